@@ -1,0 +1,62 @@
+# A stamp in the environment records that it was made, so that this happens once; `make VENV=folder`
+# puts it elsewhere, `make PYTHON=python3.12` makes it with another Python.
+
+VENV ?= .venv
+PYTHON ?= python3
+PYTEST_WORKERS ?= 2
+# One thread a worker: two workers with all threads each would fight over the same cores.
+PYTEST_THREADS ?= 1
+
+BIN := $(VENV)/bin
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PYTEST = OMP_NUM_THREADS=$(PYTEST_THREADS) $(BIN)/python -m pytest -n $(PYTEST_WORKERS)
+PYTHON_CHECK = import sys; sys.exit(None if sys.version_info >= (3, 10) else \
+	"vgraph needs Python 3.10 or newer; $(PYTHON) is Python %d.%d\n" % sys.version_info[:2] + \
+	"  cure: name a newer one, as in: make PYTHON=python3.12")
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint types fast golden format clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.made-for-demo  ## train a Tree-LSTM on the trees of Python's own standard library
+	$(BIN)/vgraph train tree-lstm
+
+test: lint types fast  ## the whole check: lint, types, tests, examples, README, benchmarks
+
+lint: $(VENV)/.made-for-test  ## style and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+
+types: $(VENV)/.made-for-test  ## strict types of vgraph/
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+fast: $(VENV)/.made-for-test  ## pytest alone, doctests included
+	$(PYTEST)
+
+golden: $(VENV)/.made-for-test  ## rewrite tests/golden/ from what is printed now; read the diff
+	$(PYTEST) --update-golden
+
+format: $(VENV)/.made-for-test  ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix --exit-zero --silent .
+	$(BIN)/ruff format .
+
+clean:  ## remove caches and build products; environments stay
+	rm -rf build dist *.egg-info .hypothesis .import_linter_cache .pytest_cache .ruff_cache
+	find vgraph kernels examples benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c '$(PYTHON_CHECK)'
+	$(PYTHON) -m venv $(VENV)
+
+# Order-only: the interpreter's own date says nothing about what is installed beside it.
+$(VENV)/.made-for-demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) -e '.[plot]'
+	@touch $@
+
+$(VENV)/.made-for-test: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) -e '.[test]'
+	@touch $(VENV)/.made-for-demo $@

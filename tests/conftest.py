@@ -1,0 +1,121 @@
+"""What every test may ask for: golden files, public data, seeds, scripts run as by a user."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+
+PROJECT = Path(__file__).resolve().parent.parent
+GOLDEN = PROJECT / "tests" / "golden"
+SCRIPT_SECONDS = 300
+
+# A failure on one machine must be found again on the next, and a first call may compile.
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite the files of tests/golden/ from what is printed now",
+    )
+
+
+_cache_folder = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Before any module of vgraph is imported, doctests included: nothing reaches the user's cache.
+    # Workers inherit the folder of the process that started them, and leave its removal to it.
+    if not hasattr(config, "workerinput"):
+        config.stash[_cache_folder] = tempfile.TemporaryDirectory(prefix="vgraph-tests-")
+        os.environ["VGRAPH_CACHE_DIR"] = config.stash[_cache_folder].name
+    os.environ["MPLBACKEND"] = "Agg"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    folder = config.stash.get(_cache_folder, None)
+    if folder is not None:
+        folder.cleanup()
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``golden("name", text)``: the text is that of ``tests/golden/name.txt``."""
+    update = bool(request.config.getoption("--update-golden"))
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / f"{name}.txt"
+        text = text.rstrip("\n") + "\n"
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        shown = path.relative_to(PROJECT)
+        if not path.exists():
+            pytest.fail(f"{shown} is missing; `make golden` writes it", pytrace=False)
+        wanted = path.read_text(encoding="utf-8")
+        if text != wanted:
+            diff = difflib.unified_diff(
+                wanted.splitlines(), text.splitlines(), str(shown), "printed now", lineterm=""
+            )
+            message = "\n".join([*diff, "", "if the new text is right: make golden"])
+            pytest.fail(message, pytrace=False)
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of public data sets; a test that asks for it is skipped where there is none."""
+    chosen = os.environ.get("VGRAPH_TEST_DATA")
+    folder = Path(chosen).expanduser() if chosen else PROJECT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no public data at {folder}; VGRAPH_TEST_DATA names the folder that has it")
+    return folder
+
+
+@pytest.fixture
+def run_script(tmp_path: Path) -> Callable[..., str]:
+    """``run_script(path, *arguments)`` runs a file as its user does and gives what it printed."""
+
+    def run(path: Path, *arguments: str) -> str:
+        search = [str(PROJECT), str(PROJECT / "kernels"), os.environ.get("PYTHONPATH", "")]
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(path), *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, search))},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SCRIPT_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            command = " ".join([path.name, *arguments])
+            pytest.fail(
+                f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False
+            )
+        return done.stdout
+
+    return run

@@ -1,0 +1,149 @@
+"""Arena: leases never share, buffers come back and are bounded, threads and garbage collection."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vgraph.errors import VGraphError
+from vgraph.memory import arena
+from vgraph.memory.arena import SMALLEST, ArenaPool, Lease
+
+CPU = torch.device("cpu")
+
+
+def take(pool: ArenaPool, num_bytes: int) -> Lease:
+    return pool.lease(num_bytes, CPU)
+
+
+def test_a_released_buffer_is_used_again() -> None:
+    pool = ArenaPool()
+    lease = take(pool, 100_000)
+    place = lease.buffer.data_ptr()
+    assert lease.buffer.dtype == torch.uint8 and lease.buffer.numel() >= 100_000
+    lease.release()
+    lease.release()
+    assert pool.num_idle_bytes() == 100_000 and lease.buffer.numel() == 0
+    assert take(pool, 90_000).buffer.data_ptr() == place
+
+
+def test_a_forgotten_lease_comes_back() -> None:
+    pool = ArenaPool()
+    lease = take(pool, SMALLEST)
+    place = lease.buffer.data_ptr()
+    del lease
+    gc.collect()
+    assert take(pool, SMALLEST).buffer.data_ptr() == place
+
+
+def test_the_smallest_that_fits() -> None:
+    pool = ArenaPool()
+    leases = [take(pool, n * SMALLEST) for n in (4, 2, 3)]
+    places = [lease.buffer.data_ptr() for lease in leases]
+    for lease in leases:
+        lease.release()
+    assert take(pool, 2 * SMALLEST + 1).buffer.data_ptr() == places[2]
+
+
+def test_growth_is_geometric() -> None:
+    pool, places = ArenaPool(), set[int]()
+    for step in range(200):
+        lease = take(pool, (100 + step) * SMALLEST)
+        places.add(lease.buffer.numel())
+        lease.release()
+    assert len(places) == 4
+    assert pool.num_idle_bytes() == max(places), "a buffer that was outgrown is given up"
+
+
+def test_growth_falls_back_to_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = ArenaPool()
+    take(pool, 4 * SMALLEST).release()
+    limited = arena._empty
+
+    def small_machine(num_bytes: int, device: torch.device) -> torch.Tensor:
+        if num_bytes > 5 * SMALLEST:
+            raise RuntimeError("out of memory")
+        return limited(num_bytes, device)
+
+    monkeypatch.setattr(arena, "_empty", small_machine)
+    assert take(pool, 5 * SMALLEST).buffer.numel() == 5 * SMALLEST
+
+
+Steps = st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=40)
+
+
+@given(Steps)
+def test_leases_never_share_and_idle_memory_is_bounded(steps: list[tuple[bool, int]]) -> None:
+    pool, alive, most = ArenaPool(), list[Lease](), 0
+    for is_release, number in steps:
+        if is_release and alive:
+            alive.pop(number % len(alive)).release()
+        else:
+            alive.append(take(pool, number * SMALLEST))
+        spans = sorted((a.buffer.data_ptr(), a.buffer.numel()) for a in alive)
+        pairs = pairwise(spans)
+        assert all(start + size <= after for (start, size), (after, _) in pairs)
+        leased = sum(size for _, size in spans)
+        most = max(most, leased)
+        assert leased + pool.num_idle_bytes() <= most
+
+
+def test_threads() -> None:
+    pool, wrong = ArenaPool(), list[str]()
+
+    def work(mark: int) -> None:
+        chance = random.Random(mark)
+        for _ in range(200):
+            lease = take(pool, chance.randrange(1, 4 * SMALLEST))
+            head = lease.buffer[:64]
+            head.fill_(mark)
+            if not bool((head == mark).all()):
+                wrong.append(f"another thread wrote into the buffer of {mark}")
+            del head
+            if chance.random() < 0.5:
+                lease.release()
+
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_lease_freed_while_the_pool_is_busy() -> None:
+    pool = ArenaPool()
+    lease = take(pool, SMALLEST)
+    with pool._lock:  # as if the garbage collector ran inside the pool
+        del lease
+        gc.collect()
+    assert pool.num_idle_bytes() == SMALLEST
+
+
+def test_a_buffer_outlives_inference_mode() -> None:
+    pool = ArenaPool()
+    with torch.inference_mode():
+        take(pool, SMALLEST).release()
+    buffer = take(pool, SMALLEST).buffer
+    assert not buffer.is_inference()
+    view = buffer[:64].view(torch.float32)
+    view.copy_(torch.ones(16, requires_grad=True).detach())
+
+
+def test_more_than_the_machine_has() -> None:
+    pool = ArenaPool()
+    with pytest.raises(VGraphError) as caught:
+        take(pool, 1 << 50)
+    assert isinstance(caught.value, MemoryError)
+    assert str(caught.value) == (
+        "1,125,899,906,842,624 bytes for the values of one call do not fit in the memory of cpu\n"
+        "  cure: pass a smaller batch of graphs"
+    )
+    assert take(pool, 10).buffer.numel() == SMALLEST

@@ -1,0 +1,290 @@
+"""The rules of the house that a machine can check; CONTRIBUTING.md gives the reasons."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+FOLDERS = ("vgraph", "kernels", "examples", "tests", "benchmarks")
+SOURCES = {".py", ".h", ".cuh", ".cpp", ".cu"}
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+
+EMPTY_NAMES = {"utils", "util", "common", "base", "helpers", "helper", "misc", "manager"}
+
+# Whoever reads a program does not meet the user's word for a vertex, nor the other way round.
+VERTEX_FOLDERS = ("vgraph/ir/", "vgraph/scheduler/", "vgraph/memory/", "vgraph/runtime/")
+
+# Only these files of vgraph may import these modules; a second one is worth an ADR.
+RESTRICTED = {
+    "torch.fx": {"vgraph/ir/fx.py", "vgraph/api/capture.py"},
+    "torch.distributed": {"vgraph/runtime/process_group.py", "vgraph/api/parallel.py"},
+    "torch.utils._python_dispatch": {"vgraph/api/tracer.py"},
+    "cupy": {"vgraph/runtime/cuda.py"},
+}
+
+PUBLIC_MODULES = {"vgraph", "vgraph.function", "vgraph.nn", "vgraph.data", "vgraph.errors"}
+PUBLIC_MODULES |= {"vgraph.compat", "vgraph.sampling"}
+
+MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|tmp|home|Users)/")
+
+
+@cache
+def project_files() -> tuple[str, ...]:
+    """Every file that is or could be committed, as a path from the project's root."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):  # an unpacked archive
+        found = [path for folder in FOLDERS for path in (PROJECT / folder).rglob("*")]
+        found += PROJECT.glob("*.md")
+        listed = [path.relative_to(PROJECT).as_posix() for path in found if path.is_file()]
+    else:
+        listed = [line for line in done.stdout.splitlines() if (PROJECT / line).is_file()]
+    return tuple(sorted(name for name in listed if "__pycache__" not in name))
+
+
+def source_files(*folders: str, suffixes: set[str] = SOURCES) -> list[str]:
+    return [
+        name
+        for name in project_files()
+        if name.startswith(tuple(f"{folder}/" for folder in folders))
+        and PurePosixPath(name).suffix in suffixes
+    ]
+
+
+def python_files(*folders: str) -> list[str]:
+    return source_files(*folders, suffixes={".py"})
+
+
+def read(name: str) -> str:
+    return (PROJECT / name).read_text(encoding="utf-8")
+
+
+@cache
+def parse(name: str) -> ast.Module:
+    return ast.parse(read(name), filename=name)
+
+
+def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything imported; ``from a import b`` gives ``a.b``."""
+    for item in ast.walk(tree):
+        if isinstance(item, ast.Import):
+            yield from ((item.lineno, alias.name) for alias in item.names)
+        elif isinstance(item, ast.ImportFrom) and item.module and not item.level:
+            yield from ((item.lineno, f"{item.module}.{alias.name}") for alias in item.names)
+
+
+def dotted_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every attribute chain that begins at a plain name."""
+    for item in ast.walk(tree):
+        parts: list[str] = []
+        inner = item
+        while isinstance(inner, ast.Attribute):
+            parts.append(inner.attr)
+            inner = inner.value
+        if parts and isinstance(inner, ast.Name):
+            yield inner.lineno, ".".join([inner.id, *reversed(parts)])
+
+
+def bound_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, name) of everything that the file itself names; what others named may be read."""
+    for item in ast.walk(tree):
+        if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield item.lineno, item.name
+        elif isinstance(item, ast.arg):
+            yield item.lineno, item.arg
+        elif isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store):
+            yield item.lineno, item.id
+        elif isinstance(item, ast.Attribute) and isinstance(item.ctx, ast.Store):
+            yield item.lineno, item.attr
+        elif isinstance(item, (ast.Import, ast.ImportFrom)):
+            yield from ((item.lineno, alias.asname) for alias in item.names if alias.asname)
+
+
+def words(name: str) -> set[str]:
+    """The words of an identifier, whichever way it is written.
+
+    >>> sorted(words("num_nodes") | words("TreeNode"))
+    ['node', 'nodes', 'num', 'tree']
+    """
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def is_within(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")
+
+
+def is_private_to_torch(name: str) -> bool:
+    """Whether a dotted name goes through a private module of torch; ``_softmax`` is an operator."""
+    parts = name.split(".")
+    if parts[0] != "torch" or is_within(name, "torch.ops"):
+        return False
+    return any(part.startswith("_") and not part.startswith("__") for part in parts)
+
+
+def refuse(wrong: Sequence[str], rule: str) -> None:
+    if wrong:
+        pytest.fail("\n  ".join([rule, *wrong]), pytrace=False)
+
+
+# ------------------------------------------------------------------ sizes and names
+
+
+def test_files_are_short() -> None:
+    lengths = {name: read(name).count("\n") for name in source_files(*FOLDERS)}
+    long = [f"{name} has {lines}" for name, lines in lengths.items() if lines > MAX_FILE_LINES]
+    refuse(long, f"files over {MAX_FILE_LINES} lines: divide them by what they do")
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{name}:{item.lineno} {item.name} has {length} lines"
+        for name in python_files(*FOLDERS)
+        for item in ast.walk(parse(name))
+        if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (length := (item.end_lineno or item.lineno) - item.lineno + 1) > MAX_FUNCTION_LINES
+    ]
+    refuse(long, f"functions over {MAX_FUNCTION_LINES} lines")
+
+
+def test_modules_are_named_for_what_they_do() -> None:
+    paths = [PurePosixPath(name).with_suffix("") for name in source_files(*FOLDERS)]
+    empty = [str(p) for p in paths if any(EMPTY_NAMES & set(part.split("_")) for part in p.parts)]
+    refuse(empty, "a name that says nothing: call the module what it does")
+
+
+def test_modules_say_what_they_take_and_give() -> None:
+    mute = [n for n in python_files("vgraph", "kernels") if not ast.get_docstring(parse(n))]
+    refuse(mute, "modules without a docstring (takes -> gives; tempo; section of the paper)")
+
+
+def test_a_vertex_is_a_vertex() -> None:
+    wrong = [
+        f"{name}:{line} {bound}"
+        for name in python_files("vgraph")
+        if name.startswith(VERTEX_FOLDERS)
+        for line, bound in bound_names(parse(name))
+        if {"node", "nodes"} & words(bound)
+    ]
+    refuse(wrong, "below the API a vertex is a vertex, an op is an op")
+
+
+# ------------------------------------------------------------------ imports
+
+
+def test_import_contracts() -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("module", RESTRICTED)
+def test_restricted_module(module: str) -> None:
+    wrong = [
+        f"{name}:{line} {used}"
+        for name in python_files("vgraph", "kernels")
+        if name not in RESTRICTED[module]
+        for line, used in (*imported_modules(parse(name)), *dotted_names(parse(name)))
+        if is_within(used, module)
+    ]
+    refuse(wrong, f"{module} belongs in {sorted(RESTRICTED[module])}")
+
+
+def test_no_private_module_of_torch() -> None:
+    wrong = [
+        f"{name}:{line} {used}"
+        for name in python_files("vgraph", "kernels", "examples", "benchmarks")
+        for line, used in (*imported_modules(parse(name)), *dotted_names(parse(name)))
+        if is_private_to_torch(used)
+        and not any(name in files and is_within(used, m) for m, files in RESTRICTED.items())
+    ]
+    refuse(wrong, "private to torch: what a release may remove")
+
+
+def test_examples_use_public_names() -> None:
+    wrong = [
+        f"{name}:{line} {used}"
+        for name in python_files("examples")
+        for line, used in imported_modules(parse(name))
+        if used.split(".")[0] in ("vgraph", "vgraph_kernels")
+        and used not in PUBLIC_MODULES
+        and used.rpartition(".")[0] not in PUBLIC_MODULES
+    ]
+    refuse(wrong, "an example imports what a user may import")
+
+
+# ------------------------------------------------------------------ safety and documentation
+
+
+def unsafe_loads(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Ways to read a file that let the file run code."""
+    for line, used in imported_modules(tree):
+        if used.split(".")[0] in ("pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"):
+            yield line, f"import of {used}"
+    for item in ast.walk(tree):
+        if not isinstance(item, ast.Call):
+            continue
+        called = ast.unparse(item.func)
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in item.keywords}
+        if called == "torch.load" and given.get("weights_only") != "True":
+            yield item.lineno, "torch.load without weights_only=True"
+        if given.get("allow_pickle", "False") != "False":
+            yield item.lineno, f"{called} with allow_pickle"
+
+
+def test_loading_runs_no_code() -> None:
+    readers = [n for n in python_files("vgraph") if n.startswith(("vgraph/data/", "vgraph/cli"))]
+    wrong = [f"{n}:{line} {what}" for n in readers for line, what in unsafe_loads(parse(n))]
+    refuse(wrong, "a data file must not be able to run code")
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("import pickle", 1),
+        ("torch.load(path)", 1),
+        ("torch.load(path, weights_only=False)", 1),
+        ("torch.load(path, weights_only=True)", 0),
+        ("np.load(path, allow_pickle=True)", 1),
+    ],
+)
+def test_unsafe_loads_are_seen(source: str, count: int) -> None:
+    assert len(list(unsafe_loads(ast.parse(source)))) == count
+
+
+def test_files_name_no_machine() -> None:
+    wrong: list[str] = []
+    for name in project_files():
+        try:
+            lines = read(name).splitlines()
+        except UnicodeDecodeError:  # a picture
+            continue
+        wrong += [f"{name}:{i} {ln}" for i, ln in enumerate(lines, 1) if MACHINE_PATH.search(ln)]
+    refuse(wrong, "a path that exists on one machine only")
+
+
+def test_public_names_are_documented() -> None:
+    import vgraph
+
+    public = {name: getattr(vgraph, name) for name in vgraph.__all__ if not name.startswith("__")}
+    bare: list[str] = []
+    for name, thing in public.items():
+        if isinstance(thing, ModuleType):
+            continue
+        # A class does not inherit its manual. An error is shown where it is raised.
+        text = vars(thing).get("__doc__") if inspect.isclass(thing) else inspect.getdoc(thing)
+        is_error = inspect.isclass(thing) and issubclass(thing, BaseException)
+        if not text or not (is_error or ">>>" in text):
+            bare.append(name)
+    refuse(bare, "public names without a docstring that shows a runnable example")

@@ -1,0 +1,282 @@
+"""Capture: a function becomes Programs once, and every later call finds them again.
+
+Takes: user functions and a call's features. Gives: what to run and with which tensors; tempo: every call.
+Source: HOUSE "captured functions"; the decision against Dynamo is docs/adr/0003-capture.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.derive import Body, Spec, Trace, ambient, level_pair, level_program, trace
+from vgraph.api.guards import Reading, make_check, stand_ins, walk_roots, watch_code
+from vgraph.api.tracer import CaptureError
+from vgraph.ir.topology import Topology
+from vgraph.runtime.autograd import Call, Derivation, Pair, run
+from vgraph.runtime.compiled import CompiledProgram, Situation
+
+logger = logging.getLogger("vgraph")
+
+_MOST_ENTRIES = 16  # kept of one function: shapes, dtypes, modes that alternate
+_MOST_FAMILIES = 512
+_CHANGES_TO_MOVE = 2  # a number that changed this often becomes an input
+
+Modes = tuple[bool, tuple[bool, torch.dtype]]
+
+
+def current_modes() -> Modes:
+    """Grad mode and autocast, both of which decide what a function does."""
+    return torch.is_grad_enabled(), (
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+    )
+
+
+class Features(Mapping[str, Tensor]):
+    """A call's features by full name (``vertex:x``, ``src:h``), looked up where they lie."""
+
+    def __init__(self, find: Callable[[str], Tensor | None], specs: Callable[[str], Spec]) -> None:
+        self.find, self.specs = find, specs
+
+    def __getitem__(self, name: str) -> Tensor:
+        found = self.find(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Any:
+        raise TypeError("features are looked up by name")
+
+    def __len__(self) -> int:
+        raise TypeError("features are looked up by name")
+
+
+@dataclass(eq=False)
+class Captured:
+    """One function under one set of guards, with its Programs of every order.
+
+    It keeps no user function: a lambda made anew in every forward may hold a whole step's graph.
+    """
+
+    name: str
+    modes: Modes
+    specs: dict[str, Spec]
+    feature_names: tuple[str, ...]
+    lifted_grads: tuple[bool, ...]
+    uses_seed: bool
+    num_slots_needed: tuple[int, ...]
+    per_vertex: bool
+    moving: frozenset[str]
+    facts: Any  # what the Body found out, e.g. the names of its outputs
+    check: Callable[[Sequence[Any]], tuple[Tensor, ...] | None] = lambda roots: None
+    programs: dict[Derivation, CompiledProgram] = field(
+        default_factory=dict[Derivation, CompiledProgram]
+    )
+    pairs: dict[Any, Pair] = field(default_factory=dict[Any, Pair])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.feature_names, *(f"lifted:{i}" for i in range(len(self.lifted_grads))))
+
+    def matches(
+        self, modes: Modes, roots: Sequence[Any], features: Features
+    ) -> tuple[Tensor, ...] | None:
+        """All input tensors of this call, or None if a guard does not hold."""
+        if modes != self.modes:
+            return None
+        given: list[Tensor] = []
+        for name in self.feature_names:
+            tensor, spec = features.find(name), self.specs[name]
+            if (
+                tensor is None
+                or tensor.dtype is not spec.dtype
+                or tensor.requires_grad is not spec.requires_grad
+                or tensor.shape[1:] != spec.row_shape
+            ):
+                return None
+            given.append(tensor)
+        lifted = self.check(roots)
+        return None if lifted is None else (*given, *lifted)
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A Captured with the functions of one call, from which further orders are recorded."""
+
+    captured: Captured
+    make_body: Callable[[], Body]
+    roots: Sequence[Any]
+    walk: Any
+
+    def plain(self, derivation: Derivation) -> CompiledProgram:
+        made = self.captured.programs
+        if derivation not in made:
+            found = self.redo(derivation, None)
+            made[derivation] = level_program(self.captured.name, found, self.captured.per_vertex)
+        return made[derivation]
+
+    def pair(self, derivation: Derivation, wrt: tuple[str, ...]) -> Pair:
+        made, key = self.captured.pairs, (derivation, wrt)
+        if key not in made:
+            found = self.redo(derivation, wrt)
+            made[key] = level_pair(self.captured.name, found, self.captured.per_vertex)
+        return made[key]
+
+    def redo(self, derivation: Derivation, wrt: tuple[str, ...] | None) -> Trace:
+        """Another recording of the same function, under the modes of the first."""
+        captured = self.captured
+        with ambient(*captured.modes), stand_ins(self.roots, self.walk, captured.moving):
+            return trace(self.make_body(), captured.specs.__getitem__, derivation, wrt)
+
+    def __call__(
+        self,
+        tensors: tuple[Tensor, ...],
+        topology: Topology,
+        policy: str,
+        subsets: Mapping[str, Any] | None = None,
+    ) -> list[Tensor | None]:
+        """Runs the function on a topology."""
+        seed = torch.empty((), dtype=torch.int64).random_() if self.captured.uses_seed else None
+        situation = Situation(topology, policy, subsets or {}, seed)
+        return run(Call(self, situation, (), self.captured.names), tensors)
+
+
+@dataclass(eq=False)
+class _Family:
+    """Everything captured of functions with one code, and which of their numbers move."""
+
+    entries: list[Captured] = field(default_factory=list[Captured])
+    refused: dict[Any, CaptureError] = field(default_factory=dict[Any, CaptureError])
+    last_numbers: dict[str, Any] = field(default_factory=dict[str, Any])
+    changes: dict[str, int] = field(default_factory=dict[str, int])
+    fixed: set[str] = field(default_factory=set[str])  # numbers that a shape or a branch needs
+    walk: Any = None
+    num_captures: int = 0
+
+
+_families: OrderedDict[Any, _Family] = OrderedDict()
+
+
+def num_captures() -> int:
+    """How often any function was recorded, for tests and for ``vgraph info``."""
+    return sum(family.num_captures for family in _families.values())
+
+
+def family_of(key: Any) -> _Family:
+    """The captures of functions with one code; the least recently used are forgotten."""
+    family = _families.get(key)
+    if family is None:
+        family = _families[key] = _Family()
+        if len(_families) > _MOST_FAMILIES:
+            _families.popitem(last=False)
+    else:
+        _families.move_to_end(key)
+    return family
+
+
+def function_key(function: Any) -> Any:
+    """What a function and its copies made anew in every forward have in common."""
+    if hasattr(function, "__code__"):
+        return function.__code__
+    if hasattr(function, "__func__"):
+        return function.__func__.__code__
+    return type(function)
+
+
+def find_captured(
+    family: _Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body]
+) -> tuple[Bound, tuple[Tensor, ...]]:
+    """The capture that holds for this call and its input tensors; raises CaptureError if there is none."""
+    modes = current_modes()
+    for index, entry in enumerate(family.entries):
+        tensors = entry.matches(modes, roots, features)
+        if tensors is not None:
+            if index:
+                family.entries.insert(0, family.entries.pop(index))
+            return Bound(entry, make_body, roots, family.walk), tensors
+    entry = _capture(family, roots, features, make_body, modes)
+    tensors = entry.matches(modes, roots, features)
+    if tensors is None:
+        raise CaptureError("what it reads changes while it runs")
+    family.entries.insert(0, entry)
+    del family.entries[_MOST_ENTRIES:]
+    return Bound(entry, make_body, roots, family.walk), tensors
+
+
+def _capture(
+    family: _Family,
+    roots: Sequence[Any],
+    features: Features,
+    make_body: Callable[[], Body],
+    modes: Modes,
+) -> Captured:
+    family.num_captures += 1
+    moving = frozenset(p for p, n in family.changes.items() if n >= _CHANGES_TO_MOVE) - family.fixed
+    if moving and family.walk is not None:
+        try:
+            return _record(family, roots, features, make_body, modes, moving)
+        except (CaptureError, TypeError, RuntimeError, ValueError):
+            family.fixed |= moving  # a shape or a branch needs the number itself
+    return _record(family, roots, features, make_body, modes, frozenset())
+
+
+def _record(
+    family: _Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body], modes: Modes,
+    moving: frozenset[str],
+) -> Captured:  # fmt: skip
+    specs: dict[str, Spec] = {}
+
+    def spec_of(name: str) -> Spec:
+        if name not in specs:
+            specs[name] = features.specs(name)
+        return specs[name]
+
+    body = make_body()
+    with ambient(*modes), stand_ins(roots, family.walk, moving) as scalars, watch_code() as reading:
+        found = trace(body, spec_of, (), None)
+    tape = found.tape
+    entry = Captured(
+        body.name, modes, specs,
+        tuple(name for name in tape.inputs if not name.startswith(("$", "child:"))),
+        tuple(tensor.requires_grad for tensor, _ in tape.lifted),
+        "$seed" in tape.inputs, found.num_slots_needed, body.per_vertex, moving, body.facts(),
+    )  # fmt: skip
+    family.walk, entry.check = _guard(family, roots, reading, found, scalars)
+    bound = Bound(entry, make_body, roots, family.walk)
+    wrt = _wrt(entry)
+    if modes[0] and wrt:
+        bound.pair((), wrt)  # now, so that what cannot be differentiated falls back before it runs
+    else:
+        entry.programs[()] = level_program(entry.name, found, entry.per_vertex)
+    return entry
+
+
+def _wrt(entry: Captured) -> tuple[str, ...]:
+    features = [name for name in entry.feature_names if entry.specs[name].requires_grad]
+    return (*features, *(f"lifted:{i}" for i, has in enumerate(entry.lifted_grads) if has))
+
+
+def _guard(
+    family: _Family, roots: Sequence[Any], reading: Reading, found: Trace, scalars: dict[int, str]
+) -> tuple[Any, Callable[[Sequence[Any]], tuple[Tensor, ...] | None]]:
+    lifted, constants = [t for t, _ in found.tape.lifted], found.tape.constants
+    wanted = {id(t) for i, t in enumerate(lifted) if i not in constants and id(t) not in scalars}
+    walk = walk_roots(roots, reading)
+    if not wanted <= walk.tensors.keys():
+        walk = walk_roots(roots, reading, everything=True)
+    _note_numbers(family, {path: value for path, (value, _) in walk.numbers.items()})
+    return walk, make_check(walk, lifted, constants, scalars)
+
+
+def _note_numbers(family: _Family, numbers: dict[str, Any]) -> None:
+    for path, value in numbers.items():
+        if path in family.last_numbers and family.last_numbers[path] != value:
+            family.changes[path] = family.changes.get(path, 0) + 1
+    family.last_numbers = numbers

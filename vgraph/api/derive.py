@@ -1,0 +1,383 @@
+"""Derive: runs a function and its derivatives on examples, and cuts what happened into Programs.
+
+Takes: a Body (a user function with its inputs) and a Derivation. Gives: CompiledPrograms; tempo: once a function.
+Source: Cavs section 3.4; derivatives of every order by autograd.grad inside the recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vgraph.api.mailbox import lower_mailbox
+from vgraph.api.reductions import Context, move_rows
+from vgraph.api.rows import RowTensor, as_rows, plain
+from vgraph.api.tracer import CaptureError, Ref, Tracer, sizes_for
+from vgraph.api.unify import Tape, unify
+from vgraph.compiler import compile_program
+from vgraph.ir.joint import Joint, make_program, split_joint
+from vgraph.ir.moves import Move, SegmentReduce
+from vgraph.ir.program import EDGE, VERTEX, Carry, Op, Space, Value
+from vgraph.runtime.autograd import Derivation, Pair, Step, cotangent_name
+from vgraph.runtime.compiled import CompiledProgram
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an input looks like: its space, the shape of a row, dtype and whether it has gradient."""
+
+    space: Space
+    row_shape: tuple[int, ...]
+    dtype: torch.dtype
+    requires_grad: bool
+
+
+Specs = Callable[[str], Spec]
+
+
+class Session(Context):
+    """One run of a Body on examples: where its features come from and where its Moves go."""
+
+    def __init__(self, tracer: Tracer, specs: Specs, mailbox: bool | int) -> None:
+        self.tracer, self.specs = tracer, specs
+        self.branched, self.widens = False, False
+        sizes = tracer.recording.sizes
+        self.mailbox: tuple[int, int] | None = None
+        self.watches_slots = mailbox is True
+        if mailbox is not False:
+            slots = sizes[EDGE] // sizes[VERTEX]
+            self.mailbox = (sizes[VERTEX], slots)
+        self.num_slots_needed: set[int] = set()
+        self.num_vertices = sizes[VERTEX]
+
+    def input(self, name: str) -> RowTensor:
+        """The example for a feature, made at its first use."""
+        known = self.tracer.recording.inputs.get(name)
+        with self.tracer.paused():  # looking a feature up may select its rows
+            spec = self.specs(name)
+        if known is None:
+            tensor = self.tracer.new_input(
+                name, spec.space, spec.row_shape, spec.dtype, spec.requires_grad
+            )
+        else:
+            tensor = self.tracer.recording.tensors[known.index]
+        return as_rows(tensor, spec.space, self)
+
+    def child(self, name: str, row_shape: tuple[int, ...], dtype: torch.dtype) -> RowTensor:
+        """The example for a state of every child: what a Carry will feed."""
+        has_grad = dtype.is_floating_point and torch.is_grad_enabled()
+        tensor = self.tracer.new_input(f"child:{name}", EDGE, row_shape, dtype, has_grad)
+        return as_rows(tensor, EDGE, self)
+
+    def _topological(self, name: str, space: Space) -> Tensor:
+        known = self.tracer.recording.inputs.get(name)
+        if known is not None:
+            return self.tracer.recording.tensors[known.index]
+        return self.tracer.new_input(name, space, (), torch.int64)
+
+    def in_degree(self) -> Tensor:
+        return self._topological("$in_degree", VERTEX)
+
+    def slots(self) -> Tensor:
+        return self._topological("$slot", EDGE)
+
+    def run_move(self, move: Move, rows: Tensor) -> Any:
+        """Records a Move; its example result is made of ones."""
+        size = self.tracer.recording.sizes[move.result]
+        two = isinstance(move, SegmentReduce) and move.reduction in ("max", "min")
+        with self.tracer.paused():
+            out = torch.ones((size, *rows.shape[1:]), dtype=rows.dtype)
+            pair = (out, torch.zeros(out.shape, dtype=torch.int64)) if two else out
+        return self.tracer.record(move, (plain(rows),), {}, pair)
+
+
+@dataclass(eq=False)
+class Given:
+    """What a Body gives: the user's outputs, then states; carries are (output, input, move)."""
+
+    outputs: list[Tensor]
+    carries: list[tuple[int, Tensor, Move]]
+    num_outputs: int
+
+
+class Body(Protocol):
+    """A user function with what surrounds it."""
+
+    name: str
+    mailbox: bool | int
+    per_vertex: bool
+    subsets: tuple[Space, ...]
+
+    def run(self, session: Session) -> Given:
+        """Calls the user's function once on the session's examples."""
+        ...
+
+    def facts(self) -> Any:
+        """What the last run showed that calls need to know, such as the outputs' names."""
+        ...
+
+
+@dataclass(eq=False)
+class _Level:
+    """One level as it ran: everything by number of recorded tensor."""
+
+    outputs: list[Ref | None]
+    carries: list[tuple[int, Ref, Move]]
+    has_grad: list[bool]
+    num_outputs: int
+    wrt: tuple[str, ...] = ()
+
+
+@dataclass(eq=False)
+class Trace:
+    """A tape and the levels on it, the function itself first."""
+
+    tape: Tape
+    levels: list[_Level]
+    num_slots_needed: tuple[int, ...]
+    step: Step | None  # the last one, if it was asked for by ``wrt`` alone
+
+    def values(self, refs: Sequence[Ref | None]) -> list[Value | None]:
+        return [None if r is None else self.tape.values[r.index] for r in refs]
+
+    def carries(self, level: int) -> list[Carry]:
+        found = self.levels[level]
+        outputs = self.values(found.outputs)
+        made: list[Carry] = []
+        for position, target, move in found.carries:
+            source = outputs[position]
+            if source is not None:
+                made.append(Carry(source, self.tape.values[target.index], move))
+        return made
+
+
+def trace(body: Body, specs: Specs, derivation: Derivation, wrt: tuple[str, ...] | None) -> Trace:
+    """Two recordings of the body and the derivatives that ``derivation`` asks for, unified.
+
+    ``wrt`` asks for one derivative more, of every output that has one.
+    """
+    sizes = sizes_for(body.mailbox, body.subsets, one_vertex_set=body.per_vertex)
+    runs: list[tuple[Tracer, list[_Level], Session]] = []
+    step: Step | None = None
+    for one in sizes:
+        tracer = Tracer(one)
+        session = Session(tracer, specs, body.mailbox)
+        with tracer:
+            levels, step = _run_levels(body, session, derivation, wrt)
+        runs.append((tracer, levels, session))
+    if any(session.branched for _, _, session in runs):
+        raise CaptureError("it branches on a number of rows or slots")
+    tape = unify(runs[0][0].recording, runs[1][0].recording)
+    if body.mailbox is True:
+        lower_mailbox(tape)
+    return Trace(tape, runs[0][1], tuple(sorted(runs[0][2].num_slots_needed)), step)
+
+
+def _run_levels(
+    body: Body, session: Session, derivation: Derivation, wrt: tuple[str, ...] | None
+) -> tuple[list[_Level], Step | None]:
+    tracer = session.tracer
+    zero = body.run(session)
+    outputs: list[Tensor | None] = [plain(t) for t in zero.outputs]
+    tensors = tracer.recording.tensors  # a carry's own leaf, not a twin of it
+    carries = [(i, tensors[tracer.ref(t).index], m) for i, t, m in zero.carries]
+    levels = [_note(tracer, outputs, carries, zero.num_outputs)]
+    named = _named_inputs(tracer)
+    known: dict[str, tuple[Tensor, Move]] = {}  # a state of a lower level: what it feeds, and how
+    last_step: Step | None = None
+    for number in range(1, len(derivation) + (wrt is not None) + 1):
+        last = number == len(derivation) + (wrt is not None)
+        if last and wrt is not None:
+            able = [i for i, has in enumerate(levels[-1].has_grad[: levels[-1].num_outputs]) if has]
+            step = last_step = Step(tuple(able), wrt)
+        else:
+            step = derivation[number - 1]
+        known.update((f"state{number - 1}:{i}", (t, m)) for i, (_, t, m) in enumerate(carries))
+        targets = [named[name] if name in named else known[name][0] for name in step.wrt]
+        outputs, carries, cotangents = _differentiate(
+            tracer,
+            number,
+            step,
+            outputs,
+            carries,
+            targets,
+            levels[-1].num_outputs,
+            create_graph=not last,
+        )
+        for i, name in enumerate(step.wrt):
+            grad = outputs[i]
+            if name in known and grad is not None:
+                outputs[i] = move_rows(session, known[name][1].transpose(), grad)
+        named.update(cotangents)
+        levels.append(_note(tracer, outputs, carries, len(step.wrt), step.wrt))
+    return levels, last_step
+
+
+def _note(
+    tracer: Tracer, outputs: list[Tensor | None], carries: list[tuple[int, Tensor, Move]], num_outputs: int,
+    wrt: tuple[str, ...] = (),
+) -> _Level:  # fmt: skip
+    refs = [None if t is None else tracer.ref(t) for t in outputs]
+    has_grad = [t is not None and t.requires_grad for t in outputs]
+    return _Level(refs, [(i, tracer.ref(t), m) for i, t, m in carries], has_grad, num_outputs, wrt)
+
+
+def _named_inputs(tracer: Tracer) -> dict[str, Tensor]:
+    recording = tracer.recording
+    named = {name: recording.tensors[ref.index] for name, ref in recording.inputs.items()}
+    named.update((f"lifted:{i}", t) for i, (t, _) in enumerate(recording.lifted))
+    return named
+
+
+def _differentiate(
+    tracer: Tracer, number: int, step: Step, outputs: list[Tensor | None],
+    carries: list[tuple[int, Tensor, Move]], targets: Sequence[Tensor], num_outputs: int, *, create_graph: bool,
+) -> tuple[list[Tensor | None], list[tuple[int, Tensor, Move]], dict[str, Tensor]]:  # fmt: skip
+    """One autograd.grad: gradients for ``step.wrt``, then for what the carries feed."""
+    num_states = len(carries)
+    carried_in = [t for _, t, _ in carries]
+    cotangents: dict[str, Tensor] = {}
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for index in step.cotangents:
+        is_state = index >= num_outputs
+        out = outputs[carries[index - num_outputs][0]] if is_state else outputs[index]
+        if out is not None and out.requires_grad:
+            name = cotangent_name(number, index, is_state)
+            cotangents[name] = _example_like(tracer, name, out, create_graph)
+            pairs.append((out, cotangents[name]))
+    back: list[tuple[int, Tensor, Move]] = []
+    for k in range(num_states):
+        out, target = outputs[carries[k][0]], carried_in[k]
+        if out is not None and out.requires_grad and target.requires_grad:
+            fed = _example_like(tracer, f"carried{number}:{k}", out, create_graph)
+            pairs.append((out, fed))
+            back.append((k, fed, carries[k][2].transpose()))
+    grads = _grad(pairs, [*targets, *(carried_in[k] for k, _, _ in back)], create_graph)
+    positions = [(len(step.wrt) + i, fed, move) for i, (_, fed, move) in enumerate(back)]
+    return grads, [p for p in positions if grads[p[0]] is not None], cotangents
+
+
+def _grad(
+    pairs: list[tuple[Tensor, Tensor]], wrt: list[Tensor], create_graph: bool
+) -> list[Tensor | None]:
+    able = [(i, t) for i, t in enumerate(wrt) if t.requires_grad]
+    found: list[Tensor | None] = [None] * len(wrt)
+    if pairs and able:
+        outs, grads = zip(*pairs, strict=True)
+        got = torch.autograd.grad(
+            outs,
+            [t for _, t in able],
+            grads,
+            allow_unused=True,
+            create_graph=create_graph,
+            retain_graph=True,
+        )
+        for (i, _), grad in zip(able, got, strict=True):
+            found[i] = plain(grad)
+    return found
+
+
+def _example_like(tracer: Tracer, name: str, like: Tensor, grad: bool) -> Tensor:
+    with tracer.paused():
+        tensor = torch.ones(like.shape, dtype=like.dtype).requires_grad_(grad)
+    return tracer.add_input(name, tensor)
+
+
+# ---------------------------------------------------------------- Programs from a trace
+def level_program(name: str, found: Trace, per_vertex: bool) -> CompiledProgram:
+    """The last level alone."""
+    level = found.levels[-1]
+    num_outputs = level.num_outputs
+    ops, inputs = _with_known_carries(found, len(found.levels) - 1)
+    outputs = found.values(level.outputs)[:num_outputs]
+    program = make_program(name, ops, inputs, outputs, found.carries(-1), found.num_slots_needed)
+    rows = _in_rows(level.wrt)
+    return compile_program(program, num_outputs=num_outputs, in_rows=rows, per_vertex=per_vertex)
+
+
+def level_pair(name: str, found: Trace, per_vertex: bool) -> Pair:
+    """The last level as backward of the one before it."""
+    step = found.step
+    assert step is not None
+    depth = len(found.levels) - 2
+    before, after = found.levels[depth], found.levels[depth + 1]
+    num_outputs = before.num_outputs
+    ops, inputs = _with_known_carries(found, depth + 1)
+    ahead_ops = _drop_known(ops, found, depth)
+    outs, grads = found.values(before.outputs)[:num_outputs], found.values(after.outputs)
+    ahead, behind = found.carries(depth), found.carries(depth + 1)
+    states: list[Value | None] = [found.values(before.outputs)[i] for i, _, _ in before.carries]
+    joint = split_joint(
+        name,
+        (ahead_ops, ops),
+        inputs,
+        ([*outs, *states], ahead),
+        (grads[: len(step.wrt)], behind),
+        found.num_slots_needed,
+    )
+    return _as_pair(joint, before, after, step, num_outputs, len(states), depth, per_vertex)
+
+
+def _as_pair(
+    joint: Joint, before: _Level, after: _Level, step: Step, num_outputs: int, num_states: int, depth: int,
+    per_vertex: bool,
+) -> Pair:  # fmt: skip
+    forward = compile_program(
+        joint.forward, num_outputs=num_outputs, in_rows=_in_rows(before.wrt), per_vertex=per_vertex
+    )
+    backward = compile_program(
+        joint.backward,
+        num_outputs=len(step.wrt),
+        in_rows=_in_rows(after.wrt),
+        per_vertex=per_vertex,
+    )
+    return Pair(
+        forward, backward, step, num_states,
+        tuple(f"state{depth}:{i}" for i in range(num_states)),
+        tuple(f"saved:{v.id}" for v in joint.saved),
+        tuple(before.has_grad[:num_outputs]),
+    )  # fmt: skip
+
+
+def _in_rows(wrt: Sequence[str]) -> frozenset[int]:
+    return frozenset(i for i, name in enumerate(wrt) if name.startswith("state"))
+
+
+def _with_known_carries(found: Trace, depth: int) -> tuple[list[Op], dict[str, Value]]:
+    """Below ``depth`` the carried values are known: each is the Move of a state that is an input."""
+    tape = found.tape
+    ops: list[Op] = []
+    inputs = dict(tape.inputs)
+    for level in range(depth):
+        for number, (position, target, move) in enumerate(found.levels[level].carries):
+            source = found.values(found.levels[level].outputs)[position]
+            assert source is not None
+            state = tape.new_value(source)
+            inputs[f"state{level}:{number}"] = state
+            ops.append(Op(move, (state,), {}, (tape.values[target.index],)))
+    inputs.update((f"lifted:{i}", value) for i, (_, value) in enumerate(tape.lifted))
+    carried = {tape.values[t.index].id for level in found.levels for _, t, _ in level.carries}
+    inputs = {name: value for name, value in inputs.items() if value.id not in carried}
+    return [*ops, *tape.ops], inputs
+
+
+def _drop_known(ops: list[Op], found: Trace, depth: int) -> list[Op]:
+    """Without the Moves of this level's own states: it is this level that makes them."""
+    own = {found.tape.values[t.index].id for _, t, _ in found.levels[depth].carries}
+    return [op for op in ops if not any(r.id in own for r in op.results)]
+
+
+@contextmanager
+def ambient(grad_mode: bool, autocast: tuple[bool, torch.dtype]) -> Iterator[None]:
+    """The modes under which a function was captured, for recordings made later."""
+    enabled, dtype = autocast
+    with (
+        torch.set_grad_enabled(grad_mode),
+        torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=False),
+    ):
+        yield

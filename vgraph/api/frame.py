@@ -1,0 +1,354 @@
+"""Frame: features by name, one row a node, an edge or a graph.
+
+Takes: tensors and ids. Gives: the same tensors, checked; tempo: every step.
+Source: DGL section 3 (graphs with features), with nothing written in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vgraph.api.tracer import user_line
+from vgraph.errors import DTypeError, FeatureError, GraphError, NameLookupError, VGraphError
+
+
+class Frame(MutableMapping[str, Tensor]):
+    """Features by name: tensors of ``num_rows`` rows on one device.
+
+    A feature is replaced, never written to, so what autograd has saved stays as it was.
+
+    Raises:
+        FeatureError: a feature has another number of rows, or is on another device.
+        DTypeError: a feature is no tensor, or its name no string.
+        NameLookupError: there is no feature of that name.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0, 1], [2, 2]))
+    >>> g.ndata["h"] = torch.ones(3, 4)
+    >>> g.ndata
+    {'h': float32 (3, 4)}
+    """
+
+    # `columns` may be read by whoever is in a hurry; what is set goes through the frame
+    __slots__ = ("columns", "device", "kind", "num_rows")
+
+    def __init__(
+        self,
+        num_rows: int,
+        device: torch.device,
+        kind: str = "node",
+        columns: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self.num_rows, self.device, self.kind = num_rows, device, kind
+        self.columns: dict[str, Tensor] = dict(columns) if columns else {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        try:
+            return self.columns[name]
+        except KeyError:
+            raise self._missing(name) from None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if (
+            isinstance(value, Tensor)
+            and value.ndim
+            and value.shape[0] == self.num_rows
+            and value.device == self.device
+            and isinstance(name, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+        ):
+            self.columns[name] = value
+        else:
+            raise self._misfit(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self.columns:
+            raise self._missing(name)
+        del self.columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The feature, or ``default``; a Mapping's own would make an error to throw away."""
+        return self.columns.get(name, default)
+
+    def __repr__(self) -> str:
+        shown = (f"{name!r}: {_describe(column)}" for name, column in self.columns.items())
+        return "{" + ", ".join(shown) + "}"
+
+    def copy(self) -> Frame:
+        """Another frame with the same tensors."""
+        return Frame(self.num_rows, self.device, self.kind, self.columns)
+
+    def to(self, device: torch.device, *, non_blocking: bool = False) -> Frame:
+        """A frame with every feature moved."""
+        moved = {k: c.to(device, non_blocking=non_blocking) for k, c in self.columns.items()}
+        return Frame(self.num_rows, device, self.kind, moved)
+
+    def take(self, ids: Tensor) -> Frame:
+        """A frame with the rows ``ids`` (k,), differentiably."""
+        taken = {name: column.index_select(0, ids) for name, column in self.columns.items()}
+        return Frame(ids.shape[0], self.device, self.kind, taken)
+
+    def split(self, sizes: Sequence[int]) -> list[Frame]:
+        """Frames of ``sizes`` rows: views of this one's features."""
+        columns = zip(*(column.split(list(sizes)) for column in self.columns.values()), strict=True)
+        parts = list(columns) if self.columns else [()] * len(sizes)
+        return [
+            Frame(size, self.device, self.kind, dict(zip(self.columns, part, strict=True)))
+            for size, part in zip(sizes, parts, strict=True)
+        ]
+
+    def rows(self, names: Sequence[str] | None) -> list[dict[str, Tensor]]:
+        """The named features of every row, as views."""
+        named = [(name, self[name].unbind(0)) for name in names or ()]
+        return [{name: rows[i] for name, rows in named} for i in range(self.num_rows)]
+
+    # ------------------------------------------------------------ what can be wrong
+    def _missing(self, name: object) -> VGraphError:
+        there = ", ".join(map(repr, self.columns)) or "none"
+        return NameLookupError(
+            f"there is no {self.kind} feature {name!r}; there is: {there}",
+            cure=f"set it first, as in graph.{self.kind[0]}data[{name!r}] = tensor",
+            line=user_line(),
+        )
+
+    def _misfit(self, name: object, value: Any) -> VGraphError:
+        what, kind, line = f"{self.kind} feature {name!r}", self.kind, user_line()
+        if not isinstance(name, str):
+            return DTypeError(f"the name of {what} is no string", cure="name it", line=line)
+        if not isinstance(value, Tensor):
+            cure = "pass torch.as_tensor(value)"
+            return DTypeError(
+                f"{what} is a {type(value).__name__}, not a tensor", cure=cure, line=line
+            )
+        if value.ndim and value.shape[0] == self.num_rows:
+            cure = "move one of them with .to(device)"
+            fact = f"{what} is on {value.device}; the graph is on {self.device}"
+            return FeatureError(fact, cure=cure, line=line)
+        rows = f"{value.shape[0]} rows" if value.ndim else "no rows (it is a scalar)"
+        fact = f"{what} has {rows} where {self.num_rows} are needed"
+        return FeatureError(fact, cure=f"give one row a {kind}, in order of ids", line=line)
+
+
+class RowsView(Mapping[str, Tensor]):
+    """The features of some rows: reading copies them, writing replaces the whole feature.
+
+    A feature that is not there yet is zero in all other rows. ``ids``: (k,) int64.
+    """
+
+    __slots__ = ("_frame", "_ids")
+
+    def __init__(self, frame: Frame, ids: Tensor) -> None:
+        self._frame, self._ids = frame, ids
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._frame[name].index_select(0, self._ids)
+
+    def __setitem__(self, name: str, value: Tensor) -> None:
+        frame, ids = self._frame, self._ids
+        # checked as a frame of its own, so that one rule has one message
+        Frame(ids.shape[0], frame.device, frame.kind)[name] = value
+        shape = (frame.num_rows, *value.shape[1:])
+        old = frame[name] if name in frame else value.new_zeros(shape)
+        if old.shape[1:] != value.shape[1:] or old.dtype != value.dtype:
+            raise FeatureError(
+                f"rows of {frame.kind} feature {name!r} are {_describe(value)}; "
+                f"the feature is {_describe(old)}",
+                cure="give rows of the same shape and dtype, or replace the whole feature",
+                line=user_line(),
+            )
+        frame[name] = old.index_copy(0, ids, value)
+
+    def update(self, features: Mapping[str, Tensor]) -> None:
+        """Sets several features of these rows."""
+        for name, value in features.items():
+            self[name] = value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._frame)
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+    def __repr__(self) -> str:
+        return repr(self._frame.take(self._ids))
+
+
+class Selection(NamedTuple):
+    """Some nodes or edges; ``data`` maps feature names to their rows."""
+
+    data: RowsView
+
+
+class FeatureView:
+    """``g.nodes`` or ``g.edges``: called, all of them; indexed by ids, a mask or a slice, some."""
+
+    __slots__ = ("_call", "_frame")
+
+    def __init__(self, frame: Frame, call: Callable[..., Any]) -> None:
+        self._frame, self._call = frame, call
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self._call(*args, **named)
+
+    def __getitem__(self, ids: Any) -> Selection:
+        frame = self._frame
+        found = resolve_ids(ids, frame.num_rows, frame.device, frame.kind)
+        return Selection(RowsView(frame, found))
+
+
+class LocalScope:
+    """Undoes at its end what was set in the frames since its beginning."""
+
+    __slots__ = ("_frames", "_saved")
+
+    def __init__(self, *frames: Frame) -> None:
+        self._frames = frames
+
+    def __enter__(self) -> None:
+        # a frame stays the same object, so that a reference to it sees the scope end as well
+        self._saved = [frame.columns for frame in self._frames]
+        for frame in self._frames:
+            frame.columns = frame.columns.copy()
+
+    def __exit__(self, *error: object) -> None:
+        for frame, columns in zip(self._frames, self._saved, strict=True):
+            frame.columns = columns
+
+
+def concat_frames(frames: Sequence[Frame]) -> Frame:
+    """One frame with the rows of all, one after the other, differentiably.
+
+    Raises:
+        FeatureError: a feature is missing in some, or differs in dtype, row shape or device.
+            A frame without rows and features fits any.
+    """
+    first = frames[0]
+    full = [(i, frame) for i, frame in enumerate(frames) if len(frame) or frame.num_rows]
+    columns = {name: _concat(name, full) for name in (_common_names(full) if full else ())}
+    return Frame(sum(frame.num_rows for frame in frames), first.device, first.kind, columns)
+
+
+def _common_names(frames: Sequence[tuple[int, Frame]]) -> list[str]:
+    origin, first = frames[0]
+    names = first.columns.keys()
+    for index, frame in frames:
+        if frame.columns.keys() == names:
+            continue
+        lost = next((name for name in names if name not in frame), None)
+        name = next(n for n in frame if n not in first) if lost is None else lost
+        having, lacking = (index, origin) if lost is None else (origin, index)
+        raise FeatureError(
+            f"graph {lacking} has no {first.kind} feature {name!r}, which graph {having} has",
+            cure="give every graph of the batch the same features",
+            line=user_line(),
+        )
+    return list(names)
+
+
+def _concat(name: str, frames: Sequence[tuple[int, Frame]]) -> Tensor:
+    columns = [frame.columns[name] for _, frame in frames]
+    if len({column.dtype for column in columns}) == 1:
+        try:
+            return torch.cat(columns)
+        except RuntimeError:
+            pass  # torch says which sizes differ, not whose
+    origin, first = frames[0]
+    for index, frame in frames:
+        if _key(frame[name]) != _key(first[name]):
+            raise FeatureError(
+                f"{first.kind} feature {name!r} of graph {index} is {_describe(frame[name])}; "
+                f"of graph {origin} it is {_describe(first[name])}",
+                cure="give every graph of the batch features of one dtype, row shape and device",
+                line=user_line(),
+            )
+    return torch.cat(columns)
+
+
+def _key(column: Tensor) -> tuple[object, ...]:
+    return column.dtype, column.device, column.shape[1:]
+
+
+def _describe(tensor: Tensor) -> str:
+    where = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{where}"
+
+
+# ---------------------------------------------------------------- ids
+
+
+def as_ids(values: Any, what: str) -> Tensor:
+    """Whole numbers as a tensor (k,), int32 if so given, else int64; ``what`` names it in an error.
+
+    Raises:
+        DTypeError: they are floats, booleans or no numbers.
+        GraphError: they have more than one dim.
+    """
+    tensor = values if isinstance(values, Tensor) else _from_array(values, what)
+    if tensor.dtype in (torch.int32, torch.int64) and tensor.ndim == 1:
+        return tensor
+    if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
+        wrong = tensor.flatten()
+        value = f", which begins with {wrong[0].item()}," if wrong.numel() else ""
+        fact = f"{what}{value} has dtype {tensor.dtype}; ids are whole numbers"
+        raise DTypeError(fact, cure=f"pass {what} as int64 or int32", line=user_line())
+    if tensor.ndim != 1:
+        fact = f"{what} has shape {tuple(tensor.shape)}; ids have one dim"
+        raise GraphError(fact, cure=f"flatten {what}", line=user_line())
+    return tensor.long()
+
+
+def _from_array(values: Any, what: str) -> Tensor:
+    try:
+        array = np.asarray(values)
+        empty = array.size == 0 and not isinstance(values, np.ndarray)
+        return torch.tensor(array, dtype=torch.int64 if empty else None)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        fact = f"{what} is no array of whole numbers: {error}"
+        raise DTypeError(
+            fact, cure="pass a tensor, an array or a list", line=user_line()
+        ) from error
+
+
+def resolve_ids(ids: Any, count: int, device: torch.device, kind: str = "node") -> Tensor:
+    """The rows meant by an int, a list, an array, a tensor, a slice or a mask: (k,) int64.
+
+    Raises:
+        GraphError: an id is not in [0, count).
+        DTypeError: ids are not whole numbers.
+    """
+    if isinstance(ids, slice):
+        return torch.arange(*ids.indices(count), device=device)
+    found = ids if isinstance(ids, Tensor) else _from_array(ids, f"{kind} ids")
+    if found.dtype == torch.bool and found.shape == (count,):
+        return found.to(device).nonzero().squeeze(1)
+    found = as_ids(found if found.ndim else found.reshape(1), f"{kind} ids").to(device, torch.int64)
+    check_ids(found, count, f"{kind} ids", f"{kind}s")
+    return found
+
+
+def check_ids(ids: Tensor, count: int, what: str, rows: str) -> None:
+    """GraphError naming the first id (k,) that is not in [0, count)."""
+    if not ids.numel():
+        return
+    low, high = torch.aminmax(ids)
+    if int(low) >= 0 and int(high) < count:
+        return
+    first = int(((ids < 0) | (ids >= count)).nonzero()[0])
+    value = int(ids[first])
+    fact = f"{what}[{first}] is {value}, " + (
+        "which is negative" if value < 0 else f"where there are {count} {rows}"
+    )
+    raise GraphError(fact, cure=f"{rows} are numbered from 0 to {count - 1}", line=user_line())

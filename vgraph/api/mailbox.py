@@ -1,0 +1,136 @@
+"""Mailbox lowering: (vertex, slot, ...) becomes rows of edges, so that any degree runs at once.
+
+Takes: a Tape recorded with a slot dim. Gives: the same tape without one; tempo: once a function.
+A recording of V vertices with D slots holds for any V and D, so also for E edges with one slot each:
+what has a slot is run as V := E, D := 1; a sum over slots becomes a SegmentReduce.
+Source: DGL section 3 (a reduce function over a mailbox as a segment reduction).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vgraph.api.tracer import CaptureError
+from vgraph.api.unify import Tape, substitute
+from vgraph.ir.moves import Gather, SegmentReduce
+from vgraph.ir.program import EDGE, SLOT, VERTEX, Op, Rows, Value, map_leaves
+from vgraph.ir.rowwise import MOVES, Effect, operand_atoms, row_effects
+from vgraph.ir.tdl import Notation, describe
+
+
+def lower_mailbox(tape: Tape) -> None:
+    """Rewrites the tape in place; raises CaptureError where slots are mixed in other ways than sums."""
+    lowering = _Lowering(tape)
+    for op in tape.ops:
+        lowering.add(op)
+    tape.ops = lowering.ops
+    for index, value in tape.values.items():
+        tape.values[index] = lowering.final.get(value.id, value)
+    tape.inputs = {name: lowering.final.get(v.id, v) for name, v in tape.inputs.items()}
+
+
+def has_slots(value: Value) -> bool:
+    return any(isinstance(d, Rows) and d.space in (SLOT, EDGE) for d in value.shape)
+
+
+class _Lowering:
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.ops: list[Op] = []
+        self.final: dict[int, Value] = {}  # old Value id -> the Value that stands for it
+        self.spread: dict[int, Value] = {}  # new vertex Value id -> its rows spread over edges
+
+    def add(self, op: Op) -> None:
+        slotted_in = [v for v in op.operands() if has_slots(v)]
+        slotted_out = [v for v in op.results if has_slots(v)]
+        if (not slotted_in and not slotted_out) or isinstance(op.target, MOVES):
+            self._keep(op)
+        elif slotted_out:
+            self._run_on_edges(op)
+        else:
+            self._reduce(op)
+
+    def _keep(self, op: Op) -> None:
+        for value in op.results:
+            self.final.setdefault(value.id, self._as_edges(value) if has_slots(value) else value)
+        kept = substitute(op, self.final)
+        self.ops.append(replace(kept, results=tuple(self.final[v.id] for v in op.results)))
+
+    # ------------------------------------------------------------ one slot an edge
+    def _run_on_edges(self, op: Op) -> None:
+        if any(not has_slots(v) for v in op.results):
+            raise CaptureError(
+                "an operator gives some results with slots and some without", op.line
+            )
+        if any(effect is not Effect.ROWWISE for effect in row_effects(op)):
+            raise CaptureError(f"{op.target} mixes the slots of a mailbox", op.line)
+        results = tuple(self._as_edges(v) for v in op.results)
+        self.final.update(zip((v.id for v in op.results), results, strict=True))
+        self.ops.append(replace(self._on_edges(op), results=results))
+
+    def _on_edges(self, op: Op) -> Op:
+        """Operands spread over edges, numbers of rows with V := E and D := 1."""
+        mapping: dict[int, Value] = {}
+        for value in op.operands():
+            mapping[value.id] = self._edge_operand(value, op)
+        moved = substitute(op, mapping)
+        args = map_leaves(moved.args, _edge_size)
+        kwargs = {k: map_leaves(v, _edge_size) for k, v in moved.kwargs.items()}
+        return replace(moved, args=args, kwargs=kwargs)
+
+    def _edge_operand(self, value: Value, op: Op) -> Value:
+        now = self.final.get(value.id, value)
+        if has_slots(value):
+            return now if now is not value else self._input_as_edges(value)
+        if now.row_dim is None:
+            return now
+        if now.space != VERTEX or now.shape[0] != Rows(VERTEX):
+            raise CaptureError("rows of different kinds meet in a mailbox", op.line)
+        if now.id not in self.spread:
+            edges = self.tape.new_value(now, space=EDGE, shape=(Rows(EDGE), *now.shape[1:]))
+            self.ops.append(Op(Gather("dst"), (now,), {}, (edges,), op.line))
+            self.spread[now.id] = edges
+        return self.spread[now.id]
+
+    def _input_as_edges(self, value: Value) -> Value:
+        self.final[value.id] = self._as_edges(value)
+        return self.final[value.id]
+
+    def _as_edges(self, value: Value) -> Value:
+        shape = tuple(_edge_size(d) for d in value.shape)
+        if sum(isinstance(d, Rows) for d in shape) != 1:
+            raise CaptureError("a tensor has slots without their vertices", value.line)
+        return replace(value, space=EDGE, shape=shape)
+
+    # ------------------------------------------------------------ slots summed away
+    def _reduce(self, op: Op) -> None:
+        notation = describe(op)
+        effects = row_effects(op)
+        if notation is None or any(e is not Effect.CONTRACT for e in effects):
+            raise CaptureError(
+                f"{op.target} reduces the slots of a mailbox other than by a sum", op.line
+            )
+        if all(v.row_dim is None for v in op.results):  # a parameter's gradient: all edges at once
+            self.ops.append(replace(self._on_edges(op), results=op.results))
+            return
+        (result,) = op.results
+        if _loses(op, notation) != {SLOT} or result.shape[0] != Rows(VERTEX):
+            raise CaptureError("vertices and slots are reduced together", op.line)
+        part = self.tape.new_value(result, space=EDGE, shape=(Rows(EDGE), *result.shape[1:]))
+        self.ops.append(replace(self._on_edges(op), results=(part,)))
+        self.ops.append(Op(SegmentReduce("dst", "sum"), (part,), {}, (result,), op.line))
+
+
+def _edge_size(leaf: Any) -> Any:
+    if not isinstance(leaf, Rows):
+        return leaf
+    if leaf.space == SLOT:
+        return leaf.times
+    return Rows(EDGE, leaf.times) if leaf.space == VERTEX else leaf
+
+
+def _loses(op: Op, notation: Notation) -> set[Any]:
+    atoms = operand_atoms(op, notation) or {}
+    kept = {part for dims in notation.outputs for dim in dims for part in dim.split()}
+    return {space for name, space in atoms.items() if name not in kept}

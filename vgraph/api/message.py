@@ -1,0 +1,202 @@
+"""Messages: what message and reduce functions see, and how they are recorded.
+
+Takes: a session on examples, or real columns. Gives: dicts of tensors; tempo: once a function.
+Source: DGL section 3 (message, reduce and apply functions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from vgraph.api.derive import Given, Session
+from vgraph.api.reductions import move_rows
+from vgraph.api.rows import as_rows, plain
+from vgraph.api.tracer import CaptureError
+from vgraph.errors import FunctionError, NameLookupError
+from vgraph.ir.moves import Gather
+from vgraph.ir.program import EDGE, VERTEX, Space
+
+
+class Columns(Mapping[str, Tensor]):
+    """Features by name, each made when it is first asked for."""
+
+    def __init__(
+        self, words: str, names: Callable[[], Sequence[str]], get: Callable[[str], Tensor]
+    ) -> None:
+        self._words, self._names, self._get = words, names, get
+        self._made: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._made:
+            if name not in self._names():
+                raise NameLookupError(
+                    f"there is no {self._words} {name!r}",
+                    cure=f"one of {sorted(self._names())} is there",
+                )
+            self._made[name] = self._get(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+
+class EdgeBatch:
+    """What a message function sees: one row an edge.
+
+    ``src``, ``dst`` and ``data`` map names to features of the tails, the heads and the edges.
+    """
+
+    def __init__(
+        self, src: Columns, dst: Columns, data: Columns, ids: Callable[[], Any], count: Any
+    ) -> None:
+        self.src, self.dst, self.data, self._ids, self._count = src, dst, data, ids, count
+
+    def batch_size(self) -> int:
+        """The number of edges."""
+        return self._count
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Sources, destinations and edge ids, each (edges,)."""
+        return self._ids()
+
+
+class NodeBatch:
+    """What a reduce or apply function sees: one row a vertex.
+
+    ``data`` maps names to features; ``mailbox`` maps message names to (nodes, degree, ...).
+    """
+
+    def __init__(
+        self,
+        data: Mapping[str, Tensor],
+        mailbox: Mapping[str, Tensor],
+        ids: Callable[[], Any],
+        count: Any,
+    ) -> None:
+        self.data, self.mailbox, self._ids, self._count = data, mailbox, ids, count
+
+    def batch_size(self) -> int:
+        """The number of nodes."""
+        return self._count
+
+    def nodes(self) -> Tensor:
+        """Ids, (nodes,)."""
+        return self._ids()
+
+
+def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor]:
+    """The dict that a user's function returned, or an error that says what it returned instead."""
+    name = getattr(function, "__name__", type(function).__name__)
+    line = _definition(function)
+    if not isinstance(given, dict):
+        raise FunctionError(
+            f"the function {name} returned {type(given).__name__}, not a dict",
+            cure='return {"name": tensor}', line=line,
+        )  # fmt: skip
+    for key, tensor in given.items():  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(tensor, Tensor) or tensor.dim() == 0 or plain(tensor).shape[0] != rows:
+            found = (
+                tuple(plain(tensor).shape) if isinstance(tensor, Tensor) else type(tensor).__name__
+            )
+            raise FunctionError(
+                f"{key!r} from {name} is {found}, not a tensor of one row for each of {rows} {what}",
+                cure=f"return one row a {what[:-1]}", line=line,
+            )  # fmt: skip
+    return given  # pyright: ignore[reportUnknownVariableType]
+
+
+def _definition(function: Any) -> str:
+    code = getattr(function, "__code__", None) or getattr(
+        getattr(function, "__func__", None), "__code__", None
+    )
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def _no_ids() -> Any:
+    raise CaptureError("it reads ids")
+
+
+class UpdateBody:
+    """A message and a reduce function as derive.py runs them.
+
+    ``mailbox``: True where slots of any number stand for edges, a number where all have that degree.
+    """
+
+    per_vertex = False
+    subsets: tuple[Space, ...] = ()
+
+    def __init__(
+        self, message: Any, reduce: Any, names: Callable[[str], Sequence[str]], mailbox: bool | int
+    ) -> None:
+        self.name = getattr(message, "__name__", "message")
+        self.message, self.reduce, self.names, self.mailbox = message, reduce, names, mailbox
+        self.output_names: tuple[str, ...] = ()
+
+    def facts(self) -> tuple[str, ...]:
+        return self.output_names
+
+    def run(self, session: Session) -> Given:
+        sizes = session.tracer.recording.sizes
+        messages = run_message(self.message, session, self.names)
+        mailbox = session.mailbox
+        assert mailbox is not None
+
+        def slots(name: str) -> Tensor:
+            rows = plain(messages[name])
+            return as_rows(rows.reshape(*mailbox, *rows.shape[1:]), VERTEX, session)
+
+        nodes = NodeBatch(
+            Columns("feature at the destination", lambda: self.names("dst"), lambda n: session.input(f"dst:{n}")),
+            Columns("message", lambda: tuple(messages), slots), _no_ids, sizes[VERTEX],
+        )  # fmt: skip
+        given = checked(self.reduce, self.reduce(nodes), sizes[VERTEX], "nodes")
+        self.output_names = tuple(given)
+        return Given([plain(t) for t in given.values()], [], len(given))
+
+
+class EdgeBody:
+    """A function of edges alone (``apply_edges``)."""
+
+    mailbox = False
+    per_vertex = False
+    subsets: tuple[Space, ...] = ()
+
+    def __init__(self, function: Any, names: Callable[[str], Sequence[str]]) -> None:
+        self.name = getattr(function, "__name__", "function")
+        self.function, self.names = function, names
+        self.output_names: tuple[str, ...] = ()
+
+    def facts(self) -> tuple[str, ...]:
+        return self.output_names
+
+    def run(self, session: Session) -> Given:
+        given = run_message(self.function, session, self.names)
+        self.output_names = tuple(given)
+        return Given([plain(t) for t in given.values()], [], len(given))
+
+
+def run_message(
+    function: Any, session: Session, names: Callable[[str], Sequence[str]]
+) -> dict[str, Tensor]:
+    """A function of edges on the session's examples."""
+
+    def end(kind: str) -> Callable[[str], Tensor]:
+        def get(name: str) -> Tensor:
+            rows = plain(session.input(f"{kind}:{name}"))
+            return as_rows(move_rows(session, Gather(kind), rows), EDGE, session)
+
+        return get
+
+    edges = EdgeBatch(
+        Columns("feature at the source", lambda: names("src"), end("src")),
+        Columns("feature at the destination", lambda: names("dst"), end("dst")),
+        Columns("edge feature", lambda: names("edge"), lambda n: session.input(f"edge:{n}")),
+        _no_ids, session.tracer.recording.sizes[EDGE],
+    )  # fmt: skip
+    return checked(function, function(edges), session.tracer.recording.sizes[EDGE], "edges")

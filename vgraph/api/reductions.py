@@ -1,0 +1,204 @@
+"""Reductions over the slots of a vertex, as maps and Moves whose derivatives are maps and Moves.
+
+Takes: edge rows. Gives: vertex rows; tempo: while a function is traced, or run uncaptured.
+Source: HOUSE of words: empty segments give sum, mean, max, min 0, prod 1, logsumexp -inf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vgraph.ir.moves import Gather, Move, SegmentReduce
+
+
+class Context(Protocol):
+    """Where Moves run: recorded on examples, or at once on one vertex."""
+
+    def run_move(self, move: Move, rows: Tensor) -> Any:
+        """The moved rows; two tensors for max and min."""
+        ...
+
+    def in_degree(self) -> Tensor:
+        """(vertices,) int64."""
+        ...
+
+    def slots(self) -> Tensor:
+        """The position of every edge among its vertex's in-edges, (edges,) int64."""
+        ...
+
+
+class _LinearMove(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, context: Context, move: Move) -> Tensor:
+        ctx.context, ctx.move = context, move
+        return context.run_move(move, rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return move_rows(ctx.context, ctx.move.transpose(), grads[0]), None, None
+
+
+def move_rows(context: Context, move: Move, rows: Tensor) -> Tensor:
+    """A differentiable linear Move."""
+    return _LinearMove.apply(rows, context, move)  # pyright: ignore[reportReturnType]
+
+
+def _column(numbers: Tensor, like: Tensor) -> Tensor:
+    """One number a row, shaped to broadcast over the rows of ``like``."""
+    for _ in range(like.dim() - 1):
+        numbers = numbers.unsqueeze(-1)
+    return numbers
+
+
+def _sum(context: Context, x: Tensor) -> Tensor:
+    return move_rows(context, SegmentReduce("dst", "sum"), x)
+
+
+def _spread(context: Context, x: Tensor) -> Tensor:
+    return move_rows(context, Gather("dst"), x)
+
+
+def _mean(context: Context, x: Tensor) -> Tensor:
+    count = context.in_degree().clamp(min=1).to(x.dtype)
+    return _sum(context, x) / _column(count, x)
+
+
+class _Extremum(torch.autograd.Function):
+    """max or min; the gradient goes to the first extremal edge."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, context: Context, kind: str) -> tuple[Tensor, Tensor]:
+        best, slot = context.run_move(SegmentReduce("dst", kind), x)
+        ctx.context, ctx.slot = context, slot
+        ctx.mark_non_differentiable(slot)
+        return best, slot
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        spread, slot = _spread(ctx.context, grads[0]), _spread(ctx.context, ctx.slot)
+        mine = _column(ctx.context.slots(), spread) == slot
+        return torch.where(mine, spread, torch.zeros_like(spread)), None, None
+
+
+def _extremum(kind: str) -> Callable[[Context, Tensor], tuple[Tensor, Tensor]]:
+    def reduce(context: Context, x: Tensor) -> tuple[Tensor, Tensor]:
+        return _Extremum.apply(x, context, kind)  # pyright: ignore[reportReturnType]
+
+    return reduce
+
+
+class _SharedExtremum(torch.autograd.Function):
+    """amax or amin; the gradient is split evenly among equal edges."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, context: Context, kind: str) -> Tensor:
+        best, _ = context.run_move(SegmentReduce("dst", kind), x)
+        ctx.context = context
+        ctx.save_for_backward(x, best)
+        return best
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        x, best = ctx.saved_tensors
+        mine = (x == _spread(ctx.context, best)).to(x.dtype)
+        share = grads[0] / _sum(ctx.context, mine).clamp(min=1)
+        return mine * _spread(ctx.context, share), None, None
+
+
+def _shared_extremum(kind: str) -> Callable[[Context, Tensor], Tensor]:
+    def reduce(context: Context, x: Tensor) -> Tensor:
+        return _SharedExtremum.apply(x, context, kind)  # pyright: ignore[reportReturnType]
+
+    return reduce
+
+
+class _Prod(torch.autograd.Function):
+    """The gradient is the product of the others, exact where one or two of them are zero."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, context: Context) -> Tensor:
+        ctx.context = context
+        ctx.save_for_backward(x)
+        return context.run_move(SegmentReduce("dst", "prod"), x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        context, zero = ctx.context, x == 0
+        filled = torch.where(zero, torch.ones_like(x), x)
+        num_zeros = _spread(context, _sum(context, zero.to(x.dtype)))
+        rest = _spread(context, _prod(context, filled))
+        only_zeros = torch.where(zero, x, torch.zeros_like(x))
+        other_zero = _spread(context, _sum(context, only_zeros)) - x
+        if_two = torch.where(num_zeros == 2, other_zero * rest, torch.zeros_like(x))
+        if_zero = torch.where(num_zeros == 1, rest, if_two)
+        others = torch.where(zero, if_zero, _spread(context, _prod(context, x)) / filled)
+        return _spread(context, grads[0]) * others, None
+
+
+def _prod(context: Context, x: Tensor) -> Tensor:
+    return _Prod.apply(x, context)  # pyright: ignore[reportReturnType]
+
+
+def _peak(context: Context, x: Tensor) -> Tensor:
+    """Each slot's segment maximum, without gradient."""
+    best, _ = context.run_move(SegmentReduce("dst", "max"), x.detach())
+    return context.run_move(Gather("dst"), best)
+
+
+def _softmax(context: Context, x: Tensor) -> Tensor:
+    scaled = torch.exp(x - _peak(context, x))
+    return scaled / _spread(context, _sum(context, scaled))
+
+
+def _log_softmax(context: Context, x: Tensor) -> Tensor:
+    shifted = x - _peak(context, x)
+    return shifted - _spread(context, torch.log(_sum(context, torch.exp(shifted))))
+
+
+def _logsumexp(context: Context, x: Tensor) -> Tensor:
+    best, _ = context.run_move(SegmentReduce("dst", "max"), x.detach())
+    best = torch.where(torch.isinf(best), torch.zeros_like(best), best)
+    scaled = torch.exp(x - context.run_move(Gather("dst"), best))
+    return torch.log(_sum(context, scaled)) + best
+
+
+def _var(context: Context, x: Tensor, correction: float = 1) -> Tensor:
+    away = x - _spread(context, _mean(context, x))
+    count = (context.in_degree() - correction).to(x.dtype)
+    return _sum(context, away * away) / _column(count, x)
+
+
+def _std(context: Context, x: Tensor, correction: float = 1) -> Tensor:
+    return torch.sqrt(_var(context, x, correction))
+
+
+REDUCERS: dict[str, Callable[..., Any]] = {
+    "sum": _sum,
+    "mean": _mean,
+    "max": _extremum("max"),
+    "min": _extremum("min"),
+    "amax": _shared_extremum("max"),
+    "amin": _shared_extremum("min"),
+    "prod": _prod,
+    "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "logsumexp": _logsumexp,
+    "var": _var,
+    "std": _std,
+}
+KEEPS_SLOTS = frozenset({"softmax", "log_softmax"})
+
+
+def reducer_names() -> dict[Any, str]:
+    """Torch functions and methods to the name of what they reduce with."""
+    names: dict[Any, str] = {}
+    for name in REDUCERS:
+        for owner in (torch, Tensor, torch.nn.functional):
+            if hasattr(owner, name):
+                names[getattr(owner, name)] = name
+    return names

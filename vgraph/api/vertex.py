@@ -1,0 +1,182 @@
+"""Vertex: what a vertex function sees, and the function as it is recorded.
+
+Takes: a session on examples. Gives: what was gathered, scattered and pushed; tempo: once a function.
+Source: Cavs section 3.1 (gather, scatter, pull, push).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.api.derive import Given, Session
+from vgraph.api.reductions import move_rows
+from vgraph.api.rows import RowTensor, as_rows, lift, plain
+from vgraph.api.tracer import user_line
+from vgraph.errors import FunctionError, NameLookupError
+from vgraph.ir.moves import Gather, Move, TakeSlot
+from vgraph.ir.program import EDGE, VERTEX, Space
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """Row shape and dtype of a state that vertices hand to their parents."""
+
+    row_shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Vertex:
+    """What a vertex function sees: one batch of vertices, one row each."""
+
+    def __init__(self, session: Session, states: Mapping[str, StateSpec], find: Any) -> None:
+        self._session, self._states, self._find = session, states, find
+        self.gathered: dict[str, RowTensor] = {}
+        self.scattered: dict[str, Tensor] = {}
+        self.pushed: dict[str, Tensor] = {}
+
+    def gather(self, k: int | None = None, *, default: float | None = None) -> Mapping[str, Tensor]:
+        """States of every child as slots (one row a child, in edge order), or of the k-th child alone.
+
+        With ``k``: one row a vertex, zeros where a vertex has no children at all, ``default`` where it
+        has some but fewer than k + 1 (an error if that is not given).
+        """
+        if k is not None and default is None:
+            self._session.num_slots_needed.add(k)
+        return _Children(self, k, default)
+
+    def pull(self, name: str) -> Tensor:
+        """A vertex feature, one row a vertex."""
+        return self._session.input(self._find("vertex", name))
+
+    def pull_edge(self, name: str) -> Tensor:
+        """An edge feature, one row a slot."""
+        return self._session.input(self._find("edge", name))
+
+    def pull_graph(self, name: str) -> Tensor:
+        """A graph feature, one row a graph; it meets vertices as each vertex's graph's row."""
+        return self._session.input(self._find("graph", name))
+
+    @property
+    def in_degree(self) -> Tensor:
+        """The number of children, (vertices,) int64."""
+        return as_rows(self._session.in_degree(), VERTEX, self._session)
+
+    def scatter(self, **states: Tensor) -> None:
+        """Hands states to the parents, one row a vertex."""
+        self._give("scatter", self.scattered, states)
+
+    def push(self, **outputs: Tensor) -> None:
+        """Gives outputs of the call, one row a vertex."""
+        self._give("push", self.pushed, outputs)
+
+    def _give(self, verb: str, into: dict[str, Tensor], tensors: Mapping[str, Any]) -> None:
+        for name, tensor in tensors.items():
+            if name in into:
+                raise FunctionError(
+                    f"{verb}({name}=...) is called twice",
+                    cure="give each name once",
+                    line=user_line(),
+                )
+            into[name] = self._one_row_a_vertex(verb, name, tensor)
+
+    def _one_row_a_vertex(self, verb: str, name: str, tensor: Any) -> Tensor:
+        if isinstance(tensor, RowTensor) and tensor.vg_space != EDGE:
+            lifted = lift(tensor, VERTEX)
+            if lifted.dim() and plain(lifted).shape[0] == self._session.num_vertices:
+                return lifted
+        what = (
+            "has one row a slot"
+            if isinstance(tensor, RowTensor) and tensor.vg_space == EDGE
+            else ("does not have one row a vertex")
+        )
+        raise FunctionError(
+            f"{verb}({name}=...) {what}",
+            cure="reduce slots first, e.g. with .sum(); give a tensor made from pull, gather or in_degree",
+            line=user_line(),
+        )
+
+    def child_state(self, name: str) -> RowTensor:
+        """The state of every child, one row a slot."""
+        if name not in self.gathered:
+            spec = self._states.get(name)
+            if spec is None:
+                raise NameLookupError(
+                    f"the state {name!r} is gathered but never scattered",
+                    cure=f"scatter it, v.scatter({name}=...), or gather one of {sorted(self._states)}",
+                    line=user_line(),
+                )
+            self.gathered[name] = self._session.child(name, spec.row_shape, spec.dtype)
+        return self.gathered[name]
+
+
+class _Children(Mapping[str, Tensor]):
+    def __init__(self, vertex: Vertex, k: int | None, default: float | None) -> None:
+        self._vertex, self._k, self._default = vertex, k, default
+
+    def __getitem__(self, name: str) -> Tensor:
+        slots = self._vertex.child_state(name)
+        return slots if self._k is None else self._kth(slots, self._k)
+
+    def _kth(self, slots: RowTensor, k: int) -> Tensor:
+        session = slots.vg_context
+        row = move_rows(session, TakeSlot(k), plain(slots))
+        if self._default is not None:
+            degree = session.in_degree()
+            short = (degree > 0) & (degree <= k)
+            for _ in range(row.dim() - 1):
+                short = short.unsqueeze(-1)
+            row = torch.where(short, self._default, row)
+        return as_rows(row, VERTEX, session)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._vertex._states)  # pyright: ignore[reportPrivateUsage]
+
+    def __len__(self) -> int:
+        return len(self._vertex._states)  # pyright: ignore[reportPrivateUsage]
+
+
+class VertexBody:
+    """A vertex function with its states, as derive.py runs it."""
+
+    mailbox = False
+    per_vertex = True
+
+    def __init__(
+        self,
+        module: nn.Module,
+        states: Mapping[str, StateSpec],
+        find: Any,
+        subsets: tuple[Space, ...],
+    ) -> None:
+        self.name = type(module).__name__
+        self.module, self.states, self.find, self.subsets = module, states, find, subsets
+        self.push_names: tuple[str, ...] = ()
+        self.seen: dict[str, StateSpec] = {}
+
+    def facts(self) -> tuple[str, ...]:
+        return self.push_names
+
+    def run(self, session: Session) -> Given:
+        vertex = Vertex(session, self.states, self.find)
+        self.module.forward(vertex)
+        self.push_names = tuple(vertex.pushed)
+        self.seen = {
+            name: StateSpec(tuple(plain(t).shape[1:]), t.dtype)
+            for name, t in vertex.scattered.items()
+        }
+        outputs = [plain(t) for t in vertex.pushed.values()]
+        carries: list[tuple[int, Tensor, Move]] = []
+        for name, child in vertex.gathered.items():
+            if name not in vertex.scattered:
+                raise NameLookupError(
+                    f"the state {name!r} is gathered but never scattered",
+                    cure=f"scatter it, v.scatter({name}=...), or gather one of {sorted(vertex.scattered)}",
+                )
+            carries.append((len(outputs), plain(child), Gather("src")))
+            outputs.append(plain(vertex.scattered[name]))
+        return Given(outputs, carries, len(vertex.pushed))

@@ -1,0 +1,28 @@
+"""Settings read from the environment, once, when first asked for.
+
+Takes: VGRAPH_* variables. Gives: cache folder, log topics, switches.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+LOG_TOPICS = ("program", "schedule", "memory", "kernels")
+
+
+def cache_dir() -> Path:
+    """The folder for everything that vgraph keeps on disk; ``VGRAPH_CACHE_DIR`` moves it."""
+    chosen = os.environ.get("VGRAPH_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser()
+    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(root).expanduser() / "vgraph"
+
+
+@cache
+def log_topics() -> frozenset[str]:
+    """The stages whose values are printed: ``VGRAPH_LOG=program,schedule,memory,kernels``."""
+    asked = os.environ.get("VGRAPH_LOG", "")
+    return frozenset(word.strip() for word in asked.split(",") if word.strip())

@@ -1,0 +1,46 @@
+"""Data: loaders for trees, circuits and graphs, and the trees that every machine has.
+
+Takes: paths. Gives: graphs and datasets of graphs. Tempo: once a file.
+"""
+
+from vgraph.data.aiger import AIG, Circuit, load_aiger, parse_aiger
+from vgraph.data.edge_list import EdgeList, load_edge_list, parse_edge_list
+from vgraph.data.planetoid import CitationArrays, CitationGraph, load_planetoid, parse_planetoid
+from vgraph.data.sst import (
+    Forest,
+    TreeDataset,
+    TreeSample,
+    TreeSplits,
+    build_vocabulary,
+    load_ptb,
+    load_sst,
+    parse_ptb,
+    renumber_words,
+)
+from vgraph.data.syntax import FunctionTree, load_syntax, parse_functions
+
+__all__ = [
+    "AIG",
+    "Circuit",
+    "CitationArrays",
+    "CitationGraph",
+    "EdgeList",
+    "Forest",
+    "FunctionTree",
+    "TreeDataset",
+    "TreeSample",
+    "TreeSplits",
+    "build_vocabulary",
+    "load_aiger",
+    "load_edge_list",
+    "load_planetoid",
+    "load_ptb",
+    "load_sst",
+    "load_syntax",
+    "parse_aiger",
+    "parse_edge_list",
+    "parse_functions",
+    "parse_planetoid",
+    "parse_ptb",
+    "renumber_words",
+]

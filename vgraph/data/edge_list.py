@@ -1,0 +1,151 @@
+"""Graphs from text edge lists: one "src dst [weight]" a line.
+
+Takes: text. Gives: an EdgeList of arrays, or a graph. Tempo: once a file. Source: SNAP's format.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import vgraph
+from vgraph.errors import DataError
+
+MAX_ID = 2**63 - 2  # the number of vertices is one more and has to fit int64
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeList:
+    """The edges of one file, in its order.
+
+    ``src``, ``dst``: int64 (num_edges,). ``weight``: float32 (num_edges,), or None.
+    """
+
+    src: NDArray[np.int64]
+    dst: NDArray[np.int64]
+    weight: NDArray[np.float32] | None
+    num_vertices: int
+
+
+def parse_edge_list(
+    text: str, *, num_vertices: int | None = None, path: str | Path = "<text>"
+) -> EdgeList:
+    """Read "src dst [weight]" lines; whitespace or commas separate, "#" starts a comment.
+
+    Without ``num_vertices`` it is one more than the largest id.
+
+    Raises:
+        DataError: a line that is no edge, an id out of range, weights on some lines only.
+
+    >>> edges = parse_edge_list("# a triangle\\n0 1\\n1, 2\\n2\\t0\\n")
+    >>> edges.src.tolist(), edges.dst.tolist(), edges.num_vertices
+    ([0, 1, 2], [1, 2, 0], 3)
+    """
+    limit = MAX_ID if num_vertices is None else num_vertices - 1
+    src: list[int] = []
+    dst: list[int] = []
+    weight: list[float] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        fields = line.partition("#")[0].replace(",", " ").split()
+        if not fields:
+            continue
+        at = f"{path}:{number}"
+        if len(fields) not in (2, 3):
+            raise _not_an_edge(line, at)
+        if src and (len(fields) == 3) != bool(weight):
+            raise DataError(
+                "some edges have a weight and some have none",
+                line=at,
+                cure="give every edge a weight, or none",
+            )
+        src.append(_parse_id(fields[0], limit, at))
+        dst.append(_parse_id(fields[1], limit, at))
+        if len(fields) == 3:
+            weight.append(_parse_weight(fields[2], at))
+    if num_vertices is None:
+        num_vertices = max(max(src, default=-1), max(dst, default=-1)) + 1
+    return EdgeList(
+        np.asarray(src, np.int64),
+        np.asarray(dst, np.int64),
+        np.asarray(weight, np.float32) if weight else None,
+        num_vertices,
+    )
+
+
+def load_edge_list(path: str | Path, *, num_nodes: int | None = None) -> vgraph.Graph:
+    """The graph of a text edge list; weights, where given, in ``edata["weight"]`` (float32).
+
+    Raises:
+        DataError: the file is missing or malformed, or an id is not below ``num_nodes``.
+    """
+    edges = parse_edge_list(read_text(path), num_vertices=num_nodes, path=path)
+    ends = (torch.from_numpy(edges.src), torch.from_numpy(edges.dst))
+    graph = vgraph.graph(ends, num_nodes=edges.num_vertices)
+    if edges.weight is not None:
+        graph.edata["weight"] = torch.from_numpy(edges.weight)
+    return graph
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The bytes of a data file; DataError names the path where it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a UTF-8 data file, its line ends as they are."""
+    data = read_bytes(path)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"byte {error.start} is not UTF-8",
+            line=f"{path}:{number}",
+            cure="convert the file to UTF-8",
+        ) from error
+
+
+def unreadable(path: str | Path, error: OSError) -> DataError:
+    """The error for a file that is missing or may not be read."""
+    return DataError(
+        f"cannot read the data file: {error.strerror or error}",
+        line=str(path),
+        cure="check the path; vgraph downloads nothing",
+    )
+
+
+def _not_an_edge(line: str, at: str) -> DataError:
+    return DataError(
+        f"{line.strip()[:80]!r} is not an edge", line=at, cure='write "src dst" or "src dst weight"'
+    )
+
+
+def _parse_id(word: str, limit: int, at: str) -> int:
+    if not (word.isascii() and word.isdigit()):
+        cure = "number the vertices 0, 1, 2, ..."
+        raise DataError(f"{word[:80]!r} is not a vertex id", line=at, cure=cure)
+    digits = word.lstrip("0") or "0"
+    # Python refuses to convert thousands of digits with an error of its own
+    if len(digits) > 19 or int(digits) > limit:
+        cure = "pass a larger num_nodes, or none" if limit < MAX_ID else "renumber the vertices"
+        raise DataError(f"vertex id {word[:80]} is above {limit}", line=at, cure=cure)
+    return int(digits)
+
+
+def _parse_weight(word: str, at: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or "_" in word:
+        cure = "give a finite number"
+        raise DataError(f"{word[:80]!r} is not a weight", line=at, cure=cure)
+    return value

@@ -1,0 +1,160 @@
+"""Citation graphs (Cora, CiteSeer) from one .npz of plain arrays.
+
+Takes: the members of the .npz. Gives: checked arrays, or a graph. Tempo: once a file.
+Source: Yang et al. 2016 (the split), Kipf and Welling 2017 (row-normalised features).
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import vgraph
+from vgraph.data.edge_list import unreadable
+from vgraph.errors import DataError
+
+FEATURES = ("feat_indptr", "feat_indices", "feat_data", "feat_shape")
+MASKS = ("train_mask", "val_mask", "test_mask")
+# numpy's kinds: signed and unsigned integer, float, bool
+KINDS = {"feat_data": "f", **dict.fromkeys(MASKS, "b")}
+
+# what numpy, zipfile and zlib raise for a damaged file, an encrypted one, one too large to be true
+UNREADABLE = (
+    *(ValueError, EOFError, KeyError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class CitationArrays:
+    """One citation graph of n vertices, e edges and f features.
+
+    ``feat``: float32 (n, f). ``label``: int64 (n,). The masks: bool (n,). ``src``, ``dst``:
+    int64 (e,), every citation in both directions.
+    """
+
+    feat: NDArray[np.float32]
+    label: NDArray[np.int64]
+    train_mask: NDArray[np.bool_]
+    val_mask: NDArray[np.bool_]
+    test_mask: NDArray[np.bool_]
+    src: NDArray[np.int64]
+    dst: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class CitationGraph:
+    """A graph with ``ndata`` feat, label, train_mask, val_mask, test_mask."""
+
+    graph: vgraph.Graph
+    num_classes: int
+    num_features: int
+
+
+def parse_planetoid(
+    members: Mapping[str, NDArray[Any]], *, normalize: bool = True, path: str | Path = "<arrays>"
+) -> CitationArrays:
+    """Check the arrays of a file and expand the features, which it stores as CSR.
+
+    ``normalize`` divides every row of the features by its sum; rows of zeros stay zeros.
+
+    Raises:
+        DataError: a member is missing or has the wrong shape or dtype, or an id is out of range.
+    """
+    check = _Checker(members, path)
+    feat = _expand_features(check)
+    n = len(feat)
+    if normalize:
+        total = feat.sum(1, keepdims=True)
+        feat /= np.where(total == 0, np.float32(1), total)
+    train, val, test = (check.member(name, n).astype(np.bool_) for name in MASKS)
+    label = check.ids("label", 2**31, n)
+    src, dst = check.ids("src", n), check.ids("dst", n)
+    if len(src) != len(dst):
+        raise check.fail("dst", f"has {len(dst)} edges where src has {len(src)}")
+    return CitationArrays(feat, label, train, val, test, src, dst)
+
+
+def read_members(path: str | Path) -> dict[str, NDArray[Any]]:
+    """Every array of an .npz; nothing is unpickled, so arrays of objects are refused.
+
+    Raises:
+        DataError: the file is missing, is no .npz, is cut short, or holds pickled objects.
+    """
+    cure = "store plain arrays with numpy.savez"
+    try:
+        # numpy leaves a file that it opened itself open when it is no zip file
+        with Path(path).open("rb") as file:
+            loaded: Any = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.lib.npyio.NpzFile):
+                return {name: loaded[name] for name in loaded.files}
+    except UNREADABLE as error:
+        raise DataError(f"not a readable .npz: {error}", line=str(path), cure=cure) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+    raise DataError("one array, not an .npz of named arrays", line=str(path), cure=cure)
+
+
+def load_planetoid(path: str | Path, *, normalize: bool = True) -> CitationGraph:
+    """The graph of ``cora.npz`` or ``citeseer.npz``.
+
+    Raises:
+        DataError: the file is missing or malformed.
+    """
+    arrays = parse_planetoid(read_members(path), normalize=normalize, path=path)
+    n, num_features = arrays.feat.shape
+    ends = (torch.from_numpy(arrays.src), torch.from_numpy(arrays.dst))
+    graph = vgraph.graph(ends, num_nodes=n)
+    for name in ("feat", "label", *MASKS):
+        graph.ndata[name] = torch.from_numpy(getattr(arrays, name))
+    return CitationGraph(graph, int(arrays.label.max(initial=-1)) + 1, num_features)
+
+
+def _expand_features(check: _Checker) -> NDArray[np.float32]:
+    shape = check.ids("feat_shape", 2**31, 2).tolist()
+    indices = check.ids("feat_indices", shape[1])
+    data = check.member("feat_data", len(indices))
+    ptr = check.ids("feat_indptr", len(indices) + 1, shape[0] + 1)
+    degree = np.diff(ptr)
+    if ptr[0] != 0 or ptr[-1] != len(indices) or (degree < 0).any():
+        raise check.fail("feat_indptr", f"does not run from 0 up to {len(indices)}")
+    feat = np.zeros(shape, np.float32)
+    # a pair stored twice is summed, as SciPy does
+    np.add.at(feat, (np.repeat(np.arange(shape[0]), degree), indices), data.astype(np.float32))
+    return feat
+
+
+@dataclass(frozen=True)
+class _Checker:
+    members: Mapping[str, NDArray[Any]]
+    path: str | Path
+
+    def member(self, name: str, size: int | None = None) -> NDArray[Any]:
+        if name not in self.members:
+            raise self.fail(name, f"is missing; the file has {', '.join(sorted(self.members))}")
+        array = self.members[name]
+        if array.dtype.kind not in KINDS.get(name, "iu"):
+            raise self.fail(name, f"has dtype {array.dtype}")
+        if array.ndim != 1 or size not in (None, len(array)):
+            raise self.fail(name, f"has shape {array.shape} where ({size or 'any'},) is needed")
+        return array
+
+    def ids(self, name: str, limit: int, size: int | None = None) -> NDArray[np.int64]:
+        array = self.member(name, size)
+        bad = np.flatnonzero((array < 0) | (array >= limit))
+        if len(bad):
+            at = int(bad[0])
+            raise self.fail(name, f"is {array[at]} at {at}, which is not in [0, {limit})")
+        return array.astype(np.int64)
+
+    def fail(self, name: str, fact: str) -> DataError:
+        cure = f"store {', '.join((*FEATURES, 'label', *MASKS, 'src', 'dst'))}"
+        return DataError(f"member {name!r} {fact}", line=f"{self.path}:{name}", cure=cure)

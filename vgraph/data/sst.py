@@ -1,0 +1,337 @@
+"""Trees in the Penn Treebank's notation, with a label at every vertex: ``(3 (2 It) (4 ...))``.
+
+Takes: text. Gives: a Forest of arrays, or a TreeDataset of graphs. Tempo: once a file.
+Source: Socher et al. 2013 (Stanford Sentiment Treebank), Marcus et al. 1993 (the notation).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import vgraph
+from vgraph.data.edge_list import read_text
+from vgraph.errors import DataError
+
+UNKNOWN = "<unknown>"
+SENTIMENTS = ("0", "1", "2", "3", "4")
+# ASCII blanks only: a no-break space may stand inside a word
+PIECE = re.compile(r"\([ \t\r]*[^() \t\r]*|\)|[^() \t\r]+")
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Many trees packed into flat arrays; tree t owns vertices ``ptr[t]:ptr[t + 1]``, root first.
+
+    ``ptr``: int64 (num_trees + 1,). ``parent``: int64 (num_vertices,), numbered within the tree,
+    -1 at its root, always smaller than the vertex's own number. ``label``: int64 (num_trees,).
+    ``features``: name -> int64 (num_vertices,). ``tokens``: what the ids of the feature mean.
+    """
+
+    ptr: NDArray[np.int64]
+    parent: NDArray[np.int64]
+    label: NDArray[np.int64]
+    features: Mapping[str, NDArray[np.int64]]
+    tokens: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    @property
+    def num_vertices(self) -> int:
+        return len(self.parent)
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+
+@dataclass(frozen=True, eq=False)
+class TreeSample:
+    """One tree: edges run from child to parent, ``root`` is the vertex without a parent."""
+
+    graph: vgraph.Graph
+    label: int
+    root: int
+
+
+class TreeDataset(Sequence[TreeSample]):
+    """The trees of a Forest as graphs, each built when first asked for and then kept.
+
+    Kept, so that what is computed once for a graph serves every epoch.
+
+    >>> trees = TreeDataset(parse_ptb("(1 (0 bad) (1 good))(0 bad)"))
+    >>> len(trees), trees.classes, trees[0].label, trees[0].graph.ndata["word"].tolist()
+    (2, ('0', '1'), 1, [-1, 0, 1])
+    """
+
+    def __init__(self, forest: Forest) -> None:
+        self.forest = forest
+        self._built: list[TreeSample | None] = [None] * len(forest)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the labels, by label."""
+        return self.forest.classes
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The vocabulary, by token id; 0 is the unknown token."""
+        return self.forest.tokens
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.forest.classes)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.forest.tokens)
+
+    def __len__(self) -> int:
+        return len(self._built)
+
+    def __repr__(self) -> str:
+        return (
+            f"TreeDataset({len(self)} trees, {self.forest.num_vertices} vertices, "
+            f"{self.num_tokens} tokens, {self.num_classes} classes)"
+        )
+
+    @overload
+    def __getitem__(self, index: int) -> TreeSample: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[TreeSample]: ...
+    def __getitem__(self, index: int | slice) -> TreeSample | list[TreeSample]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        sample = self._built[index]
+        if sample is None:
+            sample = self._built[index] = _build_sample(self.forest, index)
+        return sample
+
+
+class TreeSplits(NamedTuple):
+    """The three parts of a data set, with one vocabulary and one list of classes."""
+
+    train: TreeDataset
+    val: TreeDataset
+    test: TreeDataset
+
+
+def parse_ptb(
+    text: str, *, classes: Sequence[str] | None = None, path: str | Path = "<text>"
+) -> Forest:
+    """Read bracketed trees; vertices are numbered as they are opened, so the root is 0.
+
+    Features: ``label`` (index into ``classes``) and ``word`` (index into ``tokens``, the words in
+    order of appearance; -1 at inner vertices). A tree's label is its root's. Without ``classes``
+    they are the labels found, sorted. Blanks and line ends between the brackets mean nothing.
+
+    Raises:
+        DataError: unbalanced brackets, a label not among ``classes``, a vertex that holds no word
+            and no children, several words, or both.
+
+    >>> trees = parse_ptb("(3 (2 good) (4 (2 old) (2 film)))")
+    >>> trees.parent.tolist(), trees.features["word"].tolist(), trees.tokens
+    ([-1, 0, 0, 2, 2], [-1, 0, -1, 1, 2], ('good', 'old', 'film'))
+    """
+    reader = _Reader(None if classes is None else tuple(classes), path)
+    for reader.line, line in enumerate(text.split("\n"), 1):
+        for piece in PIECE.findall(line):
+            reader.read(piece)
+    return reader.finish()
+
+
+def build_vocabulary(forest: Forest, *, min_count: int = 1) -> tuple[str, ...]:
+    """The words of a forest, commonest first, after the unknown word at 0.
+
+    >>> build_vocabulary(parse_ptb("(1 (0 a) (1 b))(1 b)"))
+    ('<unknown>', 'b', 'a')
+    """
+    ids = forest.features["word"]
+    counts = np.bincount(ids[ids >= 0], minlength=len(forest.tokens)).tolist()
+    ranked = sorted(zip(forest.tokens, counts, strict=True), key=lambda pair: (-pair[1], pair[0]))
+    kept = [word for word, count in ranked if count >= min_count and word != UNKNOWN]
+    return (UNKNOWN, *kept)
+
+
+def renumber_words(forest: Forest, vocabulary: Sequence[str]) -> Forest:
+    """The same trees with word ids from ``vocabulary``, whose 0 stands for words that it lacks."""
+    known = {word: i for i, word in enumerate(vocabulary)}
+    # the last entry is what -1, "no word", indexes
+    new = np.asarray([*(known.get(word, 0) for word in forest.tokens), -1], np.int64)
+    features = {**forest.features, "word": new[forest.features["word"]]}
+    return replace(forest, features=features, tokens=tuple(vocabulary))
+
+
+def load_ptb(
+    path: str | Path,
+    *,
+    classes: Sequence[str] | None = None,
+    vocabulary: Sequence[str] | None = None,
+) -> TreeDataset:
+    """The trees of one file, with ``ndata["word"]`` (-1 at inner vertices) and ``ndata["label"]``.
+
+    ``vocabulary`` and ``classes`` are those of the training set; without them the file's own.
+
+    Raises:
+        DataError: the file is missing or malformed.
+    """
+    forest = parse_ptb(read_text(path), classes=classes, path=path)
+    if vocabulary is None:
+        vocabulary = build_vocabulary(forest)
+    return TreeDataset(renumber_words(forest, vocabulary))
+
+
+def load_sst(
+    folder: str | Path, *, min_count: int = 1, classes: Sequence[str] = SENTIMENTS
+) -> TreeSplits:
+    """Stanford Sentiment Treebank from ``train.txt``, ``dev.txt`` and ``test.txt`` in ``folder``.
+
+    Words seen fewer than ``min_count`` times in train, or never, have id 0.
+
+    Raises:
+        DataError: a file is missing or malformed.
+    """
+    paths = [Path(folder) / f"{name}.txt" for name in ("train", "dev", "test")]
+    parts = [parse_ptb(read_text(path), classes=classes, path=path) for path in paths]
+    vocabulary = build_vocabulary(parts[0], min_count=min_count)
+    return TreeSplits(*(TreeDataset(renumber_words(part, vocabulary)) for part in parts))
+
+
+def flatten_forests(
+    names: Sequence[str], forests: Sequence[Forest]
+) -> dict[str, NDArray[np.int64] | NDArray[np.str_]]:
+    """Forests that share tokens and classes, as plain arrays for an .npz."""
+    arrays: dict[str, NDArray[np.int64] | NDArray[np.str_]] = {
+        "tokens": np.asarray(forests[0].tokens, np.str_),
+        "classes": np.asarray(forests[0].classes, np.str_),
+    }
+    for name, forest in zip(names, forests, strict=True):
+        arrays |= {f"{name}.ptr": forest.ptr, f"{name}.parent": forest.parent}
+        arrays |= {f"{name}.label": forest.label}
+        arrays |= {f"{name}.features.{key}": value for key, value in forest.features.items()}
+    return arrays
+
+
+def restore_forests(
+    names: Sequence[str], arrays: Mapping[str, NDArray[Any]], path: str | Path
+) -> list[Forest]:
+    """What ``flatten_forests`` was given; DataError where the arrays do not fit together."""
+    cure = "delete the file"
+    try:
+        tokens, classes = (tuple(map(str, arrays[name])) for name in ("tokens", "classes"))
+        forests = [_restore_forest(arrays, name, tokens, classes) for name in names]
+    except (KeyError, ValueError) as error:
+        raise DataError(
+            f"not the arrays of a forest: {error}", line=str(path), cure=cure
+        ) from error
+    for name, forest in zip(names, forests, strict=True):
+        lengths = {len(forest.parent), *map(len, forest.features.values())}
+        if len(forest.ptr) != len(forest) + 1 or lengths != {forest.ptr[-1]}:
+            fact = f"the arrays of {name} do not fit together"
+            raise DataError(fact, line=f"{path}:{name}", cure=cure)
+    return forests
+
+
+def _restore_forest(
+    arrays: Mapping[str, NDArray[Any]], name: str, tokens: tuple[str, ...], classes: tuple[str, ...]
+) -> Forest:
+    ptr, parent, label = (
+        arrays[f"{name}.{key}"].astype(np.int64) for key in ("ptr", "parent", "label")
+    )
+    prefix = f"{name}.features."
+    features = {
+        key.removeprefix(prefix): value.astype(np.int64)
+        for key, value in arrays.items()
+        if key.startswith(prefix)
+    }
+    return Forest(ptr, parent, label, features, tokens, classes)
+
+
+def _build_sample(forest: Forest, index: int) -> TreeSample:
+    start, stop = int(forest.ptr[index]), int(forest.ptr[index + 1])
+    # copied: a caller may write to the tensors, and a later sample reads the forest again
+    dst = torch.tensor(forest.parent[start + 1 : stop])
+    graph = vgraph.graph((torch.arange(1, stop - start), dst), num_nodes=stop - start)
+    for name, values in forest.features.items():
+        graph.ndata[name] = torch.tensor(values[start:stop])
+    return TreeSample(graph, int(forest.label[index]), root=0)
+
+
+@dataclass
+class _Reader:
+    """What has been read so far; ``stack`` holds the open vertices, so depth costs no recursion."""
+
+    classes: tuple[str, ...] | None
+    path: str | Path
+    line: int = 0
+    first_line: int = 0
+    ptr: list[int] = field(default_factory=lambda: [0])
+    parent: list[int] = field(default_factory=list[int])
+    label: list[str] = field(default_factory=list[str])
+    word: list[int] = field(default_factory=list[int])
+    words: dict[str, int] = field(default_factory=dict[str, int])
+    stack: list[int] = field(default_factory=list[int])
+
+    def read(self, piece: str) -> None:
+        if piece[0] == "(":
+            self._open(piece[1:].lstrip(" \t\r"))
+        elif piece == ")":
+            self._close()
+        else:
+            self._add_word(piece)
+
+    def finish(self) -> Forest:
+        if self.stack:
+            fact = f"the tree is not closed: {len(self.stack)} ')' missing"
+            raise self._fail(fact, "check that the file is whole", self.first_line)
+        classes = tuple(sorted(set(self.label))) if self.classes is None else self.classes
+        number = {name: i for i, name in enumerate(classes)}
+        label = np.asarray([number[name] for name in self.label], np.int64)
+        ptr, word = np.asarray(self.ptr, np.int64), np.asarray(self.word, np.int64)
+        features = {"label": label, "word": word}
+        parent = np.asarray(self.parent, np.int64)
+        return Forest(ptr, parent, label[ptr[:-1]], features, tuple(self.words), classes)
+
+    def _open(self, label: str) -> None:
+        if self.classes is not None and label not in self.classes:
+            known = ", ".join(self.classes)
+            raise self._fail(f"label {label!r} is none of {known}", "pass the labels as classes")
+        if not self.stack:
+            self.first_line = self.line
+        elif self.word[self.stack[-1]] >= 0:
+            raise self._mixed()
+        self.parent.append(self.stack[-1] - self.ptr[-1] if self.stack else -1)
+        self.stack.append(len(self.label))
+        self.label.append(label)
+        self.word.append(-1)
+
+    def _close(self) -> None:
+        if not self.stack:
+            raise self._fail("')' closes nothing", "remove it, or add the '(' that it closes")
+        vertex = self.stack.pop()
+        if self.word[vertex] < 0 and vertex == len(self.label) - 1:
+            fact = f"vertex '({self.label[vertex]})' has no word and no children"
+            raise self._fail(fact, 'write "(label word)" or "(label child child ...)"')
+        if not self.stack:
+            self.ptr.append(len(self.label))
+
+    def _add_word(self, word: str) -> None:
+        if not self.stack:
+            raise self._fail(f"word {word[:80]!r} stands outside a tree", "put it in brackets")
+        vertex = self.stack[-1]
+        if self.word[vertex] >= 0 or vertex != len(self.label) - 1:
+            raise self._mixed()
+        self.word[vertex] = self.words.setdefault(word, len(self.words))
+
+    def _mixed(self) -> DataError:
+        fact = "a vertex holds more than one word, or words and children"
+        return self._fail(fact, "give every word a vertex of its own: (label word)")
+
+    def _fail(self, fact: str, cure: str, line: int | None = None) -> DataError:
+        return DataError(fact, line=f"{self.path}:{line or self.line}", cure=cure)

@@ -1,0 +1,74 @@
+"""Errors in three parts: fact, the user's own line, cure.
+
+Takes: what went wrong. Gives: exceptions that also subclass the fitting built-in.
+"""
+
+from __future__ import annotations
+
+
+class VGraphError(Exception):
+    """Base of every error that vgraph raises on purpose.
+
+    Args:
+        fact: what is wrong, with the values that show it.
+        cure: what to do about it.
+        line: the user's own source line (``file:line: text``), where one is known.
+
+    >>> print(VGraphError("edge 3 names vertex 9 of 5", cure="pass num_nodes=10"))
+    edge 3 names vertex 9 of 5
+      cure: pass num_nodes=10
+    """
+
+    def __init__(self, fact: str, *, cure: str = "", line: str | None = None) -> None:
+        self.fact, self.cure, self.line = fact, cure, line
+        parts = [fact]
+        if line:
+            parts.append(f"  at {line}")
+        if cure:
+            parts.append(f"  cure: {cure}")
+        super().__init__("\n".join(parts))
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class GraphError(VGraphError, ValueError):
+    """A graph whose ids, counts or shape are wrong."""
+
+
+class CycleError(GraphError):
+    """A cycle where a vertex function needs a DAG; ``cycle`` lists its vertices."""
+
+    def __init__(
+        self, fact: str, *, cycle: list[int], cure: str = "", line: str | None = None
+    ) -> None:
+        super().__init__(fact, cure=cure, line=line)
+        self.cycle = cycle
+
+
+class FeatureError(VGraphError, ValueError):
+    """A feature with the wrong number of rows, device or shape."""
+
+
+class DTypeError(VGraphError, TypeError):
+    """A tensor of a dtype that does not fit."""
+
+
+class NameLookupError(VGraphError, KeyError):
+    """A feature, state, message or type name that does not exist."""
+
+
+class FunctionError(VGraphError, TypeError):
+    """A user function that does not do what its programming model asks for."""
+
+
+class ChildIndexError(VGraphError, IndexError):
+    """``gather(k)`` where a vertex has children, but fewer than k + 1."""
+
+
+class DataError(VGraphError, ValueError):
+    """A data file that is truncated or malformed; ``line`` is ``file:line``."""
+
+
+class CheckpointError(VGraphError, ValueError):
+    """A checkpoint that belongs to another model, or is damaged."""

@@ -1,0 +1,121 @@
+"""Joint: one recording of a function and its derivative, cut into two Programs.
+
+Takes: ops in recorded order, outputs of both. Gives: forward and backward Programs; tempo: once a function.
+Source: Cavs section 3.4 (auto-differentiation of vertex functions); cut at values worth keeping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vgraph.ir.moves import Gather, Random
+from vgraph.ir.program import Carry, Input, Op, Program, Value
+from vgraph.ir.tdl import is_view
+from vgraph.ir.verify import verify
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """``forward`` gives its outputs, then the ``saved`` values that ``backward`` takes as inputs."""
+
+    forward: Program
+    backward: Program
+    saved: tuple[Value, ...]
+
+
+def reachable(
+    ops: Sequence[Op], wanted: Iterable[Value | None], stop: Iterable[Value] = ()
+) -> tuple[Op, ...]:
+    """The ops that ``wanted`` needs, in order; values of ``stop`` come from elsewhere."""
+    needed = {value.id for value in wanted if value is not None}
+    stopped = {value.id for value in stop}
+    kept: list[Op] = []
+    for op in reversed(ops):
+        if any(r.id in needed and r.id not in stopped for r in op.results):
+            kept.append(op)
+            needed |= {v.id for v in op.operands()}
+    return tuple(reversed(kept))
+
+
+def make_program(
+    name: str,
+    ops: Sequence[Op],
+    inputs: Mapping[str, Value],
+    outputs: Sequence[Value | None],
+    carries: Sequence[Carry] = (),
+    num_slots_needed: tuple[int, ...] = (),
+) -> Program:
+    """A verified Program of what the outputs need: dead ops, inputs and carries are left out."""
+    live = list(carries)
+    while True:
+        wanted = [*outputs, *(c.source for c in live)]
+        kept = reachable(ops, wanted, [c.target for c in live])
+        used = {v.id for op in kept for v in op.operands()} | {
+            v.id for v in wanted if v is not None
+        }
+        still = [c for c in live if c.target.id in used]
+        if len(still) == len(live):
+            break
+        live = still
+    found = tuple(Input(value, key) for key, value in inputs.items() if value.id in used)
+    program = Program(name, found, kept, tuple(outputs), tuple(live), num_slots_needed)
+    verify(program)
+    return program
+
+
+def split_joint(
+    name: str,
+    ops: tuple[Sequence[Op], Sequence[Op]],
+    inputs: Mapping[str, Value],
+    forward: tuple[Sequence[Value | None], Sequence[Carry]],
+    backward: tuple[Sequence[Value | None], Sequence[Carry]],
+    num_slots_needed: tuple[int, ...] = (),
+) -> Joint:
+    """Cuts where the backward reads what the forward computed; views and Gathers are computed again.
+
+    ``ops``: those of the forward, and those of both (where the forward's carried values are known).
+    """
+    (outs, carries), (grads, back_carries) = forward, backward
+    ahead_ops, all_ops = ops
+    first = reachable(ahead_ops, [*outs, *(c.source for c in carries)], [c.target for c in carries])
+    computed = {v.id for op in first for v in op.results}
+    saved = _values_to_save(all_ops, computed, [*grads, *(c.source for c in back_carries)])
+    ahead = make_program(name, ahead_ops, inputs, [*outs, *saved], carries, num_slots_needed)
+    given = {**inputs, **{f"saved:{v.id}": v for v in saved}}
+    behind = make_program(f"{name}'", _without(all_ops, saved), given, grads, back_carries)
+    return Joint(ahead, behind, saved)
+
+
+def _without(ops: Sequence[Op], values: Sequence[Value]) -> list[Op]:
+    """The ops but those whose results come from elsewhere (of several results, all that are used)."""
+    ids = {v.id for v in values}
+    return [op for op in ops if not any(r.id in ids for r in op.results)]
+
+
+def _values_to_save(
+    ops: Sequence[Op], computed: set[int], wanted: Sequence[Value | None]
+) -> tuple[Value, ...]:
+    producers = {v.id: op for op in ops for v in op.results}
+    saved: dict[int, Value] = {}
+    seen: set[int] = set()
+    stack = [v for v in wanted if v is not None]
+    while stack:
+        value = stack.pop()
+        if value.id in seen or value.id not in producers:
+            continue
+        seen.add(value.id)
+        op = producers[value.id]
+        if value.id in computed and not _is_cheap(op):
+            saved[value.id] = value
+        else:
+            stack.extend(op.operands())
+    return tuple(saved[key] for key in sorted(saved))
+
+
+def _is_cheap(op: Op) -> bool:
+    return (
+        is_view(op.target)
+        or isinstance(op.target, (Gather, Random))
+        or not any(True for _ in op.operands())
+    )

@@ -1,0 +1,54 @@
+"""DynamicTensor and MemoryPlan: where every materialised value lies.
+
+Takes: nothing (plain values). Gives: offsets in an arena; tempo: once a topology.
+Source: Cavs section 3.3 (dynamic tensors: shape, batch size, offset, pointer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class DynamicTensor:
+    """``batch_size`` rows of ``row_shape`` at ``offset`` bytes of the arena."""
+
+    offset: int
+    batch_size: int
+    row_shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        count = self.batch_size
+        for size in self.row_shape:
+            count *= size
+        return count * self.dtype.itemsize
+
+    def view(self, arena: torch.Tensor) -> torch.Tensor:
+        """The tensor itself, (batch_size, *row_shape), on an arena of uint8."""
+        flat = arena[self.offset : self.offset + self.num_bytes].view(self.dtype)
+        return flat.view(self.batch_size, *self.row_shape)
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """The phases from ``first`` to ``last``, both included, in which a value must be kept."""
+
+    first: int
+    last: int
+
+    def overlaps(self, other: Lifetime) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryPlan:
+    """A DynamicTensor for every materialised Value (by id), and the bytes of the arena."""
+
+    tensors: Mapping[int, DynamicTensor]
+    lifetimes: Mapping[int, Lifetime]
+    num_bytes: int

@@ -1,0 +1,73 @@
+"""Schedule: in which order rows are evaluated, and where they lie.
+
+Takes: nothing (plain values). Gives: Frontier, RowOrder, Schedule; tempo: once a topology.
+Source: Cavs section 3.2 (batching policy).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from vgraph.ir.program import Op
+from vgraph.ir.topology import Topology
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Vertices [v0, v1) and their in-edges [e0, e1), as rows; ``degree`` if all have the same."""
+
+    v0: int
+    v1: int
+    e0: int
+    e1: int
+    degree: int | None
+
+    @property
+    def batch_size(self) -> int:
+        return self.v1 - self.v0
+
+
+@dataclass(frozen=True, eq=False)
+class RowOrder:
+    """Where vertices and edges lie: row r holds vertex ``vertex_ids[r]``; None: the user's order.
+
+    Edges lie in order of their destination's row, then of edge id, so that a vertex's in-edges
+    and a frontier's in-edges are contiguous. ``src_rows``, ``dst_rows``: (edges,); ``in_ptr``,
+    ``out_ptr``: (vertices + 1,); ``out_edges``: edge rows grouped by source row.
+    """
+
+    vertex_ids: Tensor | None
+    vertex_rows: Tensor | None
+    edge_ids: Tensor | None
+    edge_rows: Tensor | None
+    src_rows: Tensor
+    dst_rows: Tensor
+    in_ptr: Tensor
+    out_ptr: Tensor
+    out_edges: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """The frontiers of a topology under one policy, in order of evaluation, and the row order."""
+
+    topology: Topology
+    policy: str
+    order: RowOrder
+    frontiers: tuple[Frontier, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """Ops that run together: once over all rows, or frontier by frontier.
+
+    ``is_reverse``: walks the frontiers from the last to the first; ``is_serial``: an op of it is
+    not described by TDL, so it runs on one vertex at a time.
+    """
+
+    ops: tuple[Op, ...]
+    is_loop: bool
+    is_reverse: bool = False
+    is_serial: bool = False

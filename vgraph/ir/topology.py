@@ -1,0 +1,102 @@
+"""Topology: who is joined to whom; index tensors only.
+
+Takes: COO ids. Gives: CSC and CSR on demand, kept; the reverse; tempo: once a topology.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Compressed:
+    """Edges grouped by one end: ``ptr`` (rows + 1), ``other`` end's ids and ``edge_ids``, each (edges,).
+
+    Within a group the edges keep their order of ids. ``edge_ids`` is None where it is 0, 1, 2 ...
+    """
+
+    ptr: Tensor
+    other: Tensor
+    edge_ids: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """Directed edges ``src[i] -> dst[i]`` between ``num_src`` and ``num_dst`` vertices.
+
+    ``graph_sizes`` counts the vertices of every graph of a batch; ``parts`` are the topologies
+    that were batched, whose levels are then reused.
+    """
+
+    src: Tensor
+    dst: Tensor
+    num_src: int
+    num_dst: int
+    graph_sizes: tuple[int, ...] | None = None
+    parts: tuple[Topology, ...] | None = None
+
+    @property
+    def num_edges(self) -> int:
+        return self.src.shape[0]
+
+    @cached_property
+    def kept(self) -> dict[Any, Any]:
+        """What was derived from this topology, by key: schedules, degree buckets ..."""
+        return {}
+
+    def keep(self, key: Any, make: Callable[[], T]) -> T:
+        """The value derived under ``key``, made at the first call."""
+        if key not in self.kept:
+            self.kept[key] = make()
+        return self.kept[key]
+
+    @cached_property
+    def csc(self) -> Compressed:
+        """In-edges of every destination."""
+        return compress(self.dst, self.src, self.num_dst)
+
+    @cached_property
+    def csr(self) -> Compressed:
+        """Out-edges of every source."""
+        return compress(self.src, self.dst, self.num_src)
+
+    @cached_property
+    def in_degrees(self) -> Tensor:
+        return torch.bincount(self.dst, minlength=self.num_dst)
+
+    @cached_property
+    def out_degrees(self) -> Tensor:
+        return torch.bincount(self.src, minlength=self.num_src)
+
+    @cached_property
+    def reversed(self) -> Topology:
+        """The same vertices with every edge turned round; edge ids stay."""
+        parts = None if self.parts is None else tuple(part.reversed for part in self.parts)
+        turned = Topology(self.dst, self.src, self.num_dst, self.num_src, self.graph_sizes, parts)
+        turned.__dict__["reversed"] = self
+        return turned
+
+    @cached_property
+    def graph_ids(self) -> Tensor:
+        """The graph of every vertex, (num_dst,)."""
+        sizes = torch.tensor(self.graph_sizes or (self.num_dst,), dtype=torch.int64)
+        return torch.repeat_interleave(torch.arange(len(sizes)), sizes).to(self.src.device)
+
+
+def compress(group: Tensor, other: Tensor, num_groups: int) -> Compressed:
+    """Groups edges by ``group`` (edges,), stably; already sorted edges are not moved."""
+    counts = torch.bincount(group, minlength=num_groups)
+    ptr = torch.zeros(num_groups + 1, dtype=torch.int64, device=group.device)
+    torch.cumsum(counts, 0, out=ptr[1:])
+    if group.shape[0] < 2 or bool((group[1:] >= group[:-1]).all()):
+        return Compressed(ptr, other, None)
+    edge_ids = torch.argsort(group, stable=True)
+    return Compressed(ptr, other.index_select(0, edge_ids), edge_ids)

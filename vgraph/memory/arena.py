@@ -1,0 +1,160 @@
+"""Arena: buffers of bytes that are kept from one step to the next.
+
+Takes: a number of bytes and a device. Gives: a Lease on a buffer; tempo: every step.
+Source: Cavs section 3.3 (memory of dynamic tensors, allocated once and reused).
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from bisect import insort
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from vgraph.errors import VGraphError
+
+SMALLEST = 1 << 16  # bytes; below this a buffer of its own size saves nothing
+Place: TypeAlias = tuple[torch.device, int]  # a device and, on a GPU, the stream that uses it
+
+
+class ArenaMemoryError(VGraphError, MemoryError):
+    """More bytes than the device has left."""
+
+
+class Lease:
+    """``buffer``, uint8 (bytes,), is nobody else's until ``release``, or until the Lease is freed.
+
+    Views of it must not outlive the Lease.
+    """
+
+    def __init__(self, buffer: Tensor, give_back: Callable[[Tensor], None]) -> None:
+        self.buffer = buffer
+        self._finalizer = weakref.finalize(self, give_back, buffer)
+        self._finalizer.atexit = False
+
+    def release(self) -> None:
+        """Gives the buffer back now; a second time does nothing."""
+        self.buffer = torch.empty(0, dtype=torch.uint8)
+        self._finalizer()
+
+
+@dataclass(eq=False)
+class _Shelf:
+    """The buffers of one place: sizes of idle ones ascend; ``peak``: most bytes ever on lease."""
+
+    idle: list[Tensor] = field(default_factory=list[Tensor])
+    leased: int = 0
+    peak: int = 0
+
+    def take(self, num_bytes: int) -> Tensor | None:
+        """The smallest that fits."""
+        fits = (i for i, buffer in enumerate(self.idle) if buffer.numel() >= num_bytes)
+        index = next(fits, None)
+        return None if index is None else self.idle.pop(index)
+
+    def lend(self, buffer: Tensor) -> None:
+        self.leased += buffer.numel()
+        self.peak = max(self.peak, self.leased)
+        self.trim()
+
+    def put(self, buffer: Tensor) -> None:
+        self.leased -= buffer.numel()
+        insort(self.idle, buffer, key=Tensor.numel)
+        self.trim()
+
+    def trim(self) -> None:
+        """Idle and leased together are never more than was once leased; small ones go first."""
+        excess = self.leased + sum(map(Tensor.numel, self.idle)) - self.peak
+        while excess > 0 and self.idle:
+            excess -= self.idle.pop(0).numel()
+
+    def replace(self, num_bytes: int) -> int:
+        """Gives up the largest, which is too small; how large the one in its place should be."""
+        grown = self.idle.pop().numel() * 3 // 2 if self.idle else 0
+        return max(num_bytes, grown, SMALLEST)
+
+
+class ArenaPool:
+    """Buffers by device, shared by all threads.
+
+    >>> pool = ArenaPool()
+    >>> lease = pool.lease(1000, torch.device("cpu"))
+    >>> lease.buffer.dtype, lease.buffer.numel() >= 1000
+    (torch.uint8, True)
+    >>> lease.release()
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shelves: dict[Place, _Shelf] = {}
+        # A lease may be freed by the garbage collector anywhere, even while this thread holds the
+        # lock: what comes back is put here first, and sorted in by whoever can take the lock.
+        self._returned: deque[tuple[_Shelf, Tensor]] = deque()
+
+    def lease(self, num_bytes: int, device: torch.device) -> Lease:
+        """At least ``num_bytes`` bytes that no other lease has; what they hold is arbitrary."""
+        with self._lock:
+            self._sort_in()
+            shelf = self._shelves.setdefault(_place(device), _Shelf())
+            buffer = shelf.take(num_bytes)
+            if buffer is None:
+                buffer = _allocate(shelf, num_bytes, device)
+            shelf.lend(buffer)
+        self._settle()
+        return Lease(buffer, lambda returned: self._give_back(shelf, returned))
+
+    def num_idle_bytes(self) -> int:
+        """Bytes that are kept for later leases, on all devices."""
+        self._settle()
+        with self._lock:
+            return sum(b.numel() for shelf in self._shelves.values() for b in shelf.idle)
+
+    def _give_back(self, shelf: _Shelf, buffer: Tensor) -> None:
+        self._returned.append((shelf, buffer))
+        self._settle()
+
+    def _settle(self) -> None:
+        while self._returned and self._lock.acquire(blocking=False):
+            try:
+                self._sort_in()
+            finally:
+                self._lock.release()
+
+    def _sort_in(self) -> None:
+        while self._returned:
+            shelf, buffer = self._returned.popleft()
+            shelf.put(buffer)
+
+
+def _place(device: torch.device) -> Place:
+    """Work queued on one stream may still use what was given back: no other stream gets it."""
+    if device.type != "cuda":
+        return device, 0
+    stream = torch.cuda.current_stream(device)
+    return stream.device, stream.cuda_stream
+
+
+def _allocate(shelf: _Shelf, num_bytes: int, device: torch.device) -> Tensor:
+    """More than asked for where a buffer was outgrown; just that where more does not fit."""
+    try:
+        return _empty(shelf.replace(num_bytes), device)
+    except RuntimeError:
+        shelf.idle.clear()
+    try:
+        return _empty(num_bytes, device)
+    except RuntimeError as error:
+        fact = (
+            f"{num_bytes:,} bytes for the values of one call do not fit in the memory of {device}"
+        )
+        raise ArenaMemoryError(fact, cure="pass a smaller batch of graphs") from error
+
+
+def _empty(num_bytes: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # a buffer outlives the mode that it was first asked for in
+        return torch.empty(num_bytes, dtype=torch.uint8, device=device)

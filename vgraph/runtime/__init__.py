@@ -1,0 +1,4 @@
+"""Runs what was planned.
+
+Takes: phases, schedules, plans, tensors. Gives: tensors; tempo: every step.
+"""

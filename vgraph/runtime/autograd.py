@@ -1,0 +1,137 @@
+"""Autograd: every derivative of a captured function is the same construction one level up.
+
+Takes: tensors by name. Gives: outputs with gradient; tempo: every step.
+Source: Cavs section 3.4; higher orders by tracing autograd.grad of the function itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vgraph.runtime.compiled import CompiledProgram, Situation
+
+
+@dataclass(frozen=True)
+class Step:
+    """One derivative: of which outputs there are cotangents, for which inputs gradients are asked."""
+
+    cotangents: tuple[int, ...]
+    wrt: tuple[str, ...]
+
+
+Derivation = tuple[Step, ...]  # the empty one is the function itself
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A level that saves what the next one reads, and that next one.
+
+    ``forward`` gives outputs, states (carried values, by name) and saved values, in this order.
+    ``has_grad`` tells which outputs can have a cotangent.
+    """
+
+    forward: CompiledProgram
+    backward: CompiledProgram
+    step: Step
+    num_states: int
+    state_names: tuple[str, ...]
+    saved_names: tuple[str, ...]
+    has_grad: tuple[bool, ...]
+
+
+class Code(Protocol):
+    """What was captured of one function."""
+
+    def plain(self, derivation: Derivation) -> CompiledProgram:
+        """The level alone."""
+        ...
+
+    def pair(self, derivation: Derivation, wrt: tuple[str, ...]) -> Pair:
+        """The level and its derivative for these inputs and every output."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One use of a captured function at one level of differentiation."""
+
+    code: Code
+    situation: Situation
+    derivation: Derivation
+    names: tuple[str, ...]
+
+
+def cotangent_name(level: int, output: int, is_state: bool) -> str:
+    """The name under which a cotangent enters the next level; states keep their row order."""
+    return f"{'state_' if is_state else ''}cotangent{level}:{output}"
+
+
+def run(call: Call, tensors: tuple[Tensor, ...]) -> list[Tensor | None]:
+    """The outputs of a level, with gradient where any input has it."""
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        outputs: Any = _Level.apply(call, *tensors)
+        return list(outputs[: _num_outputs(call, tensors)])
+    program = call.code.plain(call.derivation)
+    return program(dict(zip(call.names, tensors, strict=True)), call.situation).outputs
+
+
+def _wrt(call: Call, needs: tuple[bool, ...]) -> tuple[str, ...]:
+    return tuple(name for name, needed in zip(call.names, needs, strict=True) if needed)
+
+
+def _num_outputs(call: Call, tensors: tuple[Tensor, ...]) -> int:
+    wrt = _wrt(call, tuple(t.requires_grad for t in tensors))
+    return call.code.pair(call.derivation, wrt).forward.num_outputs
+
+
+class _Level(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: Call, *tensors: Tensor) -> Any:
+        pair = call.code.pair(call.derivation, _wrt(call, ctx.needs_input_grad[1:]))
+        outcome = pair.forward(dict(zip(call.names, tensors, strict=True)), call.situation)
+        num_states = pair.num_states
+        outputs = outcome.outputs
+        states, saved = outcome.saved[:num_states], outcome.saved[num_states:]
+        states = [state.detach() for state in states]
+        ctx.call, ctx.pair, ctx.lease, ctx.saved = call, pair, outcome.lease, saved
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors, *states)
+        ctx.shapes = [None if o is None else (o.shape, o.dtype, o.device) for o in outputs]
+        ctx.mark_non_differentiable(
+            *(o for o, has in zip(outputs, pair.has_grad, strict=True) if o is not None and not has)
+        )
+        return (*outputs, *states)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        call, pair = ctx.call, ctx.pair
+        given = _cotangents(ctx, grads)
+        step = Step(tuple(given), _wrt(call, ctx.needs_input_grad[1:]))
+        level = len(call.derivation) + 1
+        cotangents = (cotangent_name(level, i, i >= len(ctx.shapes)) for i in given)
+        names = (*call.names, *pair.state_names, *cotangents)
+        tensors = (*ctx.saved_tensors, *given.values())
+        if step == pair.step and not torch.is_grad_enabled():
+            inputs = dict(zip(names, tensors, strict=True))
+            inputs.update(zip(pair.saved_names, ctx.saved, strict=True))
+            found = pair.backward(inputs, call.situation).outputs
+        else:
+            found = run(Call(call.code, call.situation, (*call.derivation, step), names), tensors)
+        by_name = dict(zip(step.wrt, found, strict=True))
+        return (None, *(by_name.get(name) for name in call.names))
+
+
+def _cotangents(ctx: Any, grads: tuple[Tensor | None, ...]) -> dict[int, Tensor]:
+    """Cotangents by output: zeros for outputs that nobody used, none for unused states."""
+    given: dict[int, Tensor] = {}
+    for index, grad in enumerate(grads):
+        if grad is not None:
+            given[index] = grad
+        elif index < len(ctx.shapes) and ctx.pair.has_grad[index]:
+            shape, dtype, device = ctx.shapes[index]
+            given[index] = torch.zeros(shape, dtype=dtype, device=device)
+    return given

@@ -1,0 +1,189 @@
+"""CompiledProgram: phases as code, run on a plan.
+
+Takes: tensors in the user's order. Gives: tensors in the user's order; tempo: every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vgraph.ir.interpreter import PhaseCode
+from vgraph.ir.memory import Lifetime, MemoryPlan
+from vgraph.ir.program import EDGE, SOURCE, VERTEX, Input, Program, Rows, Value
+from vgraph.ir.schedule import Frontier, Phase, RowOrder, Schedule
+from vgraph.ir.topology import Topology
+from vgraph.runtime.extent import Extent
+
+
+class Lease(Protocol):
+    """A buffer of bytes that nobody else holds until it is released or forgotten."""
+
+    buffer: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is known of one Program on one topology before any feature is seen."""
+
+    schedule: Schedule
+    memory: MemoryPlan
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """One call's data that is not a feature: topology, policy, subsets' rows, the random seed.
+
+    ``subsets``: name to (row of the subset for every vertex in the user's order, number of rows).
+    """
+
+    topology: Topology
+    policy: str
+    subsets: Mapping[str, tuple[Tensor, int]]
+    seed: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Outputs, values saved for the backward (in row order) and what keeps their memory."""
+
+    outputs: list[Tensor | None]
+    saved: list[Tensor]
+    lease: Lease | None
+
+
+@dataclass(eq=False)
+class CompiledProgram:
+    """A Program ready to run on any topology.
+
+    The first ``num_outputs`` outputs are given in the user's order (those of ``in_rows`` as rows
+    lie), in memory of their own; the rest as they were stored, valid while the lease is held.
+    """
+
+    program: Program
+    phases: tuple[Phase, ...]
+    codes: tuple[PhaseCode, ...]
+    num_outputs: int
+    in_rows: frozenset[int]
+    stored: tuple[Value, ...]  # what loops write, slice by slice
+    lifetimes: Mapping[int, Lifetime]
+    make_plan: Callable[[CompiledProgram, Topology, str], Plan]
+    lease: Callable[[int, torch.device], Lease]
+
+    def __call__(self, inputs: Mapping[str, Tensor], situation: Situation) -> Outcome:
+        """Runs every phase; ``inputs`` by name, those that the topology gives left out."""
+        plan = self.make_plan(self, situation.topology, situation.policy)
+        rows = _Rows(plan.schedule, situation)
+        env = {item.value.id: rows.bring_in(item, inputs) for item in self.program.inputs}
+        device = situation.topology.src.device
+        lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
+        arena = _arena_views(plan.memory, self.stored, lease)
+        for phase, code in zip(self.phases, self.codes, strict=True):
+            code.run(env, arena, rows.extents(phase))
+            env.update((i, arena[i]) for i in code.stores if i in arena)
+        return self._outcome(env, rows, lease)
+
+    def _outcome(self, env: Mapping[int, Tensor], rows: _Rows, lease: Lease | None) -> Outcome:
+        values = self.program.outputs
+        given = [
+            None if v is None else rows.bring_out(v, env[v.id], permute=i not in self.in_rows)
+            for i, v in enumerate(values[: self.num_outputs])
+        ]
+        saved = [env[v.id] for v in values[self.num_outputs :] if v is not None]
+        return Outcome(given, saved, lease)
+
+
+def _arena_views(
+    memory: MemoryPlan, values: Sequence[Value], lease: Lease | None
+) -> dict[int, Tensor]:
+    views: dict[int, Tensor] = {}
+    buffer = lease.buffer if lease else torch.empty(0, dtype=torch.uint8)
+    for value in values:
+        view = memory.tensors[value.id].view(buffer)
+        dim = value.row_dim
+        assert dim is not None
+        rows = value.shape[dim]
+        assert isinstance(rows, Rows)
+        if rows.times != 1:
+            view = view.flatten(0, 1)
+        views[value.id] = view.movedim(0, dim) if dim else view
+    return views
+
+
+class _Rows:
+    """Brings tensors from the user's order into row order and back."""
+
+    def __init__(self, schedule: Schedule, situation: Situation) -> None:
+        self.schedule, self.situation = schedule, situation
+        self.order: RowOrder = schedule.order
+        self.subsets = {k: (self._rows_of(t), n) for k, (t, n) in situation.subsets.items()}
+
+    def _rows_of(self, per_vertex: Tensor) -> Tensor:
+        ids = self.order.vertex_ids
+        return per_vertex if ids is None else per_vertex.index_select(0, ids)
+
+    def extents(self, phase: Phase) -> Sequence[Extent]:
+        kept: dict[Any, Any] = self.schedule.topology.kept
+        key = ("extents", self.schedule.policy, phase.is_loop)
+        made = kept.get(key)
+        if made is None or self.subsets:
+            made = kept[key] = self._make_extents(phase.is_loop)
+        return made[::-1] if phase.is_reverse else made
+
+    def _make_extents(self, loop: bool) -> list[Extent]:
+        if loop:
+            return [Extent(self.schedule, f, self.subsets) for f in self.schedule.frontiers]
+        return [Extent(self.schedule, whole_frontier(self.schedule), self.subsets)]
+
+    def bring_in(self, item: Input, inputs: Mapping[str, Tensor]) -> Tensor:
+        name = item.name
+        if item.is_topological:
+            return self._topological(name)
+        given = inputs[name]
+        if name.startswith(("saved:", "state")):
+            return given
+        ids = self._permutation(item.value, inward=True)
+        return given if ids is None else given.index_select(0, ids)
+
+    def bring_out(self, value: Value, tensor: Tensor, *, permute: bool) -> Tensor:
+        ids = self._permutation(value, inward=False) if permute else None
+        if ids is not None and value.row_dim is not None:
+            rows = value.shape[value.row_dim]
+            assert isinstance(rows, Rows)
+            if rows.times != 1:
+                split = tensor.unflatten(value.row_dim, (-1, rows.times))
+                return split.index_select(value.row_dim, ids).flatten(
+                    value.row_dim, value.row_dim + 1
+                )
+            return tensor.index_select(value.row_dim, ids)
+        return tensor.clone()
+
+    def _permutation(self, value: Value, *, inward: bool) -> Tensor | None:
+        order = self.order
+        if value.space in (VERTEX, SOURCE) and self.schedule.policy != "once":
+            return order.vertex_ids if inward else order.vertex_rows
+        if value.space == EDGE:
+            return order.edge_ids if inward else order.edge_rows
+        return None
+
+    def _topological(self, name: str) -> Tensor:
+        order = self.order
+        if name == "$in_degree":
+            return order.in_ptr[1:] - order.in_ptr[:-1]
+        if name == "$slot":
+            positions = torch.arange(order.dst_rows.shape[0], device=order.dst_rows.device)
+            return positions - order.in_ptr.index_select(0, order.dst_rows)
+        assert name == "$seed" and self.situation.seed is not None, name
+        return self.situation.seed
+
+
+def whole_frontier(schedule: Schedule) -> Any:
+    """All rows as one frontier, with the in-degree if it is the same everywhere."""
+    topology = schedule.topology
+    if len(schedule.frontiers) == 1:
+        return schedule.frontiers[0]
+    return Frontier(0, topology.num_dst, 0, topology.num_edges, None)

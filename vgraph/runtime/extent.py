@@ -1,0 +1,215 @@
+"""Extent: the rows that one evaluation covers, and the Moves on them.
+
+Takes: a Schedule. Gives: one Extent for all rows, or one a frontier; tempo: once a topology.
+Source: Cavs section 3.3 (gather and scatter as memory movement between dynamic tensors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.ir.schedule import Frontier, Schedule
+from vgraph_kernels import reference
+
+
+class Extent:
+    """Vertex rows [v0, v1) and edge rows [e0, e1) of a schedule."""
+
+    def __init__(
+        self, schedule: Schedule, frontier: Frontier, subsets: Mapping[str, tuple[Tensor, int]]
+    ) -> None:
+        self.order, self.topology = schedule.order, schedule.topology
+        self.v0, self.v1, self.e0, self.e1 = frontier.v0, frontier.v1, frontier.e0, frontier.e1
+        self.degree = frontier.degree
+        self.subsets = subsets  # name -> (row of the subset for every vertex row, number of rows)
+
+    def count(self, kind: str, key: str = "") -> int:
+        """The number of rows of a space that this extent sees."""
+        if kind == "vertex":
+            return self.v1 - self.v0
+        if kind == "edge":
+            return self.e1 - self.e0
+        if kind == "source":
+            return self.topology.num_src
+        if kind == "graph":
+            return len(self.topology.graph_sizes or (1,))
+        return self.subsets[key][1]
+
+    # ------------------------------------------------------------ index tensors, made when asked for
+    @cached_property
+    def src_rows(self) -> Tensor:
+        return self.order.src_rows[self.e0 : self.e1]
+
+    @cached_property
+    def dst_local(self) -> Tensor:
+        return self.order.dst_rows[self.e0 : self.e1] - self.v0
+
+    @cached_property
+    def in_ptr(self) -> Tensor:
+        return self.order.in_ptr[self.v0 : self.v1 + 1] - self.e0
+
+    @cached_property
+    def _out(self) -> tuple[Tensor, Tensor, int | None]:
+        if self.is_whole:
+            ptr, edges = self.order.out_ptr, self.order.out_edges
+        else:
+            ptr = self.order.out_ptr[self.v0 : self.v1 + 1]
+            first, last = int(ptr[0]), int(ptr[-1])
+            ptr, edges = ptr - first, self.order.out_edges[first:last]
+        counts = ptr[1:] - ptr[:-1]
+        uniform = counts.shape[0] > 0 and bool((counts == counts[0]).all())
+        return edges, ptr, int(counts[0]) if uniform else None
+
+    @cached_property
+    def is_whole(self) -> bool:
+        return self.v0 == 0 and self.v1 == self.topology.num_dst
+
+    @cached_property
+    def graph_ids(self) -> Tensor:
+        ids = self.topology.graph_ids
+        if self.order.vertex_ids is not None:
+            ids = ids.index_select(0, self.order.vertex_ids)
+        return ids[self.v0 : self.v1]
+
+    @cached_property
+    def vertex_ids(self) -> Tensor:
+        ids = self.order.vertex_ids
+        if ids is None:
+            return torch.arange(self.v0, self.v1, device=self.order.src_rows.device)
+        return ids[self.v0 : self.v1]
+
+    @cached_property
+    def edge_ids(self) -> Tensor:
+        ids = self.order.edge_ids
+        if ids is None:
+            return torch.arange(self.e0, self.e1, device=self.order.src_rows.device)
+        return ids[self.e0 : self.e1]
+
+    # ------------------------------------------------------------ moves
+    def gather_src(self, rows: Tensor) -> Tensor:
+        return rows.index_select(0, self.src_rows)
+
+    def gather_dst(self, rows: Tensor) -> Tensor:
+        if self.degree == 1:
+            return rows
+        if self.degree is not None:
+            spread = rows.unsqueeze(1).expand(rows.shape[0], self.degree, *rows.shape[1:])
+            return spread.reshape(self.e1 - self.e0, *rows.shape[1:])
+        return rows.index_select(0, self.dst_local)
+
+    def gather_graph(self, rows: Tensor) -> Tensor:
+        return rows.index_select(0, self.graph_ids)
+
+    def gather_subset(self, name: str, rows: Tensor) -> Tensor:
+        return rows.index_select(0, self.subsets[name][0][self.v0 : self.v1])
+
+    def reduce_dst(self, reduction: str, rows: Tensor) -> Any:
+        if reduction == "sum":
+            return reference.segment_sum(rows, None, self.in_ptr, self.degree)
+        if reduction == "prod":
+            return reference.segment_prod(rows, self.in_ptr, self.degree)
+        return reference.segment_extremum(rows, self.in_ptr, self.degree, reduction == "max")
+
+    def reduce_src(self, reduction: str, rows: Tensor) -> Tensor:
+        assert reduction == "sum"
+        edges, ptr, degree = self._out
+        return reference.segment_sum(rows, edges, ptr, degree)
+
+    def reduce_graph(self, reduction: str, rows: Tensor) -> Tensor:
+        assert reduction == "sum"
+        return _sum_by(rows, self.graph_ids, self.count("graph"))
+
+    def reduce_subset(self, name: str, rows: Tensor) -> Tensor:
+        ids, count = self.subsets[name]
+        return _sum_by(rows, ids[self.v0 : self.v1], count)
+
+    def take_slot(self, k: int, rows: Tensor) -> Tensor:
+        return reference.take_slot(rows, self.in_ptr, self.degree, k)
+
+    def put_slot(self, k: int, rows: Tensor) -> Tensor:
+        return reference.put_slot(rows, self.in_ptr, self.e1 - self.e0, self.degree, k)
+
+    # ------------------------------------------------------------ random numbers
+    def random(
+        self, distribution: str, number: int, seed: Tensor, kind: str, shape: tuple[int, ...],
+        dtype: torch.dtype, extra: tuple[Any, ...],
+    ) -> Tensor:  # fmt: skip
+        """Numbers keyed by the user's ids of this extent's rows."""
+        ids = self._ids_of(kind, shape)
+        return _DISTRIBUTIONS[distribution](seed, number, ids, shape, dtype, extra)
+
+    def _ids_of(self, kind: str, shape: tuple[int, ...]) -> Tensor | None:
+        if kind == "vertex":
+            return self.vertex_ids
+        if kind == "edge":
+            return self.edge_ids
+        return (
+            None if kind == "shared" else torch.arange(shape[0], device=self.order.src_rows.device)
+        )
+
+
+def _sum_by(rows: Tensor, ids: Tensor, count: int) -> Tensor:
+    return rows.new_zeros((count, *rows.shape[1:])).index_add_(0, ids, rows)
+
+
+def _bernoulli(
+    seed: Tensor,
+    number: int,
+    ids: Tensor | None,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    extra: Any,
+) -> Tensor:
+    chance = extra[0] if extra else 0.5
+    drawn = reference.random_uniform(seed, number, ids, shape, torch.float64)
+    return (drawn < chance).to(dtype)
+
+
+def _uniform(
+    seed: Tensor,
+    number: int,
+    ids: Tensor | None,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    extra: Any,
+) -> Tensor:
+    drawn = reference.random_uniform(seed, number, ids, shape, dtype)
+    return drawn if not extra else drawn * (extra[1] - extra[0]) + extra[0]
+
+
+def _normal(
+    seed: Tensor,
+    number: int,
+    ids: Tensor | None,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    extra: Any,
+) -> Tensor:
+    drawn = reference.random_normal(seed, number, ids, shape, dtype)
+    return drawn if not extra else drawn * (extra[1] if len(extra) > 1 else 1.0) + extra[0]
+
+
+def _exponential(
+    seed: Tensor,
+    number: int,
+    ids: Tensor | None,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    extra: Any,
+) -> Tensor:
+    drawn = reference.random_uniform(seed, number, ids, shape, torch.float64)
+    return (-torch.log1p(-drawn) / (extra[0] if extra else 1.0)).to(dtype)
+
+
+_DISTRIBUTIONS: dict[str, Callable[..., Tensor]] = {
+    "bernoulli": _bernoulli,
+    "bernoulli_tensor": _bernoulli,
+    "uniform": _uniform,
+    "normal": _normal,
+    "exponential": _exponential,
+}

@@ -1,0 +1,50 @@
+"""Build: frontiers as slices of rows.
+
+Takes: a Topology, a policy, the row order by its keys. Gives: a Schedule; tempo: once a topology.
+Source: Cavs section 3.2 (batching policy).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vgraph.ir.schedule import Frontier, RowOrder, Schedule
+from vgraph.ir.topology import Topology
+from vgraph.scheduler.frontiers import Levels, levels
+from vgraph.scheduler.policy import ONCE, SERIAL
+
+
+def evaluation_keys(topology: Topology, policy: str) -> Levels | None:
+    """By what rows are sorted, (vertices,), so that frontiers are slices; None: not sorted."""
+    return None if policy == ONCE else levels(topology)
+
+
+def build_schedule(topology: Topology, policy: str, order: RowOrder) -> Schedule:
+    """The frontiers, children first; ``order`` is that of ``evaluation_keys``."""
+    v_ptr = _vertex_ptr(topology, policy)
+    in_ptr: NDArray[np.int64] = order.in_ptr.cpu().numpy()
+    v, e = v_ptr.tolist(), in_ptr[v_ptr].tolist()
+    degrees = _common_degrees(in_ptr, v_ptr[:-1])
+    frontiers = tuple(map(Frontier, v[:-1], v[1:], e[:-1], e[1:], degrees))
+    return Schedule(topology, policy, order, frontiers)
+
+
+def _vertex_ptr(topology: Topology, policy: str) -> NDArray[np.int64]:
+    """Where every frontier begins, and where the last one ends."""
+    if policy == ONCE:
+        return np.array([0, topology.num_dst])
+    if policy == SERIAL:
+        return np.arange(topology.num_dst + 1)
+    sizes = np.bincount(levels(topology))
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+
+
+def _common_degrees(in_ptr: NDArray[np.int64], starts: NDArray[np.int64]) -> list[int | None]:
+    """The in-degree that all vertices of a frontier have, or None where they differ."""
+    degrees = np.diff(in_ptr)
+    if not len(degrees):
+        return [None] * len(starts)
+    least = np.minimum.reduceat(degrees, starts)
+    is_common = least == np.maximum.reduceat(degrees, starts)
+    return [d if c else None for d, c in zip(least.tolist(), is_common.tolist(), strict=True)]

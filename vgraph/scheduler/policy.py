@@ -1,0 +1,40 @@
+"""Policy: how the vertices of a graph are divided into frontiers.
+
+Takes: phases, and what the caller asked for. Gives: a policy's name; tempo: once a topology.
+Source: Cavs section 3.2 (batching policy; serial evaluation is its baseline).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vgraph.errors import NameLookupError
+from vgraph.ir.schedule import Phase
+from vgraph.ir.topology import Topology
+from vgraph.scheduler.frontiers import levels
+
+FRONTIER = "frontier"  # one frontier a level
+SERIAL = "serial"  # one vertex a frontier, in the same order of rows as "frontier"
+ONCE = "once"  # no levels: a single frontier of all rows, in the user's order
+POLICIES = (FRONTIER, SERIAL, ONCE)
+
+
+def choose_policy(phases: Iterable[Phase], asked: str | None = None) -> str:
+    """The policy a Program runs under: the asked one, unless its loops need another.
+
+    A Program without loops keeps what was asked: it may be the backward of one that loops, and
+    both must lay rows out in the same order. Without a wish it runs once.
+    """
+    if asked is not None and asked not in POLICIES:
+        names = ", ".join(f'"{name}"' for name in POLICIES)
+        raise NameLookupError(f'there is no policy "{asked}"', cure=f"pass one of {names}")
+    loops = [phase for phase in phases if phase.is_loop]
+    if any(phase.is_serial for phase in loops):
+        return SERIAL
+    assert not (loops and asked == ONCE), "what is carried along edges cannot run once"
+    return asked or (FRONTIER if loops else ONCE)
+
+
+def lower_bound(topology: Topology) -> int:
+    """The least number of frontiers under any policy that puts children first: the levels."""
+    return int(levels(topology).max(initial=-1)) + 1
