@@ -4,7 +4,8 @@ A user's function was captured as a `Program` (api). From there on nothing knows
 line below is one stage; every stage reads what the ones before it made and none imports another.
 
     once a function    phases   what must go frontier by frontier, what runs once over all rows
-                       code     each phase as one straight function over torch operators
+                       kernels  groups of ops as one loop over vertices, edges and features
+                       code     each phase as one straight function over kernels and torch operators
     once a topology    levels   when each vertex can be evaluated (children first)
                        order    rows renumbered so that every frontier is one contiguous slice
                        schedule the frontiers: vertex slice, edge slice, common in-degree
@@ -16,8 +17,14 @@ Backward Programs, and theirs, come the same way: see ir/joint.py and runtime/au
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from vgraph import config
-from vgraph.ir.interpreter import PhaseCode, compile_phase
+from vgraph.fusion.build import build_kernels
+from vgraph.fusion.emit import emit_kernels
+from vgraph.fusion.grouping import group_ops
+from vgraph.ir.interpreter import PhaseCode, Step, compile_phase
 from vgraph.ir.printer import log_stage
 from vgraph.ir.program import Program, Value
 from vgraph.ir.schedule import Phase, Schedule
@@ -26,8 +33,10 @@ from vgraph.memory.arena import ArenaPool
 from vgraph.memory.liveness import lifetimes
 from vgraph.memory.plan import plan_memory
 from vgraph.memory.row_order import build_row_order
-from vgraph.runtime.compiled import CompiledProgram, Plan
+from vgraph.runtime.compiled import CompiledProgram, Plan, Situation, VertexTypes
+from vgraph.runtime.cpu import CpuKernel
 from vgraph.scheduler.build import build_schedule, evaluation_keys
+from vgraph.scheduler.parts import build_parts
 from vgraph.scheduler.phases import build_phases
 from vgraph.scheduler.policy import choose_policy
 
@@ -40,16 +49,17 @@ def compile_program(
     num_outputs: int,
     in_rows: frozenset[int] = frozenset(),
     per_vertex: bool = False,
+    fuse: bool = True,
 ) -> CompiledProgram:
     """Once a function: a Program made ready to run on any topology.
 
     The first ``num_outputs`` outputs are the caller's, the others are saved for a backward Program;
     outputs of ``in_rows`` stay in row order. ``per_vertex``: an op that TDL does not describe sees
-    one vertex at a time.
+    one vertex at a time. ``fuse``: groups of ops may become compiled kernels.
     """
     log_stage("program", program)
     phases = build_phases(program, per_vertex=per_vertex)
-    codes = _compile_phases(program, phases)
+    codes = _compile_phases(program, phases, fuse=fuse)
     stored = _values_in_loops(phases, codes)
     alive = lifetimes(phases, [code.stores for code in codes], program.outputs)
     return CompiledProgram(
@@ -58,38 +68,62 @@ def compile_program(
     )  # fmt: skip
 
 
-def _compile_phases(program: Program, phases: tuple[Phase, ...]) -> tuple[PhaseCode, ...]:
+def _compile_phases(program: Program, phases: tuple[Phase, ...], *, fuse: bool) -> tuple[PhaseCode, ...]:
     """Code for each phase, which keeps what other phases, the caller or a Carry will read."""
-    outside = {v.id for v in program.outputs if v is not None} | {
-        c.source.id for c in program.carries
-    }
+    outside = {v.id for v in program.outputs if v is not None} | {c.source.id for c in program.carries}
     operands = [{v.id for op in phase.ops for v in op.operands()} for phase in phases]
+    wanted = [outside.union(*operands[:i], *operands[i + 1 :]) for i in range(len(phases))]
+    steps = _fuse(phases, wanted) if fuse and config.kernels_enabled() else None
     codes: list[PhaseCode] = []
     for index, phase in enumerate(phases):
-        wanted = outside.union(*operands[:index], *operands[index + 1 :])
-        codes.append(compile_phase(phase, wanted, f"phase{index}"))
-        if "program" in config.log_topics():
-            log_stage("program", codes[-1].source)
+        codes.append(compile_phase(phase, wanted[index], f"phase{index}", steps and steps[index]))
+        log_stage("program", codes[-1].source)
     return tuple(codes)
 
 
-def make_plan(compiled: CompiledProgram, topology: Topology, policy: str) -> Plan:
+def _fuse(phases: Sequence[Phase], wanted: Sequence[set[int]]) -> list[list[Step]] | None:
+    """Each phase's ops as library calls and compiled kernels; None where those cannot be had."""
+    units = [group_ops(phase, needed) for phase, needed in zip(phases, wanted, strict=True)]
+    specs = [unit.kernel for group in units for unit in group if unit.kernel is not None]
+    if not specs:
+        return None
+    source = emit_kernels(specs)
+    log_stage("kernels", source)
+    built = build_kernels(source, len(specs))
+    if built is None:
+        return None
+    made = {id(spec): CpuKernel(function, spec.stores) for spec, function in zip(specs, built, strict=True)}
+    return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
+
+
+def make_plan(compiled: CompiledProgram, situation: Situation) -> Plan:
     """Once a topology: when each row is evaluated, and where everything lies; kept with the topology."""
-    return topology.keep(("plan", compiled, policy), lambda: _make_plan(compiled, topology, policy))
+    types = None if situation.types is None else id(situation.types[0])
+    key = ("plan", compiled, situation.policy, types)
+    return situation.topology.keep(key, lambda: _make_plan(compiled, situation))
 
 
-def _make_plan(compiled: CompiledProgram, topology: Topology, policy: str) -> Plan:
-    chosen = choose_policy(compiled.phases, policy)
-    schedule = topology.keep(("schedule", chosen), lambda: _make_schedule(topology, chosen))
+def _make_plan(compiled: CompiledProgram, situation: Situation) -> Plan:
+    policy = choose_policy(compiled.phases, situation.policy)
+    schedule = _make_schedule(situation.topology, policy, situation.types)
     log_stage("schedule", schedule)
     memory = plan_memory(compiled.stored, compiled.lifetimes, schedule)
     log_stage("memory", memory)
     return Plan(schedule, memory)
 
 
-def _make_schedule(topology: Topology, policy: str) -> Schedule:
-    keys = evaluation_keys(topology, policy)
-    return build_schedule(topology, policy, build_row_order(topology, keys))
+def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -> Schedule:
+    """Shared by all Programs on this topology; with types, also the rows of each type."""
+
+    def build() -> Schedule:
+        keys = evaluation_keys(topology, policy)
+        return build_schedule(topology, policy, build_row_order(topology, keys))
+
+    plain = topology.keep(("schedule", policy), build)
+    if types is None:
+        return plain
+    key = ("typed schedule", policy, id(types[0]))  # kept with the tensor, so that its id stays its own
+    return topology.keep(key, lambda: (replace(plain, parts=build_parts(plain, *types)), types))[0]
 
 
 def _values_in_loops(phases: tuple[Phase, ...], codes: tuple[PhaseCode, ...]) -> tuple[Value, ...]:

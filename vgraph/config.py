@@ -21,6 +21,11 @@ def cache_dir() -> Path:
     return Path(root).expanduser() / "vgraph"
 
 
+def kernels_enabled() -> bool:
+    """Whether groups of ops become compiled loops; ``VGRAPH_KERNELS=0`` leaves all to torch's operators."""
+    return os.environ.get("VGRAPH_KERNELS", "0") != "0"
+
+
 @cache
 def log_topics() -> frozenset[str]:
     """The stages whose values are printed: ``VGRAPH_LOG=program,schedule,memory,kernels``."""

@@ -22,10 +22,12 @@ def segment_sum(rows: Tensor, ids: Tensor | None, ptr: Tensor, degree: int | Non
     num_segments = ptr.shape[0] - 1
     if degree == 0 or num_segments == 0:
         return rows.new_zeros((num_segments, *rows.shape[1:]))
+    if rows.dtype in (torch.bfloat16, torch.float16):  # 256 + 1 is 256 in bfloat16
+        return segment_sum(rows.float(), ids, ptr, degree).to(rows.dtype)
     if degree is not None:
         picked = rows if ids is None else rows.index_select(0, ids)
         return picked if degree == 1 else _uniform(picked, num_segments, degree).sum(1)
-    if rows.is_floating_point() and rows.dtype.itemsize >= 4 and rows.numel() and rows.dim() > 1:
+    if rows.is_floating_point() and rows.numel() and rows.dim() > 1:
         if ids is None:
             ids = torch.arange(rows.shape[0], device=rows.device)
         flat = rows.reshape(rows.shape[0], -1)
@@ -80,6 +82,8 @@ def segment_prod(rows: Tensor, ptr: Tensor, degree: int | None) -> Tensor:
     ones = rows.new_ones((num_segments, *rows.shape[1:]))
     if degree == 0 or num_segments == 0:
         return ones
+    if rows.dtype in (torch.bfloat16, torch.float16):
+        return segment_prod(rows.float(), ptr, degree).to(rows.dtype)
     if degree is not None:
         return _uniform(rows, num_segments, degree).prod(1)
     spread = segment_ids(ptr).view(-1, *(1,) * (rows.dim() - 1)).expand(rows.shape)

@@ -175,9 +175,7 @@ def test_edge_ids() -> None:
         vgraph.from_networkx(graph, edge_id_attr_name="id")
     with pytest.raises(NameLookupError, match=r"edge \(0, 1\) has no attribute 'no'"):
         vgraph.from_networkx(graph, edge_id_attr_name="no")
-    with pytest.raises(
-        GraphError, match="an undirected edge becomes two, which cannot share an id"
-    ):
+    with pytest.raises(GraphError, match="an undirected edge becomes two, which cannot share an id"):
         vgraph.from_networkx(nx.path_graph(3), edge_id_attr_name="id")
 
 
@@ -205,9 +203,7 @@ def test_scipy_round_trip(edges: tuple[list[int], list[int], int], form: str) ->
 
 
 def test_scipy_arrays_and_dtypes() -> None:
-    array = scipy.sparse.coo_array(
-        (np.array([2.5, 0.5], np.float32), ([0, 0], [1, 1])), shape=(2, 2)
-    )
+    array = scipy.sparse.coo_array((np.array([2.5, 0.5], np.float32), ([0, 0], [1, 1])), shape=(2, 2))
     g = vgraph.from_scipy(array, "w", idtype=torch.int32)
     assert ends(g) == ([0, 0], [1, 1])
     assert g.idtype == torch.int32

@@ -69,9 +69,7 @@ def test_what_does_not_fit_is_refused(value: Any, error: type[Exception], fact: 
 
 def test_the_words_are_those_of_the_frame() -> None:
     g = path_graph()
-    with pytest.raises(
-        FeatureError, match=r"edge feature 'w' has 4 rows where 3 .*\n.*\n.*an? edge"
-    ):
+    with pytest.raises(FeatureError, match=r"edge feature 'w' has 4 rows where 3 .*\n.*\n.*an? edge"):
         g.edata["w"] = torch.ones(4)
     with pytest.raises(FeatureError, match="graph feature 'q' has 4 rows where 1"):
         g.gdata["q"] = torch.ones(4)
@@ -84,9 +82,7 @@ def test_a_name_is_a_string() -> None:
 
 def test_a_missing_name_lists_those_there_are() -> None:
     g = path_graph()
-    with pytest.raises(
-        NameLookupError, match=r"no edge feature 'w'; there is: none(.|\n)*edata\['w'\]"
-    ):
+    with pytest.raises(NameLookupError, match=r"no edge feature 'w'; there is: none(.|\n)*edata\['w'\]"):
         g.edata["w"]
     g.ndata["x"] = g.ndata["y"] = torch.ones(4)
     with pytest.raises(KeyError) as caught:

@@ -154,9 +154,7 @@ def test_wrong_ends_are_refused(
 def test_wrong_dtypes_and_devices_of_ids() -> None:
     with pytest.raises(DTypeError, match=r"idtype is torch\.int16"):
         vgraph.graph(([0], [1]), idtype=torch.int16)
-    with pytest.raises(
-        GraphError, match="2147483648 nodes and 1 edges cannot be numbered in int32"
-    ):
+    with pytest.raises(GraphError, match="2147483648 nodes and 1 edges cannot be numbered in int32"):
         vgraph.graph(([0], [1]), num_nodes=2**31, idtype=torch.int32)
     with pytest.raises(GraphError, match="cannot be numbered in int32"):
         vgraph.graph(([0], [1]), num_nodes=2**31).int()
@@ -250,9 +248,7 @@ def test_wrong_questions(ask: Any, fact: str) -> None:
 
 
 @given(edge_lists(), st.sampled_from([torch.int64, torch.int32]))
-def test_compressed_forms_agree_with_scipy(
-    edges: tuple[list[int], list[int], int], idtype: Any
-) -> None:
+def test_compressed_forms_agree_with_scipy(edges: tuple[list[int], list[int], int], idtype: Any) -> None:
     src, dst, num_nodes = edges
     g = vgraph.graph((src, dst), num_nodes=num_nodes, idtype=idtype)
     shape = (num_nodes, num_nodes)

@@ -8,35 +8,58 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vgraph.api.derive import Body, Spec, Trace, ambient, level_pair, level_program, trace
-from vgraph.api.guards import Reading, make_check, stand_ins, walk_roots, watch_code
+from vgraph.api.check import make_check, stand_ins
+from vgraph.api.derive import Body, Spec, Trace, compile_options, level_pair, level_program, trace
+from vgraph.api.guards import Numbers, walk_roots
+from vgraph.api.mixing import refuse_mixing
+from vgraph.api.reading import Reading, watch_code
 from vgraph.api.tracer import CaptureError
+from vgraph.errors import FunctionError
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Call, Derivation, Pair, run
-from vgraph.runtime.compiled import CompiledProgram, Situation
+from vgraph.runtime.compiled import CompiledProgram, Situation, VertexTypes
 
 logger = logging.getLogger("vgraph")
 
 _MOST_ENTRIES = 16  # kept of one function: shapes, dtypes, modes that alternate
 _MOST_FAMILIES = 512
+_MOST_NUMBERS = 1024
 _CHANGES_TO_MOVE = 2  # a number that changed this often becomes an input
 
-Modes = tuple[bool, tuple[bool, torch.dtype]]
+Modes = tuple[bool, bool, torch.dtype, torch.dtype]
 
 
 def current_modes() -> Modes:
-    """Grad mode and autocast, both of which decide what a function does."""
-    return torch.is_grad_enabled(), (
+    """Grad mode, autocast and the default dtype, all of which decide what a function does."""
+    return (
+        torch.is_grad_enabled(),
         torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"),
+        torch.get_default_dtype(),
     )
+
+
+@contextmanager
+def ambient(grad_mode: bool, enabled: bool, dtype: torch.dtype, default: torch.dtype) -> Generator[None]:
+    """The modes under which a function was captured, for recordings made later."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        with (
+            torch.set_grad_enabled(grad_mode),
+            torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=False),
+        ):
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 class Features(Mapping[str, Tensor]):
@@ -72,22 +95,19 @@ class Captured:
     lifted_grads: tuple[bool, ...]
     uses_seed: bool
     num_slots_needed: tuple[int, ...]
-    per_vertex: bool
+    options: dict[str, bool]  # see compile_options
     moving: frozenset[str]
     facts: Any  # what the Body found out, e.g. the names of its outputs
+    numbers: Numbers = field(default_factory=Numbers)
     check: Callable[[Sequence[Any]], tuple[Tensor, ...] | None] = lambda roots: None
-    programs: dict[Derivation, CompiledProgram] = field(
-        default_factory=dict[Derivation, CompiledProgram]
-    )
+    programs: dict[Derivation, CompiledProgram] = field(default_factory=dict[Derivation, CompiledProgram])
     pairs: dict[Any, Pair] = field(default_factory=dict[Any, Pair])
 
     @property
     def names(self) -> tuple[str, ...]:
         return (*self.feature_names, *(f"lifted:{i}" for i in range(len(self.lifted_grads))))
 
-    def matches(
-        self, modes: Modes, roots: Sequence[Any], features: Features
-    ) -> tuple[Tensor, ...] | None:
+    def matches(self, modes: Modes, roots: Sequence[Any], features: Features) -> tuple[Tensor, ...] | None:
         """All input tensors of this call, or None if a guard does not hold."""
         if modes != self.modes:
             return None
@@ -113,39 +133,50 @@ class Bound:
     captured: Captured
     make_body: Callable[[], Body]
     roots: Sequence[Any]
-    walk: Any
 
     def plain(self, derivation: Derivation) -> CompiledProgram:
         made = self.captured.programs
         if derivation not in made:
             found = self.redo(derivation, None)
-            made[derivation] = level_program(self.captured.name, found, self.captured.per_vertex)
+            made[derivation] = level_program(self.captured.name, found, self.captured.options)
         return made[derivation]
 
     def pair(self, derivation: Derivation, wrt: tuple[str, ...]) -> Pair:
         made, key = self.captured.pairs, (derivation, wrt)
         if key not in made:
             found = self.redo(derivation, wrt)
-            made[key] = level_pair(self.captured.name, found, self.captured.per_vertex)
+            made[key] = level_pair(self.captured.name, found, self.captured.options)
         return made[key]
 
     def redo(self, derivation: Derivation, wrt: tuple[str, ...] | None) -> Trace:
         """Another recording of the same function, under the modes of the first."""
         captured = self.captured
-        with ambient(*captured.modes), stand_ins(self.roots, self.walk, captured.moving):
+        if captured.check(self.roots) is None:
+            raise FunctionError(
+                f"{captured.name} reads something that changed between forward and backward",
+                cure="call backward before changing modules, closures or globals that it reads",
+            )
+        with ambient(*captured.modes), stand_ins(self.roots, captured.numbers, captured.moving):
             return trace(self.make_body(), captured.specs.__getitem__, derivation, wrt)
 
-    def __call__(
+    def situation(
         self,
-        tensors: tuple[Tensor, ...],
         topology: Topology,
         policy: str,
         subsets: Mapping[str, Any] | None = None,
-    ) -> list[Tensor | None]:
-        """Runs the function on a topology."""
+        types: VertexTypes | None = None,
+    ) -> Situation:
+        """The data of one call that are not features; draws the call's seed."""
         seed = torch.empty((), dtype=torch.int64).random_() if self.captured.uses_seed else None
-        situation = Situation(topology, policy, subsets or {}, seed)
+        return Situation(topology, policy, subsets or {}, seed, types)
+
+    def run(self, tensors: tuple[Tensor, ...], situation: Situation) -> list[Tensor | None]:
+        """Runs the function on a topology."""
         return run(Call(self, situation, (), self.captured.names), tensors)
+
+    def __call__(self, tensors: tuple[Tensor, ...], topology: Topology, policy: str) -> list[Tensor | None]:
+        """The same where nothing is to be known of the topology but itself."""
+        return self.run(tensors, self.situation(topology, policy))
 
 
 @dataclass(eq=False)
@@ -154,11 +185,15 @@ class _Family:
 
     entries: list[Captured] = field(default_factory=list[Captured])
     refused: dict[Any, CaptureError] = field(default_factory=dict[Any, CaptureError])
-    last_numbers: dict[str, Any] = field(default_factory=dict[str, Any])
-    changes: dict[str, int] = field(default_factory=dict[str, int])
-    fixed: set[str] = field(default_factory=set[str])  # numbers that a shape or a branch needs
-    walk: Any = None
+    changes: dict[Any, int] = field(default_factory=dict[Any, int])
+    fixed: set[Any] = field(default_factory=set[Any])  # numbers that a shape or a branch needs
+    numbers: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
     num_captures: int = 0
+
+    def refuse(self, key: Any, error: CaptureError) -> CaptureError:
+        """Remembers why a function is not captured; not the frames, which hold a whole step."""
+        self.refused[key] = CaptureError(error.reason, error.line)
+        return self.refused[key]
 
 
 _families: OrderedDict[Any, _Family] = OrderedDict()
@@ -200,14 +235,14 @@ def find_captured(
         if tensors is not None:
             if index:
                 family.entries.insert(0, family.entries.pop(index))
-            return Bound(entry, make_body, roots, family.walk), tensors
+            return Bound(entry, make_body, roots), tensors
     entry = _capture(family, roots, features, make_body, modes)
     tensors = entry.matches(modes, roots, features)
     if tensors is None:
         raise CaptureError("what it reads changes while it runs")
     family.entries.insert(0, entry)
     del family.entries[_MOST_ENTRIES:]
-    return Bound(entry, make_body, roots, family.walk), tensors
+    return Bound(entry, make_body, roots), tensors
 
 
 def _capture(
@@ -218,18 +253,31 @@ def _capture(
     modes: Modes,
 ) -> Captured:
     family.num_captures += 1
-    moving = frozenset(p for p, n in family.changes.items() if n >= _CHANGES_TO_MOVE) - family.fixed
-    if moving and family.walk is not None:
+    numbers, moving = _moving_numbers(family, roots)
+    if moving:
         try:
-            return _record(family, roots, features, make_body, modes, moving)
-        except (CaptureError, TypeError, RuntimeError, ValueError):
-            family.fixed |= moving  # a shape or a branch needs the number itself
-    return _record(family, roots, features, make_body, modes, frozenset())
+            return _record(family, roots, features, make_body, modes, (numbers, moving))
+        except Exception:  # whatever a tensor in place of a number led to; the next line tells
+            family.fixed |= {numbers.key(path) for path in moving}  # it must be a number
+    return _record(family, roots, features, make_body, modes, (numbers, frozenset()))
+
+
+def _moving_numbers(family: _Family, roots: Sequence[Any]) -> tuple[Numbers, frozenset[str]]:
+    """Numbers that these functions read and that changed often enough."""
+    for numbers in dict.fromkeys(reversed(family.numbers.values())):
+        moving = frozenset(
+            path for path in numbers.values
+            if family.changes.get(numbers.key(path), 0) >= _CHANGES_TO_MOVE
+            and numbers.key(path) not in family.fixed and numbers.leads_there(path, roots)
+        )  # fmt: skip
+        if moving and not numbers.asks_types:
+            return numbers, moving
+    return Numbers(), frozenset()
 
 
 def _record(
     family: _Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body], modes: Modes,
-    moving: frozenset[str],
+    standing_in: tuple[Numbers, frozenset[str]],
 ) -> Captured:  # fmt: skip
     specs: dict[str, Spec] = {}
 
@@ -239,22 +287,29 @@ def _record(
         return specs[name]
 
     body = make_body()
-    with ambient(*modes), stand_ins(roots, family.walk, moving) as scalars, watch_code() as reading:
+    with (
+        ambient(*modes),
+        stand_ins(roots, *standing_in) as scalars,
+        watch_code() as reading,
+    ):
         found = trace(body, spec_of, (), None)
+    if body.per_vertex:
+        refuse_mixing(body.name, found.tape.ops)
     tape = found.tape
     entry = Captured(
         body.name, modes, specs,
         tuple(name for name in tape.inputs if not name.startswith(("$", "child:"))),
         tuple(tensor.requires_grad for tensor, _ in tape.lifted),
-        "$seed" in tape.inputs, found.num_slots_needed, body.per_vertex, moving, body.facts(),
+        "$seed" in tape.inputs, found.num_slots_needed, compile_options(body),
+        standing_in[1], body.facts(),
     )  # fmt: skip
-    family.walk, entry.check = _guard(family, roots, reading, found, scalars)
-    bound = Bound(entry, make_body, roots, family.walk)
+    entry.numbers, entry.check = _guard(family, roots, reading, found, scalars)
+    bound = Bound(entry, make_body, roots)
     wrt = _wrt(entry)
     if modes[0] and wrt:
         bound.pair((), wrt)  # now, so that what cannot be differentiated falls back before it runs
     else:
-        entry.programs[()] = level_program(entry.name, found, entry.per_vertex)
+        entry.programs[()] = level_program(entry.name, found, entry.options)
     return entry
 
 
@@ -265,18 +320,25 @@ def _wrt(entry: Captured) -> tuple[str, ...]:
 
 def _guard(
     family: _Family, roots: Sequence[Any], reading: Reading, found: Trace, scalars: dict[int, str]
-) -> tuple[Any, Callable[[Sequence[Any]], tuple[Tensor, ...] | None]]:
+) -> tuple[Numbers, Callable[[Sequence[Any]], tuple[Tensor, ...] | None]]:
     lifted, constants = [t for t, _ in found.tape.lifted], found.tape.constants
     wanted = {id(t) for i, t in enumerate(lifted) if i not in constants and id(t) not in scalars}
     walk = walk_roots(roots, reading)
     if not wanted <= walk.tensors.keys():
         walk = walk_roots(roots, reading, everything=True)
-    _note_numbers(family, {path: value for path, (value, _) in walk.numbers.items()})
-    return walk, make_check(walk, lifted, constants, scalars)
+    _note_numbers(family, walk.numbers)
+    return walk.numbers, make_check(walk, lifted, constants, scalars)
 
 
-def _note_numbers(family: _Family, numbers: dict[str, Any]) -> None:
-    for path, value in numbers.items():
-        if path in family.last_numbers and family.last_numbers[path] != value:
-            family.changes[path] = family.changes.get(path, 0) + 1
-    family.last_numbers = numbers
+def _note_numbers(family: _Family, numbers: Numbers) -> None:
+    for path, (value, _) in numbers.values.items():
+        key = numbers.key(path)
+        before = family.numbers.pop(key, None)
+        if before is not None and before.values[path][0] != value:
+            family.changes[key] = family.changes.get(key, 0) + 1
+        family.numbers[key] = numbers
+    while len(family.numbers) > _MOST_NUMBERS:
+        forgotten = next(iter(family.numbers))
+        del family.numbers[forgotten]
+        family.changes.pop(forgotten, None)
+        family.fixed.discard(forgotten)

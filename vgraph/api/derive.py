@@ -1,28 +1,29 @@
 """Derive: runs a function and its derivatives on examples, and cuts what happened into Programs.
 
-Takes: a Body (a user function with its inputs) and a Derivation. Gives: CompiledPrograms; tempo: once a function.
+Takes: a Body (a user function) and a Derivation. Gives: CompiledPrograms; tempo: once a function.
 Source: Cavs section 3.4; derivatives of every order by autograd.grad inside the recording.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from vgraph.api.mailbox import lower_mailbox
+from vgraph.api.aliases import Ref
+from vgraph.api.mailbox import lower_mailbox, refuse_mixed_batches
 from vgraph.api.reductions import Context, move_rows
 from vgraph.api.rows import RowTensor, as_rows, plain
-from vgraph.api.tracer import CaptureError, Ref, Tracer, sizes_for
+from vgraph.api.tracer import CaptureError, Tracer, sizes_for, user_line
 from vgraph.api.unify import Tape, unify
 from vgraph.compiler import compile_program
 from vgraph.ir.joint import Joint, make_program, split_joint
 from vgraph.ir.moves import Move, SegmentReduce
 from vgraph.ir.program import EDGE, VERTEX, Carry, Op, Space, Value
+from vgraph.ir.tidy import tidy
 from vgraph.runtime.autograd import Derivation, Pair, Step, cotangent_name
 from vgraph.runtime.compiled import CompiledProgram
 
@@ -45,15 +46,20 @@ class Session(Context):
 
     def __init__(self, tracer: Tracer, specs: Specs, mailbox: bool | int) -> None:
         self.tracer, self.specs = tracer, specs
-        self.branched, self.widens = False, False
+        self.branched, self.widens, self.per_vertex = False, False, False
         sizes = tracer.recording.sizes
         self.mailbox: tuple[int, int] | None = None
-        self.watches_slots = mailbox is True
+        self.row_sizes = frozenset(sizes.values())
         if mailbox is not False:
             slots = sizes[EDGE] // sizes[VERTEX]
             self.mailbox = (sizes[VERTEX], slots)
-        self.num_slots_needed: set[int] = set()
+        self.num_slots_needed: set[Any] = set()  # k, or (k, type)
         self.num_vertices = sizes[VERTEX]
+        self.num_checked = 0  # ops, the first of the recording, that must not mix rows
+
+    def note_checked(self) -> None:
+        """What was recorded up to now must not mix rows."""
+        self.num_checked = len(self.tracer.recording.records)
 
     def input(self, name: str) -> RowTensor:
         """The example for a feature, made at its first use."""
@@ -61,9 +67,7 @@ class Session(Context):
         with self.tracer.paused():  # looking a feature up may select its rows
             spec = self.specs(name)
         if known is None:
-            tensor = self.tracer.new_input(
-                name, spec.space, spec.row_shape, spec.dtype, spec.requires_grad
-            )
+            tensor = self.tracer.new_input(name, spec.space, spec.row_shape, spec.dtype, spec.requires_grad)
         else:
             tensor = self.tracer.recording.tensors[known.index]
         return as_rows(tensor, spec.space, self)
@@ -80,8 +84,18 @@ class Session(Context):
             return self.tracer.recording.tensors[known.index]
         return self.tracer.new_input(name, space, (), torch.int64)
 
+    def ids(self, name: str, space: Space) -> RowTensor:
+        """The user's ids of rows: ``$vertex_ids``, ``$edge_ids``, ``$src_ids`` or ``$dst_ids``."""
+        return as_rows(self._topological(name, space), space, self)
+
     def in_degree(self) -> Tensor:
         return self._topological("$in_degree", VERTEX)
+
+    def note_look(self, name: str) -> None:
+        raise CaptureError(f"{name} looks at the data of a tensor", user_line())
+
+    def note_branch(self) -> None:
+        self.branched = True
 
     def slots(self) -> Tensor:
         return self._topological("$slot", EDGE)
@@ -105,13 +119,18 @@ class Given:
     num_outputs: int
 
 
+def compile_options(body: Body) -> dict[str, bool]:
+    """How the Programs of a body are compiled; where one degree is run densely, rows have two names."""
+    return {"per_vertex": body.per_vertex, "fuse": isinstance(body.mailbox, bool)}
+
+
 class Body(Protocol):
     """A user function with what surrounds it."""
 
     name: str
     mailbox: bool | int
     per_vertex: bool
-    subsets: tuple[Space, ...]
+    spaces: tuple[Space, ...]  # subsets and types of vertices
 
     def run(self, session: Session) -> Given:
         """Calls the user's function once on the session's examples."""
@@ -139,7 +158,7 @@ class Trace:
 
     tape: Tape
     levels: list[_Level]
-    num_slots_needed: tuple[int, ...]
+    num_slots_needed: tuple[Any, ...]
     step: Step | None  # the last one, if it was asked for by ``wrt`` alone
 
     def values(self, refs: Sequence[Ref | None]) -> list[Value | None]:
@@ -161,21 +180,28 @@ def trace(body: Body, specs: Specs, derivation: Derivation, wrt: tuple[str, ...]
 
     ``wrt`` asks for one derivative more, of every output that has one.
     """
-    sizes = sizes_for(body.mailbox, body.subsets, one_vertex_set=body.per_vertex)
-    runs: list[tuple[Tracer, list[_Level], Session]] = []
+    sizes = sizes_for(body.mailbox, body.spaces, one_vertex_set=body.per_vertex)
+    sessions = [Session(Tracer(one), specs, body.mailbox) for one in sizes]
+    levels: list[_Level] = []
     step: Step | None = None
-    for one in sizes:
-        tracer = Tracer(one)
-        session = Session(tracer, specs, body.mailbox)
-        with tracer:
-            levels, step = _run_levels(body, session, derivation, wrt)
-        runs.append((tracer, levels, session))
-    if any(session.branched for _, _, session in runs):
-        raise CaptureError("it branches on a number of rows or slots")
-    tape = unify(runs[0][0].recording, runs[1][0].recording)
+    try:
+        for session in sessions:
+            session.per_vertex = body.per_vertex
+            with session.tracer:
+                levels, step = _run_levels(body, session, derivation, wrt)
+        if any(session.branched for session in sessions):
+            raise CaptureError("it branches on a number of rows or slots")
+        tape = unify(sessions[0].tracer.recording, sessions[1].tracer.recording)
+    finally:
+        for session in sessions:
+            session.tracer.forget()
+    if not body.per_vertex:
+        refuse_mixed_batches(tape, sessions[0].num_checked)
     if body.mailbox is True:
-        lower_mailbox(tape)
-    return Trace(tape, runs[0][1], tuple(sorted(runs[0][2].num_slots_needed)), step)
+        lower_mailbox(tape, [ref.index for ref in levels[0].outputs if ref is not None])
+    tape.ops, renamed = tidy(tape.ops, tape.new_value)
+    tape.values = {index: renamed.get(value.id, value) for index, value in tape.values.items()}
+    return Trace(tape, levels, tuple(sorted(sessions[0].num_slots_needed, key=str)), step)
 
 
 def _run_levels(
@@ -262,9 +288,7 @@ def _differentiate(
     return grads, [p for p in positions if grads[p[0]] is not None], cotangents
 
 
-def _grad(
-    pairs: list[tuple[Tensor, Tensor]], wrt: list[Tensor], create_graph: bool
-) -> list[Tensor | None]:
+def _grad(pairs: list[tuple[Tensor, Tensor]], wrt: list[Tensor], create_graph: bool) -> list[Tensor | None]:
     able = [(i, t) for i, t in enumerate(wrt) if t.requires_grad]
     found: list[Tensor | None] = [None] * len(wrt)
     if pairs and able:
@@ -289,7 +313,7 @@ def _example_like(tracer: Tracer, name: str, like: Tensor, grad: bool) -> Tensor
 
 
 # ---------------------------------------------------------------- Programs from a trace
-def level_program(name: str, found: Trace, per_vertex: bool) -> CompiledProgram:
+def level_program(name: str, found: Trace, options: Mapping[str, bool]) -> CompiledProgram:
     """The last level alone."""
     level = found.levels[-1]
     num_outputs = level.num_outputs
@@ -297,10 +321,10 @@ def level_program(name: str, found: Trace, per_vertex: bool) -> CompiledProgram:
     outputs = found.values(level.outputs)[:num_outputs]
     program = make_program(name, ops, inputs, outputs, found.carries(-1), found.num_slots_needed)
     rows = _in_rows(level.wrt)
-    return compile_program(program, num_outputs=num_outputs, in_rows=rows, per_vertex=per_vertex)
+    return compile_program(program, num_outputs=num_outputs, in_rows=rows, **options)
 
 
-def level_pair(name: str, found: Trace, per_vertex: bool) -> Pair:
+def level_pair(name: str, found: Trace, options: Mapping[str, bool]) -> Pair:
     """The last level as backward of the one before it."""
     step = found.step
     assert step is not None
@@ -320,21 +344,19 @@ def level_pair(name: str, found: Trace, per_vertex: bool) -> Pair:
         (grads[: len(step.wrt)], behind),
         found.num_slots_needed,
     )
-    return _as_pair(joint, before, after, step, num_outputs, len(states), depth, per_vertex)
+    return _as_pair(joint, before, after, step, num_outputs, len(states), depth, options)
 
 
 def _as_pair(
     joint: Joint, before: _Level, after: _Level, step: Step, num_outputs: int, num_states: int, depth: int,
-    per_vertex: bool,
+    options: Mapping[str, bool],
 ) -> Pair:  # fmt: skip
-    forward = compile_program(
-        joint.forward, num_outputs=num_outputs, in_rows=_in_rows(before.wrt), per_vertex=per_vertex
-    )
+    forward = compile_program(joint.forward, num_outputs=num_outputs, in_rows=_in_rows(before.wrt), **options)
     backward = compile_program(
         joint.backward,
         num_outputs=len(step.wrt),
         in_rows=_in_rows(after.wrt),
-        per_vertex=per_vertex,
+        **options,
     )
     return Pair(
         forward, backward, step, num_states,
@@ -370,14 +392,3 @@ def _drop_known(ops: list[Op], found: Trace, depth: int) -> list[Op]:
     """Without the Moves of this level's own states: it is this level that makes them."""
     own = {found.tape.values[t.index].id for _, t, _ in found.levels[depth].carries}
     return [op for op in ops if not any(r.id in own for r in op.results)]
-
-
-@contextmanager
-def ambient(grad_mode: bool, autocast: tuple[bool, torch.dtype]) -> Iterator[None]:
-    """The modes under which a function was captured, for recordings made later."""
-    enabled, dtype = autocast
-    with (
-        torch.set_grad_enabled(grad_mode),
-        torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=False),
-    ):
-        yield

@@ -1,281 +1,340 @@
-"""Guards: what a captured function read, checked and fetched anew at every call.
+"""Guards: what a captured function can read, found by walking as the function does.
 
-Takes: functions, and the code that ran while they were recorded. Gives: one generated check; tempo: once a function.
-The check walks the same way through closures, modules and globals as the function did, compares every
-Python value that it read, and returns the tensors that it reached. See docs/adr/0003-capture.md.
+Takes: functions, and the code that ran while they were recorded. Gives: a Walk; tempo: once a function.
+The walk goes through closures, modules, classes and globals, but only along names that the code speaks.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
 import random
 import sys
 import types
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.reading import Reading, is_users
 from vgraph.api.tracer import CaptureError
 
-_TORCH = str(Path(torch.__file__).resolve().parent)
-_TORCH_NN = str(Path(_TORCH) / "nn")
-_VGRAPH = str(Path(__file__).resolve().parents[1])
-_VGRAPH_NN = (str(Path(_VGRAPH) / "nn"), str(Path(_VGRAPH) / "function.py"))
-_STDLIB = str(Path(random.__file__).resolve().parent)
 _LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "scipy", "networkx", "vgraph"})
+_REFLECTION = frozenset({"getattr", "__dict__", "vars", "attrgetter", "hasattr", "__getattr__"})
 _MOST_ITEMS, _MOST_DEPTH = 256, 12
 
 
-# ---------------------------------------------------------------- which code ran
-@dataclass
-class Reading:
-    """The Python code that ran, and the first impure builtin that it called."""
-
-    codes: set[types.CodeType] = field(default_factory=set[types.CodeType])
-    impure: str = ""
-
-
-@contextmanager
-def watch_code() -> Generator[Reading]:
-    """Notes every Python function that runs, outside the libraries."""
-    reading, before = Reading(), sys.getprofile()
-
-    def note(frame: types.FrameType, event: str, arg: Any) -> None:
-        if event == "call":
-            if _is_importing(frame):
-                return
-            if _is_watched(frame.f_code.co_filename):
-                reading.codes.add(frame.f_code)
-            elif frame.f_code.co_filename == random.__file__ and not reading.impure:
-                caller = frame.f_back
-                if caller is not None and caller.f_code in reading.codes:
-                    reading.impure = f"random.{frame.f_code.co_name}"
-        elif (
-            event == "c_call"
-            and not reading.impure
-            and _is_impure(arg)
-            and frame.f_code in reading.codes
-        ):
-            reading.impure = (
-                f"{getattr(arg, '__module__', '') or type(arg.__self__).__name__}.{arg.__name__}"
-            )
-
-    sys.setprofile(note)
-    try:
-        yield reading
-    finally:
-        sys.setprofile(before)
-
-
-def _is_importing(frame: types.FrameType | None) -> bool:
-    """Whether a module is being loaded below our own frames (torch loads parts of itself lazily)."""
-    while frame is not None and not frame.f_code.co_filename.startswith(_VGRAPH):
-        if frame.f_code.co_name == "<module>":
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _is_watched(filename: str) -> bool:
-    """The user's code, and layers that read settings of their own."""
-    if filename.startswith(_TORCH):
-        return filename.startswith(_TORCH_NN) and not filename.endswith("functional.py")
-    if filename.startswith((_STDLIB, "<frozen")) and "site-packages" not in filename:
-        return False
-    return not filename.startswith(_VGRAPH) or filename.startswith(_VGRAPH_NN)
-
-
-def _is_impure(function: Any) -> bool:
-    owner = getattr(function, "__self__", None)
-    if isinstance(owner, (random.Random, np.random.Generator, np.random.RandomState)):
-        return True
-    return getattr(function, "__module__", None) == "time" and function.__name__ not in ("sleep",)
-
-
-# ---------------------------------------------------------------- what it could reach
 @dataclass(eq=False)
-class _Step:
+class Step:
     """One way from a parent's value to this one, as source text over the parent's variable."""
 
-    parent: _Step | None
+    parent: Step | None
     text: str
     slot: tuple[str, Any] | None = None  # how to put another value here: (kind, key)
     variable: str = ""
+    code: types.CodeType | None = None  # of the function that stands here
+
+    def to(self, text: str, slot: tuple[str, Any] | None = None) -> Step:
+        return Step(self, text, slot)
+
+
+def _item(key: Any) -> str:
+    """The text of ``[key]`` behind a parent."""
+    return "{}[" + repr(key).replace("{", "{{").replace("}", "}}") + "]"
+
+
+def path_of(step: Step) -> str:
+    """The whole way from a root, as one expression."""
+    return step.text if step.parent is None else step.text.format(path_of(step.parent))
+
+
+@dataclass(eq=False)
+class Numbers:
+    """Python numbers by path, and what the paths begin with beside the roots; holds no tensor."""
+
+    values: dict[str, tuple[Any, Step]] = field(default_factory=dict[str, tuple[Any, Step]])
+    constants: list[Any] = field(default_factory=list[Any])
+    asks_types: bool = False  # the user's code asks for types: a number must stay a number
+
+    def key(self, path: str) -> tuple[str, types.CodeType | None]:
+        """The path, and the code of the function that it leads through."""
+        step: Step | None = self.values[path][1]
+        while step is not None and step.code is None:
+            step = step.parent
+        return path, None if step is None else step.code
+
+    def leads_there(self, path: str, roots: Sequence[Any]) -> bool:
+        """Whether these roots have, on the way, the function that the path led through."""
+        step: Step | None = self.values[path][1]
+        while step is not None and step.code is None:
+            step = step.parent
+        if step is None:
+            return True
+        try:
+            found: Any = eval(path_of(step), {"r": roots, "k": self.constants})
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+            return False
+        return getattr(found, "__code__", None) is step.code
 
 
 @dataclass(eq=False)
 class Walk:
     """Everything reachable: tensors and numbers by where they stand, and what must not change."""
 
-    tensors: dict[int, tuple[Tensor, _Step]] = field(
-        default_factory=dict[int, tuple[Tensor, _Step]]
-    )
-    numbers: dict[str, tuple[Any, _Step]] = field(default_factory=dict[str, tuple[Any, _Step]])
-    checks: list[tuple[_Step, str, Any]] = field(default_factory=list[tuple[_Step, str, Any]])
-    cells: list[Any] = field(default_factory=list[Any])
+    tensors: dict[int, tuple[Tensor, Step]] = field(default_factory=dict[int, tuple[Tensor, Step]])
+    checks: list[tuple[Step, str, Any]] = field(default_factory=list[tuple[Step, str, Any]])
+    numbers: Numbers = field(default_factory=Numbers)
 
 
 class _Walker:
     def __init__(self, reading: Reading, *, everything: bool) -> None:
         self.walk, self.codes = Walk(), reading.codes
         self.names = {name for code in reading.codes for name in code.co_names}
-        self.everything = everything or "getattr" in self.names or "__dict__" in self.names
-        self.seen: set[int] = set()
+        own = {name for code in reading.codes if is_users(code) for name in code.co_names}
+        self.walk.numbers.asks_types = not own.isdisjoint({"isinstance", "type"})
+        self.everything = everything or not own.isdisjoint(_REFLECTION)
+        self.kinds: set[type] = set()
+        self.seen: dict[int, tuple[Any, Step]] = {}  # the values too, so that ids stay unique
 
-    def check(self, step: _Step, kind: str, value: Any) -> None:
+    def check(self, step: Step, kind: str, value: Any) -> None:
         self.walk.checks.append((step, kind, value))
 
-    def visit(self, value: Any, step: _Step, depth: int = 0) -> None:
+    def visit(self, value: Any, step: Step, depth: int = 0) -> None:
         if isinstance(value, Tensor):
-            self.walk.tensors.setdefault(id(value), (value, step))
+            self._visit_tensor(value, step)
         elif value is None or isinstance(value, (bool, str, bytes, enum.Enum, np.generic)):
             self.check(step, "same", value)
         elif isinstance(value, (int, float, complex)):
-            self.walk.numbers[_path(step)] = (value, step)
+            self.walk.numbers.values[path_of(step)] = (value, step)
         elif isinstance(value, (torch.dtype, torch.device, torch.Size, range, slice)):
             self.check(step, "same", value)
         elif id(value) in self.seen:
-            self.check(step, "is", value) if isinstance(value, type) else None
+            self.check(step, "twin", self.seen[id(value)][1])
         else:
-            self.seen.add(id(value))
+            self.seen[id(value)] = (value, step)
             self._visit_object(value, step, depth)
 
-    def _visit_object(self, value: Any, step: _Step, depth: int) -> None:
+    def _visit_tensor(self, value: Tensor, step: Step) -> None:
+        """A tensor reached on two ways is one input, as long as both lead to the same."""
+        if id(value) in self.walk.tensors:
+            self.check(step, "twin", self.walk.tensors[id(value)][1])
+        else:
+            self.walk.tensors[id(value)] = (value, step)
+
+    def _visit_object(self, value: Any, step: Step, depth: int) -> None:
         if depth > _MOST_DEPTH:
             raise CaptureError("it reads Python objects nested too deeply to watch")
-        if isinstance(value, (np.ndarray, bytearray, memoryview, random.Random, Iterator)):
-            raise CaptureError(
-                f"it reads a {type(value).__name__}, whose changes cannot be watched"
-            )
-        if isinstance(value, types.FunctionType):
-            self._visit_function(value, step, depth)
-        elif isinstance(value, types.MethodType):
-            self.visit(value.__self__, _Step(step, "{}.__self__"), depth + 1)
-            self._visit_function(value.__func__, _Step(step, "{}.__func__"), depth + 1)
-        elif isinstance(value, types.ModuleType):
-            if value.__name__.partition(".")[0] not in _LIBRARIES:
-                self._visit_names(value.__dict__, _Step(step, "{}.__dict__"), depth)
-        elif isinstance(value, (tuple, list, dict, set, frozenset)):
-            self._visit_container(value, step, depth)
-        elif isinstance(value, nn.Module):
-            self._visit_module(value, step, depth)
-        elif hasattr(value, "__dict__") and not isinstance(value, type):
-            self.check(step, "type", type(value))
-            self._visit_class(value, step, depth)
-            self._visit_names(value.__dict__, _Step(step, "{}.__dict__"), depth)
-        elif callable(value) and hasattr(value, "func"):  # functools.partial
-            for name in ("func", "args", "keywords"):
-                self.visit(getattr(value, name), _Step(step, f"{{}}.{name}"), depth + 1)
+        if isinstance(value, _UNWATCHABLE):
+            kind = type(value).__name__
+            raise CaptureError(f"it reads a {kind}, whose changes cannot be watched")
+        for kinds, visit in _VISITS:
+            if isinstance(value, kinds):
+                visit(self, value, step, depth)
+                return
+        if _is_library(type(value)) and type(value).__eq__ is not object.__eq__:
+            self.check(step, "same", value)
+        else:
+            self._visit_instance(value, step, depth)
 
-    def _visit_function(self, function: types.FunctionType, step: _Step, depth: int) -> None:
+    def visit_method(self, value: types.MethodType, step: Step, depth: int) -> None:
+        self.visit(value.__self__, step.to("{}.__self__"), depth + 1)
+        self.visit(value.__func__, step.to("{}.__func__"), depth + 1)
+
+    def visit_python_module(self, value: types.ModuleType, step: Step, depth: int) -> None:
+        if value.__name__.partition(".")[0] not in _LIBRARIES:
+            self._visit_names(value.__dict__, step.to("{}.__dict__"), depth)
+
+    def visit_partial(self, value: Any, step: Step, depth: int) -> None:
+        for name in ("func", "args", "keywords"):
+            self.visit(getattr(value, name), step.to(f"{{}}.{name}"), depth + 1)
+
+    def visit_type(self, value: type, step: Step, depth: int) -> None:
+        self.check(step, "is", value)
+        self._visit_class(value, depth)
+
+    def visit_builtin(self, value: Any, step: Step, depth: int) -> None:
+        owner = value.__self__
+        if owner is None or isinstance(owner, (type, types.ModuleType)):
+            self.check(step, "same", value)
+        else:
+            self.visit(owner, step.to("{}.__self__"), depth + 1)
+            self.check(step.to("{}.__name__"), "same", value.__name__)
+
+    def _visit_instance(self, value: Any, step: Step, depth: int) -> None:
+        kind: type = type(value)
+        self.check(
+            step,
+            "is" if callable(value) and _is_library(kind) else "type",
+            value if callable(value) and _is_library(kind) else kind,
+        )
+        inside = getattr(value, "__dict__", {})
+        self._visit_class(kind, depth)
+        if inside or hasattr(value, "__dict__"):
+            self._visit_names(inside, step.to("{}.__dict__"), depth)
+            self._check_shadows(kind, inside, step.to("{}.__dict__"))
+        for owner in kind.__mro__:
+            for name, found in owner.__dict__.items():
+                is_slot = isinstance(found, types.MemberDescriptorType) and self._speaks(name)
+                if is_slot and not _is_library(owner) and hasattr(value, name):
+                    self.visit(getattr(value, name), step.to(f"{{}}.{name}"), depth + 1)
+
+    def _check_shadows(self, kind: type, inside: dict[str, Any], table: Step) -> None:
+        """What is read from the class must not be hidden later by an attribute of the instance."""
+        for owner in kind.__mro__:
+            for name, found in () if _is_library(owner) else owner.__dict__.items():
+                if self._speaks(name) and name not in inside and _is_data(found):
+                    self.check(table, "lacks", name)
+
+    def _speaks(self, name: str) -> bool:
+        return self.everything or name in self.names
+
+    def visit_function(self, function: types.FunctionType, step: Step, depth: int) -> None:
         code = function.__code__
-        if code not in self.codes:
+        if code not in self.codes:  # it did not run, or is a library's, of which we note no more
+            self.check(step, "is", function) if not is_users(code) else None
             return
-        self.check(_Step(step, "{}.__code__"), "is", code)
-        closure = _Step(step, "{}.__closure__")
+        self.check(step.to("{}.__code__"), "is", code)
+        step.code = code
+        closure = step.to("{}.__closure__")
         for index, cell in enumerate(function.__closure__ or ()):
             try:
                 content = cell.cell_contents
             except ValueError:
                 continue
-            self.visit(
-                content, _Step(closure, f"{{}}[{index}].cell_contents", ("cell", index)), depth + 1
-            )
+            inner = closure.to(f"{{}}[{index}].cell_contents", ("cell", index))
+            self.visit(content, inner, depth + 1)
         if function.__defaults__:
-            self.visit(function.__defaults__, _Step(step, "{}.__defaults__"), depth + 1)
+            self.visit(function.__defaults__, step.to("{}.__defaults__"), depth + 1)
         if function.__kwdefaults__:
-            self.visit(function.__kwdefaults__, _Step(step, "{}.__kwdefaults__"), depth + 1)
-        spoken = set(code.co_names)
-        table = _Step(step, "{}.__globals__")
-        for name in sorted(spoken & function.__globals__.keys()):
+            self.visit(function.__kwdefaults__, step.to("{}.__kwdefaults__"), depth + 1)
+        table = step.to("{}.__globals__")
+        for name in sorted(_spoken(code) & function.__globals__.keys()):
             found = function.__globals__[name]
-            self.visit(found, _Step(table, f"{{}}[{name!r}]", ("item", name)), depth + 1)
+            self.visit(found, table.to(_item(name), ("item", name)), depth + 1)
 
-    def _visit_container(self, value: Any, step: _Step, depth: int) -> None:
+    def visit_container(self, value: Any, step: Step, depth: int) -> None:
         if len(value) > _MOST_ITEMS:
-            raise CaptureError(
-                f"it reads a {type(value).__name__} of {len(value)} items, too many to watch"
-            )
+            kind, count = type(value).__name__, len(value)
+            raise CaptureError(f"it reads a {kind} of {count} items, too many to watch")
         self.check(step, "type", type(value))
         if isinstance(value, (set, frozenset)):
             self.check(step, "same", frozenset(value))  # pyright: ignore[reportUnknownArgumentType]
             return
-        self.check(step, "len", len(value))
-        items: Any = value.items() if isinstance(value, dict) else enumerate(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        if isinstance(value, dict):
+            self.check(step, "keys", tuple(value))
+        else:
+            self.check(step, "len", len(value))
+        items: Any = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items:
-            if isinstance(key, (str, int, bool, float)):
-                slot = None if isinstance(value, tuple) else ("item", key)
-                self.visit(item, _Step(step, f"{{}}[{key!r}]", slot), depth + 1)
+            is_plain = isinstance(key, (str, int))
+            text = _item(key) if is_plain else f"{{}}[{self._constant(key)}]"
+            slot = None if isinstance(value, tuple) else ("item", key)
+            self.visit(item, step.to(text, slot), depth + 1)
 
-    def _visit_module(self, module: nn.Module, step: _Step, depth: int) -> None:
+    def visit_module(self, module: nn.Module, step: Step, depth: int) -> None:
         self.check(step, "type", type(module))
-        table = _Step(step, "{}.__dict__")
-        inside = module.__dict__
-        self.check(_Step(table, "{}['training']"), "same", module.training)
+        table, inside = step.to("{}.__dict__"), module.__dict__
+        self.check(table.to("{}['training']"), "same", module.training)
+        for hooks in ("_backward_hooks", "_backward_pre_hooks"):
+            if inside[hooks]:
+                raise CaptureError(f"{type(module).__name__} has backward hooks")
+            self.check(table.to(_item(hooks)), "empty", None)
         for hooks in ("_forward_hooks", "_forward_pre_hooks"):
-            self.check(_Step(table, f"{{}}[{hooks!r}]"), "len", len(inside[hooks]))
+            if inside[hooks]:
+                self.visit(inside[hooks], table.to(_item(hooks)), depth + 1)
+            else:
+                self.check(table.to(_item(hooks)), "empty", None)
         for group in ("_parameters", "_buffers"):
             for name, tensor in inside[group].items():
-                if tensor is None:
-                    self.check(
-                        _Step(_Step(table, f"{{}}[{group!r}]"), f"{{}}[{name!r}]"), "same", None
-                    )
-                else:
-                    self.visit(
-                        tensor,
-                        _Step(_Step(table, f"{{}}[{group!r}]"), f"{{}}[{name!r}]"),
-                        depth + 1,
-                    )
-        is_container = type(module).__module__.startswith("torch.nn.modules.container")
-        children = _Step(table, "{}['_modules']")
-        if is_container:
-            self.check(children, "len", len(inside["_modules"]))
-        for name, child in inside["_modules"].items():
-            if child is not None and (is_container or self.everything or name in self.names):
-                self.visit(child, _Step(children, f"{{}}[{name!r}]"), depth + 1)
-        self._visit_class(module, step, depth)
+                if _is_library(type(module)) or _iterates(self.names) or self._speaks(name):
+                    holder = table.to(_item(group))
+                    self.visit(tensor, holder.to(_item(name)), depth + 1)
+        self._visit_children(module, table, depth)
+        self._visit_class(type(module), depth)
         self._visit_names(inside, table, depth, skip=_MODULE_INTERNALS)
+        self._check_shadows(type(module), inside, table)
 
-    def _visit_class(self, value: Any, step: _Step, depth: int) -> None:
-        """Plain class attributes that the code may read through an instance."""
-        for kind in type(value).__mro__:
-            if kind.__module__.partition(".")[0] in _LIBRARIES or kind is object:
+    def _visit_children(self, module: nn.Module, table: Step, depth: int) -> None:
+        children, inside = table.to("{}['_modules']"), module.__dict__["_modules"]
+        is_container = type(module).__module__.startswith("torch.nn.modules.container")
+        if is_container or _iterates(self.names):
+            self.check(children, "len", len(inside))
+        for name, child in inside.items():
+            if is_container or _iterates(self.names) or self._speaks(name):
+                self.visit(child, children.to(_item(name)), depth + 1)
+
+    def _visit_class(self, kind: type, depth: int) -> None:
+        """Methods that ran and plain attributes that the code speaks, of the class and its bases."""
+        for owner in kind.__mro__:
+            if _is_library(owner) or owner in self.kinds:
                 continue
-            for name in self.names & kind.__dict__.keys():
-                found = kind.__dict__[name]
-                if isinstance(found, (bool, int, float, str, Tensor, list, tuple, dict)):
-                    known = self._constant(kind)
-                    self.visit(found, _Step(None, f"{known}.__dict__[{name!r}]"), depth + 1)
+            self.kinds.add(owner)
+            table = Step(None, f"{self._constant(owner)}.__dict__")
+            for name, found in owner.__dict__.items():
+                inner, text = found, _item(name)
+                if isinstance(found, (staticmethod, classmethod)):
+                    inner, text = found.__func__, f"{text}.__func__"
+                elif isinstance(found, property):
+                    inner, text = found.fget, f"{text}.fget"
+                if isinstance(inner, types.FunctionType):
+                    if inner.__code__ in self.codes:
+                        self.visit(inner, table.to(text), depth + 1)
+                elif self._speaks(name) and _is_data(found):
+                    self.visit(found, table.to(text), depth + 1)
 
     def _constant(self, thing: Any) -> str:
-        self.walk.cells.append(thing)
-        return f"k[{len(self.walk.cells) - 1}]"
+        constants = self.walk.numbers.constants
+        constants.append(thing)
+        return f"k[{len(constants) - 1}]"
 
     def _visit_names(
-        self, table: dict[str, Any], step: _Step, depth: int, skip: frozenset[str] = frozenset()
+        self, table: dict[str, Any], step: Step, depth: int, skip: frozenset[str] = frozenset()
     ) -> None:
+        if self.everything:
+            self.check(step, "keys", tuple(table))
         for name in list(table):
-            if (
-                name in skip
-                or not isinstance(name, str)
-                or not (self.everything or name in self.names)
-            ):
-                continue
-            self.visit(table[name], _Step(step, f"{{}}[{name!r}]", ("item", name)), depth + 1)
+            if name not in skip and self._speaks(name):
+                self.visit(table[name], step.to(_item(name), ("item", name)), depth + 1)
 
 
 _MODULE_INTERNALS = frozenset(nn.Module().__dict__)
+_UNWATCHABLE = (np.ndarray, bytearray, memoryview, random.Random, Iterator)
+_VISITS: tuple[tuple[Any, Any], ...] = (
+    (types.FunctionType, _Walker.visit_function),
+    (types.MethodType, _Walker.visit_method),
+    (types.ModuleType, _Walker.visit_python_module),
+    (types.BuiltinFunctionType, _Walker.visit_builtin),
+    ((tuple, list, dict, set, frozenset), _Walker.visit_container),
+    (nn.Module, _Walker.visit_module),
+    (functools.partial, _Walker.visit_partial),
+    (type, _Walker.visit_type),
+)
 
 
-def _path(step: _Step) -> str:
-    text = "{}" if step.parent is None else _path(step.parent)
-    return step.text.format(text) if step.parent is not None else step.text
+def _iterates(names: set[str]) -> bool:
+    """Whether code reaches modules and parameters without speaking their names."""
+    return not names.isdisjoint({"children", "modules", "parameters", "named_children"})
+
+
+def _is_library(kind: type) -> bool:
+    return kind is object or kind.__module__.partition(".")[0] in _LIBRARIES
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a class attribute is a value rather than a way to compute one."""
+    return not (hasattr(value, "__get__") or isinstance(value, type))
+
+
+def _spoken(code: types.CodeType) -> set[str]:
+    """Names in the code and in the functions that are written within it."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _spoken(constant)
+    return names
 
 
 def walk_roots(roots: Sequence[Any], reading: Reading, *, everything: bool = False) -> Walk:
@@ -284,139 +343,5 @@ def walk_roots(roots: Sequence[Any], reading: Reading, *, everything: bool = Fal
         raise CaptureError(f"it calls {reading.impure}, which answers differently every time")
     walker = _Walker(reading, everything=everything)
     for index, root in enumerate(roots):
-        walker.visit(root, _Step(None, f"r[{index}]"))
+        walker.visit(root, Step(None, f"r[{index}]"))
     return walker.walk
-
-
-# ---------------------------------------------------------------- the check as source
-@dataclass(eq=False)
-class _Source:
-    constants: list[Any]
-    lines: list[str] = field(default_factory=list[str])
-    count: int = 0
-
-    def variable(self, step: _Step) -> str:
-        """The variable that holds this step's value, assigned at its first use."""
-        if not step.variable:
-            holder = "" if step.parent is None else self.variable(step.parent)
-            step.variable = f"n{self.count}"
-            self.count += 1
-            text = step.text if step.parent is None else step.text.format(holder)
-            self.lines.append(f"{step.variable} = {text}")
-        return step.variable
-
-    def constant(self, value: Any) -> str:
-        self.constants.append(value)
-        return f"k[{len(self.constants) - 1}]"
-
-    def require(self, condition: str) -> None:
-        self.lines.append(f"if not ({condition}): return None")
-
-
-def make_check(
-    walk: Walk, lifted: Sequence[Tensor], constants: set[int], scalars: dict[int, str]
-) -> Callable[[Sequence[Any]], tuple[Tensor, ...] | None]:
-    """``check(roots)``: the lifted tensors of now, or None where something else changed.
-
-    ``constants``: positions in ``lifted`` made inside the function; ``scalars``: id of a stand-in
-    tensor to the path of the number that it stood for.
-    """
-    source = _Source(list(walk.cells))
-    for step, kind, value in walk.checks:
-        name = source.variable(step)
-        if kind == "len":
-            source.require(f"len({name}) == {value}")
-        elif kind == "type":
-            source.require(f"type({name}) is {source.constant(value)}")
-        elif kind == "is" or value is None or isinstance(value, bool):
-            source.require(f"{name} is {source.constant(value)}")
-        else:
-            source.require(f"{name} == {source.constant(value)}")
-    moving = set(scalars.values())
-    for path, (value, step) in walk.numbers.items():
-        name = source.variable(step)
-        source.require(f"type({name}) is {type(value).__name__}")
-        if path not in moving and value == value:
-            source.require(f"{name} == {value!r}")
-    given = [
-        _fetch(source, walk, tensor, index in constants, scalars)
-        for index, tensor in enumerate(lifted)
-    ]
-    body = "\n        ".join([*source.lines, f"return ({', '.join(given)}{',' if given else ''})"])
-    text = f"def check(r):\n    try:\n        {body}\n    except _misses:\n        return None\n"
-    misses = (AttributeError, KeyError, IndexError, TypeError, ValueError)
-    space: dict[str, Any] = {
-        "k": source.constants,
-        "_misses": misses,
-        "tensor": torch.tensor,
-        "float64": torch.float64,
-    }
-    exec(compile(text, "<vgraph guards>", "exec"), space)
-    return space["check"]
-
-
-def _fetch(
-    source: _Source, walk: Walk, tensor: Tensor, constant: bool, scalars: dict[int, str]
-) -> str:
-    if constant:
-        return source.constant(tensor)
-    if id(tensor) in scalars:
-        value, step = walk.numbers[scalars[id(tensor)]]
-        dtype = ", dtype=float64" if isinstance(value, float) else ""
-        return f"tensor({source.variable(step)}{dtype})"
-    if id(tensor) not in walk.tensors:
-        raise CaptureError(
-            "it reads a tensor that cannot be found again from its closure, module or globals"
-        )
-    name = source.variable(walk.tensors[id(tensor)][1])
-    shape, dtype = source.constant(tensor.shape), source.constant(tensor.dtype)
-    source.require(f"{name}.shape == {shape} and {name}.dtype is {dtype}")
-    source.require(f"{name}.requires_grad is {tensor.requires_grad}")
-    return name
-
-
-# ---------------------------------------------------------------- numbers that move
-@contextmanager
-def stand_ins(
-    roots: Sequence[Any], walk: Walk | None, paths: frozenset[str]
-) -> Generator[dict[int, str]]:
-    """Puts a 0-dim tensor in place of each number for the time of a recording: id -> path."""
-    restore: list[Callable[[], None]] = []
-    made: dict[int, str] = {}
-    keep: list[Tensor] = []
-    try:
-        for path in sorted(paths & walk.numbers.keys()) if walk else ():
-            assert walk is not None
-            value, step = walk.numbers[path]
-            holder = _holder(roots, walk, step)
-            if holder is None:
-                continue
-            tensor = torch.tensor(
-                value, dtype=torch.float64 if isinstance(value, float) else torch.int64
-            )
-            put, back = holder
-            put(tensor)
-            restore.append(back)
-            keep.append(tensor)
-            made[id(tensor)] = path
-        yield made
-    finally:
-        for back in restore:
-            back()
-
-
-def _holder(
-    roots: Sequence[Any], walk: Walk, step: _Step
-) -> tuple[Callable[[Any], None], Callable[[], None]] | None:
-    """How to write and restore the value at a step; None where it cannot be written."""
-    if step.slot is None or step.parent is None:
-        return None
-    kind, key = step.slot
-    container: Any = eval(_path(step.parent), {"r": roots, "k": walk.cells})
-    if kind == "cell":
-        cell, old = container[key], container[key].cell_contents
-        return (lambda new: setattr(cell, "cell_contents", new)), (
-            lambda: setattr(cell, "cell_contents", old)
-        )
-    old = container[key]
-    return (lambda new: container.__setitem__(key, new)), (lambda: container.__setitem__(key, old))

@@ -8,19 +8,27 @@ Source: DGL section 3 (a reduce function over a mailbox as a segment reduction).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from vgraph.api.tracer import CaptureError
 from vgraph.api.unify import Tape, substitute
-from vgraph.ir.moves import Gather, SegmentReduce
+from vgraph.ir.moves import MOVES, Gather, SegmentReduce
+from vgraph.ir.notation import Notation, op_name
 from vgraph.ir.program import EDGE, SLOT, VERTEX, Op, Rows, Value, map_leaves
-from vgraph.ir.rowwise import MOVES, Effect, operand_atoms, row_effects
-from vgraph.ir.tdl import Notation, describe
+from vgraph.ir.rowwise import Effect, operand_atoms, row_effects
+from vgraph.ir.tdl import FACTORIES, describe
 
 
-def lower_mailbox(tape: Tape) -> None:
-    """Rewrites the tape in place; raises CaptureError where slots are mixed in other ways than sums."""
+def lower_mailbox(tape: Tape, outputs: Sequence[int]) -> None:
+    """Rewrites the tape in place; raises CaptureError where slots are mixed in other ways than sums.
+
+    ``outputs``: the user's, as keys of ``tape.values``.
+    """
+    for index in outputs:
+        if has_slots(tape.values[index]):
+            raise CaptureError("an output has slots", tape.values[index].line)
     lowering = _Lowering(tape)
     for op in tape.ops:
         lowering.add(op)
@@ -28,6 +36,34 @@ def lower_mailbox(tape: Tape) -> None:
     for index, value in tape.values.items():
         tape.values[index] = lowering.final.get(value.id, value)
     tape.inputs = {name: lowering.final.get(v.id, v) for name, v in tape.inputs.items()}
+
+
+def refuse_mixed_batches(tape: Tape, count: int) -> None:
+    """Raises CaptureError where one of the first ``count`` ops mixes vertices or edges.
+
+    DGL gives a function all edges at once, in the user's order, and all vertices of one degree: no
+    batch of ours is the same. Slots of one vertex may be summed.
+    """
+    for op in tape.ops[:count]:
+        if isinstance(op.target, MOVES):
+            continue
+        for effect in row_effects(op):
+            if effect is Effect.CONTRACT and _sums_slots(op):
+                continue
+            if effect is not Effect.ROWWISE and not _is_about_slots(op):
+                raise CaptureError(f"{op.target} mixes rows", op.line)
+
+
+def _sums_slots(op: Op) -> bool:
+    notation = describe(op)
+    return notation is not None and _loses(op, notation) == {SLOT}
+
+
+def _is_about_slots(op: Op) -> bool:
+    """Slots that are mixed are refused, or run one degree at a time, by ``lower_mailbox``."""
+    return any(has_slots(v) for v in op.operands()) and any(
+        v.row_dim is not None for v in op.results
+    )
 
 
 def has_slots(value: Value) -> bool:
@@ -46,6 +82,8 @@ class _Lowering:
         slotted_out = [v for v in op.results if has_slots(v)]
         if (not slotted_in and not slotted_out) or isinstance(op.target, MOVES):
             self._keep(op)
+        elif op_name(op.target) in FACTORIES:
+            self._make(op)
         elif slotted_out:
             self._run_on_edges(op)
         else:
@@ -57,15 +95,28 @@ class _Lowering:
         kept = substitute(op, self.final)
         self.ops.append(replace(kept, results=tuple(self.final[v.id] for v in op.results)))
 
+    def _make(self, op: Op) -> None:
+        """Constants take no more than a size and a dtype from their operand."""
+        if any(effect is not Effect.ROWWISE for effect in row_effects(op)):
+            raise CaptureError(f"{op.target} counts the slots of a mailbox", op.line)
+        (result,) = op.results
+        is_slotted = has_slots(result)
+        mapping = {v.id: self.final.get(v.id, v) for v in op.operands()}
+        args = map_leaves(op.args, _edge_size) if is_slotted else op.args
+        self.final[result.id] = self._as_edges(result) if is_slotted else result
+        made = substitute(replace(op, args=args), mapping)
+        self.ops.append(replace(made, results=(self.final[result.id],)))
+
     # ------------------------------------------------------------ one slot an edge
     def _run_on_edges(self, op: Op) -> None:
-        if any(not has_slots(v) for v in op.results):
-            raise CaptureError(
-                "an operator gives some results with slots and some without", op.line
-            )
-        if any(effect is not Effect.ROWWISE for effect in row_effects(op)):
-            raise CaptureError(f"{op.target} mixes the slots of a mailbox", op.line)
-        results = tuple(self._as_edges(v) for v in op.results)
+        """Results without rows are sums over all edges: a layer's backward gives both."""
+        for value, effect in zip(op.results, row_effects(op), strict=True):
+            summed = effect is Effect.CONTRACT and value.row_dim is None
+            if effect is not Effect.ROWWISE and not summed:
+                raise CaptureError(f"{op.target} mixes the slots of a mailbox", op.line)
+            if value.row_dim is not None and not has_slots(value):
+                raise CaptureError(f"{op.target} gives slots and vertices", op.line)
+        results = tuple(self._as_edges(v) if has_slots(v) else v for v in op.results)
         self.final.update(zip((v.id for v in op.results), results, strict=True))
         self.ops.append(replace(self._on_edges(op), results=results))
 

@@ -7,14 +7,16 @@ Source: DGL section 3 (message, reduce and apply functions).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vgraph.api.derive import Given, Session
 from vgraph.api.reductions import move_rows
-from vgraph.api.rows import as_rows, plain
-from vgraph.api.tracer import CaptureError
+from vgraph.api.rows import RowCount, as_rows, plain
+from vgraph.api.tracer import CaptureError, user_line
 from vgraph.errors import FunctionError, NameLookupError
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE, VERTEX, Space
@@ -27,6 +29,7 @@ class Columns(Mapping[str, Tensor]):
         self, words: str, names: Callable[[], Sequence[str]], get: Callable[[str], Tensor]
     ) -> None:
         self._words, self._names, self._get = words, names, get
+        self._grad = torch.is_grad_enabled()  # of the call, not of who asks first
         self._made: dict[str, Tensor] = {}
 
     def __getitem__(self, name: str) -> Tensor:
@@ -36,7 +39,8 @@ class Columns(Mapping[str, Tensor]):
                     f"there is no {self._words} {name!r}",
                     cure=f"one of {sorted(self._names())} is there",
                 )
-            self._made[name] = self._get(name)
+            with torch.set_grad_enabled(self._grad):
+                self._made[name] = self._get(name)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -118,8 +122,18 @@ def _definition(function: Any) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
-def _no_ids() -> Any:
-    raise CaptureError("it reads ids")
+class RaisedError(CaptureError):
+    """A user's function failed on examples; run on real rows it says what is wrong, if it is."""
+
+
+@contextmanager
+def _as_raised() -> Iterator[None]:
+    try:
+        yield
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise RaisedError(f"it raised {type(error).__name__}: {error}", user_line()) from error
 
 
 class UpdateBody:
@@ -129,7 +143,7 @@ class UpdateBody:
     """
 
     per_vertex = False
-    subsets: tuple[Space, ...] = ()
+    spaces: tuple[Space, ...] = ()
 
     def __init__(
         self, message: Any, reduce: Any, names: Callable[[str], Sequence[str]], mailbox: bool | int
@@ -142,8 +156,15 @@ class UpdateBody:
         return self.output_names
 
     def run(self, session: Session) -> Given:
+        with _as_raised():
+            given = self._run(session)
+        self.output_names = tuple(given)
+        return Given([plain(t) for t in given.values()], [], len(given))
+
+    def _run(self, session: Session) -> dict[str, Tensor]:
         sizes = session.tracer.recording.sizes
         messages = run_message(self.message, session, self.names)
+        session.note_checked()
         mailbox = session.mailbox
         assert mailbox is not None
 
@@ -153,19 +174,27 @@ class UpdateBody:
 
         nodes = NodeBatch(
             Columns("feature at the destination", lambda: self.names("dst"), lambda n: session.input(f"dst:{n}")),
-            Columns("message", lambda: tuple(messages), slots), _no_ids, sizes[VERTEX],
+            Columns("message", lambda: tuple(messages), slots),
+            lambda: session.ids("$vertex_ids", VERTEX), _count(sizes[VERTEX], session),
         )  # fmt: skip
         given = checked(self.reduce, self.reduce(nodes), sizes[VERTEX], "nodes")
-        self.output_names = tuple(given)
-        return Given([plain(t) for t in given.values()], [], len(given))
+        if self.mailbox is True:  # one degree at a time, DGL's batches are the same as ours
+            session.note_checked()
+        return given
+
+
+def _count(size: int, session: Session) -> RowCount:
+    number = RowCount(size)
+    number.context = session
+    return number
 
 
 class EdgeBody:
     """A function of edges alone (``apply_edges``)."""
 
-    mailbox = False
+    mailbox: bool | int = False
     per_vertex = False
-    subsets: tuple[Space, ...] = ()
+    spaces: tuple[Space, ...] = ()
 
     def __init__(self, function: Any, names: Callable[[str], Sequence[str]]) -> None:
         self.name = getattr(function, "__name__", "function")
@@ -176,7 +205,9 @@ class EdgeBody:
         return self.output_names
 
     def run(self, session: Session) -> Given:
-        given = run_message(self.function, session, self.names)
+        with _as_raised():
+            given = run_message(self.function, session, self.names)
+        session.note_checked()
         self.output_names = tuple(given)
         return Given([plain(t) for t in given.values()], [], len(given))
 
@@ -197,6 +228,7 @@ def run_message(
         Columns("feature at the source", lambda: names("src"), end("src")),
         Columns("feature at the destination", lambda: names("dst"), end("dst")),
         Columns("edge feature", lambda: names("edge"), lambda n: session.input(f"edge:{n}")),
-        _no_ids, session.tracer.recording.sizes[EDGE],
+        lambda: tuple(session.ids(f"${end}_ids", EDGE) for end in ("src", "dst", "edge")),
+        _count(session.tracer.recording.sizes[EDGE], session),
     )  # fmt: skip
     return checked(function, function(edges), session.tracer.recording.sizes[EDGE], "edges")

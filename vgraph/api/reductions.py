@@ -55,6 +55,9 @@ def _column(numbers: Tensor, like: Tensor) -> Tensor:
 
 
 def _sum(context: Context, x: Tensor) -> Tensor:
+    """Whole numbers and truth values add up to int64, as torch's do."""
+    if not (x.is_floating_point() or x.is_complex()):
+        x = x.to(torch.int64)
     return move_rows(context, SegmentReduce("dst", "sum"), x)
 
 
@@ -141,6 +144,8 @@ class _Prod(torch.autograd.Function):
 
 
 def _prod(context: Context, x: Tensor) -> Tensor:
+    if not (x.is_floating_point() or x.is_complex()):
+        x = x.to(torch.int64)
     return _Prod.apply(x, context)  # pyright: ignore[reportReturnType]
 
 
@@ -164,17 +169,24 @@ def _logsumexp(context: Context, x: Tensor) -> Tensor:
     best, _ = context.run_move(SegmentReduce("dst", "max"), x.detach())
     best = torch.where(torch.isinf(best), torch.zeros_like(best), best)
     scaled = torch.exp(x - context.run_move(Gather("dst"), best))
-    return torch.log(_sum(context, scaled)) + best
+    total = _sum(context, scaled)
+    is_empty = total == 0  # no slots, or all of them -inf: no derivative of any order
+    found = torch.log(torch.where(is_empty, torch.ones_like(total), total)) + best
+    return torch.where(is_empty, torch.full_like(found, -torch.inf), found)
 
 
 def _var(context: Context, x: Tensor, correction: float = 1) -> Tensor:
     away = x - _spread(context, _mean(context, x))
-    count = (context.in_degree() - correction).to(x.dtype)
+    degree = context.in_degree()
+    count = torch.where(degree == 0, 1, (degree - correction).clamp(min=0)).to(x.dtype)
     return _sum(context, away * away) / _column(count, x)
 
 
 def _std(context: Context, x: Tensor, correction: float = 1) -> Tensor:
-    return torch.sqrt(_var(context, x, correction))
+    variance = _var(context, x, correction)
+    is_zero = variance == 0  # there the root has no derivative; like torch we say 0
+    root = torch.sqrt(torch.where(is_zero, torch.ones_like(variance), variance))
+    return torch.where(is_zero, torch.zeros_like(root), root)
 
 
 REDUCERS: dict[str, Callable[..., Any]] = {

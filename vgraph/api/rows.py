@@ -22,12 +22,30 @@ _REDUCERS = reducer_names()
 
 
 class RowContext(Context, Protocol):
-    """A Context in which a function runs; ``mailbox``: slots are dim 1, beside the vertices."""
+    """A Context in which a function runs.
 
-    mailbox: tuple[int, int] | None
-    watches_slots: bool  # the slot dim stands for any degree, so comparing it is noticed too
-    widens: bool  # states of unknown width are one column wide and widen where a matrix meets them
-    branched: bool  # set where a number of rows is compared: the trace holds for that number alone
+    ``mailbox``: sizes of vertices and slots, where slots are dim 1 beside the vertices.
+    ``row_sizes``: sizes that count rows, or slots that stand for any degree; comparing them is noticed.
+    ``widens``: states of unknown width are one column wide and widen where a matrix meets them.
+    ``per_vertex``: a vertex function, in which nothing may mix its rows.
+    """
+
+    @property
+    def mailbox(self) -> tuple[int, int] | None: ...
+    @property
+    def row_sizes(self) -> frozenset[int]: ...
+    @property
+    def widens(self) -> bool: ...
+    @property
+    def per_vertex(self) -> bool: ...
+
+    def note_branch(self) -> None:
+        """A number of rows was compared: the recording holds for that number alone."""
+        ...
+
+    def note_look(self, name: str) -> None:
+        """A method of a tensor looks at its numbers."""
+        ...
 
 
 class RowCount(int):
@@ -39,7 +57,10 @@ class RowCount(int):
         method = getattr(int, name)
 
         def compare(self: RowCount, other: object) -> bool:
-            self.context.branched = True
+            same = isinstance(other, int) and int(self) == int(other)
+            # equal in both recordings: the same number of rows, not a number that the user wrote
+            if not (same and name in ("__eq__", "__ne__")):
+                self.context.note_branch()
             return method(int(self), other)
 
         return compare
@@ -49,8 +70,33 @@ class RowCount(int):
     __hash__ = int.__hash__
 
     def __bool__(self) -> bool:
-        self.context.branched = True
+        self.context.note_branch()
         return int(self) != 0
+
+    def _counting(name: str) -> Any:  # pyright: ignore
+        method = getattr(int, name)
+
+        def compute(self: RowCount, other: Any) -> Any:
+            found = method(int(self), other)
+            return _count(found, self.context) if type(found) is int else found
+
+        return compute
+
+    def _leaving(name: str) -> Any:  # pyright: ignore
+        method = getattr(int, name)
+
+        def leave(self: RowCount, *other: Any) -> Any:
+            self.context.note_branch()  # what is computed from it further on is not followed
+            return method(int(self), *other)
+
+        return leave
+
+    __add__, __radd__ = _counting("__add__"), _counting("__radd__")
+    __sub__, __rsub__ = _counting("__sub__"), _counting("__rsub__")
+    __mul__, __rmul__ = _counting("__mul__"), _counting("__rmul__")
+    __floordiv__, __mod__ = _counting("__floordiv__"), _counting("__mod__")
+    __truediv__, __rtruediv__ = _leaving("__truediv__"), _leaving("__rtruediv__")
+    __pow__, __rpow__, __float__ = _leaving("__pow__"), _leaving("__rpow__"), _leaving("__float__")
 
 
 class RowTensor(Tensor):
@@ -71,6 +117,8 @@ class RowTensor(Tensor):
         rows = [
             leaf for leaf in _tensors((args, tuple(named.values()))) if isinstance(leaf, RowTensor)
         ]
+        if rows and func in _LOOKS and rows[0].vg_context.per_vertex:
+            rows[0].vg_context.note_look(func.__name__)
         if not rows or func in _PLAIN:
             out = super().__torch_function__(func, types, args, named)
             return _watched(func, out, rows[0].vg_context) if rows else out
@@ -80,6 +128,8 @@ class RowTensor(Tensor):
             reduced = _reduce(name, context, space, args, named)
             if reduced is not None:
                 return reduced
+            if context.per_vertex:
+                _refuse_rows(name, args, named)
         args, values = map_leaves((args, tuple(named.values())), lambda leaf: lift(leaf, space))
         if context.widens and func in _MATRIX_PRODUCTS:
             args = (_widened(args[0], args[1], func), *args[1:])
@@ -106,22 +156,23 @@ class RowTensor(Tensor):
         )
 
 
+_PROPERTIES = ("shape", "dtype", "device", "requires_grad", "ndim", "layout", "is_sparse")
 _PLAIN: frozenset[Any] = frozenset(
-    {
-        Tensor.shape.__get__,
-        Tensor.dtype.__get__,
-        Tensor.device.__get__,
-        Tensor.requires_grad.__get__,
-    }  # type: ignore[attr-defined]
+    {getattr(Tensor, name).__get__ for name in _PROPERTIES}
     | {
         Tensor.size,
         Tensor.dim,
-        Tensor.ndim.__get__,
         Tensor.numel,
+        Tensor.nelement,
         Tensor.__len__,
         Tensor.is_floating_point,
-    }  # type: ignore[attr-defined]
-    | {Tensor.layout.__get__, Tensor.is_sparse.__get__, Tensor.__repr__}  # type: ignore[attr-defined]
+        Tensor.__repr__,
+    }
+)
+# Calls that look at the numbers of a tensor, some of them in ways that no recording sees.
+_LOOKS: frozenset[Any] = frozenset(
+    getattr(Tensor, name)
+    for name in "item tolist numpy __bool__ __float__ __int__ __index__ __array__ __complex__".split()
 )
 _FINENESS = {SHARED: 0, GRAPH: 1, VERTEX: 3, EDGE: 4}
 
@@ -144,19 +195,20 @@ def _widened(x: Any, matrix: Tensor, func: Any) -> Any:
 
 
 def _watched(func: Any, out: Any, context: RowContext) -> Any:
-    """Numbers of rows that the user asked for, made to notice comparisons."""
+    """Numbers of rows and slots that the user asked for, made to notice comparisons."""
     if isinstance(out, torch.Size):
-        return (
-            torch.Size([_count(out[0], context), *_slot_counts(out[1:], context)]) if out else out
-        )
-    if func is Tensor.__len__:
+        return torch.Size([_as_count(size, context) for size in out])
+    if func is Tensor.numel or func is Tensor.nelement:
         return _count(out, context)
-    return out
+    return _as_count(out, context) if type(out) is int and func in _SIZES else out
 
 
-def _slot_counts(sizes: Any, context: RowContext) -> list[int]:
-    watched = context.watches_slots and len(sizes) > 0 and sizes[0] == context.mailbox[1]
-    return [_count(sizes[0], context), *sizes[1:]] if watched else list(sizes)
+_SIZES: frozenset[Any] = frozenset({Tensor.size, Tensor.__len__})
+
+
+def _as_count(size: int, context: RowContext) -> int:
+    """A size that counts rows, or happens to be as large."""
+    return _count(size, context) if size in context.row_sizes else size
 
 
 def _count(size: int, context: RowContext) -> RowCount:
@@ -223,6 +275,23 @@ def _without_dim(x: RowTensor, name: str) -> Tensor:
     return reduced
 
 
+def _refuse_rows(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuses a reduction over vertices, or over slots by their dim."""
+    x, rest = args[0], args[1:]
+    dim = rest[0] if rest else kwargs.get("dim")
+    if isinstance(dim, Tensor) or "other" in kwargs:  # the elementwise max of two tensors
+        return
+    dims: Any = dim if isinstance(dim, (tuple, list)) else [dim]
+    rank = plain(x).dim()
+    if not dims or any(d is None or d % max(rank, 1) == 0 for d in dims):
+        over = "slots" if isinstance(x, RowTensor) and x.vg_space == EDGE else "vertices"
+        raise FunctionError(
+            f"{name} over the dim of rows mixes {over}",
+            cure=f"{name}(-1) is about features; slots reduce by {name}() without a dim",
+            line=user_line(),
+        )
+
+
 def _reduce(
     name: str, context: RowContext, space: Space, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -258,30 +327,49 @@ def _reduce_mailbox(
     assert context.mailbox is not None
     dim = rest[0] if rest else kwargs.get("dim")
     dims: Any = [dim] if isinstance(dim, int) and not isinstance(dim, bool) else dim
-    bare = plain(x)
-    if not isinstance(dims, (tuple, list)) or tuple(bare.shape[:2]) != context.mailbox:
+    bare, (vertex, slot) = plain(x), context.mailbox
+    if not isinstance(dims, (tuple, list)) or kwargs.get("dtype") is not None:
         return None
-    if [d % bare.dim() for d in dims] != [1] or kwargs.get("dtype") is not None:  # pyright: ignore[reportUnknownVariableType]
+    shape = tuple(bare.shape)
+    if shape[:2] == (vertex, slot):
+        at = 1
+    elif shape[:1] == (vertex,) and shape.count(slot) == 1:  # transposed: slots are further back
+        at = shape.index(slot)
+    else:
+        return None
+    wanted = {int(d) % bare.dim() for d in dims}  # pyright: ignore[reportUnknownVariableType]
+    if at not in wanted or 0 in wanted or (len(wanted) > 1 and name not in _STEPWISE):
         return None
     keepdim = bool(
         kwargs.get("keepdim", rest[1] if len(rest) > 1 and name in _KEEPDIM_SECOND else False)
     )
-    edges = bare.reshape(-1, *bare.shape[2:])
+    others = sorted(wanted - {at})
+    if others:
+        bare = getattr(torch, name)(bare, others, keepdim=True)
+    slotted = bare.movedim(at, 1)
+    edges = slotted.reshape(-1, *slotted.shape[2:])
     out = REDUCERS[name](context, edges, **_spread_options(name, kwargs))
-    return _as_mailbox_result(name, context, out, keepdim, tuple(bare.shape))
+    if name in KEEPS_SLOTS:
+        return as_rows(out.reshape(slotted.shape).movedim(1, at), VERTEX, context)
+    return _as_mailbox_result(name, context, out, at, others, keepdim)
 
 
+_STEPWISE = frozenset({"sum", "mean", "amax", "amin", "logsumexp"})  # one dim after another
 _KEEPDIM_SECOND = frozenset({"sum", "mean", "max", "min", "amax", "amin", "prod", "logsumexp"})
 
 
 def _as_mailbox_result(
-    name: str, context: RowContext, out: Any, keepdim: bool, shape: tuple[int, ...]
+    name: str, context: RowContext, out: Any, at: int, others: list[int], keepdim: bool
 ) -> Any:
-    if name in KEEPS_SLOTS:
-        return as_rows(out.reshape(shape), VERTEX, context)
-    parts: tuple[Any, ...] = out if isinstance(out, tuple) else (out,)
-    parts = tuple(p.unsqueeze(1) if keepdim else p for p in parts)
-    wrapped = tuple(as_rows(p, VERTEX, context) for p in parts)
+    """Without the slot dim (at ``at`` before) and the other reduced dims, or with sizes of 1."""
+
+    def shaped(part: Tensor) -> Tensor:
+        part = part.unsqueeze(1).movedim(1, at)
+        gone = () if keepdim else sorted([*others, at], reverse=True)
+        for dim in gone:
+            part = part.squeeze(dim)
+        return as_rows(part, VERTEX, context)
+
     if not isinstance(out, tuple):
-        return wrapped[0]
-    return getattr(torch.return_types, name)(wrapped)
+        return shaped(out)
+    return getattr(torch.return_types, name)(tuple(shaped(part) for part in out))

@@ -6,15 +6,17 @@ Source: Cavs section 3.2 (the serial policy is its baseline).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vgraph.api.rows import RowTensor, as_rows, plain
+from vgraph.api.states import ask_for_states, likely_shapes
+from vgraph.api.tracer import user_line
 from vgraph.api.vertex import StateSpec, Vertex
-from vgraph.errors import NameLookupError
+from vgraph.errors import ChildIndexError, NameLookupError
 from vgraph.ir.moves import Gather, Move, PutSlot, SegmentReduce, TakeSlot
 from vgraph.ir.program import EDGE, VERTEX
 from vgraph.scheduler.frontiers import levels
@@ -25,14 +27,12 @@ class VertexSession:
     """A Session on one real vertex: Moves happen at once."""
 
     mailbox = None
-    watches_slots = False
-    branched = False
+    row_sizes: frozenset[int] = frozenset()
+    per_vertex = True
 
-    def __init__(
-        self, feed: Any, vertex: int, edge_ids: Tensor, children: Mapping[str, Tensor]
-    ) -> None:
+    def __init__(self, feed: Any, vertex: int, edge_ids: Tensor, children: Mapping[str, Tensor]) -> None:
         self.feed, self.vertex, self.edge_ids, self.children = feed, vertex, edge_ids, children
-        self.num_slots_needed: set[int] = set()
+        self.num_slots_needed = _Needs(vertex, edge_ids.shape[0])
         self.widens = edge_ids.shape[0] == 0
         self.num_vertices = 1
 
@@ -40,6 +40,8 @@ class VertexSession:
         rows, kind = self.feed.find(name), name.partition(":")[0]
         if kind == "edge":
             return as_rows(rows.index_select(0, self.edge_ids), EDGE, self)
+        if self.vertex < 0:
+            return as_rows(rows.new_zeros((1, *rows.shape[1:])), VERTEX, self)
         if kind == "subset":
             place = int(self.feed.subsets["@" + name.partition(":")[2]][0][self.vertex])
         elif kind == "graph":
@@ -50,23 +52,25 @@ class VertexSession:
 
     def child(self, name: str, row_shape: tuple[int, ...], dtype: torch.dtype) -> RowTensor:
         rows = self.children.get(name)
-        return as_rows(
-            torch.zeros((0, *row_shape), dtype=dtype) if rows is None else rows, EDGE, self
-        )
+        return as_rows(torch.zeros((0, *row_shape), dtype=dtype) if rows is None else rows, EDGE, self)
 
     def in_degree(self) -> Tensor:
-        return torch.tensor([self.edge_ids.shape[0]])
+        return self.edge_ids.new_tensor([self.edge_ids.shape[0]])
+
+    def note_branch(self) -> None:
+        """Nothing is recorded, so any branch is right."""
+
+    def note_look(self, name: str) -> None:
+        """Here numbers may be looked at."""
 
     def slots(self) -> Tensor:
-        return torch.arange(self.edge_ids.shape[0])
+        return torch.arange(self.edge_ids.shape[0], device=self.edge_ids.device)
 
     def run_move(self, move: Move, rows: Tensor) -> Any:
         count = self.edge_ids.shape[0]
-        ptr = torch.tensor([0, count])
+        ptr = self.edge_ids.new_tensor([0, count])
         if isinstance(move, Gather):
-            return (
-                rows.expand(count, *rows.shape[1:]).clone() if move.end == "dst" else rows.clone()
-            )
+            return rows.expand(count, *rows.shape[1:]).clone() if move.end == "dst" else rows.clone()
         if isinstance(move, TakeSlot):
             return reference.take_slot(rows, ptr, count, move.k)
         if isinstance(move, PutSlot):
@@ -79,40 +83,113 @@ class VertexSession:
         return reference.segment_extremum(rows, ptr, count, move.reduction == "max")
 
 
+def child_error(k: int, vertex: int, degree: int, line: str) -> ChildIndexError:
+    """``gather(k)`` without a default at a vertex with some children, but too few."""
+    return ChildIndexError(
+        f"gather({k}) without a default, but vertex {vertex} has {degree} "
+        f"{'child' if degree == 1 else 'children'}",
+        cure=f"gather({k}, default=0.0) gives that value where a vertex has some but too few",
+        line=line,
+    )
+
+
+class _Needs(set[Any]):
+    """``gather(k)`` without a default, checked on the spot."""
+
+    def __init__(self, vertex: int, degree: int) -> None:
+        super().__init__()
+        self.vertex, self.degree = vertex, degree
+
+    def add(self, element: Any) -> None:
+        if 0 < self.degree <= element:
+            raise child_error(element, self.vertex, self.degree, user_line())
+
+
+_MOST_ROUNDS = 4
+
+
 class _Known(dict[str, StateSpec]):
     """States seen so far; before the first scatter every state is one column wide."""
 
+    dtype = torch.float32
+    shape: tuple[int, ...] = (1,)
+    shapes: Sequence[tuple[int, ...]] = ()
+
     def get(self, key: str, default: Any = None) -> Any:
-        return super().get(key) or StateSpec((1,), torch.get_default_dtype())
+        return super().get(key) or StateSpec(self.shape, self.dtype)
 
 
-def run_serially(module: Any, feed: Any, given: Mapping[str, StateSpec]) -> dict[str, Tensor]:
+def run_serially(module: Any, feed: Any, given: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """Evaluates vertices in an order that puts children first; ordinary autograd does the rest."""
     topology = feed.topology
     csc = topology.csc
-    known, ptr = _Known(given), csc.ptr.tolist()
+    known, ptr, others = _known(module, given), csc.ptr.tolist(), csc.other.tolist()
     states: list[dict[str, Tensor]] = [{} for _ in range(topology.num_dst)]
     pushed: list[dict[str, Tensor]] = [{} for _ in range(topology.num_dst)]
     order = torch.argsort(torch.as_tensor(levels(topology)), stable=True).tolist()
+    ids = torch.arange(topology.num_edges, device=topology.src.device)
+    edge_ids = ids if csc.edge_ids is None else csc.edge_ids
     for v in order:
         first, last = ptr[v], ptr[v + 1]
-        edge_ids = torch.arange(first, last) if csc.edge_ids is None else csc.edge_ids[first:last]
-        kids = [states[u] for u in csc.other[first:last].tolist()]
-        session: Any = VertexSession(feed, v, edge_ids, _stacked(kids))
-        vertex = Vertex(session, known, feed.full_name)
-        module.forward(vertex)
+        kids = [states[u] for u in others[first:last]]
+        session: Any = VertexSession(feed, v, edge_ids[first:last], _stacked(kids))
+        states[v], pushed[v] = _run_vertex(module, session, known, feed)
+    if not order:  # a made-up vertex tells which outputs there are
+        made_up: Any = VertexSession(feed, -1, ids, {})
+        pushed = [{n: t[:0] for n, t in _run_vertex(module, made_up, known, feed)[1].items()}]
+    return {name: torch.cat([one[name] for one in pushed]) for name in pushed[0]}
+
+
+def _known(module: Any, given: Mapping[str, tuple[int, ...]]) -> _Known:
+    own = (p.dtype for p in module.parameters() if p.is_floating_point())
+    dtype = next(own, torch.get_default_dtype())
+    known = _Known({name: StateSpec(shape, dtype) for name, shape in given.items()})
+    known.dtype, known.shapes = dtype, likely_shapes(module, ())
+    return known
+
+
+def _run_vertex(
+    module: Any, session: Any, known: _Known, feed: Any
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What one vertex scatters and pushes; the first is run again where states were not as assumed."""
+    rounds = _MOST_ROUNDS if not session.edge_ids.shape[0] else 1  # children give what they have
+    scattered: dict[str, Tensor] = {}
+    pushed: dict[str, Tensor] = {}
+    for _ in range(rounds):
+        vertex = _run_somehow(module, session, known, feed)
         _check_scattered(vertex)
-        states[v] = {name: plain(t) for name, t in vertex.scattered.items()}
-        pushed[v] = {name: plain(t) for name, t in vertex.pushed.items()}
-        known.update({n: StateSpec(tuple(t.shape[1:]), t.dtype) for n, t in states[v].items()})
-    names = pushed[0] if pushed else {}
-    return {name: torch.cat([one[name] for one in pushed]) for name in names}
+        scattered = {name: plain(t) for name, t in vertex.scattered.items()}
+        pushed = {name: plain(t) for name, t in vertex.pushed.items()}
+        specs = {n: StateSpec(tuple(t.shape[1:]), t.dtype) for n, t in scattered.items()}
+        was_right = all(known.get(name) == specs[name] for name in vertex.gathered)
+        known.update(specs)
+        if was_right:
+            break
+    return scattered, pushed
+
+
+def _run_somehow(module: Any, session: Any, known: _Known, feed: Any) -> Vertex:
+    """A vertex function run once; states of unknown shape are tried in several."""
+    for shape in ((1,), *known.shapes):
+        known.shape = shape
+        vertex = Vertex(session, known, feed.full_name)
+        try:
+            module.forward(vertex)
+        except (RuntimeError, IndexError) as error:
+            if known.keys() >= vertex.state_lines.keys():
+                raise
+            if shape == known.shapes[-1]:
+                line = next(iter(vertex.state_lines.values()))
+                fact = f"evaluating it without children fails: {error}"
+                raise ask_for_states(module, fact, line) from error
+        else:
+            return vertex
+    raise AssertionError("a shape is tried")
 
 
 def _stacked(children: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {
-        name: torch.cat([child[name] for child in children])
-        for name in (children[0] if children else ())
+        name: torch.cat([child[name] for child in children]) for name in (children[0] if children else ())
     }
 
 
@@ -122,4 +199,5 @@ def _check_scattered(vertex: Vertex) -> None:
             raise NameLookupError(
                 f"the state {name!r} is gathered but never scattered",
                 cure=f"scatter it: v.scatter({name}=...)",
+                line=vertex.state_lines.get(name, ""),
             )

@@ -7,19 +7,23 @@ Two recordings that differ only in sizes show which numbers count rows: no symbo
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vgraph.api.aliases import Aliases, Cell, Ref, bare, share_memory, view_step
 from vgraph.ir.moves import Random
+from vgraph.ir.notation import op_name
 from vgraph.ir.program import EDGE, GRAPH, SHARED, SLOT, SOURCE, VERTEX, Space, map_leaves
-from vgraph.ir.tdl import op_name
 
 
 class CaptureError(Exception):
@@ -30,21 +34,31 @@ class CaptureError(Exception):
         self.reason, self.line = reason, line
 
 
+class OutsideWriteError(CaptureError):
+    """The function writes in place to something that is not its own."""
+
+
 # Prime sizes: no size or product of one recording is a multiple of another's by the same factor.
 SIZES: tuple[dict[Space, int], dict[Space, int]] = (
-    {VERTEX: 13, EDGE: 17, SOURCE: 19, GRAPH: 23},
-    {VERTEX: 31, EDGE: 37, SOURCE: 41, GRAPH: 43},
-)
+    {VERTEX: 29, EDGE: 37, SOURCE: 43, GRAPH: 53},
+    {VERTEX: 31, EDGE: 41, SOURCE: 47, GRAPH: 59},
+)  # above 25, where torch.cdist changes to another algorithm
 SLOT_SIZES = (17, 37)
-SUBSET_SIZES = ((53, 97), (59, 101), (61, 103), (67, 107), (71, 109), (73, 113), (79, 127))
+
+
+def _primes_above(least: int) -> Iterator[int]:
+    for number in count(least + 1):
+        if all(number % factor for factor in range(2, isqrt(number) + 1)):
+            yield number
 
 
 def sizes_for(
-    mailbox: bool | int, subsets: tuple[Space, ...] = (), *, one_vertex_set: bool = False
+    mailbox: bool | int, spaces: tuple[Space, ...] = (), *, one_vertex_set: bool = False
 ) -> tuple[dict[Space, int], dict[Space, int]]:
     """Both recordings' sizes; ``mailbox``: False none, True a slot dim, a number that degree.
 
-    ``one_vertex_set``: edges join vertices of one set, so rows of sources are rows of vertices.
+    ``spaces``: further ones, subsets and types of vertices. ``one_vertex_set``: edges join vertices
+    of one set, so rows of sources are rows of vertices.
     """
     both = (dict(SIZES[0]), dict(SIZES[1]))
     if one_vertex_set:
@@ -56,16 +70,10 @@ def sizes_for(
             sizes[EDGE] = sizes[VERTEX] * num_slots
         elif mailbox is not False:
             sizes[EDGE] = sizes[VERTEX] * mailbox
-    for space, pair in zip(subsets, SUBSET_SIZES, strict=False):
-        both[0][space], both[1][space] = pair
+    primes = _primes_above(59)
+    for space in spaces:
+        both[0][space], both[1][space] = next(primes), next(primes)
     return both
-
-
-@dataclass(frozen=True)
-class Ref:
-    """A recorded tensor, by number."""
-
-    index: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +86,6 @@ class Record:
     results: tuple[Ref, ...]
     returns_sequence: bool
     line: str
-
-
-@dataclass
-class _Cell:
-    """What a tensor object stands for now; an in-place op changes it for all its aliases."""
-
-    ref: Ref
 
 
 @dataclass(eq=False)
@@ -115,19 +116,51 @@ def user_line() -> str:
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((_HERE, _TORCH, "<frozen", "<string")):
+        if is_user_file(name):
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 
 
+def is_user_file(name: str) -> bool:
+    """Whether code of this file is neither torch's nor ours."""
+    return not name.startswith((_HERE, _TORCH, "<frozen", "<string", "<vgraph"))
+
+
 def _geometry(tensor: Tensor) -> Any:
     """Equal for two tensor objects over the same elements (``as_subclass`` makes such twins)."""
-    if type(tensor) is not Tensor:
-        tensor = tensor.as_subclass(Tensor)  # a subclass may hand out sizes that notice comparisons
+    tensor = bare(tensor)
     if tensor.layout != torch.strided or tensor.numel() == 0:
         return id(tensor)
     return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+_ESCAPES: frozenset[Any] = frozenset({Tensor.numpy, Tensor.tolist, Tensor.__array__})
+
+
+class _NoEscape(TorchFunctionMode):
+    """Refuses to hand an example's numbers to what is not recorded."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func in _ESCAPES:
+            raise CaptureError(f"{func.__name__} looks at the data of a tensor", user_line())
+        return func(*args, **(kwargs or {}))
+
+
+def _bare(tree: Any) -> Any:
+    """Plain tensors: below autograd nothing may move rows any more."""
+
+    def strip(leaf: Any) -> Any:
+        is_plain = not isinstance(leaf, Tensor) or type(leaf) in (Tensor, nn.Parameter)
+        return leaf if is_plain else leaf.as_subclass(Tensor)
+
+    return map_leaves(tree, strip)
 
 
 class Tracer(TorchDispatchMode):
@@ -136,10 +169,27 @@ class Tracer(TorchDispatchMode):
     def __init__(self, sizes: Mapping[Space, int]) -> None:
         super().__init__()
         self.recording = Recording(sizes)
-        self._cells: dict[int, _Cell] = {}
+        self._cells: dict[int, Cell] = {}
         self._by_geometry: dict[Any, Tensor] = {}
+        self._aliases = Aliases(self._note_on_cells)
         self._paused = False
-        self._storages: dict[int, set[int]] = {}
+        self._guard = _NoEscape()
+
+    def forget(self) -> None:
+        """Lets go of all tensors: autograd's nodes hold us, and they hold autograd's nodes."""
+        for kept in (self.recording.tensors, self.recording.lifted, self.recording.records):
+            kept.clear()
+        for table in (self._cells, self._by_geometry, self.recording.inputs):
+            table.clear()
+        self._aliases = Aliases(self._note_on_cells)
+
+    def __enter__(self) -> Any:
+        self._guard.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._guard.__exit__(*error)
 
     # ------------------------------------------------------------ what enters
     def new_input(
@@ -169,7 +219,7 @@ class Tracer(TorchDispatchMode):
             found = self._bind(tensor)
             self.recording.lifted.append((tensor, found))
             return found
-        return self._cells[id(tensor)].ref
+        return self._aliases.current(self._cells[id(tensor)])
 
     def is_known(self, tensor: Tensor) -> bool:
         """Whether it was recorded, perhaps as another object over the same elements."""
@@ -183,9 +233,8 @@ class Tracer(TorchDispatchMode):
     def _bind(self, tensor: Tensor) -> Ref:
         ref = Ref(len(self.recording.tensors))
         self.recording.tensors.append(tensor)
-        self._cells[id(tensor)] = _Cell(ref)
+        self._cells[id(tensor)] = Cell(ref, bare(tensor))
         self._by_geometry[_geometry(tensor)] = tensor
-        self._note_storage(tensor)
         return ref
 
     def _alias(self, tensor: Tensor, of: Tensor) -> None:
@@ -193,15 +242,9 @@ class Tracer(TorchDispatchMode):
             self.ref(of)
         self._cells[id(tensor)] = self._cells[id(of)]
         self.recording.tensors.append(tensor)
-        self._note_storage(tensor)
-
-    def _note_storage(self, tensor: Tensor) -> None:
-        if tensor.layout == torch.strided:
-            cells = self._storages.setdefault(tensor.untyped_storage().data_ptr(), set())
-            cells.add(id(self._cells[id(tensor)]))
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> Generator[None]:
         """Runs torch without recording."""
         before, self._paused = self._paused, True
         try:
@@ -214,16 +257,40 @@ class Tracer(TorchDispatchMode):
         self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
     ) -> Any:
         """Notes one op whose result is ``out`` (a tensor, or a list or tuple of them)."""
-        refs = map_leaves((args, tuple(kwargs.values())), self._to_ref)
-        named = dict(zip(kwargs, refs[1], strict=True))
         many = isinstance(out, (tuple, list))
         items: list[Any] = list(out) if many else [out]
-        results = tuple(self._bind(t) for t in items if isinstance(t, Tensor))
-        if len(results) == len(items):
-            self.recording.records.append(
-                Record(target, refs[0], named, results, many, user_line())
-            )
+        if not all(t is None or isinstance(t, Tensor) for t in items):
+            return out
+        refs = map_leaves((args, tuple(kwargs.values())), self._to_ref)
+        named = dict(zip(kwargs, refs[1], strict=True))
+        results = tuple(self._bind(t if t is not None else self._absent()) for t in items)
+        self.recording.records.append(Record(target, refs[0], named, results, many, user_line()))
+        if args and isinstance(args[0], Tensor):
+            for index, item in enumerate(items):
+                if item is not None and item is not args[0] and share_memory(args[0], item):
+                    step = view_step(target, args, kwargs, out, index if many else None)
+                    self._aliases.add_view(self._cells[id(item)], self._cells[id(args[0])], step)
         return out
+
+    def _absent(self) -> Tensor:
+        """Stands for a result that an operator left out; nothing reads it."""
+        with self.paused():
+            return torch.empty(0)
+
+    def _note_on_cells(
+        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
+    ) -> tuple[Ref, ...]:
+        """Notes an op on Cells; its results stand for new versions of tensors that exist."""
+        refs = map_leaves(args, lambda x: x.ref if isinstance(x, Cell) else self._to_ref(x))
+        many = isinstance(out, (tuple, list))
+        items: list[Tensor] = list(out) if many else [out]
+        first = len(self.recording.tensors)
+        self.recording.tensors += items
+        results = tuple(Ref(first + i) for i in range(len(items)))
+        self.recording.records.append(
+            Record(target, refs, dict(kwargs), results, many, user_line())
+        )
+        return results
 
     def _to_ref(self, leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
@@ -247,16 +314,21 @@ class Tracer(TorchDispatchMode):
             out = func(*args, **named)
             self._alias(out, args[0])
             return out
-        if (
-            torch.Tag.data_dependent_output in func.tags
-            or torch.Tag.dynamic_output_shape in func.tags
-        ):
+        if _looks_at_data(name, func, args):
             raise CaptureError(f"{name} looks at the data of a tensor", user_line())
+        if not func._schema.returns:
+            raise CaptureError(f"{name} checks the data of a tensor", user_line())
         if torch.Tag.nondeterministic_seeded in func.tags:
             return self._random(name, func, args, named)
         if func._schema.is_mutable:
             return self._in_place(name, func, args, named)
-        return self.record(func, args, named, func(*args, **named))
+        if name == "as_strided":
+            return self._as_strided(*args, **named)
+        bare_args, bare_named = _bare(args), {key: _bare(value) for key, value in named.items()}
+        out = func(*bare_args, **bare_named)
+        if name == "new_empty_strided":  # only autograd asks for strides
+            return self.record(torch.ops.aten.new_empty.default, args[:2], named, out)
+        return self.record(func, args, named, out)
 
     # ------------------------------------------------------------ in place
     def _in_place(
@@ -264,32 +336,63 @@ class Tracer(TorchDispatchMode):
     ) -> Any:
         """Records the functional twin and lets the written tensor stand for its result."""
         written = args[0] if args else None
-        twin = getattr(getattr(torch.ops.aten, name.rstrip("_"), None), func._overloadname, None)
+        twin = _TWINS.get(name) or getattr(
+            getattr(torch.ops.aten, name.rstrip("_"), None), func._overloadname, None
+        )
         if not isinstance(written, Tensor) or not name.endswith("_") or twin is None:
             raise CaptureError(f"{name} writes to its arguments", user_line())
         self.check_writable(written)
-        target, before = self._cells[id(written)], len(self.recording.records)
         with self.paused():
-            out = twin(*args, **kwargs)
+            out = twin(*_bare(args), **kwargs)
         self.record(twin, args, kwargs, out)
-        assert len(self.recording.records) == before + 1
         with self.paused(), torch.no_grad():
-            func(*args, **kwargs)
-        target.ref = self._cells[id(out)].ref
+            func(*_bare(args), **kwargs)
+        if share_memory(out, written):  # unsqueeze_ and its kind: another view of what it was
+            self._alias(written, out)
+            return written
+        if out.dtype != written.dtype:
+            with self.paused():
+                narrow = out.to(written.dtype)
+            out = self.record(
+                torch.ops.aten._to_copy.default, (out,), {"dtype": written.dtype}, narrow
+            )
+        self._write(written, out)
         return written
 
+    def _write(self, written: Tensor, by: Tensor) -> None:
+        self.ref(written)
+        if not self._aliases.write(self._cells[id(written)], self.ref(by)):
+            raise CaptureError("a tensor is written in place through a view of it", user_line())
+
     def check_writable(self, written: Tensor) -> None:
-        """Refuses writes that something outside, or another view, would see."""
-        known = self._cells.get(id(written))
+        """Refuses writes that something outside the function would see."""
         outside = {ref for _, ref in self.recording.lifted} | set(self.recording.inputs.values())
-        if known is None or known.ref in outside:
-            raise CaptureError(
+        if not self.is_known(written) or any(
+            share_memory(written, self.recording.tensors[ref.index]) for ref in outside
+        ):
+            raise OutsideWriteError(
                 "a tensor from outside the function is written in place", user_line()
             )
-        if len(self._storages.get(written.untyped_storage().data_ptr(), ())) > 1:
-            raise CaptureError(
-                "a tensor is written in place while a view of it is alive", user_line()
-            )
+
+    def _as_strided(
+        self, base: Tensor, size: Any, stride: Any, offset: int | None = None
+    ) -> Tensor:
+        """Autograd names a view of a gradient by its strides: the same views are taken again."""
+        self.ref(base)
+        plain = bare(base)
+        if (tuple(size), tuple(stride)) == (tuple(plain.shape), plain.stride()) and not offset:
+            out = plain.as_strided(size, stride, offset)
+            self._alias(out, base)
+            return out
+        way = self._aliases.way_to(base, size, stride, offset)
+        if way is None or self._cells[id(base)].parent is not None:
+            raise CaptureError("a view is given by its strides", user_line())
+        base = bare(base)
+        for step in way:
+            out = step.func(base, *step.rest, **step.kwargs)
+            self.record(step.func, (base, *step.rest), step.kwargs, out)
+            base = out if step.index is None else out[step.index]
+        return base
 
     # ------------------------------------------------------------ random
     def _random(
@@ -304,7 +407,7 @@ class Tracer(TorchDispatchMode):
         if writes:
             self.check_writable(args[0])
         like = args[0] if args and isinstance(args[0], Tensor) else None
-        shape = tuple(like.shape) if like is not None else tuple(args[0])
+        shape: tuple[Any, ...] = tuple(like.shape) if like is not None else tuple(args[0])
         dtype = kwargs.get("dtype") or (
             like.dtype if like is not None else torch.get_default_dtype()
         )
@@ -322,7 +425,7 @@ class Tracer(TorchDispatchMode):
         self.record(target, (shape, dtype, extra), {"seed": self.seed()}, out)
         if not writes:
             return out
-        self._cells[id(like)].ref = self._cells[id(out)].ref
+        self._write(args[0], out)
         return like
 
     def seed(self) -> Tensor:
@@ -331,6 +434,16 @@ class Tracer(TorchDispatchMode):
         if known is not None:
             return self.recording.tensors[known.index]
         return self.new_input("$seed", SHARED, (), torch.int64)
+
+
+_TWINS = {"transpose_": torch.ops.aten.transpose.int}  # where the overloads' names differ
+
+
+def _looks_at_data(name: str, func: Any, args: tuple[Any, ...]) -> bool:
+    if name == "index":  # its shape depends on data only where it is indexed by booleans
+        return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
+    tags = func.tags
+    return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
 
 
 _RANDOM = {

@@ -14,13 +14,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vgraph.api.capture import Features, family_of, find_captured, function_key
+from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key
 from vgraph.api.derive import Body, Spec
-from vgraph.api.message import Columns, EdgeBatch, EdgeBody, NodeBatch, UpdateBody, checked
+from vgraph.api.message import (
+    Columns,
+    EdgeBatch,
+    EdgeBody,
+    NodeBatch,
+    RaisedError,
+    UpdateBody,
+    checked,
+)
 from vgraph.api.tracer import CaptureError
 from vgraph.errors import FunctionError, GraphError, VGraphError
 from vgraph.ir.program import EDGE, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
+from vgraph.runtime.compiled import Situation
 from vgraph.scheduler.degree_buckets import DegreeBucket, active_part, degree_buckets
 
 if TYPE_CHECKING:
@@ -39,7 +48,8 @@ class _Part:
         self, topology: Topology, frames: Frames, bucket: DegreeBucket | None = None
     ) -> None:
         self.topology = topology if bucket is None else bucket.topology
-        self.frames = frames
+        # as they are now: a further derivative may be recorded when they have changed
+        self.frames = {kind: dict(frame) for kind, frame in frames.items()}
         self._rows = {} if bucket is None else {"dst": bucket.vertex_ids, "edge": bucket.edge_ids}
         self._columns: dict[str, Tensor] = {}
 
@@ -74,6 +84,8 @@ class _Part:
             raise next(iter(family.refused.values()))
         try:
             bound, tensors = find_captured(family, roots, Features(self.find, self.spec), make_body)
+        except RaisedError:  # perhaps a feature is missing that is there next time
+            raise
         except CaptureError as error:
             family.refused[None] = error
             raise
@@ -103,6 +115,15 @@ def _as_segments(topology: Topology, frames: Frames, roots: tuple[Any, Any], key
     part = _Part(topology, frames, bucket)
     found = part.evaluate((*key, "segments"), roots, lambda: UpdateBody(*roots, part.names, True))
     return found if bucket is None else _join([(bucket, found)], topology)
+
+
+def capture_update(graph: Graph, message: Any, reduce: Any) -> tuple[Bound, Situation]:
+    """What ``update_all`` would run over all degrees; raises CaptureError where it would not."""
+    part, roots = _Part(graph.topology, _frames(graph)), (message, reduce)
+    family = family_of((*(function_key(root) for root in roots), "segments"))
+    features = Features(part.find, part.spec)
+    bound, _ = find_captured(family, roots, features, lambda: UpdateBody(*roots, part.names, True))
+    return bound, Situation(part.topology, "once", {})
 
 
 def _by_degree(
@@ -165,7 +186,8 @@ def _uncaptured(topology: Topology, frames: Frames, message: Any, reduce: Any) -
 
         nodes = NodeBatch(
             _columns("feature at the destination", frames["dst"], bucket.vertex_ids),
-            Columns("message", lambda: tuple(messages), slots), lambda ids=bucket.vertex_ids: ids, count,
+            Columns("message", lambda: tuple(messages), slots),
+            lambda ids=bucket.topology.original_ids["vertex"]: ids.to(topology.src.dtype), count,
         )  # fmt: skip
         done.append((bucket, checked(reduce, reduce(nodes), count, "nodes")))
     return _join(done, topology)
@@ -183,9 +205,15 @@ def _run_on_edges(topology: Topology, frames: Frames, function: Any) -> Results:
         _columns("feature at the source", frames["src"], topology.src),
         _columns("feature at the destination", frames["dst"], topology.dst),
         _columns("edge feature", frames["edge"], None),
-        lambda: (topology.src, topology.dst, torch.arange(topology.num_edges)), topology.num_edges,
+        lambda: (topology.src, topology.dst, _edge_ids(topology)), topology.num_edges,
     )  # fmt: skip
     return checked(function, function(edges), topology.num_edges, "edges")
+
+
+def _edge_ids(topology: Topology) -> Tensor:
+    known = topology.original_ids.get("edge")
+    ids = torch.arange(topology.num_edges, device=topology.src.device) if known is None else known
+    return ids.to(topology.src.dtype)
 
 
 # ---------------------------------------------------------------- on graphs
@@ -303,6 +331,7 @@ def _edge_part(graph: Graph, ids: Tensor) -> tuple[Topology, Frames]:
         whole.num_src,
         whole.num_dst,
         whole.graph_sizes,
+        original_ids={"edge": ids},
     )
     columns: dict[str, Tensor] = {
         name: column.index_select(0, ids) for name, column in graph.edata.items()

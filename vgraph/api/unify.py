@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.tracer import CaptureError, Record, Recording, Ref
+from vgraph.api.aliases import Ref
+from vgraph.api.tracer import CaptureError, Record, Recording
+from vgraph.ir.notation import op_name
 from vgraph.ir.program import EDGE, SHARED, SLOT, Dim, Op, Rows, Space, Value, map_leaves
 from vgraph.ir.rowwise import Effect, row_effects
 
@@ -31,9 +33,7 @@ class Tape:
     values: dict[int, Value]  # Ref.index to Value
     sizes: tuple[Mapping[Space, int], Mapping[Space, int]]
     next_id: int
-    constants: set[int] = field(
-        default_factory=set[int]
-    )  # positions in lifted: made inside the function
+    constants: set[int] = field(default_factory=set[int])  # positions in lifted: made inside the function
 
     def new_value(self, like: Value, **changes: Any) -> Value:
         self.next_id += 1
@@ -55,7 +55,32 @@ def unify(first: Recording, second: Recording) -> Tape:
     for one, two in zip(first.records, second.records, strict=True):
         tape.ops.append(pairs.op(one, two))
     tape.next_id = len(first.tensors)
+    tape.ops = [part for op in tape.ops for part in _parts(tape, op)]
     return tape
+
+
+# Backward ops that give what goes on row by row and sums over rows at once: position of their mask.
+_MASKS = {
+    "native_layer_norm_backward": 7,
+    "native_batch_norm_backward": 9,
+    "native_group_norm_backward": 9,
+    "convolution_backward": 10,
+}
+
+
+def _parts(tape: Tape, op: Op) -> list[Op]:
+    """One op for the rows and one for the sums, so that a loop holds only the first."""
+    place = _MASKS.get(op_name(op.target))
+    if place is None or len(op.args) <= place or not any(r.row_dim is None for r in op.results):
+        return [op]
+    made: list[Op] = []
+    for of_rows in (True, False):
+        mask = [want and (r.row_dim is not None) is of_rows
+                for want, r in zip(op.args[place], op.results, strict=True)]  # fmt: skip
+        results = [r if want else tape.new_value(r) for want, r in zip(mask, op.results, strict=True)]
+        args = (*op.args[:place], mask, *op.args[place + 1 :])
+        made.append(replace(op, args=args, results=tuple(results)))
+    return [part for part in made if any(part.args[place])]
 
 
 @dataclass(eq=False)
@@ -79,9 +104,13 @@ class _Pairs:
     def dim(self, one: int, two: int, line: str = "") -> Dim:
         if one == two:
             return one
-        for space, size in self.tape.sizes[0].items():
+        first, second = self.tape.sizes
+        exact = [space for space in first if (first[space], second[space]) == (one, two)]
+        if exact:
+            return Rows(exact[0])
+        for space, size in first.items():
             times, rest = divmod(one, size)
-            if not rest and times and two == times * self.tape.sizes[1][space]:
+            if not rest and times and two == times * second[space]:
                 return Rows(space, times)
         raise CaptureError("a size is computed from the number of rows", line)
 
@@ -92,6 +121,9 @@ class _Pairs:
         kwargs = {k: self._both(v, two.kwargs[k], one.line) for k, v in one.kwargs.items()}
         results = tuple(self.value(ref, one.line) for ref in one.results)
         op = Op(one.target, args, kwargs, results, one.line, one.returns_sequence)
+        if op_name(op.target) == "squeeze":  # a single row stays a row
+            view = torch.ops.aten.view.default
+            op = replace(op, target=view, args=(args[0], list(results[0].shape)), kwargs={})
         rowwise = all(e in (Effect.ROWWISE, Effect.CONTRACT) for e in row_effects(op))
         return replace(op, is_rowwise=rowwise)
 

@@ -17,7 +17,7 @@ from vgraph.api.derive import Given, Session
 from vgraph.api.reductions import move_rows
 from vgraph.api.rows import RowTensor, as_rows, lift, plain
 from vgraph.api.tracer import user_line
-from vgraph.errors import FunctionError, NameLookupError
+from vgraph.errors import ChildIndexError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather, Move, TakeSlot
 from vgraph.ir.program import EDGE, VERTEX, Space
 
@@ -34,10 +34,12 @@ class Vertex:
     """What a vertex function sees: one batch of vertices, one row each."""
 
     def __init__(self, session: Session, states: Mapping[str, StateSpec], find: Any) -> None:
-        self._session, self._states, self._find = session, states, find
+        self.session, self.states, self.find = session, states, find
         self.gathered: dict[str, RowTensor] = {}
         self.scattered: dict[str, Tensor] = {}
         self.pushed: dict[str, Tensor] = {}
+        self.gather_lines: dict[int, str] = {}
+        self.state_lines: dict[str, str] = {}
 
     def gather(self, k: int | None = None, *, default: float | None = None) -> Mapping[str, Tensor]:
         """States of every child as slots (one row a child, in edge order), or of the k-th child alone.
@@ -45,26 +47,29 @@ class Vertex:
         With ``k``: one row a vertex, zeros where a vertex has no children at all, ``default`` where it
         has some but fewer than k + 1 (an error if that is not given).
         """
-        if k is not None and default is None:
-            self._session.num_slots_needed.add(k)
+        if k is not None:
+            _check_index(k)
+            if default is None:
+                self.session.num_slots_needed.add(k)
+                self.gather_lines.setdefault(k, user_line())
         return _Children(self, k, default)
 
     def pull(self, name: str) -> Tensor:
         """A vertex feature, one row a vertex."""
-        return self._session.input(self._find("vertex", name))
+        return self.session.input(self.find("vertex", name))
 
     def pull_edge(self, name: str) -> Tensor:
         """An edge feature, one row a slot."""
-        return self._session.input(self._find("edge", name))
+        return self.session.input(self.find("edge", name))
 
     def pull_graph(self, name: str) -> Tensor:
         """A graph feature, one row a graph; it meets vertices as each vertex's graph's row."""
-        return self._session.input(self._find("graph", name))
+        return self.session.input(self.find("graph", name))
 
     @property
     def in_degree(self) -> Tensor:
         """The number of children, (vertices,) int64."""
-        return as_rows(self._session.in_degree(), VERTEX, self._session)
+        return as_rows(self.session.in_degree(), VERTEX, self.session)
 
     def scatter(self, **states: Tensor) -> None:
         """Hands states to the parents, one row a vertex."""
@@ -87,7 +92,7 @@ class Vertex:
     def _one_row_a_vertex(self, verb: str, name: str, tensor: Any) -> Tensor:
         if isinstance(tensor, RowTensor) and tensor.vg_space != EDGE:
             lifted = lift(tensor, VERTEX)
-            if lifted.dim() and plain(lifted).shape[0] == self._session.num_vertices:
+            if lifted.dim() and plain(lifted).shape[0] == self.session.num_vertices:
                 return lifted
         what = (
             "has one row a slot"
@@ -103,15 +108,24 @@ class Vertex:
     def child_state(self, name: str) -> RowTensor:
         """The state of every child, one row a slot."""
         if name not in self.gathered:
-            spec = self._states.get(name)
+            spec = self.states.get(name)
             if spec is None:
                 raise NameLookupError(
                     f"the state {name!r} is gathered but never scattered",
-                    cure=f"scatter it, v.scatter({name}=...), or gather one of {sorted(self._states)}",
+                    cure=f"scatter it, v.scatter({name}=...), or gather one of {sorted(self.states)}",
                     line=user_line(),
                 )
-            self.gathered[name] = self._session.child(name, spec.row_shape, spec.dtype)
+            self.state_lines[name] = user_line()
+            self.gathered[name] = self.session.child(name, spec.row_shape, spec.dtype)
         return self.gathered[name]
+
+
+def _check_index(k: Any) -> None:
+    if isinstance(k, bool) or not isinstance(k, int) or k < 0:
+        raise ChildIndexError(
+            f"gather({k!r}): there is no such child",
+            cure="count children from 0: gather(0) is the first", line=user_line(),
+        )  # fmt: skip
 
 
 class _Children(Mapping[str, Tensor]):
@@ -134,16 +148,24 @@ class _Children(Mapping[str, Tensor]):
         return as_rows(row, VERTEX, session)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._vertex._states)  # pyright: ignore[reportPrivateUsage]
+        return iter(self._vertex.states)
 
     def __len__(self) -> int:
-        return len(self._vertex._states)  # pyright: ignore[reportPrivateUsage]
+        return len(self._vertex.states)
+
+
+@dataclass(frozen=True)
+class VertexFacts:
+    """What calls need to know: the names of outputs, and where gather(k) stands."""
+
+    names: tuple[str, ...]
+    gather_lines: Mapping[int, str]
 
 
 class VertexBody:
     """A vertex function with its states, as derive.py runs it."""
 
-    mailbox = False
+    mailbox: bool | int = False
     per_vertex = True
 
     def __init__(
@@ -151,23 +173,22 @@ class VertexBody:
         module: nn.Module,
         states: Mapping[str, StateSpec],
         find: Any,
-        subsets: tuple[Space, ...],
+        spaces: tuple[Space, ...],
     ) -> None:
         self.name = type(module).__name__
-        self.module, self.states, self.find, self.subsets = module, states, find, subsets
-        self.push_names: tuple[str, ...] = ()
+        self.module, self.states, self.find, self.spaces = module, states, find, spaces
+        self._facts = VertexFacts((), {})
         self.seen: dict[str, StateSpec] = {}
 
-    def facts(self) -> tuple[str, ...]:
-        return self.push_names
+    def facts(self) -> VertexFacts:
+        return self._facts
 
     def run(self, session: Session) -> Given:
         vertex = Vertex(session, self.states, self.find)
         self.module.forward(vertex)
-        self.push_names = tuple(vertex.pushed)
+        self._facts = VertexFacts(tuple(vertex.pushed), vertex.gather_lines)
         self.seen = {
-            name: StateSpec(tuple(plain(t).shape[1:]), t.dtype)
-            for name, t in vertex.scattered.items()
+            name: StateSpec(tuple(plain(t).shape[1:]), t.dtype) for name, t in vertex.scattered.items()
         }
         outputs = [plain(t) for t in vertex.pushed.values()]
         carries: list[tuple[int, Tensor, Move]] = []
@@ -176,6 +197,7 @@ class VertexBody:
                 raise NameLookupError(
                     f"the state {name!r} is gathered but never scattered",
                     cure=f"scatter it, v.scatter({name}=...), or gather one of {sorted(vertex.scattered)}",
+                    line=vertex.state_lines.get(name, ""),
                 )
             carries.append((len(outputs), plain(child), Gather("src")))
             outputs.append(plain(vertex.scattered[name]))

@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 
-from vgraph.ir.moves import Gather, PutSlot, Random, SegmentReduce, TakeSlot
-from vgraph.ir.program import EDGE, VERTEX, Op, Rows, Value
+from vgraph.ir.kernel import Unit
+from vgraph.ir.moves import MOVES, Gather, Random, SegmentReduce, Select, Spread, TakeSlot
+from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import op_name
 
-SLICED = (VERTEX, EDGE)
+Step = tuple[Unit, Any]  # a unit, and what runs it if it is a kernel
+SLICED = ("vertex", "edge")  # kinds of spaces of which a frontier sees a slice
 
 
 def reads_whole(target: Any) -> bool:
@@ -37,9 +39,15 @@ class PhaseCode:
     stores: tuple[int, ...]
 
 
-def compile_phase(phase: Phase, wanted: Iterable[int], name: str) -> PhaseCode:
-    """``wanted``: ids of the values that later phases, the caller or a Carry need of this one."""
-    writer = _Writer(phase, set(wanted))
+def compile_phase(
+    phase: Phase, wanted: Iterable[int], name: str, steps: Sequence[Step] | None = None
+) -> PhaseCode:
+    """``wanted``: ids of the values that later phases, the caller or a Carry need of this one.
+
+    ``steps``: library ops, and kernels with what runs them; without, every op is the library's.
+    """
+    plain: list[Step] = [(Unit(op=op), None) for op in phase.ops]
+    writer = _Writer(phase, set(wanted), plain if steps is None else steps)
     source = writer.loop(name) if phase.is_loop else writer.once(name)
     space = dict(writer.constants)
     exec(compile(source, f"<vgraph {name}>", "exec"), space)
@@ -50,26 +58,36 @@ def compile_phase(phase: Phase, wanted: Iterable[int], name: str) -> PhaseCode:
 class _Writer:
     phase: Phase
     wanted: set[int]
+    steps: Sequence[Step]
     constants: dict[str, Any] = field(default_factory=dict[str, Any])
     outside: dict[int, Value] = field(default_factory=dict[int, Value])
     stored: list[int] = field(default_factory=list[int])
     wholes: set[int] = field(default_factory=set[int])
     slices: dict[int, Value] = field(default_factory=dict[int, Value])
+    part_names: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        made = {v.id for op in self.phase.ops for v in op.results}
-        for op in self.phase.ops:
+        self.library = [unit.op for unit, _ in self.steps if unit.op is not None]
+        self.kernels = [unit.kernel for unit, _ in self.steps if unit.kernel is not None]
+        made = {v.id for op in self.library for v in op.results}
+        made |= {v.id for kernel in self.kernels for v in kernel.stores}
+        for kernel in self.kernels:
+            for value in kernel.loads:
+                self._note_operand(value, value.id in made, whole=True)
+            self.wanted |= {v.id for v in kernel.stores} if self.phase.is_loop else set()
+        for op in self.library:
             whole = reads_whole(op.target)
             for value in op.operands():
                 self._note_operand(value, value.id in made, whole)
         self.stored = sorted(made & self.wanted)
+        self.read = {v.id for op in self.library for v in op.operands()}
 
     def _note_operand(self, value: Value, is_made_here: bool, whole: bool) -> None:
         if not is_made_here:
             self.outside[value.id] = value
         if not self.phase.is_loop:
             return
-        if whole or value.space not in SLICED:
+        if whole or value.space.kind not in SLICED:
             self.wholes.add(value.id)
             if is_made_here:
                 self.wanted.add(value.id)
@@ -79,20 +97,36 @@ class _Writer:
     # ------------------------------------------------------------ the two forms
     def once(self, name: str) -> str:
         lines = [f"def {name}(env, arena, extents):", "    x = extents[0]"]
+        lines += [f"    {line}" for line in self.parts()]
         lines += [f"    v{i} = env[{i}]" for i in self.outside]
         last = self._last_uses()
-        for index, op in enumerate(self.phase.ops):
-            lines.append(f"    {self.statement(op)}")
-            lines += [f"    env[{v.id}] = v{v.id}" for v in op.results if v.id in self.wanted]
+        for index, (unit, runner) in enumerate(self.steps):
+            results = unit.op.results if unit.op is not None else unit.kernel.stores if unit.kernel else ()
+            lines.append(
+                f"    {self.statement(unit.op) if unit.op is not None else self.launch(unit, runner)}"
+            )
+            lines += [f"    env[{v.id}] = v{v.id}" for v in results if v.id in self.wanted]
             dead = [i for i in last.get(index, ()) if i not in self.outside]
             if dead:
                 lines.append(f"    del {', '.join(f'v{i}' for i in dead)}")
         return "\n".join(lines) + "\n"
 
+    def launch(self, unit: Unit, runner: Any) -> str:
+        """A kernel over all rows."""
+        assert unit.kernel is not None
+        results = "".join(f"v{v.id}, " for v in unit.kernel.stores)
+        loads = "".join(f", v{v.id}" for v in unit.kernel.loads)
+        return f"{results}= {self.constant(runner, 'kernel')}.run(x{loads})"
+
     def _last_uses(self) -> dict[int, list[int]]:
         last: dict[int, int] = {}
-        for index, op in enumerate(self.phase.ops):
-            for value in (*op.operands(), *op.results):
+        for index, (unit, _) in enumerate(self.steps):
+            if unit.op is not None:
+                values = (*unit.op.operands(), *unit.op.results)
+            else:
+                assert unit.kernel is not None
+                values = (*unit.kernel.loads, *unit.kernel.stores)
+            for value in values:
                 last[value.id] = index
         by_index: dict[int, list[int]] = {}
         for value_id, index in last.items():
@@ -102,21 +136,65 @@ class _Writer:
     def loop(self, name: str) -> str:
         lines = [f"def {name}(env, arena, extents):"]
         stored = set(self.stored)
-        whole_names = sorted(self.wholes)
-        for i in whole_names:
+        for i in sorted(self.wholes):
             lines.append(f"    w{i} = {'arena' if i in stored else 'env'}[{i}]")
         lines += [f"    s{i} = env[{i}]" for i in self.slices if i not in self.wholes]
         lines += [f"    a{i} = arena[{i}]" for i in self.stored]
+        if self.kernels:
+            lines += ["    if not extents: return", "    order = extents[0].order"]
+        lines += [f"    {line}" for line in self.bindings()]
         lines.append("    for x in extents:")
+        lines += [f"        {line}" for line in self.parts()]
         for i, value in self.slices.items():
-            source = f"w{i}" if i in self.wholes else f"s{i}"
-            lines.append(f"        v{i} = {self.sliced(source, value)}")
-        for op in self.phase.ops:
-            lines.append(f"        {self.statement(op)}")
-            for value in op.results:
-                if value.id in stored:
-                    lines.append(f"        {self.sliced(f'a{value.id}', value)}.copy_(v{value.id})")
+            if i in self.read:
+                source = f"w{i}" if i in self.wholes else f"s{i}"
+                lines.append(f"        v{i} = {self.sliced(source, value)}")
+        for number, (unit, _) in enumerate(self.steps):
+            if unit.op is not None:
+                lines += [f"        {line}" for line in self.stored_statements(unit.op, stored)]
+            elif unit.kernel is not None:
+                lines.append(f"        c{number}(x.v0, x.v1)")
+                lines += [
+                    f"        v{v.id} = {self.sliced(f'a{v.id}', v)}"
+                    for v in unit.kernel.stores if v.id in self.read
+                ]  # fmt: skip
         return "\n".join(lines) + "\n"
+
+    def bindings(self) -> list[str]:
+        """Kernels bound to the tensors of all rows, before the loop begins."""
+        lines: list[str] = []
+        for number, (unit, runner) in enumerate(self.steps):
+            if unit.kernel is not None:
+                loads = ", ".join(f"w{v.id}" for v in unit.kernel.loads)
+                stores = ", ".join(f"a{v.id}" for v in unit.kernel.stores)
+                lines.append(
+                    f"c{number} = {self.constant(runner, 'kernel')}.bind(order, [{loads}], [{stores}])"
+                )
+        return lines
+
+    def parts(self) -> list[str]:
+        """The extents of the types of vertices that ops of this phase speak of."""
+        spaces = {v.space for op in self.library for v in (*op.operands(), *op.results)}
+        keys = sorted({space.key for space in spaces if space.kind in SLICED and space.key})
+        return [f"{self.extent(key)} = x.part({key!r})" for key in keys]
+
+    def extent(self, key: str) -> str:
+        """The variable that holds the extent of one type, or of all vertices."""
+        if not key:
+            return "x"
+        if key not in self.part_names:
+            self.part_names[key] = f"x{len(self.part_names)}"
+        return self.part_names[key]
+
+    def stored_statements(self, op: Op, stored: set[int]) -> list[str]:
+        """An op of a loop; what must be kept is written to its place, at once where torch can."""
+        keeps = [value for value in op.results if value.id in stored]
+        direct = _OUT.get(op_name(op.target))
+        if len(keeps) == 1 == len(op.results) and direct and not op.kwargs and keeps[0].row_dim == 0:
+            name, place = f"v{keeps[0].id}", self.sliced(f"a{keeps[0].id}", keeps[0])
+            return [f"{name} = {place}", f"{self.call(op)[:-1]}, {direct}={name})"]
+        copies = [f"{self.sliced(f'a{v.id}', v)}.copy_(v{v.id})" for v in keeps]
+        return [self.statement(op), *copies]
 
     def sliced(self, name: str, value: Value) -> str:
         """The rows of this frontier, along whichever dim counts them."""
@@ -124,12 +202,12 @@ class _Writer:
         assert dim is not None
         rows = value.shape[dim]
         assert isinstance(rows, Rows)
-        letter = "v" if value.space == VERTEX else "e"
+        x, letter = self.extent(value.space.key), value.space.kind[0]
         times = f"*{rows.times}" if rows.times != 1 else ""
+        first, last = f"{x}.{letter}0", f"{x}.{letter}1"
         if dim == 0:
-            return f"{name}[x.{letter}0{times}:x.{letter}1{times}]"
-        start, count = f"x.{letter}0{times}", f"(x.{letter}1-x.{letter}0){times}"
-        return f"{name}.narrow({dim}, {start}, {count})"
+            return f"{name}[{first}{times}:{last}{times}]"
+        return f"{name}.narrow({dim}, {first}{times}, ({last}-{first}){times})"
 
     # ------------------------------------------------------------ one op
     def statement(self, op: Op) -> str:
@@ -140,7 +218,7 @@ class _Writer:
 
     def call(self, op: Op) -> str:
         target = op.target
-        if isinstance(target, (Gather, SegmentReduce, TakeSlot, PutSlot)):
+        if isinstance(target, MOVES):
             return self.move(op)
         if isinstance(target, Random):
             return self.random(op)
@@ -155,26 +233,30 @@ class _Writer:
     def move(self, op: Op) -> str:
         (value,) = op.operands()
         prefix = "w" if self.phase.is_loop and reads_whole(op.target) else "v"
-        return f"x.{move_method(op.target)}{prefix}{value.id})"
+        x = "x" if isinstance(op.target, (Select, Spread)) else self.extent(op.target.part)
+        return f"{x}.{move_method(op.target)}{prefix}{value.id})"
 
     def random(self, op: Op) -> str:
         shape, dtype, extra = op.args
         space = op.results[0].space
         seed, rest = self.text(op.kwargs["seed"]), self.text(extra)
         target: Random = op.target
+        x = self.extent(space.key if space.kind in SLICED else "")
         return (
-            f"x.random({target.distribution!r}, {target.number}, {seed}, {space.kind!r}, "
+            f"{x}.random({target.distribution!r}, {target.number}, {seed}, {space.kind!r}, "
             f"{self.text(tuple(shape))}, {self.text(dtype)}, {rest})"
         )
 
     def text(self, leaf: Any) -> str:
         """An argument as Python text; anything without a literal becomes a named constant."""
         if isinstance(leaf, Value):
-            if self.phase.is_loop and leaf.space not in SLICED and leaf.id in self.wholes:
+            if self.phase.is_loop and leaf.space.kind not in SLICED and leaf.id in self.wholes:
                 return f"w{leaf.id}"
             return f"v{leaf.id}"
         if isinstance(leaf, Rows):
             times = f"*{leaf.times}" if leaf.times != 1 else ""
+            if leaf.space.kind in SLICED:
+                return f"{self.extent(leaf.space.key)}.count({leaf.space.kind!r}){times}"
             return f"x.count({leaf.space.kind!r}, {leaf.space.key!r}){times}"
         if isinstance(leaf, tuple):
             items = [self.text(item) for item in leaf]  # pyright: ignore[reportUnknownVariableType]
@@ -202,21 +284,30 @@ def move_method(move: Any) -> str:
     """The method of an Extent that runs a Move, up to its operand."""
     if isinstance(move, Gather):
         return (
-            f"gather_{move.end}("
-            if move.end in ("src", "dst", "graph")
-            else f"gather_subset({move.end!r}, "
+            f"gather_{move.end}(" if move.end in ("src", "dst", "graph") else f"gather_subset({move.end!r}, "
         )
     if isinstance(move, SegmentReduce):
         if move.end in ("dst", "src", "graph"):
             return f"reduce_{move.end}({move.reduction!r}, "
         return f"reduce_subset({move.end!r}, "
+    if isinstance(move, (Select, Spread)):
+        return f"{'select' if isinstance(move, Select) else 'spread'}({move.kind!r}, {move.part!r}, "
     return f"{'take' if isinstance(move, TakeSlot) else 'put'}_slot({move.k}, "
 
 
 _FAST = {
     "mm": torch.mm, "addmm": torch.addmm, "bmm": torch.bmm, "sigmoid": torch.sigmoid, "tanh": torch.tanh,
     "relu": torch.relu, "exp": torch.exp, "cat": torch.cat, "t": torch.t,
+    "sigmoid_backward": torch.ops.aten.sigmoid_backward, "tanh_backward": torch.ops.aten.tanh_backward,
 }  # fmt: skip
+
+
+_OUT_WORDS = "mm addmm bmm sigmoid tanh exp cat add sub mul div".split()
+_OUT: dict[str, str] = {  # operators that can write to a given place: the keyword for it
+    **{name: "out" for name in _OUT_WORDS},
+    "sigmoid_backward": "grad_input",
+    "tanh_backward": "grad_input",
+}
 
 
 def fast_callable(op: Op) -> Callable[..., Any]:

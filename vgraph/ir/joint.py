@@ -51,9 +51,7 @@ def make_program(
     while True:
         wanted = [*outputs, *(c.source for c in live)]
         kept = reachable(ops, wanted, [c.target for c in live])
-        used = {v.id for op in kept for v in op.operands()} | {
-            v.id for v in wanted if v is not None
-        }
+        used = {v.id for op in kept for v in op.operands()} | {v.id for v in wanted if v is not None}
         still = [c for c in live if c.target.id in used]
         if len(still) == len(live):
             break
@@ -115,7 +113,5 @@ def _values_to_save(
 
 def _is_cheap(op: Op) -> bool:
     return (
-        is_view(op.target)
-        or isinstance(op.target, (Gather, Random))
-        or not any(True for _ in op.operands())
+        is_view(op.target) or isinstance(op.target, (Gather, Random)) or not any(True for _ in op.operands())
     )

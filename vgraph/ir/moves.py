@@ -8,27 +8,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX, Space
+from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX, Space, part_of
 
 REDUCTIONS = ("sum", "max", "min", "prod")
 
 
 @dataclass(frozen=True)
 class Gather:
-    """Copies a row to everything that hangs on it: ``end`` is src, dst, graph or a subset's name."""
+    """Copies a row to everything that hangs on it: ``end`` is src, dst, graph or a subset's name.
+
+    ``part``: of dst, slots and Select alone: only vertices of one type and their in-edges.
+    """
 
     end: str
+    part: str = ""
 
     @property
     def source(self) -> Space:
-        return _ENDS.get(self.end) or Space("subset", self.end)
+        space = _ENDS.get(self.end) or Space("subset", self.end)
+        return part_of(space, self.part) if self.part else space
 
     @property
     def result(self) -> Space:
-        return EDGE if self.end in ("src", "dst") else VERTEX
+        return part_of(EDGE if self.end in ("src", "dst") else VERTEX, self.part)
 
     def transpose(self) -> SegmentReduce:
-        return SegmentReduce(self.end, "sum")
+        return SegmentReduce(self.end, "sum", self.part)
 
     def __str__(self) -> str:
         return f"gather[{self.end}]"
@@ -43,18 +48,19 @@ class SegmentReduce:
 
     end: str
     reduction: str
+    part: str = ""
 
     @property
     def source(self) -> Space:
-        return Gather(self.end).result
+        return Gather(self.end, self.part).result
 
     @property
     def result(self) -> Space:
-        return Gather(self.end).source
+        return Gather(self.end, self.part).source
 
     def transpose(self) -> Gather:
         assert self.reduction == "sum", "only a sum is linear"
-        return Gather(self.end)
+        return Gather(self.end, self.part)
 
     def __str__(self) -> str:
         return f"segment_{self.reduction}[{self.end}]"
@@ -65,11 +71,18 @@ class TakeSlot:
     """The row of every vertex's k-th in-edge; zeros where there is none."""
 
     k: int
-    source = EDGE
-    result = VERTEX
+    part: str = ""
+
+    @property
+    def source(self) -> Space:
+        return part_of(EDGE, self.part)
+
+    @property
+    def result(self) -> Space:
+        return part_of(VERTEX, self.part)
 
     def transpose(self) -> PutSlot:
-        return PutSlot(self.k)
+        return PutSlot(self.k, self.part)
 
     def __str__(self) -> str:
         return f"take_slot[{self.k}]"
@@ -80,17 +93,69 @@ class PutSlot:
     """A vertex's row at its k-th in-edge, zeros at its other in-edges."""
 
     k: int
-    source = VERTEX
-    result = EDGE
+    part: str = ""
+
+    @property
+    def source(self) -> Space:
+        return part_of(VERTEX, self.part)
+
+    @property
+    def result(self) -> Space:
+        return part_of(EDGE, self.part)
 
     def transpose(self) -> TakeSlot:
-        return TakeSlot(self.k)
+        return TakeSlot(self.k, self.part)
 
     def __str__(self) -> str:
         return f"put_slot[{self.k}]"
 
 
-Move = Gather | SegmentReduce | TakeSlot | PutSlot
+@dataclass(frozen=True)
+class Select:
+    """The rows of one type of vertices (``kind`` vertex) or of their in-edges (``kind`` edge)."""
+
+    kind: str
+    part: str
+
+    @property
+    def source(self) -> Space:
+        return Space(self.kind)
+
+    @property
+    def result(self) -> Space:
+        return Space(self.kind, self.part)
+
+    def transpose(self) -> Spread:
+        return Spread(self.kind, self.part)
+
+    def __str__(self) -> str:
+        return f"select_{self.kind}[{self.part}]"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Rows of one type at their place among all, zeros at the others."""
+
+    kind: str
+    part: str
+
+    @property
+    def source(self) -> Space:
+        return Space(self.kind, self.part)
+
+    @property
+    def result(self) -> Space:
+        return Space(self.kind)
+
+    def transpose(self) -> Select:
+        return Select(self.kind, self.part)
+
+    def __str__(self) -> str:
+        return f"spread_{self.kind}[{self.part}]"
+
+
+Move = Gather | SegmentReduce | TakeSlot | PutSlot | Select | Spread
+MOVES = (Gather, SegmentReduce, TakeSlot, PutSlot, Select, Spread)
 _ENDS = {"src": SOURCE, "dst": VERTEX, "graph": GRAPH}
 
 

@@ -22,10 +22,7 @@ def format_program(program: Program, *, lines: bool = False) -> str:
     names = _Names(program)
     text = [f"program {program.name}"]
     text += [f"  {names.typed(i.value)} = input {i.name}" for i in program.inputs]
-    text += [
-        f"  {names.typed(c.target)} = carry {c.move} of {names.of(c.source)}"
-        for c in program.carries
-    ]
+    text += [f"  {names.typed(c.target)} = carry {c.move} of {names.of(c.source)}" for c in program.carries]
     for op in program.ops:
         where = f"  # {op.line}" if lines and op.line else ""
         text.append(f"  {', '.join(names.typed(v) for v in op.results)} = {names.call(op)}{where}")

@@ -38,6 +38,11 @@ def subset(name: str) -> Space:
     return Space("subset", f"@{name}")
 
 
+def part_of(space: Space, part: str) -> Space:
+    """The rows of ``space`` (vertex or edge) that belong to vertices of one type; "": all."""
+    return Space(space.kind, part)
+
+
 @dataclass(frozen=True)
 class Rows:
     """A symbolic size: ``times`` entries for each row of ``space``; the row is the slow factor."""
@@ -100,11 +105,7 @@ class Op:
 
     def operands(self) -> Iterator[Value]:
         """Every Value among the arguments, in order, repeats included."""
-        return (
-            leaf
-            for leaf in _leaves((self.args, tuple(self.kwargs.values())))
-            if isinstance(leaf, Value)
-        )
+        return (leaf for leaf in _leaves((self.args, tuple(self.kwargs.values()))) if isinstance(leaf, Value))
 
 
 def _leaves(tree: Any) -> Iterator[Any]:

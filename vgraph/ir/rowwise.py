@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-from vgraph.ir.moves import Gather, PutSlot, Random, SegmentReduce, TakeSlot
+from vgraph.ir.moves import MOVES, Random
 from vgraph.ir.program import EDGE, SLOT, VERTEX, Op, Rows, Space, Value, map_leaves
-from vgraph.ir.tdl import Notation, describe, op_name, tensor_operands
+from vgraph.ir.notation import Notation, op_name
+from vgraph.ir.tdl import FACTORIES, describe, is_absent, tensor_operands
 
 
 class Effect(Enum):
@@ -20,46 +21,52 @@ class Effect(Enum):
     UNKNOWN = "not described"
 
 
-_CONSTANT = frozenset("zeros ones full empty new_zeros new_ones new_full new_empty".split())
-MOVES = (Gather, SegmentReduce, TakeSlot, PutSlot)
+_BROADCASTS = frozenset("expand repeat".split())
 
 
 def row_effects(op: Op) -> tuple[Effect, ...]:
     """The effect of an op on the rows of its operands, for each of its results."""
-    if isinstance(op.target, (*MOVES, Random)):
+    if isinstance(op.target, MOVES):
         return (Effect.ROWWISE,) * len(op.results)
-    if op_name(op.target) in _CONSTANT:
-        return (Effect.ROWWISE,) * len(op.results)
-    has_rows = [v.row_dim is not None for v in (*op.operands(), *op.results)]
-    if not any(has_rows):
-        return (Effect.ROWWISE,) * len(op.results)
-    if not any(v.row_dim is not None for v in op.operands()):
+    if isinstance(op.target, Random):  # its numbers are keyed by rows that come first
+        keyed = op.results[0].row_dim in (None, 0)
+        return (Effect.ROWWISE if keyed else Effect.MIXES,)
+    if not any(v.row_dim is not None for v in (*op.operands(), *op.results)):
+        return ((Effect.MIXES if _counted(op) else Effect.ROWWISE),) * len(op.results)
+    name, given = op_name(op.target), any(v.row_dim is not None for v in op.operands())
+    if not (given or name in FACTORIES | _BROADCASTS):
         return (Effect.UNKNOWN,) * len(op.results)
     notation = describe(op)
-    if notation is None or len(notation.outputs) != len(op.results):
+    if notation is None:
         return (Effect.UNKNOWN,) * len(op.results)
+    if name in FACTORIES:
+        return ((Effect.MIXES if _counted(op) else Effect.ROWWISE),) * len(op.results)
     atoms = operand_atoms(op, notation)
-    if atoms is None or not _sizes_only(op):
+    if atoms is None or _counted(op):
         return (Effect.MIXES,) * len(op.results)
     return tuple(
-        _effect(result, dims, atoms, notation)
+        Effect.ROWWISE if is_absent(result) else _effect(op, result, dims, atoms, notation)
         for result, dims in zip(op.results, notation.outputs, strict=True)
     )
 
 
-_SIZED = frozenset(
-    "view _unsafe_view reshape expand squeeze slice_backward select_backward".split()
-)
+_SIZES_AT = {  # where numbers of rows may stand: as sizes of the result
+    **dict.fromkeys("view _unsafe_view reshape expand repeat slice_backward select_backward".split(), 1),
+    **dict.fromkeys("zeros ones full empty".split(), 0),
+    **dict.fromkeys("new_zeros new_ones new_full new_empty".split(), 1),
+}  # fmt: skip
 
 
-def _sizes_only(op: Op) -> bool:
-    """Numbers of rows may stand among the arguments only as sizes of the result."""
+def _counted(op: Op) -> bool:
+    """Whether a number of rows stands among the arguments other than as a size of the result."""
+    at = _SIZES_AT.get(op_name(op.target))
     found: list[Rows] = []
+    rest = [arg for position, arg in enumerate(op.args) if position != at]
     map_leaves(
-        (op.args, tuple(op.kwargs.values())),
-        lambda x: found.append(x) if isinstance(x, Rows) else None,
+        (tuple(rest), tuple(op.kwargs.values())),
+        lambda leaf: found.append(leaf) if isinstance(leaf, Rows) else None,
     )
-    return not found or op_name(op.target) in _SIZED | _CONSTANT
+    return bool(found)
 
 
 def operand_atoms(op: Op, notation: Notation) -> dict[str, Space] | None:
@@ -92,13 +99,15 @@ def dim_atoms(value: Value, dims: tuple[str, ...]) -> dict[str, Space] | None:
 
 
 def _effect(
-    result: Value, dims: tuple[str, ...], atoms: dict[str, Space], notation: Notation
+    op: Op, result: Value, dims: tuple[str, ...], atoms: dict[str, Space], notation: Notation
 ) -> Effect:
+    if 0 in result.shape:  # statistics that were not asked for
+        return Effect.ROWWISE
     made = dim_atoms(result, dims)
     if made is None:
         return Effect.MIXES
     for name, space in made.items():
-        if _merges_edge(name, space, atoms):
+        if _merges_edge(name, space, atoms) or _is_broadcast(op, name, notation):
             continue
         if atoms.get(name) != space:
             return Effect.MIXES
@@ -112,6 +121,11 @@ def _effect(
 
 def _kept(name: str, dims: tuple[str, ...]) -> bool:
     return any(name in dim.split() for dim in dims)
+
+
+def _is_broadcast(op: Op, name: str, notation: Notation) -> bool:
+    """Rows that no operand has: each is a copy of the same numbers."""
+    return op_name(op.target) in _BROADCASTS and all(name not in d for d in notation.inputs)
 
 
 def _merges_edge(name: str, space: Space, atoms: dict[str, Space]) -> bool:

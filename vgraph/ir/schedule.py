@@ -6,7 +6,8 @@ Source: Cavs section 3.2 (batching policy).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -50,6 +51,20 @@ class RowOrder:
 
 
 @dataclass(frozen=True, eq=False)
+class Part:
+    """The vertices of one type and their in-edges, in the row order of all.
+
+    ``vertex_rows``, ``edge_rows``: where they lie among all rows. ``order`` and ``frontiers`` count
+    rows of the part alone, one frontier for each of the schedule's.
+    """
+
+    order: RowOrder
+    frontiers: tuple[Frontier, ...]
+    vertex_rows: Tensor
+    edge_rows: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Schedule:
     """The frontiers of a topology under one policy, in order of evaluation, and the row order."""
 
@@ -57,6 +72,7 @@ class Schedule:
     policy: str
     order: RowOrder
     frontiers: tuple[Frontier, ...]
+    parts: Mapping[str, Part] = field(default_factory=dict[str, Part])
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ Takes: COO ids. Gives: CSC and CSR on demand, kept; the reverse; tempo: once a t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -33,7 +33,8 @@ class Topology:
     """Directed edges ``src[i] -> dst[i]`` between ``num_src`` and ``num_dst`` vertices.
 
     ``graph_sizes`` counts the vertices of every graph of a batch; ``parts`` are the topologies
-    that were batched, whose levels are then reused.
+    that were batched, whose levels are then reused. ``original_ids``: of a part of a graph, the
+    ids of "vertex" (destinations) and "edge" in the whole, where they are others.
     """
 
     src: Tensor
@@ -42,6 +43,7 @@ class Topology:
     num_dst: int
     graph_sizes: tuple[int, ...] | None = None
     parts: tuple[Topology, ...] | None = None
+    original_ids: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
 
     @property
     def num_edges(self) -> int:

@@ -5,7 +5,7 @@ Takes: a Program. Gives: nothing, or an AssertionError that names the op; tempo:
 
 from __future__ import annotations
 
-from vgraph.ir.moves import Gather, PutSlot, SegmentReduce, TakeSlot
+from vgraph.ir.moves import MOVES
 from vgraph.ir.program import Op, Program, Rows
 
 
@@ -18,11 +18,9 @@ def verify(program: Program) -> None:
             assert value.id in known, f"{value} of {op.target} is read before it is made"
         for value in op.results:
             assert value.id not in known, f"{value} of {op.target} is made twice"
-            assert sum(isinstance(d, Rows) for d in value.shape) <= 1, (
-                f"{value} has rows in two dims"
-            )
+            assert sum(isinstance(d, Rows) for d in value.shape) <= 1, f"{value} has rows in two dims"
             known.add(value.id)
-        if isinstance(op.target, (Gather, SegmentReduce, TakeSlot, PutSlot)):
+        if isinstance(op.target, MOVES):
             _verify_move(op)
     for value in (*program.outputs, *(c.source for c in program.carries)):
         assert value is None or value.id in known, f"output {value} is never made"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from vgraph.ir.memory import Lifetime
-from vgraph.ir.moves import Gather, PutSlot, SegmentReduce, TakeSlot
+from vgraph.ir.moves import MOVES
 from vgraph.ir.program import Op, Value
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import is_view
@@ -50,6 +50,6 @@ def _read_until(op: Op, index: int, last: dict[int, int], *, copies: bool) -> in
 
 def _may_share(op: Op) -> bool:
     """A Move may too: where every degree is 1 it gives its operand."""
-    if isinstance(op.target, (Gather, SegmentReduce, TakeSlot, PutSlot)):
+    if isinstance(op.target, MOVES):
         return True
     return is_view(op.target) or bool(getattr(op.target, "is_view", False))

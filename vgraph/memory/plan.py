@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from vgraph.ir.memory import DynamicTensor, Lifetime, MemoryPlan
-from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX, Space, Value
+from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX, Space, Value, part_of
 from vgraph.ir.schedule import Schedule
-from vgraph.ir.topology import Topology
 
 ALIGNMENT = 64  # bytes of a cache line, and of the widest vector register
 
@@ -32,7 +31,7 @@ def plan_memory(
 
     A value has one row for each row of its space, over the whole batch of graphs.
     """
-    counts = _row_counts(schedule.topology)
+    counts = _row_counts(schedule)
     sizes = {v.id: _aligned(counts[v.space] * v.row_bytes) for v in values}
     offsets = _offsets(sizes, lifetimes)
     tensors = {
@@ -42,8 +41,12 @@ def plan_memory(
     return MemoryPlan(tensors, {v.id: lifetimes[v.id] for v in values}, num_bytes)
 
 
-def _row_counts(topology: Topology) -> dict[Space, int]:
-    return {
+def _row_counts(schedule: Schedule) -> dict[Space, int]:
+    topology, counts = schedule.topology, dict[Space, int]()
+    for key, part in schedule.parts.items():
+        counts[part_of(VERTEX, key)] = part.vertex_rows.shape[0]
+        counts[part_of(EDGE, key)] = part.edge_rows.shape[0]
+    return counts | {
         VERTEX: topology.num_dst,
         EDGE: topology.num_edges,
         SOURCE: topology.num_src,

@@ -70,7 +70,7 @@ def _order(
     out_edges = _arange(topology.num_edges, dst) if out.edge_ids is None else out.edge_ids
     return RowOrder(
         vertex_ids, vertex_rows, edge_ids, edge_rows,
-        src_rows, dst_rows, in_edges.ptr, out.ptr, out_edges,
+        src_rows.long(), dst_rows.long(), in_edges.ptr, out.ptr, out_edges,
     )  # fmt: skip
 
 

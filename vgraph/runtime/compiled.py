@@ -15,15 +15,18 @@ from torch import Tensor
 from vgraph.ir.interpreter import PhaseCode
 from vgraph.ir.memory import Lifetime, MemoryPlan
 from vgraph.ir.program import EDGE, SOURCE, VERTEX, Input, Program, Rows, Value
-from vgraph.ir.schedule import Frontier, Phase, RowOrder, Schedule
+from vgraph.ir.schedule import Phase, RowOrder, Schedule
 from vgraph.ir.topology import Topology
-from vgraph.runtime.extent import Extent
+from vgraph.runtime.extent import Extent, whole_frontier
 
 
 class Lease(Protocol):
     """A buffer of bytes that nobody else holds until it is released or forgotten."""
 
     buffer: Tensor
+
+
+VertexTypes = tuple[Tensor, tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +42,14 @@ class Situation:
     """One call's data that is not a feature: topology, policy, subsets' rows, the random seed.
 
     ``subsets``: name to (row of the subset for every vertex in the user's order, number of rows).
+    ``types``: the type of every vertex in the user's order, and the types that have a function.
     """
 
     topology: Topology
     policy: str
     subsets: Mapping[str, tuple[Tensor, int]]
     seed: Tensor | None = None
+    types: VertexTypes | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +76,12 @@ class CompiledProgram:
     in_rows: frozenset[int]
     stored: tuple[Value, ...]  # what loops write, slice by slice
     lifetimes: Mapping[int, Lifetime]
-    make_plan: Callable[[CompiledProgram, Topology, str], Plan]
+    make_plan: Callable[[CompiledProgram, Situation], Plan]
     lease: Callable[[int, torch.device], Lease]
 
     def __call__(self, inputs: Mapping[str, Tensor], situation: Situation) -> Outcome:
         """Runs every phase; ``inputs`` by name, those that the topology gives left out."""
-        plan = self.make_plan(self, situation.topology, situation.policy)
+        plan = self.make_plan(self, situation)
         rows = _Rows(plan.schedule, situation)
         env = {item.value.id: rows.bring_in(item, inputs) for item in self.program.inputs}
         device = situation.topology.src.device
@@ -97,9 +102,7 @@ class CompiledProgram:
         return Outcome(given, saved, lease)
 
 
-def _arena_views(
-    memory: MemoryPlan, values: Sequence[Value], lease: Lease | None
-) -> dict[int, Tensor]:
+def _arena_views(memory: MemoryPlan, values: Sequence[Value], lease: Lease | None) -> dict[int, Tensor]:
     views: dict[int, Tensor] = {}
     buffer = lease.buffer if lease else torch.empty(0, dtype=torch.uint8)
     for value in values:
@@ -128,16 +131,17 @@ class _Rows:
 
     def extents(self, phase: Phase) -> Sequence[Extent]:
         kept: dict[Any, Any] = self.schedule.topology.kept
-        key = ("extents", self.schedule.policy, phase.is_loop)
+        key = ("extents", self.schedule, phase.is_loop)
         made = kept.get(key)
         if made is None or self.subsets:
             made = kept[key] = self._make_extents(phase.is_loop)
         return made[::-1] if phase.is_reverse else made
 
     def _make_extents(self, loop: bool) -> list[Extent]:
+        frontiers = self.schedule.frontiers
         if loop:
-            return [Extent(self.schedule, f, self.subsets) for f in self.schedule.frontiers]
-        return [Extent(self.schedule, whole_frontier(self.schedule), self.subsets)]
+            return [Extent(self.schedule, f, i, self.subsets) for i, f in enumerate(frontiers)]
+        return [Extent(self.schedule, whole_frontier(frontiers), None, self.subsets)]
 
     def bring_in(self, item: Input, inputs: Mapping[str, Tensor]) -> Tensor:
         name = item.name
@@ -156,9 +160,7 @@ class _Rows:
             assert isinstance(rows, Rows)
             if rows.times != 1:
                 split = tensor.unflatten(value.row_dim, (-1, rows.times))
-                return split.index_select(value.row_dim, ids).flatten(
-                    value.row_dim, value.row_dim + 1
-                )
+                return split.index_select(value.row_dim, ids).flatten(value.row_dim, value.row_dim + 1)
             return tensor.index_select(value.row_dim, ids)
         return tensor.clone()
 
@@ -177,13 +179,23 @@ class _Rows:
         if name == "$slot":
             positions = torch.arange(order.dst_rows.shape[0], device=order.dst_rows.device)
             return positions - order.in_ptr.index_select(0, order.dst_rows)
+        if name in ("$vertex_ids", "$edge_ids", "$src_ids", "$dst_ids"):
+            return self._user_ids(name)
         assert name == "$seed" and self.situation.seed is not None, name
         return self.situation.seed
 
-
-def whole_frontier(schedule: Schedule) -> Any:
-    """All rows as one frontier, with the in-degree if it is the same everywhere."""
-    topology = schedule.topology
-    if len(schedule.frontiers) == 1:
-        return schedule.frontiers[0]
-    return Frontier(0, topology.num_dst, 0, topology.num_edges, None)
+    def _user_ids(self, name: str) -> Tensor:
+        """Ids as the user knows them: a part of a graph remembers those of the whole."""
+        topology, order = self.schedule.topology, self.order
+        kind = "edge" if name == "$edge_ids" else "vertex"
+        if name == "$src_ids":  # rows of sources are never numbered anew
+            rows = order.src_rows
+            ids = rows if order.vertex_ids is None else order.vertex_ids.index_select(0, rows)
+            return ids.to(topology.src.dtype)
+        count = order.dst_rows.shape[0] if kind == "edge" else order.in_ptr.shape[0] - 1
+        own = order.edge_ids if kind == "edge" else order.vertex_ids
+        ids = torch.arange(count, device=order.src_rows.device) if own is None else own
+        original = topology.original_ids.get(kind)
+        ids = ids if original is None else original.index_select(0, ids)
+        ids = ids.index_select(0, order.dst_rows) if name == "$dst_ids" else ids
+        return ids.to(topology.src.dtype)

@@ -6,14 +6,14 @@ Source: Cavs section 3.3 (gather and scatter as memory movement between dynamic 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vgraph.ir.schedule import Frontier, Schedule
+from vgraph.ir.schedule import Frontier, RowOrder, Schedule
 from vgraph_kernels import reference
 
 
@@ -21,9 +21,15 @@ class Extent:
     """Vertex rows [v0, v1) and edge rows [e0, e1) of a schedule."""
 
     def __init__(
-        self, schedule: Schedule, frontier: Frontier, subsets: Mapping[str, tuple[Tensor, int]]
+        self,
+        schedule: Schedule,
+        frontier: Frontier,
+        number: int | None,
+        subsets: Mapping[str, tuple[Tensor, int]],
+        order: RowOrder | None = None,
     ) -> None:
-        self.order, self.topology = schedule.order, schedule.topology
+        self.schedule, self.number = schedule, number  # the frontier's number; None: all rows
+        self.order, self.topology = order or schedule.order, schedule.topology
         self.v0, self.v1, self.e0, self.e1 = frontier.v0, frontier.v1, frontier.e0, frontier.e1
         self.degree = frontier.degree
         self.subsets = subsets  # name -> (row of the subset for every vertex row, number of rows)
@@ -39,6 +45,33 @@ class Extent:
         if kind == "graph":
             return len(self.topology.graph_sizes or (1,))
         return self.subsets[key][1]
+
+    # ------------------------------------------------------------ vertices of one type
+    def part(self, key: str) -> Extent:
+        """The same rows, of one type of vertices alone."""
+        if key not in self._parts:
+            part = self.schedule.parts[key]
+            own = whole_frontier(part.frontiers) if self.number is None else part.frontiers[self.number]
+            self._parts[key] = Extent(self.schedule, own, self.number, self.subsets, part.order)
+        return self._parts[key]
+
+    @cached_property
+    def _parts(self) -> dict[str, Extent]:
+        return {}
+
+    def _rows_of(self, kind: str, key: str) -> Tensor:
+        """Where the rows of a part lie within this extent."""
+        part, own = self.schedule.parts[key], self.part(key)
+        if kind == "vertex":
+            return part.vertex_rows[own.v0 : own.v1] - self.v0
+        return part.edge_rows[own.e0 : own.e1] - self.e0
+
+    def select(self, kind: str, key: str, rows: Tensor) -> Tensor:
+        return rows.index_select(0, self._rows_of(kind, key))
+
+    def spread(self, kind: str, key: str, rows: Tensor) -> Tensor:
+        whole = rows.new_zeros((self.count(kind), *rows.shape[1:]))
+        return whole.index_copy_(0, self._rows_of(kind, key), rows)
 
     # ------------------------------------------------------------ index tensors, made when asked for
     @cached_property
@@ -80,15 +113,24 @@ class Extent:
     def vertex_ids(self) -> Tensor:
         ids = self.order.vertex_ids
         if ids is None:
-            return torch.arange(self.v0, self.v1, device=self.order.src_rows.device)
-        return ids[self.v0 : self.v1]
+            ids = torch.arange(self.v0, self.v1, device=self.order.src_rows.device)
+        else:
+            ids = ids[self.v0 : self.v1]
+        return self._original("vertex", ids)
+
+    def _original(self, kind: str, ids: Tensor) -> Tensor:
+        """A part of a graph knows the ids of the whole."""
+        known = self.topology.original_ids.get(kind)
+        return ids if known is None else known.index_select(0, ids)
 
     @cached_property
     def edge_ids(self) -> Tensor:
         ids = self.order.edge_ids
         if ids is None:
-            return torch.arange(self.e0, self.e1, device=self.order.src_rows.device)
-        return ids[self.e0 : self.e1]
+            ids = torch.arange(self.e0, self.e1, device=self.order.src_rows.device)
+        else:
+            ids = ids[self.e0 : self.e1]
+        return self._original("edge", ids)
 
     # ------------------------------------------------------------ moves
     def gather_src(self, rows: Tensor) -> Tensor:
@@ -148,9 +190,16 @@ class Extent:
             return self.vertex_ids
         if kind == "edge":
             return self.edge_ids
-        return (
-            None if kind == "shared" else torch.arange(shape[0], device=self.order.src_rows.device)
-        )
+        return None if kind == "shared" else torch.arange(shape[0], device=self.order.src_rows.device)
+
+
+def whole_frontier(frontiers: Sequence[Frontier]) -> Frontier:
+    """All rows as one frontier, with the in-degree if there is only one."""
+    if len(frontiers) == 1:
+        return frontiers[0]
+    return (
+        Frontier(0, frontiers[-1].v1, 0, frontiers[-1].e1, None) if frontiers else Frontier(0, 0, 0, 0, None)
+    )
 
 
 def _sum_by(rows: Tensor, ids: Tensor, count: int) -> Tensor:

@@ -72,7 +72,12 @@ def _part(
     counts = topology.in_degrees.index_select(0, vertex_ids)
     dst = torch.repeat_interleave(numbers, counts, output_size=edge_ids.shape[0])
     sizes = _graph_sizes(topology, vertex_ids)
-    part = Topology(src, dst, topology.num_src, num_vertices, sizes)
+    known = topology.original_ids
+    ids = {
+        kind: known[kind].index_select(0, own) if kind in known else own
+        for kind, own in (("vertex", vertex_ids), ("edge", edge_ids))
+    }
+    part = Topology(src, dst, topology.num_src, num_vertices, sizes, original_ids=ids)
     return DegreeBucket(degree, vertex_ids, edge_ids, part)
 
 

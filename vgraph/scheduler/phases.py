@@ -27,19 +27,23 @@ def build_phases(program: Program, *, per_vertex: bool) -> tuple[Phase, ...]:
     members: dict[int, list[Op]] = {}
     for index in _evaluation_order(graph, ops, set(range(len(carry_ops))), stages):
         members.setdefault(stages[index], []).append(ops[index])
-    return tuple(_phase(stage, members[stage], per_vertex) for stage in sorted(members))
+    phases = tuple(_phase(stage, members[stage], per_vertex) for stage in sorted(members))
+    read = {value.id for op in ops for value in op.operands()}
+    read |= {value.id for value in program.outputs if value is not None}
+    assert not any(_sums_in_loop(phase, read) for phase in phases), "a loop holds no sum over rows"
+    return phases
 
 
-def _dataflow(ops: list[Op]) -> nx.DiGraph:
+def _dataflow(ops: list[Op]) -> nx.DiGraph[int]:
     made = {value.id: index for index, op in enumerate(ops) for value in op.results}
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(len(ops)))
     for index, op in enumerate(ops):
         graph.add_edges_from((made[v.id], index) for v in op.operands() if v.id in made)
     return graph
 
 
-def _loop_members(graph: nx.DiGraph, ops: list[Op], per_vertex: bool) -> set[int]:
+def _loop_members(graph: nx.DiGraph[int], ops: list[Op], per_vertex: bool) -> set[int]:
     """Ops on a cycle through a Carry, and (in a vertex function) ops that TDL does not describe."""
     loops: set[int] = set()
     for component in nx.strongly_connected_components(graph):
@@ -55,7 +59,7 @@ def _needs_one_vertex(op: Op) -> bool:
     return not op.is_rowwise and any(v.row_dim is not None for v in op.results)
 
 
-def _stages(graph: nx.DiGraph, loops: set[int]) -> dict[int, int]:
+def _stages(graph: nx.DiGraph[int], loops: set[int]) -> dict[int, int]:
     """Even stages run once, odd ones loop; every op as early as its operands allow."""
     condensed = nx.condensation(graph)
     stage_of: dict[int, int] = {}
@@ -71,15 +75,13 @@ def _stages(graph: nx.DiGraph, loops: set[int]) -> dict[int, int]:
 
 
 def _evaluation_order(
-    graph: nx.DiGraph, ops: list[Op], carries: set[int], stages: dict[int, int]
+    graph: nx.DiGraph[int], ops: list[Op], carries: set[int], stages: dict[int, int]
 ) -> list[int]:
     """Dataflow order; within a loop a Carry reads earlier frontiers, so it comes first."""
-    acyclic = nx.DiGraph()
+    acyclic: nx.DiGraph[int] = nx.DiGraph()
     acyclic.add_nodes_from(graph.nodes)
     acyclic.add_edges_from(
-        (a, b)
-        for a, b in graph.edges
-        if not (b in carries and stages[a] == stages[b] and stages[b] % 2)
+        (a, b) for a, b in graph.edges if not (b in carries and stages[a] == stages[b] and stages[b] % 2)
     )
     return list(nx.lexicographical_topological_sort(acyclic))
 
@@ -90,11 +92,12 @@ def _phase(stage: int, ops: list[Op], per_vertex: bool) -> Phase:
     reverse = is_loop and any(op.target == SegmentReduce("src", "sum") for op in ops)
     forward = is_loop and any(op.target == Gather("src") for op in ops)
     assert not (reverse and forward), "one loop walks one way"
-    assert not is_loop or all(
-        v.space != SHARED or not _sums_rows(op) for op in ops for v in op.results
-    )
     return Phase(tuple(ops), is_loop, reverse, serial)
 
 
-def _sums_rows(op: Op) -> bool:
-    return any(v.row_dim is not None for v in op.operands())
+def _sums_in_loop(phase: Phase, read: set[int]) -> bool:
+    return phase.is_loop and any(
+        value.space == SHARED and value.id in read
+        for op in phase.ops if any(v.row_dim is not None for v in op.operands())
+        for value in op.results
+    )  # fmt: skip

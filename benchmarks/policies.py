@@ -1,0 +1,147 @@
+"""Batching policy against serial evaluation, and what scheduling costs.
+
+Trains one step of a Tree-LSTM on batches of trees under both policies, alternating, and prints the
+losses, the ratio of times and the share of a step that goes into batch, schedule and plan.
+
+usage: policies.py [--data SST_FOLDER] [--batch-size 64] [--hidden 150] [--steps 5] [--json FILE] [--smoke]
+Without --data the trees are those of Python's own standard library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import vgraph
+from vgraph.data import load_sst, load_syntax
+
+
+class TreeLSTM(vgraph.VertexFunction):
+    """Child-sum Tree-LSTM (Tai et al. 2015, equations 2 to 8)."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.U = nn.Linear(hidden, 3 * hidden, bias=False)
+        self.Uf = nn.Linear(hidden, hidden, bias=False)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        child = v.gather()
+        i, o, u = (v.pull("iou") + self.U(child["h"].sum())).chunk(3, -1)
+        f = torch.sigmoid(v.pull("f") + self.Uf(child["h"]))
+        c = torch.sigmoid(i) * torch.tanh(u) + (f * child["c"]).sum()
+        h = torch.sigmoid(o) * torch.tanh(c)
+        v.scatter(h=h, c=c)
+        v.push(h=h)
+
+
+class Model(nn.Module):
+    """Tokens to classes at the root."""
+
+    def __init__(self, num_tokens: int, num_classes: int, hidden: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(num_tokens + 1, hidden)
+        self.iou, self.f = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+        self.tree, self.out = TreeLSTM(hidden), nn.Linear(hidden, num_classes)
+
+    def forward(self, g: vgraph.Graph, tokens: torch.Tensor, roots: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        return self.out(self.tree(g, iou=self.iou(x), f=self.f(x))["h"][roots])
+
+
+def load_trees(folder: str | None):
+    """Samples, the name of their token feature, numbers of tokens and classes, and a title."""
+    if folder:
+        data = load_sst(Path(folder)).train
+        return data, "word", data.num_tokens, data.num_classes, "SST"
+    data = load_syntax().train
+    return data, "token", data.num_tokens, data.num_classes, "standard library's trees"
+
+
+def step(model: Model, samples: list, feature: str) -> tuple[float, float, float]:
+    """Loss, seconds of the whole step, and seconds of batching, scheduling and planning alone."""
+    start = time.perf_counter()
+    g = vgraph.batch([sample.graph for sample in samples])
+    batched = time.perf_counter() - start
+    offsets = torch.cumsum(torch.tensor([0, *g.batch_num_nodes().tolist()[:-1]]), 0)
+    roots = offsets + torch.tensor([sample.root for sample in samples])
+    labels = torch.tensor([sample.label for sample in samples])
+    tokens = g.ndata[feature] + 1  # -1 where a vertex has no token
+    loss = F.cross_entropy(model(g, tokens, roots), labels)
+    model.zero_grad()
+    loss.backward()
+    whole = time.perf_counter() - start
+    return loss.item(), whole, batched + planning_seconds(model, g, samples, feature)
+
+
+def planning_seconds(model: Model, g: vgraph.Graph, samples: list, feature: str) -> float:
+    """What a batch costs before any feature is looked at: a fresh batch's first call less its second."""
+    fresh = vgraph.batch([sample.graph for sample in samples])
+    narrow = torch.zeros(fresh.num_nodes(), 4 * model.out.in_features)
+    call = lambda: model.tree(
+        fresh, iou=narrow[:, : 3 * model.out.in_features], f=narrow[:, 3 * model.out.in_features :]
+    )  # noqa: E731
+    with torch.no_grad():
+        start = time.perf_counter()
+        call()
+        middle = time.perf_counter()
+        call()
+        return max(0.0, 2 * middle - start - time.perf_counter())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--hidden", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--json")
+    parser.add_argument("--smoke", action="store_true")
+    options = parser.parse_args()
+    if options.smoke:
+        options.batch_size, options.hidden, options.steps = 8, 16, 2
+    data, feature, num_tokens, num_classes, title = load_trees(options.data)
+    torch.manual_seed(0)
+    model = Model(num_tokens, num_classes, options.hidden)
+    rows = []
+    for number in range(options.steps + 1):
+        first = number * options.batch_size
+        samples = [data[i % len(data)] for i in range(first, first + options.batch_size)]
+        row = {}
+        for policy in ("frontier", "serial"):
+            model.tree.policy = policy
+            row[policy] = step(model, samples, feature)
+        if number:  # the first records and warms up
+            rows.append(row)
+    report(rows, title, options)
+
+
+def report(rows: list[dict], title: str, options: argparse.Namespace) -> None:
+    """Prints the table and writes JSON."""
+    ratios = sorted(row["serial"][1] / row["frontier"][1] for row in rows)
+    difference = max(abs(row["serial"][0] - row["frontier"][0]) for row in rows)
+    shares = sorted(row["frontier"][2] / row["frontier"][1] for row in rows)
+    result = {
+        "data": title,
+        "batch_size": options.batch_size,
+        "hidden": options.hidden,
+        "serial over frontier, time": ratios[len(ratios) // 2],
+        "largest difference of losses": difference,
+        "share of batch, schedule and plan": shares[len(shares) // 2],
+        "frontier step, ms": sorted(row["frontier"][1] for row in rows)[len(rows) // 2] * 1e3,
+    }
+    for name, value in result.items():
+        print(f"{name:36s} {value:.3g}" if isinstance(value, float) else f"{name:36s} {value}")
+    if options.json:
+        Path(options.json).write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Vertex functions as modules: memory, modes, parameters."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from tests.api.recursion import (
+    DAG,
+    WIDTH,
+    ChildSum,
+    check_equal,
+    features,
+    recursive_tree_lstm,
+)
+from vgraph.errors import (
+    FunctionError,
+)
+
+
+# ---------------------------------------------------------------- calls and memory
+def test_two_forwards_before_one_backward() -> None:
+    model = ChildSum().double()
+    x, y = features(), features()
+    one, two = model(DAG, x=x)["h"], model(DAG, x=y)["h"]
+    (one * two).sum().backward()
+    ours = [x.grad, y.grad, *(p.grad for p in model.parameters())]
+    (a,), (b,) = (recursive_tree_lstm(model, DAG, t)[:1] for t in (x, y))
+    theirs = torch.autograd.grad((a * b).sum(), (x, y, *model.parameters()))
+    torch.testing.assert_close(ours, list(theirs), rtol=1e-10, atol=1e-12)
+
+
+def test_backward_twice() -> None:
+    model, x = ChildSum().double(), features()
+    out = model(DAG, x=x)["h"].sum()
+    first = torch.autograd.grad(out, x, retain_graph=True)
+    model(DAG, x=features())["h"].sum().backward()
+    second = torch.autograd.grad(out, x)
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_outputs_are_never_written_again(grad: bool) -> None:
+    model = ChildSum().double()
+    with torch.set_grad_enabled(grad):
+        outs = [model(DAG, x=features()) for _ in range(3)]
+        copies = [{name: t.detach().clone() for name, t in out.items()} for out in outs]
+        for _ in range(3):
+            model(DAG, x=features())
+    for out, kept in zip(outs, copies, strict=True):
+        for name, tensor in out.items():
+            assert torch.equal(tensor, kept[name])
+    storages = [t.untyped_storage().data_ptr() for out in outs for t in out.values()]
+    assert len(set(storages)) == len(storages)
+
+
+def test_outputs_may_be_written_in_place() -> None:
+    model, x = ChildSum().double(), features()
+    out = model(DAG, x=x)["h"]
+    wanted = out.detach() + 1
+    out.add_(1)
+    assert torch.equal(out, wanted)
+    out.sum().backward()
+    assert x.grad is not None
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradient(mode: Any) -> None:
+    model, x = ChildSum().double(), features()
+    wanted = model(DAG, x=x)["h"].detach()
+    with mode():
+        out = model(DAG, x=x)["h"]
+        fresh = model(DAG, x=x * 1)["h"]
+    assert not out.requires_grad
+    assert torch.equal(out, wanted) and torch.equal(fresh, wanted)
+    model(DAG, x=x)["h"].sum().backward()
+
+
+def test_first_call_in_inference_mode() -> None:
+    class Doubled(ChildSum):
+        pass
+
+    model, x = Doubled().double(), features()
+    with torch.inference_mode():
+        out = model(DAG, x=x)["h"]
+    check_equal(model, (model(DAG, x=x)["h"],), (model(DAG, x=x)["h"],), (x,))
+    torch.testing.assert_close(out.clone(), model(DAG, x=x)["h"].detach())
+
+
+# ---------------------------------------------------------------- modules
+def test_deepcopy_and_pickle() -> None:
+    model, x = ChildSum().double(), features()
+    wanted = model(DAG, x=x)["h"]
+    twin = copy.deepcopy(model)
+    assert torch.equal(twin(DAG, x=x)["h"], wanted)
+    with torch.no_grad():
+        twin.W.weight.zero_()
+    assert not torch.equal(twin(DAG, x=x)["h"], wanted)
+    assert torch.equal(model(DAG, x=x)["h"], wanted)
+    file = io.BytesIO()
+    pickle.dump(PICKLED.double(), file)
+    file.seek(0)
+    again = pickle.load(file)
+    assert torch.equal(again(DAG, x=x)["h"], PICKLED(DAG, x=x)["h"])
+
+
+PICKLED = ChildSum()
+
+
+def test_functional_call() -> None:
+    model, x = ChildSum().double(), features()
+    others = {k: torch.randn_like(p).requires_grad_() for k, p in model.named_parameters()}
+    out = torch.func.functional_call(model, others, (DAG,), {"x": x})["h"]
+    twin = copy.deepcopy(model)
+    twin.load_state_dict(others)
+    wanted = twin(DAG, x=x)["h"]
+    torch.testing.assert_close(out, wanted)
+    got = torch.autograd.grad(out.sum(), list(others.values()))
+    torch.testing.assert_close(got, torch.autograd.grad(wanted.sum(), list(twin.parameters())))
+
+
+def test_parametrizations() -> None:
+    model, x = ChildSum().double(), features()
+    model.U = parametrizations.weight_norm(model.U)
+    for _ in range(2):
+        out = model(DAG, x=x)
+        check_equal(model, (out["h"], out["c"]), recursive_tree_lstm(model, DAG, x), (x,))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.1)
+
+
+def test_frozen_and_shared_parameters() -> None:
+    model, x = ChildSum().double(), features()
+    model.W.requires_grad_(False)
+    model.Uf.weight = model.Wf.weight
+    out = model(DAG, x=x)
+    wanted = recursive_tree_lstm(model, DAG, x)
+    torch.testing.assert_close(out["h"], wanted[0], rtol=1e-10, atol=1e-12)
+    wrt = [p for p in model.parameters() if p.requires_grad]
+    got = torch.autograd.grad(out["h"].sum(), wrt)
+    torch.testing.assert_close(got, torch.autograd.grad(wanted[0].sum(), wrt))
+    model.Uf.weight = nn.Parameter(torch.randn_like(model.Wf.weight))  # no longer shared
+    torch.testing.assert_close(model(DAG, x=x)["h"], recursive_tree_lstm(model, DAG, x)[0])
+    model.requires_grad_(False)
+    model(DAG, x=x)["h"].sum().backward()
+    assert model.W.weight.grad is None and x.grad is not None
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda m: m.register_forward_hook(lambda *a: None),
+        lambda m: m.register_forward_pre_hook(lambda *a: None),
+        lambda m: m.register_full_backward_hook(lambda *a: None),
+    ],
+)
+def test_hooks_are_refused(register: Any) -> None:
+    model = ChildSum()
+    handle = register(model)
+    with pytest.raises(FunctionError, match="has hooks"):
+        model(DAG, x=torch.randn(7, WIDTH))
+    handle.remove()
+    model(DAG, x=torch.randn(7, WIDTH))

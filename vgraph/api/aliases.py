@@ -1,0 +1,196 @@
+"""Aliases: views of one memory, so that a write through one of them is seen by all.
+
+Takes: a recording's view operators and writes. Gives: the functional operators that stand for them;
+tempo: once a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.ir.notation import op_name
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A recorded tensor, by number."""
+
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class ViewStep:
+    """``func(parent, *rest, **kwargs)``, of several results number ``index``."""
+
+    func: Any
+    rest: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    index: int | None
+    offset: int = 0  # where a part begins along its dim
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        out = self.func(tensor, *self.rest, **self.kwargs)
+        return out if self.index is None else out[self.index]
+
+
+@dataclass(eq=False)
+class Cell:
+    """What a tensor object stands for now; a write changes it for all its twins."""
+
+    ref: Ref
+    tensor: Tensor  # of any twin: same elements, same shape
+    parent: Cell | None = None
+    step: ViewStep | None = None
+    is_stale: bool = False
+
+    @property
+    def root(self) -> Cell:
+        return self if self.parent is None else self.parent.root
+
+
+Note = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], Any]  # records an op on Cells
+
+
+class Aliases:
+    """The cells that share memory, by their root, and the ways from roots to views."""
+
+    def __init__(self, note: Note) -> None:
+        self._note = note
+        self._families: dict[int, list[Cell]] = {}
+        self._ways: dict[Any, tuple[ViewStep, ...]] = {}
+
+    def add_view(self, cell: Cell, parent: Cell, step: ViewStep) -> None:
+        """``cell`` looks at the memory of ``parent``."""
+        cell.parent, cell.step = parent, step
+        root = cell.root
+        self._families.setdefault(id(root), []).append(cell)
+        self._ways.setdefault(_place(root.tensor, root.tensor), ())
+        self._ways.setdefault(_place(root.tensor, cell.tensor), _way(cell))
+
+    def way_to(self, base: Tensor, size: Any, stride: Any, offset: int | None) -> Any:
+        """The views that lead to these elements of ``base``, as some earlier view did; or None."""
+        base = bare(base)
+        start = 0 if offset is None else offset - base.storage_offset()
+        wanted = (tuple(size), tuple(stride), start)
+        known = self._ways.get((_layout(base), *wanted))
+        if known is None and base.dim() == 1 and base.is_contiguous():  # a storage of its own
+            if start == 0 and _is_dense(wanted[:2], base.numel()):
+                return (ViewStep(aten.view.default, (list(size),), {}, None),)
+            for (layout, *place), way in self._ways.items():
+                if tuple(place) == wanted and _is_dense(layout, base.numel()):
+                    return (ViewStep(aten.view.default, (list(layout[0]),), {}, None), *way)
+        return known
+
+    def current(self, cell: Cell) -> Ref:
+        """What a cell stands for after all writes."""
+        if cell.is_stale:
+            assert cell.parent is not None and cell.step is not None
+            self.current(cell.parent)
+            cell.ref = self._note_view(cell.parent, cell.step)
+            cell.is_stale = False
+        return cell.ref
+
+    def _note_view(self, parent: Cell, step: ViewStep) -> Ref:
+        out = step.func(parent.tensor, *step.rest, **step.kwargs)
+        refs = self._note(step.func, (parent, *step.rest), step.kwargs, out)
+        return refs[step.index or 0]
+
+    def write(self, cell: Cell, ref: Ref) -> bool:
+        """``cell`` stands for ``ref`` from now on, and so does its part of every other view."""
+        seen, child = {id(cell)}, cell
+        cell.ref, cell.is_stale = ref, False
+        while child.parent is not None:
+            parent = child.parent
+            self.current(parent)
+            undo = _undo(parent.tensor, child)
+            if undo is None:
+                return False
+            func, args = undo
+            (parent.ref,) = self._note(func, args, {}, parent.tensor)
+            seen.add(id(parent))
+            child = parent
+        for other in self._families.get(id(child), ()):
+            other.is_stale = id(other) not in seen
+        return True
+
+
+def _way(cell: Cell) -> tuple[ViewStep, ...]:
+    if cell.parent is None or cell.step is None:
+        return ()
+    return (*_way(cell.parent), cell.step)
+
+
+def _layout(tensor: Tensor) -> Any:
+    return tuple(tensor.shape), tensor.stride()
+
+
+def _is_dense(layout: Any, numel: int) -> bool:
+    """Whether a shape with these strides fills a storage of ``numel`` elements in order."""
+    expected = numel
+    for size, stride in zip(*layout, strict=True):
+        expected, rest = divmod(expected, size)
+        if rest or (stride != expected and size != 1):
+            return False
+    return expected == 1
+
+
+def _place(root: Tensor, view: Tensor) -> Any:
+    offset = view.storage_offset() - root.storage_offset()
+    return _layout(root), tuple(view.shape), view.stride(), offset
+
+
+def _undo(parent: Tensor, child: Cell) -> tuple[Any, tuple[Any, ...]] | None:
+    """The operator on Cells that gives the parent with the child's elements in their places."""
+    step = child.step
+    assert step is not None and child.parent is not None
+    name, rest, whole = op_name(step.func), step.rest, child.parent
+    if name in ("view", "_unsafe_view", "reshape", "squeeze", "unsqueeze", "_reshape_alias"):
+        return aten.view.default, (child, list(parent.shape))
+    if name in ("t", "transpose"):
+        return step.func, (child, *rest)
+    if name == "permute":
+        order = [d % parent.dim() for d in rest[0]]
+        return step.func, (child, [order.index(d) for d in range(len(order))])
+    if name == "slice":
+        return aten.slice_scatter.default, (whole, child, *rest)
+    if name == "select":
+        return aten.select_scatter.default, (whole, child, *rest)
+    dim = (rest[0] if name == "unbind" else rest[1]) if len(rest) > (name != "unbind") else 0
+    if name == "unbind":
+        return aten.select_scatter.default, (whole, child, dim, step.index)
+    if "split" in name:
+        end = step.offset + child.tensor.shape[dim]
+        return aten.slice_scatter.default, (whole, child, dim, step.offset, end, 1)
+    return None
+
+
+def view_step(
+    func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, index: int | None
+) -> ViewStep:
+    """How result ``index`` of an operator was taken from its first argument."""
+    offset = 0
+    if index and "split" in op_name(func):
+        dim = args[2] if len(args) > 2 else kwargs.get("dim", 0)
+        offset = sum(part.shape[dim] for part in out[:index])
+    return ViewStep(func, args[1:], kwargs, index, offset)
+
+
+def bare(tensor: Tensor) -> Tensor:
+    """Without its subclass, which may hand out sizes that notice comparisons."""
+    return tensor if type(tensor) is Tensor else tensor.as_subclass(Tensor)
+
+
+def share_memory(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors look at the same storage."""
+    one, other = bare(first), bare(second)
+    if one.layout != torch.strided or other.layout != torch.strided:
+        return False
+    same = one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    return same and one.numel() > 0

@@ -1,0 +1,168 @@
+"""Check: guards as one generated function, and numbers that move as scalar inputs.
+
+Takes: a Walk. Gives: ``check(roots)``, the tensors of now or None; tempo: once a function, then every call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import ReferenceType
+
+import torch
+from torch import Tensor
+
+from vgraph.api.guards import Numbers, Step, Walk, path_of
+from vgraph.api.tracer import CaptureError
+
+_MISSES = (AttributeError, KeyError, IndexError, TypeError, ValueError)
+_SPACE: dict[str, Any] = {"_misses": _MISSES, "tensor": torch.tensor, "float64": torch.float64}
+
+
+@dataclass(eq=False)
+class _Source:
+    constants: list[Any]
+    lines: list[str] = field(default_factory=list[str])
+    count: int = 0
+
+    def variable(self, step: Step) -> str:
+        """The variable that holds this step's value, assigned at its first use."""
+        if not step.variable:
+            holder = "" if step.parent is None else self.variable(step.parent)
+            step.variable = f"n{self.count}"
+            self.count += 1
+            text = step.text if step.parent is None else step.text.format(holder)
+            self.lines.append(f"{step.variable} = {text}")
+        return step.variable
+
+    def constant(self, value: Any) -> str:
+        """A default argument of the check: read as fast as a local."""
+        self.constants.append(value)
+        return f"k{len(self.constants) - 1}"
+
+    def require(self, condition: str) -> None:
+        self.lines.append(f"if not ({condition}): return None")
+
+    def compare(self, step: Step, kind: str, value: Any) -> None:
+        """One thing that must be as it was."""
+        name = self.variable(step)
+        if kind == "len":
+            self.require(f"len({name}) == {value}")
+        elif kind == "empty":
+            self.require(f"not {name}")
+        elif kind == "keys":
+            self.require(f"tuple({name}) == {self.constant(value)}")
+        elif kind == "lacks":
+            self.require(f"{value!r} not in {name}")
+        elif kind == "twin":
+            self.require(f"{name} is {self.variable(value)}")
+        elif kind == "type":
+            self.require(f"type({name}) is {self.constant(value)}")
+        elif value is None or isinstance(value, bool):
+            self.require(f"{name} is {value}")
+        elif kind == "is" or isinstance(value, ReferenceType):  # weak ones compare what they mean
+            self.require(f"{name} is {self.constant(value)}")
+        else:
+            self.require(f"{name} == {self.constant(value)}")
+
+    def same_number(self, step: Step, value: Any) -> None:
+        name = self.variable(step)
+        if math.isnan(value.real):
+            self.require(f"{name} != {name}")
+        elif type(value) is int:
+            self.require(f"{name} == {value}")
+        else:
+            self.require(f"{name} == {self.constant(value)}")
+
+
+def make_check(
+    walk: Walk, lifted: Sequence[Tensor], constants: set[int], scalars: dict[int, str]
+) -> Callable[[Sequence[Any]], tuple[Tensor, ...] | None]:
+    """``check(roots)``: the lifted tensors of now, or None where something else changed.
+
+    ``constants``: positions in ``lifted`` made inside the function; ``scalars``: id of a stand-in
+    tensor to the path of the number that it stood for.
+    """
+    source = _Source([])
+    for step, kind, value in walk.checks:
+        source.compare(step, kind, value)
+    moving = set(scalars.values())
+    for path, (value, step) in walk.numbers.values.items():
+        source.require(f"type({source.variable(step)}) is {source.constant(type(value))}")
+        if path not in moving:
+            source.same_number(step, value)
+    given = [_fetch(source, walk, tensor, index in constants, scalars) for index, tensor in enumerate(lifted)]
+    return _compile(source, walk.numbers.constants, given)
+
+
+def _compile(source: _Source, anchors: list[Any], given: list[str]) -> Callable[..., Any]:
+    body = "\n        ".join([*source.lines, f"return ({', '.join(given)}{',' if given else ''})"])
+    fixed = "".join(f", k{i}=k{i}" for i in range(len(source.constants)))
+    text = f"def check(r{fixed}):\n    try:\n        {body}\n    except _misses:\n        return None\n"
+    space: dict[str, Any] = {**_SPACE, "k": anchors, **{f"k{i}": k for i, k in enumerate(source.constants)}}
+    exec(compile(text, "<vgraph guards>", "exec"), space)
+    return space["check"]
+
+
+def _fetch(source: _Source, walk: Walk, tensor: Tensor, constant: bool, scalars: dict[int, str]) -> str:
+    if constant:
+        return source.constant(tensor)
+    if id(tensor) in scalars:
+        value, step = walk.numbers.values[scalars[id(tensor)]]
+        dtype = ", dtype=float64" if isinstance(value, float) else ""
+        return f"tensor({source.variable(step)}{dtype})"
+    if id(tensor) not in walk.tensors:
+        raise CaptureError("it reads a tensor that cannot be found again from its closure, module or globals")
+    name = source.variable(walk.tensors[id(tensor)][1])
+    shape, dtype = source.constant(tensor.shape), source.constant(tensor.dtype)
+    source.require(f"{name}.shape == {shape} and {name}.dtype is {dtype}")
+    source.require(f"{name}.requires_grad is {tensor.requires_grad}")
+    return name
+
+
+# ---------------------------------------------------------------- numbers that move
+@contextmanager
+def stand_ins(
+    roots: Sequence[Any], numbers: Numbers | None, paths: frozenset[str]
+) -> Generator[dict[int, str]]:
+    """Puts a 0-dim tensor in place of each number for the time of a recording: id -> path."""
+    restore: list[Callable[[], None]] = []
+    made: dict[int, str] = {}
+    keep: list[Tensor] = []
+    try:
+        for path in sorted(paths & numbers.values.keys()) if numbers else ():
+            assert numbers is not None
+            value, step = numbers.values[path]
+            holder = _holder(roots, numbers, step)
+            if holder is None:
+                continue
+            tensor = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
+            put, back = holder
+            put(tensor)
+            restore.append(back)
+            keep.append(tensor)
+            made[id(tensor)] = path
+        yield made
+    finally:
+        for back in restore:
+            back()
+
+
+def _holder(
+    roots: Sequence[Any], numbers: Numbers, step: Step
+) -> tuple[Callable[[Any], None], Callable[[], None]] | None:
+    """How to write and restore the value at a step; None where it cannot be written."""
+    if step.slot is None or step.parent is None:
+        return None
+    kind, key = step.slot
+    container: Any = eval(path_of(step.parent), {"r": roots, "k": numbers.constants})
+    if kind == "cell":
+        cell, old = container[key], container[key].cell_contents
+        return (lambda new: setattr(cell, "cell_contents", new)), (
+            lambda: setattr(cell, "cell_contents", old)
+        )
+    old = container[key]
+    return (lambda new: container.__setitem__(key, new)), (lambda: container.__setitem__(key, old))

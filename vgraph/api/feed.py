@@ -1,0 +1,156 @@
+"""Feed: the features of one call of a vertex function.
+
+Takes: keywords and a graph's frames. Gives: tensors by full name (``vertex:x``), checked; tempo: every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.derive import Spec
+from vgraph.api.graph import Graph
+from vgraph.api.tracer import user_line
+from vgraph.errors import DTypeError, FeatureError, NameLookupError
+from vgraph.ir.program import EDGE, GRAPH, VERTEX, Space, subset
+from vgraph.ir.topology import Topology
+
+
+@dataclass(frozen=True, eq=False)
+class At:
+    """A feature of some vertices only; see ``at``."""
+
+    rows: Tensor
+    ids: Tensor
+
+
+def at(rows: Tensor, ids: Tensor) -> At:
+    """A vertex feature given for some vertices only; all others see zeros.
+
+    Operators on it run on the given rows; what they do to zero is computed once.
+
+    Args:
+        rows: (k, ...), one row for each of ``ids``.
+        ids: (k,) distinct vertex ids.
+
+    Raises:
+        FeatureError: the two lengths differ, or an id stands twice.
+
+    >>> import torch, vgraph
+    >>> words = vgraph.at(torch.ones(2, 4), ids=torch.tensor([0, 2]))
+    """
+    if rows.shape[:1] != ids.shape or ids.dim() != 1:
+        raise FeatureError(
+            f"at(rows, ids) has {rows.shape[0]} rows for ids of shape {tuple(ids.shape)}",
+            cure="give one row for every id", line=user_line(),
+        )  # fmt: skip
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise DTypeError(
+            f"the ids of at(rows, ids) are {ids.dtype}",
+            cure="give whole numbers; for a mask, mask.nonzero().squeeze(1)", line=user_line(),
+        )  # fmt: skip
+    return At(rows, ids)
+
+
+class Feed:
+    """The features of one call: keywords first, then the graph's frames."""
+
+    def __init__(self, graph: Graph, topology: Topology, given: Mapping[str, Any]) -> None:
+        self.graph, self.topology, self.given = graph, topology, given
+        self.subsets: dict[str, tuple[Tensor, int]] = {}
+        self._columns: dict[str, Tensor] = {}
+        for name, value in given.items():
+            if isinstance(value, At):
+                self._add_subset(name, value)
+
+    def _add_subset(self, name: str, value: At) -> None:
+        count, ids = self.topology.num_dst, value.ids
+        inside = bool(((ids >= 0) & (ids < count)).all())
+        if not inside or bool((torch.bincount(ids, minlength=1) > 1).any()):
+            raise FeatureError(
+                f"the ids of at(...) for {name!r} are not distinct vertices of a graph of {count}",
+                cure="give every id once, from 0 to num_nodes - 1", line=user_line(),
+            )  # fmt: skip
+        place = torch.full((count,), ids.shape[0], dtype=torch.int64, device=ids.device)
+        place[ids] = torch.arange(ids.shape[0], device=ids.device)
+        zeros = value.rows.new_zeros((1, *value.rows.shape[1:]))
+        self.subsets[f"@{name}"] = (place, ids.shape[0] + 1)
+        self._columns[f"subset:{name}"] = torch.cat([value.rows, zeros])
+
+    def full_name(self, kind: str, name: str) -> str:
+        """The name of an input; raises where there is no such feature."""
+        if kind == "vertex" and f"subset:{name}" in self._columns:
+            return f"subset:{name}"
+        if self.find(f"{kind}:{name}") is None:
+            frame, words = _frame(self.graph, kind)
+            raise NameLookupError(
+                f"there is no {words} feature {name!r}",
+                cure=f"pass {name}=... in the call, or set one of the graph's ({sorted(frame)} are there)",
+                line=user_line(),
+            )
+        return f"{kind}:{name}"
+
+    def find(self, full: str) -> Tensor | None:
+        known = self._columns.get(full)
+        if known is not None:
+            return known
+        kind, _, name = full.partition(":")
+        if kind == "subset":
+            return None
+        value = self.given.get(name)
+        if value is None:
+            value = _frame(self.graph, kind)[0].get(name)
+        if not isinstance(value, Tensor):
+            _check_kind(name, value)
+            return None
+        self._check(kind, name, value)
+        self._columns[full] = value
+        return value
+
+    def _check(self, kind: str, name: str, value: Tensor) -> None:
+        topology = self.topology
+        wanted = {
+            "vertex": topology.num_dst,
+            "edge": topology.num_edges,
+            "graph": len(topology.graph_sizes or (1,)),
+        }[kind]
+        if value.dim() == 0 or value.shape[0] != wanted:
+            raise FeatureError(
+                f"the {kind} feature {name!r} has shape {tuple(value.shape)} for {wanted} rows",
+                cure=f"give one row for every {kind}", line=user_line(),
+            )  # fmt: skip
+        if value.device != topology.src.device:
+            raise FeatureError(
+                f"the {kind} feature {name!r} is on {value.device}, the graph on {topology.src.device}",
+                cure="move one of them with .to(...)", line=user_line(),
+            )  # fmt: skip
+
+    def spec(self, full: str) -> Spec:
+        value = self.find(full)
+        assert value is not None, full
+        kind, _, name = full.partition(":")
+        return Spec(_space(kind, name), tuple(value.shape[1:]), value.dtype, value.requires_grad)
+
+
+def _check_kind(name: str, value: Any) -> None:
+    if value is not None and not isinstance(value, At):
+        raise FeatureError(
+            f"the feature {name!r} is a {type(value).__name__}",
+            cure="give a tensor, one row for every vertex, edge or graph", line=user_line(),
+        )  # fmt: skip
+
+
+def _space(kind: str, name: str) -> Space:
+    return {"vertex": VERTEX, "edge": EDGE, "graph": GRAPH}.get(kind) or subset(name)
+
+
+def _frame(graph: Graph, kind: str) -> tuple[Mapping[str, Tensor], str]:
+    return {
+        "vertex": (graph.ndata, "vertex"),
+        "edge": (graph.edata, "edge"),
+        "graph": (graph.gdata, "graph"),
+    }.get(kind, (graph.ndata, "vertex"))

@@ -1,0 +1,61 @@
+"""Mixing: what a vertex function must not do to the rows of a batch of vertices.
+
+Takes: the recorded ops of a vertex function. Gives: an error, or a word where an op is slow.
+Tempo: once a function.
+Source: Cavs section 3.2 (vertices of one frontier are independent).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from vgraph.errors import FunctionError
+from vgraph.ir.program import Op, Rows, Value
+from vgraph.ir.rowwise import Effect, row_effects
+from vgraph.ir.tdl import op_name
+
+logger = logging.getLogger("vgraph")
+
+_BATCH_STATISTICS = frozenset({"native_batch_norm", "_native_batch_norm_legit", "batch_norm"})
+_TRAINING_ARGUMENT = 5
+
+
+def refuse_mixing(name: str, ops: Sequence[Op]) -> None:
+    """Raises where an op mixes vertices; says which ops run one vertex at a time."""
+    for op in ops:
+        if any(value.row_dim is not None for value in op.operands()):
+            _refuse_op(name, op)
+
+
+def _refuse_op(name: str, op: Op) -> None:
+    effects = row_effects(op)
+    if Effect.UNKNOWN not in effects:
+        if any(effect is not Effect.ROWWISE for effect in effects):
+            raise mixing_error(name, op_name(op.target), op.line)
+    elif _uses_statistics(op) or any(_num_row_dims(value) != 1 for value in op.results):
+        raise mixing_error(name, op_name(op.target), op.line)
+    else:
+        logger.info(
+            "%s runs one vertex at a time: what %s does to rows is not described %s",
+            name, op_name(op.target), op.line,
+        )  # fmt: skip
+
+
+def _uses_statistics(op: Op) -> bool:
+    is_norm = op_name(op.target) in _BATCH_STATISTICS
+    return is_norm and len(op.args) > _TRAINING_ARGUMENT and op.args[_TRAINING_ARGUMENT] is True
+
+
+def _num_row_dims(value: Value) -> int:
+    return sum(isinstance(size, Rows) for size in value.shape)
+
+
+def mixing_error(name: str, op: str, line: str) -> FunctionError:
+    """A vertex function that makes one vertex depend on what others it is evaluated with."""
+    return FunctionError(
+        f"{op} in {name} mixes vertices, or the slots of different vertices",
+        cure="name feature dims by negative numbers, as in .mean(-1); without a dim, slots of "
+        "gather() reduce by sum mean max min prod softmax logsumexp; use LayerNorm for BatchNorm",
+        line=line,
+    )

@@ -1,0 +1,204 @@
+"""States: shape and dtype of what vertices hand to their parents, found by evaluating without children.
+
+Takes: a vertex function and a call's features. Gives: a StateSpec a state; tempo: once a function.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice, product
+from typing import Any
+
+import torch
+from torch import nn
+
+from vgraph.api.derive import Session, Spec, Specs
+from vgraph.api.tracer import CaptureError, Tracer, is_user_file, sizes_for
+from vgraph.api.vertex import StateSpec, VertexBody
+from vgraph.errors import DTypeError, FunctionError, VGraphError
+from vgraph.ir.program import Space
+
+Shapes = Mapping[str, tuple[int, ...]]
+States = Mapping[str, StateSpec]
+
+_MATRICES: tuple[tuple[int, ...], ...] = ((1, 1), (1, 1, 1))
+_MOST_SHAPES, _MOST_ATTEMPTS, _MOST_ROUNDS = 10, 96, 4
+
+
+class _Unknown(dict[str, StateSpec]):
+    """States before the first evaluation: every name is there."""
+
+    def __init__(self, given: States, shapes: Shapes, dtype: torch.dtype) -> None:
+        super().__init__(given)
+        self.shapes, self.dtype = shapes, dtype
+        self.asked: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key in self:
+            return self[key]
+        self.asked.add(key)
+        return StateSpec(self.shapes.get(key, (1,)), self.dtype)
+
+
+@dataclass(eq=False)
+class _Search:
+    """One search for the states of a function."""
+
+    module: nn.Module
+    body_of: Callable[[States], VertexBody]
+    specs: Specs
+    spaces: tuple[Space, ...]
+    given: States
+    asked: set[str] = field(default_factory=set[str])
+    inputs: dict[str, Spec] = field(default_factory=dict[str, Spec])
+
+    def attempt(self, shapes: Shapes, dtype: torch.dtype) -> States | None:
+        """The states that an evaluation from this beginning agrees with; None if none."""
+        unknown = _Unknown(self.given, shapes, dtype)
+        try:
+            states = self.run(unknown, widens=True)
+        finally:
+            self.asked |= unknown.asked
+        for _ in range(_MOST_ROUNDS):
+            found = self.run(states, widens=False)
+            if found == states:
+                return states if self.run(states, widens=False, second=True) == states else None
+            states = found
+        return None
+
+    def run(self, states: States, *, widens: bool, second: bool = False) -> States:
+        """What an evaluation scatters, on one of the two numbers of rows that recordings have."""
+        body = self.body_of(states)
+        tracer = Tracer(sizes_for(False, self.spaces, one_vertex_set=True)[second])
+        session = Session(tracer, self.specs, mailbox=False)
+        session.widens = widens
+        session.per_vertex = True
+        recording = tracer.recording
+        try:
+            with tracer:
+                body.run(session)
+        finally:
+            read = (n for n in recording.inputs if not n.startswith(("$", "child:")))
+            self.inputs.update((name, self.specs(name)) for name in read)
+            tracer.forget()
+        self._check_given(body.seen)
+        return body.seen
+
+    def _check_given(self, seen: States) -> None:
+        for name, spec in self.given.items():
+            if name in seen and seen[name].row_shape != spec.row_shape:
+                raise FunctionError(
+                    f"the state {name!r} is given as {spec.row_shape}, but scattered as "
+                    f"{seen[name].row_shape}",
+                    cure="give the shape that it has, or scatter the shape that was given",
+                )
+
+
+def infer_states(
+    module: nn.Module,
+    body_of: Callable[[States], VertexBody],
+    specs: Specs,
+    spaces: tuple[Space, ...],
+    given: Shapes,
+) -> States:
+    """States as an evaluation scatters them when children are absent; checked by further ones.
+
+    Raises:
+        FunctionError: they cannot be inferred.
+        DTypeError: a feature's dtype does not fit the parameters.
+    """
+    own = [p.dtype for p in module.parameters() if p.is_floating_point()]
+    default = own[0] if own else torch.get_default_dtype()
+    specified = {name: StateSpec(shape, default) for name, shape in given.items()}
+    search = _Search(module, body_of, specs, spaces, specified)
+    first: Exception | None = None
+    for shapes, dtype in _beginnings(search, [default] if own else [torch.int64, default]):
+        try:
+            found = search.attempt(shapes, dtype)
+        except (VGraphError, CaptureError):
+            raise
+        except (RuntimeError, ValueError, IndexError) as error:
+            first = first or error
+            if _is_raised_by_user(error) or not search.asked:
+                break
+        else:
+            if found is not None:
+                return found
+    if first is not None:
+        better = _explained(search, first, own)
+        raise better from (first if better is not first else first.__cause__)
+    raise ask_for_states(module, "their shapes depend on those of the children", "")
+
+
+def _beginnings(search: _Search, dtypes: list[torch.dtype]) -> Iterator[tuple[Shapes, torch.dtype]]:
+    """Every state one column wide, then other shapes for the states that were read."""
+    for dtype in dtypes:
+        yield {}, dtype
+    names = sorted(search.asked)
+    shapes = likely_shapes(search.module, [spec.row_shape for spec in search.inputs.values()])
+    alike = ((shape,) * len(names) for shape in shapes)
+    others = islice(product(((1,), *shapes), repeat=len(names)), _MOST_ATTEMPTS)
+    for chosen in (*alike, *others) if names else ():
+        for dtype in dtypes:
+            yield dict(zip(names, chosen, strict=True)), dtype
+
+
+def likely_shapes(module: nn.Module, features: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Shapes that a state may well have: those of features, and widths of parameters."""
+    widths = [(size,) for p in module.parameters() for size in reversed(p.shape)]
+    found = list(dict.fromkeys([(), *features, *widths]))
+    return [*found[:_MOST_SHAPES], *_MATRICES]
+
+
+def _is_raised_by_user(error: BaseException) -> bool:
+    """Whether the user's own ``raise`` threw it, rather than a call of torch."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    code = trace.tb_frame.f_code.co_code
+    is_raise = code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    return is_raise and is_user_file(trace.tb_frame.f_code.co_filename)
+
+
+def _explained(search: _Search, error: Exception, own: list[torch.dtype]) -> Exception:
+    """The error that tells the user most."""
+    if _is_raised_by_user(error):
+        return error
+    line = _line_of(error)
+    text = str(error)
+    if "dtype" in text or "scalar type" in text:
+        for name, dtype in ((name, spec.dtype) for name, spec in search.inputs.items()):
+            if own and dtype not in own:
+                kind, _, short = name.partition(":")
+                kind = "vertex" if kind == "subset" else kind
+                return DTypeError(
+                    f"the {kind} feature {short!r} is {dtype}, the parameters are {own[0]}",
+                    cure=f"pass {short}.to({own[0]}), or convert the module with .to({dtype})",
+                    line=line,
+                )
+    if not search.asked:
+        return error
+    return ask_for_states(search.module, f"evaluating it without children fails: {text}", line)
+
+
+def _line_of(error: BaseException) -> str:
+    """The user's line in the traceback of an error."""
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if is_user_file(name):
+            line = f"{name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+def ask_for_states(module: nn.Module, fact: str, line: str) -> FunctionError:
+    """What to do where states cannot be inferred."""
+    return FunctionError(
+        f"the widths of the states of {type(module).__name__} cannot be inferred: {fact}",
+        cure='give them: super().__init__(states={"h": width})', line=line,
+    )  # fmt: skip

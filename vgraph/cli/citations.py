@@ -1,0 +1,130 @@
+"""Semi-supervised classification of papers by a graph convolutional network.
+
+Takes: a planetoid .npz. Gives: a Task; tempo: once a seed (data: once a file).
+Source: Kipf and Welling 2017, section 5 (setting), 3.1 (model).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import vgraph
+from vgraph.cli.checkpoint import Identity, Parts
+from vgraph.cli.training import descend
+from vgraph.data import load_planetoid
+from vgraph.errors import DataError
+from vgraph.nn import GraphConv
+
+
+@dataclass(frozen=True)
+class CitationSettings:
+    """Kipf and Welling's; ``weight_decay`` is that of the first layer."""
+
+    epochs: int = 200
+    hidden: int = 16
+    lr: float = 0.01
+    dropout: float = 0.5
+    weight_decay: float = 5e-4
+    seed: int = 0
+
+
+class GCN(nn.Module):
+    """Two graph convolutions; dropout before each.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1], [1, 2])))
+    >>> GCN(5, 4, 2, dropout=0.5)(g, torch.ones(3, 5).to_sparse()).shape
+    torch.Size([3, 2])
+    """
+
+    def __init__(self, in_size: int, hidden: int, num_classes: int, *, dropout: float) -> None:
+        super().__init__()
+        self.first = GraphConv(in_size, hidden)
+        self.second = GraphConv(hidden, num_classes)
+        self.dropout = nn.Dropout(dropout)
+        self.is_narrowing = in_size > hidden
+
+    def forward(self, graph: vgraph.Graph, feat: Tensor) -> Tensor:
+        feat = self._drop_sparse(feat)
+        # where the layer widens it, the feature itself travels along the edges
+        h = self.first(graph, feat if self.is_narrowing else feat.to_dense())
+        return self.second(graph, self.dropout(torch.relu(h)))
+
+    def _drop_sparse(self, feat: Tensor) -> Tensor:
+        """Dropout of what is stored: a zero that is dropped is a zero."""
+        values = self.dropout(feat.values())
+        return torch.sparse_coo_tensor(
+            feat.indices(), values, feat.shape, is_coalesced=True, check_invariants=False
+        )
+
+
+class CitationTask:
+    """A GCN on one citation graph, whose whole is one sample."""
+
+    num_samples = batch_size = 1
+
+    def __init__(self, data: CitationData, settings: CitationSettings, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.data = data
+        self.model = GCN(data.feat.shape[1], settings.hidden, data.num_classes, dropout=settings.dropout)
+        decayed = {"params": self.model.first.parameters(), "weight_decay": settings.weight_decay}
+        groups = [decayed, {"params": self.model.second.parameters()}]
+        self.optimizer = torch.optim.Adam(groups, lr=settings.lr)
+
+    @property
+    def parts(self) -> Parts:
+        return {"model": self.model, "optimizer": self.optimizer}
+
+    def step(self, ids: list[int]) -> float:
+        self.model.train()
+        logits = self.model(self.data.graph, self.data.feat)
+        mask = self.data.masks["train"]
+        loss = F.cross_entropy(logits[mask], self.data.label[mask])
+        return descend(self.model, self.optimizer, loss)
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        self.model.eval()
+        logits = self.model(self.data.graph, self.data.feat)
+        is_right = (logits.argmax(1) == self.data.label).double() * 100
+        accuracy = {name: float(is_right[self.data.masks[name]].mean()) for name in ("val", "test")}
+        val = self.data.masks["val"]
+        return {**accuracy, "val_loss": float(F.cross_entropy(logits[val], self.data.label[val]))}
+
+
+@dataclass(frozen=True, eq=False)
+class CitationData:
+    """A citation graph with self-loops, its features sparse: 1 to 2 % of them are not zero."""
+
+    graph: vgraph.Graph
+    feat: Tensor
+    label: Tensor
+    masks: dict[str, Tensor]
+    num_classes: int
+
+    def identity(self) -> Identity:
+        counts = (self.graph.num_nodes(), self.graph.num_edges(), self.feat.shape[1])
+        return dict(zip(("vertices", "edges", "features"), counts, strict=True))
+
+
+def load_citations(path: Path) -> CitationData:
+    """Reads and checks the file.
+
+    Raises:
+        DataError: it is missing or malformed, or a part of the split is empty.
+    """
+    loaded = load_planetoid(path)
+    columns = loaded.graph.ndata
+    masks = {name: columns[f"{name}_mask"] for name in ("train", "val", "test")}
+    for name, mask in masks.items():
+        if not bool(mask.any()):
+            cure = "mark vertices for training, validation and test"
+            raise DataError(f"{name}_mask marks no vertex", line=str(path), cure=cure)
+    graph = vgraph.add_self_loop(vgraph.graph(loaded.graph.edges(), num_nodes=loaded.graph.num_nodes()))
+    feat = columns["feat"].to_sparse().coalesce()
+    return CitationData(graph, feat, columns["label"], masks, loaded.num_classes)

@@ -1,0 +1,111 @@
+"""What a training leaves behind: a JSON log, a curve, the figures of its last line.
+
+Takes: the history of all seeds. Gives: files and words; tempo: every few seconds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from vgraph.errors import FunctionError, VGraphError
+
+Entry: TypeAlias = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Accuracies in per cent at the epoch with the best val, means over seeds."""
+
+    val: float
+    test: float
+    spread: float
+    best_epochs: list[int]
+
+    def __str__(self) -> str:
+        if len(self.best_epochs) == 1:
+            at = f"at the best val epoch, {self.best_epochs[0]}"
+            return f"test accuracy {self.test:.2f} % {at} (val {self.val:.2f} %)"
+        return (
+            f"test accuracy {self.test:.2f} % +- {self.spread:.2f} at the best val epochs, "
+            f"mean and standard deviation of {len(self.best_epochs)} seeds (val {self.val:.2f} %)"
+        )
+
+
+def best_entry(entries: Sequence[Entry]) -> Entry:
+    """The epoch with the best val accuracy; among equals the one with the lowest val loss."""
+    return max(entries, key=lambda entry: (entry["val"], -entry.get("val_loss", 0.0)))
+
+
+def summarize(history: Sequence[Entry]) -> Summary:
+    """What the last line says.
+
+    >>> entries = [{"seed": 0, "epoch": 1, "val": 50.0, "test": 40.0}]
+    >>> entries += [{"seed": 0, "epoch": 2, "val": 60.0, "test": 45.0}]
+    >>> print(summarize(entries))
+    test accuracy 45.00 % at the best val epoch, 2 (val 60.00 %)
+    """
+    best = [best_entry(entries) for entries in split_seeds(history).values()]
+    tests = [entry["test"] for entry in best]
+    spread = statistics.stdev(tests) if len(tests) > 1 else 0.0
+    epochs = [int(entry["epoch"]) for entry in best]
+    return Summary(statistics.fmean(entry["val"] for entry in best), statistics.fmean(tests), spread, epochs)
+
+
+def split_seeds(history: Sequence[Entry]) -> dict[int, list[Entry]]:
+    """The epochs of every seed."""
+    seeds: dict[int, list[Entry]] = {}
+    for entry in history:
+        seeds.setdefault(int(entry["seed"]), []).append(entry)
+    return seeds
+
+
+def write_log(path: Path, config: Mapping[str, Any], history: Sequence[Entry], **more: Any) -> None:
+    """One object an epoch, and a summary, as one JSON document."""
+    summary = vars(summarize(history)) if history else None
+    content = {"config": config, "epochs": history, "summary": summary, **more}
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def check_plot() -> None:
+    """Before hours of training: is there what draws the curve?"""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise FunctionError("--plot needs matplotlib", cure="pip install 'vgraph[plot]'")
+
+
+def check_writable(path: Path | None) -> None:
+    """Before hours of training: is there a folder to write to?"""
+    if path is not None and not os.access(path.parent, os.W_OK):
+        raise VGraphError(
+            f"there is no folder {path.parent} to write {path.name} to",
+            cure="make it, or name another file",
+        )
+
+
+def draw_curve(path: Path, title: str, history: Sequence[Entry]) -> None:
+    """Training loss, val and test accuracy by epoch, one line a seed, as a picture."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for index, entries in enumerate(split_seeds(history).values()):
+        epochs = [entry["epoch"] for entry in entries]
+        left.plot(epochs, [entry["loss"] for entry in entries], color="C0")
+        for name, color in (("val", "C1"), ("test", "C2")):
+            label = name if not index else None
+            right.plot(epochs, [entry[name] for entry in entries], color=color, label=label)
+        best = best_entry(entries)
+        right.plot(best["epoch"], best["test"], "o", color="C2")
+    left.set(xlabel="epoch", ylabel="training loss")
+    right.set(xlabel="epoch", ylabel="accuracy, %")
+    right.legend()
+    figure.suptitle(title)
+    figure.savefig(path, dpi=120)

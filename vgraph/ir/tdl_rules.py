@@ -1,0 +1,253 @@
+"""Rules of the TDL table: pointwise operators, reductions, indexing and layers.
+
+Takes: an Op with its shapes. Gives: its Notation, or None where it has none; tempo: once a function.
+Source: Tofu section 4 (tensor description language).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vgraph.ir.notation import Indices, Notation, Rule, op_name
+from vgraph.ir.program import Dim, Op, Value
+
+
+# ---------------------------------------------------------------- families
+def fresh(rank: int, prefix: str = "d") -> Indices:
+    """``rank`` indices: d0, d1 ..."""
+    return tuple(f"{prefix}{i}" for i in range(rank))
+
+
+def aligned(shape: Sequence[Dim], out: Indices) -> Indices:
+    """Broadcasting: dims align from the right; a size of 1 has no index."""
+    tail = out[len(out) - len(shape) :]
+    return tuple("1" if size == 1 else name for size, name in zip(shape, tail, strict=True))
+
+
+def pointwise(op: Op) -> Notation:
+    out = fresh(max(len(result.shape) for result in op.results))
+    inputs = tuple(aligned(value.shape, out) for value in op.operands())
+    return Notation(inputs, tuple(out[len(out) - len(r.shape) :] for r in op.results))
+
+
+def loss(op: Op) -> Notation | None:
+    """mse_loss and its kind: pointwise without a reduction, a sum over everything, or a mean."""
+    position = 3 if op_name(op.target).endswith("_backward") else 2
+    reduction = op.args[position] if len(op.args) > position else op.kwargs.get("reduction", 1)
+    if reduction == 0 or (position == 3 and reduction == 2):
+        return pointwise(op)
+    if position == 3:  # divided by the number of all elements
+        return None
+    names = fresh(max(len(v.shape) for v in op.operands()))
+    inputs = tuple(aligned(v.shape, names) for v in op.operands())
+    return Notation(inputs, ((),), dict.fromkeys(names, "sum" if reduction == 2 else "mean"))
+
+
+def factory(op: Op) -> Notation:
+    """Results that do not depend on what the operands hold."""
+    inputs = tuple(("1",) * len(value.shape) for value in op.operands())
+    return Notation(inputs, tuple(fresh(len(r.shape)) for r in op.results))
+
+
+def dims_of(op: Op, position: int, rank: int, default: int | None = None) -> tuple[int, ...]:
+    """The dims that an argument names; all of them where it names none."""
+    given = op.args[position] if len(op.args) > position else op.kwargs.get("dim", default)
+    if given is None or given == [] or isinstance(given, bool):
+        return tuple(range(rank))
+    dims: Sequence[int] = [given] if isinstance(given, int) else given
+    return tuple(dim % max(rank, 1) for dim in dims)
+
+
+def reduction(kind: str, dim_position: int = 1) -> Rule:
+    def rule(op: Op) -> Notation | None:
+        if len(list(op.operands())) != 1:  # max(a, b)
+            return None
+        rank, kept = len(op.args[0].shape), len(op.results[0].shape)
+        names, dims = fresh(rank), dims_of(op, dim_position, rank)
+        if kept == rank:
+            out = tuple("1" if i in dims else n for i, n in enumerate(names))
+        else:
+            out = tuple(n for i, n in enumerate(names) if i not in dims)
+        gone = {names[i]: kind for i in dims}
+        return Notation((names,), (out,) * len(op.results), gone)
+
+    return rule
+
+
+def along(*dim_positions: int, default: int | None = None) -> Rule:
+    """Same rank in and out; every dim named by an argument is needed whole."""
+
+    def rule(op: Op) -> Notation | None:
+        rank = len(op.results[0].shape)
+        names = fresh(rank)
+        dims = {d for p in dim_positions for d in dims_of(op, p, rank, default)}
+        parts = tuple(f"{n}?" if i in dims else n for i, n in enumerate(names))
+        inputs = tuple(_partly(v, names, parts, op.results[0]) for v in op.operands())
+        outputs = tuple(_partly(r, names, parts, op.results[0]) for r in op.results)
+        return Notation(inputs, outputs, whole=frozenset(names[d] for d in dims))
+
+    return rule
+
+
+def _partly(value: Value, names: Indices, parts: Indices, like: Value) -> Indices:
+    """The indices of a value; along a dim whose size is not that of the result only a part."""
+    return tuple(
+        "1" if size == 1 and other != 1 else name if size == other else part
+        for size, other, name, part in zip(value.shape, like.shape, names, parts, strict=True)
+    )
+
+
+def table(text: str, kind: str = "sum") -> Rule:
+    """A fixed notation; an operand of lower rank broadcasts (the bias of addmm)."""
+    left, right = text.split("->")
+    wanted = [tuple(part.split()) for part in left.split(",")]
+    out = tuple(right.split())
+    gone = {name: kind for dims in wanted for name in dims if name not in out}
+
+    def rule(op: Op) -> Notation | None:
+        operands = list(op.operands())
+        if len(operands) != len(wanted):
+            return None
+        inputs = tuple(aligned(value.shape, dims) for value, dims in zip(operands, wanted, strict=True))
+        return Notation(inputs, (out,), gone)
+
+    return rule
+
+
+# ---------------------------------------------------------------- indexing
+def embedding(op: Op) -> Notation:
+    rows = fresh(len(op.args[1].shape))
+    return Notation((("v", "f"), rows), ((*rows, "f"),), whole=frozenset({"v"}))
+
+
+def embedding_backward(op: Op) -> Notation | None:
+    if len(op.args) > 4 and op.args[4]:  # divides by how often an id occurs among all
+        return None
+    rows = fresh(len(op.args[1].shape))
+    return Notation(((*rows, "f"), rows), (("v", "f"),), dict.fromkeys(rows, "sum"))
+
+
+def index_select(op: Op) -> Notation:
+    names = list(fresh(len(op.args[0].shape)))
+    dim = op.args[1] % len(names)
+    out = [*names[:dim], "n", *names[dim + 1 :]]
+    return Notation((tuple(names), ("n",)), (tuple(out),), whole=frozenset({names[dim]}))
+
+
+def index_add(op: Op) -> Notation:
+    names = list(fresh(len(op.args[0].shape)))
+    dim = op.args[1] % len(names)
+    source = (*names[:dim], "n", *names[dim + 1 :])
+    whole = frozenset({names[dim]})
+    return Notation((tuple(names), ("n",), source), (tuple(names),), {"n": "addend"}, whole)
+
+
+def _indexed(op: Op) -> tuple[Indices, Indices, Indices, str] | None:
+    """Of x[:, ids]: indices of x, of ids and of the result, and the dim that is indexed."""
+    at = [(i, ids) for i, ids in enumerate(op.args[1]) if ids is not None]
+    if len(at) != 1:
+        return None
+    names = fresh(len(op.args[0].shape))
+    (dim, ids) = at[0]
+    found = fresh(len(ids.shape), "n")
+    return names, found, (*names[:dim], *found, *names[dim + 1 :]), names[dim]
+
+
+def index(op: Op) -> Notation | None:
+    known = _indexed(op)
+    if known is None:
+        return None
+    names, ids, out, dim = known
+    return Notation((names, ids), (out,), whole=frozenset({dim}))
+
+
+def index_put(op: Op) -> Notation | None:
+    """index_put(x, ids, values, accumulate); without accumulate, which write is last matters."""
+    known = _indexed(op)
+    accumulates = len(op.args) > 3 and bool(op.args[3])
+    if known is None:
+        return None
+    names, ids, out, dim = known
+    kind = "addend" if accumulates else "last"
+    values = aligned(op.args[2].shape, out)
+    return Notation((names, ids, values), (names,), dict.fromkeys(ids, kind), frozenset({dim}))
+
+
+def gather(op: Op) -> Notation:
+    """gather, scatter: positions agree in every dim but one."""
+    rank = len(op.args[0].shape)
+    names = fresh(rank)
+    dim = op.args[1] % max(rank, 1)
+    other = tuple(f"{n}?" if i == dim else n for i, n in enumerate(names))
+    out = other if op_name(op.target) == "gather" else names
+    inputs = (names, *(other for _ in list(op.operands())[1:]))
+    return Notation(inputs, (out,), whole=frozenset({names[dim]}))
+
+
+# ---------------------------------------------------------------- layers
+def layer_norm(op: Op) -> Notation:
+    x, normalised = op.args[0].shape, len(op.args[1])
+    names = fresh(len(x))
+    lead = len(x) - normalised
+    stats = (*names[:lead], *("1",) * normalised)
+    scale = tuple(names[lead:])
+    extra = tuple(scale for _ in list(op.operands())[1:])
+    return Notation((names, *extra), (names, stats, stats), whole=frozenset(scale))
+
+
+def layer_norm_backward(op: Op) -> Notation | None:
+    x, normalised = op.args[1].shape, len(op.args[2])
+    names = fresh(len(x))
+    lead = len(x) - normalised
+    stats = (*names[:lead], *("1",) * normalised)
+    scale = tuple(names[lead:])
+    extra = tuple(scale for _ in list(op.operands())[4:])
+    gone = dict.fromkeys(names[:lead], "sum")
+    return Notation((names, names, stats, stats, *extra), (names, scale, scale), gone, frozenset(scale))
+
+
+def batch_norm(op: Op) -> Notation | None:
+    """With statistics that are given: a map. (With those of the batch it is not described.)"""
+    if op.args[5]:
+        return None
+    out = ("n", "c", *fresh(len(op.args[0].shape) - 2, "s"))
+    stats = tuple(("c",) for _ in list(op.operands())[1:])
+    return Notation((out, *stats), (out, *(("1",) for _ in op.results[1:])))
+
+
+def batch_norm_backward(op: Op) -> Notation | None:
+    if op.args[7]:
+        return None
+    out = ("n", "c", *fresh(len(op.args[0].shape) - 2, "s"))
+    stats = tuple(("1",) if v.shape == (0,) else ("c",) for v in list(op.operands())[2:])
+    gone = dict.fromkeys(out[:1] + out[2:], "sum")
+    return Notation((out, out, *stats), (out, ("c",), ("c",)), gone)
+
+
+def _is_plain_convolution(op: Op, transposed_at: int) -> bool:
+    return not op.args[transposed_at] and op.args[transposed_at + 2] == 1
+
+
+def convolution(op: Op) -> Notation | None:
+    if not _is_plain_convolution(op, 6):
+        return None
+    x, w = op.args[0].shape, op.args[1].shape
+    batch, space = "n", fresh(len(x) - 2, "s")
+    bias = (("o",),) if len(list(op.operands())) > 2 else ()
+    inner = ("c", *space)
+    out = (batch, "o", *(f"{s}?" for s in space))
+    kernel = ("o", "c", *fresh(len(w) - 2, "k"))
+    lost = {"c": "addend" if bias else "sum", **dict.fromkeys(kernel[2:], "whole")}
+    return Notation(((batch, *inner), kernel, *bias), (out,), lost, frozenset(space))
+
+
+def convolution_backward(op: Op) -> Notation | None:
+    if not _is_plain_convolution(op, 7):
+        return None
+    grad, x, w = (op.args[i].shape for i in range(3))
+    space = fresh(len(x) - 2, "s")
+    g = ("n", "o", *(f"{s}?" for s in space))
+    data, kernel = ("n", "c", *space), ("o", "c", *fresh(len(w) - 2, "k"))
+    assert len(grad) == len(g)
+    whole = frozenset({"c", "o", *space, *kernel[2:]})
+    return Notation((g, data, kernel), (data, kernel, ("o",)), {"n": "sum"}, whole)

@@ -1,0 +1,130 @@
+"""Tidy: views that only rename, taken out.
+
+Takes: ops in order. Gives: fewer ops, and what each dropped value now is; tempo: once a function.
+Reshapes of reshapes become one, what gives its operand back is dropped, and a pointwise op on rows that
+all carry the same unit dim runs without it: so that kernels see rows of one shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from vgraph.ir.moves import MOVES
+from vgraph.ir.program import SHARED, Op, Rows, Value, map_leaves
+from vgraph.ir.tdl import is_pointwise, op_name
+
+NewValue = Callable[..., Value]
+_RESHAPES = frozenset({"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"})
+
+
+def tidy(ops: Sequence[Op], new_value: NewValue) -> tuple[list[Op], dict[int, Value]]:
+    """The ops without idle views, and (by id of a dropped value) the value that stands for it."""
+    pass_ = _Tidy(new_value)
+    for op in ops:
+        pass_.add(op)
+    return pass_.ops, pass_.stands_for
+
+
+class _Tidy:
+    def __init__(self, new_value: NewValue) -> None:
+        self.new_value = new_value
+        self.ops: list[Op] = []
+        self.stands_for: dict[int, Value] = {}
+        self.bases: dict[int, Value] = {}  # a reshape's result -> what it reshapes
+        self.transposed: dict[int, Value] = {}  # t(x) -> x
+        self.shapes: dict[tuple[int, Any], Value] = {}  # (base, shape) -> the reshape that exists
+
+    def add(self, op: Op) -> None:
+        op = self._on_known(op)
+        name = op_name(op.target)
+        if name in _RESHAPES and op.results[0].dtype == op.args[0].dtype:
+            self._reshape(op)
+        elif name == "t" and op.args[0].id in self.transposed:
+            self._drop(op.results[0], self.transposed[op.args[0].id])
+        elif name == "permute" and _is_identity(op):
+            self._drop(op.results[0], op.args[0])
+        else:
+            squeezed = self._squeezed(op)
+            if squeezed is None:
+                self.ops.append(op)
+                if name == "t":
+                    self.transposed[op.results[0].id] = op.args[0]
+
+    def _on_known(self, op: Op) -> Op:
+        def now(leaf: Any) -> Any:
+            return self.stands_for.get(leaf.id, leaf) if isinstance(leaf, Value) else leaf
+
+        kwargs = {key: map_leaves(value, now) for key, value in op.kwargs.items()}
+        return replace(op, args=map_leaves(op.args, now), kwargs=kwargs)
+
+    def _drop(self, value: Value, now: Value) -> None:
+        self.stands_for[value.id] = now
+
+    # ------------------------------------------------------------ reshapes
+    def _reshape(self, op: Op) -> None:
+        result = op.results[0]
+        base = self.bases.get(op.args[0].id, op.args[0])
+        if _same_shape(base, result):
+            self._drop(result, base)
+        else:
+            self._drop_or_keep(result, base, op)
+
+    def _drop_or_keep(self, result: Value, base: Value, op: Op) -> None:
+        known = self.shapes.get((base.id, result.shape))
+        if known is not None:
+            self._drop(result, known)
+            return
+        self.shapes[base.id, result.shape] = result
+        self.bases[result.id] = base
+        self.ops.append(_view(base, result, op.line))
+
+    # ------------------------------------------------------------ unit dims
+    def _squeezed(self, op: Op) -> Op | None:
+        """A pointwise op or Move on rows with a unit dim, run without it; None if it is not one."""
+        if not (is_pointwise(op.target) or isinstance(op.target, MOVES)) or len(op.results) != 1:
+            return None
+        result, operands = op.results[0], list(op.operands())
+        rows = [v for v in operands if v.space != SHARED]
+        if (
+            not rows
+            or not _has_unit(result)
+            or any(_rank(v) >= len(result.shape) - 1 for v in operands if v.space == SHARED)
+        ):
+            return None
+        bases = [self.bases.get(v.id) for v in rows]
+        if any(b is None or not _drops_unit(v, b) for v, b in zip(rows, bases, strict=True)):
+            return None
+        mapping = {v.id: b for v, b in zip(rows, bases, strict=True)}
+        inner = self.new_value(result, shape=(result.shape[0], *result.shape[2:]))
+        args = map_leaves(op.args, lambda x: mapping.get(x.id, x) if isinstance(x, Value) else x)
+        self.ops.append(replace(op, args=args, results=(inner,)))
+        self._drop_or_keep(result, inner, op)
+        return op
+
+
+def _rank(value: Value) -> int:
+    return len(value.shape)
+
+
+def _has_unit(value: Value) -> bool:
+    return len(value.shape) > 2 and isinstance(value.shape[0], Rows) and value.shape[1] == 1
+
+
+def _drops_unit(value: Value, base: Value) -> bool:
+    return _has_unit(value) and base.shape == (value.shape[0], *value.shape[2:])
+
+
+def _same_shape(one: Value, other: Value) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
+def _is_identity(op: Op) -> bool:
+    return [d % len(op.args[1]) for d in op.args[1]] == list(range(len(op.args[1])))
+
+
+def _view(base: Value, result: Value, line: str) -> Op:
+    return Op(torch.ops.aten.view.default, (base, list(result.shape)), {}, (result,), line)

@@ -1,0 +1,145 @@
+"""GraphConv: the graph convolution, with the names, shapes and defaults of DGL's.
+
+Takes: a graph and one row a vertex. Gives: one row a vertex; tempo: every call.
+Source: Kipf and Welling 2017, equation 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+import vgraph
+import vgraph.function as fn
+from vgraph.errors import FeatureError, FunctionError, GraphError
+
+NORMS = ("none", "both", "right", "left")
+
+
+class GraphConv(nn.Module):
+    """Sums what the in-neighbours hold, normalised by degrees, times ``weight``, plus ``bias``.
+
+    Called with a graph and a feature (vertices, in_feats); gives (vertices, out_feats). ``weight``
+    is (in_feats, out_feats), ``bias`` (out_feats,). A call may bring ``weight=`` (where the layer
+    was made with ``weight=False``) and ``edge_weight=``, (edges,) or (edges, 1).
+
+    Args:
+        norm: "both" divides by the roots of the degrees at either end, "left" by the sender's
+            out-degree, "right" by the receiver's in-degree, "none" by nothing.
+        allow_zero_in_degree: accept vertices without in-edges; their rows are the bias.
+
+    Raises:
+        GraphError: a vertex has no in-edge, and that is not allowed.
+        FunctionError: an unknown ``norm``; a weight given twice.
+        FeatureError: ``edge_weight`` is not one number an edge.
+
+    Source: Kipf and Welling 2017, equation 2.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import GraphConv
+    >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1, 2], [1, 2, 0])))
+    >>> GraphConv(5, 2)(g, torch.ones(3, 5)).shape
+    torch.Size([3, 2])
+    """
+
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_feats: int,
+        out_feats: int,
+        norm: str = "both",
+        weight: bool = True,
+        bias: bool = True,
+        activation: Callable[[Tensor], Tensor] | None = None,
+        allow_zero_in_degree: bool = False,
+    ) -> None:
+        super().__init__()
+        if norm not in NORMS:
+            raise FunctionError(f"there is no norm {norm!r}", cure=f"one of {', '.join(NORMS)}")
+        self._in_feats, self._out_feats, self._norm = in_feats, out_feats, norm
+        self._allow_zero_in_degree, self._activation = allow_zero_in_degree, activation
+        for name, shape in (("weight", (in_feats, out_feats)), ("bias", (out_feats,))):
+            wanted = weight if name == "weight" else bias
+            self.register_parameter(name, nn.Parameter(torch.empty(shape)) if wanted else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot's uniform weights and a bias of zeros."""
+        if self.weight is not None:
+            nn.init.xavier_uniform_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def set_allow_zero_in_degree(self, set_value: bool) -> None:
+        """Accept vertices without in-edges from now on, or refuse them."""
+        self._allow_zero_in_degree = set_value
+
+    def forward(
+        self,
+        graph: vgraph.Graph,
+        feat: Tensor | tuple[Tensor, Tensor],
+        weight: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+    ) -> Tensor:
+        self._check_degrees(graph)
+        weight = self._chosen(weight)
+        rows = feat[0] if isinstance(feat, tuple) else feat
+        # The narrower side travels along the edges. Rows are scaled where they are narrow, too:
+        # scaling a row commutes with multiplying it by the weight.
+        is_first = weight is not None and self._in_feats > self._out_feats
+        if weight is not None and is_first:
+            rows = rows @ weight
+        if self._norm in ("left", "both"):
+            rows = rows * self._factor(graph.out_degrees(), rows)
+        rows = _sum_neighbours(graph, rows, edge_weight)
+        if weight is not None and not is_first:
+            rows = rows @ weight
+        if self._norm in ("right", "both"):
+            rows = rows * self._factor(graph.in_degrees(), rows)
+        if self.bias is not None:
+            rows = rows + self.bias
+        return rows if self._activation is None else self._activation(rows)
+
+    def _factor(self, degrees: Tensor, rows: Tensor) -> Tensor:
+        degrees = degrees.to(rows.dtype).clamp(min=1)
+        factor = degrees.rsqrt() if self._norm == "both" else degrees.reciprocal()
+        return factor.reshape(-1, *(1,) * (rows.dim() - 1))
+
+    def _chosen(self, weight: Tensor | None) -> Tensor | None:
+        if weight is not None and self.weight is not None:
+            fact = "a weight is passed to a GraphConv that has its own"
+            raise FunctionError(fact, cure="make the layer with weight=False")
+        return self.weight if weight is None else weight
+
+    def _check_degrees(self, graph: vgraph.Graph) -> None:
+        if self._allow_zero_in_degree:
+            return
+        lonely = (graph.in_degrees() == 0).nonzero()
+        if len(lonely):
+            raise GraphError(
+                f"{len(lonely)} nodes have no in-edge, node {int(lonely[0])} is the first: "
+                "their output would not depend on their features",
+                cure="g = vgraph.add_self_loop(g), or allow_zero_in_degree=True",
+            )
+
+    def extra_repr(self) -> str:
+        shown = f"in={self._in_feats}, out={self._out_feats}, normalization={self._norm}"
+        return shown if self._activation is None else f"{shown}, activation={self._activation}"
+
+
+def _sum_neighbours(graph: vgraph.Graph, rows: Tensor, edge_weight: Tensor | None) -> Tensor:
+    with graph.local_scope():
+        graph.srcdata["h"] = rows
+        if edge_weight is None:
+            graph.update_all(fn.copy_u("h", "m"), fn.sum("m", "h"))
+        else:
+            if edge_weight.shape[:1] != (graph.num_edges(),) or edge_weight[:1].numel() > 1:
+                fact = f"edge_weight has shape {tuple(edge_weight.shape)} for {graph.num_edges()} edges"
+                raise FeatureError(fact, cure="give one number for every edge")
+            graph.edata["w"] = edge_weight
+            graph.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "h"))
+        return graph.dstdata["h"]

@@ -1,0 +1,54 @@
+"""Parts: the vertices of each type within a schedule, so that every type has batches of its own.
+
+Takes: a Schedule and the type of every vertex. Gives: a Part a type; tempo: once a topology.
+Source: Cavs section 3.2 (one batch holds vertices of one function).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vgraph.ir.schedule import Frontier, Part, RowOrder, Schedule
+
+
+def build_parts(schedule: Schedule, types: Tensor, wanted: tuple[int, ...]) -> dict[str, Part]:
+    """A Part for each of ``wanted``; ``types``: (vertices,) in the user's order."""
+    order = schedule.order
+    by_row = types if order.vertex_ids is None else types.index_select(0, order.vertex_ids)
+    by_edge = by_row.index_select(0, order.dst_rows)
+    return {str(kind): _part(schedule, by_row == kind, by_edge == kind) for kind in wanted}
+
+
+def _part(schedule: Schedule, is_mine: Tensor, is_my_edge: Tensor) -> Part:
+    order = schedule.order
+    rows, edges = is_mine.nonzero().squeeze(1), is_my_edge.nonzero().squeeze(1)
+    number = torch.cumsum(is_mine, 0) - 1  # a row's place among rows of its own type
+    degrees = (order.in_ptr[1:] - order.in_ptr[:-1]).index_select(0, rows)
+    in_ptr = torch.cat([degrees.new_zeros(1), torch.cumsum(degrees, 0)])
+    empty = rows.new_zeros(0)
+    part = RowOrder(
+        _picked(order.vertex_ids, rows), None, _picked(order.edge_ids, edges), None,
+        order.src_rows.index_select(0, edges),
+        number.index_select(0, order.dst_rows.index_select(0, edges)), in_ptr, empty, empty,
+    )  # fmt: skip
+    return Part(part, _frontiers(schedule, rows, in_ptr, degrees), rows, edges)
+
+
+def _picked(ids: Tensor | None, rows: Tensor) -> Tensor:
+    return rows if ids is None else ids.index_select(0, rows)
+
+
+def _frontiers(schedule: Schedule, rows: Tensor, in_ptr: Tensor, degrees: Tensor) -> tuple[Frontier, ...]:
+    bounds = torch.tensor([0, *(f.v1 for f in schedule.frontiers)], device=rows.device)
+    v_ptr = torch.searchsorted(rows, bounds)
+    v, e = v_ptr.tolist(), in_ptr.index_select(0, v_ptr).tolist()
+    by_row = degrees.tolist()
+    return tuple(
+        Frontier(v0, v1, e0, e1, _common(by_row[v0:v1]))
+        for v0, v1, e0, e1 in zip(v[:-1], v[1:], e[:-1], e[1:], strict=True)
+    )
+
+
+def _common(degrees: list[int]) -> int | None:
+    return degrees[0] if degrees and all(d == degrees[0] for d in degrees) else None
