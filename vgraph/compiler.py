@@ -92,7 +92,7 @@ def _fuse(phases: Sequence[Phase], wanted: Sequence[set[int]]) -> list[list[Step
     built = build_kernels(source, len(specs))
     if built is None:
         return None
-    made = {id(spec): CpuKernel(function, spec.stores) for spec, function in zip(specs, built, strict=True)}
+    made = {id(spec): CpuKernel(function, spec.stores, spec.is_source) for spec, function in zip(specs, built, strict=True)}
     return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
 
 

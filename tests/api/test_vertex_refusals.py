@@ -387,3 +387,25 @@ def test_no_such_direction_or_policy() -> None:
 def test_no_forward() -> None:
     with pytest.raises(FunctionError, match="has no forward"):
         vgraph.VertexFunction()(DAG)
+
+
+def test_one_type_of_several_falls_back() -> None:
+    class Word(vgraph.VertexFunction):
+        def forward(self, v: vgraph.Vertex) -> None:
+            x = v.pull("x") * (10 if v.pull("x").sum(-1).item() > 2.5 else 1)
+            v.scatter(s=x)
+            v.push(s=x)
+
+    class Product(vgraph.VertexFunction):
+        def forward(self, v: vgraph.Vertex) -> None:
+            v.scatter(s=v.gather()["s"].prod())
+            v.push(s=v.gather()["s"].prod(), count=v.in_degree)
+
+    tree = vgraph.graph(([0, 1, 2, 3], [2, 2, 4, 4]))
+    tree.ndata["type"] = torch.tensor([0, 0, 1, 0, 1])
+    x = torch.tensor([[2.0], [3.0], [0.0], [1.0], [0.0]], requires_grad=True)
+    out = vgraph.ByType({0: Word(), 1: Product()}, key="type")(tree, x=x)
+    assert out["s"].flatten().tolist() == [2, 30, 60, 1, 60]
+    assert out["count"].tolist() == [0, 0, 2, 0, 2]
+    (grad,) = torch.autograd.grad(out["s"][4].sum(), x)
+    assert grad.flatten().tolist() == [30, 20, 0, 60, 0]

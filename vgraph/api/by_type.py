@@ -6,7 +6,7 @@ Source: Cavs section 3.2 (a batch holds vertices of one function); types are par
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +77,13 @@ class ByType(VertexFunction):
             )
         graph.topology.keep(("types checked", known, id(types)), lambda: (_check_known(types, known), types))
         return types, known
+
+    def parts(
+        self, graph: Graph, given: Mapping[str, Any]
+    ) -> tuple[Sequence[VertexFunction], Sequence[int]]:
+        types, known = self.vertex_types(graph, given)
+        functions: list[Any] = list(self.functions.values())
+        return functions, [known.index(kind) for kind in types.tolist()]
 
     def part_spaces(self) -> tuple[Space, ...]:
         return tuple(part_of(space, key) for key in self.functions for space in (VERTEX, EDGE))

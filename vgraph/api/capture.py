@@ -204,6 +204,11 @@ def num_captures() -> int:
     return sum(family.num_captures for family in _families.values())
 
 
+def forget() -> None:
+    """Drops every capture, so that the next calls record anew (after a setting has changed)."""
+    _families.clear()
+
+
 def family_of(key: Any) -> _Family:
     """The captures of functions with one code; the least recently used are forgotten."""
     family = _families.get(key)

@@ -343,6 +343,7 @@ def level_pair(name: str, found: Trace, options: Mapping[str, bool]) -> Pair:
         ([*outs, *states], ahead),
         (grads[: len(step.wrt)], behind),
         found.num_slots_needed,
+        recompute_edges=options["fuse"] and not options["per_vertex"],
     )
     return _as_pair(joint, before, after, step, num_outputs, len(states), depth, options)
 

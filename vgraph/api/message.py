@@ -37,7 +37,7 @@ class Columns(Mapping[str, Tensor]):
             if name not in self._names():
                 raise NameLookupError(
                     f"there is no {self._words} {name!r}",
-                    cure=f"one of {sorted(self._names())} is there",
+                    cure=f"one of {sorted(self._names())} is there", line=user_line(),
                 )
             with torch.set_grad_enabled(self._grad):
                 self._made[name] = self._get(name)
@@ -110,7 +110,7 @@ def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor
             )
             raise FunctionError(
                 f"{key!r} from {name} is {found}, not a tensor of one row for each of {rows} {what}",
-                cure=f"return one row a {what[:-1]}", line=line,
+                cure=f"return one row for each of {what}.batch_size()", line=line,
             )  # fmt: skip
     return given  # pyright: ignore[reportUnknownVariableType]
 

@@ -6,6 +6,7 @@ Takes: a running function. Gives: the code that it ran and the first impure call
 from __future__ import annotations
 
 import datetime
+import gc
 import os
 import random
 import sys
@@ -54,11 +55,15 @@ def watch_code() -> Generator[Reading]:
         elif event == "c_call" and not reading.impure and frame.f_code in reading.codes:
             reading.impure = _impurity(arg)
 
+    collects = gc.isenabled()
+    gc.disable()  # callbacks and finalizers of a collection are not the function's doing
     sys.setprofile(note)
     try:
         yield reading
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
 
 
 def _note_call(reading: Reading, frame: types.FrameType) -> None:

@@ -119,37 +119,45 @@ class _Known(dict[str, StateSpec]):
         return super().get(key) or StateSpec(self.shape, self.dtype)
 
 
-def run_serially(module: Any, feed: Any, given: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Evaluates vertices in an order that puts children first; ordinary autograd does the rest."""
+def run_serially(
+    module: Any, parts: Sequence[Any], part_of_vertex: Sequence[int], feed: Any
+) -> dict[str, Tensor]:
+    """Evaluates vertices in an order that puts children first; ordinary autograd does the rest.
+
+    ``parts``: the functions; ``part_of_vertex``: which of them each vertex runs.
+    """
     topology = feed.topology
     csc = topology.csc
-    known, ptr, others = _known(module, given), csc.ptr.tolist(), csc.other.tolist()
+    known, ptr, others = _known(module), csc.ptr.tolist(), csc.other.tolist()
     states: list[dict[str, Tensor]] = [{} for _ in range(topology.num_dst)]
     pushed: list[dict[str, Tensor]] = [{} for _ in range(topology.num_dst)]
     order = torch.argsort(torch.as_tensor(levels(topology)), stable=True).tolist()
     ids = torch.arange(topology.num_edges, device=topology.src.device)
     edge_ids = ids if csc.edge_ids is None else csc.edge_ids
+    is_alone = len(parts) == 1
     for v in order:
         first, last = ptr[v], ptr[v + 1]
-        kids = [states[u] for u in others[first:last]]
-        session: Any = VertexSession(feed, v, edge_ids[first:last], _stacked(kids))
-        states[v], pushed[v] = _run_vertex(module, session, known, feed)
+        kids = _stacked([states[u] for u in others[first:last]])
+        session: Any = VertexSession(feed, v, edge_ids[first:last], kids)
+        part = parts[part_of_vertex[v]]
+        states[v], pushed[v] = _run_vertex(part, session, known, feed, is_alone)
     if not order:  # a made-up vertex tells which outputs there are
         made_up: Any = VertexSession(feed, -1, ids, {})
-        pushed = [{n: t[:0] for n, t in _run_vertex(module, made_up, known, feed)[1].items()}]
-    return {name: torch.cat([one[name] for one in pushed]) for name in pushed[0]}
+        found = [_run_vertex(part, made_up, known, feed, is_alone)[1] for part in parts]
+        pushed = [{name: rows[:0] for name, rows in one.items()} for one in found]
+    return _stacked(pushed)
 
 
-def _known(module: Any, given: Mapping[str, tuple[int, ...]]) -> _Known:
+def _known(module: Any) -> _Known:
     own = (p.dtype for p in module.parameters() if p.is_floating_point())
     dtype = next(own, torch.get_default_dtype())
-    known = _Known({name: StateSpec(shape, dtype) for name, shape in given.items()})
+    known = _Known({name: StateSpec(shape, dtype) for name, shape in module.given_states.items()})
     known.dtype, known.shapes = dtype, likely_shapes(module, ())
     return known
 
 
 def _run_vertex(
-    module: Any, session: Any, known: _Known, feed: Any
+    module: Any, session: Any, known: _Known, feed: Any, is_alone: bool
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """What one vertex scatters and pushes; the first is run again where states were not as assumed."""
     rounds = _MOST_ROUNDS if not session.edge_ids.shape[0] else 1  # children give what they have
@@ -157,11 +165,12 @@ def _run_vertex(
     pushed: dict[str, Tensor] = {}
     for _ in range(rounds):
         vertex = _run_somehow(module, session, known, feed)
-        _check_scattered(vertex)
+        if is_alone:
+            _check_scattered(vertex)
         scattered = {name: plain(t) for name, t in vertex.scattered.items()}
         pushed = {name: plain(t) for name, t in vertex.pushed.items()}
         specs = {n: StateSpec(tuple(t.shape[1:]), t.dtype) for n, t in scattered.items()}
-        was_right = all(known.get(name) == specs[name] for name in vertex.gathered)
+        was_right = all(known.get(name) == specs.get(name) for name in vertex.gathered)
         known.update(specs)
         if was_right:
             break
@@ -187,9 +196,12 @@ def _run_somehow(module: Any, session: Any, known: _Known, feed: Any) -> Vertex:
     raise AssertionError("a shape is tried")
 
 
-def _stacked(children: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+def _stacked(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Rows by name, one below the other; zeros for vertices of a type that does not give them."""
+    like = {name: one[name] for one in rows for name in one}
     return {
-        name: torch.cat([child[name] for child in children]) for name in (children[0] if children else ())
+        name: torch.cat([one[name] if name in one else zero.new_zeros(zero.shape) for one in rows])
+        for name, zero in like.items()
     }
 
 

@@ -25,8 +25,8 @@ from vgraph.api.message import (
     UpdateBody,
     checked,
 )
-from vgraph.api.tracer import CaptureError
-from vgraph.errors import FunctionError, GraphError, VGraphError
+from vgraph.api.tracer import CaptureError, user_line
+from vgraph.errors import FunctionError, GraphError
 from vgraph.ir.program import EDGE, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
 from vgraph.runtime.compiled import Situation
@@ -87,7 +87,7 @@ class _Part:
         except RaisedError:  # perhaps a feature is missing that is there next time
             raise
         except CaptureError as error:
-            family.refused[None] = error
+            family.refuse(None, error)
             raise
         outputs: Any = bound(tensors, self.topology, "once")
         return dict(zip(bound.captured.facts, outputs, strict=True))
@@ -257,11 +257,7 @@ def _edge_results(topology: Topology, frames: Frames, function: Any) -> Results:
 
 def apply_nodes(graph: Graph, function: Any, v: Any = None) -> None:
     """Sets what a function of nodes returns, on all nodes or on those given."""
-    ids = (
-        None
-        if v is None
-        else torch.as_tensor(v, dtype=torch.int64, device=graph.device).reshape(-1)
-    )
+    ids = None if v is None else node_ids_of(graph, v)
     for name, rows in _run_on_nodes(graph, function, ids, {}).items():
         graph.ndata[name] = (
             rows if ids is None else _with_rows(graph.ndata, name, graph.num_nodes(), ids, rows)
@@ -293,7 +289,7 @@ def send_and_recv(graph: Graph, edges: Any, message: Any, reduce: Any, apply: An
 
 def pull(graph: Graph, v: Any, message: Any, reduce: Any, apply: Any = None) -> None:
     """update_all along the in-edges of the given nodes, which alone are touched."""
-    touched = torch.as_tensor(v, dtype=torch.int64, device=graph.device).reshape(-1)
+    touched = node_ids_of(graph, v)
     is_asked = torch.zeros(graph.num_nodes(), dtype=torch.bool, device=graph.device)
     is_asked[touched] = True
     ids = is_asked.index_select(0, graph.topology.dst).nonzero().squeeze(1)
@@ -303,7 +299,7 @@ def pull(graph: Graph, v: Any, message: Any, reduce: Any, apply: Any = None) -> 
 def push(graph: Graph, u: Any, message: Any, reduce: Any, apply: Any = None) -> None:
     """update_all along the out-edges of the given nodes; only their destinations are touched."""
     is_asked = torch.zeros(graph.num_nodes(), dtype=torch.bool, device=graph.device)
-    is_asked[torch.as_tensor(u, dtype=torch.int64, device=graph.device).reshape(-1)] = True
+    is_asked[node_ids_of(graph, u)] = True
     ids = is_asked.index_select(0, graph.topology.src).nonzero().squeeze(1)
     send_and_recv(graph, ids, message, reduce, apply)
 
@@ -350,22 +346,34 @@ def _with_rows(
 
 
 def edge_ids_of(graph: Graph, edges: Any) -> Tensor:
-    """Edge ids from ids, from a pair (sources, destinations), or from a boolean mask."""
+    """Edge ids from ids, from a pair (sources, destinations), or from a boolean mask; ascending."""
     if isinstance(edges, tuple):
         u, v = (torch.as_tensor(end, device=graph.device).reshape(-1) for end in edges)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        return torch.as_tensor(graph.edge_ids(u, v), dtype=torch.int64)
-    ids = torch.as_tensor(edges, device=graph.device).reshape(-1)
+        edges = torch.as_tensor(graph.edge_ids(u, v))
+    return _ids_of(edges, graph.num_edges(), "edge", graph.device)
+
+
+def node_ids_of(graph: Graph, nodes: Any) -> Tensor:
+    """Node ids from ids or from a boolean mask; ascending, each once."""
+    return _ids_of(nodes, graph.num_nodes(), "node", graph.device)
+
+
+def _ids_of(given: Any, count: int, word: str, device: torch.device) -> Tensor:
+    """Each once: what is written twice has two gradients, and messages lie in order of edge ids."""
+    ids = torch.as_tensor(given, device=device).reshape(-1)
     if ids.dtype == torch.bool:
+        if ids.shape[0] != count:
+            raise GraphError(
+                f"the mask has {ids.shape[0]} entries where there are {count} {word}s",
+                cure=f"give one truth value a {word}", line=user_line(),
+            )  # fmt: skip
         return ids.nonzero().squeeze(1)
-    if ids.is_floating_point() or (
-        ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= graph.num_edges())
-    ):
-        raise _bad_edges(graph)
-    return ids.to(torch.int64)
-
-
-def _bad_edges(graph: Graph) -> VGraphError:
-    return GraphError(
-        f"edge ids must be whole numbers from 0 to {graph.num_edges() - 1}",
-        cure="give ids as g.edges('eid') does",
-    )
+    if ids.numel() == 0:
+        return ids.to(torch.int64)
+    if ids.is_floating_point() or int(ids.min()) < 0 or int(ids.max()) >= count:
+        method = 'edges("eid")' if word == "edge" else "nodes()"
+        raise GraphError(
+            f"{word} ids must be whole numbers from 0 to {count - 1}",
+            cure=f"give ids as g.{method} does", line=user_line(),
+        )  # fmt: skip
+    return torch.unique(ids.to(torch.int64))

@@ -7,7 +7,7 @@ Source: Cavs section 3.1 (gather, scatter, pull, push).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -88,6 +88,10 @@ class VertexFunction(nn.Module):
         """The type of every vertex and the types there are functions for; None: all are alike."""
         return None
 
+    def parts(self, graph: Graph, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
+        """The functions there are, and which of them every vertex runs."""
+        return (self,), [0] * graph.num_nodes()
+
     def part_spaces(self) -> tuple[Space, ...]:
         """The spaces of vertices and edges of each type."""
         return ()
@@ -107,7 +111,7 @@ class VertexFunction(nn.Module):
             else:
                 outputs: Any = bound.run(tensors, situation)
                 return dict(zip(bound.captured.facts.names, outputs, strict=True))
-        return run_serially(self, feed, self.given_states)
+        return run_serially(self, *self.parts(graph, features), feed)
 
 
 _SERIAL = "%s runs one vertex at a time, uncaptured: %s %s"

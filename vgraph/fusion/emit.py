@@ -16,8 +16,7 @@ from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import Gather, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, Op, Value
 
-HEADER = 5  # v0, v1, the pool, in_ptr's and src_rows' places come before the pointers: see ARGUMENTS
-ARGUMENTS = ("v0", "v1", "pool", "in_ptr", "src_rows", "out_ptr", "out_edges")
+ARGUMENTS = ("v0", "v1", "pool", "in_ptr", "src_rows", "dst_rows", "out_ptr", "out_edges")
 
 
 def emit_kernels(specs: Sequence[KernelSpec]) -> str:
@@ -38,8 +37,7 @@ class _Emitter:
         loads = {v.id for v in self.spec.loads}
         for op in self.spec.ops:
             for value in op.results:
-                if value.id not in loads or not self._is_cyclic(op):
-                    self.makers[value.id] = op
+                self.makers[value.id] = op
             self.starts.update(slice_start(op) or {})
         for op in self.spec.ops:
             for value in op.results:
@@ -47,10 +45,6 @@ class _Emitter:
         self.size = math.prod(self.spec.shape)
         self.load_ids = loads
         self.local = self._local_values()
-
-    @staticmethod
-    def _is_cyclic(op: Op) -> bool:
-        return False
 
     # ------------------------------------------------------------ stages: even per vertex, odd per in-edge
     def _stage(self, op: Op) -> int:
@@ -104,8 +98,8 @@ class _Emitter:
         self.lines += ["  }", "}", ""]
         self.lines += [
             f'extern "C" void kernel{self.number}(const int64_t* a) {{',
-            "  const int64_t* in_ptr = (const int64_t*)a[3];",
-            f"  int64_t work = ((a[1] - a[0]) + (in_ptr ? in_ptr[a[1]] - in_ptr[a[0]] : 0)) * {self.size};",
+            f"  const int64_t* ptr = (const int64_t*)a[{6 if self.spec.is_source else 3}];",
+            f"  int64_t work = (a[1] - a[0] + ptr[a[1]] - ptr[a[0]]) * {self.size};",
             f"  vg_run(a[0], a[1], work, body{self.number}, (void*)a, (void*)a[2]);",
             "}",
         ]
@@ -118,7 +112,7 @@ class _Emitter:
         ]
         for place, name in enumerate(ARGUMENTS[3:], start=3):
             self.lines.append(f"  const int64_t* {name} = (const int64_t*)a[{place}];")
-        self.lines.append("  (void)in_ptr; (void)src_rows; (void)out_ptr; (void)out_edges;")
+        self.lines.append("  (void)in_ptr; (void)src_rows; (void)dst_rows; (void)out_ptr; (void)out_edges;")
         place = len(ARGUMENTS)
         for value in self.spec.loads:
             kind = C_TYPES[value.dtype]
@@ -176,22 +170,22 @@ class _Emitter:
 
     # ------------------------------------------------------------ stages as loops
     def _out_sums(self) -> None:
-        for op in self.spec.ops:
-            if op.target != SegmentReduce("src", "sum"):
-                continue
+        """Sums over out-edges; what they add is computed anew for each edge, or was stored."""
+        sums = [op for op in self.spec.ops if op.target == SegmentReduce("src", "sum")]
+        if not sums:
+            return
+        scope = _Scope(self, "e", 0, is_out=True)
+        for op in sums:
             (source,), name = tuple(op.operands()), f"t{op.results[0].id}"
-            kind = C_TYPES[source.dtype]
-            add = [f"        {name}[f] += row[f];"]
-            self.lines += [f"    for (int64_t f = 0; f < {self.size}; ++f) {name}[f] = 0;"]
-            self.lines += [
-                "    for (int64_t k = out_ptr[v]; k < out_ptr[v + 1]; ++k) {",
-                f"      const {kind}* __restrict row = l{source.id} + out_edges[k] * {self.size};",
-                "      #pragma GCC ivdep",
-                f"      for (int64_t f = 0; f < {self.size}; ++f) {{",
-                *add,
-                "      }",
-                "    }",
-            ]
+            self.lines.append(f"    for (int64_t f = 0; f < {self.size}; ++f) {name}[f] = 0;")
+            scope.lines.append(f"{name}[f] += {scope.get(source, 0)};")
+        self.lines += [
+            "    for (int64_t k = out_ptr[v]; k < out_ptr[v + 1]; ++k) {",
+            "      const int64_t e = out_edges[k];",
+            "      const int64_t d = dst_rows[e]; (void)d;",
+            *self._features([f"        {line}" for line in scope.lines], "      "),
+            "    }",
+        ]
 
     def _vertex_stage(self, stage: int) -> None:
         sums = [op for op in self.spec.ops if op.target == SegmentReduce("dst", "sum")]
@@ -241,6 +235,7 @@ class _Scope:
     emitter: _Emitter
     row: str  # v or e
     stage: int
+    is_out: bool = False  # over out-edges of v: the other end is d, and its values were stored
     lines: list[str] = field(default_factory=list[str])
     names: dict[tuple[int, int, str], str] = field(default_factory=dict[tuple[int, int, str], str])
     reads_source: bool = False
@@ -261,6 +256,8 @@ class _Scope:
 
     def _text(self, value: Value, start: int, row: str) -> str:
         emitter = self.emitter
+        if self.is_out and value.space != EDGE:
+            return self._load(value, start, row)
         if value.id in emitter.local and emitter.ready(value) <= self.stage and row == "v":
             is_sum = isinstance(emitter.makers[value.id].target, SegmentReduce)
             if is_sum or emitter.ready(value) < self.stage:
@@ -273,10 +270,10 @@ class _Scope:
         if maker.target == Gather("src"):
             self.reads_source = True
             (source,) = maker.operands()
-            return self.get(source, start, "s")
+            return self.get(source, start, "v" if self.is_out else "s")
         if maker.target == Gather("dst"):
             (source,) = maker.operands()
-            return self.get(source, start, "v")
+            return self.get(source, start, "d" if self.is_out else "v")
         return expression(maker, lambda operand: self.get(operand, start))
 
     def _load(self, value: Value, start: int, row: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from vgraph.fusion.expressions import has_expression
 from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, VERTEX, Op, Rows, Value
+from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import op_name
 
@@ -59,7 +59,7 @@ def is_fusible(op: Op) -> bool:
 
 def has_plain_rows(value: Value) -> bool:
     """Vertex or edge rows along the first dim, of a size that one row of scratch holds."""
-    if value.space not in (VERTEX, EDGE) or value.shape[0] != Rows(value.space):
+    if value.space not in (VERTEX, EDGE, SOURCE) or value.shape[0] != Rows(value.space):
         return False
     return math.prod(value.row_shape) <= _MOST_FEATURES
 
@@ -77,6 +77,14 @@ def _broadcasts(small: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return all(a in (1, b) for a, b in zip(small, tail, strict=True))
 
 
+@dataclass(frozen=True, eq=False)
+class Cone:
+    """Ops on edges that a sum over out-edges makes anew, and the values that they read."""
+
+    ops: tuple[Op, ...]
+    reads: tuple[Value, ...]
+
+
 @dataclass(eq=False)
 class _Grouping:
     phase: Phase
@@ -87,6 +95,7 @@ class _Grouping:
     level_of: dict[int, int] = field(default_factory=dict[int, int])  # id(op) to level
     fused: set[int] = field(default_factory=set[int])  # id(op)
     inlined: set[int] = field(default_factory=set[int])  # id(op) of wide ops, made slice by slice
+    cones: dict[int, Cone] = field(default_factory=dict[int, "Cone"])  # id(op) of a sum over out-edges
 
     def __post_init__(self) -> None:
         for op in self.phase.ops:
@@ -103,7 +112,36 @@ class _Grouping:
             if id(op) in self.fused and self._only_sliced(op):
                 self.inlined.add(id(op))
         for op in self.phase.ops:
+            cone = self._cone(op)
+            if cone is not None:
+                self.cones[id(op)] = cone
+        self.cone_reads = {v.id for cone in self.cones.values() for v in cone.reads}
+        for op in self.phase.ops:
             self.level_of[id(op)] = self._level(op)
+
+    def _cone(self, op: Op) -> Cone | None:
+        """What a sum over out-edges computes again for each edge, so that no edge row is stored."""
+        if self.phase.is_loop or op.target != SegmentReduce("src", "sum") or id(op) not in self.fused:
+            return None
+        (source,) = op.operands()
+        ops: dict[int, Op] = {}
+        reads: dict[int, Value] = {}
+        stack = [source]
+        while stack:
+            value = stack.pop()
+            maker = self.makers.get(value.id)
+            if value.space == EDGE and maker is not None and id(maker) in self.fused:
+                ops[id(maker)] = maker
+                below = list(maker.operands())
+                if isinstance(maker.target, Gather):
+                    reads.update((v.id, v) for v in below)
+                else:
+                    stack += below
+            else:
+                reads[value.id] = value
+        makers = [self.makers.get(i) for i in reads]
+        hidden = any(m is not None and (id(m) in self.inlined or slice_start(m)) for m in makers)
+        return None if hidden or source.id in reads else Cone(tuple(ops.values()), tuple(reads.values()))
 
     def _only_sliced(self, op: Op) -> bool:
         """A wide result of which kernels read slices alone need not exist."""
@@ -122,6 +160,9 @@ class _Grouping:
         )
 
     def _level(self, op: Op) -> int:
+        if id(op) in self.cones:
+            makers = [self.makers.get(v.id) for v in self.cones[id(op)].reads]
+            return max((self.level_of[id(m)] + (id(m) in self.fused) for m in makers if m is not None), default=0)
         is_mine = id(op) in self.fused
         shape = op.results[0].row_shape if is_mine and id(op) not in self.inlined else None
         return max((self._ready(value, op, shape) for value in op.operands()), default=0)
@@ -136,9 +177,9 @@ class _Grouping:
         level = self.level_of[id(maker)]
         if id(maker) not in self.fused or id(maker) in self.inlined:
             return level
-        together = (
-            id(reader) in self.fused and shape in (None, value.row_shape) and not self._needs_all(reader)
-        )
+        same_loop = (value.space == SOURCE) == (reader.results[0].space == SOURCE)
+        same_rows = shape in (None, value.row_shape) and same_loop
+        together = id(reader) in self.fused and same_rows and not self._needs_all(reader)
         return level if together else level + 1
 
     def _reads_earlier(self, reader: Op) -> bool:
@@ -166,13 +207,15 @@ class _Grouping:
         return op.results[0].id not in self.views or not self._read_by_kernels(op)
 
     def _kernels(self, ops: list[Op]) -> list[KernelSpec]:
-        by_shape: dict[tuple[int, ...], list[Op]] = {}
+        by_shape: dict[tuple[bool, tuple[int, ...]], list[Op]] = {}
         for op in ops:
             if id(op) in self.fused and id(op) not in self.inlined:
-                by_shape.setdefault(op.results[0].row_shape, []).append(op)
-        return [self._spec(group, shape) for shape, group in by_shape.items()]
+                result = op.results[0]
+                by_shape.setdefault((result.space == SOURCE, result.row_shape), []).append(op)
+        specs = [self._spec(group, *key) for key, group in by_shape.items()]
+        return [spec for spec in specs if spec.stores]  # else others compute it where they need it
 
-    def _spec(self, group: list[Op], shape: tuple[int, ...]) -> KernelSpec:
+    def _spec(self, group: list[Op], is_source: bool, shape: tuple[int, ...]) -> KernelSpec:
         inner = {v.id for op in group for v in op.results}
         ops, loads = self._with_inlined(group), dict[int, Value]()
         made = {v.id for op in ops for v in op.results}
@@ -181,11 +224,12 @@ class _Grouping:
                 if value.id not in made or (self._needs_all(op) and value.id in inner):
                     loads[value.id] = value
         stores = [v for op in group for v in op.results if self._is_stored(v, inner)]
-        return KernelSpec(tuple(ops), tuple(loads.values()), tuple(stores), shape)
+        return KernelSpec(tuple(ops), tuple(loads.values()), tuple(stores), shape, is_source)
 
     def _with_inlined(self, group: list[Op]) -> list[Op]:
         """The group with the slices it reads and the wide ops below them, in dataflow order."""
         needed = {id(op) for op in group}
+        needed |= {id(below) for op in group if id(op) in self.cones for below in self.cones[id(op)].ops}
         stack = list(group)
         while stack:
             for value in stack.pop().operands():
@@ -200,9 +244,11 @@ class _Grouping:
         return [op for op in self.phase.ops if id(op) in needed]
 
     def _is_stored(self, value: Value, inner: set[int]) -> bool:
-        if value.id in self.wanted:
+        if value.id in self.wanted or value.id in self.cone_reads:
             return True
         for user in self.users.get(value.id, []):
+            if id(user) in self.cones:
+                continue
             if id(user) not in self.fused and not (
                 user.results[0].id in self.views and self._read_by_kernels(user)
             ):

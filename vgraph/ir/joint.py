@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vgraph.ir.moves import Gather, Random
-from vgraph.ir.program import Carry, Input, Op, Program, Value
-from vgraph.ir.tdl import is_view
+from vgraph.ir.program import EDGE, Carry, Input, Op, Program, Value
+from vgraph.ir.tdl import is_pointwise, is_view
 from vgraph.ir.verify import verify
 
 
@@ -69,16 +69,21 @@ def split_joint(
     forward: tuple[Sequence[Value | None], Sequence[Carry]],
     backward: tuple[Sequence[Value | None], Sequence[Carry]],
     num_slots_needed: tuple[int, ...] = (),
+    *,
+    recompute_edges: bool = False,
 ) -> Joint:
     """Cuts where the backward reads what the forward computed; views and Gathers are computed again.
 
     ``ops``: those of the forward, and those of both (where the forward's carried values are known).
+    ``recompute_edges``: so is what is pointwise on edges, which a kernel then never stores.
     """
     (outs, carries), (grads, back_carries) = forward, backward
     ahead_ops, all_ops = ops
     first = reachable(ahead_ops, [*outs, *(c.source for c in carries)], [c.target for c in carries])
     computed = {v.id for op in first for v in op.results}
-    saved = _values_to_save(all_ops, computed, [*grads, *(c.source for c in back_carries)])
+    saved = _values_to_save(
+        all_ops, computed, [*grads, *(c.source for c in back_carries)], recompute_edges
+    )
     ahead = make_program(name, ahead_ops, inputs, [*outs, *saved], carries, num_slots_needed)
     given = {**inputs, **{f"saved:{v.id}": v for v in saved}}
     behind = make_program(f"{name}'", _without(all_ops, saved), given, grads, back_carries)
@@ -92,7 +97,7 @@ def _without(ops: Sequence[Op], values: Sequence[Value]) -> list[Op]:
 
 
 def _values_to_save(
-    ops: Sequence[Op], computed: set[int], wanted: Sequence[Value | None]
+    ops: Sequence[Op], computed: set[int], wanted: Sequence[Value | None], recompute_edges: bool
 ) -> tuple[Value, ...]:
     producers = {v.id: op for op in ops for v in op.results}
     saved: dict[int, Value] = {}
@@ -104,7 +109,8 @@ def _values_to_save(
             continue
         seen.add(value.id)
         op = producers[value.id]
-        if value.id in computed and not _is_cheap(op):
+        again = recompute_edges and value.space == EDGE and is_pointwise(op.target)
+        if value.id in computed and not again and not _is_cheap(op):
             saved[value.id] = value
         else:
             stack.extend(op.operands())

@@ -16,13 +16,14 @@ class KernelSpec:
     """Ops that run in one pass: for every vertex row, loops over its edges and over features.
 
     Every result has rows of ``shape``; ``loads`` come from outside, ``stores`` are kept, all else
-    lives in registers or in one row of scratch.
+    lives in registers or in one row of scratch. ``is_source``: the loop is over sources of edges.
     """
 
     ops: tuple[Op, ...]
     loads: tuple[Value, ...]
     stores: tuple[Value, ...]
     shape: tuple[int, ...]
+    is_source: bool = False
 
 
 @dataclass(frozen=True, eq=False)

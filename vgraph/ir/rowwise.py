@@ -104,7 +104,7 @@ def _effect(
     if 0 in result.shape:  # statistics that were not asked for
         return Effect.ROWWISE
     made = dim_atoms(result, dims)
-    if made is None:
+    if made is None or len(set(made.values())) < len(made):  # every row with every row
         return Effect.MIXES
     for name, space in made.items():
         if _merges_edge(name, space, atoms) or _is_broadcast(op, name, notation):

@@ -31,15 +31,15 @@ def pool_address() -> int:
 class CpuKernel:
     """A compiled loop over vertices [v0, v1): see ``fusion/emit.py`` for its arguments."""
 
-    def __init__(self, function: Any, stores: Sequence[Value]) -> None:
-        self.function, self.stores = function, tuple(stores)
+    def __init__(self, function: Any, stores: Sequence[Value], is_source: bool) -> None:
+        self.function, self.stores, self.is_source = function, tuple(stores), is_source
 
     def bind(
         self, order: RowOrder, loads: Sequence[Tensor], stores: Sequence[Tensor]
     ) -> Callable[[int, int], None]:
         """A call ``(v0, v1)`` on tensors of all rows; it keeps them alive."""
         given = [t if t.is_contiguous() else t.contiguous() for t in loads]
-        index = (order.in_ptr, order.src_rows, order.out_ptr, order.out_edges)
+        index = (order.in_ptr, order.src_rows, order.dst_rows, order.out_ptr, order.out_edges)
         pointers = [t.data_ptr() for t in (*index, *given, *stores)]
         arguments = (ctypes.c_int64 * (3 + len(pointers)))(0, 0, pool_address(), *pointers)
         function, address = self.function, ctypes.addressof(arguments)
@@ -53,7 +53,8 @@ class CpuKernel:
     def run(self, extent: Any, *loads: Tensor) -> tuple[Tensor, ...]:
         """Once over all rows; allocates what it stores."""
         made = tuple(self._empty(extent, value) for value in self.stores)
-        self.bind(extent.order, loads, made)(extent.v0, extent.v1)
+        rows = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
+        self.bind(extent.order, loads, made)(*rows)
         return made
 
     @staticmethod
