@@ -126,9 +126,7 @@ def main() -> None:
         right += 100 * float((logits.argmax(1) == wanted).double().mean())
         if count % (every := steps // 10) == 0:
             curve = "#" * round(20 * total / every)
-            tqdm.write(
-                f"step {count:5}  letters right {right / every:5.1f} %  loss {total / every:.3f} {curve}"
-            )
+            tqdm.write(f"step {count:5}  letters right {right / every:5.1f} %  loss {total / every:.3f} {curve}")
             total, right = 0.0, 0.0
 
 

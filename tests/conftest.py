@@ -76,9 +76,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             pytest.fail(f"{shown} is missing; `make golden` writes it", pytrace=False)
         wanted = path.read_text(encoding="utf-8")
         if text != wanted:
-            diff = difflib.unified_diff(
-                wanted.splitlines(), text.splitlines(), str(shown), "printed now", lineterm=""
-            )
+            diff = difflib.unified_diff(wanted.splitlines(), text.splitlines(), str(shown), "printed now", lineterm="")
             message = "\n".join([*diff, "", "if the new text is right: make golden"])
             pytest.fail(message, pytrace=False)
 
@@ -113,9 +111,7 @@ def run_script(tmp_path: Path) -> Callable[..., str]:
         )
         if done.returncode:
             command = " ".join([path.name, *arguments])
-            pytest.fail(
-                f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False
-            )
+            pytest.fail(f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
         return done.stdout
 
     return run

@@ -58,8 +58,7 @@ def source_files(*folders: str, suffixes: set[str] = SOURCES) -> list[str]:
     return [
         name
         for name in project_files()
-        if name.startswith(tuple(f"{folder}/" for folder in folders))
-        and PurePosixPath(name).suffix in suffixes
+        if name.startswith(tuple(f"{folder}/" for folder in folders)) and PurePosixPath(name).suffix in suffixes
     ]
 
 

@@ -127,9 +127,7 @@ def test_resumed_trees_are_identical(
 
 
 @pytest.mark.parametrize("stop", [1, 5, 8])
-def test_resumed_gcn_is_identical(
-    papers: Path, tmp_path: Path, stop_at: Callable[..., None], stop: int
-) -> None:
+def test_resumed_gcn_is_identical(papers: Path, tmp_path: Path, stop_at: Callable[..., None], stop: int) -> None:
     command = ["train", "gcn", "--data", str(papers), "--epochs", "5", "--seeds", "2"]
     whole, parts = tmp_path / "whole.pt", tmp_path / "parts.pt"
     assert main([*command, "--checkpoint", str(whole)]) == 0
@@ -213,9 +211,7 @@ def refused(command: list[str], path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("damage", ["empty", "half", "text", "bit", "other", "part"])
-def test_damaged_checkpoint(
-    stored: tuple[list[str], Path], damage: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_checkpoint(stored: tuple[list[str], Path], damage: str, capsys: pytest.CaptureFixture[str]) -> None:
     command, path = stored
     whole = path.read_bytes()
     if damage == "bit":
@@ -294,9 +290,7 @@ def test_log_and_curve(papers: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert last.startswith(f"gcn: test accuracy {found['summary']['test']:.2f} % +- ")
 
 
-def test_syntax_trees_and_baselines(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_syntax_trees_and_baselines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path(email_file).parent.parent / "asyncio"
     small = lambda **_: load_syntax(folder=folder, num_classes=3, max_vertices=40, cache=False)  # noqa: E731
     monkeypatch.setattr(trees, "load_syntax", small)
@@ -385,9 +379,7 @@ def test_empty_data(sentences: Path, papers: Path, capsys: pytest.CaptureFixture
     assert "val_mask marks no vertex" in capsys.readouterr().err
 
 
-def test_no_matplotlib(
-    papers: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_matplotlib(papers: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(report.importlib.util, "find_spec", lambda name: None)
     assert main(["train", "gcn", "--data", str(papers), "--plot", "x.png"]) == 1
     assert "vgraph[plot]" in capsys.readouterr().err

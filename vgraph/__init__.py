@@ -14,8 +14,8 @@ from vgraph.api.convert import (
     to_networkx,
     unbatch,
 )
-from vgraph.api.feed import at
 from vgraph.api.explain import explain
+from vgraph.api.feed import at
 from vgraph.api.graph import Graph, graph
 from vgraph.api.vertex import Vertex
 from vgraph.api.vertex_function import VertexFunction

@@ -76,7 +76,7 @@ def _compile_phases(program: Program, phases: tuple[Phase, ...], *, fuse: bool) 
     steps = _fuse(phases, wanted) if fuse and config.kernels_enabled() else None
     codes: list[PhaseCode] = []
     for index, phase in enumerate(phases):
-        codes.append(compile_phase(phase, wanted[index], f"phase{index}", steps and steps[index]))
+        codes.append(compile_phase(phase, wanted[index], f"phase{index}", steps[index] if steps else None))
         log_stage("program", codes[-1].source)
     return tuple(codes)
 
@@ -92,7 +92,9 @@ def _fuse(phases: Sequence[Phase], wanted: Sequence[set[int]]) -> list[list[Step
     built = build_kernels(source, len(specs))
     if built is None:
         return None
-    made = {id(spec): CpuKernel(function, spec.stores, spec.is_source) for spec, function in zip(specs, built, strict=True)}
+    made = {
+        id(spec): CpuKernel(function, spec.stores, spec.is_source) for spec, function in zip(specs, built, strict=True)
+    }
     return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
 
 

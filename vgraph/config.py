@@ -22,8 +22,8 @@ def cache_dir() -> Path:
 
 
 def kernels_enabled() -> bool:
-    """Whether groups of ops become compiled loops; ``VGRAPH_KERNELS=0`` leaves all to torch's operators."""
-    return os.environ.get("VGRAPH_KERNELS", "0") != "0"
+    """Whether groups of ops become compiled loops: ``VGRAPH_KERNELS=1``; else all are torch's operators."""
+    return os.environ.get("VGRAPH_KERNELS", "0") == "1"
 
 
 @cache

@@ -39,9 +39,7 @@ class GraphError(VGraphError, ValueError):
 class CycleError(GraphError):
     """A cycle where a vertex function needs a DAG; ``cycle`` lists its vertices."""
 
-    def __init__(
-        self, fact: str, *, cycle: list[int], cure: str = "", line: str | None = None
-    ) -> None:
+    def __init__(self, fact: str, *, cycle: list[int], cure: str = "", line: str | None = None) -> None:
         super().__init__(fact, cure=cure, line=line)
         self.cycle = cycle
 

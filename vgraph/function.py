@@ -71,9 +71,7 @@ def _binary(left: str, name: str, right: str) -> Callable[[str, str, str], Messa
         return lambda edges: {out: combine(*_aligned(first(edges)[lhs], second(edges)[rhs]))}
 
     builtin.__name__ = f"{left}_{name}_{right}"
-    builtin.__doc__ = (
-        f"The message ``out`` is {name} of features at {left} and {right}; see ``copy_u``."
-    )
+    builtin.__doc__ = f"The message ``out`` is {name} of features at {left} and {right}; see ``copy_u``."
     return builtin
 
 

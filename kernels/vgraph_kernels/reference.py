@@ -48,9 +48,7 @@ def segment_ids(ptr: Tensor) -> Tensor:
     return torch.repeat_interleave(torch.arange(counts.shape[0], device=ptr.device), counts)
 
 
-def segment_extremum(
-    rows: Tensor, ptr: Tensor, degree: int | None, largest: bool
-) -> tuple[Tensor, Tensor]:
+def segment_extremum(rows: Tensor, ptr: Tensor, degree: int | None, largest: bool) -> tuple[Tensor, Tensor]:
     """Largest (smallest) element of every segment, and its first position within the segment.
 
     Shapes: rows (e, ...), ptr (m + 1,); gives two (m, ...). Empty segments give 0 and -1; NaN wins.
@@ -68,7 +66,7 @@ def segment_extremum(
     best = rows.new_zeros(shape).scatter_reduce_(0, spread, rows, kind, include_self=False)
     slots = torch.arange(rows.shape[0], device=rows.device) - ptr[:-1].index_select(0, ids)
     mine = best.index_select(0, ids)
-    is_best = (rows == mine) | (rows.isnan() if rows.is_floating_point() else rows != rows)
+    is_best = (rows == mine) | (rows.isnan())
     far = torch.iinfo(torch.int64).max
     candidates = torch.where(is_best, slots.view(-1, *(1,) * (rows.dim() - 1)), far)
     first = torch.full(shape, far, dtype=torch.int64, device=rows.device)
@@ -151,9 +149,7 @@ def random_bits(seed: Tensor, number: int, ids: Tensor | None, shape: tuple[int,
     return _shifted(_mix(row_keys[:, None] ^ column_keys), 11).reshape(shape)
 
 
-def random_uniform(
-    seed: Tensor, number: int, ids: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype
-) -> Tensor:
+def random_uniform(seed: Tensor, number: int, ids: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Uniform numbers of [0, 1), of ``shape`` and ``dtype``."""
     bits = random_bits(seed, number, ids, shape)
     if dtype == torch.float64:
@@ -161,9 +157,7 @@ def random_uniform(
     return ((bits >> 29).to(torch.float32) * 2.0**-24).to(dtype)
 
 
-def random_normal(
-    seed: Tensor, number: int, ids: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype
-) -> Tensor:
+def random_normal(seed: Tensor, number: int, ids: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Standard normal numbers by the inverse of the error function."""
     wide = random_uniform(seed, number, ids, shape, torch.float64) + 2.0**-54
     return (torch.erfinv(2 * wide - 1) * math.sqrt(2)).to(dtype)

@@ -56,8 +56,7 @@ def outputs_and_grads(
     if not floating or not leaves:
         return outputs, []
     weights = [
-        torch.linspace(0.3, 1.7, t.numel(), dtype=t.dtype).view(t.shape) * (i + 1)
-        for i, t in enumerate(floating)
+        torch.linspace(0.3, 1.7, t.numel(), dtype=t.dtype).view(t.shape) * (i + 1) for i, t in enumerate(floating)
     ]
     total = torch.stack([(t * w).sum() for t, w in zip(floating, weights, strict=True)]).sum()
     return outputs, list(torch.autograd.grad(total, list(leaves), allow_unused=True))

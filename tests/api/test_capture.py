@@ -227,9 +227,7 @@ def test_in_place_on_own_temporaries() -> None:
     torch.testing.assert_close(got, wanted)
 
 
-@pytest.mark.parametrize(
-    "function", [lambda t: t.add_(1), lambda t: t + TENSOR.add_(1), lambda t: t + WEIGHT.mul_(2)]
-)
+@pytest.mark.parametrize("function", [lambda t: t.add_(1), lambda t: t + TENSOR.add_(1), lambda t: t + WEIGHT.mul_(2)])
 def test_writing_to_what_is_not_its_own(function: Callable[[Tensor], Tensor]) -> None:
     x, before, weight = X.clone(), TENSOR.clone(), WEIGHT.clone()
     for _ in range(2):

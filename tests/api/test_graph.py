@@ -140,9 +140,7 @@ def test_no_edges_join_nothing() -> None:
         (([0], [1]), 2.5, GraphError, "num_nodes is 2.5", "whole number"),
     ],
 )
-def test_wrong_ends_are_refused(
-    ends: Any, num_nodes: Any, error: type[Exception], fact: str, cure: str
-) -> None:
+def test_wrong_ends_are_refused(ends: Any, num_nodes: Any, error: type[Exception], fact: str, cure: str) -> None:
     with pytest.raises(error) as caught:
         vgraph.graph(ends, num_nodes=num_nodes)
     text = str(caught.value)

@@ -95,14 +95,10 @@ AS_SEGMENTS: dict[str, Reduce] = {
     "mean over slots and features": _out(lambda m, v: m.mean((1, 2))),
     "max over slots and features": _out(lambda m, v: m.amax((1, 2))),
     "mean of a negative dim": _out(lambda m, v: m.mean(-2)),
-    "several": _out(
-        lambda m, v: torch.cat([m.mean(1), m.max(1)[0], m.min(1).values, m.amax(1), m.amin(1)], -1)
-    ),
+    "several": _out(lambda m, v: torch.cat([m.mean(1), m.max(1)[0], m.min(1).values, m.amax(1), m.amin(1)], -1)),
     "stack": _out(lambda m, v: torch.stack([m.mean(1), m.sum(1)], 1)),
     "moments": _out(lambda m, v: ((m - m.mean(1, keepdim=True)) ** 3).mean(1)),
-    "variance by hand": _out(
-        lambda m, v: torch.sqrt(torch.relu((m**2).mean(1) - m.mean(1) ** 2) + 1e-5)
-    ),
+    "variance by hand": _out(lambda m, v: torch.sqrt(torch.relu((m**2).mean(1) - m.mean(1) ** 2) + 1e-5)),
     "std": _out(lambda m, v: m.std(1, unbiased=False)),
     "var": _out(lambda m, v: torch.var(m, 1, correction=0)),
     "logsumexp": _out(lambda m, v: torch.logsumexp(m, 1)),
@@ -139,9 +135,7 @@ AS_SEGMENTS: dict[str, Reduce] = {
     "own feature repeated": _out(
         lambda m, v: torch.cat([m, v.data["h"].unsqueeze(1).repeat(1, m.shape[1], 1)], -1).sum(1)
     ),
-    "own feature expanded": _out(
-        lambda m, v: torch.cat([m, v.data["h"].unsqueeze(1).expand_as(m)], -1).sum(1)
-    ),
+    "own feature expanded": _out(lambda m, v: torch.cat([m, v.data["h"].unsqueeze(1).expand_as(m)], -1).sum(1)),
     "masked": _out(lambda m, v: m.masked_fill(m < 0, 0).sum(1)),
     "where": _out(lambda m, v: torch.where(m < 0, m, torch.zeros_like(m)).sum(1)),
     "constants": _out(lambda m, v: m.sum(1) + m.new_ones(m.shape[0], D)),
@@ -158,13 +152,9 @@ BY_DEGREE: dict[str, Reduce] = {
     "root of the degree": _out(lambda m, v: m.sum(1) / m.size(1) ** 0.5),
     "branch on shape": _out(lambda m, v: m.sum(1) if m.shape[1] > 2 else m.mean(1)),
     "branch on size": _out(lambda m, v: m.sum(1) if m.size(1) > 2 else m.mean(1)),
-    "branch behind a transpose": _out(
-        lambda m, v: m.sum(1) if m.transpose(1, 2).shape[-1] > 2 else m.mean(1)
-    ),
+    "branch behind a transpose": _out(lambda m, v: m.sum(1) if m.transpose(1, 2).shape[-1] > 2 else m.mean(1)),
     "lstm": _out(lambda m, v: LSTM(m)[1][0].squeeze(0)),
-    "lstm with a state": _out(
-        lambda m, v: LSTM(m, (m.new_zeros(1, m.shape[0], 3),) * 2)[1][0].squeeze(0)
-    ),
+    "lstm with a state": _out(lambda m, v: LSTM(m, (m.new_zeros(1, m.shape[0], 3),) * 2)[1][0].squeeze(0)),
     "gru": _out(lambda m, v: GRU(m)[0][:, -1]),
     "convolution": _out(lambda m, v: F.relu(CONV(m.transpose(1, 2))).max(2)[0]),
     "sort": _out(lambda m, v: m.sort(1)[0][:, 0]),
@@ -174,9 +164,7 @@ BY_DEGREE: dict[str, Reduce] = {
     "last": _out(lambda m, v: m[:, -1]),
     "argmax": _out(lambda m, v: m.gather(1, m.argmax(1, keepdim=True)).squeeze(1)),
     "self attention": _out(lambda m, v: (torch.softmax(m @ m.transpose(1, 2), -1) @ m).sum(1)),
-    "scaled dot product": _out(
-        lambda m, v: F.scaled_dot_product_attention(v.data["h"][:, None], m, m).squeeze(1)
-    ),
+    "scaled dot product": _out(lambda m, v: F.scaled_dot_product_attention(v.data["h"][:, None], m, m).squeeze(1)),
     "cumsum": _out(lambda m, v: m.cumsum(1)[:, -1]),
     "flip": _out(lambda m, v: m.flip(1)[:, 0]),
     "norm": _out(lambda m, v: m.norm(dim=1)),
@@ -220,9 +208,7 @@ def _forget(message: Any, reduce: Any) -> None:
 MESSAGES: dict[str, Callable[[Any], Tensor]] = {
     "linear of a concatenation": lambda e: SCORE(torch.cat([e.src["h"], e.dst["h"]], -1)),
     "gate": lambda e: torch.sigmoid(e.src["h"] + e.dst["h"]) * e.data["w"],
-    "batch of matrices": lambda e: torch.bmm(
-        e.src["h"].unsqueeze(1), e.data["w"].view(-1, D, 1) * WEIGHT
-    ).squeeze(1),
+    "batch of matrices": lambda e: torch.bmm(e.src["h"].unsqueeze(1), e.data["w"].view(-1, D, 1) * WEIGHT).squeeze(1),
     "embedding": lambda e: F.embedding((e.src["h"][:, 0] > 0).long(), TABLE),
     "index of a table": lambda e: TABLE[(e.src["h"][:, 0] > 0).long()],
     "layer norm": lambda e: NORM(e.src["h"] * e.data["w"]),
@@ -249,9 +235,7 @@ def test_message_functions(name: str, reduce: str) -> None:
     topology = small_topology()
     frames = random_frames(topology, {"node:h": (D,), "edge:w": (D,)})
     function = MESSAGES[name]
-    assert_agrees(
-        topology, frames, lambda e: {"m": function(e)}, REDUCTIONS[reduce], PARAMETERS
-    )
+    assert_agrees(topology, frames, lambda e: {"m": function(e)}, REDUCTIONS[reduce], PARAMETERS)
 
 
 @pytest.mark.parametrize("name", ["softmax", "attention", "std", "layer norm", "lstm"])

@@ -126,9 +126,7 @@ def raises(nodes: Any) -> Any:
     ("message", "reduce", "kind", "line"),
     [(fails, SUM, RuntimeError, 1), (COPY, raises, ZeroDivisionError, 2)],
 )
-def test_exceptions_of_the_user_keep_their_line(
-    message: Any, reduce: Any, kind: type[Exception], line: int
-) -> None:
+def test_exceptions_of_the_user_keep_their_line(message: Any, reduce: Any, kind: type[Exception], line: int) -> None:
     g = make_graph()
     with pytest.raises(kind) as caught:
         g.update_all(message, reduce)

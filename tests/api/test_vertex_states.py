@@ -120,9 +120,7 @@ def test_states_of_another_dtype_and_unused_ones() -> None:
         out, wanted = model(DAG, x=x), evaluate(DAG, cell)
         torch.testing.assert_close(out["twice"], wanted[0], rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(out["kept"], wanted[1])
-        grads = [
-            torch.autograd.grad(t[0].sum() + t[1].sum(), x)[0] for t in ((out["twice"], out["kept"]), wanted)
-        ]
+        grads = [torch.autograd.grad(t[0].sum() + t[1].sum(), x)[0] for t in ((out["twice"], out["kept"]), wanted)]
         torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-6)
 
 

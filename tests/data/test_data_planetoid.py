@@ -66,9 +66,7 @@ def test_features(members: Members) -> None:
         ("feat_shape", np.array([3]), "member 'feat_shape' has shape (1,)"),
     ],
 )
-def test_malformed_members(
-    members: Members, name: str, value: NDArray[Any] | None, fact: str
-) -> None:
+def test_malformed_members(members: Members, name: str, value: NDArray[Any] | None, fact: str) -> None:
     if value is None:
         del members[name]
     else:
@@ -119,9 +117,7 @@ def test_graph(tmp_path: Path, members: Members) -> None:
     ("name", "shape", "num_edges", "num_classes"),
     [("cora", (2708, 1433), 10556, 7), ("citeseer", (3327, 3703), 9104, 6)],
 )
-def test_citation_graphs(
-    data_dir: Path, name: str, shape: tuple[int, int], num_edges: int, num_classes: int
-) -> None:
+def test_citation_graphs(data_dir: Path, name: str, shape: tuple[int, int], num_edges: int, num_classes: int) -> None:
     path = data_dir / "planetoid" / f"{name}.npz"
     if not path.exists():
         pytest.skip(f"no citation graph at {path}")

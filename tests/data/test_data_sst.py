@@ -50,9 +50,7 @@ def read_back(forest: Forest, index: int) -> Tree:
     return trees[0]
 
 
-WORDS = st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters=" \t\r\n()"), min_size=1
-)
+WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \t\r\n()"), min_size=1)
 LEAVES: st.SearchStrategy[Tree] = st.tuples(st.sampled_from("01234"), WORDS)
 TREES: st.SearchStrategy[Tree] = st.recursive(
     LEAVES,

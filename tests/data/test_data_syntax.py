@@ -113,8 +113,7 @@ def write_library(root: Path) -> Path:
     """Enough small files that every split gets some."""
     for i in range(60):
         text = "".join(
-            f"def {word}_{i}(self, x):\n"
-            f"    return self.{word}_field[{i}] + x.part_{i} * {j * ' -x +'} 1\n"
+            f"def {word}_{i}(self, x):\n    return self.{word}_field[{i}] + x.part_{i} * {j * ' -x +'} 1\n"
             for j, word in enumerate(["get", "get", "set", "is"])
         )
         (root / f"module_{i}.py").write_text(text, encoding="utf-8")
@@ -213,9 +212,7 @@ def test_cache(library: Path, cache: Path, caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "other arrays", "pickles"])
-def test_a_damaged_cache_is_rebuilt(
-    library: Path, cache: Path, caplog: pytest.LogCaptureFixture, damage: str
-) -> None:
+def test_a_damaged_cache_is_rebuilt(library: Path, cache: Path, caplog: pytest.LogCaptureFixture, damage: str) -> None:
     fresh = load_syntax(folder=library)
     (path,) = cache.iterdir()
     whole = path.read_bytes()
@@ -234,17 +231,13 @@ def test_a_damaged_cache_is_rebuilt(
     assert list(cache.iterdir()) == [path]
 
 
-def test_a_cache_that_cannot_be_written(
-    library: Path, cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cache_that_cannot_be_written(library: Path, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     cache.write_text("a file where the folder should be", encoding="utf-8")
     assert len(load_syntax(folder=library).train)
     assert "the syntax trees are not cached" in caplog.text
 
 
-def test_a_failed_write_leaves_nothing(
-    library: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_nothing(library: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError("no space left")
 

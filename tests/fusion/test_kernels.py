@@ -52,9 +52,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     ),
     "std": (
         lambda e: {"m": e.src["h"] - e.dst["b"]},
-        lambda n: {
-            "o": torch.sqrt(torch.relu((n.mailbox["m"] ** 2).mean(1) - n.mailbox["m"].mean(1) ** 2) + 1e-6)
-        },
+        lambda n: {"o": torch.sqrt(torch.relu((n.mailbox["m"] ** 2).mean(1) - n.mailbox["m"].mean(1) ** 2) + 1e-6)},
     ),
     "max-tanh": (
         lambda e: {"m": torch.tanh(e.src["h"] * e.data["w"])},
@@ -124,7 +122,10 @@ def test_messages_agree(name: str, dtype: torch.dtype, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("width", [1, 3, 33])
 def test_tree_lstm_agrees(width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    trees = [vgraph.graph(([0, 1, 2, 3, 4], [2, 2, 5, 5, 5]), num_nodes=6), vgraph.graph(([], []), num_nodes=1)]
+    trees = [
+        vgraph.graph(([0, 1, 2, 3, 4], [2, 2, 5, 5, 5]), num_nodes=6),
+        vgraph.graph(([], []), num_nodes=1),
+    ]
     g, cell = vgraph.batch(trees), ChildSum(width).to(dtype)
     x = torch.randn(7, width, dtype=dtype, requires_grad=True)
     run = lambda: with_gradients(cell(g, x=x)["h"], [x, *cell.parameters()])  # noqa: E731
@@ -192,7 +193,9 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogC
     assert tanh_sum(monkeypatch)
 
 
-def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
+def test_a_compiler_that_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
     script = tmp_path / "c++"
     script.write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
     script.chmod(0o755)

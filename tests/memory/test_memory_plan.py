@@ -104,9 +104,7 @@ def test_lifetimes_over_phases() -> None:
     assert found == {1: Lifetime(0, 1), 2: Lifetime(0, 0), 3: Lifetime(1, 2), 4: Lifetime(2, 3)}
 
 
-@pytest.mark.parametrize(
-    "target", [aten.t.default, aten.reshape.default, aten.contiguous.default, Gather("dst")]
-)
+@pytest.mark.parametrize("target", [aten.t.default, aten.reshape.default, aten.contiguous.default, Gather("dst")])
 def test_a_view_keeps_what_it_views(target: object) -> None:
     x, a, seen, again, end = (value(i, VERTEX, 4) for i in range(5))
     phases = (

@@ -23,9 +23,7 @@ def graphs(draw: st.DrawFn, *, bipartite: bool = False) -> Topology:
 
 
 def keys_for(topology: Topology, data: st.DataObject, largest: int) -> np.ndarray:
-    numbers = st.lists(
-        st.integers(0, largest), min_size=topology.num_dst, max_size=topology.num_dst
-    )
+    numbers = st.lists(st.integers(0, largest), min_size=topology.num_dst, max_size=topology.num_dst)
     return np.array(data.draw(numbers), np.int32)
 
 

@@ -132,6 +132,4 @@ def test_choose_policy() -> None:
 def test_unknown_policy() -> None:
     with pytest.raises(NameLookupError) as caught:
         choose_policy([], "lazy")
-    assert str(caught.value) == (
-        'there is no policy "lazy"\n  cure: pass one of "frontier", "serial", "once"'
-    )
+    assert str(caught.value) == ('there is no policy "lazy"\n  cure: pass one of "frontier", "serial", "once"')

@@ -89,9 +89,7 @@ class Adjacency:
         if order != "srcdst":
             raise GraphError(f"order is {order!r}", cure='pass "eid" or "srcdst"', line=user_line())
         ids = self._sorted_pairs()[1]
-        return _pick(
-            form, t.src.index_select(0, ids), t.dst.index_select(0, ids), ids.to(self.idtype)
-        )
+        return _pick(form, t.src.index_select(0, ids), t.dst.index_select(0, ids), ids.to(self.idtype))
 
     def in_edges(self, v: Any, form: str = "uv") -> Any:
         """The edges that end in ``v``, node by node; ``form`` as in ``all_edges``."""
@@ -157,9 +155,7 @@ class Adjacency:
     def _sorted_pairs(self) -> tuple[Tensor, Tensor]:
         """All edges as src * num_nodes + dst, ascending, and their ids."""
         t = self.topology
-        return t.keep(
-            "sorted pairs", lambda: torch.sort(t.src.long() * t.num_dst + t.dst, stable=True)
-        )
+        return t.keep("sorted pairs", lambda: torch.sort(t.src.long() * t.num_dst + t.dst, stable=True))
 
     def _incident(self, grouped: Compressed, v: Any) -> tuple[Tensor, Tensor, Tensor]:
         """The other end, this end and the id of every edge of ``v``."""

@@ -171,9 +171,7 @@ def _undo(parent: Tensor, child: Cell) -> tuple[Any, tuple[Any, ...]] | None:
     return None
 
 
-def view_step(
-    func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, index: int | None
-) -> ViewStep:
+def view_step(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, index: int | None) -> ViewStep:
     """How result ``index`` of an operator was taken from its first argument."""
     offset = 0
     if index and "split" in op_name(func):

@@ -78,9 +78,7 @@ class ByType(VertexFunction):
         graph.topology.keep(("types checked", known, id(types)), lambda: (_check_known(types, known), types))
         return types, known
 
-    def parts(
-        self, graph: Graph, given: Mapping[str, Any]
-    ) -> tuple[Sequence[VertexFunction], Sequence[int]]:
+    def parts(self, graph: Graph, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
         types, known = self.vertex_types(graph, given)
         functions: list[Any] = list(self.functions.values())
         return functions, [known.index(kind) for kind in types.tolist()]

@@ -125,9 +125,7 @@ def _fetch(source: _Source, walk: Walk, tensor: Tensor, constant: bool, scalars:
 
 # ---------------------------------------------------------------- numbers that move
 @contextmanager
-def stand_ins(
-    roots: Sequence[Any], numbers: Numbers | None, paths: frozenset[str]
-) -> Generator[dict[int, str]]:
+def stand_ins(roots: Sequence[Any], numbers: Numbers | None, paths: frozenset[str]) -> Generator[dict[int, str]]:
     """Puts a 0-dim tensor in place of each number for the time of a recording: id -> path."""
     restore: list[Callable[[], None]] = []
     made: dict[int, str] = {}
@@ -161,8 +159,6 @@ def _holder(
     container: Any = eval(path_of(step.parent), {"r": roots, "k": numbers.constants})
     if kind == "cell":
         cell, old = container[key], container[key].cell_contents
-        return (lambda new: setattr(cell, "cell_contents", new)), (
-            lambda: setattr(cell, "cell_contents", old)
-        )
+        return (lambda new: setattr(cell, "cell_contents", new)), (lambda: setattr(cell, "cell_contents", old))
     old = container[key]
     return (lambda new: container.__setitem__(key, new)), (lambda: container.__setitem__(key, old))

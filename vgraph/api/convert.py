@@ -97,9 +97,7 @@ def unbatch(g: Graph) -> list[Graph]:
     topologies, order = _divide(g.topology, sizes)
     edges = g.edata if order is None else g.edata.take(order)
     edata = edges.split([t.num_edges for t in topologies])
-    parts = zip(
-        topologies, g.ndata.split(sizes), edata, g.gdata.split([1] * len(sizes)), strict=True
-    )
+    parts = zip(topologies, g.ndata.split(sizes), edata, g.gdata.split([1] * len(sizes)), strict=True)
     return [Graph(t, ndata, edata, gdata) for t, ndata, edata, gdata in parts]
 
 

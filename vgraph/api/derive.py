@@ -17,7 +17,8 @@ from vgraph.api.aliases import Ref
 from vgraph.api.mailbox import lower_mailbox, refuse_mixed_batches
 from vgraph.api.reductions import Context, move_rows
 from vgraph.api.rows import RowTensor, as_rows, plain
-from vgraph.api.tracer import CaptureError, Tracer, sizes_for, user_line
+from vgraph.api.sizes import sizes_for
+from vgraph.api.tracer import CaptureError, Tracer, user_line
 from vgraph.api.unify import Tape, unify
 from vgraph.compiler import compile_program
 from vgraph.ir.joint import Joint, make_program, split_joint

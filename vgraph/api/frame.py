@@ -130,9 +130,7 @@ class Frame(MutableMapping[str, Tensor]):
             return DTypeError(f"the name of {what} is no string", cure="name it", line=line)
         if not isinstance(value, Tensor):
             cure = "pass torch.as_tensor(value)"
-            return DTypeError(
-                f"{what} is a {type(value).__name__}, not a tensor", cure=cure, line=line
-            )
+            return DTypeError(f"{what} is a {type(value).__name__}, not a tensor", cure=cure, line=line)
         if value.ndim and value.shape[0] == self.num_rows:
             cure = "move one of them with .to(device)"
             fact = f"{what} is on {value.device}; the graph is on {self.device}"
@@ -164,8 +162,7 @@ class RowsView(Mapping[str, Tensor]):
         old = frame[name] if name in frame else value.new_zeros(shape)
         if old.shape[1:] != value.shape[1:] or old.dtype != value.dtype:
             raise FeatureError(
-                f"rows of {frame.kind} feature {name!r} are {_describe(value)}; "
-                f"the feature is {_describe(old)}",
+                f"rows of {frame.kind} feature {name!r} are {_describe(value)}; the feature is {_describe(old)}",
                 cure="give rows of the same shape and dtype, or replace the whole feature",
                 line=user_line(),
             )
@@ -317,9 +314,7 @@ def _from_array(values: Any, what: str) -> Tensor:
         return torch.tensor(array, dtype=torch.int64 if empty else None)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         fact = f"{what} is no array of whole numbers: {error}"
-        raise DTypeError(
-            fact, cure="pass a tensor, an array or a list", line=user_line()
-        ) from error
+        raise DTypeError(fact, cure="pass a tensor, an array or a list", line=user_line()) from error
 
 
 def resolve_ids(ids: Any, count: int, device: torch.device, kind: str = "node") -> Tensor:
@@ -348,7 +343,5 @@ def check_ids(ids: Tensor, count: int, what: str, rows: str) -> None:
         return
     first = int(((ids < 0) | (ids >= count)).nonzero()[0])
     value = int(ids[first])
-    fact = f"{what}[{first}] is {value}, " + (
-        "which is negative" if value < 0 else f"where there are {count} {rows}"
-    )
+    fact = f"{what}[{first}] is {value}, " + ("which is negative" if value < 0 else f"where there are {count} {rows}")
     raise GraphError(fact, cure=f"{rows} are numbered from 0 to {count - 1}", line=user_line())

@@ -225,9 +225,7 @@ class Graph(Adjacency):
         return Graph(topology, moved[0], moved[1], moved[2])
 
     def __reduce__(self) -> Any:
-        frames = (
-            {k: _own(c) for k, c in f.items()} for f in (self._ndata, self._edata, self._gdata)
-        )
+        frames = ({k: _own(c) for k, c in f.items()} for f in (self._ndata, self._edata, self._gdata))
         t = self.topology
         return _restore, (_own(t.src), _own(t.dst), t.num_dst, t.graph_sizes, *frames)
 
@@ -240,9 +238,7 @@ class Graph(Adjacency):
         return f"Graph({', '.join(parts)})"
 
     # ------------------------------------------------------------ functions of edges and nodes
-    def update_all(
-        self, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None
-    ) -> None:
+    def update_all(self, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None) -> None:
         """Sends messages along all edges, reduces them at their ends, sets what comes of it."""
         udf.update_all(self, message_func, reduce_func, apply_node_func)
 
@@ -260,15 +256,11 @@ class Graph(Adjacency):
         """As update_all, with the messages of some edges; only nodes where they end change."""
         udf.send_and_recv(self, edges, message_func, reduce_func, apply_node_func)
 
-    def pull(
-        self, v: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None
-    ) -> None:
+    def pull(self, v: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None) -> None:
         """As update_all, with the in-edges of ``v``; only these nodes change."""
         udf.pull(self, v, message_func, reduce_func, apply_node_func)
 
-    def push(
-        self, u: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None
-    ) -> None:
+    def push(self, u: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None) -> None:
         """As update_all, with the out-edges of ``u``; only nodes where they end change."""
         udf.push(self, u, message_func, reduce_func, apply_node_func)
 

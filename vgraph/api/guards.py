@@ -290,9 +290,7 @@ class _Walker:
         constants.append(thing)
         return f"k[{len(constants) - 1}]"
 
-    def _visit_names(
-        self, table: dict[str, Any], step: Step, depth: int, skip: frozenset[str] = frozenset()
-    ) -> None:
+    def _visit_names(self, table: dict[str, Any], step: Step, depth: int, skip: frozenset[str] = frozenset()) -> None:
         if self.everything:
             self.check(step, "keys", tuple(table))
         for name in list(table):

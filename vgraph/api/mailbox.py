@@ -61,9 +61,7 @@ def _sums_slots(op: Op) -> bool:
 
 def _is_about_slots(op: Op) -> bool:
     """Slots that are mixed are refused, or run one degree at a time, by ``lower_mailbox``."""
-    return any(has_slots(v) for v in op.operands()) and any(
-        v.row_dim is not None for v in op.results
-    )
+    return any(has_slots(v) for v in op.operands()) and any(v.row_dim is not None for v in op.results)
 
 
 def has_slots(value: Value) -> bool:
@@ -159,9 +157,7 @@ class _Lowering:
         notation = describe(op)
         effects = row_effects(op)
         if notation is None or any(e is not Effect.CONTRACT for e in effects):
-            raise CaptureError(
-                f"{op.target} reduces the slots of a mailbox other than by a sum", op.line
-            )
+            raise CaptureError(f"{op.target} reduces the slots of a mailbox other than by a sum", op.line)
         if all(v.row_dim is None for v in op.results):  # a parameter's gradient: all edges at once
             self.ops.append(replace(self._on_edges(op), results=op.results))
             return

@@ -6,7 +6,7 @@ Source: DGL section 3 (message, reduce and apply functions).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,9 +25,7 @@ from vgraph.ir.program import EDGE, VERTEX, Space
 class Columns(Mapping[str, Tensor]):
     """Features by name, each made when it is first asked for."""
 
-    def __init__(
-        self, words: str, names: Callable[[], Sequence[str]], get: Callable[[str], Tensor]
-    ) -> None:
+    def __init__(self, words: str, names: Callable[[], Sequence[str]], get: Callable[[str], Tensor]) -> None:
         self._words, self._names, self._get = words, names, get
         self._grad = torch.is_grad_enabled()  # of the call, not of who asks first
         self._made: dict[str, Tensor] = {}
@@ -37,7 +35,8 @@ class Columns(Mapping[str, Tensor]):
             if name not in self._names():
                 raise NameLookupError(
                     f"there is no {self._words} {name!r}",
-                    cure=f"one of {sorted(self._names())} is there", line=user_line(),
+                    cure=f"one of {sorted(self._names())} is there",
+                    line=user_line(),
                 )
             with torch.set_grad_enabled(self._grad):
                 self._made[name] = self._get(name)
@@ -56,9 +55,7 @@ class EdgeBatch:
     ``src``, ``dst`` and ``data`` map names to features of the tails, the heads and the edges.
     """
 
-    def __init__(
-        self, src: Columns, dst: Columns, data: Columns, ids: Callable[[], Any], count: Any
-    ) -> None:
+    def __init__(self, src: Columns, dst: Columns, data: Columns, ids: Callable[[], Any], count: Any) -> None:
         self.src, self.dst, self.data, self._ids, self._count = src, dst, data, ids, count
 
     def batch_size(self) -> int:
@@ -105,9 +102,7 @@ def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor
         )  # fmt: skip
     for key, tensor in given.items():  # pyright: ignore[reportUnknownVariableType]
         if not isinstance(tensor, Tensor) or tensor.dim() == 0 or plain(tensor).shape[0] != rows:
-            found = (
-                tuple(plain(tensor).shape) if isinstance(tensor, Tensor) else type(tensor).__name__
-            )
+            found = tuple(plain(tensor).shape) if isinstance(tensor, Tensor) else type(tensor).__name__
             raise FunctionError(
                 f"{key!r} from {name} is {found}, not a tensor of one row for each of {rows} {what}",
                 cure=f"return one row for each of {what}.batch_size()", line=line,
@@ -116,9 +111,7 @@ def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor
 
 
 def _definition(function: Any) -> str:
-    code = getattr(function, "__code__", None) or getattr(
-        getattr(function, "__func__", None), "__code__", None
-    )
+    code = getattr(function, "__code__", None) or getattr(getattr(function, "__func__", None), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
@@ -127,7 +120,7 @@ class RaisedError(CaptureError):
 
 
 @contextmanager
-def _as_raised() -> Iterator[None]:
+def _as_raised() -> Generator[None]:
     try:
         yield
     except CaptureError:
@@ -145,9 +138,7 @@ class UpdateBody:
     per_vertex = False
     spaces: tuple[Space, ...] = ()
 
-    def __init__(
-        self, message: Any, reduce: Any, names: Callable[[str], Sequence[str]], mailbox: bool | int
-    ) -> None:
+    def __init__(self, message: Any, reduce: Any, names: Callable[[str], Sequence[str]], mailbox: bool | int) -> None:
         self.name = getattr(message, "__name__", "message")
         self.message, self.reduce, self.names, self.mailbox = message, reduce, names, mailbox
         self.output_names: tuple[str, ...] = ()
@@ -173,7 +164,10 @@ class UpdateBody:
             return as_rows(rows.reshape(*mailbox, *rows.shape[1:]), VERTEX, session)
 
         nodes = NodeBatch(
-            Columns("feature at the destination", lambda: self.names("dst"), lambda n: session.input(f"dst:{n}")),
+            Columns(
+                "feature at the destination", lambda: self.names("dst"),
+                lambda name: session.input(f"dst:{name}"),
+            ),
             Columns("message", lambda: tuple(messages), slots),
             lambda: session.ids("$vertex_ids", VERTEX), _count(sizes[VERTEX], session),
         )  # fmt: skip
@@ -212,9 +206,7 @@ class EdgeBody:
         return Given([plain(t) for t in given.values()], [], len(given))
 
 
-def run_message(
-    function: Any, session: Session, names: Callable[[str], Sequence[str]]
-) -> dict[str, Tensor]:
+def run_message(function: Any, session: Session, names: Callable[[str], Sequence[str]]) -> dict[str, Tensor]:
     """A function of edges on the session's examples."""
 
     def end(kind: str) -> Callable[[str], Tensor]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+import torch
+
 from vgraph.errors import FunctionError
 from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.rowwise import Effect, row_effects
@@ -24,22 +26,31 @@ _TRAINING_ARGUMENT = 5
 def refuse_mixing(name: str, ops: Sequence[Op]) -> None:
     """Raises where an op mixes vertices; says which ops run one vertex at a time."""
     for op in ops:
-        if any(value.row_dim is not None for value in op.operands()):
-            _refuse_op(name, op)
-
-
-def _refuse_op(name: str, op: Op) -> None:
-    effects = row_effects(op)
-    if Effect.UNKNOWN not in effects:
-        if any(effect is not Effect.ROWWISE for effect in effects):
+        effects = row_effects(op)
+        if Effect.UNKNOWN in effects or _is_masked(op):
+            _note_undescribed(name, op)
+        elif any(effect is not Effect.ROWWISE for effect in effects):
             raise mixing_error(name, op_name(op.target), op.line)
-    elif _uses_statistics(op) or any(_num_row_dims(value) != 1 for value in op.results):
+
+
+def _note_undescribed(name: str, op: Op) -> None:
+    """An op of which nothing is known sees one vertex at a time, if it is given any."""
+    sees_rows = any(value.row_dim is not None for value in op.operands())
+    keeps_rows = all(_num_row_dims(value) == 1 for value in op.results)
+    if not sees_rows or not keeps_rows or _uses_statistics(op):
         raise mixing_error(name, op_name(op.target), op.line)
-    else:
-        logger.info(
-            "%s runs one vertex at a time: what %s does to rows is not described %s",
-            name, op_name(op.target), op.line,
-        )  # fmt: skip
+    logger.info(
+        "%s runs one vertex at a time: what %s does to rows is not described %s",
+        name, op_name(op.target), op.line,
+    )  # fmt: skip
+
+
+def _is_masked(op: Op) -> bool:
+    """``h[mask] = value`` with one flag a row: every vertex is written or not."""
+    if op_name(op.target) != "index_put":
+        return False
+    indices = [index for index in op.args[1] if index is not None]
+    return len(indices) == 1 and indices[0].dtype == torch.bool and indices[0].row_dim == 0
 
 
 def _uses_statistics(op: Op) -> bool:

@@ -114,9 +114,7 @@ class RowTensor(Tensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         named = dict(kwargs or {})
-        rows = [
-            leaf for leaf in _tensors((args, tuple(named.values()))) if isinstance(leaf, RowTensor)
-        ]
+        rows = [leaf for leaf in _tensors((args, tuple(named.values()))) if isinstance(leaf, RowTensor)]
         if rows and func in _LOOKS and rows[0].vg_context.per_vertex:
             rows[0].vg_context.note_look(func.__name__)
         if not rows or func in _PLAIN:
@@ -143,17 +141,11 @@ class RowTensor(Tensor):
 
     def log_softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:  # type: ignore[override]
         """The logarithm of softmax."""
-        return (
-            _without_dim(self, "log_softmax")
-            if dim is None
-            else torch.log_softmax(self, dim, dtype)
-        )
+        return _without_dim(self, "log_softmax") if dim is None else torch.log_softmax(self, dim, dtype)
 
     def logsumexp(self, dim: Any = None, keepdim: bool = False) -> Tensor:  # type: ignore[override]
         """log(sum(exp)) over the slots of each vertex, or over negative dims of the features."""
-        return (
-            _without_dim(self, "logsumexp") if dim is None else torch.logsumexp(self, dim, keepdim)
-        )
+        return _without_dim(self, "logsumexp") if dim is None else torch.logsumexp(self, dim, keepdim)
 
 
 _PROPERTIES = ("shape", "dtype", "device", "requires_grad", "ndim", "layout", "is_sparse")
@@ -239,9 +231,7 @@ def as_rows(leaf: Any, space: Space, context: RowContext) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
     out: RowTensor = (
-        leaf
-        if isinstance(leaf, RowTensor) and not hasattr(leaf, "vg_space")
-        else leaf.as_subclass(RowTensor)
+        leaf if isinstance(leaf, RowTensor) and not hasattr(leaf, "vg_space") else leaf.as_subclass(RowTensor)
     )
     out.vg_space, out.vg_context = space, context
     return out
@@ -292,9 +282,7 @@ def _refuse_rows(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         )
 
 
-def _reduce(
-    name: str, context: RowContext, space: Space, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _reduce(name: str, context: RowContext, space: Space, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The reduction over slots that this call asks for, or None if it is about features."""
     x = args[0]
     if not isinstance(x, RowTensor) or x.vg_space != space:
@@ -320,9 +308,7 @@ def _wrap(out: Any, name: str, context: RowContext) -> Any:
     return as_rows(out, space, context)
 
 
-def _reduce_mailbox(
-    name: str, context: RowContext, x: RowTensor, rest: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _reduce_mailbox(name: str, context: RowContext, x: RowTensor, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A torch call that reduces dim 1 of (vertices, slots, ...) alone."""
     assert context.mailbox is not None
     dim = rest[0] if rest else kwargs.get("dim")
@@ -340,9 +326,7 @@ def _reduce_mailbox(
     wanted = {int(d) % bare.dim() for d in dims}  # pyright: ignore[reportUnknownVariableType]
     if at not in wanted or 0 in wanted or (len(wanted) > 1 and name not in _STEPWISE):
         return None
-    keepdim = bool(
-        kwargs.get("keepdim", rest[1] if len(rest) > 1 and name in _KEEPDIM_SECOND else False)
-    )
+    keepdim = bool(kwargs.get("keepdim", rest[1] if len(rest) > 1 and name in _KEEPDIM_SECOND else False))
     others = sorted(wanted - {at})
     if others:
         bare = getattr(torch, name)(bare, others, keepdim=True)
@@ -358,9 +342,7 @@ _STEPWISE = frozenset({"sum", "mean", "amax", "amin", "logsumexp"})  # one dim a
 _KEEPDIM_SECOND = frozenset({"sum", "mean", "max", "min", "amax", "amin", "prod", "logsumexp"})
 
 
-def _as_mailbox_result(
-    name: str, context: RowContext, out: Any, at: int, others: list[int], keepdim: bool
-) -> Any:
+def _as_mailbox_result(name: str, context: RowContext, out: Any, at: int, others: list[int], keepdim: bool) -> Any:
     """Without the slot dim (at ``at`` before) and the other reduced dims, or with sizes of 1."""
 
     def shaped(part: Tensor) -> Tensor:

@@ -86,8 +86,7 @@ class VertexSession:
 def child_error(k: int, vertex: int, degree: int, line: str) -> ChildIndexError:
     """``gather(k)`` without a default at a vertex with some children, but too few."""
     return ChildIndexError(
-        f"gather({k}) without a default, but vertex {vertex} has {degree} "
-        f"{'child' if degree == 1 else 'children'}",
+        f"gather({k}) without a default, but vertex {vertex} has {degree} {'child' if degree == 1 else 'children'}",
         cure=f"gather({k}, default=0.0) gives that value where a vertex has some but too few",
         line=line,
     )
@@ -119,9 +118,7 @@ class _Known(dict[str, StateSpec]):
         return super().get(key) or StateSpec(self.shape, self.dtype)
 
 
-def run_serially(
-    module: Any, parts: Sequence[Any], part_of_vertex: Sequence[int], feed: Any
-) -> dict[str, Tensor]:
+def run_serially(module: Any, parts: Sequence[Any], part_of_vertex: Sequence[int], feed: Any) -> dict[str, Tensor]:
     """Evaluates vertices in an order that puts children first; ordinary autograd does the rest.
 
     ``parts``: the functions; ``part_of_vertex``: which of them each vertex runs.

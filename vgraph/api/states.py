@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from vgraph.api.derive import Session, Spec, Specs
-from vgraph.api.tracer import CaptureError, Tracer, is_user_file, sizes_for
+from vgraph.api.sizes import sizes_for
+from vgraph.api.tracer import CaptureError, Tracer, is_user_file
 from vgraph.api.vertex import StateSpec, VertexBody
 from vgraph.errors import DTypeError, FunctionError, VGraphError
 from vgraph.ir.program import Space
@@ -90,8 +91,7 @@ class _Search:
         for name, spec in self.given.items():
             if name in seen and seen[name].row_shape != spec.row_shape:
                 raise FunctionError(
-                    f"the state {name!r} is given as {spec.row_shape}, but scattered as "
-                    f"{seen[name].row_shape}",
+                    f"the state {name!r} is given as {spec.row_shape}, but scattered as {seen[name].row_shape}",
                     cure="give the shape that it has, or scatter the shape that was given",
                 )
 

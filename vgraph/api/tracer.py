@@ -7,11 +7,9 @@ Two recordings that differ only in sizes show which numbers count rows: no symbo
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
-from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vgraph.api.aliases import Aliases, Cell, Ref, bare, share_memory, view_step
 from vgraph.ir.moves import Random
 from vgraph.ir.notation import op_name
-from vgraph.ir.program import EDGE, GRAPH, SHARED, SLOT, SOURCE, VERTEX, Space, map_leaves
+from vgraph.ir.program import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space, map_leaves
 
 
 class CaptureError(Exception):
@@ -36,44 +34,6 @@ class CaptureError(Exception):
 
 class OutsideWriteError(CaptureError):
     """The function writes in place to something that is not its own."""
-
-
-# Prime sizes: no size or product of one recording is a multiple of another's by the same factor.
-SIZES: tuple[dict[Space, int], dict[Space, int]] = (
-    {VERTEX: 29, EDGE: 37, SOURCE: 43, GRAPH: 53},
-    {VERTEX: 31, EDGE: 41, SOURCE: 47, GRAPH: 59},
-)  # above 25, where torch.cdist changes to another algorithm
-SLOT_SIZES = (17, 37)
-
-
-def _primes_above(least: int) -> Iterator[int]:
-    for number in count(least + 1):
-        if all(number % factor for factor in range(2, isqrt(number) + 1)):
-            yield number
-
-
-def sizes_for(
-    mailbox: bool | int, spaces: tuple[Space, ...] = (), *, one_vertex_set: bool = False
-) -> tuple[dict[Space, int], dict[Space, int]]:
-    """Both recordings' sizes; ``mailbox``: False none, True a slot dim, a number that degree.
-
-    ``spaces``: further ones, subsets and types of vertices. ``one_vertex_set``: edges join vertices
-    of one set, so rows of sources are rows of vertices.
-    """
-    both = (dict(SIZES[0]), dict(SIZES[1]))
-    if one_vertex_set:
-        for sizes in both:
-            sizes[SOURCE] = sizes[VERTEX]
-    for sizes, num_slots in zip(both, SLOT_SIZES, strict=True):
-        if mailbox is True:
-            sizes[SLOT] = num_slots
-            sizes[EDGE] = sizes[VERTEX] * num_slots
-        elif mailbox is not False:
-            sizes[EDGE] = sizes[VERTEX] * mailbox
-    primes = _primes_above(59)
-    for space in spaces:
-        both[0][space], both[1][space] = next(primes), next(primes)
-    return both
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,14 +54,10 @@ class Recording:
 
     sizes: Mapping[Space, int]
     records: list[Record] = field(default_factory=list[Record])
-    tensors: list[Tensor] = field(
-        default_factory=list[Tensor]
-    )  # by Ref.index; also keeps ids unique
+    tensors: list[Tensor] = field(default_factory=list[Tensor])  # by Ref.index; also keeps ids unique
     inputs: dict[str, Ref] = field(default_factory=dict[str, Ref])
     lifted: list[tuple[Tensor, Ref]] = field(default_factory=list[tuple[Tensor, Ref]])
-    constants: set[Ref] = field(
-        default_factory=set[Ref]
-    )  # made from Python numbers inside the function
+    constants: set[Ref] = field(default_factory=set[Ref])  # made from Python numbers inside the function
     num_randoms: int = 0
 
 
@@ -253,9 +209,7 @@ class Tracer(TorchDispatchMode):
             self._paused = before
 
     # ------------------------------------------------------------ what happens
-    def record(
-        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
-    ) -> Any:
+    def record(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
         """Notes one op whose result is ``out`` (a tensor, or a list or tuple of them)."""
         many = isinstance(out, (tuple, list))
         items: list[Any] = list(out) if many else [out]
@@ -287,9 +241,7 @@ class Tracer(TorchDispatchMode):
         first = len(self.recording.tensors)
         self.recording.tensors += items
         results = tuple(Ref(first + i) for i in range(len(items)))
-        self.recording.records.append(
-            Record(target, refs, dict(kwargs), results, many, user_line())
-        )
+        self.recording.records.append(Record(target, refs, dict(kwargs), results, many, user_line()))
         return results
 
     def _to_ref(self, leaf: Any) -> Any:
@@ -331,14 +283,10 @@ class Tracer(TorchDispatchMode):
         return self.record(func, args, named, out)
 
     # ------------------------------------------------------------ in place
-    def _in_place(
-        self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def _in_place(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Records the functional twin and lets the written tensor stand for its result."""
         written = args[0] if args else None
-        twin = _TWINS.get(name) or getattr(
-            getattr(torch.ops.aten, name.rstrip("_"), None), func._overloadname, None
-        )
+        twin = _TWINS.get(name) or getattr(getattr(torch.ops.aten, name.rstrip("_"), None), func._overloadname, None)
         if not isinstance(written, Tensor) or not name.endswith("_") or twin is None:
             raise CaptureError(f"{name} writes to its arguments", user_line())
         self.check_writable(written)
@@ -353,9 +301,7 @@ class Tracer(TorchDispatchMode):
         if out.dtype != written.dtype:
             with self.paused():
                 narrow = out.to(written.dtype)
-            out = self.record(
-                torch.ops.aten._to_copy.default, (out,), {"dtype": written.dtype}, narrow
-            )
+            out = self.record(torch.ops.aten._to_copy.default, (out,), {"dtype": written.dtype}, narrow)
         self._write(written, out)
         return written
 
@@ -370,13 +316,9 @@ class Tracer(TorchDispatchMode):
         if not self.is_known(written) or any(
             share_memory(written, self.recording.tensors[ref.index]) for ref in outside
         ):
-            raise OutsideWriteError(
-                "a tensor from outside the function is written in place", user_line()
-            )
+            raise OutsideWriteError("a tensor from outside the function is written in place", user_line())
 
-    def _as_strided(
-        self, base: Tensor, size: Any, stride: Any, offset: int | None = None
-    ) -> Tensor:
+    def _as_strided(self, base: Tensor, size: Any, stride: Any, offset: int | None = None) -> Tensor:
         """Autograd names a view of a gradient by its strides: the same views are taken again."""
         self.ref(base)
         plain = bare(base)
@@ -395,9 +337,7 @@ class Tracer(TorchDispatchMode):
         return base
 
     # ------------------------------------------------------------ random
-    def _random(
-        self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def _random(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Replaces torch's generator by one that is keyed by rows."""
         if name not in _RANDOM:
             raise CaptureError(f"{name} has no counterpart that is keyed by rows", user_line())
@@ -408,14 +348,8 @@ class Tracer(TorchDispatchMode):
             self.check_writable(args[0])
         like = args[0] if args and isinstance(args[0], Tensor) else None
         shape: tuple[Any, ...] = tuple(like.shape) if like is not None else tuple(args[0])
-        dtype = kwargs.get("dtype") or (
-            like.dtype if like is not None else torch.get_default_dtype()
-        )
-        extra = (
-            tuple(args[1:])
-            if name not in ("normal_", "uniform_", "exponential_")
-            else tuple(args[1:3])
-        )
+        dtype = kwargs.get("dtype") or (like.dtype if like is not None else torch.get_default_dtype())
+        extra = tuple(args[1:]) if name not in ("normal_", "uniform_", "exponential_") else tuple(args[1:3])
         if name == "bernoulli" and not extra:
             distribution, extra = "bernoulli_tensor", (args[0],)
         with self.paused():

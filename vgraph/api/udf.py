@@ -44,9 +44,7 @@ _SPACES = {"src": SOURCE, "dst": VERTEX, "edge": EDGE}
 class _Part:
     """Topology and features of all edges, or of the in-edges of some vertices."""
 
-    def __init__(
-        self, topology: Topology, frames: Frames, bucket: DegreeBucket | None = None
-    ) -> None:
+    def __init__(self, topology: Topology, frames: Frames, bucket: DegreeBucket | None = None) -> None:
         self.topology = topology if bucket is None else bucket.topology
         # as they are now: a further derivative may be recorded when they have changed
         self.frames = {kind: dict(frame) for kind, frame in frames.items()}
@@ -126,9 +124,7 @@ def capture_update(graph: Graph, message: Any, reduce: Any) -> tuple[Bound, Situ
     return bound, Situation(part.topology, "once", {})
 
 
-def _by_degree(
-    topology: Topology, frames: Frames, roots: tuple[Any, Any], key: Any, why: CaptureError
-) -> Results:
+def _by_degree(topology: Topology, frames: Frames, roots: tuple[Any, Any], key: Any, why: CaptureError) -> Results:
     """One dense mailbox a degree: for reduce functions that mix slots, or branch on the degree."""
     done: list[tuple[DegreeBucket, Results]] = []
     for bucket in degree_buckets(topology):
@@ -156,10 +152,7 @@ def _join(done: list[tuple[DegreeBucket, Results]], topology: Topology) -> Resul
     """Every part's rows at their vertices, zeros elsewhere."""
     joined: Results = {}
     for name in done[0][1] if done else ():
-        if any(
-            name not in results or results[name].shape[1:] != done[0][1][name].shape[1:]
-            for _, results in done
-        ):
+        if any(name not in results or results[name].shape[1:] != done[0][1][name].shape[1:] for _, results in done):
             raise FunctionError(
                 f"{name!r} has not the same shape for every degree",
                 cure="return rows of one shape whatever the degree",
@@ -178,11 +171,7 @@ def _uncaptured(topology: Topology, frames: Frames, message: Any, reduce: Any) -
         count, degree = bucket.vertex_ids.shape[0], bucket.degree
 
         def slots(name: str, bucket: DegreeBucket = bucket, shape: Any = (count, degree)) -> Tensor:
-            return (
-                messages[name]
-                .index_select(0, bucket.edge_ids)
-                .view(*shape, *messages[name].shape[1:])
-            )
+            return messages[name].index_select(0, bucket.edge_ids).view(*shape, *messages[name].shape[1:])
 
         nodes = NodeBatch(
             _columns("feature at the destination", frames["dst"], bucket.vertex_ids),
@@ -224,9 +213,7 @@ def _frames(graph: Graph) -> dict[str, Mapping[str, Tensor]]:
 def update_all(graph: Graph, message: Any, reduce: Any, apply: Any = None) -> None:
     """Sends along all edges, reduces at every vertex, and sets what the reduce returned."""
     if graph.num_edges() == 0:
-        warnings.warn(
-            "update_all on a graph without edges: only the apply function runs", stacklevel=3
-        )
+        warnings.warn("update_all on a graph without edges: only the apply function runs", stacklevel=3)
         results: Results = {}
     else:
         results = propagate(graph.topology, _frames(graph), message, reduce)
@@ -259,14 +246,10 @@ def apply_nodes(graph: Graph, function: Any, v: Any = None) -> None:
     """Sets what a function of nodes returns, on all nodes or on those given."""
     ids = None if v is None else node_ids_of(graph, v)
     for name, rows in _run_on_nodes(graph, function, ids, {}).items():
-        graph.ndata[name] = (
-            rows if ids is None else _with_rows(graph.ndata, name, graph.num_nodes(), ids, rows)
-        )
+        graph.ndata[name] = rows if ids is None else _with_rows(graph.ndata, name, graph.num_nodes(), ids, rows)
 
 
-def _run_on_nodes(
-    graph: Graph, function: Any, ids: Tensor | None, fresh: Mapping[str, Tensor]
-) -> Results:
+def _run_on_nodes(graph: Graph, function: Any, ids: Tensor | None, fresh: Mapping[str, Tensor]) -> Results:
     """A function of nodes; ``fresh`` features (one row for each of ``ids``) hide the graph's."""
     count = graph.num_nodes() if ids is None else ids.shape[0]
     frame = _columns("feature", graph.dstdata, ids)
@@ -304,9 +287,7 @@ def push(graph: Graph, u: Any, message: Any, reduce: Any, apply: Any = None) -> 
     send_and_recv(graph, ids, message, reduce, apply)
 
 
-def _update_part(
-    graph: Graph, ids: Tensor, touched: Tensor, message: Any, reduce: Any, apply: Any
-) -> None:
+def _update_part(graph: Graph, ids: Tensor, touched: Tensor, message: Any, reduce: Any, apply: Any) -> None:
     results: Results = {}
     if ids.shape[0]:
         part, frames = _edge_part(graph, ids)
@@ -329,15 +310,11 @@ def _edge_part(graph: Graph, ids: Tensor) -> tuple[Topology, Frames]:
         whole.graph_sizes,
         original_ids={"edge": ids},
     )
-    columns: dict[str, Tensor] = {
-        name: column.index_select(0, ids) for name, column in graph.edata.items()
-    }
+    columns: dict[str, Tensor] = {name: column.index_select(0, ids) for name, column in graph.edata.items()}
     return part, {**_frames(graph), "edge": columns}
 
 
-def _with_rows(
-    frame: Mapping[str, Tensor], name: str, count: int, ids: Tensor, rows: Tensor
-) -> Tensor:
+def _with_rows(frame: Mapping[str, Tensor], name: str, count: int, ids: Tensor, rows: Tensor) -> Tensor:
     """The feature with some rows replaced, as a new tensor: autograd may have saved the old one."""
     old = frame.get(name)
     if old is None or old.shape[1:] != rows.shape[1:] or old.dtype != rows.dtype:

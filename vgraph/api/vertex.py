@@ -31,7 +31,18 @@ class StateSpec:
 
 
 class Vertex:
-    """What a vertex function sees: one batch of vertices, one row each."""
+    """What a vertex function sees: one batch of vertices, one row each.
+
+    >>> import torch, vgraph
+    >>> class Longest(vgraph.VertexFunction):
+    ...     def forward(self, v):
+    ...         length = v.pull("length") + v.gather()["length"].max()
+    ...         v.scatter(length=length)
+    ...         v.push(length=length)
+    >>> chain = vgraph.graph(([0, 1], [1, 2]))
+    >>> Longest()(chain, length=torch.tensor([1.0, 2.0, 4.0]))["length"]
+    tensor([1., 3., 7.])
+    """
 
     def __init__(self, session: Session, states: Mapping[str, StateSpec], find: Any) -> None:
         self.session, self.states, self.find = session, states, find
@@ -187,9 +198,7 @@ class VertexBody:
         vertex = Vertex(session, self.states, self.find)
         self.module.forward(vertex)
         self._facts = VertexFacts(tuple(vertex.pushed), vertex.gather_lines)
-        self.seen = {
-            name: StateSpec(tuple(plain(t).shape[1:]), t.dtype) for name, t in vertex.scattered.items()
-        }
+        self.seen = {name: StateSpec(tuple(plain(t).shape[1:]), t.dtype) for name, t in vertex.scattered.items()}
         outputs = [plain(t) for t in vertex.pushed.values()]
         carries: list[tuple[int, Tensor, Move]] = []
         for name, child in vertex.gathered.items():

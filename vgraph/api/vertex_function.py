@@ -73,8 +73,7 @@ class VertexFunction(nn.Module):
             raise FunctionError(f"there is no direction {direction!r}", cure="forward or reverse")
         self.direction, self.policy = direction, policy
         self.given_states = {
-            name: (shape,) if isinstance(shape, int) else tuple(shape)
-            for name, shape in (states or {}).items()
+            name: (shape,) if isinstance(shape, int) else tuple(shape) for name, shape in (states or {}).items()
         }
 
     def forward(self, v: Vertex) -> None:
@@ -118,9 +117,7 @@ _SERIAL = "%s runs one vertex at a time, uncaptured: %s %s"
 _refused: WeakKeyDictionary[VertexFunction, CaptureError] = WeakKeyDictionary()
 
 
-def capture_vertex(
-    function: VertexFunction, graph: Graph, features: Mapping[str, Any]
-) -> tuple[Bound, Situation]:
+def capture_vertex(function: VertexFunction, graph: Graph, features: Mapping[str, Any]) -> tuple[Bound, Situation]:
     """What a call would run; raises CaptureError where it would run one vertex at a time."""
     bound, _, situation = _bind(function, _feed(function, graph, features))
     return bound, situation

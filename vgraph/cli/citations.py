@@ -58,9 +58,7 @@ class GCN(nn.Module):
     def _drop_sparse(self, feat: Tensor) -> Tensor:
         """Dropout of what is stored: a zero that is dropped is a zero."""
         values = self.dropout(feat.values())
-        return torch.sparse_coo_tensor(
-            feat.indices(), values, feat.shape, is_coalesced=True, check_invariants=False
-        )
+        return torch.sparse_coo_tensor(feat.indices(), values, feat.shape, is_coalesced=True, check_invariants=False)
 
 
 class CitationTask:

@@ -53,7 +53,7 @@ class TreeSettings:
 
 
 SYNTAX = TreeSettings(
-    epochs=12, hidden=100, embedding=100, batch_size=32, lr=2e-3, dropout=0.5,
+    epochs=10, hidden=100, embedding=100, batch_size=32, lr=2e-3, dropout=0.5,
     embedding_dropout=0.3, token_dropout=0.1, cell_dropout=0.0, weight_decay=0.01, averaging=0.99,
 )  # fmt: skip
 SENTIMENT = TreeSettings(
@@ -140,7 +140,7 @@ class TreeTask:
             {"params": [p], "lr": settings.lr * (VOTES_LEARN_FASTER if name == "votes" else 1)}
             for name, p in self.model.named_parameters()
         ]
-        self.optimizer = torch.optim.AdamW(groups, weight_decay=settings.weight_decay)
+        self.optimizer = torch.optim.AdamW(groups, weight_decay=settings.weight_decay, fused=True)
         average = get_ema_multi_avg_fn(settings.averaging)
         self.average = AveragedModel(self.model, multi_avg_fn=average) if settings.averaging else None
 

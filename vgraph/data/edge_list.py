@@ -32,9 +32,7 @@ class EdgeList:
     num_vertices: int
 
 
-def parse_edge_list(
-    text: str, *, num_vertices: int | None = None, path: str | Path = "<text>"
-) -> EdgeList:
+def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | Path = "<text>") -> EdgeList:
     """Read "src dst [weight]" lines; whitespace or commas separate, "#" starts a comment.
 
     Without ``num_vertices`` it is one more than the largest id.
@@ -123,9 +121,7 @@ def unreadable(path: str | Path, error: OSError) -> DataError:
 
 
 def _not_an_edge(line: str, at: str) -> DataError:
-    return DataError(
-        f"{line.strip()[:80]!r} is not an edge", line=at, cure='write "src dst" or "src dst weight"'
-    )
+    return DataError(f"{line.strip()[:80]!r} is not an edge", line=at, cure='write "src dst" or "src dst weight"')
 
 
 def _parse_id(word: str, limit: int, at: str) -> int:

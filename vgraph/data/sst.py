@@ -122,9 +122,7 @@ class TreeSplits(NamedTuple):
     test: TreeDataset
 
 
-def parse_ptb(
-    text: str, *, classes: Sequence[str] | None = None, path: str | Path = "<text>"
-) -> Forest:
+def parse_ptb(text: str, *, classes: Sequence[str] | None = None, path: str | Path = "<text>") -> Forest:
     """Read bracketed trees; vertices are numbered as they are opened, so the root is 0.
 
     Features: ``label`` (index into ``classes``) and ``word`` (index into ``tokens``, the words in
@@ -187,9 +185,7 @@ def load_ptb(
     return TreeDataset(renumber_words(forest, vocabulary))
 
 
-def load_sst(
-    folder: str | Path, *, min_count: int = 1, classes: Sequence[str] = SENTIMENTS
-) -> TreeSplits:
+def load_sst(folder: str | Path, *, min_count: int = 1, classes: Sequence[str] = SENTIMENTS) -> TreeSplits:
     """Stanford Sentiment Treebank from ``train.txt``, ``dev.txt`` and ``test.txt`` in ``folder``.
 
     Words seen fewer than ``min_count`` times in train, or never, have id 0.
@@ -203,9 +199,7 @@ def load_sst(
     return TreeSplits(*(TreeDataset(renumber_words(part, vocabulary)) for part in parts))
 
 
-def flatten_forests(
-    names: Sequence[str], forests: Sequence[Forest]
-) -> dict[str, NDArray[np.int64] | NDArray[np.str_]]:
+def flatten_forests(names: Sequence[str], forests: Sequence[Forest]) -> dict[str, NDArray[np.int64] | NDArray[np.str_]]:
     """Forests that share tokens and classes, as plain arrays for an .npz."""
     arrays: dict[str, NDArray[np.int64] | NDArray[np.str_]] = {
         "tokens": np.asarray(forests[0].tokens, np.str_),
@@ -218,18 +212,14 @@ def flatten_forests(
     return arrays
 
 
-def restore_forests(
-    names: Sequence[str], arrays: Mapping[str, NDArray[Any]], path: str | Path
-) -> list[Forest]:
+def restore_forests(names: Sequence[str], arrays: Mapping[str, NDArray[Any]], path: str | Path) -> list[Forest]:
     """What ``flatten_forests`` was given; DataError where the arrays do not fit together."""
     cure = "delete the file"
     try:
         tokens, classes = (tuple(map(str, arrays[name])) for name in ("tokens", "classes"))
         forests = [_restore_forest(arrays, name, tokens, classes) for name in names]
     except (KeyError, ValueError) as error:
-        raise DataError(
-            f"not the arrays of a forest: {error}", line=str(path), cure=cure
-        ) from error
+        raise DataError(f"not the arrays of a forest: {error}", line=str(path), cure=cure) from error
     for name, forest in zip(names, forests, strict=True):
         lengths = {len(forest.parent), *map(len, forest.features.values())}
         if len(forest.ptr) != len(forest) + 1 or lengths != {forest.ptr[-1]}:
@@ -241,14 +231,10 @@ def restore_forests(
 def _restore_forest(
     arrays: Mapping[str, NDArray[Any]], name: str, tokens: tuple[str, ...], classes: tuple[str, ...]
 ) -> Forest:
-    ptr, parent, label = (
-        arrays[f"{name}.{key}"].astype(np.int64) for key in ("ptr", "parent", "label")
-    )
+    ptr, parent, label = (arrays[f"{name}.{key}"].astype(np.int64) for key in ("ptr", "parent", "label"))
     prefix = f"{name}.features."
     features = {
-        key.removeprefix(prefix): value.astype(np.int64)
-        for key, value in arrays.items()
-        if key.startswith(prefix)
+        key.removeprefix(prefix): value.astype(np.int64) for key, value in arrays.items() if key.startswith(prefix)
     }
     return Forest(ptr, parent, label, features, tokens, classes)
 

@@ -41,9 +41,7 @@ from vgraph.errors import DataError
 FORMAT = 1  # raise it when the trees, the tokens or the cached arrays change
 SPLITS = ("train", "val", "test")
 OWN_NAME = "<own name>"
-SKIPPED_FOLDERS = frozenset(
-    {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
-)
+SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"})
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SCOPES = (*DEFINITIONS, ast.ClassDef)
@@ -128,9 +126,7 @@ def load_syntax(
     return TreeSplits(*map(TreeDataset, forests))
 
 
-def parse_functions(
-    source: str | bytes, *, min_vertices: int = 1, max_vertices: int = 200
-) -> list[FunctionTree]:
+def parse_functions(source: str | bytes, *, min_vertices: int = 1, max_vertices: int = 200) -> list[FunctionTree]:
     """The tree of every function in a source, nested ones and methods too; dunders are left out.
 
     Raises:
@@ -180,17 +176,13 @@ def find_sources(root: Path) -> list[Path]:
     return sorted(found, key=lambda path: path.relative_to(root).as_posix())
 
 
-def read_corpus(
-    root: Path, sources: Sequence[Path], *, min_vertices: int = 4, max_vertices: int = 200
-) -> Corpus:
+def read_corpus(root: Path, sources: Sequence[Path], *, min_vertices: int = 4, max_vertices: int = 200) -> Corpus:
     """The functions of all ``sources``, in order; files that do not parse are counted."""
     functions: dict[str, list[FunctionTree]] = {name: [] for name in SPLITS}
     num_skipped = 0
     for path in tqdm(sources, desc="syntax trees", unit="file", disable=None):
         try:
-            trees = parse_functions(
-                path.read_bytes(), min_vertices=min_vertices, max_vertices=max_vertices
-            )
+            trees = parse_functions(path.read_bytes(), min_vertices=min_vertices, max_vertices=max_vertices)
         except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):
             num_skipped += 1
             continue
@@ -214,9 +206,7 @@ def _find_functions(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncF
                 stack += cast("list[ast.AST]", inner)[::-1]
 
 
-def _build_tree(
-    function: ast.FunctionDef | ast.AsyncFunctionDef, max_vertices: int
-) -> FunctionTree | None:
+def _build_tree(function: ast.FunctionDef | ast.AsyncFunctionDef, max_vertices: int) -> FunctionTree | None:
     tokens: list[str] = []
     parent: list[int] = []
     stack: list[tuple[ast.AST, int]] = [(function, -1)]
@@ -275,9 +265,7 @@ DETAILS: dict[str, Callable[[Any], str]] = {
     "UnaryOp": lambda vertex: type(vertex.op).__name__,
     "Compare": lambda vertex: type(vertex.ops[0]).__name__,
     "Constant": lambda vertex: (
-        str(vertex.value)
-        if vertex.value is None or isinstance(vertex.value, bool)
-        else type(vertex.value).__name__
+        str(vertex.value) if vertex.value is None or isinstance(vertex.value, bool) else type(vertex.value).__name__
     ),
 }
 
@@ -290,9 +278,7 @@ def _is_dunder(name: str) -> bool:
 
 
 def _build_forests(root: Path, sources: Sequence[Path], limits: _Limits) -> list[Forest]:
-    corpus = read_corpus(
-        root, sources, min_vertices=limits.min_vertices, max_vertices=limits.max_vertices
-    )
+    corpus = read_corpus(root, sources, min_vertices=limits.min_vertices, max_vertices=limits.max_vertices)
     logger.info("%d of %d files do not parse", corpus.num_skipped, corpus.num_files)
     seen: set[tuple[tuple[str, ...], bytes]] = set()
     parts = [_drop_repeated(corpus.functions[name], seen) for name in SPLITS]
@@ -305,9 +291,7 @@ def _build_forests(root: Path, sources: Sequence[Path], limits: _Limits) -> list
     return [_pack(part, tokens, classes) for part in parts]
 
 
-def _drop_repeated(
-    functions: Sequence[FunctionTree], seen: set[tuple[tuple[str, ...], bytes]]
-) -> list[FunctionTree]:
+def _drop_repeated(functions: Sequence[FunctionTree], seen: set[tuple[tuple[str, ...], bytes]]) -> list[FunctionTree]:
     """Keep what ``seen`` lacks: codecs repeat each other, and a test tree must not be in train."""
     kept: list[FunctionTree] = []
     for function in functions:
@@ -332,9 +316,7 @@ def _commonest_tokens(functions: Sequence[FunctionTree], max_tokens: int) -> tup
     return (UNKNOWN, *kinds, *ranked)[:max_tokens]
 
 
-def _pack(
-    functions: Sequence[FunctionTree], tokens: tuple[str, ...], classes: tuple[str, ...]
-) -> Forest:
+def _pack(functions: Sequence[FunctionTree], tokens: tuple[str, ...], classes: tuple[str, ...]) -> Forest:
     number = {token: i for i, token in enumerate(tokens)}
     ids = [
         number.get(token) or number.get(token.partition(":")[0], 0)

@@ -75,12 +75,16 @@ class _Emitter:
         kept = {op.results[0].id for op in self.spec.ops if isinstance(op.target, SegmentReduce)}
         for op in self.spec.ops:
             for value in op.operands():
-                if value.id in self.makers and value.space != EDGE and value.id not in self.starts:
-                    if value.id not in self.load_ids or op.target != Gather("src"):
-                        crosses = self.stages[op.results[0].id] > self.stages[value.id]
-                        if crosses and not self._is_wide(value):
-                            kept.add(value.id)
+                if self._is_made_here(value, op) and not self._is_wide(value):
+                    if self.stages[op.results[0].id] > self.stages[value.id]:
+                        kept.add(value.id)
         return kept
+
+    def _is_made_here(self, value: Value, reader: Op) -> bool:
+        """A vertex value of this row, not one that a Gather reads at another."""
+        if value.id not in self.makers or value.space == EDGE or value.id in self.starts:
+            return False
+        return value.id not in self.load_ids or reader.target != Gather("src")
 
     def _is_wide(self, value: Value) -> bool:
         return value.row_shape != self.spec.shape

@@ -58,9 +58,7 @@ _TEMPLATES: dict[str, str] = {
     "clone": "{0}",
     "_to_copy": "{T}({0})",
 }
-_NUM_OPERANDS = {
-    name: 1 + max((int(d) for d in "012" if f"{{{d}}}" in t), default=0) for name, t in _TEMPLATES.items()
-}
+_NUM_OPERANDS = {name: 1 + max((int(d) for d in "012" if f"{{{d}}}" in t), default=0) for name, t in _TEMPLATES.items()}
 
 
 def has_expression(op: Op) -> bool:

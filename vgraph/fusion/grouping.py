@@ -17,9 +17,7 @@ from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import op_name
 
 _MOST_FEATURES = 4096  # one row of scratch must lie on the stack
-_FUSIBLE_MOVES = frozenset(
-    {Gather("src"), Gather("dst"), SegmentReduce("dst", "sum"), SegmentReduce("src", "sum")}
-)
+_FUSIBLE_MOVES = frozenset({Gather("src"), Gather("dst"), SegmentReduce("dst", "sum"), SegmentReduce("src", "sum")})
 
 
 def group_ops(phase: Phase, wanted: set[int]) -> tuple[Unit, ...]:
@@ -149,14 +147,11 @@ class _Grouping:
         users = self.users.get(result.id, [])
         if result.id in self.wanted or not users or not has_expression(op):
             return False
-        return all(
-            u in map(self.views.get, (v.id for v in u.results)) and self._read_by_kernels(u) for u in users
-        )
+        return all(u in map(self.views.get, (v.id for v in u.results)) and self._read_by_kernels(u) for u in users)
 
     def _read_by_kernels(self, view: Op) -> bool:
         return all(
-            v.id not in self.wanted and all(id(u) in self.fused for u in self.users.get(v.id, []))
-            for v in view.results
+            v.id not in self.wanted and all(id(u) in self.fused for u in self.users.get(v.id, [])) for v in view.results
         )
 
     def _level(self, op: Op) -> int:
@@ -221,7 +216,8 @@ class _Grouping:
         made = {v.id for op in ops for v in op.results}
         for op in ops:
             for value in op.operands():
-                if value.id not in made or (self._needs_all(op) and value.id in inner):
+                stored_here = self._needs_all(op) and id(op) not in self.cones and value.id in inner
+                if value.id not in made or stored_here:
                     loads[value.id] = value
         stores = [v for op in group for v in op.results if self._is_stored(v, inner)]
         return KernelSpec(tuple(ops), tuple(loads.values()), tuple(stores), shape, is_source)
@@ -249,9 +245,7 @@ class _Grouping:
         for user in self.users.get(value.id, []):
             if id(user) in self.cones:
                 continue
-            if id(user) not in self.fused and not (
-                user.results[0].id in self.views and self._read_by_kernels(user)
-            ):
+            if id(user) not in self.fused and not (user.results[0].id in self.views and self._read_by_kernels(user)):
                 return True
             ends = user.results if user.results[0].id in self.views else ()
             readers = [r for v in ends for r in self.users.get(v.id, [])] or [user]

@@ -39,9 +39,7 @@ class PhaseCode:
     stores: tuple[int, ...]
 
 
-def compile_phase(
-    phase: Phase, wanted: Iterable[int], name: str, steps: Sequence[Step] | None = None
-) -> PhaseCode:
+def compile_phase(phase: Phase, wanted: Iterable[int], name: str, steps: Sequence[Step] | None = None) -> PhaseCode:
     """``wanted``: ids of the values that later phases, the caller or a Carry need of this one.
 
     ``steps``: library ops, and kernels with what runs them; without, every op is the library's.
@@ -102,9 +100,7 @@ class _Writer:
         last = self._last_uses()
         for index, (unit, runner) in enumerate(self.steps):
             results = unit.op.results if unit.op is not None else unit.kernel.stores if unit.kernel else ()
-            lines.append(
-                f"    {self.statement(unit.op) if unit.op is not None else self.launch(unit, runner)}"
-            )
+            lines.append(f"    {self.statement(unit.op) if unit.op is not None else self.launch(unit, runner)}")
             lines += [f"    env[{v.id}] = v{v.id}" for v in results if v.id in self.wanted]
             dead = [i for i in last.get(index, ()) if i not in self.outside]
             if dead:
@@ -167,9 +163,7 @@ class _Writer:
             if unit.kernel is not None:
                 loads = ", ".join(f"w{v.id}" for v in unit.kernel.loads)
                 stores = ", ".join(f"a{v.id}" for v in unit.kernel.stores)
-                lines.append(
-                    f"c{number} = {self.constant(runner, 'kernel')}.bind(order, [{loads}], [{stores}])"
-                )
+                lines.append(f"c{number} = {self.constant(runner, 'kernel')}.bind(order, [{loads}], [{stores}])")
         return lines
 
     def parts(self) -> list[str]:
@@ -224,7 +218,9 @@ class _Writer:
             return self.random(op)
         name = op_name(target)
         if name in ("view", "_unsafe_view"):  # strides of stored values may differ from those seen
-            return f"{self.constant(torch.reshape, 'reshape')}({self.text(op.args[0])}, {self.text(op.results[0].shape)})"
+            return (
+                f"{self.constant(torch.reshape, 'reshape')}({self.text(op.args[0])}, {self.text(op.results[0].shape)})"
+            )
         function = self.constant(fast_callable(op), name)
         given = [self.text(arg) for arg in op.args]
         given += [f"{key}={self.text(value)}" for key, value in op.kwargs.items()]
@@ -263,11 +259,7 @@ class _Writer:
             return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
         if isinstance(leaf, list):
             return f"[{', '.join(self.text(item) for item in leaf)}]"  # pyright: ignore[reportUnknownVariableType]
-        if (
-            leaf is None
-            or isinstance(leaf, (bool, int, str))
-            or (isinstance(leaf, float) and leaf - leaf == 0)
-        ):
+        if leaf is None or isinstance(leaf, (bool, int, str)) or (isinstance(leaf, float) and leaf - leaf == 0):
             return repr(leaf)
         return self.constant(leaf, "constant")
 
@@ -283,9 +275,7 @@ class _Writer:
 def move_method(move: Any) -> str:
     """The method of an Extent that runs a Move, up to its operand."""
     if isinstance(move, Gather):
-        return (
-            f"gather_{move.end}(" if move.end in ("src", "dst", "graph") else f"gather_subset({move.end!r}, "
-        )
+        return f"gather_{move.end}(" if move.end in ("src", "dst", "graph") else f"gather_subset({move.end!r}, "
     if isinstance(move, SegmentReduce):
         if move.end in ("dst", "src", "graph"):
             return f"reduce_{move.end}({move.reduction!r}, "
@@ -304,7 +294,7 @@ _FAST = {
 
 _OUT_WORDS = "mm addmm bmm sigmoid tanh exp cat add sub mul div".split()
 _OUT: dict[str, str] = {  # operators that can write to a given place: the keyword for it
-    **{name: "out" for name in _OUT_WORDS},
+    **dict.fromkeys(_OUT_WORDS, "out"),
     "sigmoid_backward": "grad_input",
     "tanh_backward": "grad_input",
 }

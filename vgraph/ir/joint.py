@@ -24,9 +24,7 @@ class Joint:
     saved: tuple[Value, ...]
 
 
-def reachable(
-    ops: Sequence[Op], wanted: Iterable[Value | None], stop: Iterable[Value] = ()
-) -> tuple[Op, ...]:
+def reachable(ops: Sequence[Op], wanted: Iterable[Value | None], stop: Iterable[Value] = ()) -> tuple[Op, ...]:
     """The ops that ``wanted`` needs, in order; values of ``stop`` come from elsewhere."""
     needed = {value.id for value in wanted if value is not None}
     stopped = {value.id for value in stop}
@@ -81,9 +79,7 @@ def split_joint(
     ahead_ops, all_ops = ops
     first = reachable(ahead_ops, [*outs, *(c.source for c in carries)], [c.target for c in carries])
     computed = {v.id for op in first for v in op.results}
-    saved = _values_to_save(
-        all_ops, computed, [*grads, *(c.source for c in back_carries)], recompute_edges
-    )
+    saved = _values_to_save(all_ops, computed, [*grads, *(c.source for c in back_carries)], recompute_edges)
     ahead = make_program(name, ahead_ops, inputs, [*outs, *saved], carries, num_slots_needed)
     given = {**inputs, **{f"saved:{v.id}": v for v in saved}}
     behind = make_program(f"{name}'", _without(all_ops, saved), given, grads, back_carries)
@@ -118,6 +114,4 @@ def _values_to_save(
 
 
 def _is_cheap(op: Op) -> bool:
-    return (
-        is_view(op.target) or isinstance(op.target, (Gather, Random)) or not any(True for _ in op.operands())
-    )
+    return is_view(op.target) or isinstance(op.target, (Gather, Random)) or not any(True for _ in op.operands())

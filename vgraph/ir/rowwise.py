@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import Enum
 
 from vgraph.ir.moves import MOVES, Random
-from vgraph.ir.program import EDGE, SLOT, VERTEX, Op, Rows, Space, Value, map_leaves
 from vgraph.ir.notation import Notation, op_name
+from vgraph.ir.program import EDGE, SLOT, VERTEX, Op, Rows, Space, Value, map_leaves
 from vgraph.ir.tdl import FACTORIES, describe, is_absent, tensor_operands
 
 
@@ -98,9 +98,7 @@ def dim_atoms(value: Value, dims: tuple[str, ...]) -> dict[str, Space] | None:
     return atoms
 
 
-def _effect(
-    op: Op, result: Value, dims: tuple[str, ...], atoms: dict[str, Space], notation: Notation
-) -> Effect:
+def _effect(op: Op, result: Value, dims: tuple[str, ...], atoms: dict[str, Space], notation: Notation) -> Effect:
     if 0 in result.shape:  # statistics that were not asked for
         return Effect.ROWWISE
     made = dim_atoms(result, dims)

@@ -7,6 +7,7 @@ Source: Tofu section 4 (tensor description language).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from vgraph.ir.notation import Indices, Notation, Rule, op_name
 from vgraph.ir.program import Dim, Op, Value
@@ -25,6 +26,7 @@ def aligned(shape: Sequence[Dim], out: Indices) -> Indices:
 
 
 def pointwise(op: Op) -> Notation:
+    """Every element depends on the same element of each operand, sizes of 1 broadcast."""
     out = fresh(max(len(result.shape) for result in op.results))
     inputs = tuple(aligned(value.shape, out) for value in op.operands())
     return Notation(inputs, tuple(out[len(out) - len(r.shape) :] for r in op.results))
@@ -59,6 +61,8 @@ def dims_of(op: Op, position: int, rank: int, default: int | None = None) -> tup
 
 
 def reduction(kind: str, dim_position: int = 1) -> Rule:
+    """A reduction of ``kind`` over the dims that an argument names."""
+
     def rule(op: Op) -> Notation | None:
         if len(list(op.operands())) != 1:  # max(a, b)
             return None
@@ -116,18 +120,23 @@ def table(text: str, kind: str = "sum") -> Rule:
 
 # ---------------------------------------------------------------- indexing
 def embedding(op: Op) -> Notation:
-    rows = fresh(len(op.args[1].shape))
+    """Rows of a table, by ids."""
+    ids: Value = op.args[1]
+    rows = fresh(len(ids.shape))
     return Notation((("v", "f"), rows), ((*rows, "f"),), whole=frozenset({"v"}))
 
 
 def embedding_backward(op: Op) -> Notation | None:
+    """Sums of gradients at the ids of a table's rows."""
+    ids: Value = op.args[1]
     if len(op.args) > 4 and op.args[4]:  # divides by how often an id occurs among all
         return None
-    rows = fresh(len(op.args[1].shape))
+    rows = fresh(len(ids.shape))
     return Notation(((*rows, "f"), rows), (("v", "f"),), dict.fromkeys(rows, "sum"))
 
 
 def index_select(op: Op) -> Notation:
+    """Entries of one dim, by ids."""
     names = list(fresh(len(op.args[0].shape)))
     dim = op.args[1] % len(names)
     out = [*names[:dim], "n", *names[dim + 1 :]]
@@ -135,6 +144,7 @@ def index_select(op: Op) -> Notation:
 
 
 def index_add(op: Op) -> Notation:
+    """Adds entries to one dim, by ids."""
     names = list(fresh(len(op.args[0].shape)))
     dim = op.args[1] % len(names)
     source = (*names[:dim], "n", *names[dim + 1 :])
@@ -154,6 +164,7 @@ def _indexed(op: Op) -> tuple[Indices, Indices, Indices, str] | None:
 
 
 def index(op: Op) -> Notation | None:
+    """x[:, ids]: one dim is indexed."""
     known = _indexed(op)
     if known is None:
         return None
@@ -162,14 +173,14 @@ def index(op: Op) -> Notation | None:
 
 
 def index_put(op: Op) -> Notation | None:
-    """index_put(x, ids, values, accumulate); without accumulate, which write is last matters."""
-    known = _indexed(op)
+    """Writes at ids of one dim; unless they are added up, which write is last matters."""
+    known, added = _indexed(op), cast(Value, op.args[2])
     accumulates = len(op.args) > 3 and bool(op.args[3])
     if known is None:
         return None
     names, ids, out, dim = known
     kind = "addend" if accumulates else "last"
-    values = aligned(op.args[2].shape, out)
+    values = aligned(added.shape, out)
     return Notation((names, ids, values), (names,), dict.fromkeys(ids, kind), frozenset({dim}))
 
 
@@ -186,6 +197,7 @@ def gather(op: Op) -> Notation:
 
 # ---------------------------------------------------------------- layers
 def layer_norm(op: Op) -> Notation:
+    """native_layer_norm: result, mean and reciprocal deviation."""
     x, normalised = op.args[0].shape, len(op.args[1])
     names = fresh(len(x))
     lead = len(x) - normalised
@@ -196,6 +208,7 @@ def layer_norm(op: Op) -> Notation:
 
 
 def layer_norm_backward(op: Op) -> Notation | None:
+    """Gradients of input, scale and shift."""
     x, normalised = op.args[1].shape, len(op.args[2])
     names = fresh(len(x))
     lead = len(x) - normalised
@@ -207,7 +220,7 @@ def layer_norm_backward(op: Op) -> Notation | None:
 
 
 def batch_norm(op: Op) -> Notation | None:
-    """With statistics that are given: a map. (With those of the batch it is not described.)"""
+    """With statistics that are given: a map. With those of the batch it is not described."""
     if op.args[5]:
         return None
     out = ("n", "c", *fresh(len(op.args[0].shape) - 2, "s"))
@@ -216,6 +229,7 @@ def batch_norm(op: Op) -> Notation | None:
 
 
 def batch_norm_backward(op: Op) -> Notation | None:
+    """Gradients with statistics that were given."""
     if op.args[7]:
         return None
     out = ("n", "c", *fresh(len(op.args[0].shape) - 2, "s"))
@@ -229,6 +243,7 @@ def _is_plain_convolution(op: Op, transposed_at: int) -> bool:
 
 
 def convolution(op: Op) -> Notation | None:
+    """Neither transposed nor in groups: others are not described."""
     if not _is_plain_convolution(op, 6):
         return None
     x, w = op.args[0].shape, op.args[1].shape
@@ -242,6 +257,7 @@ def convolution(op: Op) -> Notation | None:
 
 
 def convolution_backward(op: Op) -> Notation | None:
+    """Gradients of input, kernel and bias."""
     if not _is_plain_convolution(op, 7):
         return None
     grad, x, w = (op.args[i].shape for i in range(3))

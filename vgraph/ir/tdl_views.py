@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vgraph.ir.notation import Indices, Notation, Rule, op_name
-from vgraph.ir.program import EDGE, SLOT, VERTEX, Dim, Op, Rows
+from vgraph.ir.program import EDGE, SLOT, VERTEX, Dim, Op, Rows, Value
 from vgraph.ir.tdl_rules import aligned, fresh
 
 _END = 2**63 - 1  # how a slice says "to the end"
@@ -63,6 +63,7 @@ def _name_group(ins: list[str], i: Sequence[int], outs: list[str], j: Sequence[i
 
 
 def view(op: Op) -> Notation | None:
+    """Sizes of equal product stand for the same indices."""
     pair = _grouped(op.args[0].shape, op.results[0].shape)
     return Notation((pair[0],), (pair[1],)) if pair else None
 
@@ -74,6 +75,8 @@ def expand(op: Op) -> Notation:
 
 
 def permute(order: Callable[[Op, int], Sequence[int]]) -> Rule:
+    """Dims in the order that a function of (op, rank) gives."""
+
     def rule(op: Op) -> Notation:
         rank = len(op.args[0].shape)
         names = fresh(rank)
@@ -83,6 +86,7 @@ def permute(order: Callable[[Op, int], Sequence[int]]) -> Rule:
 
 
 def swap(op: Op, rank: int) -> list[int]:
+    """The order of dims after ``transpose``."""
     order = list(range(rank))
     a, b = op.args[1] % rank, op.args[2] % rank
     order[a], order[b] = order[b], order[a]
@@ -90,6 +94,7 @@ def swap(op: Op, rank: int) -> list[int]:
 
 
 def unsqueeze(op: Op) -> Notation:
+    """A dim of size 1 more."""
     names = list(fresh(len(op.args[0].shape)))
     dim = op.args[1] % (len(names) + 1)
     return Notation((tuple(names),), ((*names[:dim], "1", *names[dim:]),))
@@ -132,9 +137,10 @@ def part_backward(op: Op) -> Notation:
 def scatter_part(op: Op) -> Notation:
     """slice_scatter(x, part, dim ...), select_scatter(x, part, dim, index)."""
     names = fresh(len(op.results[0].shape))
+    part: Value = op.args[1]
     dim = (op.args[2] if len(op.args) > 2 else op.kwargs.get("dim", 0)) % len(names)
     inner = tuple(f"{n}?" if i == dim else n for i, n in enumerate(names))
-    if len(op.args[1].shape) < len(names):
+    if len(part.shape) < len(names):
         inner = inner[:dim] + inner[dim + 1 :]
     return Notation((names, inner), (names,), whole=frozenset({names[dim]}))
 
@@ -161,6 +167,7 @@ def pad(op: Op) -> Notation:
 
 
 def cat(op: Op) -> Notation | None:
+    """All dims agree but the one along which the operands follow one another."""
     out = list(fresh(len(op.results[0].shape)))
     if any(len(v.shape) != len(out) for v in op.operands()):  # torch skips empty vectors
         return None
@@ -170,6 +177,7 @@ def cat(op: Op) -> Notation | None:
 
 
 def stack(op: Op) -> Notation:
+    """A dim more, along which the operands lie."""
     out = fresh(len(op.results[0].shape))
     dim = (op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", 0)) % len(out)
     inner = out[:dim] + out[dim + 1 :]

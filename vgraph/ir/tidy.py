@@ -66,8 +66,8 @@ class _Tidy:
 
     # ------------------------------------------------------------ reshapes
     def _reshape(self, op: Op) -> None:
-        result = op.results[0]
-        base = self.bases.get(op.args[0].id, op.args[0])
+        result, given = op.results[0], next(op.operands())
+        base = self.bases.get(given.id, given)
         if _same_shape(base, result):
             self._drop(result, base)
         else:

@@ -149,9 +149,7 @@ def _allocate(shelf: _Shelf, num_bytes: int, device: torch.device) -> Tensor:
     try:
         return _empty(num_bytes, device)
     except RuntimeError as error:
-        fact = (
-            f"{num_bytes:,} bytes for the values of one call do not fit in the memory of {device}"
-        )
+        fact = f"{num_bytes:,} bytes for the values of one call do not fit in the memory of {device}"
         raise ArenaMemoryError(fact, cure="pass a smaller batch of graphs") from error
 
 

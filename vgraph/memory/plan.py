@@ -24,9 +24,7 @@ class _Place(NamedTuple):
     last: int
 
 
-def plan_memory(
-    values: Sequence[Value], lifetimes: Mapping[int, Lifetime], schedule: Schedule
-) -> MemoryPlan:
+def plan_memory(values: Sequence[Value], lifetimes: Mapping[int, Lifetime], schedule: Schedule) -> MemoryPlan:
     """Largest first, each into the smallest gap that fits among what lives at the same time.
 
     A value has one row for each row of its space, over the whole batch of graphs.
@@ -34,9 +32,7 @@ def plan_memory(
     counts = _row_counts(schedule)
     sizes = {v.id: _aligned(counts[v.space] * v.row_bytes) for v in values}
     offsets = _offsets(sizes, lifetimes)
-    tensors = {
-        v.id: DynamicTensor(offsets[v.id], counts[v.space], v.row_shape, v.dtype) for v in values
-    }
+    tensors = {v.id: DynamicTensor(offsets[v.id], counts[v.space], v.row_shape, v.dtype) for v in values}
     num_bytes = max((offsets[i] + size for i, size in sizes.items()), default=0)
     return MemoryPlan(tensors, {v.id: lifetimes[v.id] for v in values}, num_bytes)
 

@@ -19,9 +19,7 @@ from vgraph.ir.topology import Compressed, Topology, compress
 Keys: TypeAlias = NDArray[np.integer[Any]]
 
 
-def build_row_order(
-    topology: Topology, vertex_keys: Keys | None, second_keys: Keys | None = None
-) -> RowOrder:
+def build_row_order(topology: Topology, vertex_keys: Keys | None, second_keys: Keys | None = None) -> RowOrder:
     """Vertices by key, then by id; edges by destination row, then by id.
 
     Keys are not negative, (vertices,); ``second_keys`` order vertices of equal first key. Without
@@ -40,9 +38,7 @@ def _sorted_vertices(topology: Topology, first: Keys | None, second: Keys | None
     if first is None:
         return None
     assert topology.num_src == topology.num_dst, "rows of sources and destinations are the same"
-    keys = (
-        first if second is None else first * (second.max(initial=0).astype(np.int64) + 1) + second
-    )
+    keys = first if second is None else first * (second.max(initial=0).astype(np.int64) + 1) + second
     if (keys[1:] >= keys[:-1]).all():
         return None
     return _stable_argsort(keys).to(topology.src.device)

@@ -69,9 +69,7 @@ class NaryTreeLSTM(vgraph.VertexFunction):
     torch.Size([3, 4])
     """
 
-    def __init__(
-        self, in_size: int, hidden_size: int, num_children: int = 2, *, dropout: float = 0.0
-    ) -> None:
+    def __init__(self, in_size: int, hidden_size: int, num_children: int = 2, *, dropout: float = 0.0) -> None:
         # given, since concatenated children do not show how wide one of them is
         super().__init__(states={"h": hidden_size, "c": hidden_size})
         self.in_size, self.hidden_size, self.num_children = in_size, hidden_size, num_children

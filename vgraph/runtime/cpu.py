@@ -20,7 +20,7 @@ from vgraph.ir.schedule import RowOrder
 
 @cache
 def pool_address() -> int:
-    """torch's own ``parallel_for`` (so that ``torch.set_num_threads`` holds), or 0: one thread."""
+    """Torch's own ``parallel_for`` (so that ``torch.set_num_threads`` holds), or 0: one thread."""
     for library in sorted((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")):
         symbol = getattr(ctypes.CDLL(str(library)), "torch_parallel_for", None)
         if symbol is not None:
@@ -34,9 +34,7 @@ class CpuKernel:
     def __init__(self, function: Any, stores: Sequence[Value], is_source: bool) -> None:
         self.function, self.stores, self.is_source = function, tuple(stores), is_source
 
-    def bind(
-        self, order: RowOrder, loads: Sequence[Tensor], stores: Sequence[Tensor]
-    ) -> Callable[[int, int], None]:
+    def bind(self, order: RowOrder, loads: Sequence[Tensor], stores: Sequence[Tensor]) -> Callable[[int, int], None]:
         """A call ``(v0, v1)`` on tensors of all rows; it keeps them alive."""
         given = [t if t.is_contiguous() else t.contiguous() for t in loads]
         index = (order.in_ptr, order.src_rows, order.dst_rows, order.out_ptr, order.out_edges)

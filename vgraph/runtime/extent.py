@@ -197,9 +197,7 @@ def whole_frontier(frontiers: Sequence[Frontier]) -> Frontier:
     """All rows as one frontier, with the in-degree if there is only one."""
     if len(frontiers) == 1:
         return frontiers[0]
-    return (
-        Frontier(0, frontiers[-1].v1, 0, frontiers[-1].e1, None) if frontiers else Frontier(0, 0, 0, 0, None)
-    )
+    return Frontier(0, frontiers[-1].v1, 0, frontiers[-1].e1, None) if frontiers else Frontier(0, 0, 0, 0, None)
 
 
 def _sum_by(rows: Tensor, ids: Tensor, count: int) -> Tensor:

@@ -64,9 +64,7 @@ def _make_active_part(topology: Topology) -> DegreeBucket | None:
     return _part(topology, None, vertex_ids, edge_ids, topology.csc.other)
 
 
-def _part(
-    topology: Topology, degree: int | None, vertex_ids: Tensor, edge_ids: Tensor, src: Tensor
-) -> DegreeBucket:
+def _part(topology: Topology, degree: int | None, vertex_ids: Tensor, edge_ids: Tensor, src: Tensor) -> DegreeBucket:
     num_vertices = vertex_ids.shape[0]
     numbers = torch.arange(num_vertices, device=vertex_ids.device)
     counts = topology.in_degrees.index_select(0, vertex_ids)

@@ -74,9 +74,7 @@ def _stages(graph: nx.DiGraph[int], loops: set[int]) -> dict[int, int]:
     return {index: stage_of[component] for index, component in mapping.items()}
 
 
-def _evaluation_order(
-    graph: nx.DiGraph[int], ops: list[Op], carries: set[int], stages: dict[int, int]
-) -> list[int]:
+def _evaluation_order(graph: nx.DiGraph[int], ops: list[Op], carries: set[int], stages: dict[int, int]) -> list[int]:
     """Dataflow order; within a loop a Carry reads earlier frontiers, so it comes first."""
     acyclic: nx.DiGraph[int] = nx.DiGraph()
     acyclic.add_nodes_from(graph.nodes)

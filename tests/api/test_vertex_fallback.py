@@ -1,0 +1,224 @@
+"""Layers and operators inside a vertex function, and what runs one vertex at a time."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vgraph
+from tests.api.recursion import (
+    DAG,
+    F64,
+    WIDTH,
+    ChildSum,
+    States,
+    check_equal,
+    evaluate,
+    features,
+)
+from vgraph.errors import (
+    ChildIndexError,
+    FunctionError,
+    NameLookupError,
+)
+
+
+def test_recurrent_cells_of_torch(caplog: pytest.LogCaptureFixture) -> None:
+    class Lstm(vgraph.VertexFunction):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.LSTMCell(WIDTH, 5)
+
+        def forward(self, v: vgraph.Vertex) -> None:
+            child = v.gather()
+            h, c = self.cell(v.pull("x"), (child["h"].sum(), child["c"].mean()))
+            v.scatter(h=h, c=c)
+            v.push(h=h, c=c)
+
+    model, x = Lstm().double(), features()
+
+    def cell(vertex: int, kids: list[States], _: list[int]) -> States:
+        past = [sum((k[i] for k in kids), x.new_zeros(5)) for i in range(2)]
+        return model.cell(x[vertex], (past[0], past[1] / max(len(kids), 1)))
+
+    with caplog.at_level(logging.INFO, "vgraph"):
+        out = model(DAG, x=x)
+    assert "one vertex at a time" not in caplog.text
+    check_equal(model, (out["h"], out["c"]), evaluate(DAG, cell), (x,))
+
+
+class Inverse(vgraph.VertexFunction):
+    """torch.linalg.inv checks its data, so it is not captured at all."""
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        a = torch.linalg.inv(v.pull("a") + 0.1 * v.gather()["a"].sum())
+        v.scatter(a=a)
+        v.push(a=a)
+
+
+class Exponential(vgraph.VertexFunction):
+    """torch.linalg.matrix_exp is captured, but nothing is known of it."""
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        a = torch.linalg.matrix_exp(0.3 * (v.pull("a") + 0.1 * v.gather()["a"].sum()))
+        v.scatter(a=a)
+        v.push(a=a)
+
+
+@pytest.mark.parametrize("kind", [Inverse, Exponential])
+def test_undescribed_operator_runs_one_vertex_at_a_time(
+    kind: type[vgraph.VertexFunction], caplog: pytest.LogCaptureFixture
+) -> None:
+    eye = 3 * torch.eye(2, dtype=F64)
+    a = (torch.randn(7, 2, 2, dtype=F64) * 0.3 + eye).requires_grad_()
+    model = kind(states={"a": (2, 2)})
+    with caplog.at_level(logging.INFO, "vgraph"):
+        out = model(DAG, a=a)["a"]
+        model(DAG, a=a)
+    assert caplog.text.count("one vertex at a time") == 1
+    assert f"{__file__}:" in caplog.text
+    zero = torch.zeros(2, 2, dtype=F64)
+
+    def cell(vertex: int, kids: list[States], _: list[int]) -> States:
+        inner = a[vertex] + 0.1 * sum((k[0] for k in kids), zero)
+        inverse = kind is Inverse
+        return (torch.linalg.inv(inner) if inverse else torch.linalg.matrix_exp(0.3 * inner),)
+
+    check_equal(model, (out,), evaluate(DAG, cell), (a,))
+
+
+# ---------------------------------------------------------------- what falls back
+class Branching(vgraph.VertexFunction):
+    def __init__(self) -> None:
+        super().__init__()
+        self.W = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = self.W(v.pull("x")) + v.gather()["h"].sum()
+        if v.pull("x").sum(-1).item() > 0:
+            h = torch.tanh(h)
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+def test_data_dependent_branch_falls_back(caplog: pytest.LogCaptureFixture) -> None:
+    model, x = Branching().double(), features()
+
+    def cell(vertex: int, kids: list[States], _: list[int]) -> States:
+        h = model.W(x[vertex]) + sum(k[0] for k in kids)
+        return (torch.tanh(h) if x[vertex].sum() > 0 else h,)
+
+    with caplog.at_level(logging.INFO, "vgraph"):
+        for _ in range(2):
+            check_equal(model, (model(DAG, x=x)["h"],), evaluate(DAG, cell), (x,))
+    assert caplog.text.count("one vertex at a time") == 1
+    assert f"{__file__}:" in caplog.text
+    assert model(vgraph.graph(([], []), num_nodes=0), x=x[:0])["h"].shape == (0, WIDTH)
+
+
+def test_error_in_the_users_function_keeps_its_line() -> None:
+    def wanted(x: Tensor) -> Tensor:
+        return evaluate(DAG, lambda v, kids, _: (x[v] + sum(k[0] for k in kids),))[0]
+
+    class Raises(vgraph.VertexFunction):
+        wrong = True
+
+        def forward(self, v: vgraph.Vertex) -> None:
+            h = v.pull("x") + v.gather()["h"].sum()
+            if self.wrong:
+                raise RuntimeError("my own mistake")
+            v.scatter(h=h)
+            v.push(h=h)
+
+    model, x = Raises(), torch.ones(7, 1)
+    with pytest.raises(RuntimeError, match="my own mistake") as caught:
+        model(DAG, x=x)
+    assert "my own mistake" in traceback.format_tb(caught.tb)[-1]
+    model.wrong = False
+    assert torch.equal(model(DAG, x=x)["h"], wanted(x))
+
+
+@pytest.mark.parametrize("width", [3, 13])
+def test_error_of_torch_names_the_users_line(width: int) -> None:
+    model = ChildSum()
+    with pytest.raises(RuntimeError, match="cannot be multiplied") as caught:
+        model(DAG, x=torch.ones(7, width))
+    assert any("self.W(x) + self.U" in line for line in traceback.format_tb(caught.tb))
+    model(DAG, x=torch.ones(7, WIDTH))
+
+
+class NoSuchChild(vgraph.VertexFunction):
+    def __init__(self, k: Any) -> None:
+        super().__init__()
+        self.k = k
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        v.scatter(h=v.gather(self.k)["h"])
+
+
+@pytest.mark.parametrize("k", [-1, 1.0, True])
+def test_gather_of_no_such_child(k: Any) -> None:
+    with pytest.raises(ChildIndexError, match="no such child"):
+        NoSuchChild(k)(DAG)
+
+
+def test_gather_of_one_child_falls_back() -> None:
+    class Left(Branching):
+        def forward(self, v: vgraph.Vertex) -> None:
+            h = self.W(v.pull("x")) + v.gather(1)["h"]
+            v.scatter(h=h)
+            v.push(h=h * float(h.detach().sum(-1)))
+
+    with pytest.raises(ChildIndexError, match=r"gather\(1\).*vertex 2 has 1 child\b"):
+        Left()(DAG, x=torch.randn(7, WIDTH))
+
+
+def test_no_such_direction_or_policy() -> None:
+    with pytest.raises(FunctionError, match="'up'"):
+        ChildSum(direction="up")
+    with pytest.raises(NameLookupError, match="greedy"):
+        ChildSum(policy="greedy")(DAG, x=torch.randn(7, WIDTH))
+
+
+def test_no_forward() -> None:
+    with pytest.raises(FunctionError, match="has no forward"):
+        vgraph.VertexFunction()(DAG)
+
+
+def test_one_type_of_several_falls_back() -> None:
+    class Word(vgraph.VertexFunction):
+        def forward(self, v: vgraph.Vertex) -> None:
+            x = v.pull("x") * (10 if v.pull("x").sum(-1).item() > 2.5 else 1)
+            v.scatter(s=x)
+            v.push(s=x)
+
+    class Product(vgraph.VertexFunction):
+        def forward(self, v: vgraph.Vertex) -> None:
+            v.scatter(s=v.gather()["s"].prod())
+            v.push(s=v.gather()["s"].prod(), count=v.in_degree)
+
+    tree = vgraph.graph(([0, 1, 2, 3], [2, 2, 4, 4]))
+    tree.ndata["type"] = torch.tensor([0, 0, 1, 0, 1])
+    x = torch.tensor([[2.0], [3.0], [0.0], [1.0], [0.0]], requires_grad=True)
+    out = vgraph.ByType({0: Word(), 1: Product()}, key="type")(tree, x=x)
+    assert out["s"].flatten().tolist() == [2, 30, 60, 1, 60]
+    assert out["count"].tolist() == [0, 0, 2, 0, 2]
+    (grad,) = torch.autograd.grad(out["s"][4].sum(), x)
+    assert grad.flatten().tolist() == [30, 20, 0, 60, 0]
+
+
+def test_rows_written_under_a_mask() -> None:
+    class Masked(vgraph.VertexFunction):
+        def forward(self, v: vgraph.Vertex) -> None:
+            h = v.pull("x") * 2
+            h[v.in_degree > 0] = 0.5
+            v.push(h=h)
+
+    x = features()
+    wanted = torch.where(DAG.in_degrees().unsqueeze(1) > 0, 0.5, x * 2)
+    check_equal(Masked(), (Masked()(DAG, x=x)["h"],), (wanted,), (x,))

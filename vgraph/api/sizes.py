@@ -1,0 +1,49 @@
+"""Sizes of the examples on which functions are recorded.
+
+Takes: which spaces a function has. Gives: a number of rows for each, twice; tempo: once a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from math import isqrt
+
+from vgraph.ir.program import EDGE, GRAPH, SLOT, SOURCE, VERTEX, Space
+
+# Prime sizes: no size or product of one recording is a multiple of another's by the same factor.
+SIZES: tuple[dict[Space, int], dict[Space, int]] = (
+    {VERTEX: 29, EDGE: 37, SOURCE: 43, GRAPH: 53},
+    {VERTEX: 31, EDGE: 41, SOURCE: 47, GRAPH: 59},
+)  # above 25, where torch.cdist changes to another algorithm
+SLOT_SIZES = (17, 37)
+
+
+def _primes_above(least: int) -> Iterator[int]:
+    for number in count(least + 1):
+        if all(number % factor for factor in range(2, isqrt(number) + 1)):
+            yield number
+
+
+def sizes_for(
+    mailbox: bool | int, spaces: tuple[Space, ...] = (), *, one_vertex_set: bool = False
+) -> tuple[dict[Space, int], dict[Space, int]]:
+    """Both recordings' sizes; ``mailbox``: False none, True a slot dim, a number that degree.
+
+    ``spaces``: further ones, subsets and types of vertices. ``one_vertex_set``: edges join vertices
+    of one set, so rows of sources are rows of vertices.
+    """
+    both = (dict(SIZES[0]), dict(SIZES[1]))
+    if one_vertex_set:
+        for sizes in both:
+            sizes[SOURCE] = sizes[VERTEX]
+    for sizes, num_slots in zip(both, SLOT_SIZES, strict=True):
+        if mailbox is True:
+            sizes[SLOT] = num_slots
+            sizes[EDGE] = sizes[VERTEX] * num_slots
+        elif mailbox is not False:
+            sizes[EDGE] = sizes[VERTEX] * mailbox
+    primes = _primes_above(59)
+    for space in spaces:
+        both[0][space], both[1][space] = next(primes), next(primes)
+    return both
