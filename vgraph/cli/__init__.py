@@ -85,7 +85,7 @@ def _add_train(commands: Any) -> None:
     add("--resume", action="store_true", help="go on from --checkpoint")
     add("--log", type=Path, metavar="FILE.json", help="write every epoch and a summary")
     add("--plot", type=Path, metavar="FILE.png", help="draw loss and accuracy by epoch")
-    add("--threads", type=_at_least(1), metavar="N", help="of torch's operators")
+    add("--threads", type=_at_least(1), metavar="N", help="of torch's operators (small models: 1)")
     train.set_defaults(command=_train)
 
 

@@ -60,8 +60,7 @@ class Plan:
 def train(arguments: argparse.Namespace) -> int:
     """The whole command."""
     _check_arguments(arguments)
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
+    _set_threads(arguments)
     plan = (_plan_trees if arguments.model == "tree-lstm" else _plan_citations)(arguments)
     resumed = load_checkpoint(arguments.checkpoint, plan.identity) if arguments.resume else None
     print(plan.title)
@@ -93,6 +92,13 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
         check_plot()
     for path in (arguments.checkpoint, arguments.log, arguments.plot):
         check_writable(path)
+
+
+def _set_threads(arguments: argparse.Namespace) -> None:
+    """The sentences' matrices are worth several threads; smaller ones lose by waiting for them."""
+    is_small = arguments.model == "gcn" or arguments.data is None
+    if arguments.threads or is_small:
+        torch.set_num_threads(arguments.threads or 1)
 
 
 def _plan_trees(arguments: argparse.Namespace) -> Plan:
