@@ -24,7 +24,16 @@ from vgraph import config
 
 logger = logging.getLogger("vgraph")
 
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-std=c++17",
+    "-shared",
+    "-fPIC",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",  # what a backward computes again is the same number, bit for bit
+)
 _PRELUDE = Path(vgraph_kernels.__file__).parent / "prelude.h"
 
 
