@@ -133,12 +133,11 @@ def stand_ins(roots: Sequence[Any], numbers: Numbers | None, paths: frozenset[st
     try:
         for path in sorted(paths & numbers.values.keys()) if numbers else ():
             assert numbers is not None
-            value, step = numbers.values[path]
-            holder = _holder(roots, numbers, step)
-            if holder is None:
+            holder = _holder(roots, numbers, numbers.values[path][1])
+            if holder is None or not isinstance(holder[0], (int, float)):
                 continue
+            value, put, back = holder  # the number of now: an int may have become a float
             tensor = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
-            put, back = holder
             put(tensor)
             restore.append(back)
             keep.append(tensor)
@@ -151,14 +150,14 @@ def stand_ins(roots: Sequence[Any], numbers: Numbers | None, paths: frozenset[st
 
 def _holder(
     roots: Sequence[Any], numbers: Numbers, step: Step
-) -> tuple[Callable[[Any], None], Callable[[], None]] | None:
-    """How to write and restore the value at a step; None where it cannot be written."""
+) -> tuple[Any, Callable[[Any], None], Callable[[], None]] | None:
+    """The value at a step now, how to write another and how to restore it; None if it cannot be written."""
     if step.slot is None or step.parent is None:
         return None
     kind, key = step.slot
     container: Any = eval(path_of(step.parent), {"r": roots, "k": numbers.constants})
     if kind == "cell":
         cell, old = container[key], container[key].cell_contents
-        return (lambda new: setattr(cell, "cell_contents", new)), (lambda: setattr(cell, "cell_contents", old))
+        return old, lambda new: setattr(cell, "cell_contents", new), lambda: setattr(cell, "cell_contents", old)
     old = container[key]
-    return (lambda new: container.__setitem__(key, new)), (lambda: container.__setitem__(key, old))
+    return old, lambda new: container.__setitem__(key, new), lambda: container.__setitem__(key, old)

@@ -163,7 +163,7 @@ class _Grouping:
         return max((self._ready(value, op, shape) for value in op.operands()), default=0)
 
     def _ready(self, value: Value, reader: Op, shape: tuple[int, ...] | None) -> int:
-        """The level at which a value can be read by a kernel of ``shape`` (None: by the library)."""
+        """The level at which a kernel of ``shape`` can read a value (None: the library, or a wide op)."""
         while value.id in self.views and id(reader) in self.fused:
             value = self.views[value.id].args[0]
         maker = self.makers.get(value.id)
@@ -173,7 +173,7 @@ class _Grouping:
         if id(maker) not in self.fused or id(maker) in self.inlined:
             return level
         same_loop = (value.space == SOURCE) == (reader.results[0].space == SOURCE)
-        same_rows = shape in (None, value.row_shape) and same_loop
+        same_rows = shape == value.row_shape and same_loop  # a wide op is made in its readers' kernel
         together = id(reader) in self.fused and same_rows and not self._needs_all(reader)
         return level if together else level + 1
 
