@@ -64,6 +64,7 @@ class Recording:
 _ALIASES = frozenset({"detach", "alias", "lift", "_reshape_alias"})
 _BASE_SPACES = (VERTEX, EDGE, SOURCE, GRAPH)
 _HERE = str(Path(__file__).resolve().parents[1])
+_LAYERS = str(Path(_HERE) / "nn")
 _TORCH = str(Path(torch.__file__).resolve().parent)
 
 
@@ -79,8 +80,8 @@ def user_line() -> str:
 
 
 def is_user_file(name: str) -> bool:
-    """Whether code of this file is neither torch's nor ours."""
-    return not name.startswith((_HERE, _TORCH, "<frozen", "<string", "<vgraph"))
+    """Whether code of this file is neither torch's nor ours; our layers are written as a user's are."""
+    return name.startswith(_LAYERS) or not name.startswith((_HERE, _TORCH, "<frozen", "<string", "<vgraph"))
 
 
 def _geometry(tensor: Tensor) -> Any:

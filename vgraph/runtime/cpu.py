@@ -36,6 +36,7 @@ class CpuKernel:
 
     def bind(self, order: RowOrder, loads: Sequence[Tensor], stores: Sequence[Tensor]) -> Callable[[int, int], None]:
         """A call ``(v0, v1)`` on tensors of all rows; it keeps them alive."""
+        assert all(t.device.type == "cpu" for t in (*loads, *stores)), "a CPU kernel reads CPU memory"
         given = [t if t.is_contiguous() else t.contiguous() for t in loads]
         index = (order.in_ptr, order.src_rows, order.dst_rows, order.out_ptr, order.out_edges)
         pointers = [t.data_ptr() for t in (*index, *given, *stores)]
