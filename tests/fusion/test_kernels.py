@@ -58,6 +58,12 @@ PAIRS: dict[str, tuple[Any, Any]] = {
         lambda e: {"m": torch.tanh(e.src["h"] * e.data["w"])},
         lambda n: {"o": n.mailbox["m"].max(1).values + n.mailbox["m"].exp().sum(1)},
     ),
+    "powers": (
+        lambda e: {
+            "m": (e.src["h"] ** 2 + 1) ** 0.5 + (e.dst["b"] ** 3).clamp_min(-1) + torch.maximum(e.src["a"], e.dst["b"])
+        },
+        lambda n: {"o": (n.mailbox["m"] ** 2 + 1).pow(-1).sum(1)},
+    ),
     "chunks": (
         lambda e: {"m": torch.cat([e.src["h"], e.dst["b"]], -1)},
         lambda n: {"o": n.mailbox["m"].sum(1).chunk(2, -1)[0] * torch.sigmoid(n.mailbox["m"].mean(1).chunk(2, -1)[1])},

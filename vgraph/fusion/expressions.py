@@ -53,6 +53,10 @@ _TEMPLATES: dict[str, str] = {
     "gt": "({0} > {1})",
     "ge": "({0} >= {1})",
     "logical_not": "(!{0})",
+    "maximum": "({0} > {1} || {0} != {0} ? {0} : {1})",
+    "minimum": "({0} < {1} || {0} != {0} ? {0} : {1})",
+    "clamp_min": "({0} < {1} ? {1} : {0})",
+    "clamp_max": "({0} > {1} ? {1} : {0})",
     "zeros_like": "{T}(0)",
     "ones_like": "{T}(1)",
     "clone": "{0}",
@@ -61,9 +65,21 @@ _TEMPLATES: dict[str, str] = {
 _NUM_OPERANDS = {name: 1 + max((int(d) for d in "012" if f"{{{d}}}" in t), default=0) for name, t in _TEMPLATES.items()}
 
 
+_POWERS = {  # what torch computes for these exponents, too
+    0.5: "vg_sqrt({0})",
+    1: "{0}",
+    2: "{0} * {0}",
+    3: "{0} * {0} * {0}",
+    -1: "{T}(1) / {0}",
+    -2: "{T}(1) / ({0} * {0})",
+}
+
+
 def has_expression(op: Op) -> bool:
     """Whether the op can be part of a kernel."""
     name = op_name(op.target)
+    if name == "pow":
+        return _power(op) in _POWERS and not op.kwargs and _same_types(name, op)
     if name not in _TEMPLATES or len(op.results) != 1 or op.results[0].dtype not in C_TYPES:
         return False
     if any(v.dtype not in C_TYPES for v in op.operands()):
@@ -71,6 +87,12 @@ def has_expression(op: Op) -> bool:
     if name in ("zeros_like", "ones_like", "_to_copy", "clone"):
         return set(op.kwargs) <= {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking"}
     return not op.kwargs and len(op.args) == _NUM_OPERANDS[name] and _same_types(name, op)
+
+
+def _power(op: Op) -> Any:
+    """A constant exponent; None for any other."""
+    exponent = op.args[1]
+    return exponent if isinstance(exponent, (int, float)) and isinstance(op.args[0], Value) else None
 
 
 def _same_types(name: str, op: Op) -> bool:
@@ -92,7 +114,9 @@ def expression(op: Op, text_of: Callable[[Any], str]) -> str:
     operand = next((v.dtype for v in op.operands()), op.results[0].dtype)
     kind = C_TYPES[op.results[0].dtype]
     args = [text_of(arg) if isinstance(arg, Value) else number(arg, operand) for arg in op.args[:3]]
-    return _TEMPLATES[op_name(op.target)].format(*args, T=kind)
+    name = op_name(op.target)
+    template = _POWERS[_power(op)] if name == "pow" else _TEMPLATES[name]
+    return template.format(*args, T=kind)
 
 
 def number(value: Any, dtype: torch.dtype) -> str:
