@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from vgraph import config
 from vgraph.fusion.build import build_kernels
@@ -98,11 +99,17 @@ def _fuse(phases: Sequence[Phase], wanted: Sequence[set[int]]) -> list[list[Step
     return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
 
 
+_Plans = WeakKeyDictionary[CompiledProgram, Plan]  # a Program that is forgotten takes its plans along
+
+
 def make_plan(compiled: CompiledProgram, situation: Situation) -> Plan:
     """Once a topology: when each row is evaluated, and where everything lies; kept with the topology."""
     types = None if situation.types is None else id(situation.types[0])
-    key = ("plan", compiled, situation.policy, types)
-    return situation.topology.keep(key, lambda: _make_plan(compiled, situation))
+    plans = situation.topology.keep(("plans", situation.policy, types), _Plans)
+    plan = plans.get(compiled)
+    if plan is None:
+        plan = plans[compiled] = _make_plan(compiled, situation)
+    return plan
 
 
 def _make_plan(compiled: CompiledProgram, situation: Situation) -> Plan:

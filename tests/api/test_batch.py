@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import timeit
 from pathlib import Path
 from typing import Any
 
@@ -243,14 +242,3 @@ def test_an_edge_between_two_graphs() -> None:
     g = vgraph.Graph(Topology(*ends, 3, 3, graph_sizes=(2, 1)))
     with pytest.raises(GraphError, match=r"edge 1 \(1 -> 2\) joins two graphs"):
         vgraph.unbatch(g)
-
-
-@pytest.mark.parametrize("count", [64, 1000])
-def test_speed_is_shown(count: int) -> None:
-    members = [tree(37, "x", "y") for _ in range(count)]
-    joined = vgraph.batch(members)
-    for name, run in {
-        "batch": lambda: vgraph.batch(members),
-        "unbatch": lambda: vgraph.unbatch(joined),
-    }.items():
-        print(f"{name} {count}: {min(timeit.repeat(run, number=1, repeat=5)) * 1e6:.0f} us")

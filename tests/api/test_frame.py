@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import timeit
 from pathlib import Path
 from typing import Any
 
@@ -193,14 +192,3 @@ def test_rows_of_no_nodes() -> None:
     assert g.nodes[[]].data["h"].shape == (0,)
     with pytest.raises(NameLookupError, match="no node feature 'x'"):
         g.nodes[[0]].data["x"]
-
-
-def test_speed_is_shown() -> None:
-    g, x = path_graph(), torch.ones(4)
-
-    def enter() -> None:
-        with g.local_scope():
-            pass
-
-    for name, run in {"set": lambda: g.ndata.update(h=x), "scope": enter}.items():
-        print(f"{name}: {min(timeit.repeat(run, number=1000, repeat=3)) * 1e3:.2f} us")
