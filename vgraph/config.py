@@ -9,8 +9,6 @@ import os
 from functools import cache
 from pathlib import Path
 
-LOG_TOPICS = ("program", "schedule", "memory", "kernels")
-
 
 def cache_dir() -> Path:
     """The folder for everything that vgraph keeps on disk; ``VGRAPH_CACHE_DIR`` moves it."""

@@ -320,7 +320,7 @@ def level_program(name: str, found: Trace, options: Mapping[str, bool]) -> Compi
     num_outputs = level.num_outputs
     ops, inputs = _with_known_carries(found, len(found.levels) - 1)
     outputs = found.values(level.outputs)[:num_outputs]
-    program = make_program(name, ops, inputs, outputs, found.carries(-1), found.num_slots_needed)
+    program = make_program(name, ops, inputs, outputs, found.carries(-1))
     rows = _in_rows(level.wrt)
     return compile_program(program, num_outputs=num_outputs, in_rows=rows, **options)
 
@@ -343,7 +343,6 @@ def level_pair(name: str, found: Trace, options: Mapping[str, bool]) -> Pair:
         inputs,
         ([*outs, *states], ahead),
         (grads[: len(step.wrt)], behind),
-        found.num_slots_needed,
         recompute_edges=options["fuse"] and not options["per_vertex"],
     )
     return _as_pair(joint, before, after, step, num_outputs, len(states), depth, options)

@@ -42,7 +42,6 @@ def make_program(
     inputs: Mapping[str, Value],
     outputs: Sequence[Value | None],
     carries: Sequence[Carry] = (),
-    num_slots_needed: tuple[int, ...] = (),
 ) -> Program:
     """A verified Program of what the outputs need: dead ops, inputs and carries are left out."""
     live = list(carries)
@@ -55,7 +54,7 @@ def make_program(
             break
         live = still
     found = tuple(Input(value, key) for key, value in inputs.items() if value.id in used)
-    program = Program(name, found, kept, tuple(outputs), tuple(live), num_slots_needed)
+    program = Program(name, found, kept, tuple(outputs), tuple(live))
     verify(program)
     return program
 
@@ -66,7 +65,6 @@ def split_joint(
     inputs: Mapping[str, Value],
     forward: tuple[Sequence[Value | None], Sequence[Carry]],
     backward: tuple[Sequence[Value | None], Sequence[Carry]],
-    num_slots_needed: tuple[int, ...] = (),
     *,
     recompute_edges: bool = False,
 ) -> Joint:
@@ -80,7 +78,7 @@ def split_joint(
     first = reachable(ahead_ops, [*outs, *(c.source for c in carries)], [c.target for c in carries])
     computed = {v.id for op in first for v in op.results}
     saved = _values_to_save(all_ops, computed, [*grads, *(c.source for c in back_carries)], recompute_edges)
-    ahead = make_program(name, ahead_ops, inputs, [*outs, *saved], carries, num_slots_needed)
+    ahead = make_program(name, ahead_ops, inputs, [*outs, *saved], carries)
     given = {**inputs, **{f"saved:{v.id}": v for v in saved}}
     behind = make_program(f"{name}'", _without(all_ops, saved), given, grads, back_carries)
     return Joint(ahead, behind, saved)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -161,7 +161,6 @@ class Program:
     ops: tuple[Op, ...]
     outputs: tuple[Value | None, ...]
     carries: tuple[Carry, ...] = ()
-    num_slots_needed: tuple[int, ...] = field(default=())  # gather(k) without default: every k
 
     def producers(self) -> dict[int, Op]:
         """Value id to the op that makes it."""

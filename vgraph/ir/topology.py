@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -93,6 +94,16 @@ class Topology:
         return torch.repeat_interleave(torch.arange(len(sizes)), sizes).to(self.src.device)
 
 
+def stable_argsort(keys: Tensor, num_keys: int) -> Tensor:
+    """The order that sorts ``keys`` (below ``num_keys``), equal ones as they stand.
+
+    Both ways sort by radix: NumPy 16 bits at less cost a call, torch any width on all cores.
+    """
+    if keys.device.type == "cpu" and keys.shape[0] < 1 << 14 and num_keys <= 1 << 16:
+        return torch.from_numpy(np.argsort(keys.numpy().astype(np.uint16), kind="stable"))
+    return torch.argsort(keys, stable=True)
+
+
 def compress(group: Tensor, other: Tensor, num_groups: int) -> Compressed:
     """Groups edges by ``group`` (edges,), stably; already sorted edges are not moved."""
     counts = torch.bincount(group, minlength=num_groups)
@@ -100,5 +111,5 @@ def compress(group: Tensor, other: Tensor, num_groups: int) -> Compressed:
     torch.cumsum(counts, 0, out=ptr[1:])
     if group.shape[0] < 2 or bool((group[1:] >= group[:-1]).all()):
         return Compressed(ptr, other, None)
-    edge_ids = torch.argsort(group, stable=True)
+    edge_ids = stable_argsort(group, num_groups)
     return Compressed(ptr, other.index_select(0, edge_ids), edge_ids)

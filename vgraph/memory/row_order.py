@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.ir.schedule import RowOrder
-from vgraph.ir.topology import Compressed, Topology, compress
+from vgraph.ir.topology import Compressed, Topology, compress, stable_argsort
 
 Keys: TypeAlias = NDArray[np.integer[Any]]
 
@@ -41,14 +41,7 @@ def _sorted_vertices(topology: Topology, first: Keys | None, second: Keys | None
     keys = first if second is None else first * (second.max(initial=0).astype(np.int64) + 1) + second
     if (keys[1:] >= keys[:-1]).all():
         return None
-    return _stable_argsort(keys).to(topology.src.device)
-
-
-def _stable_argsort(keys: Keys) -> Tensor:
-    """Both sort by radix: NumPy 16 bits at less cost a call, torch any width on all cores."""
-    if len(keys) < 1 << 14 and keys.max() < 1 << 16:
-        return torch.from_numpy(np.argsort(keys.astype(np.uint16), kind="stable"))
-    return torch.argsort(torch.from_numpy(keys), stable=True)
+    return stable_argsort(torch.from_numpy(keys), int(keys.max()) + 1).to(topology.src.device)
 
 
 def _order(
