@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.ir.schedule import RowOrder
-from vgraph.ir.topology import Compressed, Topology, compress, stable_argsort
+from vgraph.ir.topology import Topology, stable_argsort
 
 Keys: TypeAlias = NDArray[np.integer[Any]]
+Ids: TypeAlias = NDArray[np.int64]
 
 
 def build_row_order(topology: Topology, vertex_keys: Keys | None, second_keys: Keys | None = None) -> RowOrder:
@@ -26,14 +27,22 @@ def build_row_order(topology: Topology, vertex_keys: Keys | None, second_keys: K
     keys vertices keep the user's order, and sources may be other vertices than destinations.
     """
     vertex_ids = _sorted_vertices(topology, vertex_keys, second_keys)
-    if vertex_ids is None:
-        return _order(topology, None, None, topology.dst, topology.csc)
-    rows = _inverse(vertex_ids)
-    src, dst = rows.index_select(0, topology.src), rows.index_select(0, topology.dst)
-    return _order(topology, vertex_ids, rows, dst, compress(dst, src, topology.num_dst))
+    device, src, dst = topology.src.device, _on_cpu(topology.src), _on_cpu(topology.dst)
+    rows = None
+    if vertex_ids is not None:
+        rows = _inverse(vertex_ids)
+        src, dst = rows[src], rows[dst]
+    in_ptr, edge_ids = _grouped(dst, topology.num_dst)
+    if edge_ids is not None:
+        src, dst = src[edge_ids], dst[edge_ids]
+    out_ptr, out_edges = _grouped(src, topology.num_src)
+    edge_rows = None if edge_ids is None else _inverse(edge_ids)
+    out_edges = np.arange(len(src)) if out_edges is None else out_edges
+    arrays = (vertex_ids, rows, edge_ids, edge_rows, src, dst, in_ptr, out_ptr, out_edges)
+    return RowOrder(*(_as_tensor(array, device) for array in arrays))
 
 
-def _sorted_vertices(topology: Topology, first: Keys | None, second: Keys | None) -> Tensor | None:
+def _sorted_vertices(topology: Topology, first: Keys | None, second: Keys | None) -> Ids | None:
     """The vertex of every row, or None if they are in order already."""
     if first is None:
         return None
@@ -41,32 +50,27 @@ def _sorted_vertices(topology: Topology, first: Keys | None, second: Keys | None
     keys = first if second is None else first * (second.max(initial=0).astype(np.int64) + 1) + second
     if (keys[1:] >= keys[:-1]).all():
         return None
-    return stable_argsort(torch.from_numpy(keys), int(keys.max()) + 1).to(topology.src.device)
+    return stable_argsort(torch.from_numpy(keys), int(keys.max()) + 1).numpy()
 
 
-def _order(
-    topology: Topology,
-    vertex_ids: Tensor | None,
-    vertex_rows: Tensor | None,
-    dst: Tensor,
-    in_edges: Compressed,
-) -> RowOrder:
-    """``dst``: the destination row of every edge by id; ``in_edges``: edges grouped by it."""
-    edge_ids, src_rows = in_edges.edge_ids, in_edges.other
-    dst_rows = dst if edge_ids is None else dst.index_select(0, edge_ids)
-    edge_rows = None if edge_ids is None else _inverse(edge_ids)
-    out = compress(src_rows, dst_rows, topology.num_src)
-    out_edges = _arange(topology.num_edges, dst) if out.edge_ids is None else out.edge_ids
-    return RowOrder(
-        vertex_ids, vertex_rows, edge_ids, edge_rows,
-        src_rows.long(), dst_rows.long(), in_edges.ptr, out.ptr, out_edges,
-    )  # fmt: skip
+def _grouped(group: Ids, num_groups: int) -> tuple[Ids, Ids | None]:
+    """Where every group begins, (groups + 1,), and the elements by group; None: they are in order."""
+    ptr = np.zeros(num_groups + 1, np.int64)
+    np.cumsum(np.bincount(group, minlength=num_groups), out=ptr[1:])
+    if (group[1:] >= group[:-1]).all():
+        return ptr, None
+    return ptr, stable_argsort(torch.from_numpy(group), num_groups).numpy()
 
 
-def _arange(count: int, like: Tensor) -> Tensor:
-    return torch.arange(count, device=like.device)
+def _inverse(permutation: Ids) -> Ids:
+    places = np.empty_like(permutation)
+    places[permutation] = np.arange(len(permutation))
+    return places
 
 
-def _inverse(permutation: Tensor) -> Tensor:
-    places = _arange(permutation.shape[0], permutation)
-    return torch.empty_like(permutation).scatter_(0, permutation, places)
+def _on_cpu(ids: Tensor) -> Ids:
+    return ids.cpu().numpy().astype(np.int64, copy=False)
+
+
+def _as_tensor(array: Ids | None, device: torch.device) -> Any:
+    return None if array is None else torch.from_numpy(array).to(device)
