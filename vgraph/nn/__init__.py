@@ -3,7 +3,11 @@
 Takes: graphs and features. Gives: modules; tempo: every call.
 """
 
+from vgraph.nn.attention import edge_softmax
+from vgraph.nn.dot_gat_conv import DotGatConv
+from vgraph.nn.gat_conv import GATConv
+from vgraph.nn.gatv2_conv import GATv2Conv
 from vgraph.nn.graph_conv import GraphConv
 from vgraph.nn.tree_lstm import ChildSumTreeLSTM, NaryTreeLSTM
 
-__all__ = ["ChildSumTreeLSTM", "GraphConv", "NaryTreeLSTM"]
+__all__ = ["ChildSumTreeLSTM", "DotGatConv", "GATConv", "GATv2Conv", "GraphConv", "NaryTreeLSTM", "edge_softmax"]

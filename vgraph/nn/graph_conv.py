@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
-from vgraph.errors import FeatureError, FunctionError, GraphError
+from vgraph.errors import FunctionError
+from vgraph.nn.inputs import check_edge_weight, check_in_degrees
 
 NORMS = ("none", "both", "right", "left")
 
@@ -85,7 +86,8 @@ class GraphConv(nn.Module):
         weight: Tensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        self._check_degrees(graph)
+        if not self._allow_zero_in_degree:
+            check_in_degrees(graph)
         weight = self._chosen(weight)
         rows = feat[0] if isinstance(feat, tuple) else feat
         # The narrower side travels along the edges. Rows are scaled where they are narrow, too:
@@ -115,17 +117,6 @@ class GraphConv(nn.Module):
             raise FunctionError(fact, cure="make the layer with weight=False")
         return self.weight if weight is None else weight
 
-    def _check_degrees(self, graph: vgraph.Graph) -> None:
-        if self._allow_zero_in_degree:
-            return
-        lonely = (graph.in_degrees() == 0).nonzero()
-        if len(lonely):
-            raise GraphError(
-                f"{len(lonely)} nodes have no in-edge, node {int(lonely[0])} is the first: "
-                "their output would not depend on their features",
-                cure="g = vgraph.add_self_loop(g), or allow_zero_in_degree=True",
-            )
-
     def extra_repr(self) -> str:
         shown = f"in={self._in_feats}, out={self._out_feats}, normalization={self._norm}"
         return shown if self._activation is None else f"{shown}, activation={self._activation}"
@@ -137,9 +128,6 @@ def _sum_neighbours(graph: vgraph.Graph, rows: Tensor, edge_weight: Tensor | Non
         if edge_weight is None:
             graph.update_all(fn.copy_u("h", "m"), fn.sum("m", "h"))
         else:
-            if edge_weight.shape[:1] != (graph.num_edges(),) or edge_weight[:1].numel() > 1:
-                fact = f"edge_weight has shape {tuple(edge_weight.shape)} for {graph.num_edges()} edges"
-                raise FeatureError(fact, cure="give one number for every edge")
-            graph.edata["w"] = edge_weight
+            graph.edata["w"] = check_edge_weight(graph, edge_weight)
             graph.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "h"))
         return graph.dstdata["h"]

@@ -1,0 +1,88 @@
+"""Attention over in-edges: a softmax of scores and the sum that it weighs, in one pass.
+
+Takes: a graph whose frames hold what scores need. Gives: one row a receiver; tempo: every call.
+Source: Velickovic et al. 2018, equations 3 and 4; DGL section 3.3 (edge softmax).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import vgraph
+import vgraph.function as fn
+from vgraph.errors import FunctionError
+
+Score = Callable[[Any], Tensor]
+
+
+def attend(
+    graph: vgraph.Graph, score: Score, *, drop: nn.Module, weight: Tensor | None = None, get_attention: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """The senders' feature "ft", weighted by the softmax of ``score(edges)`` over each vertex's in-edges.
+
+    Scores are (edges, ..., heads, 1), "ft" is (senders, ..., heads, width). Gives the sums, and the
+    weights of the edges where ``get_attention`` asks for them: only then are they stored.
+    ``weight``: (edges,), multiplies them after ``drop``.
+    """
+    if get_attention:
+        return _attend_in_steps(graph, score, drop, weight)
+    if weight is None:
+        graph.update_all(
+            lambda edges: {"m": edges.src["ft"], "e": score(edges)},
+            lambda nodes: {"ft": (drop(torch.softmax(nodes.mailbox["e"], 1)) * nodes.mailbox["m"]).sum(1)},
+        )
+        return graph.dstdata["ft"], None
+    graph.edata["w"] = _as_wide(weight, graph.srcdata["ft"])
+    graph.update_all(
+        lambda edges: {"m": edges.src["ft"] * edges.data["w"], "e": score(edges)},
+        lambda nodes: {"ft": (drop(torch.softmax(nodes.mailbox["e"], 1)) * nodes.mailbox["m"]).sum(1)},
+    )
+    return graph.dstdata["ft"], None
+
+
+def _attend_in_steps(
+    graph: vgraph.Graph, score: Score, drop: nn.Module, weight: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    graph.apply_edges(lambda edges: {"e": score(edges)})
+    attention = drop(edge_softmax(graph, graph.edata.pop("e")))
+    if weight is not None:
+        attention = attention * _as_wide(weight, attention)
+    graph.edata["a"] = attention
+    graph.update_all(fn.u_mul_e("ft", "a", "m"), fn.sum("m", "ft"))
+    return graph.dstdata["ft"], attention
+
+
+def _as_wide(weight: Tensor, like: Tensor) -> Tensor:
+    """One number an edge, shaped to broadcast over the other dims of ``like``."""
+    return weight.reshape(-1, *(1,) * (like.dim() - 1))
+
+
+def edge_softmax(graph: vgraph.Graph, logits: Tensor, norm_by: str = "dst") -> Tensor:
+    """The softmax of ``logits`` (edges, ...) over the edges that end at the same vertex.
+
+    Args:
+        norm_by: "dst"; "src": over the edges that begin at the same vertex.
+
+    Raises:
+        FunctionError: ``norm_by`` is neither.
+
+    Source: Velickovic et al. 2018, equation 3.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import edge_softmax
+    >>> g = vgraph.graph(([0, 1, 2], [2, 2, 0]))
+    >>> edge_softmax(g, torch.zeros(3, 1)).squeeze(1)
+    tensor([0.5000, 0.5000, 1.0000])
+    """
+    if norm_by not in ("dst", "src"):
+        raise FunctionError(f"norm_by is {norm_by!r}", cure='pass "dst" or "src"')
+    over = graph if norm_by == "dst" else graph.reverse(copy_ndata=False)
+    with over.local_scope():
+        over.edata["e"] = logits
+        over.update_all(fn.copy_e("e", "e"), lambda nodes: {"total": torch.logsumexp(nodes.mailbox["e"], 1)})
+        over.apply_edges(lambda edges: {"a": torch.exp(edges.data["e"] - edges.dst["total"])})
+        return over.edata["a"]

@@ -1,0 +1,129 @@
+"""GATConv: graph attention, with the names, shapes and defaults of DGL's.
+
+Takes: a graph and one row a vertex. Gives: one row a head of a vertex; tempo: every call.
+Source: Velickovic et al. 2018, equations 1 to 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import vgraph
+from vgraph.nn.attention import attend
+from vgraph.nn.heads import add_residual, init_glorot, make_head_vector, split_heads
+from vgraph.nn.inputs import check_edge_weight, check_in_degrees, pair, receivers_of
+
+
+class GATConv(nn.Module):
+    """Weighs in-neighbours by a softmax of ``leaky_relu(attn_l . Wu + attn_r . Wv)``, head by head.
+
+    Called with a graph and a feature (vertices, ..., in_feats), or one for either end; gives
+    (vertices, ..., num_heads, out_feats), with ``get_attention=True`` also (edges, ..., num_heads, 1).
+    A call may bring ``edge_weight=``, (edges,), which multiplies the attention.
+
+    Args:
+        in_feats: the width, or a pair of widths for senders and receivers.
+        feat_drop: the part of the features that is dropped in training.
+        attn_drop: the part of the attention that is dropped in training.
+        negative_slope: of leaky_relu.
+        residual: adds the receiver's own feature, through ``res_fc`` where widths differ.
+        allow_zero_in_degree: accept vertices without in-edges; nothing reaches them.
+
+    Raises:
+        GraphError: a vertex has no in-edge, and that is not allowed.
+        FeatureError: ``edge_weight`` is not one number an edge.
+
+    Source: Velickovic et al. 2018, equations 1 to 4.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import GATConv
+    >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1, 2], [1, 2, 0])))
+    >>> GATConv(5, 2, num_heads=3)(g, torch.ones(3, 5)).shape
+    torch.Size([3, 3, 2])
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_feats: int | tuple[int, int],
+        out_feats: int,
+        num_heads: int,
+        feat_drop: float = 0.0,
+        attn_drop: float = 0.0,
+        negative_slope: float = 0.2,
+        residual: bool = False,
+        activation: Callable[[Tensor], Tensor] | None = None,
+        allow_zero_in_degree: bool = False,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self._num_heads, self._out_feats = num_heads, out_feats
+        self._in_src_feats, self._in_dst_feats = pair(in_feats)
+        self._allow_zero_in_degree, self.activation = allow_zero_in_degree, activation
+        width = num_heads * out_feats
+        if isinstance(in_feats, tuple):
+            self.fc_src = nn.Linear(self._in_src_feats, width, bias=False)
+            self.fc_dst = nn.Linear(self._in_dst_feats, width, bias=False)
+        else:
+            self.fc = nn.Linear(self._in_src_feats, width, bias=False)
+        self.attn_l, self.attn_r = make_head_vector(num_heads, out_feats), make_head_vector(num_heads, out_feats)
+        self.feat_drop, self.attn_drop = nn.Dropout(feat_drop), nn.Dropout(attn_drop)
+        self.leaky_relu = nn.LeakyReLU(negative_slope)
+        is_mapped = residual and self._in_dst_feats != width
+        self.res_fc = nn.Linear(self._in_dst_feats, width, bias=bias) if is_mapped else None
+        if residual and not is_mapped:
+            self.res_fc = nn.Identity()
+        has_own_bias = bias and not is_mapped
+        self.register_parameter("bias", nn.Parameter(self.attn_l.new_empty(width)) if has_own_bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot's normal weights with the gain of relu, biases of zeros."""
+        init_glorot(self)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def set_allow_zero_in_degree(self, set_value: bool) -> None:
+        """Accept vertices without in-edges from now on, or refuse them."""
+        self._allow_zero_in_degree = set_value
+
+    def forward(
+        self,
+        graph: vgraph.Graph,
+        feat: Tensor | tuple[Tensor, Tensor],
+        edge_weight: Tensor | None = None,
+        get_attention: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        if not self._allow_zero_in_degree:
+            check_in_degrees(graph)
+        weight = None if edge_weight is None else check_edge_weight(graph, edge_weight)
+        feat_src, feat_dst, own = self._mapped(graph, feat)
+        slope = self.leaky_relu.negative_slope
+        with graph.local_scope():
+            graph.srcdata["ft"] = feat_src
+            graph.srcdata["el"] = (feat_src * self.attn_l).sum(-1, keepdim=True)
+            graph.dstdata["er"] = (feat_dst * self.attn_r).sum(-1, keepdim=True)
+            rows, attention = attend(
+                graph, lambda edges: F.leaky_relu(edges.src["el"] + edges.dst["er"], slope),
+                drop=self.attn_drop, weight=weight, get_attention=get_attention,
+            )  # fmt: skip
+        rows = add_residual(rows, self.res_fc, own)
+        if self.bias is not None:
+            rows = rows + self.bias.view(self._num_heads, self._out_feats)
+        rows = rows if self.activation is None else self.activation(rows)
+        return rows if attention is None else (rows, attention)
+
+    def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Senders and receivers by head, and what the receivers were given."""
+        heads = self._num_heads
+        if isinstance(feat, tuple):
+            src, dst = (self.feat_drop(rows) for rows in feat)
+            fc_src, fc_dst = (self.fc_src, self.fc_dst) if hasattr(self, "fc_src") else (self.fc, self.fc)
+            return split_heads(fc_src(src), heads), split_heads(fc_dst(dst), heads), dst
+        rows = self.feat_drop(feat)
+        mapped = split_heads(self.fc(rows), heads)
+        return mapped, receivers_of(graph, mapped), receivers_of(graph, rows)

@@ -1,0 +1,116 @@
+"""GATv2Conv: graph attention whose ranking depends on the receiver, with DGL's names and shapes.
+
+Takes: a graph and one row a vertex. Gives: one row a head of a vertex; tempo: every call.
+Source: Brody, Alon and Yahav 2022, equation 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import vgraph
+from vgraph.nn.attention import attend
+from vgraph.nn.heads import add_residual, init_glorot, make_head_vector, split_heads
+from vgraph.nn.inputs import check_in_degrees, pair, receivers_of
+
+
+class GATv2Conv(nn.Module):
+    """Weighs in-neighbours by a softmax of ``attn . leaky_relu(W_src u + W_dst v)``, head by head.
+
+    Called with a graph and a feature (vertices, in_feats), or one for either end; gives (vertices,
+    num_heads, out_feats), with ``get_attention=True`` also (edges, num_heads, 1).
+
+    Args:
+        in_feats: the width, or a pair of widths for senders and receivers.
+        feat_drop: the part of the features that is dropped in training.
+        attn_drop: the part of the attention that is dropped in training.
+        negative_slope: of leaky_relu.
+        residual: adds the receiver's own feature, through ``res_fc`` where widths differ.
+        allow_zero_in_degree: accept vertices without in-edges; nothing reaches them.
+        share_weights: one matrix for both ends.
+
+    Raises:
+        GraphError: a vertex has no in-edge, and that is not allowed.
+
+    Source: Brody et al. 2022, equation 7.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import GATv2Conv
+    >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1, 2], [1, 2, 0])))
+    >>> GATv2Conv(5, 2, num_heads=3)(g, torch.ones(3, 5)).shape
+    torch.Size([3, 3, 2])
+    """
+
+    def __init__(
+        self,
+        in_feats: int | tuple[int, int],
+        out_feats: int,
+        num_heads: int,
+        feat_drop: float = 0.0,
+        attn_drop: float = 0.0,
+        negative_slope: float = 0.2,
+        residual: bool = False,
+        activation: Callable[[Tensor], Tensor] | None = None,
+        allow_zero_in_degree: bool = False,
+        bias: bool = True,
+        share_weights: bool = False,
+    ) -> None:
+        super().__init__()
+        self._num_heads, self._out_feats = num_heads, out_feats
+        self._in_src_feats, self._in_dst_feats = pair(in_feats)
+        self._allow_zero_in_degree, self.activation = allow_zero_in_degree, activation
+        self.bias, self.share_weights = bias, share_weights
+        width = num_heads * out_feats
+        self.fc_src = nn.Linear(self._in_src_feats, width, bias=bias)
+        is_shared = share_weights and not isinstance(in_feats, tuple)
+        self.fc_dst = self.fc_src if is_shared else nn.Linear(self._in_dst_feats, width, bias=bias)
+        self.attn = make_head_vector(num_heads, out_feats)
+        self.feat_drop, self.attn_drop = nn.Dropout(feat_drop), nn.Dropout(attn_drop)
+        self.leaky_relu = nn.LeakyReLU(negative_slope)
+        is_mapped = residual and self._in_dst_feats != width
+        self.res_fc = nn.Linear(self._in_dst_feats, width, bias=bias) if is_mapped else None
+        if residual and not is_mapped:
+            self.res_fc = nn.Identity()
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot's normal weights with the gain of relu, biases of zeros."""
+        init_glorot(self)
+
+    def set_allow_zero_in_degree(self, set_value: bool) -> None:
+        """Accept vertices without in-edges from now on, or refuse them."""
+        self._allow_zero_in_degree = set_value
+
+    def forward(
+        self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor], get_attention: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        if not self._allow_zero_in_degree:
+            check_in_degrees(graph)
+        feat_src, feat_dst, own = self._mapped(graph, feat)
+        slope, attn = self.leaky_relu.negative_slope, self.attn
+
+        def score(edges: Any) -> Tensor:
+            return (F.leaky_relu(edges.src["ft"] + edges.dst["fr"], slope) * attn).sum(-1, keepdim=True)
+
+        with graph.local_scope():
+            graph.srcdata["ft"], graph.dstdata["fr"] = feat_src, feat_dst
+            rows, attention = attend(graph, score, drop=self.attn_drop, get_attention=get_attention)
+        rows = add_residual(rows, self.res_fc, own)
+        rows = rows if self.activation is None else self.activation(rows)
+        return rows if attention is None else (rows, attention)
+
+    def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Senders and receivers by head, and what the receivers were given."""
+        if isinstance(feat, tuple):
+            src, dst = (self.feat_drop(rows) for rows in feat)
+        else:
+            src = self.feat_drop(feat)
+            dst = receivers_of(graph, src)
+        sent = split_heads(self.fc_src(src), self._num_heads)
+        if self.fc_dst is self.fc_src and not isinstance(feat, tuple):
+            return sent, receivers_of(graph, sent), dst
+        return sent, split_heads(self.fc_dst(dst), self._num_heads), dst

@@ -1,0 +1,35 @@
+"""Heads of attention: how their parameters are made and their rows are laid out.
+
+Takes: widths, rows. Gives: parameters, rows by head; tempo: once a layer; every call.
+Source: Velickovic et al. 2018, section 2.1; Glorot and Bengio 2010.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def make_head_vector(num_heads: int, width: int) -> nn.Parameter:
+    """One vector a head, (1, num_heads, width), not yet initialised."""
+    return nn.Parameter(torch.empty(1, num_heads, width))
+
+
+def init_glorot(layer: nn.Module) -> None:
+    """Every weight normal with the gain of relu; the biases of linear maps zero."""
+    gain = nn.init.calculate_gain("relu")
+    for name, parameter in layer.named_parameters():
+        if parameter.dim() > 1:
+            nn.init.xavier_normal_(parameter, gain=gain)
+        elif name.endswith(".bias"):
+            nn.init.zeros_(parameter)
+
+
+def split_heads(rows: Tensor, num_heads: int) -> Tensor:
+    """(..., num_heads * width) as (..., num_heads, width)."""
+    return rows.unflatten(-1, (num_heads, -1))
+
+
+def add_residual(rows: Tensor, res_fc: nn.Module | None, own: Tensor) -> Tensor:
+    """Adds what the receivers hold, through the layer's map, to rows by head."""
+    return rows if res_fc is None else rows + res_fc(own).unflatten(-1, (-1, rows.shape[-1]))

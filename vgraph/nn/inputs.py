@@ -1,0 +1,52 @@
+"""What layers are called with: rows for both ends, weights for edges, in-edges for all.
+
+Takes: a graph, features, weights. Gives: the same, checked and brought into one form; tempo: every call.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from torch import Tensor
+
+import vgraph
+from vgraph.errors import FeatureError, GraphError
+
+Size = TypeVar("Size")
+
+
+def pair(size: Size | tuple[Size, Size]) -> tuple[Size, Size]:
+    """What is given for both ends, or once for each: (senders, receivers)."""
+    return size if isinstance(size, tuple) else (size, size)
+
+
+def both_ends(graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Rows of the senders and of the receivers; a block's receivers are its first senders."""
+    if isinstance(feat, tuple):
+        return feat
+    return feat, receivers_of(graph, feat)
+
+
+def receivers_of(graph: vgraph.Graph, rows: Tensor) -> Tensor:
+    """The receivers' part of the senders' rows: all of them, or the first in a block."""
+    ends = graph.topology
+    return rows if ends.num_src == ends.num_dst else rows[: ends.num_dst]
+
+
+def check_in_degrees(graph: vgraph.Graph) -> None:
+    """GraphError: a vertex has no in-edge."""
+    lonely = (graph.in_degrees() == 0).nonzero()
+    if len(lonely):
+        raise GraphError(
+            f"{len(lonely)} nodes have no in-edge, node {int(lonely[0])} is the first: "
+            "their output would not depend on their features",
+            cure="g = vgraph.add_self_loop(g), or allow_zero_in_degree=True",
+        )
+
+
+def check_edge_weight(graph: vgraph.Graph, edge_weight: Tensor) -> Tensor:
+    """The weights, one number an edge; FeatureError: they are not."""
+    if edge_weight.shape[:1] != (graph.num_edges(),) or edge_weight[:1].numel() > 1:
+        fact = f"edge_weight has shape {tuple(edge_weight.shape)} for {graph.num_edges()} edges"
+        raise FeatureError(fact, cure="give one number for every edge")
+    return edge_weight
