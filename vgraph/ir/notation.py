@@ -12,7 +12,9 @@ from typing import Any
 
 from vgraph.ir.program import Op
 
-Indices = tuple[str, ...]  # one entry a dim; "a b": dim is the product of a (slow) and b; "1": no index
+# One entry a dim: "a b" is the product of a (slow) and b; "1" has no index; "2*a+b-1" is an affine
+# access (ir/affine.py), "a|a+4" several of them; "a?" is read or made in an order of its own.
+Indices = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,14 @@ class Notation:
 
     ``reduced``: index to sum, mean, max ...; "addend": a sum to which one operand is added once.
     ``whole``: indices along which an element of the result depends on more than its own position.
+    ``reads``: for a result that does not read every operand, the positions of those it reads.
     """
 
     inputs: tuple[Indices, ...]
     outputs: tuple[Indices, ...]
     reduced: Mapping[str, str] = field(default_factory=dict[str, str])
     whole: frozenset[str] = frozenset()
+    reads: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, "tuple[int, ...]"])
 
     def __str__(self) -> str:
         def side(all_dims: tuple[Indices, ...]) -> str:

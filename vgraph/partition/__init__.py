@@ -1,0 +1,4 @@
+"""Partition: dense Programs divided among workers.
+
+Takes: a Program. Gives: a ShardingPlan and one Program a worker; tempo: once a function.
+"""

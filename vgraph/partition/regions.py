@@ -1,0 +1,127 @@
+"""Regions: what every worker reads and makes of one op, exactly, after any number of steps.
+
+Takes: an Op, its strategy in every step. Gives: sets of its indices, operands and results; tempo: once a function.
+Source: Tofu section 4.2 (symbolic interval analysis), 5.2 (each step splits what is left).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vgraph.ir.affine import parse_access
+from vgraph.ir.index_set import IndexSet
+from vgraph.ir.notation import Indices, Notation
+from vgraph.ir.program import Op, Value
+from vgraph.ir.sharding import Partial, Placement, Region, Strategy, shard_region
+from vgraph.ir.tdl import describe
+
+Sets = Mapping[str, IndexSet]
+
+
+def index_sizes(op: Op, notation: Notation) -> dict[str, int]:
+    """The size of every index that stands alone in a dim of an operand or result."""
+    sizes: dict[str, int] = {}
+    sides = [*zip(op.operands(), notation.inputs, strict=True), *zip(op.results, notation.outputs, strict=False)]
+    for value, dims in reversed(sides):
+        if len(value.shape) != len(dims):  # a result that was left out
+            continue
+        for size, dim in zip(value.shape, dims, strict=True):
+            assert isinstance(size, int), f"{value} has rows: only dense Programs are divided"
+            if dim.isidentifier():
+                sizes[dim] = size
+    return sizes
+
+
+def image(dim: str, size: int, sets: Sets, sizes: Mapping[str, int]) -> IndexSet:
+    """The entries of an operand's dim that are read for these sets of the indices."""
+    if dim == "1" or "?" in dim:
+        return IndexSet.whole(size)
+    if "|" in dim:
+        parts = [image(part, size, sets, sizes) for part in dim.split("|")]
+        return IndexSet.of(run for part in parts for run in part.runs)
+    names = dim.split()
+    if len(names) > 1:
+        found = sets[names[0]]
+        for name in names[1:]:
+            found = found.times(sets[name], sizes[name])
+        return found
+    access = parse_access(dim)
+    assert access is not None, f"{dim} is no access"
+    within = IndexSet.whole(size)
+    if len(access.terms) == 1 and access.terms[0][1] == 1 and access.divisor == 1:
+        return sets[access.terms[0][0]].shifted(access.constant) & within
+    bounds = {name: sets[name].bounds for name in access.names}
+    return IndexSet.one(*access.interval(bounds)) & within
+
+
+def region(value: Value, dims: Indices, sets: Sets, sizes: Mapping[str, int]) -> Region:
+    """The entries of a value that belong to these sets of the indices."""
+    shape = tuple(d for d in value.shape if isinstance(d, int))
+    return tuple(image(dim, size, sets, sizes) for dim, size in zip(dims, shape, strict=True))
+
+
+@dataclass(frozen=True)
+class OpRegions:
+    """One worker's share of one op; ``is_idle``: it has nothing to do."""
+
+    sets: Mapping[str, IndexSet]
+    inputs: tuple[Region, ...]
+    outputs: tuple[Region, ...]
+    is_idle: bool = False
+
+
+def op_regions(
+    op: Op, notation: Notation | None, strategies: Sequence[Strategy], axes: Sequence[int], digits: Sequence[int]
+) -> OpRegions:
+    """What the worker with these digits reads and makes."""
+    steps = list(zip(strategies, axes, digits, strict=True))
+    if notation is None:
+        assert all(strategy.index in ("", "+") for strategy in strategies), f"{op.target} is not described"
+        return OpRegions({}, tuple(map(_whole, op.operands())), tuple(map(_whole, op.results)))
+    sizes = index_sizes(op, notation)
+    sets = {name: IndexSet.whole(size) for name, size in sizes.items()}
+    for strategy, ways, digit in steps:
+        if strategy.index not in ("", "+"):
+            sets[strategy.index] = sets[strategy.index].cut(strategy.outer, ways, digit)
+    inputs = tuple(region(v, d, sets, sizes) for v, d in zip(op.operands(), notation.inputs, strict=True))
+    outputs = tuple(
+        region(v, d, sets, sizes) if len(v.shape) == len(d) else _whole(v)
+        for v, d in zip(op.results, notation.outputs, strict=True)
+    )
+    return OpRegions(sets, inputs, outputs)
+
+
+def _whole(value: Value) -> Region:
+    return tuple(IndexSet.whole(d) for d in value.shape if isinstance(d, int))
+
+
+def num_entries(part: Region) -> int:
+    """How many elements a region holds."""
+    count = 1
+    for entries in part:
+        count *= len(entries)
+    return count
+
+
+def intersect(one: Region, two: Region) -> Region | None:
+    """The common region; None where there is none."""
+    found = tuple(a & b for a, b in zip(one, two, strict=True))
+    return found if all(len(entries) for entries in found) else None
+
+
+def read_bytes(op: Op, operand: int, strategy: Strategy, ways: int, have: Placement) -> int:
+    """Bytes that cross workers in one step to bring an operand that lies as ``have`` to its readers."""
+    value = list(op.operands())[operand]
+    shape = tuple(d for d in value.shape if isinstance(d, int))
+    is_term = isinstance(have, Partial) and isinstance(strategy.inputs[operand], Partial)
+    notation, total = describe(op), 0
+    for worker in range(ways):
+        need = op_regions(op, notation, (strategy,), (ways,), (worker,)).inputs[operand]
+        mine = shard_region(shape, (have,), (ways,), (worker,))
+        kept = intersect(need, mine) if mine is not None else None
+        if isinstance(have, Partial) and not is_term:
+            total += num_entries(need) * (ways - 1)
+        else:
+            total += num_entries(need) - (num_entries(kept) if kept is not None else 0)
+    return total * value.dtype.itemsize
