@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from vgraph.errors import FunctionError
-from vgraph.nn.inputs import check_edge_weight, check_in_degrees
+from vgraph.nn.inputs import check_in_degrees, set_message
 
 NORMS = ("none", "both", "right", "left")
 
@@ -124,10 +124,5 @@ class GraphConv(nn.Module):
 
 def _sum_neighbours(graph: vgraph.Graph, rows: Tensor, edge_weight: Tensor | None) -> Tensor:
     with graph.local_scope():
-        graph.srcdata["h"] = rows
-        if edge_weight is None:
-            graph.update_all(fn.copy_u("h", "m"), fn.sum("m", "h"))
-        else:
-            graph.edata["w"] = check_edge_weight(graph, edge_weight)
-            graph.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "h"))
+        graph.update_all(set_message(graph, rows, edge_weight), fn.sum("m", "h"))
         return graph.dstdata["h"]

@@ -5,12 +5,14 @@ Takes: a graph, features, weights. Gives: the same, checked and brought into one
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 from torch import Tensor
 
 import vgraph
-from vgraph.errors import FeatureError, GraphError
+import vgraph.function as fn
+from vgraph.errors import FeatureError, GraphError, NameLookupError
 
 Size = TypeVar("Size")
 
@@ -50,3 +52,21 @@ def check_edge_weight(graph: vgraph.Graph, edge_weight: Tensor) -> Tensor:
         fact = f"edge_weight has shape {tuple(edge_weight.shape)} for {graph.num_edges()} edges"
         raise FeatureError(fact, cure="give one number for every edge")
     return edge_weight
+
+
+def check_name(name: str, known: Iterable[str], what: str) -> str:
+    """The name, where it is one of those known; NameLookupError: it is not."""
+    known = tuple(known)
+    if name not in known:
+        raise NameLookupError(f"there is no {what} {name!r}", cure=f"one of {', '.join(known)}")
+    return name
+
+
+def set_message(graph: vgraph.Graph, rows: Tensor, edge_weight: Tensor | None) -> fn.Message:
+    """Sets the rows to be sent as "h"; gives the message "m" that sends them, weighted or as they are."""
+    graph.srcdata["h"] = rows
+    if edge_weight is None:
+        return fn.copy_u("h", "m")
+    weight = check_edge_weight(graph, edge_weight)
+    graph.edata["w"] = weight.reshape(-1, *(1,) * (rows.dim() - 1))
+    return fn.u_mul_e("h", "w", "m")

@@ -1,0 +1,116 @@
+"""Layers beside DGL's, where DGL is installed: the same arguments, state_dict, rows and gradients.
+
+DGL must be able to run in the environment of the tests (1.1.3 imports under any torch), with
+DGLBACKEND=pytorch; everywhere else these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vgraph
+import vgraph.nn as ours
+from tests.nn.dense import assert_same, random_graph
+
+
+class Case(NamedTuple):
+    layer: str
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any] = MappingProxyType({})
+    widths: tuple[int, ...] = (5,)  # two: a feature for either end
+    edge_feats: Mapping[str, int] = MappingProxyType({})  # keywords of a call to widths; 0: (edges,)
+
+
+AGGREGATORS = ["mean", "sum", "max", "min", "std", "var", "moment3"]
+CASES = [
+    Case("GraphConv", (5, 3)),
+    Case("GraphConv", (5, 3), {"norm": "right"}, edge_feats={"edge_weight": 0}),
+    Case("GATConv", (5, 4, 3)),
+    Case("GATConv", (5, 4, 3), {"residual": True, "negative_slope": 0.1}, edge_feats={"edge_weight": 0}),
+    Case("GATConv", (12, 4, 3), {"residual": True, "activation": torch.tanh}, (12,)),
+    Case("GATConv", ((5, 2), 4, 3), {"residual": True, "bias": False}, (5, 2)),
+    Case("GATv2Conv", (5, 4, 3)),
+    Case("GATv2Conv", (5, 4, 3), {"share_weights": True, "residual": True, "bias": False}),
+    Case("GATv2Conv", ((5, 2), 4, 3), {}, (5, 2)),
+    Case("DotGatConv", (5, 4, 3)),
+    *(Case("SAGEConv", (5, 3, kind)) for kind in ("mean", "gcn", "pool", "lstm")),
+    Case("SAGEConv", (3, 5, "mean"), {"bias": False}, (3,), {"edge_weight": 1}),
+    Case("SAGEConv", ((5, 2), 3, "pool"), {}, (5, 2)),
+    Case("GINConv", (None, "max"), {"init_eps": 0.5, "learn_eps": True}, edge_feats={"edge_weight": 1}),
+    Case("GINConv", (None,), {"activation": torch.tanh}),
+    Case("PNAConv", (6, 6, AGGREGATORS, ["identity", "amplification", "attenuation"], 1.5), {}, (6,)),
+    Case("PNAConv", (6, 4, ["mean", "std"], ["attenuation"], 1.5),
+         {"num_towers": 2, "edge_feat_size": 2, "dropout": 0.0}, (6,), {"edge_feat": 2}),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def dgl() -> Any:
+    if importlib.util.find_spec("dgl") is None:
+        pytest.skip("DGL is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module("dgl")
+
+
+def other_graph(dgl: Any, g: vgraph.Graph) -> Any:
+    return dgl.graph(g.edges(), num_nodes=g.num_nodes())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.layer}-{CASES.index(case)}")
+def test_state_dict_rows_and_gradients(dgl: Any, case: Case) -> None:
+    g = random_graph()
+    mine: nn.Module = getattr(ours, case.layer)(*case.arguments, **case.options).double()
+    theirs: nn.Module = getattr(dgl.nn, case.layer)(*case.arguments, **case.options).double()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    missing = mine.load_state_dict(theirs.state_dict(), strict=True)
+    assert not missing.missing_keys and not missing.unexpected_keys
+    feats = tuple(torch.randn(9, width, dtype=torch.float64, requires_grad=True) for width in case.widths)
+    feat: Any = feats if len(feats) > 1 else feats[0]
+    on_edges = {name: torch.rand(g.num_edges(), *([w] if w else [])).double() for name, w in case.edge_feats.items()}
+    found: Tensor = mine(g, feat, **on_edges)
+    wanted: Tensor = theirs(other_graph(dgl, g), feat, **on_edges)
+    assert_same(found, wanted, feats, tolerance=1e-6)
+    cotangent = torch.randn_like(wanted)
+    mine(g, feat, **on_edges).backward(cotangent)
+    theirs(other_graph(dgl, g), feat, **on_edges).backward(cotangent)
+    grads = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    for name, parameter in mine.named_parameters():
+        torch.testing.assert_close(parameter.grad, grads[name], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted({case.layer for case in CASES}))
+def test_arguments(dgl: Any, name: str) -> None:
+    """Every argument of theirs has its name, place and default here."""
+    for call in ("__init__", "forward"):
+        theirs = inspect.signature(getattr(getattr(dgl.nn, name), call)).parameters
+        mine = inspect.signature(getattr(getattr(ours, name), call)).parameters
+        wanted = [(p.name, p.default) for p in theirs.values()]
+        assert [(p.name, p.default) for p in mine.values()][: len(wanted)] == wanted
+
+
+@pytest.mark.parametrize("name", ["GATConv", "GATv2Conv", "DotGatConv"])
+def test_attention(dgl: Any, name: str) -> None:
+    g, x = random_graph(), torch.randn(9, 5)
+    mine, theirs = getattr(ours, name)(5, 4, 3), getattr(dgl.nn, name)(5, 4, 3)
+    mine.load_state_dict(theirs.state_dict())
+    found, wanted = mine(g, x, get_attention=True), theirs(other_graph(dgl, g), x, get_attention=True)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("norm_by", ["dst", "src"])
+def test_edge_softmax(dgl: Any, norm_by: str) -> None:
+    g = random_graph()
+    logits = torch.randn(g.num_edges(), 2, 1)
+    wanted = dgl.nn.functional.edge_softmax(other_graph(dgl, g), logits, norm_by=norm_by)
+    torch.testing.assert_close(ours.edge_softmax(g, logits, norm_by=norm_by), wanted)

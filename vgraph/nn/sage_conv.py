@@ -1,0 +1,144 @@
+"""SAGEConv: a vertex and what its neighbours sum up to, with the names, shapes and defaults of DGL's.
+
+Takes: a graph and one row a vertex. Gives: one row a vertex; tempo: every call.
+Source: Hamilton, Ying and Leskovec 2017, algorithm 1 and section 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import vgraph
+import vgraph.function as fn
+from vgraph.errors import FeatureError
+from vgraph.nn.inputs import both_ends, check_name, pair, set_message
+
+AGGREGATORS = ("mean", "gcn", "pool", "lstm")
+
+
+class SAGEConv(nn.Module):
+    """``fc_self`` of a vertex plus ``fc_neigh`` of what its in-neighbours are aggregated to.
+
+    Called with a graph and a feature (vertices, in_feats), or one for either end; gives (vertices,
+    out_feats). A call may bring ``edge_weight=``, (edges,) or (edges, 1), which multiplies messages.
+
+    Args:
+        in_feats: the width, or a pair of widths for senders and receivers.
+        aggregator_type: "mean"; "gcn": the mean of neighbours and vertex, which has no ``fc_self``;
+            "pool": the maximum of ``relu(fc_pool)``; "lstm": the last state of an LSTM that reads
+            the neighbours in the order of the edges.
+        feat_drop: the part of the features that is dropped in training.
+        norm: a function of the result, after the activation.
+
+    Raises:
+        NameLookupError: an unknown aggregator.
+        FeatureError: "gcn" with features of two widths; ``edge_weight`` is not one number an edge.
+
+    Source: Hamilton et al. 2017, algorithm 1.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import SAGEConv
+    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> SAGEConv(5, 2, "pool")(g, torch.ones(3, 5)).shape
+    torch.Size([3, 2])
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_feats: int | tuple[int, int],
+        out_feats: int,
+        aggregator_type: str,
+        feat_drop: float = 0.0,
+        bias: bool = True,
+        norm: Callable[[Tensor], Tensor] | None = None,
+        activation: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self._aggre_type = check_name(aggregator_type, AGGREGATORS, "aggregator")
+        self._in_src_feats, self._in_dst_feats = pair(in_feats)
+        self._out_feats, self.norm, self.activation = out_feats, norm, activation
+        self.feat_drop = nn.Dropout(feat_drop)
+        width = self._in_src_feats
+        if aggregator_type == "pool":
+            self.fc_pool = nn.Linear(width, width)
+        if aggregator_type == "lstm":
+            self.lstm = nn.LSTM(width, width, batch_first=True)
+        self.fc_neigh = nn.Linear(width, out_feats, bias=False)
+        if aggregator_type != "gcn":
+            self.fc_self = nn.Linear(self._in_dst_feats, out_feats, bias=bias)
+        else:
+            self.register_parameter("bias", nn.Parameter(torch.zeros(out_feats)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot's uniform weights with the gain of relu; the LSTM's own."""
+        gain = nn.init.calculate_gain("relu")
+        for name in ("fc_pool", "fc_self", "fc_neigh"):
+            if hasattr(self, name):
+                nn.init.xavier_uniform_(getattr(self, name).weight, gain=gain)
+        if self._aggre_type == "lstm":
+            self.lstm.reset_parameters()
+
+    def forward(
+        self,
+        graph: vgraph.Graph,
+        feat: Tensor | tuple[Tensor, Tensor],
+        edge_weight: Tensor | None = None,
+    ) -> Tensor:
+        if isinstance(feat, tuple):
+            src, dst = (self.feat_drop(rows) for rows in feat)
+        else:
+            src, dst = both_ends(graph, self.feat_drop(feat))
+        if self._aggre_type == "gcn":
+            rows = self._gcn(graph, src, dst, edge_weight)
+            rows = rows if self.bias is None else rows + self.bias
+        else:
+            rows = self.fc_self(dst) + getattr(self, f"_{self._aggre_type}")(graph, src, edge_weight)
+        rows = rows if self.activation is None else self.activation(rows)
+        return rows if self.norm is None else self.norm(rows)
+
+    def _mean(self, graph: vgraph.Graph, src: Tensor, edge_weight: Tensor | None) -> Tensor:
+        if self._is_narrowing:
+            return _reduced(graph, self.fc_neigh(src), edge_weight, fn.mean("m", "neigh"))
+        return self.fc_neigh(_reduced(graph, src, edge_weight, fn.mean("m", "neigh")))
+
+    def _gcn(self, graph: vgraph.Graph, src: Tensor, dst: Tensor, edge_weight: Tensor | None) -> Tensor:
+        if src.shape[1:] != dst.shape[1:]:
+            fact = f"senders are {tuple(src.shape[1:])} wide and receivers {tuple(dst.shape[1:])}"
+            raise FeatureError(fact, cure='make them equally wide, or choose another aggregator than "gcn"')
+        if self._is_narrowing:
+            own = self.fc_neigh(src)
+            src, dst = own, own if dst is src else self.fc_neigh(dst)
+        total = _reduced(graph, src, edge_weight, fn.sum("m", "neigh")) + dst
+        rows = total / (graph.in_degrees().to(total.dtype) + 1).unsqueeze(-1)
+        return rows if self._is_narrowing else self.fc_neigh(rows)
+
+    def _pool(self, graph: vgraph.Graph, src: Tensor, edge_weight: Tensor | None) -> Tensor:
+        sent = torch.relu(self.fc_pool(src))
+        return self.fc_neigh(_reduced(graph, sent, edge_weight, fn.max("m", "neigh")))
+
+    def _lstm(self, graph: vgraph.Graph, src: Tensor, edge_weight: Tensor | None) -> Tensor:
+        def read(nodes: Any) -> dict[str, Tensor]:
+            _, (last, _) = self.lstm(nodes.mailbox["m"])
+            return {"neigh": last.squeeze(0)}
+
+        return self.fc_neigh(_reduced(graph, src, edge_weight, read))
+
+    @property
+    def _is_narrowing(self) -> bool:
+        """Whether rows travel along the edges after ``fc_neigh``, which makes them narrower."""
+        return self._in_src_feats > self._out_feats
+
+
+def _reduced(graph: vgraph.Graph, rows: Tensor, edge_weight: Tensor | None, reduce: fn.Reduce) -> Tensor:
+    if graph.num_edges() == 0:  # a Python function cannot say how wide nothing is
+        return rows.new_zeros(graph.topology.num_dst, *rows.shape[1:])
+    with graph.local_scope():
+        graph.update_all(set_message(graph, rows, edge_weight), reduce)
+        return graph.dstdata["neigh"]
