@@ -60,6 +60,10 @@ class FunctionError(VGraphError, TypeError):
     """A user function that does not do what its programming model asks for."""
 
 
+class ModelError(VGraphError, ValueError):
+    """A model that cannot be captured, or split as asked."""
+
+
 class ChildIndexError(VGraphError, IndexError):
     """``gather(k)`` where a vertex has children, but fewer than k + 1."""
 

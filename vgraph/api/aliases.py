@@ -181,8 +181,14 @@ def view_step(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: 
 
 
 def bare(tensor: Tensor) -> Tensor:
-    """Without its subclass, which may hand out sizes that notice comparisons."""
-    return tensor if type(tensor) is Tensor else tensor.as_subclass(Tensor)
+    """Without its subclass, which may hand out sizes that notice comparisons; fake tensors stay fake."""
+    return tensor if type(tensor) is Tensor or hasattr(tensor, "fake_mode") else tensor.as_subclass(Tensor)
+
+
+def storage_key(tensor: Tensor) -> Any:
+    """Equal for tensors of one memory, whether it is there or only imagined."""
+    storage = tensor.untyped_storage()
+    return storage._cdata if hasattr(tensor, "fake_mode") else storage.data_ptr()  # pyright: ignore[reportPrivateUsage]
 
 
 def share_memory(first: Tensor, second: Tensor) -> bool:
@@ -190,5 +196,4 @@ def share_memory(first: Tensor, second: Tensor) -> bool:
     one, other = bare(first), bare(second)
     if one.layout != torch.strided or other.layout != torch.strided:
         return False
-    same = one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
-    return same and one.numel() > 0
+    return storage_key(one) == storage_key(other) and one.numel() > 0

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vgraph.api.aliases import Aliases, Cell, Ref, bare, share_memory, view_step
+from vgraph.api.aliases import Aliases, Cell, Ref, bare, share_memory, storage_key, view_step
 from vgraph.ir.moves import Random
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space, map_leaves
@@ -61,7 +61,7 @@ class Recording:
     num_randoms: int = 0
 
 
-_ALIASES = frozenset({"detach", "alias", "lift", "_reshape_alias"})
+ALIASES = frozenset({"detach", "alias", "lift", "_reshape_alias"})
 _BASE_SPACES = (VERTEX, EDGE, SOURCE, GRAPH)
 _HERE = str(Path(__file__).resolve().parents[1])
 _LAYERS = str(Path(_HERE) / "nn")
@@ -89,7 +89,8 @@ def _geometry(tensor: Tensor) -> Any:
     tensor = bare(tensor)
     if tensor.layout != torch.strided or tensor.numel() == 0:
         return id(tensor)
-    return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    start = (storage_key(tensor), tensor.storage_offset()) if hasattr(tensor, "fake_mode") else tensor.data_ptr()
+    return (start, tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
 _ESCAPES: frozenset[Any] = frozenset({Tensor.numpy, Tensor.tolist, Tensor.__array__})
@@ -114,7 +115,7 @@ def _bare(tree: Any) -> Any:
     """Plain tensors: below autograd nothing may move rows any more."""
 
     def strip(leaf: Any) -> Any:
-        is_plain = not isinstance(leaf, Tensor) or type(leaf) in (Tensor, nn.Parameter)
+        is_plain = not isinstance(leaf, Tensor) or type(leaf) in (Tensor, nn.Parameter) or hasattr(leaf, "fake_mode")
         return leaf if is_plain else leaf.as_subclass(Tensor)
 
     return map_leaves(tree, strip)
@@ -261,7 +262,7 @@ class Tracer(TorchDispatchMode):
         if self._paused:
             return func(*args, **named)
         name = op_name(func)
-        if name in _ALIASES or name == "lift_fresh":
+        if name in ALIASES or name == "lift_fresh":
             if name == "lift_fresh" and not self.is_known(args[0]):
                 self.recording.constants.add(self.ref(args[0]))
             out = func(*args, **named)

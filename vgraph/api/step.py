@@ -1,0 +1,134 @@
+"""A whole training step of an ordinary model, recorded on fake tensors: forward, backward, update.
+
+Takes: a model that returns its loss, example inputs, an optimizer. Gives: a TrainingStep; tempo: once a model.
+Source: Tofu section 5; torch's own decompositions take composed operators apart (docs/adr/0004).
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from vgraph.api.step_program import Finished, build_step
+from vgraph.api.step_tracer import StepTracer, watch_modules
+from vgraph.api.step_update import Optimizer, Update, initial_history, record_update
+from vgraph.api.tracer import CaptureError
+from vgraph.errors import FunctionError, ModelError
+from vgraph.ir.program import map_leaves
+from vgraph.ir.step import BACKWARD, UPDATE, TrainingStep
+
+
+def capture_step(model: nn.Module, example_inputs: Sequence[Any], optimizer: Optimizer | None = None) -> TrainingStep:
+    """One training step of ``model(*example_inputs)``, which returns a scalar loss, as a Program.
+
+    Nothing is computed, so the model may be on the meta device, or larger than memory. The model is
+    not modified: what is traced is a copy of its modules around fake tensors.
+
+    Raises:
+        ModelError: what the model does cannot be recorded; the message has its own line.
+    """
+    tracer = StepTracer()
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    update = (optimizer, initial_history(optimizer)) if optimizer else None
+    try:
+        with mode:
+            fakes = _FakeModel(model, example_inputs)
+        for name, tensor in fakes.named():
+            tracer.add_input(name, tensor)
+        with mode, tracer, sdpa_kernel(SDPBackend.MATH), _quiet_and_plain():
+            return build_step(tracer, _run(fakes, tracer, update))
+    except CaptureError as error:
+        raise ModelError(
+            f"{type(model).__name__} cannot be captured: {error.reason}",
+            line=error.line or tracer.last_line,
+            cure="keep shapes and branches independent of the data, and leave numbers in tensors",
+        ) from error
+    finally:
+        tracer.forget()
+
+
+@contextmanager
+def _quiet_and_plain() -> Generator[None]:
+    """No kernels that hide a whole LSTM, and no log of an error that is raised besides."""
+    log, before = logging.getLogger("torch._subclasses.fake_tensor"), torch.backends.mkldnn.enabled
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    torch.backends.mkldnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before
+        log.setLevel(level)
+
+
+def _run(fakes: _FakeModel, tracer: StepTracer, optimizer: tuple[Optimizer, Mapping[str, float]] | None) -> Finished:
+    loss = _forward(fakes, tracer)
+    wanted = {name: p for name, p in fakes.parameters.items() if p.requires_grad}
+    tracer.phase = BACKWARD
+    tracer.watch_backward(loss)
+    found: tuple[Any, ...] = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+    gradients = {name: g for name, g in zip(wanted, found, strict=True) if isinstance(g, Tensor)}
+    tracer.phase = UPDATE
+    update = record_update(tracer, wanted, gradients, *optimizer) if optimizer else Update()
+    return Finished(loss, fakes.parameters, gradients, fakes.buffers, fakes.inputs, update)
+
+
+def _forward(fakes: _FakeModel, tracer: StepTracer) -> Tensor:
+    try:
+        with watch_modules(fakes.module, tracer), torch.enable_grad():
+            loss = fakes.module(*fakes.arguments)
+    except (CaptureError, FunctionError):
+        raise
+    except Exception as error:  # whatever the model itself stumbles over on these inputs
+        raise CaptureError(f"{type(error).__name__}: {error}".splitlines()[0], tracer.last_line) from error
+    if not isinstance(loss, Tensor) or loss.dim() != 0 or not loss.requires_grad:
+        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        if isinstance(loss, Tensor) and loss.dim() == 0:
+            what = "a loss that depends on no parameter"
+        raise ModelError(
+            f"{type(fakes.module).__name__} returns {what}",
+            cure="return the scalar loss: wrap the model in a module that computes it from the batch",
+        )
+    return loss
+
+
+class _FakeModel:
+    """A copy of a model around fake tensors of the same shapes, strides, dtypes."""
+
+    def __init__(self, model: nn.Module, example_inputs: Sequence[Any]) -> None:
+        memo: dict[int, Any] = {}
+        for tensor in (*model.parameters(), *model.buffers()):
+            fake = _fake(tensor).requires_grad_(tensor.requires_grad)
+            memo[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
+        try:
+            self.module: nn.Module = copy.deepcopy(model, memo)
+        except Exception as error:
+            raise CaptureError(f"its modules cannot be copied: {error}") from error
+        self.parameters: Mapping[str, Tensor] = dict(self.module.named_parameters())
+        self.buffers: Mapping[str, Tensor] = dict(self.module.named_buffers())
+        self.arguments = map_leaves(tuple(example_inputs), _fake_input)
+        self.inputs: list[Tensor] = []
+        map_leaves(self.arguments, lambda x: self.inputs.append(x) if isinstance(x, Tensor) else None)
+
+    def named(self) -> list[tuple[str, Tensor]]:
+        """Every tensor that comes from outside, by the name of its input."""
+        named: list[tuple[str, Tensor]] = [(f"parameter:{name}", p) for name, p in self.parameters.items()]
+        named += [(f"buffer:{name}", b) for name, b in self.buffers.items()]
+        return named + [(f"input:{i}", x) for i, x in enumerate(self.inputs)]
+
+
+def _fake(tensor: Tensor) -> Tensor:
+    """Called under FakeTensorMode, where nothing is allocated."""
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
+
+
+def _fake_input(leaf: Any) -> Any:
+    return _fake(leaf) if isinstance(leaf, Tensor) else leaf
