@@ -7,10 +7,11 @@ Source: Tofu section 4.2: case 1 splits an output dim, case 2 a reduction; Parti
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from vgraph.ir.affine import parse_access
 from vgraph.ir.notation import Indices, Notation, op_name
-from vgraph.ir.program import Op, Value
+from vgraph.ir.program import Op, Value, map_leaves
 from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
 from vgraph.ir.tdl import describe, is_absent
 from vgraph.partition.linear import linear_operands
@@ -51,6 +52,27 @@ def replicated(op: Op) -> Strategy:
     """Every worker reads and makes everything."""
     count = len(list(op.operands()))
     return Strategy("", 1, (Replicate(),) * count, (Replicate(),) * len(op.results))
+
+
+def shrink(op: Op, strategy: Strategy, ways: int) -> Op:
+    """The op that one step leaves to the next: only its shapes are true, to list strategies from."""
+    placements = iter(strategy.inputs)
+
+    def local(value: Value, placement: Placement) -> Value:
+        shape = list(value.shape)
+        if isinstance(placement, Split):
+            size = shape[placement.dim]
+            assert isinstance(size, int) and size % ways == 0
+            shape[placement.dim] = size // ways
+        return replace(value, shape=tuple(shape))
+
+    def swap(leaf: object) -> object:
+        return local(leaf, next(placements)) if isinstance(leaf, Value) else leaf
+
+    args = map_leaves(op.args, swap)
+    kwargs = {key: map_leaves(value, swap) for key, value in op.kwargs.items()}
+    results = tuple(local(v, p) for v, p in zip(op.results, strategy.outputs, strict=True))
+    return replace(op, args=args, kwargs=kwargs, results=results)
 
 
 def _passing_partials(op: Op) -> Iterator[Strategy]:

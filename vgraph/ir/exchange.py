@@ -1,0 +1,96 @@
+"""Exchange: one step of communication, in which every worker assembles a region of one value.
+
+Takes: nothing (plain values). Gives: Piece, Exchange, Fetch and PartitionedProgram; tempo: once a function.
+Source: Tofu section 6 (MultiFetch: all remote pieces of an input in one fused step).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from vgraph.ir.program import Program
+from vgraph.ir.sharding import Placement, Region
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a value lies: a placement a step, and the region of every worker (None: it has nothing)."""
+
+    placements: tuple[Placement, ...]
+    regions: tuple[Region | None, ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a region and the worker that sends it; pieces of different terms are reduced."""
+
+    source: int
+    region: Region
+    term: int = 0
+
+    @property
+    def num_entries(self) -> int:
+        return math.prod(len(entries) for entries in self.region)
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """All pieces that all workers receive, their own included; compared by identity.
+
+    ``have`` and ``need``: the regions before and after, one a worker. ``reducer``: how terms are joined.
+    ``fill``: whether what no piece covers is zero (a Partial made of a value that is not one).
+    """
+
+    number: int
+    dtype: torch.dtype
+    have: tuple[Region | None, ...]
+    need: tuple[Region | None, ...]
+    pieces: tuple[tuple[Piece, ...], ...]
+    reducer: str | None = None
+    fill: bool = False
+    reason: str = ""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that cross workers: every piece once a receiver."""
+        return sum(self.received_bytes(worker) for worker in range(len(self.pieces)))
+
+    def received_bytes(self, worker: int) -> int:
+        return sum(p.num_entries for p in self.pieces[worker] if p.source != worker) * self.dtype.itemsize
+
+    def sent(self, worker: int, receiver: int) -> list[Piece]:
+        """The pieces of one worker that another one receives, in the order in which they are packed."""
+        return [p for p in self.pieces[receiver] if p.source == worker]
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """One worker's part of an Exchange; its operand is the worker's own shard, if it has one."""
+
+    exchange: Exchange
+    worker: int
+
+    def __str__(self) -> str:
+        need = self.exchange.need[self.worker]
+        received = self.exchange.received_bytes(self.worker)
+        return f"fetch#{self.exchange.number}[{need}, {received} bytes]"
+
+
+@dataclass(frozen=True)
+class PartitionedProgram:
+    """One Program a worker; inputs and outputs in the order of the whole Program, with their layouts."""
+
+    programs: tuple[Program, ...]
+    exchanges: tuple[Exchange, ...]
+    input_layouts: tuple[Layout, ...]
+    output_layouts: tuple[Layout | None, ...]
+    origin: Mapping[int, int] = field(default_factory=dict[int, int])  # exchange number -> op that reads
+
+    @property
+    def communicated_bytes(self) -> int:
+        """Bytes that cross workers in one step: the sum over all exchanges."""
+        return sum(exchange.num_bytes for exchange in self.exchanges)

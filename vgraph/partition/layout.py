@@ -1,0 +1,117 @@
+"""Layouts: which worker has which region of a value, and where the pieces of another region come from.
+
+Takes: placements, regions that are read. Gives: Layout, Exchange; tempo: once a function.
+Source: Tofu section 6 (the partitioned graph); fetches are direct, not axis by axis (docs/adr).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+
+from vgraph.ir.exchange import Exchange, Layout, Piece
+from vgraph.ir.index_set import IndexSet
+from vgraph.ir.sharding import Partial, Placement, Region, Replicate, ShardingPlan, shard_region
+from vgraph.partition.regions import intersect, num_entries
+
+Steps = frozenset[int]
+
+
+def placed(shape: tuple[int, ...], placements: tuple[Placement, ...], plan: ShardingPlan) -> Layout:
+    """The layout of a tensor with a placement a step."""
+    digits = [plan.digits(worker) for worker in range(plan.num_workers)]
+    return Layout(placements, tuple(shard_region(shape, placements, plan.axes, d) for d in digits))
+
+
+def partial_steps(placements: Sequence[Placement]) -> Steps:
+    """The steps in which workers have terms of a reduction."""
+    return frozenset(s for s, p in enumerate(placements) if isinstance(p, Partial))
+
+
+def plan_pieces(layout: Layout, need: Sequence[Region | None], kept: Steps, plan: ShardingPlan) -> list[list[Piece]]:
+    """For every worker, where each part of its region comes from; ``kept``: steps that stay Partial."""
+    reduced = sorted(partial_steps(layout.placements) - kept)
+    made = kept - partial_steps(layout.placements)  # not a sum yet: the first worker has all of it
+    return [
+        []
+        if region is None or any(plan.digits(worker)[s] for s in made)
+        else _pieces(worker, region, layout, reduced, kept - made, plan)
+        for worker, region in enumerate(need)
+    ]
+
+
+def _pieces(
+    worker: int, region: Region, layout: Layout, reduced: list[int], kept: Steps, plan: ShardingPlan
+) -> list[Piece]:
+    mine = plan.digits(worker)
+    found: list[Piece] = []
+    for term, digits in enumerate(itertools.product(*(range(plan.axes[s]) for s in reduced))):
+        wanted = dict(zip(reduced, digits, strict=True)) | {s: mine[s] for s in kept}
+        sources: dict[Region, int] = {}
+        for source in sorted(range(plan.num_workers), key=lambda other: _distance(plan, worker, other)):
+            have, theirs = layout.regions[source], plan.digits(source)
+            if have is not None and all(theirs[s] == digit for s, digit in wanted.items()):
+                sources.setdefault(have, source)
+        pieces = [(source, intersect(region, have)) for have, source in sources.items()]
+        found += [Piece(source, part, term) for source, part in pieces if part is not None]
+        covered = sum(num_entries(part) for _, part in pieces if part is not None)
+        assert covered == num_entries(region), f"worker {worker} finds {covered} of {num_entries(region)} entries"
+    return found
+
+
+def _distance(plan: ShardingPlan, worker: int, other: int) -> tuple[int, int]:
+    """Workers that differ in late steps only are near; among equals, the next one on."""
+    pairs = zip(plan.digits(worker), plan.digits(other), strict=True)
+    first = next((s for s, (a, b) in enumerate(pairs) if a != b), len(plan.axes))
+    return (-first, (other - worker) % plan.num_workers)
+
+
+def build_exchange(
+    number: int, dtype: torch.dtype, layout: Layout, need: Sequence[Region | None], kept: Steps, plan: ShardingPlan
+) -> Exchange:
+    """The exchange that brings ``need`` to every worker."""
+    reducers = {p.reducer for s, p in enumerate(layout.placements) if isinstance(p, Partial) and s not in kept}
+    assert len(reducers) <= 1, "a value is partial in one way"
+    pieces = plan_pieces(layout, need, kept, plan)
+    made = bool(kept - partial_steps(layout.placements))
+    return Exchange(
+        number, dtype, layout.regions, tuple(need), tuple(map(tuple, pieces)), next(iter(reducers), None), made
+    )
+
+
+def spread(layout: Layout, kept: Steps, plan: ShardingPlan, *, is_spread: bool = True) -> Layout:
+    """The layout in which a reduction is spread out: every worker of a group reduces a part of its own.
+
+    Not spread: the first worker of each group reduces all.
+    """
+    reduced = partial_steps(layout.placements) - kept
+    placements = tuple(Replicate() if s in reduced else p for s, p in enumerate(layout.placements))
+    regions: list[Region | None] = []
+    for worker, region in enumerate(layout.regions):
+        digits = plan.digits(worker)
+        regions.append(region and _own_part(region, sorted(reduced), digits, plan, is_spread))
+        if region == () and any(digits[s] for s in reduced):  # a scalar has one owner
+            regions[-1] = None
+    return Layout(placements, tuple(regions))
+
+
+def _own_part(
+    region: Region, reduced: list[int], digits: tuple[int, ...], plan: ShardingPlan, is_spread: bool
+) -> Region | None:
+    if not is_spread:
+        return None if any(digits[s] for s in reduced) else region
+    dim, part = _longest(region), list(region)
+    for step in reduced:
+        part[dim] = part[dim].cut(1, plan.axes[step], digits[step])
+    return tuple(part) if len(part[dim]) else None
+
+
+def _longest(region: Region) -> int:
+    sizes = [len(entries) for entries in region]
+    return sizes.index(max(sizes))
+
+
+def whole_region(shape: tuple[int, ...]) -> Region:
+    return tuple(IndexSet.whole(size) for size in shape)

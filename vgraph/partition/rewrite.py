@@ -1,0 +1,216 @@
+"""Rewrite: a Program and its ShardingPlan -> one Program a worker, with explicit fetches.
+
+Takes: a dense Program, a plan. Gives: a PartitionedProgram; tempo: once a function.
+Source: Tofu section 6 (generated graph: original order, fused fetches, spread-out reductions).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vgraph.ir.exchange import Exchange, Fetch, Layout, PartitionedProgram
+from vgraph.ir.program import Input, Op, Program, Value
+from vgraph.ir.sharding import At, Partial, Placement, Region, Replicate, ShardingPlan, Strategy
+from vgraph.ir.tdl import describe
+from vgraph.partition.layout import Steps, build_exchange, partial_steps, placed, spread
+from vgraph.partition.local_ops import Builder, Share, emit_share, local_shape
+from vgraph.partition.regions import OpRegions, op_regions
+
+
+@dataclass(frozen=True)
+class RewriteOptions:
+    """Switches of the generated program, for ablations; the defaults are what is best.
+
+    ``fused_fetch``: one exchange assembles an operand from all its pieces (else one a remote worker).
+    ``spread_reductions``: every worker of a group reduces a part (else one reduces all).
+    ``original_order``: ops stay in the order of the Program (else breadth first).
+    ``late_fetch``: a fetch is issued by the op that reads (else as soon as the value is made).
+    ``reuse``: a fetched copy is kept for readers at most this many ops later (None: for all).
+    """
+
+    fused_fetch: bool = True
+    spread_reductions: bool = True
+    original_order: bool = True
+    late_fetch: bool = True
+    reuse: int | None = None
+
+
+@dataclass(eq=False)
+class _Held:
+    """One copy of a value: where it lies and each worker's local Value."""
+
+    layout: Layout
+    locals: tuple[Value | None, ...]
+    made_at: int
+
+
+def rewrite(program: Program, plan: ShardingPlan, options: RewriteOptions | None = None) -> PartitionedProgram:
+    """One Program a worker, equal in what it computes to the whole Program."""
+    return _Rewriter(program, plan, options or RewriteOptions()).run()
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    return tuple(d for d in value.shape if isinstance(d, int))
+
+
+@dataclass(eq=False)
+class _Rewriter:
+    program: Program
+    plan: ShardingPlan
+    options: RewriteOptions
+    exchanges: list[Exchange] = field(default_factory=list[Exchange])
+    origin: dict[int, int] = field(default_factory=dict[int, int])
+    held: dict[int, list[_Held]] = field(default_factory=dict[int, list[_Held]])  # the first: as it was made
+    at: int = -1  # the op that is being rewritten
+
+    def __post_init__(self) -> None:
+        self.workers = range(self.plan.num_workers)
+        self.digits = [self.plan.digits(worker) for worker in self.workers]
+        counter = itertools.count()
+        self.builders = [Builder(counter) for _ in self.workers]
+
+    def run(self) -> PartitionedProgram:
+        inputs = [self._input(given) for given in self.program.inputs]
+        for number, op in enumerate(self.program.ops):
+            self.at = number
+            self._rewrite_op(op, self.plan.strategies[number])
+        outputs = [None if value is None else self._output(value) for value in self.program.outputs]
+        programs = tuple(
+            Program(
+                f"{self.program.name}@{worker}",
+                tuple(Input(held.locals[worker] or self._nothing(worker), given.name)
+                      for given, held in zip(self.program.inputs, inputs, strict=True)),
+                tuple(self.builders[worker].ops),
+                tuple(None if held is None else held.locals[worker] for held in outputs),
+            )
+            for worker in self.workers
+        )  # fmt: skip
+        layouts = tuple(None if held is None else held.layout for held in outputs)
+        return PartitionedProgram(
+            programs, tuple(self.exchanges), tuple(held.layout for held in inputs), layouts, self.origin
+        )
+
+    def _nothing(self, worker: int) -> Value:
+        """Stands for an input of which a worker has nothing."""
+        return self.builders[worker].value((0,), self.program.inputs[0].value.dtype)
+
+    def _input(self, given: Input) -> _Held:
+        layout = placed(shape_of(given.value), self.plan.placements[given.value.id], self.plan)
+        held = _Held(layout, self._new_values(given.value, layout.regions), -1)
+        self.held[given.value.id] = [held]
+        return held
+
+    def _new_values(self, value: Value, regions: Sequence[Region | None]) -> tuple[Value | None, ...]:
+        return tuple(
+            None if region is None else self.builders[worker].value(local_shape(region), value.dtype, value.line)
+            for worker, region in enumerate(regions)
+        )
+
+    # ------------------------------------------------------------ ops
+    def _rewrite_op(self, op: Op, strategies: tuple[Strategy, ...]) -> None:
+        shares = self._shares(op, strategies)
+        operands = list(op.operands())
+        local: list[tuple[Value | None, ...]] = []
+        for position, value in enumerate(operands):
+            kept = partial_steps([strategy.inputs[position] for strategy in strategies])
+            need = [None if share is None else share.inputs[position] for share in shares]
+            local.append(self._bring(value, need, kept))
+        made: list[tuple[Value, ...] | None] = []
+        for worker, regions in enumerate(shares):
+            if regions is None:
+                made.append(None)
+                continue
+            mine = tuple(value for values in local if (value := values[worker]) is not None)
+            share = Share(op, describe(op), regions, mine, strategies, self.digits[worker], self.builders[worker])
+            made.append(emit_share(share))
+        for number, result in enumerate(op.results):
+            placements = tuple(strategy.outputs[number] for strategy in strategies)
+            regions = tuple(None if share is None else share.outputs[number] for share in shares)
+            values = tuple(None if results is None else results[number] for results in made)
+            self._hold(result, _Held(Layout(placements, regions), values, self.at))
+
+    def _shares(self, op: Op, strategies: tuple[Strategy, ...]) -> list[OpRegions | None]:
+        notation = describe(op)
+        return [
+            None if _is_idle(strategies, digits) else op_regions(op, notation, strategies, self.plan.axes, digits)
+            for digits in self.digits
+        ]
+
+    def _hold(self, value: Value, held: _Held) -> None:
+        self.held[value.id] = [held]
+        wanted = self.plan.placements.get(value.id)
+        if wanted is not None and wanted != held.layout.placements:
+            layout = placed(shape_of(value), wanted, self.plan)
+            local = self._bring(value, layout.regions, partial_steps(wanted))
+            self.held[value.id] = [_Held(layout, local, self.at)]
+
+    def _output(self, value: Value) -> _Held:
+        held = self.held[value.id][0]
+        if not partial_steps(held.layout.placements):
+            return held
+        placements = tuple(Replicate() if isinstance(p, Partial) else p for p in held.layout.placements)
+        self._hold_as(value, placements)
+        return self.held[value.id][0]
+
+    def _hold_as(self, value: Value, placements: tuple[Placement, ...]) -> None:
+        layout = placed(shape_of(value), placements, self.plan)
+        local = self._bring(value, layout.regions, frozenset())
+        self.held[value.id] = [_Held(layout, local, self.at)]
+
+    # ------------------------------------------------------------ communication
+    def _bring(self, value: Value, need: Sequence[Region | None], kept: Steps) -> tuple[Value | None, ...]:
+        """Local values with the regions that each worker needs, fetched where they are not at hand."""
+        for copy in self.held[value.id]:
+            if partial_steps(copy.layout.placements) != kept or not self._is_near(copy):
+                continue
+            if all(n is None or n == h for n, h in zip(need, copy.layout.regions, strict=True)):
+                return copy.locals
+        source = self._reduced(value, need, kept)
+        found = self._fetch(value, source, need, kept)
+        self.held[value.id].append(found)
+        return found.locals
+
+    def _is_near(self, copy: _Held) -> bool:
+        window = self.options.reuse
+        return window is None or copy.made_at < 0 or self.at - copy.made_at <= window
+
+    def _reduced(self, value: Value, need: Sequence[Region | None], kept: Steps) -> _Held:
+        """The copy to fetch from: terms are reduced once, spread out, if that moves fewer bytes."""
+        held = self.held[value.id][0]
+        if not partial_steps(held.layout.placements) - kept:
+            return held
+        stays = kept & partial_steps(held.layout.placements)
+        spread_out = spread(held.layout, stays, self.plan, is_spread=self.options.spread_reductions)
+        first = build_exchange(0, value.dtype, held.layout, spread_out.regions, stays, self.plan)
+        then = build_exchange(0, value.dtype, spread_out, need, kept, self.plan)
+        direct = build_exchange(0, value.dtype, held.layout, need, kept, self.plan)
+        if self.options.spread_reductions and direct.num_bytes <= first.num_bytes + then.num_bytes:
+            return held
+        reduced = self._fetch(value, held, spread_out.regions, stays)
+        copy = _Held(spread_out, reduced.locals, self.at)
+        self.held[value.id][0] = copy
+        return copy
+
+    def _fetch(self, value: Value, source: _Held, need: Sequence[Region | None], kept: Steps) -> _Held:
+        exchange = build_exchange(len(self.exchanges), value.dtype, source.layout, need, kept, self.plan)
+        self.exchanges.append(exchange)
+        self.origin[exchange.number] = self.at
+        local = self._new_values(value, need)
+        for worker in self.workers:
+            mine, result = source.locals[worker], local[worker]
+            args = () if mine is None else (mine,)
+            results = () if result is None else (result,)
+            self.builders[worker].ops.append(Op(Fetch(exchange, worker), args, {}, results, value.line))
+        placements = tuple(Partial() if s in kept else Replicate() for s in range(len(self.plan.axes)))
+        return _Held(Layout(placements, tuple(need)), local, self.at)
+
+
+def _is_idle(strategies: tuple[Strategy, ...], digits: tuple[int, ...]) -> bool:
+    """Operator placement: another worker of a step runs the op."""
+    return any(
+        isinstance(placement, At) and placement.worker != digit
+        for strategy, digit in zip(strategies, digits, strict=True)
+        for placement in strategy.outputs
+    )
