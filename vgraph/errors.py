@@ -74,3 +74,11 @@ class DataError(VGraphError, ValueError):
 
 class CheckpointError(VGraphError, ValueError):
     """A checkpoint that belongs to another model, or is damaged."""
+
+
+class PlacementError(VGraphError, ValueError):
+    """Devices, a profile or an op graph that do not fit together."""
+
+
+class DeviceMemoryError(VGraphError, MemoryError):
+    """No placement that was found fits into the devices; says how many bytes are missing."""
