@@ -17,7 +17,7 @@ Backward Programs, and theirs, come the same way: see ir/joint.py and runtime/au
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -74,7 +74,8 @@ def _compile_phases(program: Program, phases: tuple[Phase, ...], *, fuse: bool) 
     outside = {v.id for v in program.outputs if v is not None} | {c.source.id for c in program.carries}
     operands = [{v.id for op in phase.ops for v in op.operands()} for phase in phases]
     wanted = [outside.union(*operands[:i], *operands[i + 1 :]) for i in range(len(phases))]
-    steps = _fuse(phases, wanted) if fuse and config.kernels_enabled() else None
+    names = {item.value.id: item.name for item in program.inputs}
+    steps = _fuse(phases, wanted, names) if fuse and config.kernels_enabled() else None
     codes: list[PhaseCode] = []
     for index, phase in enumerate(phases):
         codes.append(compile_phase(phase, wanted[index], f"phase{index}", steps[index] if steps else None))
@@ -82,9 +83,11 @@ def _compile_phases(program: Program, phases: tuple[Phase, ...], *, fuse: bool) 
     return tuple(codes)
 
 
-def _fuse(phases: Sequence[Phase], wanted: Sequence[set[int]]) -> list[list[Step]] | None:
+def _fuse(
+    phases: Sequence[Phase], wanted: Sequence[set[int]], names: Mapping[int, str]
+) -> list[list[Step]] | None:
     """Each phase's ops as library calls and compiled kernels; None where those cannot be had."""
-    units = [group_ops(phase, needed) for phase, needed in zip(phases, wanted, strict=True)]
+    units = [group_ops(phase, needed, names) for phase, needed in zip(phases, wanted, strict=True)]
     specs = [unit.kernel for group in units for unit in group if unit.kernel is not None]
     if not specs:
         return None
@@ -93,9 +96,7 @@ def _fuse(phases: Sequence[Phase], wanted: Sequence[set[int]]) -> list[list[Step
     built = build_kernels(source, len(specs))
     if built is None:
         return None
-    made = {
-        id(spec): CpuKernel(function, spec.stores, spec.is_source) for spec, function in zip(specs, built, strict=True)
-    }
+    made = {id(spec): CpuKernel(function, spec) for spec, function in zip(specs, built, strict=True)}
     return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
 
 

@@ -1,100 +1,331 @@
-// Prelude of every generated kernel for the CPU: functions of one number that the compiler can vectorise
-// (no branches, no calls), and the way into torch's own thread pool.
+// Prelude of every generated kernel for the CPU: numbers and short vectors of them, functions without
+// branches or calls, and the way into torch's own thread pool.
 // It includes no header of the C++ library, whose parsing would take longer than the kernel.
 #include <stdint.h>
 
 #define vg_inf __builtin_inf()
 #define vg_nan __builtin_nan("")
+#if defined(__clang__)
+#define VG_UNROLL _Pragma("unroll")
+#else
+#define VG_UNROLL _Pragma("GCC unroll 64")
+#endif
 
-typedef void (*vg_range)(int64_t, int64_t, void*);
-typedef int32_t (*vg_parallel_for)(int64_t, int64_t, int64_t, vg_range, void*);
+// ---------------------------------------------------------------- vectors of W numbers; one number is a scalar
+struct vg_bf16 { uint16_t bits; };
+struct vg_half { _Float16 number; };
 
-static inline float vg_bits_to_float(int32_t i) { float f; __builtin_memcpy(&f, &i, 4); return f; }
-static inline int32_t vg_float_to_bits(float f) { int32_t i; __builtin_memcpy(&i, &f, 4); return i; }
+template <class T, int W> struct vg_vec { typedef T type __attribute__((vector_size(sizeof(T) * W))); };
+template <class T> struct vg_vec<T, 1> { typedef T type; };
+template <class T, int W> using vg_t = typename vg_vec<T, W>::type;
+
+template <class A> struct vg_strip { typedef A type; };
+template <class A> struct vg_strip<A&> { typedef A type; };
+template <class V> struct vg_traits {
+  typedef typename vg_strip<decltype(((V*)nullptr)[0][0])>::type elem;
+  static constexpr int lanes = sizeof(V) / sizeof(elem);
+};
+template <class T> struct vg_scalar { typedef T elem; static constexpr int lanes = 1; };
+template <> struct vg_traits<float> : vg_scalar<float> {};
+template <> struct vg_traits<double> : vg_scalar<double> {};
+template <> struct vg_traits<bool> : vg_scalar<bool> {};
+template <> struct vg_traits<int8_t> : vg_scalar<int8_t> {};
+template <> struct vg_traits<int32_t> : vg_scalar<int32_t> {};
+template <> struct vg_traits<int64_t> : vg_scalar<int64_t> {};
+template <> struct vg_traits<uint64_t> : vg_scalar<uint64_t> {};
+template <class V> using vg_elem = typename vg_traits<V>::elem;
+
+template <int bytes> struct vg_int_of { typedef int64_t type; };
+template <> struct vg_int_of<4> { typedef int32_t type; };
+template <> struct vg_int_of<2> { typedef int16_t type; };
+template <> struct vg_int_of<1> { typedef int8_t type; };
+template <class V> using vg_bits = vg_t<typename vg_int_of<sizeof(vg_elem<V>)>::type, vg_traits<V>::lanes>;
+
+template <class To, class From> static inline To vg_as(From from) {  // the same bits
+  static_assert(sizeof(To) == sizeof(From), "bits are kept");
+  To to;
+  __builtin_memcpy(&to, &from, sizeof(To));
+  return to;
+}
+template <class V, class A> static inline V vg_set(A a) {  // a number in every lane
+  if constexpr (vg_traits<A>::lanes == vg_traits<V>::lanes) return (V)a;
+  else return V{} + (vg_elem<V>)a;
+}
+template <class E, class V> static inline vg_t<E, vg_traits<V>::lanes> vg_cast(V x) {
+  if constexpr (vg_traits<V>::lanes == 1) return (E)x;
+  else return __builtin_convertvector(x, vg_t<E, vg_traits<V>::lanes>);
+}
+// A truth value is a bool, or a lane of ones of the width of what was compared.
+template <class V, class M, class A, class B> static inline V vg_select(M mask, A a, B b) {
+  if constexpr (vg_traits<V>::lanes == 1) return mask ? (V)a : (V)b;
+  else if constexpr (vg_traits<M>::lanes == 1) return mask ? vg_set<V>(a) : vg_set<V>(b);
+  else return vg_cast<vg_elem<vg_bits<V>>>(mask) ? vg_set<V>(a) : vg_set<V>(b);
+}
+template <class M> static inline auto vg_not(M m) { if constexpr (vg_traits<M>::lanes == 1) return !m; else return ~m; }
+template <class M, class N> static inline auto vg_and(M m, N n) {
+  if constexpr (vg_traits<M>::lanes == 1 && vg_traits<N>::lanes == 1) return m && n;
+  else if constexpr (vg_traits<M>::lanes == 1) return m ? n : n ^ n;
+  else if constexpr (vg_traits<N>::lanes == 1) return n ? m : m ^ m;
+  else return m & vg_cast<vg_elem<M>>(n);
+}
+template <class M, class N> static inline auto vg_or(M m, N n) { return vg_not(vg_and(vg_not(m), vg_not(n))); }
+
+// ---------------------------------------------------------------- memory
+template <int W, class T> static inline auto vg_load(const T* p) {
+  if constexpr (W == 1) return *p;
+  else { vg_t<T, W> v; __builtin_memcpy(&v, p, sizeof(v)); return v; }
+}
+template <int W> static inline auto vg_load(const bool* p) {
+  if constexpr (W == 1) return *p;
+  else return vg_load<W>((const int8_t*)p) != 0;
+}
+template <int W> static inline auto vg_load(const vg_half* p) {
+  if constexpr (W == 1) return (float)p->number;
+  else { vg_t<float, W> v; for (int i = 0; i < W; ++i) v[i] = (float)p[i].number; return v; }
+}
+template <int W> static inline auto vg_load(const vg_bf16* p) {
+  typedef vg_t<int32_t, W> V;
+  V bits;
+  if constexpr (W == 1) bits = p->bits;
+  else bits = vg_cast<int32_t>(vg_load<W>((const uint16_t*)p));
+  return vg_as<vg_t<float, W>>(bits << 16);
+}
+template <int W, class T, class A> static inline void vg_store(T* p, A a) {
+  vg_t<T, W> v = vg_set<vg_t<T, W>>(a);
+  __builtin_memcpy(p, &v, sizeof(v));
+}
+template <int W, class A> static inline void vg_store(bool* p, A a) {
+  if constexpr (W == 1) *p = a;
+  else vg_store<W>((int8_t*)p, vg_select<vg_t<int8_t, W>>(a, 1, 0));
+}
+template <int W, class A> static inline void vg_store(vg_half* p, A a) {
+  vg_t<float, W> v = vg_set<vg_t<float, W>>(a);
+  if constexpr (W == 1) p->number = (_Float16)v;
+  else for (int i = 0; i < W; ++i) p[i].number = (_Float16)v[i];
+}
+template <int W, class A> static inline void vg_store(vg_bf16* p, A a) {  // to nearest, ties to even
+  typedef vg_t<float, W> F;
+  typedef vg_t<int32_t, W> V;
+  F x = vg_set<F>(a);
+  V bits = vg_as<V>(x);
+  bits = vg_select<V>(x != x, 0x7fc00000, bits + 0x7fff + ((bits >> 16) & 1));
+  if constexpr (W == 1) p->bits = (uint16_t)((uint32_t)bits >> 16);
+  else for (int i = 0; i < W; ++i) p[i].bits = (uint16_t)((uint32_t)bits[i] >> 16);
+}
+
+// ---------------------------------------------------------------- functions of one number
+#define VG_BY_LANE(name, single, wide)                                       \
+  template <class V> static inline V name(V x) {                             \
+    typedef vg_elem<V> E;                                                    \
+    if constexpr (vg_traits<V>::lanes == 1) {                                \
+      if constexpr (sizeof(E) == 4) return single(x); else return wide(x);   \
+    } else {                                                                 \
+      V y;                                                                   \
+      for (int i = 0; i < vg_traits<V>::lanes; ++i) y[i] = name((E)x[i]);    \
+      return y;                                                              \
+    }                                                                        \
+  }
+VG_BY_LANE(vg_sqrt, __builtin_sqrtf, __builtin_sqrt)
+VG_BY_LANE(vg_erf, __builtin_erff, __builtin_erf)
+VG_BY_LANE(vg_sin, __builtin_sinf, __builtin_sin)
+VG_BY_LANE(vg_cos, __builtin_cosf, __builtin_cos)
+VG_BY_LANE(vg_log1p, __builtin_log1pf, __builtin_log1p)
+VG_BY_LANE(vg_expm1, __builtin_expm1f, __builtin_expm1)
+VG_BY_LANE(vg_floor, __builtin_floorf, __builtin_floor)
+VG_BY_LANE(vg_exp64, __builtin_expf, __builtin_exp)
+VG_BY_LANE(vg_log64, __builtin_logf, __builtin_log)
+VG_BY_LANE(vg_tanh64, __builtin_tanhf, __builtin_tanh)
 
 // exp by 2^n * p(r), |r| <= ln(2) / 2; the power of two is applied in two halves so that subnormal results
 // and the largest finite ones come out right. Below -104 the result is 0, above 88.73 infinite.
-static inline float vg_exp(float x) {
-  float c = x < -104.0f ? -104.0f : x;
-  c = c > 88.8f ? 88.8f : c;
-  float n = c * 1.44269504088896341f;
-  n = (n + 12582912.0f) - 12582912.0f;
-  float r = c - n * 0.693359375f;
-  r = r - n * -2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  int32_t k = (int32_t)n;
-  int32_t half = k >> 1;
-  float y = p * vg_bits_to_float((half + 127) << 23) * vg_bits_to_float((k - half + 127) << 23);
-  return x != x ? x : y;
+template <class V> static inline V vg_exp(V x) {
+  if constexpr (sizeof(vg_elem<V>) == 8) {
+    return vg_exp64(x);
+  } else {
+    typedef vg_bits<V> I;
+    V c = vg_select<V>(x < -104.0f, -104.0f, x);
+    c = vg_select<V>(c > 88.8f, 88.8f, c);
+    V n = (c * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
+    V r = c - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    V p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    I k = vg_cast<int32_t>(vg_select<V>(x != x, 0.0f, n));
+    I half = k >> 1;
+    V y = p * vg_as<V>((half + 127) << 23) * vg_as<V>((k - half + 127) << 23);
+    return vg_select<V>(x != x, x, y);
+  }
 }
-static inline double vg_exp(double x) { return __builtin_exp(x); }
 
 // log by exponent and a polynomial on [sqrt(1/2), sqrt(2)); subnormal numbers are scaled first.
-static inline float vg_log(float x) {
-  float scaled = x < 1.17549435e-38f ? x * 16777216.0f : x;
-  float shift = x < 1.17549435e-38f ? -24.0f : 0.0f;
-  int32_t bits = vg_float_to_bits(scaled);
-  int32_t e = ((bits >> 23) & 0xff) - 126;
-  float m = vg_bits_to_float((bits & 0x007fffff) | 0x3f000000);
-  bool low = m < 0.707106781186547524f;
-  m = low ? m + m - 1.0f : m - 1.0f;
-  float n = (float)(low ? e - 1 : e) + shift;
-  float z = m * m;
-  float p = 7.0376836292e-2f;
-  p = p * m - 1.1514610310e-1f;
-  p = p * m + 1.1676998740e-1f;
-  p = p * m - 1.2420140846e-1f;
-  p = p * m + 1.4249322787e-1f;
-  p = p * m - 1.6668057665e-1f;
-  p = p * m + 2.0000714765e-1f;
-  p = p * m - 2.4999993993e-1f;
-  p = p * m + 3.3333331174e-1f;
-  float y = m * z * p;
-  y = y + n * -2.12194440e-4f;
-  y = y - 0.5f * z;
-  y = (m + y) + n * 0.693359375f;
-  y = x == (float)vg_inf ? x : y;
-  y = x == 0.0f ? -(float)vg_inf : y;
-  return x < 0.0f || x != x ? (float)vg_nan : y;
+template <class V> static inline V vg_log(V x) {
+  if constexpr (sizeof(vg_elem<V>) == 8) {
+    return vg_log64(x);
+  } else {
+    typedef vg_bits<V> I;
+    V scaled = vg_select<V>(x < 1.17549435e-38f, x * 16777216.0f, x);
+    V shift = vg_select<V>(x < 1.17549435e-38f, -24.0f, 0.0f);
+    I bits = vg_as<I>(scaled);
+    V e = vg_cast<float>((I)(((bits >> 23) & 0xff) - 126));
+    V m = vg_as<V>((I)((bits & 0x007fffff) | 0x3f000000));
+    V n = vg_select<V>(m < 0.707106781186547524f, e - 1.0f, e) + shift;
+    m = vg_select<V>(m < 0.707106781186547524f, m + m - 1.0f, m - 1.0f);
+    V z = m * m;
+    V p = m * 7.0376836292e-2f - 1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m - 1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m - 1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m - 2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    V y = m * z * p + n * -2.12194440e-4f;
+    y = y - z * 0.5f;
+    y = (m + y) + n * 0.693359375f;
+    y = vg_select<V>(x == (float)vg_inf, x, y);
+    y = vg_select<V>(x == 0.0f, -(float)vg_inf, y);
+    return vg_select<V>(vg_or(x < 0.0f, x != x), (float)vg_nan, y);
+  }
 }
-static inline double vg_log(double x) { return __builtin_log(x); }
 
-static inline float vg_sqrt(float x) { return __builtin_sqrtf(x); }
-static inline double vg_sqrt(double x) { return __builtin_sqrt(x); }
-static inline float vg_abs(float x) { return __builtin_fabsf(x); }
-static inline double vg_abs(double x) { return __builtin_fabs(x); }
-template <class T> static inline T vg_relu(T x) { return x < T(0) ? T(0) : x; }  // NaN stays NaN
-
-static inline float vg_sigmoid(float x) { return 1.0f / (1.0f + vg_exp(-x)); }
-static inline double vg_sigmoid(double x) { return 1.0 / (1.0 + __builtin_exp(-x)); }
+template <class V> static inline V vg_abs(V x) {
+  typedef vg_bits<V> I;
+  typedef vg_elem<I> E;
+  return vg_as<V>((I)(vg_as<I>(x) & (E)~((E)1 << (sizeof(E) * 8 - 1))));
+}
+template <class V> static inline V vg_relu(V x) { return vg_select<V>(x < vg_elem<V>(0), vg_elem<V>(0), x); }  // NaN stays
+template <class V> static inline V vg_sigmoid(V x) { return vg_elem<V>(1) / (vg_elem<V>(1) + vg_exp(-x)); }
+template <class V> static inline V vg_sign(V x) {
+  typedef vg_elem<V> E;
+  return vg_select<V>(x > E(0), E(1), vg_select<V>(x < E(0), E(-1), x));
+}
 
 // tanh: an odd polynomial near zero (where 1 - 2 / (e^2x + 1) would cancel), the exponential elsewhere.
-static inline float vg_tanh(float x) {
-  float a = vg_abs(x);
-  float z = x * x;
-  float p = -5.70498872745e-3f;
-  p = p * z + 2.06390887954e-2f;
-  p = p * z - 5.37397155531e-2f;
-  p = p * z + 1.33314422036e-1f;
-  p = p * z - 3.33332819422e-1f;
-  p = p * z * x + x;
-  float y = 1.0f - 2.0f / (vg_exp(2.0f * a) + 1.0f);
-  y = x < 0.0f ? -y : y;
-  return a < 0.625f ? p : y;
+template <class V> static inline V vg_tanh(V x) {
+  if constexpr (sizeof(vg_elem<V>) == 8) {
+    return vg_tanh64(x);
+  } else {
+    V a = vg_abs(x);
+    V z = x * x;
+    V p = z * -5.70498872745e-3f + 2.06390887954e-2f;
+    p = p * z - 5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z - 3.33332819422e-1f;
+    p = p * z * x + x;
+    V y = 1.0f - 2.0f / (vg_exp(a * 2.0f) + 1.0f);
+    return vg_select<V>(a < 0.625f, p, vg_select<V>(x < 0.0f, -y, y));
+  }
 }
-static inline double vg_tanh(double x) { return __builtin_tanh(x); }
 
-static inline void vg_run(int64_t begin, int64_t end, int64_t work, vg_range body, void* context, void* pool) {
+// ---------------------------------------------------------------- sums over lanes, extrema with their place
+template <class V> static inline vg_elem<V> vg_lane_sum(V x) {
+  if constexpr (vg_traits<V>::lanes == 1) {
+    return x;
+  } else {
+    constexpr int half = vg_traits<V>::lanes / 2;
+    typedef vg_t<vg_elem<V>, half> H;
+    H low, high;
+    __builtin_memcpy(&low, &x, sizeof(H));
+    __builtin_memcpy(&high, (const char*)&x + sizeof(H), sizeof(H));
+    return vg_lane_sum((H)(low + high));
+  }
+}
+template <class V> static inline V vg_iota() {  // 0, 1, 2 ...
+  V v = V();
+  if constexpr (vg_traits<V>::lanes > 1) for (int i = 0; i < vg_traits<V>::lanes; ++i) v[i] = (vg_elem<V>)i;
+  return v;
+}
+template <class V> static inline V vg_last(V x, int count) {  // zeros but in the last ``count`` lanes
+  if constexpr (vg_traits<V>::lanes == 1) return x;
+  else return vg_select<V>(vg_iota<vg_bits<V>>() >= (vg_elem<vg_bits<V>>)(vg_traits<V>::lanes - count), x, vg_elem<V>(0));
+}
+template <bool largest, class V, class P> static inline void vg_extremum(V& best, P& place, V x, int32_t position) {
+  if constexpr (vg_traits<V>::lanes == 1) {
+    bool better = position == 0 || (largest ? x > best : x < best) || (x != x && best == best);
+    place = better ? position : place;
+    best = better ? x : best;
+  } else {
+    auto better = (largest ? x > best : x < best) | ((x != x) & (best == best));
+    place = position == 0 ? P{} : vg_cast<int32_t>(better) ? vg_set<P>(position) : place;
+    best = position == 0 ? x : better ? x : best;
+  }
+}
+
+template <bool largest, class V> static inline void vg_extreme(V& best, V x, bool is_first) {
+  if constexpr (vg_traits<V>::lanes == 1) {
+    best = is_first || (largest ? x > best : x < best) || x != x ? x : best;
+  } else {
+    auto better = (largest ? x > best : x < best) | (x != x);
+    best = is_first ? x : better ? x : best;
+  }
+}
+
+// ---------------------------------------------------------------- random numbers by (seed, number, row, column)
+template <class U> static inline U vg_mix(U bits) {
+  bits = (bits ^ (bits >> 30)) * (uint64_t)0xbf58476d1ce4e5b9u;
+  bits = (bits ^ (bits >> 27)) * (uint64_t)0x94d049bb133111ebu;
+  return bits ^ (bits >> 31);
+}
+template <int W> static inline vg_t<int64_t, W> vg_random(int64_t seed, int64_t number, int64_t row, int64_t column) {
+  typedef vg_t<uint64_t, W> U;
+  uint64_t key = vg_mix((uint64_t)seed + vg_mix((uint64_t)number + 1));
+  U columns = vg_mix((U)(vg_iota<U>() + (uint64_t)(column + 1)));
+  return vg_as<vg_t<int64_t, W>>((U)(vg_mix((U)(columns ^ vg_mix((uint64_t)row + key))) >> 11));
+}
+template <int W> static inline vg_t<double, W> vg_uniform64(vg_t<int64_t, W> bits) {
+  return vg_cast<double>(bits) * 0x1p-53;
+}
+template <int W> static inline vg_t<float, W> vg_uniform32(vg_t<int64_t, W> bits) {
+  return vg_cast<float>((vg_t<int64_t, W>)(bits >> 29)) * 0x1p-24f;
+}
+
+// ---------------------------------------------------------------- threads: pieces of about equal work, taken in turn
+typedef void (*vg_range)(int64_t, int64_t, void*);
+typedef int32_t (*vg_parallel_for)(int64_t, int64_t, int64_t, vg_range, void*);
+extern "C" void* malloc(__SIZE_TYPE__);
+extern "C" void free(void*);
+
+struct vg_work {
+  int64_t begin, end, pieces, taken;
+  const int64_t* ptr;
+  vg_range body;
+  void* context;
+};
+static inline int64_t vg_cut(const vg_work* w, int64_t piece) {  // the first row of a piece
+  int64_t rows = w->end - w->begin, first = w->ptr ? w->ptr[w->begin] : 0;
+  int64_t all = rows + (w->ptr ? w->ptr[w->end] - first : 0);
+  int64_t target = (int64_t)((double)all * (double)piece / (double)w->pieces);
+  if (piece >= w->pieces) return w->end;
+  if (!w->ptr) return w->begin + target;
+  int64_t low = w->begin, high = w->end;
+  while (low < high) {
+    int64_t middle = low + (high - low) / 2;
+    if (w->ptr[middle] - first + middle - w->begin < target) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+static void vg_take(int64_t, int64_t, void* context) {
+  vg_work* w = (vg_work*)context;
+  for (;;) {
+    int64_t piece = __atomic_fetch_add(&w->taken, 1, __ATOMIC_RELAXED);
+    if (piece >= w->pieces) return;
+    int64_t begin = vg_cut(w, piece), end = vg_cut(w, piece + 1);
+    if (begin < end) w->body(begin, end, w->context);
+  }
+}
+// ``cost``: about how many numbers a row or an edge takes.
+static inline void vg_run(int64_t begin, int64_t end, const int64_t* ptr, int64_t cost, vg_range body, void* context, void* pool) {
+  int64_t work = (end - begin + (ptr ? ptr[end] - ptr[begin] : 0)) * cost;
   if (end - begin < 2 || work < 32768 || pool == nullptr) {
     body(begin, end, context);
     return;
   }
-  int64_t grain = (end - begin) * 16384 / work;
-  ((vg_parallel_for)pool)(begin, end, grain < 1 ? 1 : grain, body, context);
+  int64_t pieces = work / 16384;
+  pieces = pieces < 64 ? pieces : 64;
+  vg_work w = {begin, end, pieces < end - begin ? pieces : end - begin, 0, ptr, body, context};
+  ((vg_parallel_for)pool)(0, w.pieces, 1, vg_take, &w);
 }

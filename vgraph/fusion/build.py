@@ -32,6 +32,7 @@ FLAGS = (
     "-fPIC",
     "-fno-math-errno",
     "-fno-trapping-math",
+    "-Wno-psabi",
     "-ffp-contract=off",  # what a backward computes again is the same number, bit for bit
 )
 _PRELUDE = Path(vgraph_kernels.__file__).parent / "prelude.h"

@@ -1,4 +1,4 @@
-"""Emit: a KernelSpec as C++: for each vertex, loops over its edges and features.
+"""Emit: a KernelSpec as C++: for each row, loops over its edges and features.
 
 Takes: a KernelSpec. Gives: source text; tempo: once a function.
 Source: DGL section 4 (SpMM and SDDMM as one loop nest), with whatever is pointwise around them inside.
@@ -10,17 +10,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vgraph.fusion.expressions import C_TYPES, expression
-from vgraph.fusion.grouping import slice_start
+from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
+from vgraph.fusion.features import Body, Features
+from vgraph.fusion.stages import Layout, Loop, Sink, Stage, lay_out
 from vgraph.ir.kernel import KernelSpec
-from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, Op, Value
+from vgraph.ir.moves import SegmentReduce
+from vgraph.ir.program import EDGE, Op, Value
 
-ARGUMENTS = ("v0", "v1", "pool", "in_ptr", "src_rows", "dst_rows", "out_ptr", "out_edges")
+INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst", "vertex_ids", "edge_ids")
+NUM_FIXED = 3 + len(INDICES)  # v0, v1, pool, then INDICES; then loads, then stores
+_WIDE_INDICES = ("in_ptr", "out_ptr", "vertex_ids", "edge_ids")
+_MOST_REGISTERS = 24  # vectors of sums that one loop over edges keeps
+_AHEAD = 12  # edges between a prefetch and its use
+_MOST_LINES = 16  # cache lines of one row that are fetched ahead
 
 
 def emit_kernels(specs: Sequence[KernelSpec]) -> str:
-    """One source with ``void kernel<i>(const int64_t* a)``; a holds ARGUMENTS, then loads, then stores."""
+    """One source with ``void kernel<i>(const int64_t* a)``; a holds v0, v1, pool, INDICES, loads, stores."""
     return "\n".join(['#include "prelude.h"', *(_Emitter(spec, i).source() for i, spec in enumerate(specs))])
 
 
@@ -28,83 +34,33 @@ def emit_kernels(specs: Sequence[KernelSpec]) -> str:
 class _Emitter:
     spec: KernelSpec
     number: int
-    makers: dict[int, Op] = field(default_factory=dict[int, Op])
-    stages: dict[int, int] = field(default_factory=dict[int, int])  # value id to stage
-    starts: dict[int, int] = field(default_factory=dict[int, int])  # slices: value id to start
     lines: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
-        loads = {v.id for v in self.spec.loads}
-        for op in self.spec.ops:
-            for value in op.results:
-                self.makers[value.id] = op
-            self.starts.update(slice_start(op) or {})
-        for op in self.spec.ops:
-            for value in op.results:
-                self.stages[value.id] = self._stage(op)
-        self.size = math.prod(self.spec.shape)
-        self.load_ids = loads
-        self.local = self._local_values()
+        self.layout: Layout = lay_out(self.spec)
+        self.width = 8 if any(v.dtype.itemsize == 8 and v.dtype.is_floating_point for v in self._values()) else 16
+        self.fetched: set[tuple[int, str]] = set()
+        used = {v.id for op in self.spec.ops for v in op.operands()} | {v.id for v in self.spec.stores}
+        used |= {p.base.id for p in self.spec.places.values()}
+        self.used = used
 
-    # ------------------------------------------------------------ stages: even per vertex, odd per in-edge
-    def _stage(self, op: Op) -> int:
-        if op.target == SegmentReduce("src", "sum"):
-            return 0
-        before = [self._stage_of_operand(v, op) for v in op.operands()]
-        stage = max(before, default=0)
-        is_edge = op.results[0].space == EDGE or isinstance(op.target, SegmentReduce)
-        return stage if (stage % 2 == 1) == is_edge else stage + 1
-
-    def _stage_of_operand(self, value: Value, reader: Op) -> int:
-        if reader.target == Gather("src") or value.id not in self.stages:
-            return 0
-        stage = self.stages[value.id]
-        maker = self.makers.get(value.id)
-        reduced = maker is not None and maker.target == SegmentReduce("dst", "sum")
-        return stage + 1 if reduced else stage
-
-    def ready(self, value: Value) -> int:
-        """The vertex stage from which a vertex value can be read."""
-        maker = self.makers[value.id]
-        if maker.target == SegmentReduce("dst", "sum"):
-            return self.stages[value.id] + 1
-        return self.stages[value.id]
-
-    def _local_values(self) -> set[int]:
-        """Vertex values kept in a row of scratch: sums, and what a later stage reads."""
-        kept = {op.results[0].id for op in self.spec.ops if isinstance(op.target, SegmentReduce)}
-        for op in self.spec.ops:
-            for value in op.operands():
-                if self._is_made_here(value, op) and not self._is_wide(value):
-                    if self.stages[op.results[0].id] > self.stages[value.id]:
-                        kept.add(value.id)
-        return kept
-
-    def _is_made_here(self, value: Value, reader: Op) -> bool:
-        """A vertex value of this row, not one that a Gather reads at another."""
-        if value.id not in self.makers or value.space == EDGE or value.id in self.starts:
-            return False
-        return value.id not in self.load_ids or reader.target != Gather("src")
-
-    def _is_wide(self, value: Value) -> bool:
-        return value.row_shape != self.spec.shape
+    def _values(self) -> list[Value]:
+        return [v for op in self.spec.ops for v in (*op.results, *op.operands())]
 
     # ------------------------------------------------------------ text
     def source(self) -> str:
         self._open()
-        last = max(self.stages.values(), default=0)
-        self._out_sums()
-        for stage in range(last + 2):
-            if stage % 2 == 0:
-                self._vertex_stage(stage)
-            else:
-                self._edge_stage(stage)
-        self.lines += ["  }", "}", ""]
+        for stage in self.layout.stages:
+            self.lines += self._edge_stage(stage) if stage.over else self._row_stage(stage)
+        self.lines += ["  }", *self._close(), "}", ""]
+        over = {stage.over for stage in self.layout.stages} - {""}
+        ptr = "out_ptr" if self.spec.is_source or "out" in over else "in_ptr"
+        place = 3 + INDICES.index(ptr)
+        cost = max((math.prod(v.row_shape) for op in self.spec.ops for v in op.results), default=1)
         self.lines += [
             f'extern "C" void kernel{self.number}(const int64_t* a) {{',
-            f"  const int64_t* ptr = (const int64_t*)a[{6 if self.spec.is_source else 3}];",
-            f"  int64_t work = (a[1] - a[0] + ptr[a[1]] - ptr[a[0]]) * {self.size};",
-            f"  vg_run(a[0], a[1], work, body{self.number}, (void*)a, (void*)a[2]);",
+            f"  const int64_t* ptr = {f'(const int64_t*)a[{place}]' if over else 'nullptr'};",
+            f"  vg_run(a[0], a[1], ptr, {cost * max(1, len(self.spec.ops) // 4)}, body{self.number}, (void*)a, (void*)a[2]);",
             "}",
         ]
         return "\n".join(["", *self.lines]) + "\n"
@@ -114,10 +70,10 @@ class _Emitter:
             f"static void body{self.number}(int64_t begin, int64_t end, void* context) {{",
             "  const int64_t* a = (const int64_t*)context;",
         ]
-        for place, name in enumerate(ARGUMENTS[3:], start=3):
-            self.lines.append(f"  const int64_t* {name} = (const int64_t*)a[{place}];")
-        self.lines.append("  (void)in_ptr; (void)src_rows; (void)dst_rows; (void)out_ptr; (void)out_edges;")
-        place = len(ARGUMENTS)
+        for place, name in enumerate(INDICES, start=3):
+            kind = "int64_t" if name in _WIDE_INDICES else "int32_t"
+            self.lines.append(f"  const {kind}* {name} = (const {kind}*)a[{place}]; (void){name};")
+        place = NUM_FIXED
         for value in self.spec.loads:
             kind = C_TYPES[value.dtype]
             self.lines.append(f"  const {kind}* __restrict l{value.id} = (const {kind}*)a[{place}];")
@@ -126,162 +82,164 @@ class _Emitter:
             kind = C_TYPES[value.dtype]
             self.lines.append(f"  {kind}* __restrict o{value.id} = ({kind}*)a[{place}];")
             place += 1
-        for value_id in sorted(self.local):
-            kind = C_TYPES[self.makers[value_id].results[0].dtype]
-            self.lines.append(f"  {kind} t{value_id}[{max(self.size, 1)}];")
+        for value in self._arrays():
+            self.lines.append(f"  {NUMBER_TYPES[value.dtype]} t{value.id}[{math.prod(value.row_shape)}];")
+        self._open_kept()
         self.lines.append("  for (int64_t v = begin; v < end; ++v) {")
 
-    def _features(self, body: list[str], indent: str) -> list[str]:
-        """The loop over features, nested where an operand repeats along some dims only."""
-        if self.size == 1:
-            return [f"{indent}{{", f"{indent}  const int64_t f = 0; (void)f;", *body, f"{indent}}}"]
-        if self._is_flat():
-            head = [f"{indent}#pragma GCC ivdep", f"{indent}for (int64_t f = 0; f < {self.size}; ++f) {{"]
-            return [*head, *body, f"{indent}}}"]
-        head: list[str] = []
-        for dim, size in enumerate(self.spec.shape):
-            head.append(f"{indent}for (int64_t f{dim} = 0; f{dim} < {size}; ++f{dim}) {{")
-        head.append(f"{indent}  const int64_t f = {self._index(self.spec.shape, 0, nested=True)};")
-        return [*head, *body, indent + "}" * len(self.spec.shape)]
+    def _arrays(self) -> list[Value]:
+        needed = self.layout.row_arrays.union(*(stage.arrays for stage in self.layout.stages))
+        made = [v for op in self.spec.ops for v in op.results if v.id in needed]
+        return [v for v in made if self._is_used(v)]
 
-    def _is_flat(self) -> bool:
-        """Whether every operand either walks along with the features or stays put."""
-        for value in (*self.spec.loads, *(v for op in self.spec.ops for v in op.results)):
-            shape = value.row_shape
-            if math.prod(shape) == 1 or shape == self.spec.shape:
-                continue
-            if shape[:-1] == self.spec.shape[:-1] and math.prod(shape[:-1]) == 1:
-                continue  # one wide row, of which a slice is read
-            if len(shape) == 1 and len(self.spec.shape) == 1:
-                continue
-            return False
-        return True
+    def _is_used(self, value: Value) -> bool:
+        return value.id in self.used
 
-    def _index(self, shape: tuple[int, ...], start: int, *, nested: bool | None = None) -> str:
-        """The place of feature f within a row of ``shape``, moved by ``start`` along the last dim."""
-        if math.prod(shape) == 1:
-            return "0"
-        nested = not self._is_flat() if nested is None else nested
-        moved = start if shape and shape[-1] != 1 else 0
-        if not nested:
-            return f"f + {moved}" if moved else "f"
-        terms, step = [str(moved)] if moved else [], 1
-        for back in range(1, len(shape) + 1):
-            if shape[-back] != 1:
-                terms.append(f"f{len(self.spec.shape) - back} * {step}")
-            step *= shape[-back]
-        return " + ".join(terms) or "0"
+    def _kept(self) -> list[Value]:
+        found = {s.value.id: s.value for stage in self.layout.stages for loop in stage.loops for s in loop.sinks if s.kind == "keep"}
+        return list(found.values())
 
-    # ------------------------------------------------------------ stages as loops
-    def _out_sums(self) -> None:
-        """Sums over out-edges; what they add is computed anew for each edge, or was stored."""
-        sums = [op for op in self.spec.ops if op.target == SegmentReduce("src", "sum")]
-        if not sums:
+    def _open_kept(self) -> None:
+        """Scratch for every edge of one row, as long as the longest row of this piece."""
+        kept = self._kept()
+        if not kept:
             return
-        scope = _Scope(self, "e", 0, is_out=True)
-        for op in sums:
-            (source,), name = tuple(op.operands()), f"t{op.results[0].id}"
-            self.lines.append(f"    for (int64_t f = 0; f < {self.size}; ++f) {name}[f] = 0;")
-            scope.lines.append(f"{name}[f] += {scope.get(source, 0)};")
+        ptr = "out_ptr" if self.spec.is_source else "in_ptr"
         self.lines += [
-            "    for (int64_t k = out_ptr[v]; k < out_ptr[v + 1]; ++k) {",
-            "      const int64_t e = out_edges[k];",
-            "      const int64_t d = dst_rows[e]; (void)d;",
-            *self._features([f"        {line}" for line in scope.lines], "      "),
-            "    }",
+            "  int64_t longest = 0;",
+            f"  for (int64_t v = begin; v < end; ++v) longest = {ptr}[v + 1] - {ptr}[v] > longest ? {ptr}[v + 1] - {ptr}[v] : longest;",
         ]
+        for value in kept:
+            kind, size = NUMBER_TYPES[value.dtype], math.prod(value.row_shape)
+            self.lines.append(f"  {kind}* k{value.id} = ({kind}*)malloc((longest + 1) * {size} * sizeof({kind}));")
 
-    def _vertex_stage(self, stage: int) -> None:
-        sums = [op for op in self.spec.ops if op.target == SegmentReduce("dst", "sum")]
-        scope = _Scope(self, "v", stage)
-        for op in self.spec.ops:
-            value = op.results[0]
-            if value.space == EDGE or value.id in self.starts or self._is_wide(value):
-                continue
-            if self.ready(value) != stage:
-                continue
-            is_sum = isinstance(op.target, SegmentReduce)
-            if value.id in self.local and not is_sum:
-                scope.put(f"t{value.id}[f]", scope.get(value, 0))
-            if value.id in {v.id for v in self.spec.stores}:
-                scope.put(f"o{value.id}[v * {self.size} + f]", scope.get(value, 0))
-        if scope.lines:
-            self.lines += self._features([f"      {line}" for line in scope.lines], "    ")
-        for op in sums:
-            if self.stages[op.results[0].id] == stage + 1:
-                name = f"t{op.results[0].id}"
-                self.lines.append(f"    for (int64_t f = 0; f < {self.size}; ++f) {name}[f] = 0;")
+    def _close(self) -> list[str]:
+        return [f"  free(k{value.id});" for value in self._kept()]
 
-    def _edge_stage(self, stage: int) -> None:
-        scope = _Scope(self, "e", stage)
-        for op in self.spec.ops:
-            value = op.results[0]
-            if self.stages[value.id] != stage or value.id in self.starts or self._is_wide(value):
+    # ------------------------------------------------------------ stages
+    def _row_stage(self, stage: Stage) -> list[str]:
+        lines: list[str] = []
+        for loop in stage.loops:
+            features = Features(self.layout, stage, loop, self.width)
+            lines += features.text(lambda body, loop=loop: self._statements(body, loop, None), "    ")
+        return lines
+
+    def _edge_stage(self, stage: Stage) -> list[str]:
+        ptr = "in_ptr" if stage.over == "in" else "out_ptr"
+        before: list[str] = []
+        inside: list[str] = []
+        after: list[str] = []
+        rows: set[str] = set()
+        fetch: list[tuple[Value, str]] = []
+        for loop in stage.loops:
+            features = Features(self.layout, stage, loop, self.width)
+            features.unrolled = self._reduces_in_registers(loop, features)
+            inside += features.text(lambda body, loop=loop, f=features: self._statements(body, loop, f), "      ")
+            rows |= features.rows
+            fetch += features.irregular
+            for op in _reductions(loop):
+                before += self._open_reduction(op, features)
+                after += self._close_reduction(op, features, ptr)
+        edge, other = ("e", "src_rows[{}]") if stage.over == "in" else ("k", "out_dst[{}]")
+        head = [f"    for (int64_t {edge} = {ptr}[v]; {edge} < {ptr}[v + 1]; ++{edge}) {{"]
+        if edge == "k":
+            head.append("      const int64_t e = out_edges[k]; (void)e;")
+        if "o" in rows:
+            head.append(f"      const int64_t o = {other.format(edge)};")
+        head.append(f"      const int64_t j = {edge} - {ptr}[v]; (void)j;")
+        head += self._prefetches(fetch, edge, other)
+        return [*before, *head, *inside, "    }", *after]
+
+    def _prefetches(self, fetch: list[tuple[Value, str]], edge: str, other: str) -> list[str]:
+        """Rows that the next edges will read from somewhere else."""
+        lines: list[str] = []
+        for value, row in fetch:
+            if (value.id, row) in self.fetched or (row == "e" and edge == "e"):
                 continue
-            if op.target == SegmentReduce("dst", "sum"):
-                (source,) = op.operands()
-                scope.lines.append(f"t{value.id}[f] += {scope.get(source, 0)};")
-            elif value.id in {v.id for v in self.spec.stores}:
-                scope.put(f"o{value.id}[e * {self.size} + f]", scope.get(value, 0))
-        if not scope.lines:
+            self.fetched.add((value.id, row))
+            size = math.prod(value.row_shape)
+            step = 64 // value.dtype.itemsize
+            ahead = other.format(f"{edge} + {_AHEAD}") if row == "o" else f"out_edges[{edge} + {_AHEAD}]"
+            name = f"p{value.id}{row}"
+            lines.append(f"      const {C_TYPES[value.dtype]}* {name} = l{value.id} + (int64_t){ahead} * {size};")
+            starts = range(0, size, step)[:_MOST_LINES]
+            lines += [f"      __builtin_prefetch({name} + {start});" for start in starts]
+        return lines
+
+    # ------------------------------------------------------------ reductions over edges
+    def _reduces_in_registers(self, loop: Loop, features: Features) -> bool:
+        count = sum(1 + self._needs_slot(op) for op in _reductions(loop))
+        return 0 < count * features.num_tiles() <= _MOST_REGISTERS
+
+    def _needs_slot(self, op: Op) -> bool:
+        return len(op.results) > 1 and self._is_used(op.results[1])
+
+    def _open_reduction(self, op: Op, features: Features) -> list[str]:
+        result, tiles = op.results[0], features.num_tiles()
+        kind = NUMBER_TYPES[result.dtype]
+        start = {"prod": f"{kind}(1)"}.get(op.target.reduction, f"{kind}(0)")
+        vector = f"vg_t<{kind}, {features.width}>"
+        lines = [f"    {vector} a{result.id}[{tiles}];"]
+        lines += _over_tiles(tiles, f"a{result.id}[q] = vg_set<{vector}>({start});", features.unrolled)
+        if self._needs_slot(op):
+            places = f"vg_t<int32_t, {features.width}>"
+            lines.append(f"    {places} b{result.id}[{tiles}];")
+            lines += _over_tiles(tiles, f"b{result.id}[q] = vg_set<{places}>(-1);", features.unrolled)
+        return lines
+
+    def _close_reduction(self, op: Op, features: Features, ptr: str) -> list[str]:
+        """From registers to the scratch that later stages read."""
+        result = op.results[0]
+
+        def body(text: Body) -> None:
+            text.put(f"vg_store<{features.width}>(t{result.id} + {features.flat()}, a{result.id}[{features.tile()}]);")
+            if self._needs_slot(op):
+                slots = f"vg_cast<int64_t>(b{result.id}[{features.tile()}])"
+                text.put(f"vg_store<{features.width}>(t{op.results[1].id} + {features.flat()}, {slots});")
+
+        if not self._is_used(result):
+            return []
+        return features.text(body, "    ")
+
+    def _statements(self, body: Body, loop: Loop, features: Features | None) -> None:
+        for sink in loop.sinks:
+            self._statement(body, sink, body.features)
+
+    def _statement(self, body: Body, sink: Sink, features: Features) -> None:
+        value, width, flat = sink.value, features.width, features.flat()
+        size = math.prod(value.row_shape)
+        if sink.kind == "reduce":
+            self._accumulate(body, sink.op, features)
+        elif sink.kind == "feature":
+            body.add_features(sink.op)
+        elif sink.kind == "store":
+            row = "e" if value.space == EDGE else "v"
+            body.put(f"vg_store<{width}>(o{value.id} + {row} * {size} + {flat}, {body.get(value)});")
+        elif sink.kind == "keep":
+            body.put(f"vg_store<{width}>(k{value.id} + j * {size} + {flat}, {body.get(value)});")
+        else:
+            body.put(f"vg_store<{width}>(t{value.id} + {flat}, {body.get(value, fresh=True)});")
+
+    def _accumulate(self, body: Body, op: Op, features: Features) -> None:
+        (operand,) = op.operands()
+        result, tile, given = op.results[0], features.tile(), body.get(operand, reader=op)
+        target = f"a{result.id}[{tile}]"
+        if op.target.reduction in ("sum", "prod"):
+            sign = "+" if op.target.reduction == "sum" else "*"
+            body.put(f"{target} = {target} {sign} {given};")
             return
-        self.lines.append("    for (int64_t e = in_ptr[v]; e < in_ptr[v + 1]; ++e) {")
-        if scope.reads_source:
-            self.lines.append("      const int64_t s = src_rows[e];")
-        self.lines += self._features([f"        {line}" for line in scope.lines], "      ")
-        self.lines.append("    }")
+        vector = f"vg_t<{NUMBER_TYPES[result.dtype]}, {features.width}>"
+        largest = "true" if op.target.reduction == "max" else "false"
+        if self._needs_slot(op):
+            body.put(f"vg_extremum<{largest}>({target}, b{result.id}[{tile}], vg_set<{vector}>({given}), (int32_t)j);")
+        else:
+            body.put(f"vg_extreme<{largest}>({target}, vg_set<{vector}>({given}), j == 0);")
 
 
-@dataclass(eq=False)
-class _Scope:
-    """The body of one loop over features: each value is computed once."""
+def _reductions(loop: Loop) -> list[Op]:
+    return [sink.op for sink in loop.sinks if isinstance(sink.op.target, SegmentReduce) and sink.kind == "reduce"]
 
-    emitter: _Emitter
-    row: str  # v or e
-    stage: int
-    is_out: bool = False  # over out-edges of v: the other end is d, and its values were stored
-    lines: list[str] = field(default_factory=list[str])
-    names: dict[tuple[int, int, str], str] = field(default_factory=dict[tuple[int, int, str], str])
-    reads_source: bool = False
 
-    def put(self, place: str, name: str) -> None:
-        self.lines.append(f"{place} = {name};")
-
-    def get(self, value: Value, start: int, row: str = "") -> str:
-        """The variable with this value at the current feature, computed where it is not yet."""
-        row = row or ("v" if value.space not in (EDGE, SHARED) else self.row)
-        key = (value.id, start, row)
-        if key not in self.names:
-            text = self._text(value, start, row)
-            name = f"x{len(self.names)}_{value.id}"
-            self.lines.append(f"const {C_TYPES[value.dtype]} {name} = {text};")
-            self.names[key] = name
-        return self.names[key]
-
-    def _text(self, value: Value, start: int, row: str) -> str:
-        emitter = self.emitter
-        if self.is_out and value.space != EDGE:
-            return self._load(value, start, row)
-        if value.id in emitter.local and emitter.ready(value) <= self.stage and row == "v":
-            is_sum = isinstance(emitter.makers[value.id].target, SegmentReduce)
-            if is_sum or emitter.ready(value) < self.stage:
-                return f"t{value.id}[f]"
-        maker = emitter.makers.get(value.id)
-        if maker is None or row == "s":
-            return self._load(value, start, row)
-        if value.id in emitter.starts:
-            return self.get(maker.args[0], start + emitter.starts[value.id])
-        if maker.target == Gather("src"):
-            self.reads_source = True
-            (source,) = maker.operands()
-            return self.get(source, start, "v" if self.is_out else "s")
-        if maker.target == Gather("dst"):
-            (source,) = maker.operands()
-            return self.get(source, start, "d" if self.is_out else "v")
-        return expression(maker, lambda operand: self.get(operand, start))
-
-    def _load(self, value: Value, start: int, row: str) -> str:
-        index = self.emitter._index(value.row_shape, start)  # pyright: ignore[reportPrivateUsage]
-        if value.space == SHARED:
-            return f"l{value.id}[{index}]"
-        return f"l{value.id}[{row} * {math.prod(value.row_shape)} + {index}]"
+def _over_tiles(tiles: int, statement: str, unrolled: bool) -> list[str]:
+    head = ["    VG_UNROLL"] if unrolled else []
+    return [*head, f"    for (int q = 0; q < {tiles}; ++q) {statement}"]

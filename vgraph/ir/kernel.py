@@ -6,24 +6,62 @@ Source: Cavs section 3.5 (kernel fusion), extended across gathers and reductions
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vgraph.ir.program import Op, Value
 
 
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of rows that lie without gaps."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Element (i, j, ...) of a row lies at ``offset + i * strides[0] + ...`` of ``base``'s row at ``end``.
+
+    ``end``: "" for the row itself, src or dst for the row at that end of the edge.
+    """
+
+    base: Value
+    end: str
+    offset: int
+    strides: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the elements lie one after the other."""
+        return all(s == c for s, c, n in zip(self.strides, contiguous(self.shape), self.shape, strict=True) if n != 1)
+
+
 @dataclass(frozen=True, eq=False)
 class KernelSpec:
-    """Ops that run in one pass: for every vertex row, loops over its edges and over features.
+    """Ops that run in one pass: for every row at the ``own`` end of edges, loops over its edges and features.
 
-    Every result has rows of ``shape``; ``loads`` come from outside, ``stores`` are kept, all else
-    lives in registers or in one row of scratch. ``is_source``: the loop is over sources of edges.
+    ``loads`` come from outside, ``stores`` are kept, all else lives in registers or in one row of
+    scratch. ``places``: views and Gathers by id of their result. ``given``: what the topology tells,
+    by id: $slot, $in_degree. ``in_loop``: sums over out-edges read what other frontiers stored.
     """
 
     ops: tuple[Op, ...]
     loads: tuple[Value, ...]
     stores: tuple[Value, ...]
-    shape: tuple[int, ...]
-    is_source: bool = False
+    own: str
+    places: Mapping[int, Place]
+    given: Mapping[int, str]
+    in_loop: bool = False
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the loop is over the sources of edges."""
+        return self.own == "src"
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,14 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from vgraph.errors import GraphError
+from vgraph.ir.kernel import KernelSpec
+from vgraph.ir.moves import Random
 from vgraph.ir.program import Value
 from vgraph.ir.schedule import RowOrder
 
@@ -28,22 +32,50 @@ def pool_address() -> int:
     return 0
 
 
+_AHEAD = 16  # kernels fetch the rows of the next edges ahead: index tensors are as much longer
+_indices: WeakKeyDictionary[RowOrder, tuple[Tensor, ...]] = WeakKeyDictionary()
+
+
+def index_tensors(order: RowOrder) -> tuple[Tensor, ...]:
+    """in_ptr, src_rows, out_ptr, out_edges, out_dst: pointers of 64 bits, rows of 32; kept with the order."""
+    known = _indices.get(order)
+    if known is None:
+        if max(order.src_rows.shape[0], order.in_ptr.shape[0], order.out_ptr.shape[0]) >= 2**31 - _AHEAD:
+            raise GraphError(f"a compiled kernel counts to 2^31 edges; this graph has {order.src_rows.shape[0]}")
+        out_dst = order.dst_rows.index_select(0, order.out_edges)
+        known = (order.in_ptr, _short(order.src_rows), order.out_ptr, _short(order.out_edges), _short(out_dst))
+        _indices[order] = known
+    return known
+
+
+def _short(rows: Tensor) -> Tensor:
+    made = torch.zeros(rows.shape[0] + _AHEAD, dtype=torch.int32)
+    made[: rows.shape[0]] = rows
+    return made
+
+
 class CpuKernel:
     """A compiled loop over vertices [v0, v1): see ``fusion/emit.py`` for its arguments."""
 
-    def __init__(self, function: Any, stores: Sequence[Value], is_source: bool) -> None:
-        self.function, self.stores, self.is_source = function, tuple(stores), is_source
+    def __init__(self, function: Any, spec: KernelSpec) -> None:
+        self.function, self.stores, self.is_source = function, spec.stores, spec.is_source
+        drawn = [op.results[0].space.kind for op in spec.ops if isinstance(op.target, Random)]
+        self.draws = tuple(kind in drawn for kind in ("vertex", "edge"))
 
-    def bind(self, order: RowOrder, loads: Sequence[Tensor], stores: Sequence[Tensor]) -> Callable[[int, int], None]:
-        """A call ``(v0, v1)`` on tensors of all rows; it keeps them alive."""
+    def bind(
+        self, order: RowOrder, loads: Sequence[Tensor], stores: Sequence[Tensor], ids: Sequence[Tensor | None] = ()
+    ) -> Callable[[int, int], None]:
+        """A call ``(v0, v1)`` on tensors of all rows; it keeps them alive. ``ids``: the user's, if not in order."""
         assert all(t.device.type == "cpu" for t in (*loads, *stores)), "a CPU kernel reads CPU memory"
         given = [t if t.is_contiguous() else t.contiguous() for t in loads]
-        index = (order.in_ptr, order.src_rows, order.dst_rows, order.out_ptr, order.out_edges)
-        pointers = [t.data_ptr() for t in (*index, *given, *stores)]
+        index = index_tensors(order)
+        pointers = [t.data_ptr() for t in index]
+        pointers += [0 if t is None else t.data_ptr() for t in ids or (None, None)]
+        pointers += [t.data_ptr() for t in (*given, *stores)]
         arguments = (ctypes.c_int64 * (3 + len(pointers)))(0, 0, pool_address(), *pointers)
         function, address = self.function, ctypes.addressof(arguments)
 
-        def call(v0: int, v1: int, keep: Any = (index, given, stores, arguments)) -> None:
+        def call(v0: int, v1: int, keep: Any = (index, given, stores, ids, arguments)) -> None:
             arguments[0], arguments[1] = v0, v1
             function(address)
 
@@ -53,7 +85,8 @@ class CpuKernel:
         """Once over all rows; allocates what it stores."""
         made = tuple(self._empty(extent, value) for value in self.stores)
         rows = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
-        self.bind(extent.order, loads, made)(*rows)
+        ids = tuple(extent.user_ids(kind) if drawn else None for kind, drawn in zip(("vertex", "edge"), self.draws, strict=True))
+        self.bind(extent.order, loads, made, ids)(*rows)
         return made
 
     @staticmethod

@@ -132,6 +132,13 @@ class Extent:
             ids = ids[self.e0 : self.e1]
         return self._original("edge", ids)
 
+    def user_ids(self, kind: str) -> Tensor | None:
+        """The user's ids of all vertices or edges; None where row r has id r."""
+        ids = self.order.vertex_ids if kind == "vertex" else self.order.edge_ids
+        if ids is None and self.topology.original_ids.get(kind) is None:
+            return None
+        return self.vertex_ids if kind == "vertex" else self.edge_ids
+
     # ------------------------------------------------------------ moves
     def gather_src(self, rows: Tensor) -> Tensor:
         return rows.index_select(0, self.src_rows)

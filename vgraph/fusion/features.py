@@ -1,0 +1,302 @@
+"""Features: one loop over the features of a row, in short vectors.
+
+Takes: a Loop of a kernel's layout. Gives: its text; tempo: once a function.
+The dims along which every operand either walks or stands still are run as one, in vectors; the last
+vector overlaps the one before it where the length is no multiple.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from vgraph.fusion.expressions import NUMBER_TYPES, expression, random_expression
+from vgraph.fusion.grouping import feature_sum, is_elsewhere
+from vgraph.fusion.stages import Layout, Loop, Stage, plain_shape
+from vgraph.ir.kernel import Place, contiguous
+from vgraph.ir.moves import Random, SegmentReduce
+from vgraph.ir.program import EDGE, SHARED, Op, Value
+
+Strides = tuple[int, ...]
+Access = tuple[int, Strides]  # offset and strides over the loop's shape
+
+
+@dataclass(eq=False)
+class Features:
+    """The loop nest; ``rows``: which rows it reads ("o": at the other end), ``irregular``: loads from there."""
+
+    layout: Layout
+    stage: Stage
+    loop: Loop
+    most: int  # numbers in a vector
+    unrolled: bool = False
+    rows: set[str] = field(default_factory=set[str])
+    irregular: list[tuple[Value, str]] = field(default_factory=list["tuple[Value, str]"])
+
+    def __post_init__(self) -> None:
+        self.shape, self.width, self.length = self.loop.shape, 1, 1
+        self.groups: list[tuple[int, int]] = [(0, len(self.shape))] if self.shape else []
+        dry = Body(self)
+        for sink in self.loop.sinks:
+            if sink.kind in ("reduce", "feature"):
+                (operand,) = sink.op.operands()
+                dry.get(operand, reader=sink.op)
+            else:
+                dry.get(sink.value, fresh=sink.kind == "array")
+            if sink.kind == "feature":
+                dry.accesses.append(self.sum_strides(sink.op))
+        self.groups = self._groups(dry.accesses)
+        inner = self.groups[-1] if self.groups else (0, 0)
+        self.length = math.prod(self.shape[inner[0] : inner[1]])
+        fits = all(self.stride(strides, -1) in (0, 1) for strides in dry.accesses) if self.groups else True
+        self.width = min(self.most, 1 << (self.length.bit_length() - 1)) if fits else 1
+        self.rows.clear()
+        self.irregular.clear()
+
+    # ------------------------------------------------------------ dims
+    def _groups(self, accesses: list[Strides]) -> list[tuple[int, int]]:
+        """Neighbouring dims that every access walks as if they were one."""
+        groups: list[tuple[int, int]] = []
+        for dim in range(len(self.shape)):
+            joined = dim > 0 and all(s[dim - 1] == s[dim] * self.shape[dim] for s in accesses)
+            if joined:
+                groups[-1] = (groups[-1][0], dim + 1)
+            else:
+                groups.append((dim, dim + 1))
+        return groups
+
+    def stride(self, strides: Strides, group: int) -> int:
+        return strides[self.groups[group][1] - 1]
+
+    def sum_strides(self, op: Op) -> Strides:
+        """Where a sum over features puts the loop's elements."""
+        (operand,), taken = op.operands(), feature_sum(op)
+        assert taken is not None
+        shape = operand.row_shape
+        left = contiguous(tuple(1 if d in taken else n for d, n in enumerate(shape)))
+        return tuple(0 if d in taken else left[d] for d, n in enumerate(shape) if n != 1)
+
+    def num_tiles(self) -> int:
+        """Vectors in the whole loop."""
+        outer = math.prod(self.shape) // max(self.length, 1)
+        return outer * self.tiles_inside()
+
+    def tiles_inside(self) -> int:
+        return -(-self.length // self.width)
+
+    # ------------------------------------------------------------ text
+    def text(self, make: Callable[[Body], None], indent: str) -> list[str]:
+        """The nest around what ``make`` puts into the body."""
+        body = Body(self)
+        make(body)
+        lines, inside = list[str](body.before), indent
+        for number in range(len(self.groups) - 1):
+            first, last = self.groups[number]
+            lines += self._pragma()
+            lines.append(f"for (int64_t i{number} = 0; i{number} < {math.prod(self.shape[first:last])}; ++i{number}) {{")
+        lines += body.around
+        lines += self._pragma()
+        lines.append(f"for (int64_t q = 0; q < {self.tiles_inside()}; ++q) {{")
+        lines.append(f"  const int64_t f = {self._feature()}; (void)f;")
+        lines += [f"  {line}" for line in body.lines]
+        lines.append("}")
+        lines += body.after
+        lines += ["}"] * (len(self.groups) - 1 if self.groups else 0)
+        return [inside + line for line in lines]
+
+    def _pragma(self) -> list[str]:
+        return ["VG_UNROLL"] if self.unrolled else []
+
+    def _feature(self) -> str:
+        if self.length % self.width == 0:
+            return f"q * {self.width}"
+        last = self.length - self.width
+        return f"q * {self.width} < {last} ? q * {self.width} : {last}"
+
+    def index(self, access: Access) -> str:
+        """The place of the first number of a vector."""
+        offset, strides = access
+        terms = [str(offset)] if offset else []
+        for number in range(len(self.groups)):
+            stride = self.stride(strides, number)
+            if stride:
+                name = f"i{number}" if number < len(self.groups) - 1 else "f"
+                terms.append(name if stride == 1 else f"{name} * {stride}")
+        return " + ".join(terms) or "0"
+
+    def steps(self, access: Access) -> bool:
+        """Whether the access walks along with the vector."""
+        return bool(self.groups) and self.stride(access[1], -1) != 0
+
+    def flat(self) -> str:
+        return self.index((0, contiguous(self.shape)))
+
+    def tile(self) -> str:
+        """The number of the vector within the whole loop."""
+        inside, terms, step = self.tiles_inside(), ["q"], self.tiles_inside()
+        for number in reversed(range(len(self.groups) - 1)):
+            terms.append(f"i{number} * {step}")
+            first, last = self.groups[number]
+            step *= math.prod(self.shape[first:last])
+        assert inside
+        return " + ".join(terms)
+
+
+@dataclass(eq=False)
+class Body:
+    """What happens to one vector of features: each value is computed once."""
+
+    features: Features
+    lines: list[str] = field(default_factory=list[str])
+    before: list[str] = field(default_factory=list[str])  # ahead of the whole nest
+    around: list[str] = field(default_factory=list[str])  # ahead of the innermost loop
+    after: list[str] = field(default_factory=list[str])  # behind the innermost loop
+    accesses: list[Strides] = field(default_factory=list[Strides])
+    names: dict[tuple[int, str, Access], str] = field(default_factory=dict[tuple[int, str, Access], str])
+
+    def put(self, line: str) -> None:
+        self.lines.append(line)
+
+    def get(self, value: Value, *, reader: Op | None = None, fresh: bool = False) -> str:
+        """The variable with the value at the loop's features; ``fresh``: computed, not read from scratch."""
+        features = self.features
+        place = features.layout.place(value)
+        strides = tuple(s for s, n in zip(place.strides, place.shape, strict=True) if n != 1)
+        self.accesses.append(contiguous(features.shape))
+        return self._read(place, (place.offset, strides), reader, fresh)
+
+    def add_features(self, op: Op) -> None:
+        """Adds to the sum over features that the op makes."""
+        features, result = self.features, op.results[0]
+        (operand,) = op.operands()
+        given = self.get(operand, reader=op)
+        strides, kind = features.sum_strides(op), NUMBER_TYPES[result.dtype]
+        size = math.prod(result.row_shape)
+        self.before.append(f"for (int64_t z = 0; z < {size}; ++z) t{result.id}[z] = 0;")
+        place = features.index((0, strides))
+        scale = size / math.prod(operand.row_shape) if _is_mean(op) else 1.0
+        by = f" * {kind}({scale.hex()})" if scale != 1.0 else ""
+        if features.steps((0, strides)) or features.width == 1:
+            assert features.length % features.width == 0 or features.steps((0, strides)) or features.width == 1
+            self._add_by_vector(result, place, f"{given}{by}", features)
+            return
+        vector = f"vg_t<{kind}, {features.width}>"
+        self.around.append(f"{vector} s{result.id} = {vector}{{}};")
+        rest = features.length % features.width
+        if rest:
+            given = f"(q * {features.width} > {features.length - features.width} ? vg_last(vg_set<{vector}>({given}), {rest}) : vg_set<{vector}>({given}))"
+        self.put(f"s{result.id} = s{result.id} + {given};")
+        self.after.append(f"t{result.id}[{place}] += vg_lane_sum(s{result.id}){by};")
+
+    def _add_by_vector(self, result: Value, place: str, given: str, features: Features) -> None:
+        """The vector's lanes belong to as many sums."""
+        width, rest = features.width, features.length % features.width
+        if rest:  # the overlap has been added already
+            vector = f"vg_t<{NUMBER_TYPES[result.dtype]}, {width}>"
+            given = f"(q * {width} > {features.length - width} ? vg_last(vg_set<{vector}>({given}), {rest}) : vg_set<{vector}>({given}))"
+        self.put(f"vg_store<{width}>(t{result.id} + {place}, vg_load<{width}>(t{result.id} + {place}) + {given});")
+
+    # ------------------------------------------------------------ reading
+    def _read(self, place: Place, access: Access, reader: Op | None, fresh: bool = False) -> str:
+        layout, base = self.features.layout, place.base
+        row = self._row(place, reader)
+        key = (base.id, row, access)
+        if key in self.names:
+            return self.names[key]
+        self.accesses.append(access[1])
+        text = self._stored(place, access, row, reader, fresh)
+        if text is None:
+            text = self._computed(layout.makers[base.id], access)
+        name = f"x{len(self.names)}_{base.id}"
+        self.names[key] = name
+        self.lines.append(f"const auto {name} = {text};")
+        return name
+
+    def _row(self, place: Place, reader: Op | None) -> str:
+        layout = self.features.layout
+        if place.base.space == SHARED:
+            return ""
+        if place.base.space == EDGE:
+            row = "e"
+        elif place.end and self.features.stage.over:
+            row = "v" if place.end == self._near_end() else "o"
+        else:
+            row = "v"
+        is_made = place.base.id in layout.makers and not (
+            reader is not None and is_elsewhere(reader, place, layout.spec.own, layout.spec.in_loop)
+        )
+        if not is_made:
+            self.features.rows.add(row)
+        return row
+
+    def _near_end(self) -> str:
+        return "dst" if self.features.stage.over == "in" else "src"
+
+    def _stored(self, place: Place, access: Access, row: str, reader: Op | None, fresh: bool) -> str | None:
+        """The text that reads a value from memory or scratch; None if it is computed here."""
+        features, base = self.features, place.base
+        layout, size = features.layout, math.prod(base.row_shape)
+        maker = layout.makers.get(base.id)
+        away = reader is not None and is_elsewhere(reader, place, layout.spec.own, layout.spec.in_loop)
+        if maker is None or away:
+            return self._loaded(base, access, row, size)
+        if base.id in features.stage.kept:
+            return self._vector(f"k{base.id} + j * {size} + {features.index(access)}", access)
+        is_array = base.id in features.stage.arrays
+        if base.space != EDGE and base.id in layout.row_arrays:
+            reduced = isinstance(maker.target, SegmentReduce)
+            is_array |= layout.stage_of[base.id] + reduced < features.stage.number or reduced
+        if is_array and not fresh:
+            return self._vector(f"t{base.id} + {features.index(access)}", access)
+        return None
+
+    def _loaded(self, base: Value, access: Access, row: str, size: int) -> str:
+        features = self.features
+        name = features.layout.spec.given.get(base.id)
+        if name == "$in_degree":
+            return f"(in_ptr[{row} + 1] - in_ptr[{row}])"
+        if name == "$slot":
+            features.rows.add("o" if features.stage.over == "out" else "e")
+            return "(e - in_ptr[v])" if features.stage.over == "in" else "(e - in_ptr[o])"
+        if row and row != "v":
+            features.irregular.append((base, row))
+        if row == "e" and features.stage.over == "out" and name is None:
+            features.rows.add("e")
+        at = f"(int64_t){row} * {size} + " if row else ""
+        return self._vector(f"l{base.id} + {at}{features.index(access)}", access)
+
+    def _vector(self, pointer: str, access: Access) -> str:
+        width = self.features.width if self.features.steps(access) else 1
+        return f"vg_load<{width}>({pointer})"
+
+    # ------------------------------------------------------------ computing
+    def _computed(self, op: Op, access: Access) -> str:
+        features = self.features
+        if isinstance(op.target, Random):
+            return self._random(op, access)
+        return expression(op, lambda value: self._operand(op, value, access), features.width)
+
+    def _operand(self, op: Op, value: Value, access: Access) -> str:
+        """An operand at the features at which the result is computed."""
+        features, place = self.features, self.features.layout.place(value)
+        shape = op.results[0].row_shape
+        if place.size == 1:
+            return self._read(place, (place.offset, (0,) * len(features.shape)), op)
+        if plain_shape(shape) == features.shape and access == (0, contiguous(features.shape)):
+            strides = (0,) * (len(shape) - len(place.shape)) + place.strides
+            sizes = (1,) * (len(shape) - len(place.shape)) + place.shape
+            walked = tuple(0 if m == 1 else s for s, m, n in zip(strides, sizes, shape, strict=True) if n != 1)
+            return self._read(place, (place.offset, walked), op)
+        assert place.is_plain and place.size == math.prod(shape), "an operand of another length needs an array"
+        return self._read(place, (place.offset + access[0], access[1]), op)
+
+    def _random(self, op: Op, access: Access) -> str:
+        seed = self._operand(op, op.kwargs["seed"], access)
+        row, ids = ("e", "edge_ids") if op.results[0].space == EDGE else ("v", "vertex_ids")
+        user = f"({ids} ? {ids}[{row}] : (int64_t){row})"
+        return random_expression(op, seed, user, self.features.index(access), self.features.width)
+
+
+def _is_mean(op: Op) -> bool:
+    return str(op.target).startswith("aten.mean")

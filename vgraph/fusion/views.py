@@ -1,0 +1,64 @@
+"""Views inside kernels: where an element of a view lies in the row that it views.
+
+Takes: view ops, Moves between the ends of edges. Gives: a Place; tempo: once a function.
+torch itself says where: the view is taken of a tensor without memory, and its strides are read off.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.ir.kernel import Place, contiguous
+from vgraph.ir.moves import Gather
+from vgraph.ir.program import Op, Rows, Value, map_leaves
+from vgraph.ir.tdl import is_view, op_name
+
+_NUM_ROWS = 7919  # a number of rows that no view can confuse with a size
+
+
+def whole(value: Value) -> Place:
+    """A value that views nothing."""
+    return Place(value, "", 0, contiguous(value.row_shape), value.row_shape)
+
+
+def view_places(op: Op, operand: Place) -> list[Place] | None:
+    """Where the results of a view lie, one by one; None if they are not a view of rows."""
+    if isinstance(op.target, Gather):
+        if operand.end or op.target.end not in ("src", "dst"):
+            return None
+        return [Place(operand.base, op.target.end, operand.offset, operand.strides, operand.shape)]
+    if not (is_view(op.target) or op_name(op.target) == "expand"):
+        return None
+    return _by_torch(op, operand)
+
+
+def _by_torch(op: Op, operand: Place) -> list[Place] | None:
+    numel = math.prod(operand.base.row_shape)
+    rows = torch.empty(0, device="meta").as_strided(
+        (_NUM_ROWS, *operand.shape), (numel, *operand.strides), operand.offset
+    )  # an element's address tells the row and the place in it
+    target = torch.ops.aten.view.default if op_name(op.target) in ("_unsafe_view", "reshape") else op.target
+
+    def concrete(leaf: Any) -> Any:
+        if isinstance(leaf, Value):
+            return rows
+        return _NUM_ROWS * leaf.times if isinstance(leaf, Rows) else leaf
+
+    try:
+        found = target(*map_leaves(op.args, concrete), **{k: map_leaves(v, concrete) for k, v in op.kwargs.items()})
+    except RuntimeError:  # not a view of memory that lies like this
+        return None
+    results: list[Tensor] = [found] if isinstance(found, Tensor) else list(found)
+    places = [_place(t, operand, numel) for t in results]
+    known = [p for p in places if p is not None]
+    return known if len(known) == len(places) == len(op.results) else None
+
+
+def _place(rows: Tensor, operand: Place, numel: int) -> Place | None:
+    if rows.dim() == 0 or rows.shape[0] != _NUM_ROWS or rows.stride(0) != numel:
+        return None
+    return Place(operand.base, operand.end, int(rows.storage_offset()), rows.stride()[1:], tuple(rows.shape[1:]))
