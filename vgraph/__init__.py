@@ -3,20 +3,38 @@
 Takes: graphs, features, functions of one vertex or one edge in ordinary PyTorch. Gives: tensors with gradient.
 """
 
+from vgraph.api.batching import batch, merge, slice_batch, unbatch
+from vgraph.api.blocks import compact_graphs, to_block
 from vgraph.api.by_type import ByType
-from vgraph.api.convert import (
-    add_self_loop,
-    batch,
-    from_networkx,
-    from_scipy,
-    remove_self_loop,
-    reverse,
-    to_networkx,
-    unbatch,
-)
+from vgraph.api.construct import block_to_graph, create_block, graph, heterograph, rand_bipartite, rand_graph
+from vgraph.api.convert import from_networkx, from_scipy, to_networkx
 from vgraph.api.explain import explain
 from vgraph.api.feed import at
-from vgraph.api.graph import Graph, graph
+from vgraph.api.graph import Graph
+from vgraph.api.reorder import khop_adj, khop_graph, metapath_reachable_graph, reorder_graph
+from vgraph.api.subgraph import (
+    edge_subgraph,
+    edge_type_subgraph,
+    in_subgraph,
+    khop_in_subgraph,
+    khop_out_subgraph,
+    node_subgraph,
+    node_type_subgraph,
+    out_subgraph,
+)
+from vgraph.api.transform import (
+    add_edges,
+    add_nodes,
+    add_reverse_edges,
+    add_self_loop,
+    line_graph,
+    remove_edges,
+    remove_nodes,
+    remove_self_loop,
+    reverse,
+    to_bidirected,
+    to_simple,
+)
 from vgraph.api.vertex import Vertex
 from vgraph.api.vertex_function import VertexFunction
 from vgraph.errors import VGraphError
@@ -29,15 +47,44 @@ __all__ = [
     "Vertex",
     "VertexFunction",
     "__version__",
+    "add_edges",
+    "add_nodes",
+    "add_reverse_edges",
     "add_self_loop",
     "at",
     "batch",
+    "block_to_graph",
+    "compact_graphs",
+    "create_block",
+    "edge_subgraph",
+    "edge_type_subgraph",
     "explain",
     "from_networkx",
     "from_scipy",
     "graph",
+    "heterograph",
+    "in_subgraph",
+    "khop_adj",
+    "khop_graph",
+    "khop_in_subgraph",
+    "khop_out_subgraph",
+    "line_graph",
+    "merge",
+    "metapath_reachable_graph",
+    "node_subgraph",
+    "node_type_subgraph",
+    "out_subgraph",
+    "rand_bipartite",
+    "rand_graph",
+    "remove_edges",
+    "remove_nodes",
     "remove_self_loop",
+    "reorder_graph",
     "reverse",
+    "slice_batch",
+    "to_bidirected",
+    "to_block",
     "to_networkx",
+    "to_simple",
     "unbatch",
 ]

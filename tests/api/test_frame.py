@@ -167,7 +167,8 @@ def test_writing_rows_keeps_what_autograd_saved() -> None:
         ([0.5], torch.ones(1), DTypeError, "node ids, which begins with 0.5, has dtype"),
         ([True, False], torch.ones(1), DTypeError, "which begins with True, has dtype torch.bool"),
         ([[0, 1]], torch.ones(2), GraphError, r"node ids has shape \(1, 2\)"),
-        ("first", torch.ones(1), DTypeError, "node ids is no array of whole numbers"),
+        ("first", torch.ones(1), NameLookupError, "there is no node type 'first'; there is: '_N'"),
+        ({}, torch.ones(1), DTypeError, "node ids is no array of whole numbers"),
         ([0, 1], torch.ones(3), FeatureError, "'h' has 3 rows where 2 are needed"),
         (
             [0],

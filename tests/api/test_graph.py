@@ -134,7 +134,7 @@ def test_no_edges_join_nothing() -> None:
         (([[0], [1, 2]], [1]), None, DTypeError, "src is no array of whole numbers", "a list"),
         (([2**70], [1]), None, DTypeError, "src is no array of whole numbers", "a list"),
         (([0],), None, GraphError, "given as a tuple, not as a pair", "(src, dst)"),
-        ([(0, 1), (1, 2)], None, GraphError, "given as a list, not as a pair", "(src, dst)"),
+        ([[0, 1], [1, 2]], None, GraphError, "given as a list, not as a pair", "(src, dst)"),
         (torch.tensor(3), None, GraphError, "given as a Tensor, not as a pair", "(src, dst)"),
         (([0], [1]), -1, GraphError, "num_nodes is -1", "whole number"),
         (([0], [1]), 2.5, GraphError, "num_nodes is 2.5", "whole number"),
@@ -376,11 +376,11 @@ def test_functions_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     g.pull([0], max, sum, min)
     g.push([0], max, sum)
     assert calls == [
-        ("update_all", g, max, sum, None),
-        ("update_all", g, max, sum, min),
-        ("apply_edges", g, max, None),
-        ("apply_nodes", g, max, [1]),
-        ("send_and_recv", g, [0], max, sum, None),
-        ("pull", g, [0], max, sum, min),
-        ("push", g, [0], max, sum, None),
+        ("update_all", g, max, sum, None, None),
+        ("update_all", g, max, sum, min, None),
+        ("apply_edges", g, max, None, None),
+        ("apply_nodes", g, max, [1], None),
+        ("send_and_recv", g, [0], max, sum, None, None),
+        ("pull", g, [0], max, sum, min, None),
+        ("push", g, [0], max, sum, None, None),
     ]

@@ -6,7 +6,7 @@ Source: DGL section 3 (a batch is one graph of many components).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import networkx as nx
@@ -15,167 +15,10 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from vgraph.api.frame import Frame, concat_frames
-from vgraph.api.graph import MAX_INT32, Graph, check_idtype, graph
+from vgraph.api.construct import graph
+from vgraph.api.graph import Graph
 from vgraph.api.tracer import user_line
-from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
-from vgraph.ir.topology import Topology
-
-# ---------------------------------------------------------------- many graphs as one
-
-
-def batch(graphs: Iterable[Graph]) -> Graph:
-    """One graph of all ``graphs``, their nodes, edges and features one after the other.
-
-    Differentiable in every feature. A batch among ``graphs`` counts as the graphs it was made of.
-
-    Raises:
-        GraphError: there are no graphs, or they differ in device or idtype.
-        FeatureError: a feature is missing in some, or differs in dtype, row shape or device.
-
-    >>> import vgraph
-    >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [2, 2]))])
-    >>> g.batch_num_nodes().tolist(), g.edges()[0].tolist()
-    ([2, 3], [0, 2, 3])
-    """
-    members = list(graphs)
-    topology = _join(_topologies(members))
-    nodes, edges = [g.ndata for g in members], [g.edata for g in members]
-    gdata = concat_frames([g.gdata for g in members])
-    return Graph(topology, concat_frames(nodes), concat_frames(edges), gdata)
-
-
-def _topologies(graphs: Sequence[Graph]) -> list[Topology]:
-    if not graphs:
-        raise GraphError("there are no graphs to batch", cure="pass one or more", line=user_line())
-    try:
-        found = [g.topology for g in graphs]
-    except AttributeError:
-        index = next(i for i, g in enumerate(graphs) if not hasattr(g, "topology"))
-        fact = f"item {index} of the batch is a {type(graphs[index]).__name__}, not a graph"
-        cure = "pass the graphs alone, as in batch([sample.graph for sample in samples])"
-        raise FunctionError(fact, cure=cure, line=user_line()) from None
-    kinds = [(t.src.dtype, t.src.device) for t in found]
-    if any(kind != kinds[0] for kind in kinds):
-        index = next(i for i, kind in enumerate(kinds) if kind != kinds[0])
-        (dtype, device), (first_dtype, first_device) = kinds[index], kinds[0]
-        fact = f"graph {index} has {dtype} ids on {device}, graph 0 {first_dtype} on {first_device}"
-        cure = "convert them with .long() or .int() and .to(device)"
-        raise GraphError(fact, cure=cure, line=user_line())
-    return found
-
-
-def _join(parts: Sequence[Topology]) -> Topology:
-    counts = np.array([t.num_dst for t in parts])
-    total = int(counts.sum())
-    first = parts[0].src
-    if first.dtype == torch.int32 and total > MAX_INT32:
-        fact = f"{total} nodes cannot be numbered in int32"
-        raise GraphError(fact, cure="convert the graphs with .long()", line=user_line())
-    offsets = (counts.cumsum() - counts).repeat([t.src.shape[0] for t in parts])
-    shift = torch.from_numpy(offsets).to(first.device, first.dtype)
-    src, dst = torch.cat([t.src for t in parts]), torch.cat([t.dst for t in parts])
-    sizes = tuple(size for t in parts for size in t.graph_sizes or (t.num_dst,))
-    flat = tuple(part for t in parts for part in t.parts or (t,))
-    return Topology(src.add_(shift), dst.add_(shift), total, total, sizes, flat)
-
-
-def unbatch(g: Graph) -> list[Graph]:
-    """The graphs that a batch was made of; their features are views of the batch's.
-
-    Raises:
-        GraphError: an edge joins two of them.
-
-    >>> import vgraph
-    >>> pair = vgraph.graph(([0], [1]))
-    >>> [part.num_nodes() for part in vgraph.unbatch(vgraph.batch([pair, pair]))]
-    [2, 2]
-    """
-    sizes = g.topology.graph_sizes
-    if sizes is None:
-        return [g.local_var()]
-    topologies, order = _divide(g.topology, sizes)
-    edges = g.edata if order is None else g.edata.take(order)
-    edata = edges.split([t.num_edges for t in topologies])
-    parts = zip(topologies, g.ndata.split(sizes), edata, g.gdata.split([1] * len(sizes)), strict=True)
-    return [Graph(t, ndata, edata, gdata) for t, ndata, edata, gdata in parts]
-
-
-def _divide(whole: Topology, sizes: Sequence[int]) -> tuple[Sequence[Topology], Tensor | None]:
-    """A topology for every graph; and the order of edges that groups them, if it is another."""
-    parts = whole.parts or ()
-    stored = (whole.src.dtype, whole.src.device)
-    if len(parts) == len(sizes) and all((t.src.dtype, t.src.device) == stored for t in parts):
-        return parts, None
-    graphs = whole.graph_ids.index_select(0, whole.dst)
-    astray = (graphs != whole.graph_ids.index_select(0, whole.src)).nonzero()
-    if len(astray):
-        edge = int(astray[0])
-        fact = f"edge {edge} ({int(whole.src[edge])} -> {int(whole.dst[edge])}) joins two graphs"
-        raise GraphError(fact, cure="remove it before unbatch", line=user_line())
-    order = None if bool((graphs[1:] >= graphs[:-1]).all()) else graphs.argsort(stable=True)
-    counts = torch.bincount(graphs, minlength=len(sizes)).tolist()
-    starts = np.cumsum(sizes) - sizes
-    shift = torch.from_numpy(starts).to(whole.src).index_select(0, graphs)
-    ends = (end - shift for end in (whole.src, whole.dst))
-    src, dst = (e if order is None else e.index_select(0, order) for e in ends)
-    pairs = zip(src.split(counts), dst.split(counts), sizes, strict=True)
-    return [Topology(u, v, size, size) for u, v, size in pairs], order
-
-
-# ---------------------------------------------------------------- other edges
-
-
-def reverse(g: Graph, copy_ndata: bool = True, copy_edata: bool = False) -> Graph:
-    """The graph with every edge turned round; edges keep their ids.
-
-    ``copy_ndata`` (``gdata`` too) and ``copy_edata`` say which features it takes along.
-
-    >>> import vgraph
-    >>> vgraph.reverse(vgraph.graph(([0], [1]))).edges()
-    (tensor([1]), tensor([0]))
-    """
-    return g.reverse(copy_ndata, copy_edata)
-
-
-def add_self_loop(g: Graph, fill_data: float = 1.0) -> Graph:
-    """A graph with one more edge v -> v for every node, after all others.
-
-    ``fill_data``: the features of the new edges. A batch stays a batch.
-
-    >>> import vgraph
-    >>> vgraph.add_self_loop(vgraph.graph(([0], [1]))).edges()
-    (tensor([0, 0, 1]), tensor([1, 0, 1]))
-    """
-    nodes, count = g.nodes(), g.num_nodes()
-    columns = {
-        name: torch.cat([column, column.new_full((count, *column.shape[1:]), fill_data)])
-        for name, column in g.edata.items()
-    }
-    src, dst = (torch.cat([end, nodes]) for end in g.coo())
-    return _with_edges(g, src, dst, columns)
-
-
-def remove_self_loop(g: Graph) -> Graph:
-    """A graph without the edges v -> v; the others keep their order and features.
-
-    >>> import vgraph
-    >>> vgraph.remove_self_loop(vgraph.graph(([0, 1], [1, 1]))).edges()
-    (tensor([0]), tensor([1]))
-    """
-    src, dst = g.coo()
-    kept = (src != dst).nonzero().squeeze(1)
-    return _with_edges(g, src[kept], dst[kept], dict(g.edata.take(kept)))
-
-
-def _with_edges(g: Graph, src: Tensor, dst: Tensor, edata: dict[str, Tensor]) -> Graph:
-    check_idtype(src.dtype, g.num_nodes(), src.shape[0])
-    topology = Topology(src, dst, g.num_nodes(), g.num_nodes(), g.topology.graph_sizes)
-    edges = Frame(src.shape[0], g.device, "edge", edata)
-    return Graph(topology, g.ndata.copy(), edges, g.gdata.copy())
-
-
-# ---------------------------------------------------------------- NetworkX and SciPy
+from vgraph.errors import FeatureError, GraphError, NameLookupError
 
 
 def from_networkx(

@@ -7,7 +7,7 @@ Source: DGL section 3 (graphs with features), with nothing written in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -15,6 +15,16 @@ from torch import Tensor
 
 from vgraph.api.tracer import user_line
 from vgraph.errors import DTypeError, FeatureError, GraphError, NameLookupError, VGraphError
+
+# (shape, dtype, device, the rows that are new) -> their features
+Initializer: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device, slice], Tensor]
+
+
+class Scheme(NamedTuple):
+    """What rows of a feature look like."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
 
 
 class Frame(MutableMapping[str, Tensor]):
@@ -35,7 +45,7 @@ class Frame(MutableMapping[str, Tensor]):
     """
 
     # `columns` may be read by whoever is in a hurry; what is set goes through the frame
-    __slots__ = ("columns", "device", "kind", "num_rows")
+    __slots__ = ("columns", "device", "initializers", "kind", "num_rows", "type_name")
 
     def __init__(
         self,
@@ -43,9 +53,11 @@ class Frame(MutableMapping[str, Tensor]):
         device: torch.device,
         kind: str = "node",
         columns: Mapping[str, Tensor] | None = None,
+        type_name: str = "",
     ) -> None:
-        self.num_rows, self.device, self.kind = num_rows, device, kind
+        self.num_rows, self.device, self.kind, self.type_name = num_rows, device, kind, type_name
         self.columns: dict[str, Tensor] = dict(columns) if columns else {}
+        self.initializers: Mapping[str | None, Initializer] | None = None
 
     def __getitem__(self, name: str) -> Tensor:
         try:
@@ -84,29 +96,88 @@ class Frame(MutableMapping[str, Tensor]):
         return self.columns.get(name, default)
 
     def __repr__(self) -> str:
-        shown = (f"{name!r}: {_describe(column)}" for name, column in self.columns.items())
+        shown = (f"{name!r}: {describe(column)}" for name, column in self.columns.items())
         return "{" + ", ".join(shown) + "}"
+
+    def schemes(self) -> dict[str, Scheme]:
+        """Row shape and dtype of every feature."""
+        return {name: Scheme(tuple(c.shape[1:]), c.dtype) for name, c in self.columns.items()}
 
     def copy(self) -> Frame:
         """Another frame with the same tensors."""
-        return Frame(self.num_rows, self.device, self.kind, self.columns)
+        return self._like(self.num_rows, self.device, self.columns)
+
+    def empty(self) -> Frame:
+        """Another frame of as many rows without features."""
+        return self._like(self.num_rows, self.device, None)
+
+    def _like(self, num_rows: int, device: torch.device, columns: Mapping[str, Tensor] | None) -> Frame:
+        made = Frame(num_rows, device, self.kind, columns, self.type_name)
+        made.initializers = self.initializers
+        return made
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> Frame:
         """A frame with every feature moved."""
         moved = {k: c.to(device, non_blocking=non_blocking) for k, c in self.columns.items()}
-        return Frame(self.num_rows, device, self.kind, moved)
+        return self._like(self.num_rows, device, moved)
 
     def take(self, ids: Tensor) -> Frame:
         """A frame with the rows ``ids`` (k,), differentiably."""
         taken = {name: column.index_select(0, ids) for name, column in self.columns.items()}
-        return Frame(ids.shape[0], self.device, self.kind, taken)
+        return self._like(ids.shape[0], self.device, taken)
+
+    # ------------------------------------------------------------ rows come and go, with the graph's
+    def add_rows(self, count: int, data: Mapping[str, Tensor] | None = None) -> None:
+        """Appends rows: those of ``data``, else what the initializer gives (zeros).
+
+        Raises:
+            FeatureError: ``data`` has other rows than ``count``, or of another shape than there are.
+        """
+        fresh = self._like(count, self.device, None)
+        fresh.update(data or {})
+        columns: dict[str, Tensor] = {}
+        for name in dict.fromkeys([*self.columns, *fresh]):
+            new, old = fresh.get(name), self.columns.get(name)
+            if old is None:
+                assert new is not None
+                old = self._initial(name, new, slice(0, self.num_rows))
+            elif new is None:
+                new = self._initial(name, old, slice(self.num_rows, self.num_rows + count))
+            if _key(new) != _key(old):
+                raise self.other_rows(name, new, old)
+            columns[name] = torch.cat([old, new])
+        self.columns, self.num_rows = columns, self.num_rows + count
+
+    def keep_rows(self, ids: Tensor) -> None:
+        """Drops all rows but ``ids`` (k,)."""
+        self.columns, self.num_rows = self.take(ids).columns, ids.shape[0]
+
+    def initial(self, name: str, like: Tensor) -> Tensor:
+        """All rows of a feature that is not there yet, with the row shape and dtype of another tensor."""
+        return self._initial(name, like, slice(0, self.num_rows))
+
+    def _initial(self, name: str, like: Tensor, rows: slice) -> Tensor:
+        shape = (rows.stop - rows.start, *like.shape[1:])
+        chosen = self.initializers or {}
+        initializer = chosen.get(name, chosen.get(None))
+        if initializer is None or like.device != self.device:
+            return like.new_zeros(shape)
+        return initializer(shape, like.dtype, self.device, rows)
+
+    def other_rows(self, name: str, new: Tensor, old: Tensor) -> FeatureError:
+        """The error where some rows of a feature do not fit the others."""
+        return FeatureError(
+            f"rows of {self.kind} feature {name!r} are {describe(new)}; the feature is {describe(old)}",
+            cure="give rows of the same shape and dtype, or replace the whole feature",
+            line=user_line(),
+        )
 
     def split(self, sizes: Sequence[int]) -> list[Frame]:
         """Frames of ``sizes`` rows: views of this one's features."""
         columns = zip(*(column.split(list(sizes)) for column in self.columns.values()), strict=True)
         parts = list(columns) if self.columns else [()] * len(sizes)
         return [
-            Frame(size, self.device, self.kind, dict(zip(self.columns, part, strict=True)))
+            self._like(size, self.device, dict(zip(self.columns, part, strict=True)))
             for size, part in zip(sizes, parts, strict=True)
         ]
 
@@ -116,16 +187,24 @@ class Frame(MutableMapping[str, Tensor]):
         return [{name: rows[i] for name, rows in named} for i in range(self.num_rows)]
 
     # ------------------------------------------------------------ what can be wrong
+    @property
+    def _access(self) -> str:
+        return f"graph.{self.kind}s[{self.type_name!r}].data" if self.type_name else f"graph.{self.kind[0]}data"
+
+    @property
+    def _words(self) -> str:
+        return f"{self.kind} feature" + (f" of type {self.type_name!r}" if self.type_name else "")
+
     def _missing(self, name: object) -> VGraphError:
         there = ", ".join(map(repr, self.columns)) or "none"
         return NameLookupError(
-            f"there is no {self.kind} feature {name!r}; there is: {there}",
-            cure=f"set it first, as in graph.{self.kind[0]}data[{name!r}] = tensor",
+            f"there is no {self._words} {name!r}; there is: {there}",
+            cure=f"set it first, as in {self._access}[{name!r}] = tensor",
             line=user_line(),
         )
 
     def _misfit(self, name: object, value: Any) -> VGraphError:
-        what, kind, line = f"{self.kind} feature {name!r}", self.kind, user_line()
+        what, kind, line = f"{self._words} {name!r}", self.kind, user_line()
         if not isinstance(name, str):
             return DTypeError(f"the name of {what} is no string", cure="name it", line=line)
         if not isinstance(value, Tensor):
@@ -140,91 +219,6 @@ class Frame(MutableMapping[str, Tensor]):
         return FeatureError(fact, cure=f"give one row a {kind}, in order of ids", line=line)
 
 
-class RowsView(Mapping[str, Tensor]):
-    """The features of some rows: reading copies them, writing replaces the whole feature.
-
-    A feature that is not there yet is zero in all other rows. ``ids``: (k,) int64.
-    """
-
-    __slots__ = ("_frame", "_ids")
-
-    def __init__(self, frame: Frame, ids: Tensor) -> None:
-        self._frame, self._ids = frame, ids
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._frame[name].index_select(0, self._ids)
-
-    def __setitem__(self, name: str, value: Tensor) -> None:
-        frame, ids = self._frame, self._ids
-        # checked as a frame of its own, so that one rule has one message
-        Frame(ids.shape[0], frame.device, frame.kind)[name] = value
-        shape = (frame.num_rows, *value.shape[1:])
-        old = frame[name] if name in frame else value.new_zeros(shape)
-        if old.shape[1:] != value.shape[1:] or old.dtype != value.dtype:
-            raise FeatureError(
-                f"rows of {frame.kind} feature {name!r} are {_describe(value)}; the feature is {_describe(old)}",
-                cure="give rows of the same shape and dtype, or replace the whole feature",
-                line=user_line(),
-            )
-        frame[name] = old.index_copy(0, ids, value)
-
-    def update(self, features: Mapping[str, Tensor]) -> None:
-        """Sets several features of these rows."""
-        for name, value in features.items():
-            self[name] = value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._frame)
-
-    def __len__(self) -> int:
-        return len(self._frame)
-
-    def __repr__(self) -> str:
-        return repr(self._frame.take(self._ids))
-
-
-class Selection(NamedTuple):
-    """Some nodes or edges; ``data`` maps feature names to their rows."""
-
-    data: RowsView
-
-
-class FeatureView:
-    """``g.nodes`` or ``g.edges``: called, all of them; indexed by ids, a mask or a slice, some."""
-
-    __slots__ = ("_call", "_frame")
-
-    def __init__(self, frame: Frame, call: Callable[..., Any]) -> None:
-        self._frame, self._call = frame, call
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        return self._call(*args, **named)
-
-    def __getitem__(self, ids: Any) -> Selection:
-        frame = self._frame
-        found = resolve_ids(ids, frame.num_rows, frame.device, frame.kind)
-        return Selection(RowsView(frame, found))
-
-
-class LocalScope:
-    """Undoes at its end what was set in the frames since its beginning."""
-
-    __slots__ = ("_frames", "_saved")
-
-    def __init__(self, *frames: Frame) -> None:
-        self._frames = frames
-
-    def __enter__(self) -> None:
-        # a frame stays the same object, so that a reference to it sees the scope end as well
-        self._saved = [frame.columns for frame in self._frames]
-        for frame in self._frames:
-            frame.columns = frame.columns.copy()
-
-    def __exit__(self, *error: object) -> None:
-        for frame, columns in zip(self._frames, self._saved, strict=True):
-            frame.columns = columns
-
-
 def concat_frames(frames: Sequence[Frame]) -> Frame:
     """One frame with the rows of all, one after the other, differentiably.
 
@@ -235,7 +229,7 @@ def concat_frames(frames: Sequence[Frame]) -> Frame:
     first = frames[0]
     full = [(i, frame) for i, frame in enumerate(frames) if len(frame) or frame.num_rows]
     columns = {name: _concat(name, full) for name in (_common_names(full) if full else ())}
-    return Frame(sum(frame.num_rows for frame in frames), first.device, first.kind, columns)
+    return Frame(sum(frame.num_rows for frame in frames), first.device, first.kind, columns, first.type_name)
 
 
 def _common_names(frames: Sequence[tuple[int, Frame]]) -> list[str]:
@@ -266,8 +260,8 @@ def _concat(name: str, frames: Sequence[tuple[int, Frame]]) -> Tensor:
     for index, frame in frames:
         if _key(frame[name]) != _key(first[name]):
             raise FeatureError(
-                f"{first.kind} feature {name!r} of graph {index} is {_describe(frame[name])}; "
-                f"of graph {origin} it is {_describe(first[name])}",
+                f"{first.kind} feature {name!r} of graph {index} is {describe(frame[name])}; "
+                f"of graph {origin} it is {describe(first[name])}",
                 cure="give every graph of the batch features of one dtype, row shape and device",
                 line=user_line(),
             )
@@ -278,7 +272,7 @@ def _key(column: Tensor) -> tuple[object, ...]:
     return column.dtype, column.device, column.shape[1:]
 
 
-def _describe(tensor: Tensor) -> str:
+def describe(tensor: Tensor) -> str:
     where = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{where}"
 

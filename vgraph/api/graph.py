@@ -1,132 +1,42 @@
 """Graph: who is joined to whom, with features on nodes, edges and whole graphs.
 
-Takes: edge ids and features. Gives: a Topology and its Frames; tempo: once a topology.
+Takes: Topologies and Frames by type. Gives: the user's graph; tempo: once a topology.
 Source: DGL section 3; its words (ndata, edata, srcdata) are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from numbers import Integral
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vgraph.api import udf
-from vgraph.api.adjacency import Adjacency
-from vgraph.api.frame import FeatureView, Frame, LocalScope, as_ids
+from vgraph.api.create import check_idtype
+from vgraph.api.frame import Frame, Initializer
+from vgraph.api.mutation import Mutation
+from vgraph.api.relations import NODE, UNTYPED, EdgeType
 from vgraph.api.tracer import user_line
-from vgraph.errors import DTypeError, GraphError
+from vgraph.api.views import FeatureView, LocalScope, TypedData
+from vgraph.errors import GraphError
 from vgraph.ir.topology import Topology
 
 Count: TypeAlias = int  # the class below has a method of the name int
 Func: TypeAlias = Callable[..., Any]
-MAX_INT32 = 2**31 - 1
-IDTYPES = (torch.int64, torch.int32)
+F = TypeVar("F", bound=Callable[..., Any])
+CPU = torch.device("cpu")
 
 
-def graph(
-    data: Any,
-    *,
-    num_nodes: int | None = None,
-    idtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> Graph:
-    """A graph with the edges ``src[i] -> dst[i]``, in that order.
+class Graph(Mutation):
+    """A directed graph with features; made by ``vgraph.graph``, ``vgraph.heterograph`` and others.
 
-    Args:
-        data: ``(src, dst)``: tensors, arrays or lists of node ids, each (num_edges,); copied.
-        num_nodes: all ids are below it; by default the largest id + 1.
-        idtype: torch.int64 or torch.int32; by default that of the ids.
-        device: where the ids go; by default where they are.
-
-    Raises:
-        GraphError: the ends differ in length or device, or an id is not in [0, num_nodes).
-        DTypeError: ids are not whole numbers.
-
-    >>> import vgraph
-    >>> g = vgraph.graph(([0, 1, 1], [2, 2, 3]), num_nodes=5)
-    >>> g
-    Graph(num_nodes=5, num_edges=3, ndata={}, edata={})
-    >>> g.in_degrees().tolist()
-    [0, 0, 2, 1, 0]
-    """
-    src, dst = (as_ids(end, name) for end, name in zip(_ends(data), ("src", "dst"), strict=True))
-    _check_pair(src, dst, device)
-    count = _check_count(src, dst, num_nodes)
-    both = torch.int32 if src.dtype == dst.dtype == torch.int32 else torch.int64
-    dtype = check_idtype(idtype or both, count, src.shape[0])
-    place = src.device if device is None else torch.device(device)
-    # copied, so that writing into the caller's tensors later cannot break what was checked
-    order = torch.contiguous_format
-    src, dst = (end.to(place, dtype, copy=True, memory_format=order) for end in (src, dst))
-    return Graph(Topology(src, dst, count, count))
-
-
-def _ends(data: Any) -> tuple[Any, Any]:
-    # a list of two could be edges as well as ends
-    is_array = isinstance(data, (Tensor, np.ndarray)) and data.ndim == 2
-    if not (isinstance(data, tuple) or is_array) or len(data) != 2:
-        fact = f"edges are given as a {type(data).__name__}, not as a pair of ends"
-        raise GraphError(fact, cure="pass (src, dst)", line=user_line())
-    return data[0], data[1]
-
-
-def _check_pair(src: Tensor, dst: Tensor, device: object) -> None:
-    if src.shape != dst.shape:
-        longer, first = ("src", len(dst)) if len(src) > len(dst) else ("dst", len(src))
-        fact = f"src has {len(src)} ids and dst has {len(dst)}: edge {first} has only a {longer}"
-        raise GraphError(fact, cure="give every edge a src and a dst", line=user_line())
-    if src.device != dst.device and device is None:
-        fact = f"src is on {src.device} and dst on {dst.device}"
-        raise GraphError(fact, cure="move one of them, or pass device=", line=user_line())
-
-
-def _check_count(src: Tensor, dst: Tensor, num_nodes: int | None) -> int:
-    """The number of nodes; GraphError names the first edge with an id outside."""
-    if num_nodes is not None and not (isinstance(num_nodes, Integral) and num_nodes >= 0):
-        fact = f"num_nodes is {num_nodes!r}"
-        raise GraphError(fact, cure="pass a whole number from 0 up", line=user_line())
-    limits = [torch.aminmax(end) for end in (src, dst) if end.numel()]
-    low = min((int(limit.min) for limit in limits), default=0)
-    high = max((int(limit.max) for limit in limits), default=-1)
-    count = high + 1 if num_nodes is None else int(num_nodes)
-    if low >= 0 and high < count:
-        return count
-    raise _wrong_edge(src.cpu().long(), dst.cpu().long(), count)
-
-
-def _wrong_edge(src: Tensor, dst: Tensor, count: int) -> GraphError:
-    outside = [(end < 0) | (end >= count) for end in (src, dst)]
-    edge = int((outside[0] | outside[1]).nonzero()[0])
-    name, end = ("src", src) if outside[0][edge] else ("dst", dst)
-    value, there = int(end[edge]), f" where there are {count} nodes"
-    fact = f"{name} of edge {edge} is {value}" + ("" if value < 0 else there)
-    cure = f"pass num_nodes={value + 1} or more, or correct the id"
-    cure = "number the nodes 0, 1, 2, ..." if value < 0 else cure
-    return GraphError(fact, cure=cure, line=user_line())
-
-
-def check_idtype(idtype: torch.dtype, num_nodes: int, num_edges: int) -> torch.dtype:
-    """The dtype itself; DTypeError: it is not for ids; GraphError: there are too many of them."""
-    if idtype not in IDTYPES:
-        fact = f"idtype is {idtype}"
-        raise DTypeError(fact, cure="pass torch.int64 or torch.int32", line=user_line())
-    if idtype == torch.int32 and max(num_nodes, num_edges) > MAX_INT32:
-        fact = f"{num_nodes} nodes and {num_edges} edges cannot be numbered in int32"
-        raise GraphError(fact, cure="use idtype=torch.int64", line=user_line())
-    return idtype
-
-
-class Graph(Adjacency):
-    """A directed graph with features; made by ``vgraph.graph``, ``vgraph.batch`` and others.
-
-    ``topology`` holds the ids. ``ndata`` and ``edata`` map names to tensors with one row a node and
-    one row an edge; ``gdata`` has one row for every graph of a batch. ``srcdata`` and ``dstdata``
-    are ``ndata``. Edges are numbered in the order in which they were given.
+    ``ndata`` and ``edata`` map names to tensors with one row a node and one row an edge; ``gdata``
+    has one row for every graph of a batch. ``srcdata`` and ``dstdata`` are ``ndata``, but in a
+    block. Edges are numbered in the order in which they were given. Where there are several types of
+    nodes or edges, features are dicts by type, and ``g.nodes["user"].data`` are those of one.
+    ``topology`` holds the ids; it is replaced, never changed, when nodes or edges come and go.
 
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0, 1], [2, 2]))
@@ -137,71 +47,208 @@ class Graph(Adjacency):
     torch.Size([3, 4])
     """
 
+    if TYPE_CHECKING:  # functions of a graph that are methods, too: see ``method``
+        from vgraph.api.reorder import reorder_graph
+        from vgraph.api.subgraph import (
+            edge_subgraph,
+            edge_type_subgraph,
+            in_subgraph,
+            khop_in_subgraph,
+            khop_out_subgraph,
+            node_subgraph,
+            node_type_subgraph,
+            out_subgraph,
+            subgraph,
+        )
+        from vgraph.api.transform import (
+            add_self_loop,
+            line_graph,
+            remove_self_loop,
+            reverse,
+            to_bidirected,
+            to_simple,
+        )
+
     def __init__(
         self,
-        topology: Topology,
+        topology: Topology | None = None,
         ndata: Frame | None = None,
         edata: Frame | None = None,
         gdata: Frame | None = None,
     ) -> None:
+        if topology is None:
+            ids = torch.empty(0, dtype=torch.int64)
+            topology = Topology(ids, ids, 0, 0)
         if not isinstance(topology, Topology):  # pyright: ignore[reportUnnecessaryIsInstance]
             fact = f"a Graph is made from a Topology, not from a {type(topology).__name__}"
             raise GraphError(fact, cure="call vgraph.graph((src, dst))", line=user_line())
-        super().__init__(topology)
-        device = topology.src.device
-        self._ndata = Frame(topology.num_dst, device, "node") if ndata is None else ndata
-        self._edata = Frame(topology.num_edges, device, "edge") if edata is None else edata
-        self._gdata = Frame(self.batch_size, device, "graph") if gdata is None else gdata
+        device, graph_sizes = topology.src.device, topology.graph_sizes
+        nodes = {NODE: Frame(topology.num_dst, device, "node") if ndata is None else ndata}
+        edges = {UNTYPED: Frame(topology.num_edges, device, "edge") if edata is None else edata}
+        graphs = Frame(len(graph_sizes or (1,)), device, "graph") if gdata is None else gdata
+        sizes = None if graph_sizes is None else {NODE: graph_sizes}
+        super().__init__({UNTYPED: topology}, nodes, nodes, edges, graphs, sizes)
+
+    @staticmethod
+    def of_types(
+        topologies: Mapping[EdgeType, Topology],
+        src: dict[str, Frame],
+        dst: dict[str, Frame] | None = None,
+        edges: Mapping[EdgeType, Frame] | None = None,
+        gdata: Frame | None = None,
+        sizes: Mapping[str, tuple[Count, ...]] | None = None,
+    ) -> Graph:
+        """A graph of parts that fit; a block, if ``dst`` is given."""
+        made = Graph.__new__(Graph)
+        device = next(iter(topologies.values())).src.device
+        known: Mapping[EdgeType, Frame] = edges or {}
+        is_typed = len(topologies) > 1
+        every = {
+            t: known[t] if t in known else Frame(u.num_edges, device, "edge", type_name=t[1] if is_typed else "")
+            for t, u in topologies.items()
+        }
+        num_graphs = 1 if sizes is None else len(next(iter(sizes.values())))
+        graphs = Frame(num_graphs, device, "graph") if gdata is None else gdata
+        Mutation.__init__(made, topologies, src, src if dst is None else dst, every, graphs, sizes)
+        return made
 
     # ------------------------------------------------------------ features
     @property
-    def ndata(self) -> Frame:
-        return self._ndata
+    def ndata(self) -> Any:
+        """Features of the nodes: a Frame, or by type where there are several."""
+        return self._typed(self._src, self.node_frame) if self._src is self._dst else self.node_frame()
 
     @property
-    def edata(self) -> Frame:
-        return self._edata
+    def srcdata(self) -> Any:
+        """Features of the nodes where edges begin."""
+        if len(self._src) == 1:
+            return next(iter(self._src.values()))
+        return self._typed({t: self._src[t] for t in self.srctypes}, self.node_frame)
+
+    @property
+    def dstdata(self) -> Any:
+        """Features of the nodes where edges end."""
+        if len(self._dst) == 1:
+            return next(iter(self._dst.values()))
+        return self._typed({t: self._dst[t] for t in self.dsttypes}, self.node_frame)
+
+    @property
+    def edata(self) -> Any:
+        """Features of the edges: a Frame, or by type where there are several."""
+        return self._typed(self._edges, self._edge_type)
+
+    def _typed(self, frames: Mapping[Any, Frame], find_type: Any) -> Any:
+        if len(frames) == 1:
+            return next(iter(frames.values()))
+        return TypedData(frames, self._node_type if find_type == self.node_frame else find_type)
 
     @property
     def gdata(self) -> Frame:
+        """Features of the graphs of a batch."""
         return self._gdata
 
-    srcdata = dstdata = ndata
-
     def local_scope(self) -> LocalScope:
-        """A context at whose end the features are again what they were at its beginning."""
-        return LocalScope(self._ndata, self._edata, self._gdata)
+        """A context at whose end features and edges are again what they were at its beginning."""
+        return LocalScope(self.__dict__, self._frames())
 
     def local_var(self) -> Graph:
-        """A graph with the same topology and features; features set in one are not in the other."""
-        return Graph(self.topology, self._ndata.copy(), self._edata.copy(), self._gdata.copy())
+        """A graph with the same edges and features; what is set in one is not in the other."""
+        return self._with(
+            {t: f.copy() for t, f in self._src.items()},
+            {t: f.copy() for t, f in self._dst.items()},
+            {t: f.copy() for t, f in self._edges.items()},
+            self._gdata.copy(),
+        )
 
     clone = __copy__ = local_var
 
+    def _with(
+        self, src: dict[str, Frame], dst: dict[str, Frame], edges: Mapping[EdgeType, Frame], gdata: Frame
+    ) -> Graph:
+        """The same edges with other frames."""
+        sides = (src, dst if self.is_block else None)
+        return Graph.of_types(self._topologies, *sides, edges, gdata, self._sizes)
+
     @property
     def nodes(self) -> FeatureView:
-        """``g.nodes()``: all ids; ``g.nodes[ids].data["h"]``: the features of some."""
-        return FeatureView(self._ndata, lambda: self._arange(self.num_nodes()))
+        """``g.nodes("user")``: all ids; ``g.nodes[ids].data["h"]``, ``g.nodes["user"].data``: features."""
+        return FeatureView(
+            self.node_frame, lambda ntype=None: self._arange(self.node_frame(ntype).num_rows), _split_node_key
+        )
+
+    @property
+    def srcnodes(self) -> FeatureView:
+        """As ``nodes``, of the side where edges begin."""
+        return self._side(self._src)
+
+    @property
+    def dstnodes(self) -> FeatureView:
+        """As ``nodes``, of the side where edges end."""
+        return self._side(self._dst)
+
+    def _side(self, frames: Mapping[str, Frame]) -> FeatureView:
+        def find(ntype: str | None = None) -> Frame:
+            return frames[self._node_type(ntype, frames)]
+
+        return FeatureView(find, lambda ntype=None: self._arange(find(ntype).num_rows), _split_node_key)
 
     @property
     def edges(self) -> FeatureView:
-        """``g.edges()``: as ``all_edges``; ``g.edges[ids].data["w"]``: the features of some."""
-        return FeatureView(self._edata, self.all_edges)
+        """``g.edges()``: as ``all_edges``; ``g.edges[ids].data["w"]``, ``g.edges["likes"].data``: features."""
+        return FeatureView(lambda etype: self._edges[self._edge_type(etype)], self.all_edges, self._split_edge_key)
 
-    # ------------------------------------------------------------ other graphs
-    def reverse(self, copy_ndata: bool = True, copy_edata: bool = False) -> Graph:
-        """The graph with every edge turned round, as ``vgraph.reverse``."""
-        nodes, graphs = (self._ndata.copy(), self._gdata.copy()) if copy_ndata else (None, None)
-        edges = self._edata.copy() if copy_edata else None
-        return Graph(self.topology.reversed, nodes, edges, graphs)
+    def _split_edge_key(self, key: Any) -> tuple[Any, Any]:
+        if isinstance(key, tuple) and len(key) == 2:  # pyright: ignore[reportUnknownArgumentType]
+            return self.edge_ids(*key), None  # pyright: ignore[reportUnknownArgumentType]
+        is_type = isinstance(key, str) or (isinstance(key, tuple) and isinstance(key[0], str))
+        return (None, key) if is_type else (None if _is_full(key) else key, None)
 
-    def to(self, device: torch.device | str | Count, *, non_blocking: bool = False) -> Graph:
+    def set_n_initializer(self, initializer: Initializer, field: str | None = None, ntype: str | None = None) -> None:
+        """What gives the features of new nodes: called with (shape, dtype, device, slice of new ids)."""
+        frame = self.node_frame(ntype)
+        frame.initializers = {**(frame.initializers or {}), field: initializer}
+
+    def set_e_initializer(self, initializer: Initializer, field: str | None = None, etype: Any = None) -> None:
+        """What gives the features of new edges; see ``set_n_initializer``."""
+        frame = self._edges[self._edge_type(etype)]
+        frame.initializers = {**(frame.initializers or {}), field: initializer}
+
+    def node_attr_schemes(self, ntype: str | None = None) -> dict[str, Any]:
+        """Row shape and dtype of every feature of the nodes."""
+        return self.node_frame(ntype).schemes()
+
+    def edge_attr_schemes(self, etype: Any = None) -> dict[str, Any]:
+        """Row shape and dtype of every feature of the edges."""
+        return self._edges[self._edge_type(etype)].schemes()
+
+    # ------------------------------------------------------------ the same graph elsewhere
+    def __getitem__(self, key: Any) -> Graph:
+        """One edge type as a graph that shares the features: by name, or by a triple that may hold ":"."""
+        etype = self._matching(key)
+        frames = (self._src, self._dst)
+        src, dst = ({etype[i]: frames[j][etype[i]]} for i, j in ((0, 0), (2, 1)))
+        sides = (src, dst) if self.is_block else ({**src, **dst}, None)
+        return Graph.of_types({etype: self._topologies[etype]}, *sides, {etype: self._edges[etype]}, None)
+
+    def _matching(self, key: Any) -> EdgeType:
+        if isinstance(key, tuple) and len(key) == 3:  # pyright: ignore[reportUnknownArgumentType]
+            wanted = [None if _is_full(part) or part == ":" else part for part in key]  # pyright: ignore[reportUnknownVariableType]
+            fits = [t for t in self._topologies if all(w in (None, p) for w, p in zip(wanted, t, strict=True))]
+            if len(fits) == 1:
+                return fits[0]
+        return self._edge_type(key)
+
+    def to(self, device: torch.device | str | Count, *, non_blocking: bool = False, copy: bool = False) -> Graph:
         """The graph with ids and features on ``device``; itself, where it is there already."""
         return self._stored(device, non_blocking)
 
     def cpu(self) -> Graph:
         """The graph on the CPU."""
-        return self._stored("cpu")
+        return self._stored(CPU)
+
+    def cuda(self) -> Graph:
+        """The graph on the current CUDA device."""
+        return self._stored("cuda")
 
     def int(self) -> Graph:
         """The graph with int32 ids; itself, where they are. GraphError: there are too many."""
@@ -212,57 +259,104 @@ class Graph(Adjacency):
         """The graph with int64 ids; itself, where they are."""
         return self._stored(torch.int64)
 
+    def astype(self, idtype: torch.dtype) -> Graph:
+        """``int()`` or ``long()``, by dtype."""
+        check_idtype(idtype, self.num_nodes(), self.num_edges())
+        return self._stored(idtype)
+
     def _stored(self, place: Any, non_blocking: bool = False) -> Graph:
         """The same graph with ids of another dtype, or with everything on another device."""
-        t = self.topology
-        src, dst = (end.to(place, non_blocking=non_blocking) for end in (t.src, t.dst))
-        if src is t.src and dst is t.dst:
+        moved = {e: (t.src.to(place, non_blocking=non_blocking), t.dst.to(place, non_blocking=non_blocking))
+                 for e, t in self._topologies.items()}  # fmt: skip
+        if all(moved[e][0] is t.src and moved[e][1] is t.dst for e, t in self._topologies.items()):
             return self
         # the parts stay as they are: their levels do not depend on how ids are stored
-        topology = replace(t, src=src, dst=dst)
-        frames = (self._ndata, self._edata, self._gdata)
-        moved = [frame.to(src.device, non_blocking=non_blocking) for frame in frames]
-        return Graph(topology, moved[0], moved[1], moved[2])
+        topologies = {e: replace(t, src=moved[e][0], dst=moved[e][1]) for e, t in self._topologies.items()}
+        device = next(iter(topologies.values())).src.device
+        src, dst, edges = (
+            {t: f.to(device, non_blocking=non_blocking) for t, f in frames.items()}
+            for frames in (self._src, self._dst, self._edges)
+        )
+        gdata = self._gdata.to(device, non_blocking=non_blocking)
+        return Graph.of_types(topologies, src, dst if self.is_block else None, edges, gdata, self._sizes)  # type: ignore[arg-type]
 
     def __reduce__(self) -> Any:
-        frames = ({k: _own(c) for k, c in f.items()} for f in (self._ndata, self._edata, self._gdata))
-        t = self.topology
-        return _restore, (_own(t.src), _own(t.dst), t.num_dst, t.graph_sizes, *frames)
+        topologies = [(e, _own(t.src), _own(t.dst), t.num_src, t.num_dst, t.graph_sizes)
+                      for e, t in self._topologies.items()]  # fmt: skip
+        frames = [[(k, f.num_rows, {n: _own(c) for n, c in f.items()}) for k, f in frames.items()]
+                  for frames in (self._src, self._dst, self._edges, {"": self._gdata})]  # fmt: skip
+        return _restore, (self.is_block, topologies, frames, self._sizes)
 
     def __repr__(self) -> str:
+        if not self.is_homogeneous:
+            return self._describe()
         parts = [f"num_nodes={self.num_nodes()}", f"num_edges={self.num_edges()}"]
-        parts += [f"batch_size={self.batch_size}"] if self.topology.graph_sizes else []
-        parts += [f"ndata={self._ndata}", f"edata={self._edata}"]
+        parts += [f"batch_size={self.batch_size}"] if self._sizes else []
+        parts += [f"ndata={self.ndata}", f"edata={self.edata}"]
         parts += [f"gdata={self._gdata}"] if self._gdata else []
         parts += [] if self.device.type == "cpu" else [f"device={str(self.device)!r}"]
         return f"Graph({', '.join(parts)})"
 
+    def _describe(self) -> str:
+        edges: Any = {t: u.num_edges for t, u in self._topologies.items()}
+        if self.is_block:
+            src, dst = ({t: f.num_rows for t, f in side.items()} for side in (self._src, self._dst))
+            return f"Block(num_src_nodes={src}, num_dst_nodes={dst}, num_edges={edges})"
+        return f"Graph(num_nodes={ {t: f.num_rows for t, f in self._src.items()} }, num_edges={edges})"
+
     # ------------------------------------------------------------ functions of edges and nodes
-    def update_all(self, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None) -> None:
+    def update_all(
+        self, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+    ) -> None:
         """Sends messages along all edges, reduces them at their ends, sets what comes of it."""
-        udf.update_all(self, message_func, reduce_func, apply_node_func)
+        udf.update_all(self, message_func, reduce_func, apply_node_func, etype)
 
-    def apply_edges(self, func: Func, edges: Any = None) -> None:
+    def apply_edges(self, func: Func, edges: Any = None, etype: Any = None) -> None:
         """Sets what ``func(edges)`` gives as features of all edges, or of those given."""
-        udf.apply_edges(self, func, edges)
+        udf.apply_edges(self, func, edges, etype)
 
-    def apply_nodes(self, func: Func, v: Any = None) -> None:
+    def apply_nodes(self, func: Func, v: Any = None, ntype: str | None = None) -> None:
         """Sets what ``func(nodes)`` gives as features of all nodes, or of ``v``."""
-        udf.apply_nodes(self, func, v)
+        udf.apply_nodes(self, func, v, ntype)
 
     def send_and_recv(
-        self, edges: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None
+        self,
+        edges: Any,
+        message_func: Func,
+        reduce_func: Func,
+        apply_node_func: Func | None = None,
+        etype: Any = None,
     ) -> None:
         """As update_all, with the messages of some edges; only nodes where they end change."""
-        udf.send_and_recv(self, edges, message_func, reduce_func, apply_node_func)
+        udf.send_and_recv(self, edges, message_func, reduce_func, apply_node_func, etype)
 
-    def pull(self, v: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None) -> None:
+    def pull(
+        self, v: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+    ) -> None:
         """As update_all, with the in-edges of ``v``; only these nodes change."""
-        udf.pull(self, v, message_func, reduce_func, apply_node_func)
+        udf.pull(self, v, message_func, reduce_func, apply_node_func, etype)
 
-    def push(self, u: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None) -> None:
+    def push(
+        self, u: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+    ) -> None:
         """As update_all, with the out-edges of ``u``; only nodes where they end change."""
-        udf.push(self, u, message_func, reduce_func, apply_node_func)
+        udf.push(self, u, message_func, reduce_func, apply_node_func, etype)
+
+
+def method(function: F, name: str = "") -> F:
+    """Makes a function of a graph a method, too."""
+    setattr(Graph, name or function.__name__, function)
+    return function
+
+
+def _is_full(key: Any) -> bool:
+    return isinstance(key, slice) and key == slice(None)
+
+
+def _split_node_key(key: Any) -> tuple[Any, Any]:
+    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str):  # pyright: ignore[reportUnknownArgumentType]
+        return key[0], key[1]
+    return (None, key) if isinstance(key, str) else (None if _is_full(key) else key, None)
 
 
 def _own(tensor: Tensor) -> Tensor:
@@ -271,8 +365,12 @@ def _own(tensor: Tensor) -> Tensor:
     return tensor.clone() if is_view else tensor
 
 
-def _restore(src: Tensor, dst: Tensor, count: int, graph_sizes: Any, *features: Any) -> Graph:
-    made = Graph(Topology(src, dst, count, count, graph_sizes))
-    for frame, columns in zip((made.ndata, made.edata, made.gdata), features, strict=True):
-        frame.update(columns)
-    return made
+def _restore(is_block: bool, topologies: Any, frames: Any, sizes: Any) -> Graph:
+    made = {etype: Topology(*rest) for etype, *rest in topologies}
+    device = next(iter(made.values())).src.device
+    kinds = ("node", "node", "edge", "graph")
+    src, dst, edges, graphs = (
+        {k: Frame(n, device, kind, columns) for k, n, columns in group}
+        for group, kind in zip(frames, kinds, strict=True)
+    )
+    return Graph.of_types(made, src, dst if is_block else None, edges, graphs[""], sizes)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vgraph.api.adjacency import incident, is_all
 from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key
 from vgraph.api.derive import Body, Spec
 from vgraph.api.message import (
@@ -33,6 +34,7 @@ from vgraph.runtime.compiled import Situation
 from vgraph.scheduler.degree_buckets import DegreeBucket, active_part, degree_buckets
 
 if TYPE_CHECKING:
+    from vgraph.api.frame import Frame
     from vgraph.api.graph import Graph
 
 logger = logging.getLogger("vgraph")
@@ -117,7 +119,8 @@ def _as_segments(topology: Topology, frames: Frames, roots: tuple[Any, Any], key
 
 def capture_update(graph: Graph, message: Any, reduce: Any) -> tuple[Bound, Situation]:
     """What ``update_all`` would run over all degrees; raises CaptureError where it would not."""
-    part, roots = _Part(graph.topology, _frames(graph)), (message, reduce)
+    on = Relation(graph, None)
+    part, roots = _Part(on.topology, on.frames()), (message, reduce)
     family = family_of((*(function_key(root) for root in roots), "segments"))
     features = Features(part.find, part.spec)
     bound, _ = find_captured(family, roots, features, lambda: UpdateBody(*roots, part.names, True))
@@ -206,31 +209,41 @@ def _edge_ids(topology: Topology) -> Tensor:
 
 
 # ---------------------------------------------------------------- on graphs
-def _frames(graph: Graph) -> dict[str, Mapping[str, Tensor]]:
-    return {"src": graph.srcdata, "dst": graph.dstdata, "edge": graph.edata}
+class Relation:
+    """One type of edges of a graph, with the features at both ends."""
+
+    __slots__ = ("dst", "edge", "src", "topology")
+
+    def __init__(self, graph: Graph, etype: Any) -> None:
+        self.topology, self.src, self.dst, self.edge = graph.relation(etype)
+
+    def frames(self) -> Frames:
+        return {"src": self.src, "dst": self.dst, "edge": self.edge}
 
 
-def update_all(graph: Graph, message: Any, reduce: Any, apply: Any = None) -> None:
+def update_all(graph: Graph, message: Any, reduce: Any, apply: Any = None, etype: Any = None) -> None:
     """Sends along all edges, reduces at every vertex, and sets what the reduce returned."""
-    if graph.num_edges() == 0:
+    on = Relation(graph, etype)
+    if on.topology.num_edges == 0:
         warnings.warn("update_all on a graph without edges: only the apply function runs", stacklevel=3)
         results: Results = {}
     else:
-        results = propagate(graph.topology, _frames(graph), message, reduce)
+        results = propagate(on.topology, on.frames(), message, reduce)
     if apply is not None:
-        results.update(_run_on_nodes(graph, apply, None, results))
-    graph.dstdata.update(results)
+        results.update(_run_on_nodes(on.dst, apply, None, results))
+    on.dst.update(results)
 
 
-def apply_edges(graph: Graph, function: Any, edges: Any = None) -> None:
+def apply_edges(graph: Graph, function: Any, edges: Any = None, etype: Any = None) -> None:
     """Sets what a function of edges returns, on all edges or on those given."""
-    if edges is None:
-        graph.edata.update(_edge_results(graph.topology, _frames(graph), function))
+    on = Relation(graph, etype)
+    if is_all(edges):
+        on.edge.update(_edge_results(on.topology, on.frames(), function))
         return
-    ids = edge_ids_of(graph, edges)
-    part, frames = _edge_part(graph, ids)
+    ids = edge_ids_of(graph, edges, etype)
+    part, frames = _edge_part(on, ids)
     for name, rows in _edge_results(part, frames, function).items():
-        graph.edata[name] = _with_rows(graph.edata, name, graph.num_edges(), ids, rows)
+        on.edge[name] = _with_rows(on.edge, name, ids, rows)
 
 
 def _edge_results(topology: Topology, frames: Frames, function: Any) -> Results:
@@ -242,66 +255,65 @@ def _edge_results(topology: Topology, frames: Frames, function: Any) -> Results:
     return _run_on_edges(topology, frames, function)
 
 
-def apply_nodes(graph: Graph, function: Any, v: Any = None) -> None:
+def apply_nodes(graph: Graph, function: Any, v: Any = None, ntype: str | None = None) -> None:
     """Sets what a function of nodes returns, on all nodes or on those given."""
-    ids = None if v is None else node_ids_of(graph, v)
-    for name, rows in _run_on_nodes(graph, function, ids, {}).items():
-        graph.ndata[name] = rows if ids is None else _with_rows(graph.ndata, name, graph.num_nodes(), ids, rows)
+    frame = graph.node_frame(ntype) if ntype is not None or not graph.is_block else graph.dstdata
+    ids = None if is_all(v) else _ids_of(v, frame.num_rows, "node", graph.device)
+    for name, rows in _run_on_nodes(frame, function, ids, {}).items():
+        frame[name] = rows if ids is None else _with_rows(frame, name, ids, rows)
 
 
-def _run_on_nodes(graph: Graph, function: Any, ids: Tensor | None, fresh: Mapping[str, Tensor]) -> Results:
+def _run_on_nodes(frame: Frame, function: Any, ids: Tensor | None, fresh: Mapping[str, Tensor]) -> Results:
     """A function of nodes; ``fresh`` features (one row for each of ``ids``) hide the graph's."""
-    count = graph.num_nodes() if ids is None else ids.shape[0]
-    frame = _columns("feature", graph.dstdata, ids)
+    count = frame.num_rows if ids is None else ids.shape[0]
+    known = _columns("feature", frame, ids)
     columns = Columns(
         "feature",
-        lambda: tuple({**dict.fromkeys(frame), **fresh}),
-        lambda n: fresh[n] if n in fresh else frame[n],
+        lambda: tuple({**dict.fromkeys(known), **fresh}),
+        lambda n: fresh[n] if n in fresh else known[n],
     )
-    all_ids = torch.arange(count, device=graph.device) if ids is None else ids
+    all_ids = torch.arange(count, device=frame.device) if ids is None else ids
     nodes = NodeBatch(columns, {}, lambda: all_ids, count)
     return checked(function, function(nodes), count, "nodes")
 
 
-def send_and_recv(graph: Graph, edges: Any, message: Any, reduce: Any, apply: Any = None) -> None:
+def send_and_recv(graph: Graph, edges: Any, message: Any, reduce: Any, apply: Any = None, etype: Any = None) -> None:
     """update_all along the given edges; only their destinations are touched."""
-    ids = edge_ids_of(graph, edges)
-    touched = torch.unique(graph.topology.dst.index_select(0, ids))
-    _update_part(graph, ids, touched, message, reduce, apply)
+    on, ids = Relation(graph, etype), edge_ids_of(graph, edges, etype)
+    touched = torch.unique(on.topology.dst.index_select(0, ids))
+    _update_part(on, ids, touched, message, reduce, apply)
 
 
-def pull(graph: Graph, v: Any, message: Any, reduce: Any, apply: Any = None) -> None:
+def pull(graph: Graph, v: Any, message: Any, reduce: Any, apply: Any = None, etype: Any = None) -> None:
     """update_all along the in-edges of the given nodes, which alone are touched."""
-    touched = node_ids_of(graph, v)
-    is_asked = torch.zeros(graph.num_nodes(), dtype=torch.bool, device=graph.device)
-    is_asked[touched] = True
-    ids = is_asked.index_select(0, graph.topology.dst).nonzero().squeeze(1)
-    _update_part(graph, ids, touched, message, reduce, apply)
+    on = Relation(graph, etype)
+    touched = _ids_of(v, on.dst.num_rows, "node", graph.device)
+    _update_part(on, incident(on.topology.csc, touched), touched, message, reduce, apply)
 
 
-def push(graph: Graph, u: Any, message: Any, reduce: Any, apply: Any = None) -> None:
+def push(graph: Graph, u: Any, message: Any, reduce: Any, apply: Any = None, etype: Any = None) -> None:
     """update_all along the out-edges of the given nodes; only their destinations are touched."""
-    is_asked = torch.zeros(graph.num_nodes(), dtype=torch.bool, device=graph.device)
-    is_asked[node_ids_of(graph, u)] = True
-    ids = is_asked.index_select(0, graph.topology.src).nonzero().squeeze(1)
-    send_and_recv(graph, ids, message, reduce, apply)
+    on = Relation(graph, etype)
+    ids = incident(on.topology.csr, _ids_of(u, on.src.num_rows, "node", graph.device))
+    touched = torch.unique(on.topology.dst.index_select(0, ids))
+    _update_part(on, ids, touched, message, reduce, apply)
 
 
-def _update_part(graph: Graph, ids: Tensor, touched: Tensor, message: Any, reduce: Any, apply: Any) -> None:
+def _update_part(on: Relation, ids: Tensor, touched: Tensor, message: Any, reduce: Any, apply: Any) -> None:
     results: Results = {}
     if ids.shape[0]:
-        part, frames = _edge_part(graph, ids)
+        part, frames = _edge_part(on, ids)
         whole = propagate(part, frames, message, reduce)
         results = {name: rows.index_select(0, touched) for name, rows in whole.items()}
     if apply is not None and touched.shape[0]:
-        results.update(_run_on_nodes(graph, apply, touched, results))
+        results.update(_run_on_nodes(on.dst, apply, touched, results))
     for name, rows in results.items():
-        graph.dstdata[name] = _with_rows(graph.dstdata, name, graph.num_nodes(), touched, rows)
+        on.dst[name] = _with_rows(on.dst, name, touched, rows)
 
 
-def _edge_part(graph: Graph, ids: Tensor) -> tuple[Topology, Frames]:
+def _edge_part(on: Relation, ids: Tensor) -> tuple[Topology, Frames]:
     """The same vertices with some of the edges."""
-    whole = graph.topology
+    whole = on.topology
     part = Topology(
         whole.src.index_select(0, ids),
         whole.dst.index_select(0, ids),
@@ -310,29 +322,24 @@ def _edge_part(graph: Graph, ids: Tensor) -> tuple[Topology, Frames]:
         whole.graph_sizes,
         original_ids={"edge": ids},
     )
-    columns: dict[str, Tensor] = {name: column.index_select(0, ids) for name, column in graph.edata.items()}
-    return part, {**_frames(graph), "edge": columns}
+    columns: dict[str, Tensor] = {name: column.index_select(0, ids) for name, column in on.edge.items()}
+    return part, {**on.frames(), "edge": columns}
 
 
-def _with_rows(frame: Mapping[str, Tensor], name: str, count: int, ids: Tensor, rows: Tensor) -> Tensor:
+def _with_rows(frame: Frame, name: str, ids: Tensor, rows: Tensor) -> Tensor:
     """The feature with some rows replaced, as a new tensor: autograd may have saved the old one."""
     old = frame.get(name)
     if old is None or old.shape[1:] != rows.shape[1:] or old.dtype != rows.dtype:
-        old = rows.new_zeros((count, *rows.shape[1:]))
+        old = frame.initial(name, rows)
     return old.index_copy(0, ids, rows)
 
 
-def edge_ids_of(graph: Graph, edges: Any) -> Tensor:
+def edge_ids_of(graph: Graph, edges: Any, etype: Any = None) -> Tensor:
     """Edge ids from ids, from a pair (sources, destinations), or from a boolean mask; ascending."""
     if isinstance(edges, tuple):
         u, v = (torch.as_tensor(end, device=graph.device).reshape(-1) for end in edges)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        edges = torch.as_tensor(graph.edge_ids(u, v))
-    return _ids_of(edges, graph.num_edges(), "edge", graph.device)
-
-
-def node_ids_of(graph: Graph, nodes: Any) -> Tensor:
-    """Node ids from ids or from a boolean mask; ascending, each once."""
-    return _ids_of(nodes, graph.num_nodes(), "node", graph.device)
+        edges = torch.as_tensor(graph.edge_ids(u, v, etype=etype))
+    return _ids_of(edges, graph.num_edges(etype), "edge", graph.device)
 
 
 def _ids_of(given: Any, count: int, word: str, device: torch.device) -> Tensor:
