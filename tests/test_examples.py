@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.sparse
 
 EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*.py"))
 
@@ -13,3 +15,17 @@ EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*.
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(path: Path, run_script: Callable[..., str]) -> None:
     assert run_script(path, "--smoke").strip(), f"{path.name} prints nothing"
+
+
+def test_reddit_reads_its_files(tmp_path: Path, run_script: Callable[..., str]) -> None:
+    draw = np.random.default_rng(0)
+    types = np.array([1, 2, 3] * 10)
+    np.savez(
+        tmp_path / "reddit_data.npz", feature=draw.random((30, 5)), label=draw.integers(0, 4, 30), node_types=types
+    )
+    ends = draw.integers(0, 30, (2, 90))
+    scipy.sparse.save_npz(tmp_path / "reddit_graph.npz", scipy.sparse.coo_matrix((np.ones(90), ends), (30, 30)))
+    path = next(path for path in EXAMPLES if path.stem == "reddit")
+    printed = run_script(path, str(tmp_path), "--model", "sage", "--epochs", "1")
+    lines = printed.splitlines()
+    assert "30 posts" in lines[0] and all(line.startswith("Reddit: ") for line in lines)

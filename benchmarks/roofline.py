@@ -1,0 +1,192 @@
+"""What this machine can do: copy, gather of random rows by row size, multiplication of matrices.
+
+Takes two seconds and knows nothing of vgraph. Every benchmark divides the floor, the time that its
+bytes, its gathered rows and its arithmetic need at these rates, by the time it measured.
+
+Gathers are timed by a small loop in C that adds rows up in registers, where there is a compiler, and by
+torch.index_select where there is none (which also writes them; the table says which).
+
+usage: roofline.py [--rows 100000] [--threads N] [--json FILE] [--smoke]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+WIDTHS = (4, 8, 16, 32, 64, 128, 256)  # floats a row
+SAMPLE = 4_000_000  # gathers are timed on so many edges at most
+LOOP = """
+#include <stdint.h>
+#define GATHER(W) \\
+  void gather##W(const float* x, const int32_t* ids, int64_t n, float* out) { \\
+    float sum[W]; for (int j = 0; j < W; j++) sum[j] = 0; \\
+    for (int64_t i = 0; i < n; i++) { \\
+      const float* ahead = x + (int64_t)ids[i + 8 < n ? i + 8 : i] * W; \\
+      for (int j = 0; j < W; j += 16) __builtin_prefetch(ahead + j); \\
+      const float* row = x + (int64_t)ids[i] * W; \\
+      for (int j = 0; j < W; j++) sum[j] += row[j]; \\
+    } \\
+    for (int j = 0; j < W; j++) out[j] = sum[j]; \\
+  }
+"""
+
+
+def best_seconds(run: Callable[[], object], budget: float = 0.12, least: int = 2) -> float:
+    """The shortest of the runs that fit into the budget: the rate that nothing disturbed."""
+    times: list[float] = []
+    end = time.perf_counter() + budget
+    while len(times) < least or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+@cache
+def compiled_gathers() -> ctypes.CDLL | None:
+    """The loop in C for every width, where a compiler is found."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return None
+    folder = Path(tempfile.mkdtemp(prefix="roofline-"))
+    source, library = folder / "gather.c", folder / "gather.so"
+    source.write_text(LOOP + "".join(f"GATHER({width})\n" for width in WIDTHS))
+    flags = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC"]
+    try:
+        subprocess.run([compiler, *flags, str(source), "-o", str(library)], check=True, capture_output=True)
+        return ctypes.CDLL(str(library))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class Machine:
+    """Rates of this machine with so many threads: bytes and operations a second."""
+
+    threads: int
+    copy: float
+    gemm: float
+    edge: float  # seconds of one edge on one thread, all in cache
+    by: str  # what gathers were timed with
+    known: dict[tuple[int, int, int], tuple[float, Tensor | None]] = field(default_factory=dict)
+
+    def gather(self, num_rows: int, width: int, ids: Tensor | None = None) -> float:
+        """Bytes a second at which rows of so many floats are gathered from so many, by ids or at random."""
+        at_width = next((w for w in WIDTHS if w >= width), WIDTHS[-1])
+        key = (num_rows, at_width, 0 if ids is None else ids.data_ptr())
+        if key not in self.known:
+            self.known[key] = (time_gather(num_rows, at_width, ids, self.threads), ids)
+        return self.known[key][0]
+
+
+def time_gather(num_rows: int, width: int, ids: Tensor | None, threads: int) -> float:
+    if ids is None:
+        ids = torch.randint(num_rows, (min(SAMPLE, 32_000_000 // width),))
+    ids = ids[:SAMPLE].to(torch.int32).contiguous()
+    x = torch.ones(num_rows, width)
+    loops = compiled_gathers()
+    if loops is None:
+        out = x.new_empty(len(ids), width)
+        seconds = best_seconds(lambda: torch.index_select(x, 0, ids, out=out))
+    else:
+        seconds = best_seconds(gather_in_threads(getattr(loops, f"gather{width}"), x, ids, threads))
+    return len(ids) * width * 4 / seconds
+
+
+def gather_in_threads(loop: Callable[..., None], x: Tensor, ids: Tensor, threads: int) -> Callable[[], None]:
+    """ctypes lets go of the interpreter, so that threads of Python's are enough."""
+    pool, outs = ThreadPoolExecutor(threads), torch.empty(threads, x.shape[1])
+    bounds = [len(ids) * i // threads for i in range(threads + 1)]
+
+    def part(i: int) -> None:
+        at, count = ids.data_ptr() + bounds[i] * 4, bounds[i + 1] - bounds[i]
+        loop(
+            *(ctypes.c_void_p(p) for p in (x.data_ptr(), at)),
+            ctypes.c_int64(count),
+            ctypes.c_void_p(outs[i].data_ptr()),
+        )
+
+    return lambda: list(pool.map(part, range(threads))) and None
+
+
+@cache
+def measure(threads: int | None = None, budget: float = 0.3) -> Machine:
+    """The machine's rates, measured once a process."""
+    threads = threads or torch.get_num_threads()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    a, b = torch.ones(32_000_000), torch.ones(32_000_000)
+    copy = 2 * a.numel() * 4 / best_seconds(lambda: b.copy_(a), budget)
+    m = torch.randn(1024, 1024)
+    out = torch.empty_like(m)
+    gemm = 2 * 1024**3 / best_seconds(lambda: torch.mm(m, m, out=out), budget)
+    torch.set_num_threads(before)
+    edge = 16 / time_gather(1000, 4, None, 1)
+    return Machine(threads, copy, gemm, edge, "a loop in C" if compiled_gathers() else "torch.index_select")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One sweep over the edges that gathers ``width`` floats for each, and writes ``width`` a vertex."""
+
+    edges: int
+    vertices: int
+    width: int
+    ids: Tensor | None = None
+
+    def floor(self, machine: Machine) -> float:
+        rows = self.vertices * self.width * 4
+        needed = 2 * rows + self.edges * 4 + self.vertices * 8
+        gathered = self.edges * self.width * 4 / machine.gather(self.vertices, self.width, self.ids)
+        return max(needed / machine.copy, gathered, self.edges * machine.edge / machine.threads)
+
+
+def floor_seconds(machine: Machine, passes: Sequence[Pass] = (), *, flops: float = 0, bytes_: float = 0) -> float:
+    """What sweeps over edges, arithmetic and further bytes cannot be faster than, one after the other."""
+    return sum(sweep.floor(machine) for sweep in passes) + flops / machine.gemm + bytes_ / machine.copy
+
+
+def percent_of_floor(floor: float, seconds: float) -> str:
+    return f"{100 * floor / seconds:.0f} % of the floor"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=100_000, help="of the table that rows are gathered from")
+    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--smoke", action="store_true")
+    options = parser.parse_args()
+    machine = measure(options.threads)
+    rows = 1000 if options.smoke else options.rows
+    gathers = {width: machine.gather(rows, width) for width in WIDTHS}
+    print(f"{machine.threads} threads; gathers timed by {machine.by}, from {rows} rows")
+    print(
+        f"copy {machine.copy / 1e9:.1f} GB/s   gemm {machine.gemm / 1e9:.0f} GFLOP/s   edge {machine.edge * 1e9:.2f} ns"
+    )
+    for width, rate in gathers.items():
+        print(f"gather of {width:4} floats  {rate / 1e9:6.1f} GB/s   {rate / 4 / width / 1e6:7.0f} M rows/s")
+    if options.json:
+        found = {"threads": machine.threads, "copy": machine.copy, "gemm": machine.gemm, "edge": machine.edge}
+        options.json.write_text(json.dumps({**found, "rows": rows, "gather": gathers, "by": machine.by}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

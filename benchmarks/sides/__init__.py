@@ -1,0 +1,1 @@
+"""What is timed, once for each library: a worker process a side, all on the same numbers."""

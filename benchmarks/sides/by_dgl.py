@@ -1,0 +1,87 @@
+"""By DGL: its layers, its built-ins, and the same Python functions as vgraph's."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sides.functions import by_functions
+from sides.steps import Step, alone, training
+from sides.workloads import Data
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import dgl
+    import dgl.function as fn
+    import dgl.nn.pytorch as dglnn
+    from dgl.nn.functional import edge_softmax
+
+
+class DotAttention(nn.Module):
+    """Queries, keys and values with maps of their own, by DGL's built-ins."""
+
+    def __init__(self, in_size: int, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.scale = heads, width**-0.5
+        self.Q, self.K, self.V = (nn.Linear(in_size, width * heads, bias=False) for _ in range(3))
+
+    def forward(self, g: Any, x: Tensor) -> Tensor:
+        with g.local_scope():
+            for name, layer in (("q", self.Q), ("k", self.K), ("v", self.V)):
+                g.ndata[name] = layer(x).unflatten(1, (self.heads, -1))
+            g.apply_edges(fn.u_dot_v("k", "q", "s"))
+            g.edata["a"] = edge_softmax(g, g.edata["s"] * self.scale)
+            g.update_all(fn.u_mul_e("v", "a", "m"), fn.sum("m", "o"))
+            return g.ndata["o"]
+
+
+def make_layer(kind: str, sizes: tuple[int, int, int], values: dict[str, Tensor]) -> nn.Module:
+    rows, width, heads = sizes
+    if kind == "gcn":
+        layer = dglnn.GraphConv(rows, width, bias=False, allow_zero_in_degree=True)
+        layer.load_state_dict({"weight": values["W"].T})
+    elif kind == "gat":
+        layer = dglnn.GATConv(rows, width, heads, bias=False, allow_zero_in_degree=True)
+        layer.load_state_dict({"fc.weight": values["W"], "attn_l": values["al"], "attn_r": values["ar"]})
+    elif kind == "gatv2":
+        layer = dglnn.GATv2Conv(rows, width, heads, bias=False, allow_zero_in_degree=True)
+        state = {"fc_src.weight": values["Ws"], "fc_dst.weight": values["Wd"], "attn": values["at"]}
+        layer.load_state_dict(state)
+    else:
+        layer = DotAttention(rows, width, heads)
+        layer.load_state_dict({f"{name}.weight": values[name] for name in "QKV"})
+    return layer
+
+
+def model(data: Data, g: Any) -> Step:
+    kind = data.workload.kind
+    given = zip(data.layer_sizes(), data.layers(), strict=True)
+    layers = nn.ModuleList([make_layer(kind, sizes, values) for sizes, values in given])
+    activation = torch.relu if kind == "gcn" else F.elu
+
+    def run() -> Tensor:
+        rows = data.x
+        for i, layer in enumerate(layers):
+            rows = layer(g, activation(rows) if i else rows).flatten(1)
+        return rows
+
+    return training(run, layers.parameters(), data.y)
+
+
+def build(data: Data) -> Step:
+    kind = data.workload.kind
+    g = dgl.graph((data.src, data.dst), num_nodes=data.num_nodes)
+    if kind == "aggregate":
+        x = data.draw(1, data.num_nodes, data.workload.width)
+
+        def run() -> Tensor:
+            g.ndata["h"] = x
+            g.update_all(fn.copy_u("h", "m"), fn.sum("m", "o"))
+            return g.ndata["o"]
+
+        return alone(run)
+    return model(data, g) if kind in ("gcn", "gat", "gatv2", "dot") else by_functions(data, g, fn)

@@ -1,0 +1,83 @@
+"""By vgraph: its layers, and Python functions of edges and nodes under update_all."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import vgraph
+import vgraph.function as fn
+from sides.functions import by_functions
+from sides.steps import Step, alone, training
+from sides.workloads import Data
+from vgraph.nn import GATConv, GATv2Conv, GraphConv
+
+
+class DotAttention(nn.Module):
+    """Queries, keys and values with maps of their own, as in a Transformer."""
+
+    def __init__(self, in_size: int, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.scale = heads, width**-0.5
+        self.Q, self.K, self.V = (nn.Linear(in_size, width * heads, bias=False) for _ in range(3))
+
+    def forward(self, g: vgraph.Graph, x: Tensor) -> Tensor:
+        with g.local_scope():
+            for name, layer in (("q", self.Q), ("k", self.K), ("v", self.V)):
+                g.ndata[name] = layer(x).unflatten(1, (self.heads, -1))
+            g.ndata["q"] = g.ndata["q"] * self.scale
+            g.update_all(
+                lambda e: {"m": e.src["v"], "s": (e.src["k"] * e.dst["q"]).sum(-1, keepdim=True)},
+                lambda v: {"o": (torch.softmax(v.mailbox["s"], 1) * v.mailbox["m"]).sum(1)},
+            )
+            return g.ndata["o"]
+
+
+def make_layer(kind: str, sizes: tuple[int, int, int], values: dict[str, Tensor]) -> nn.Module:
+    rows, width, heads = sizes
+    if kind == "gcn":
+        layer: nn.Module = GraphConv(rows, width, bias=False, allow_zero_in_degree=True)
+        return filled(layer, {"weight": values["W"].T})
+    if kind == "gat":
+        layer = GATConv(rows, width, heads, bias=False, allow_zero_in_degree=True)
+        return filled(layer, {"fc.weight": values["W"], "attn_l": values["al"], "attn_r": values["ar"]})
+    if kind == "gatv2":
+        layer = GATv2Conv(rows, width, heads, bias=False, allow_zero_in_degree=True)
+        return filled(layer, {"fc_src.weight": values["Ws"], "fc_dst.weight": values["Wd"], "attn": values["at"]})
+    return filled(DotAttention(rows, width, heads), {f"{name}.weight": values[name] for name in "QKV"})
+
+
+def filled(layer: nn.Module, values: dict[str, Tensor]) -> nn.Module:
+    layer.load_state_dict(values)
+    return layer
+
+
+def model(data: Data, g: vgraph.Graph) -> Step:
+    kind = data.workload.kind
+    given = zip(data.layer_sizes(), data.layers(), strict=True)
+    layers = nn.ModuleList([make_layer(kind, sizes, values) for sizes, values in given])
+    activation = torch.relu if kind == "gcn" else F.elu
+
+    def run() -> Tensor:
+        rows = data.x
+        for i, layer in enumerate(layers):
+            rows = layer(g, activation(rows) if i else rows).flatten(1)
+        return rows
+
+    return training(run, layers.parameters(), data.y)
+
+
+def build(data: Data) -> Step:
+    kind = data.workload.kind
+    g = vgraph.graph((data.src, data.dst), num_nodes=data.num_nodes)
+    if kind == "aggregate":
+        x = data.draw(1, data.num_nodes, data.workload.width)
+
+        def run() -> Tensor:
+            g.ndata["h"] = x
+            g.update_all(fn.copy_u("h", "m"), fn.sum("m", "o"))
+            return g.ndata["o"]
+
+        return alone(run)
+    return model(data, g) if kind in ("gcn", "gat", "gatv2", "dot") else by_functions(data, g, fn)
