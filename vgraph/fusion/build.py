@@ -97,7 +97,8 @@ def _compile(compiler: str, source: str, library: Path) -> bool:
         command = [compiler, *FLAGS, f"-I{_PRELUDE.parent}", str(text), "-o", str(built)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            reason = (done.stderr.strip().splitlines() or ["no message"])[0]
+            said = done.stderr.strip().splitlines() or ["no message"]
+            reason = next((line for line in said if "error" in line), said[0])
             logger.info("a kernel could not be compiled (%s): torch's operators run instead", reason)
             return False
         return _put(built, library)

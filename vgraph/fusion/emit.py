@@ -218,7 +218,7 @@ class _Emitter:
         elif sink.kind == "keep":
             body.put(f"vg_store<{width}>(k{value.id} + j * {size} + {flat}, {body.get(value)});")
         else:
-            body.put(f"vg_store<{width}>(t{value.id} + {flat}, {body.get(value, fresh=True)});")
+            body.put(f"vg_store<{width}>(t{value.id} + {flat}, {body.get(value)});")
 
     def _accumulate(self, body: Body, op: Op, features: Features) -> None:
         (operand,) = op.operands()

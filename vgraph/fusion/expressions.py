@@ -133,6 +133,8 @@ def has_expression(op: Op) -> bool:
         return False
     if name == "pow":
         return _power(op) in _POWERS and not op.kwargs and _same_types(name, op)
+    if name in ("clamp", "clamp_min", "clamp_max") and op.results[0].dtype == torch.int64:
+        return not op.kwargs and {v.dtype for v in op.operands()} == {torch.int64}
     if name == "clamp":
         return not op.kwargs and _same_types(name, op)
     if name not in _TEMPLATES:

@@ -36,6 +36,7 @@ class Features:
 
     def __post_init__(self) -> None:
         self.shape, self.width, self.length = self.loop.shape, 1, 1
+        self.makes = frozenset(sink.value.id for sink in self.loop.sinks if sink.kind == "array")
         self.groups: list[tuple[int, int]] = [(0, len(self.shape))] if self.shape else []
         dry = Body(self)
         for sink in self.loop.sinks:
@@ -43,7 +44,7 @@ class Features:
                 (operand,) = sink.op.operands()
                 dry.get(operand, reader=sink.op)
             else:
-                dry.get(sink.value, fresh=sink.kind == "array")
+                dry.get(sink.value)
             if sink.kind == "feature":
                 dry.accesses.append(self.sum_strides(sink.op))
         self.groups = self._groups(dry.accesses)
@@ -158,13 +159,13 @@ class Body:
     def put(self, line: str) -> None:
         self.lines.append(line)
 
-    def get(self, value: Value, *, reader: Op | None = None, fresh: bool = False) -> str:
-        """The variable with the value at the loop's features; ``fresh``: computed, not read from scratch."""
+    def get(self, value: Value, *, reader: Op | None = None) -> str:
+        """The variable with the value at the loop's features."""
         features = self.features
         place = features.layout.place(value)
         strides = tuple(s for s, n in zip(place.strides, place.shape, strict=True) if n != 1)
         self.accesses.append(contiguous(features.shape))
-        return self._read(place, (place.offset, strides), reader, fresh)
+        return self._read(place, (place.offset, strides), reader)
 
     def add_features(self, op: Op) -> None:
         """Adds to the sum over features that the op makes."""
@@ -198,14 +199,14 @@ class Body:
         self.put(f"vg_store<{width}>(t{result.id} + {place}, vg_load<{width}>(t{result.id} + {place}) + {given});")
 
     # ------------------------------------------------------------ reading
-    def _read(self, place: Place, access: Access, reader: Op | None, fresh: bool = False) -> str:
+    def _read(self, place: Place, access: Access, reader: Op | None) -> str:
         layout, base = self.features.layout, place.base
         row = self._row(place, reader)
         key = (base.id, row, access)
         if key in self.names:
             return self.names[key]
         self.accesses.append(access[1])
-        text = self._stored(place, access, row, reader, fresh)
+        text = self._stored(place, access, row, reader)
         if text is None:
             text = self._computed(layout.makers[base.id], access)
         name = f"x{len(self.names)}_{base.id}"
@@ -233,7 +234,7 @@ class Body:
     def _near_end(self) -> str:
         return "dst" if self.features.stage.over == "in" else "src"
 
-    def _stored(self, place: Place, access: Access, row: str, reader: Op | None, fresh: bool) -> str | None:
+    def _stored(self, place: Place, access: Access, row: str, reader: Op | None) -> str | None:
         """The text that reads a value from memory or scratch; None if it is computed here."""
         features, base = self.features, place.base
         layout, size = features.layout, math.prod(base.row_shape)
@@ -247,7 +248,7 @@ class Body:
         if base.space != EDGE and base.id in layout.row_arrays:
             reduced = isinstance(maker.target, SegmentReduce)
             is_array |= layout.stage_of[base.id] + reduced < features.stage.number or reduced
-        if is_array and not fresh:
+        if is_array and base.id not in features.makes:
             return self._vector(f"t{base.id} + {features.index(access)}", access)
         return None
 

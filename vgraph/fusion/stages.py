@@ -122,19 +122,22 @@ class _Planner:
     def layout(self) -> Layout:
         last = max(self.stage_of.values(), default=0)
         last += any(isinstance(op.target, SegmentReduce) and self.stage_of[op.results[0].id] == last for op in self.spec.ops)
-        members = {s: self._edge_members(s) for s in range(-1, last + 1) if s % 2}
-        kept = {value for _, found in members.values() for value in found}
+        members: dict[int, tuple[list[Op], set[int]]] = {}
+        kept: set[int] = set()  # by the stages up to now, from the last one back
+        for stage in (s for s in range(last, -2, -1) if s % 2):
+            members[stage] = self._edge_members(stage, kept)
+            kept |= members[stage][1]
         row_arrays = self._row_arrays(members)
         stages = [self._stage_of_loops(s, members, kept, row_arrays) for s in range(-1, last + 1)]
         return Layout(self.spec, [s for s in stages if s.loops], frozenset(row_arrays), self.stage_of, self.makers)
 
-    def _edge_members(self, stage: int) -> tuple[list[Op], set[int]]:
+    def _edge_members(self, stage: int, later: set[int]) -> tuple[list[Op], set[int]]:
         """The ops of a stage over edges, and which of their operands earlier stages keep for them."""
-        stores = {v.id for v in self.spec.stores}
+        wanted = later.union(v.id for v in self.spec.stores)
         roots = [
             op for op in self.spec.ops
             if self.stage_of[op.results[0].id] == stage
-            and (isinstance(op.target, SegmentReduce) or (op.results[0].space == EDGE and op.results[0].id in stores))
+            and (isinstance(op.target, SegmentReduce) or (op.results[0].space == EDGE and op.results[0].id in wanted))
         ]  # fmt: skip
         needed, kept, stack = {id(op) for op in roots}, set[int](), list(roots)
         while stack:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from vgraph.ir.moves import Gather, Random
 from vgraph.ir.program import EDGE, Carry, Input, Op, Program, Value
-from vgraph.ir.tdl import is_pointwise, is_view
+from vgraph.ir.tdl import is_pointwise, is_view, op_name
 from vgraph.ir.verify import verify
 
 
@@ -103,12 +103,19 @@ def _values_to_save(
             continue
         seen.add(value.id)
         op = producers[value.id]
-        again = recompute_edges and value.space == EDGE and is_pointwise(op.target)
+        again = recompute_edges and value.space == EDGE and _is_cheap_on_edges(op)
         if value.id in computed and not again and not _is_cheap(op):
             saved[value.id] = value
         else:
             stack.extend(op.operands())
     return tuple(saved[key] for key in sorted(saved))
+
+
+def _is_cheap_on_edges(op: Op) -> bool:
+    """What a kernel computes again rather than keep a row for each edge."""
+    if op_name(op.target) in ("sum", "mean"):
+        return op.results[0].shape[:1] == next(op.operands()).shape[:1]
+    return is_pointwise(op.target)
 
 
 def _is_cheap(op: Op) -> bool:
