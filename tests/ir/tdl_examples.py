@@ -37,6 +37,11 @@ def grid(x: Tensor) -> Tensor:
     return (x * 3).long() % D
 
 
+def pooled_back(x: Tensor) -> Tensor:
+    found, at = aten.max_pool2d_with_indices(x, [2, 2])
+    return aten.max_pool2d_with_indices_backward(found, x, [2, 2], [2, 2], [0, 0], [1, 1], False, at)
+
+
 EXAMPLES: dict[str, Example] = {
     "mm": rows(lambda x: aten.mm(x, W)),
     "mm of rows with rows": rows(lambda x, y: aten.mm(x.t(), y), (3,), (D,)),
@@ -182,6 +187,16 @@ EXAMPLES: dict[str, Example] = {
     "convolution": rows(
         lambda x: aten.convolution(x, KERNEL, None, [1], [0], [1], False, [0], 1), (3, 5)
     ),
+    "convolution in groups": rows(
+        lambda x: aten.convolution(x, KERNEL[:, :1], None, [1], [0], [1], False, [0], 2), (2, 5)
+    ),
+    "average pool": rows(lambda x: aten.avg_pool2d(x, [2, 2]), (2, 4, 4)),
+    "average pool backward": rows(
+        lambda g, x: aten.avg_pool2d_backward(g, x, [2, 2], [2, 2], [0, 0], False, True, None), (2, 2, 2), (2, 4, 4)
+    ),
+    "maximum pool and its backward": rows(lambda x: pooled_back(x), (2, 4, 4)),
+    "adaptive pool": rows(lambda x: aten._adaptive_avg_pool2d(x, [3, 2]), (2, 4, 4)),
+    "adaptive pool backward": rows(aten._adaptive_avg_pool2d_backward, (2, 3, 2), (2, 4, 4)),
     "convolution with bias": rows(
         lambda x: aten.convolution(x, KERNEL, B[:2], [1], [1], [1], False, [0], 1), (3, 5)
     ),

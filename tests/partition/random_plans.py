@@ -5,23 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from vgraph.ir.program import Op, Program, Value
-from vgraph.ir.sharding import Partial, Placement, Replicate, ShardingPlan, Split, Strategy
+from vgraph.ir.program import Op, Value
+from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Split, Strategy
+from vgraph.ir.step import TrainingStep
 from vgraph.partition.strategies import Factors, shrink, strategies
 
 Choose = Callable[[Op, Sequence[Strategy]], Strategy]
 
 
 def random_plan(
-    program: Program, axes: tuple[int, ...], rng: random.Random, factors: Factors | None = None
+    step: TrainingStep, axes: tuple[int, ...], rng: random.Random, factors: Factors | None = None
 ) -> ShardingPlan:
+    program = step.program
     chosen = [random_strategies(op, axes, rng, factors) for op in program.ops]
     placements = {i.value.id: random_placements(i.value, axes, rng) for i in program.inputs}
-    for position, value in enumerate(program.outputs):
-        if position == 0 and value is not None:
-            placements[value.id] = (Replicate(),) * len(axes)
-        elif value is not None and position - 1 < len(program.inputs):
-            placements[value.id] = placements[program.inputs[position - 1].value.id]
+    placements[step.loss.id] = (Replicate(),) * len(axes)
+    for name, value in (*step.gradients.items(), *step.updated.items()):
+        placements[value.id] = placements[step.parameters[name].id]
+    for kept in step.history:
+        placements[kept.after.id] = placements[kept.before.id]
     return ShardingPlan(axes, tuple(chosen), placements)
 
 
@@ -51,6 +53,3 @@ def random_placements(value: Value, axes: tuple[int, ...], rng: random.Random) -
         found.append(Split(dim))
         shape[dim] //= ways
     return tuple(found)
-
-
-__all__ = ["Partial", "random_plan", "random_placements", "random_strategies"]

@@ -6,32 +6,24 @@ import random
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.partition.random_plans import random_plan
-from tests.partition.training_step import evaluate, step_of
+from tests.partition.small_models import model_and_batch
+from tests.partition.training_step import run_whole, step_of
 from vgraph.ir.program import Program
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.partition.rewrite import RewriteOptions, rewrite
 from vgraph.runtime.in_process import collect, run_all, scatter
 
-AXES = [(2,), (2, 2), (2, 2, 2), (4,), (3,), (2, 3)]
-
-
-class MLP(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(12, 24), nn.Linear(24, 12)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (self.second(torch.relu(self.first(x))) ** 2).mean()
+AXES = [(2,), (2, 2), (2, 2, 2), (4,)]
 
 
 def check(program: Program, inputs: list[Tensor], plan: ShardingPlan, options: RewriteOptions | None = None) -> int:
     parts = rewrite(program, plan, options)
     shards = [scatter(tensor, layout) for tensor, layout in zip(inputs, parts.input_layouts, strict=True)]
     found = run_all(parts, [[s[worker] for s in shards] for worker in range(plan.num_workers)])
-    wanted = evaluate(program, inputs)
+    wanted = run_whole(program, inputs)
     for number, tensor in enumerate(wanted):
         layout = parts.output_layouts[number]
         assert layout is not None
@@ -40,8 +32,26 @@ def check(program: Program, inputs: list[Tensor], plan: ShardingPlan, options: R
     return parts.communicated_bytes
 
 
+def sgd(parameters: list[Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def adamw(parameters: list[Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=0.1, eps=1.0)
+
+
+@pytest.mark.parametrize("axes", [*AXES, (3,), (2, 3)])
+@pytest.mark.parametrize("seed", range(3))
+def test_random_plans_of_a_product(axes: tuple[int, ...], seed: int) -> None:
+    model, batch = model_and_batch("mlp")
+    step, inputs = step_of(model, *batch, optimizer=sgd)
+    check(step.program, inputs, random_plan(step, axes, random.Random(seed)))
+
+
 @pytest.mark.parametrize("axes", AXES)
-@pytest.mark.parametrize("seed", range(4))
-def test_random_plans(axes: tuple[int, ...], seed: int) -> None:
-    program, inputs = step_of(MLP().double(), torch.randn(12, 12, dtype=torch.float64))
-    check(program, inputs, random_plan(program, axes, random.Random(seed)))
+@pytest.mark.parametrize("name", ["block", "lstm", "attention"])
+def test_random_plans(name: str, axes: tuple[int, ...]) -> None:
+    model, batch = model_and_batch(name)
+    step, inputs = step_of(model, *batch, optimizer=adamw if name == "attention" else sgd)
+    for seed in range(2):
+        check(step.program, inputs, random_plan(step, axes, random.Random(seed)))

@@ -7,6 +7,7 @@ Source: Cavs section 3.1 (gather, scatter), DGL section 3 (SpMM and SDDMM as dua
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX, Space, part_of
 
@@ -172,3 +173,15 @@ class Random:
 
     def __str__(self) -> str:
         return f"random_{self.distribution}[{self.number}]"
+
+
+@dataclass(frozen=True)
+class RandomPart:
+    """The numbers that a ``Random`` of a dense Program draws for one region of its result."""
+
+    whole: Random
+    shape: tuple[int, ...]
+    region: Any  # a Region: the entries of every dim
+
+    def __str__(self) -> str:
+        return f"{self.whole}{self.region}"

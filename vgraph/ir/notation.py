@@ -23,6 +23,8 @@ class Notation:
 
     ``reduced``: index to sum, mean, max ...; "addend": a sum to which one operand is added once.
     ``whole``: indices along which an element of the result depends on more than its own position.
+    ``located``: those among ``whole`` that may be split if ids are counted from the part's first entry;
+    the reducer that joins what the parts give, "" where they follow one another.
     ``reads``: for a result that does not read every operand, the positions of those it reads.
     """
 
@@ -30,6 +32,7 @@ class Notation:
     outputs: tuple[Indices, ...]
     reduced: Mapping[str, str] = field(default_factory=dict[str, str])
     whole: frozenset[str] = frozenset()
+    located: Mapping[str, str] = field(default_factory=dict[str, str])
     reads: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, "tuple[int, ...]"])
 
     def __str__(self) -> str:

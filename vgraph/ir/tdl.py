@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vgraph.ir import tdl_layers as layers
 from vgraph.ir import tdl_rules as rules
 from vgraph.ir import tdl_views as views
+from vgraph.ir.moves import Random
 from vgraph.ir.notation import Notation, Rule, op_name
 from vgraph.ir.program import Op, Value
 
 
 def describe(op: Op) -> Notation | None:
     """The notation of an aten op, or None: then it is handled with all its rows at once."""
-    rule = _RULES.get(op_name(op.target))
+    rule = rules.pointwise if isinstance(op.target, Random) else _RULES.get(op_name(op.target))
     notation = rule(op) if rule else None
     return notation if notation is not None and _fits(op, notation) else None
 
@@ -51,11 +53,18 @@ def is_pointwise(target: Any) -> bool:
     return op_name(target) in POINTWISE
 
 
+def reads_values(op: Op) -> bool:
+    """Whether an op looks at what its operands hold, not at their shapes alone."""
+    return op_name(op.target) not in SHAPE_ONLY
+
+
 def tensor_operands(op: Op) -> list[Value]:
     """The operands that a notation's ``inputs`` stand for, in the same order."""
     return list(op.operands())
 
 
+# Of their tensor only the shape matters; what it holds need not be there.
+SHAPE_ONLY = frozenset("zeros_like ones_like empty_like full_like fill new_zeros new_ones new_full new_empty".split())
 FACTORIES = frozenset("zeros ones full empty new_zeros new_ones new_full new_empty".split())
 POINTWISE = frozenset(
     """_conj _prelu_kernel _prelu_kernel_backward _to_copy abs acos acosh add addcdiv addcmul angle
@@ -135,12 +144,15 @@ _INDEXING: Mapping[str, Rule] = {
     "index_add": rules.index_add,
 }
 _LAYERS: Mapping[str, Rule] = {
-    "native_layer_norm": rules.layer_norm,
-    "native_layer_norm_backward": rules.layer_norm_backward,
-    "convolution": rules.convolution,
-    "convolution_backward": rules.convolution_backward,
-    "native_batch_norm": rules.batch_norm,
-    "native_batch_norm_backward": rules.batch_norm_backward,
+    "native_layer_norm": layers.layer_norm,
+    "native_layer_norm_backward": layers.layer_norm_backward,
+    "convolution": layers.convolution,
+    "convolution_backward": layers.convolution_backward,
+    "native_batch_norm": layers.batch_norm,
+    "native_batch_norm_backward": layers.batch_norm_backward,
+    **_named("avg_pool2d avg_pool2d_backward max_pool2d_with_indices_backward", layers.pool(1)),
+    **_named("_adaptive_avg_pool2d _adaptive_avg_pool2d_backward", layers.pool(1)),
+    "max_pool2d_with_indices": layers.pool(2),
     **_named("mse_loss huber_loss smooth_l1_loss", rules.loss),
     "mse_loss_backward": rules.loss,
 }

@@ -123,7 +123,7 @@ def embedding(op: Op) -> Notation:
     """Rows of a table, by ids."""
     ids: Value = op.args[1]
     rows = fresh(len(ids.shape))
-    return Notation((("v", "f"), rows), ((*rows, "f"),), whole=frozenset({"v"}))
+    return Notation((("v", "f"), rows), ((*rows, "f"),), whole=frozenset({"v"}), located={"v": "sum"})
 
 
 def embedding_backward(op: Op) -> Notation | None:
@@ -132,7 +132,8 @@ def embedding_backward(op: Op) -> Notation | None:
     if len(op.args) > 4 and op.args[4]:  # divides by how often an id occurs among all
         return None
     rows = fresh(len(ids.shape))
-    return Notation(((*rows, "f"), rows), (("v", "f"),), dict.fromkeys(rows, "sum"))
+    whole, located = frozenset({"v"}), {"v": ""}
+    return Notation(((*rows, "f"), rows), (("v", "f"),), dict.fromkeys(rows, "sum"), whole, located)
 
 
 def index_select(op: Op) -> Notation:
@@ -190,80 +191,7 @@ def gather(op: Op) -> Notation:
     names = fresh(rank)
     dim = op.args[1] % max(rank, 1)
     other = tuple(f"{n}?" if i == dim else n for i, n in enumerate(names))
-    out = other if op_name(op.target) == "gather" else names
+    is_gather = op_name(op.target) == "gather"
     inputs = (names, *(other for _ in list(op.operands())[1:]))
-    return Notation(inputs, (out,), whole=frozenset({names[dim]}))
-
-
-# ---------------------------------------------------------------- layers
-def layer_norm(op: Op) -> Notation:
-    """native_layer_norm: result, mean and reciprocal deviation."""
-    x, normalised = op.args[0].shape, len(op.args[1])
-    names = fresh(len(x))
-    lead = len(x) - normalised
-    stats = (*names[:lead], *("1",) * normalised)
-    scale = tuple(names[lead:])
-    extra = tuple(scale for _ in list(op.operands())[1:])
-    return Notation((names, *extra), (names, stats, stats), whole=frozenset(scale))
-
-
-def layer_norm_backward(op: Op) -> Notation | None:
-    """Gradients of input, scale and shift."""
-    x, normalised = op.args[1].shape, len(op.args[2])
-    names = fresh(len(x))
-    lead = len(x) - normalised
-    stats = (*names[:lead], *("1",) * normalised)
-    scale = tuple(names[lead:])
-    extra = tuple(scale for _ in list(op.operands())[4:])
-    gone = dict.fromkeys(names[:lead], "sum")
-    return Notation((names, names, stats, stats, *extra), (names, scale, scale), gone, frozenset(scale))
-
-
-def batch_norm(op: Op) -> Notation | None:
-    """With statistics that are given: a map. With those of the batch it is not described."""
-    if op.args[5]:
-        return None
-    out = ("n", "c", *fresh(len(op.args[0].shape) - 2, "s"))
-    stats = tuple(("c",) for _ in list(op.operands())[1:])
-    return Notation((out, *stats), (out, *(("1",) for _ in op.results[1:])))
-
-
-def batch_norm_backward(op: Op) -> Notation | None:
-    """Gradients with statistics that were given."""
-    if op.args[7]:
-        return None
-    out = ("n", "c", *fresh(len(op.args[0].shape) - 2, "s"))
-    stats = tuple(("1",) if v.shape == (0,) else ("c",) for v in list(op.operands())[2:])
-    gone = dict.fromkeys(out[:1] + out[2:], "sum")
-    return Notation((out, out, *stats), (out, ("c",), ("c",)), gone)
-
-
-def _is_plain_convolution(op: Op, transposed_at: int) -> bool:
-    return not op.args[transposed_at] and op.args[transposed_at + 2] == 1
-
-
-def convolution(op: Op) -> Notation | None:
-    """Neither transposed nor in groups: others are not described."""
-    if not _is_plain_convolution(op, 6):
-        return None
-    x, w = op.args[0].shape, op.args[1].shape
-    batch, space = "n", fresh(len(x) - 2, "s")
-    bias = (("o",),) if len(list(op.operands())) > 2 else ()
-    inner = ("c", *space)
-    out = (batch, "o", *(f"{s}?" for s in space))
-    kernel = ("o", "c", *fresh(len(w) - 2, "k"))
-    lost = {"c": "addend" if bias else "sum", **dict.fromkeys(kernel[2:], "whole")}
-    return Notation(((batch, *inner), kernel, *bias), (out,), lost, frozenset(space))
-
-
-def convolution_backward(op: Op) -> Notation | None:
-    """Gradients of input, kernel and bias."""
-    if not _is_plain_convolution(op, 7):
-        return None
-    grad, x, w = (op.args[i].shape for i in range(3))
-    space = fresh(len(x) - 2, "s")
-    g = ("n", "o", *(f"{s}?" for s in space))
-    data, kernel = ("n", "c", *space), ("o", "c", *fresh(len(w) - 2, "k"))
-    assert len(grad) == len(g)
-    whole = frozenset({"c", "o", *space, *kernel[2:]})
-    return Notation((g, data, kernel), (data, kernel, ("o",)), {"n": "sum"}, whole)
+    located = {names[dim]: "sum" if is_gather else ""}
+    return Notation(inputs, (other if is_gather else names,), whole=frozenset({names[dim]}), located=located)

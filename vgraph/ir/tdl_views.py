@@ -111,10 +111,36 @@ def part(dim_position: int) -> Rule:
         given = op.args[dim_position] if len(op.args) > dim_position else op.kwargs.get("dim", 0)
         dim = given % rank
         drops = len(op.results[0].shape) < rank if op.results else False
+        access = _part_access(op, names[dim], dim, drops)
+        if access is not None:
+            outputs = names[:dim] + names[dim + 1 :] if drops else names
+            return Notation(((*names[:dim], access, *names[dim + 1 :]),), (outputs,) * len(op.results))
         kept = names[:dim] + (names[dim + 1 :] if drops else (f"{names[dim]}?", *names[dim + 1 :]))
         return Notation((names,), (kept,) * len(op.results), whole=frozenset({names[dim]}))
 
     return rule
+
+
+def _part_access(op: Op, name: str, dim: int, drops: bool) -> str | None:
+    """The entries of one dim that parts read; None where they are rows, or parts of several sizes."""
+    size, name_of = op.args[0].shape[dim], op_name(op.target)
+    made = [d for result in op.results if not drops and isinstance(d := result.shape[dim], int)]
+    if isinstance(size, Rows) or (not drops and len(made) < len(op.results)):
+        return None
+    if drops:
+        return f"0+{op.args[2] % size}" if name_of == "select" else None
+    if name_of == "slice":
+        start, step = op.args[2] if len(op.args) > 2 else 0, op.args[4] if len(op.args) > 4 else 1
+        start = min(max(start + size if (start or 0) < 0 else start or 0, 0), size)
+        return offset(name, start, step)
+    if name_of == "narrow" or len(set(made)) != 1:
+        return None
+    return "|".join(offset(name, made[0] * k) for k in range(len(made)))
+
+
+def offset(name: str, start: int, step: int = 1) -> str:
+    """The access ``step * name + start``; never the bare name, whose size would be that of the operand's dim."""
+    return f"{f'{step}*' if step != 1 else ''}{name}{start:+d}"
 
 
 def _takes_all(op: Op) -> bool:
@@ -129,6 +155,11 @@ def part_backward(op: Op) -> Notation:
     out = fresh(len(op.results[0].shape))
     dim = op.args[2] % len(out)
     grad = op.args[0].shape
+    if len(grad) == len(out) and not isinstance(op.results[0].shape[dim], Rows):
+        size, (start, _, step) = op.results[0].shape[dim], op.args[3:6]
+        start = min(max(start + size if start < 0 else start, 0), size)
+        access = offset(out[dim], -start) if step == 1 else f"({offset(out[dim], -start)})/{step}"
+        return Notation(((*out[:dim], access, *out[dim + 1 :]),), (out,))
     inner = tuple(f"{n}?" if i == dim else n for i, n in enumerate(out))
     inner = inner[:dim] + inner[dim + 1 :] if len(grad) < len(out) else inner
     return Notation((inner,), (out,), whole=frozenset({out[dim]}))
@@ -146,24 +177,31 @@ def scatter_part(op: Op) -> Notation:
 
 
 def repeat(op: Op) -> Notation:
-    """A dim of size 1 is broadcast; a dim that is repeated once stays."""
+    """A dim of size 1 is broadcast; one that is repeated has the repetition as its slow factor."""
     shape, times = op.args[0].shape, op.args[1]
     names = fresh(len(times))
-    tail = times[len(times) - len(shape) :]
-    ins, outs = list(aligned(shape, names[len(times) - len(shape) :])), list(names)
-    for i, (size, count) in enumerate(zip(shape, tail, strict=True)):
+    lead = len(times) - len(shape)
+    ins, outs = list(aligned(shape, names[lead:])), list(names)
+    for i, (size, count) in enumerate(zip(shape, times[lead:], strict=True)):
         if size != 1 and count != 1:
-            outs[len(times) - len(shape) + i] += "?"
-    whole = frozenset(n for n, o in zip(names, outs, strict=True) if n != o)
+            outs[lead + i] = f"{outs[lead + i]}?" if isinstance(size, Rows) else f"r{i} {names[lead + i]}"
+    whole = frozenset(n for n, o in zip(names, outs, strict=True) if "?" in o)
     return Notation((tuple(ins),), (tuple(outs),), whole=whole)
 
 
 def pad(op: Op) -> Notation:
     """constant_pad_nd: pairs of numbers from the last dim on."""
     names = fresh(len(op.args[0].shape))
-    padded = len(op.args[1]) // 2
-    out = tuple(f"{n}?" if i >= len(names) - padded else n for i, n in enumerate(names))
-    return Notation((names,), (out,), whole=frozenset(names[len(names) - padded :]))
+    pairs, shape = op.args[1], op.args[0].shape
+    ins, outs = list(names), list(names)
+    for number in range(len(pairs) // 2):
+        dim = len(names) - 1 - number
+        if isinstance(shape[dim], Rows) or not all(isinstance(n, int) for n in pairs[2 * number : 2 * number + 2]):
+            outs[dim] = f"{names[dim]}?"
+        elif pairs[2 * number] or pairs[2 * number + 1]:
+            ins[dim] = offset(names[dim], -pairs[2 * number])
+    whole = frozenset(n for n, o in zip(names, outs, strict=True) if n != o)
+    return Notation((tuple(ins),), (tuple(outs),), whole=whole)
 
 
 def cat(op: Op) -> Notation | None:
@@ -172,8 +210,18 @@ def cat(op: Op) -> Notation | None:
     if any(len(v.shape) != len(out) for v in op.operands()):  # torch skips empty vectors
         return None
     dim = (op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", 0)) % max(len(out), 1)
-    inner = tuple(f"{n}?" if i == dim else n for i, n in enumerate(out))
-    return Notation(tuple(inner for _ in op.operands()), (tuple(out),), whole=frozenset({out[dim]}))
+    sizes = [v.shape[dim] for v in op.operands()]
+    if any(isinstance(size, Rows) for size in sizes):
+        inner = tuple(f"{n}?" if i == dim else n for i, n in enumerate(out))
+        return Notation(tuple(inner for _ in op.operands()), (tuple(out),), whole=frozenset({out[dim]}))
+    inputs: list[Indices] = []
+    start = 0
+    for size in sizes:
+        assert isinstance(size, int)
+        access = offset(out[dim], -start)
+        inputs.append((*out[:dim], access, *out[dim + 1 :]))
+        start += size
+    return Notation(tuple(inputs), (tuple(out),))
 
 
 def stack(op: Op) -> Notation:
@@ -181,4 +229,4 @@ def stack(op: Op) -> Notation:
     out = fresh(len(op.results[0].shape))
     dim = (op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", 0)) % len(out)
     inner = out[:dim] + out[dim + 1 :]
-    return Notation(tuple(inner for _ in op.operands()), (out,))
+    return Notation(tuple(inner for _ in op.operands()), (out,), whole=frozenset({out[dim]}))

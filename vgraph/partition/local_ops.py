@@ -7,102 +7,32 @@ Source: Tofu section 6 (the partitioned graph): sizes, offsets and paddings are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from vgraph.ir.notation import Notation, op_name
-from vgraph.ir.program import SHARED, Op, Value, map_leaves
-from vgraph.ir.sharding import Region, Strategy
-from vgraph.partition.regions import OpRegions
+from vgraph.ir.moves import Random, RandomPart
+from vgraph.ir.notation import op_name
+from vgraph.ir.program import Value
+from vgraph.partition.local_indexing import INDEXING
+from vgraph.partition.share import Share, local_shape
 
 aten = torch.ops.aten
 
 
-@dataclass(eq=False)
-class Builder:
-    """Collects the ops of one worker; ``new_id`` counts values."""
-
-    new_id: Iterator[int]
-    ops: list[Op] = field(default_factory=list[Op])
-
-    def value(self, shape: Sequence[int], dtype: torch.dtype, line: str = "") -> Value:
-        return Value(next(self.new_id), SHARED, dtype, tuple(shape), line)
-
-    def emit(self, target: Any, args: Sequence[Any], result: Value, **kwargs: Any) -> Value:
-        self.ops.append(Op(target, tuple(args), kwargs, (result,), result.line))
-        return result
-
-
-@dataclass(frozen=True, eq=False)
-class Share:
-    """One worker's share of an op: regions, local operands, and which term of each Partial it makes."""
-
-    op: Op
-    notation: Notation | None
-    regions: OpRegions
-    operands: tuple[Value, ...]
-    strategies: tuple[Strategy, ...]
-    digits: tuple[int, ...]
-    builder: Builder
-
-    @property
-    def args(self) -> tuple[Any, ...]:
-        """The op's arguments with the local operands in their places."""
-        local = iter(self.operands)
-        args, _ = _replaced(self.op, local)
-        return args
-
-    @property
-    def kwargs(self) -> Mapping[str, Any]:
-        _, kwargs = _replaced(self.op, iter(self.operands))
-        return kwargs
-
-    def shape(self, result: int = 0) -> tuple[int, ...]:
-        return local_shape(self.regions.outputs[result])
-
-    def results(self) -> tuple[Value, ...]:
-        return tuple(
-            self.builder.value(local_shape(region), value.dtype, value.line)
-            for value, region in zip(self.op.results, self.regions.outputs, strict=True)
-        )
-
-    def is_first_term(self, index: str) -> bool:
-        """Whether this worker makes the first term of the reduction over an index."""
-        return not any(d for s, d in zip(self.strategies, self.digits, strict=True) if s.index == index)
-
-    def is_split(self, index: str) -> bool:
-        return any(strategy.index == index for strategy in self.strategies)
-
-    def plain(self, args: Sequence[Any] | None = None, target: Any = None) -> tuple[Value, ...]:
-        """The op itself, on local operands, perhaps with other arguments."""
-        results = self.results()
-        op = self.op
-        given = self.args if args is None else tuple(args)
-        self.builder.ops.append(
-            Op(target or op.target, given, self.kwargs, results, op.line, op.returns_sequence, op.is_rowwise)
-        )
-        return results
-
-
-def _replaced(op: Op, local: Iterator[Value]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    def swap(leaf: Any) -> Any:
-        return next(local) if isinstance(leaf, Value) else leaf
-
-    args = map_leaves(op.args, swap)
-    return args, {key: map_leaves(value, swap) for key, value in op.kwargs.items()}
-
-
-def local_shape(region: Region) -> tuple[int, ...]:
-    return tuple(len(entries) for entries in region)
-
-
 def emit_share(share: Share) -> tuple[Value, ...]:
     """Appends one worker's ops to its builder and gives its results."""
-    rule = _RULES.get(op_name(share.op.target))
+    if isinstance(share.op.target, Random):
+        return _random(share)
+    rule = _RULES.get(op_name(share.op.target)) or INDEXING.get(op_name(share.op.target))
     return rule(share) if rule is not None else share.plain()
+
+
+def _random(share: Share) -> tuple[Value, ...]:
+    shape = tuple(d for d in share.op.results[0].shape if isinstance(d, int))
+    part = RandomPart(share.op.target, shape, share.regions.outputs[0])
+    return share.plain([list(share.shape()), *share.args[1:]], part)
 
 
 # ---------------------------------------------------------------- sizes among the arguments
@@ -115,6 +45,28 @@ def _sized(position: int) -> Callable[[Share], tuple[Value, ...]]:
         return share.plain(args)
 
     return rule
+
+
+_LIKE = {
+    "zeros_like": aten.zeros.default, "ones_like": aten.ones.default,
+    "empty_like": aten.empty.memory_format, "full_like": aten.full.default, "fill": aten.full.default,
+}  # fmt: skip
+
+
+def _like(share: Share) -> tuple[Value, ...]:
+    """Only the shape of the operand matters, so it is not read."""
+    (result,) = share.results()
+    device = share.op.kwargs.get("device")
+    args = (list(share.shape()), *share.op.args[1:])
+    return (share.builder.emit(_LIKE[op_name(share.op.target)], args, result, dtype=result.dtype, device=device),)
+
+
+def _new(share: Share) -> tuple[Value, ...]:
+    (result,) = share.results()
+    target = getattr(aten, op_name(share.op.target).removeprefix("new_"))
+    target = target.memory_format if target is aten.empty else target.default
+    args = (list(share.shape()), *share.op.args[2:])
+    return (share.builder.emit(target, args, result, dtype=result.dtype, device=share.op.kwargs.get("device")),)
 
 
 def _repeat(share: Share) -> tuple[Value, ...]:
@@ -226,7 +178,12 @@ def _convolution(share: Share) -> tuple[Value, ...]:
         args[2] = None
     if not args[6] and share.notation is not None:
         args[0], args[4] = _block_padding(share, args)
+    args[8] = _groups(share, args[8])
     return share.plain(args)
+
+
+def _groups(share: Share, whole: int) -> int:
+    return len(share.regions.sets["g"]) if "g" in share.regions.sets else whole
 
 
 def _block_padding(share: Share, args: Sequence[Any]) -> tuple[Value, list[int]]:
@@ -259,14 +216,17 @@ def _convolution_backward(share: Share) -> tuple[Value, ...]:
     args = list(share.args)
     if args[3] is not None:
         args[3] = [len(share.regions.inputs[0][1])]
+    args[9] = _groups(share, args[9])
     return share.plain(args)
 
 
 _RULES: Mapping[str, Callable[[Share], tuple[Value, ...]]] = {
-    **dict.fromkeys("view _unsafe_view reshape expand new_zeros new_ones new_full new_empty".split(), _sized(1)),
+    **dict.fromkeys("view _unsafe_view reshape expand".split(), _sized(1)),
+    **dict.fromkeys("new_zeros new_ones new_full new_empty".split(), _new),
     **dict.fromkeys("zeros ones full empty".split(), _sized(0)),
     **dict.fromkeys("split split_with_sizes unsafe_split unsafe_split_with_sizes chunk".split(), _split_sizes),
     **dict.fromkeys(_WITHOUT_ADDEND, _with_addend),
+    **dict.fromkeys(_LIKE, _like),
     "repeat": _repeat,
     "slice": _slice,
     "select": _select,

@@ -6,6 +6,7 @@ Source: Tofu section 4.2 (symbolic interval analysis), 5.2 (each step splits wha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from vgraph.ir.index_set import IndexSet
 from vgraph.ir.notation import Indices, Notation
 from vgraph.ir.program import Op, Value
 from vgraph.ir.sharding import Partial, Placement, Region, Strategy, shard_region
-from vgraph.ir.tdl import describe
+from vgraph.ir.tdl import describe, reads_values
 
 Sets = Mapping[str, IndexSet]
 
@@ -30,7 +31,24 @@ def index_sizes(op: Op, notation: Notation) -> dict[str, int]:
             assert isinstance(size, int), f"{value} has rows: only dense Programs are divided"
             if dim.isidentifier():
                 sizes[dim] = size
+    for value, dims in sides:  # an index that stands in products only: the repetition of a repeat
+        for size, dim in zip(value.shape, dims, strict=False):
+            unknown = [name for name in dim.split() if " " in dim and "?" not in dim and name not in sizes]
+            if len(unknown) == 1 and isinstance(size, int):
+                known = math.prod(sizes[name] for name in dim.split() if name in sizes)
+                sizes[unknown[0]] = size // known
     return sizes
+
+
+def notation_of(op: Op) -> Notation | None:
+    """An op's notation, unless its operands disagree about the size of an index."""
+    notation = describe(op)
+    if notation is None:
+        return None
+    sizes = index_sizes(op, notation)
+    sides = [*zip(op.operands(), notation.inputs, strict=True), *zip(op.results, notation.outputs, strict=False)]
+    pairs = ((size, dim) for value, dims in sides for size, dim in zip(value.shape, dims, strict=False))
+    return notation if all(size == sizes[dim] for size, dim in pairs if dim in sizes) else None
 
 
 def image(dim: str, size: int, sets: Sets, sizes: Mapping[str, int]) -> IndexSet:
@@ -114,8 +132,10 @@ def read_bytes(op: Op, operand: int, strategy: Strategy, ways: int, have: Placem
     """Bytes that cross workers in one step to bring an operand that lies as ``have`` to its readers."""
     value = list(op.operands())[operand]
     shape = tuple(d for d in value.shape if isinstance(d, int))
+    if not reads_values(op):
+        return 0
     is_term = isinstance(have, Partial) and isinstance(strategy.inputs[operand], Partial)
-    notation, total = describe(op), 0
+    notation, total = notation_of(op), 0
     for worker in range(ways):
         need = op_regions(op, notation, (strategy,), (ways,), (worker,)).inputs[operand]
         mine = shard_region(shape, (have,), (ways,), (worker,))

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from vgraph.ir.exchange import Exchange, Fetch, Layout, PartitionedProgram
 from vgraph.ir.program import Input, Op, Program, Value
 from vgraph.ir.sharding import At, Partial, Placement, Region, Replicate, ShardingPlan, Strategy
-from vgraph.ir.tdl import describe
+from vgraph.ir.tdl import reads_values
 from vgraph.partition.layout import Steps, build_exchange, partial_steps, placed, spread
-from vgraph.partition.local_ops import Builder, Share, emit_share, local_shape
-from vgraph.partition.regions import OpRegions, op_regions
+from vgraph.partition.local_ops import emit_share
+from vgraph.partition.regions import OpRegions, notation_of, op_regions
+from vgraph.partition.share import Builder, Share, local_shape
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class _Rewriter:
     # ------------------------------------------------------------ ops
     def _rewrite_op(self, op: Op, strategies: tuple[Strategy, ...]) -> None:
         shares = self._shares(op, strategies)
-        operands = list(op.operands())
+        operands = list(op.operands()) if reads_values(op) else []
         local: list[tuple[Value | None, ...]] = []
         for position, value in enumerate(operands):
             kept = partial_steps([strategy.inputs[position] for strategy in strategies])
@@ -123,7 +124,7 @@ class _Rewriter:
                 made.append(None)
                 continue
             mine = tuple(value for values in local if (value := values[worker]) is not None)
-            share = Share(op, describe(op), regions, mine, strategies, self.digits[worker], self.builders[worker])
+            share = Share(op, notation_of(op), regions, mine, strategies, self.digits[worker], self.builders[worker])
             made.append(emit_share(share))
         for number, result in enumerate(op.results):
             placements = tuple(strategy.outputs[number] for strategy in strategies)
@@ -132,7 +133,7 @@ class _Rewriter:
             self._hold(result, _Held(Layout(placements, regions), values, self.at))
 
     def _shares(self, op: Op, strategies: tuple[Strategy, ...]) -> list[OpRegions | None]:
-        notation = describe(op)
+        notation = notation_of(op)
         return [
             None if _is_idle(strategies, digits) else op_regions(op, notation, strategies, self.plan.axes, digits)
             for digits in self.digits

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vgraph.ir.affine import parse_access
-from vgraph.ir.notation import Indices, Notation, op_name
+from vgraph.ir.notation import Indices, Notation
 from vgraph.ir.program import Op, Value, map_leaves
 from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
-from vgraph.ir.tdl import describe, is_absent
+from vgraph.ir.tdl import is_absent
 from vgraph.partition.linear import linear_operands
-from vgraph.partition.regions import index_sizes
+from vgraph.partition.regions import index_sizes, notation_of
 
 Factors = Mapping[int, Sequence[frozenset[int]]]  # value id -> outer factors of each dim worth a cut of the inner one
 REDUCERS = {
@@ -31,8 +31,8 @@ def strategies(op: Op, num_ways: int, factors: Factors | None = None) -> list[St
     A dim is split only where ``num_ways`` divides it.
     """
     found = [replicated(op)]
-    notation = describe(op)
-    if notation is None or op_name(op.target) in UNDIVIDED:
+    notation = notation_of(op)
+    if notation is None:
         return found
     sizes = index_sizes(op, notation)
     for index, size in sizes.items():
@@ -42,10 +42,6 @@ def strategies(op: Op, num_ways: int, factors: Factors | None = None) -> list[St
                 found += [strategy] if strategy is not None else []
     found += _passing_partials(op)
     return found
-
-
-# Random numbers are drawn for the whole tensor, so that they are those of one process (docs/adr).
-UNDIVIDED = frozenset("bernoulli rand_like randn_like native_dropout rand randn randint normal uniform".split())
 
 
 def replicated(op: Op) -> Strategy:
@@ -95,7 +91,7 @@ def _outers(op: Op, notation: Notation, index: str, factors: Factors) -> set[int
 
 def _split(op: Op, notation: Notation, sizes: Mapping[str, int], index: str, outer: int, ways: int) -> Strategy | None:
     """The strategy that splits one index, if the notation allows it."""
-    if index in notation.whole:
+    if index in notation.whole and (index not in notation.located or outer > 1):
         return None
     outputs: list[Placement] = []
     for number, (result, dims) in enumerate(zip(op.results, notation.outputs, strict=True)):
@@ -129,7 +125,7 @@ def _made(
     read = notation.reads.get(number, range(len(notation.inputs)))
     if not any(_has(dim, index) for operand in read for dim in notation.inputs[operand]):
         return Replicate()
-    reducer = REDUCERS.get(notation.reduced.get(index, ""))
+    reducer = REDUCERS.get(notation.reduced.get(index, "") or notation.located.get(index, ""))
     return Partial(reducer) if reducer else None
 
 
@@ -177,6 +173,9 @@ def _affine(
         starts = [a.constant for a in accesses if a is not None]
         if blocks and all(start % sizes[index] == 0 and 0 <= start < size for start in starts):
             return (Split(position, blocks * outer), (0, 0))
+        parts = sizes[index] // size if size and sizes[index] % size == 0 else 0
+        if parts and outer % parts == 0 and -starts[0] % size == 0:  # one of the operands of a cat
+            return (Split(position, outer // parts), (0, 0))
         return (Replicate(), (0, 0))
     access = accesses[0]
     if access is None or len(accesses) > 1 or outer > 1:

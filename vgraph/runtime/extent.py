@@ -267,3 +267,9 @@ _DISTRIBUTIONS: dict[str, Callable[..., Tensor]] = {
     "normal": _normal,
     "exponential": _exponential,
 }
+
+
+def draw(distribution: str, seed: Tensor, number: int, ids: Tensor, shape: tuple[int, ...], dtype: torch.dtype,
+         extra: tuple[Any, ...]) -> Tensor:  # fmt: skip
+    """Random numbers keyed by ``ids``, one for each leading entry."""
+    return _DISTRIBUTIONS[distribution](seed, number, ids, shape, dtype, extra)

@@ -6,15 +6,16 @@ Source: Tofu section 6 (MultiFetch).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vgraph.ir.exchange import Exchange, Fetch, Piece
-from vgraph.ir.program import Op, Program, Value, map_leaves
+from vgraph.ir.program import Program
 from vgraph.ir.sharding import Region
+from vgraph.runtime.dense_ops import evaluate
 
 Run = Generator[tuple[Exchange, Tensor | None], Tensor | None, list[Tensor | None]]
 
@@ -81,7 +82,7 @@ def assemble(exchange: Exchange, worker: int, data: Callable[[Piece], Tensor], l
     return result
 
 
-def run_worker(program: Program, inputs: Sequence[Tensor]) -> Run:
+def run_worker(program: Program, inputs: Sequence[Tensor], device: torch.device | None = None) -> Run:
     """Runs a worker's Program; yields (exchange, its shard) at every fetch and is sent the assembled region."""
     env: dict[int, Tensor] = {i.value.id: tensor for i, tensor in zip(program.inputs, inputs, strict=True)}
     del inputs
@@ -96,21 +97,10 @@ def run_worker(program: Program, inputs: Sequence[Tensor]) -> Run:
                 env[op.results[0].id] = fetched
             del fetched
         else:
-            _evaluate(op, env)
+            evaluate(op, env, device)
         for number in dead.get(position, ()):
             env.pop(number, None)
     return [None if value is None else env[value.id] for value in program.outputs]
-
-
-def _evaluate(op: Op, env: dict[int, Tensor]) -> None:
-    def swap(leaf: Any) -> Any:
-        return env[leaf.id] if isinstance(leaf, Value) else leaf
-
-    found = op.target(*map_leaves(op.args, swap), **{key: map_leaves(arg, swap) for key, arg in op.kwargs.items()})
-    results: Iterable[Any] = found if isinstance(found, (tuple, list)) else (found,)
-    for value, tensor in zip(op.results, results, strict=True):
-        if tensor is not None:
-            env[value.id] = tensor
 
 
 def last_uses(program: Program) -> dict[int, list[int]]:

@@ -1,0 +1,56 @@
+"""Dense ops: one op of a dense Program, run on tensors.
+
+Takes: an Op, tensors by value id. Gives: its results; tempo: every step.
+Source: random numbers are keyed by the position of an element in the whole tensor (docs/adr/0005).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.ir.index_set import IndexSet
+from vgraph.ir.moves import Random, RandomPart
+from vgraph.ir.program import Op, Value, map_leaves
+from vgraph.runtime.extent import draw
+
+
+def evaluate(op: Op, env: dict[int, Tensor], device: torch.device | None = None) -> None:
+    """Runs an op and files its results; tensors that it makes from nothing lie on ``device``."""
+
+    def swap(leaf: Any) -> Any:
+        if isinstance(leaf, torch.device):
+            return device or leaf
+        return env[leaf.id] if isinstance(leaf, Value) else leaf
+
+    args = map_leaves(op.args, swap)
+    kwargs = {key: map_leaves(arg, swap) for key, arg in op.kwargs.items()}
+    target = _random if isinstance(op.target, (Random, RandomPart)) else op.target
+    found = target(op.target, *args, **kwargs) if target is _random else target(*args, **kwargs)
+    results = found if isinstance(found, (tuple, list)) else (found,)
+    for value, tensor in zip(op.results, results, strict=True):
+        if tensor is not None:
+            env[value.id] = tensor
+
+
+def _random(target: Random | RandomPart, shape: Any, dtype: torch.dtype, extra: Any, *, seed: Tensor) -> Tensor:
+    """Every element is keyed by its position among all elements of the whole tensor."""
+    if isinstance(target, RandomPart):
+        ids = _positions(target.shape, target.region, seed.device)
+        target = target.whole
+    else:
+        ids = torch.arange(math.prod(shape), device=seed.device)
+    flat = map_leaves(tuple(extra), lambda leaf: leaf.flatten() if isinstance(leaf, Tensor) else leaf)
+    return draw(target.distribution, seed, target.number, ids, (ids.shape[0],), dtype, flat).reshape(tuple(shape))
+
+
+def _positions(shape: tuple[int, ...], region: tuple[IndexSet, ...], device: torch.device) -> Tensor:
+    found = torch.zeros((), dtype=torch.int64, device=device)
+    for size, entries in zip(shape, region, strict=True):
+        runs = [torch.arange(low, high, device=device) for low, high in entries.runs]
+        here = torch.cat(runs) if runs else found.new_empty((0,))
+        found = found[..., None] * size + here
+    return found.flatten()
