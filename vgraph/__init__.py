@@ -3,6 +3,7 @@
 Takes: graphs, features, functions of one vertex or one edge in ordinary PyTorch. Gives: tensors with gradient.
 """
 
+from vgraph import function, ops
 from vgraph.api.batching import batch, merge, slice_batch, unbatch
 from vgraph.api.blocks import compact_graphs, to_block
 from vgraph.api.by_type import ByType
@@ -11,6 +12,22 @@ from vgraph.api.convert import from_networkx, from_scipy, to_networkx
 from vgraph.api.explain import explain
 from vgraph.api.feed import at
 from vgraph.api.graph import Graph
+from vgraph.api.readout import (
+    broadcast_edges,
+    broadcast_nodes,
+    max_edges,
+    max_nodes,
+    mean_edges,
+    mean_nodes,
+    readout_edges,
+    readout_nodes,
+    softmax_edges,
+    softmax_nodes,
+    sum_edges,
+    sum_nodes,
+    topk_edges,
+    topk_nodes,
+)
 from vgraph.api.reorder import khop_adj, khop_graph, metapath_reachable_graph, reorder_graph
 from vgraph.api.subgraph import (
     edge_subgraph,
@@ -54,6 +71,8 @@ __all__ = [
     "at",
     "batch",
     "block_to_graph",
+    "broadcast_edges",
+    "broadcast_nodes",
     "compact_graphs",
     "create_block",
     "edge_subgraph",
@@ -61,6 +80,7 @@ __all__ = [
     "explain",
     "from_networkx",
     "from_scipy",
+    "function",
     "graph",
     "heterograph",
     "in_subgraph",
@@ -69,22 +89,35 @@ __all__ = [
     "khop_in_subgraph",
     "khop_out_subgraph",
     "line_graph",
+    "max_edges",
+    "max_nodes",
+    "mean_edges",
+    "mean_nodes",
     "merge",
     "metapath_reachable_graph",
     "node_subgraph",
     "node_type_subgraph",
+    "ops",
     "out_subgraph",
     "rand_bipartite",
     "rand_graph",
+    "readout_edges",
+    "readout_nodes",
     "remove_edges",
     "remove_nodes",
     "remove_self_loop",
     "reorder_graph",
     "reverse",
     "slice_batch",
+    "softmax_edges",
+    "softmax_nodes",
+    "sum_edges",
+    "sum_nodes",
     "to_bidirected",
     "to_block",
     "to_networkx",
     "to_simple",
+    "topk_edges",
+    "topk_nodes",
     "unbatch",
 ]

@@ -83,9 +83,7 @@ def _compile_phases(program: Program, phases: tuple[Phase, ...], *, fuse: bool) 
     return tuple(codes)
 
 
-def _fuse(
-    phases: Sequence[Phase], wanted: Sequence[set[int]], names: Mapping[int, str]
-) -> list[list[Step]] | None:
+def _fuse(phases: Sequence[Phase], wanted: Sequence[set[int]], names: Mapping[int, str]) -> list[list[Step]] | None:
     """Each phase's ops as library calls and compiled kernels; None where those cannot be had."""
     units = [group_ops(phase, needed, names) for phase, needed in zip(phases, wanted, strict=True)]
     specs = [unit.kernel for group in units for unit in group if unit.kernel is not None]

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vgraph
-from vgraph.api import udf
 from vgraph.errors import DTypeError, GraphError
 
 # an unsorted multigraph with a self-loop and an isolated node (5)
@@ -360,27 +359,3 @@ def test_repr() -> None:
         "Graph(num_nodes=6, num_edges=6, batch_size=1, ndata={'h': float32 (6,)}, "
         "edata={'w': float32 (6, 1)}, gdata={'q': float32 (1, 2)})"
     )
-
-
-def test_functions_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[Any, ...]] = []
-    names = ("update_all", "apply_edges", "apply_nodes", "send_and_recv", "pull", "push")
-    for name in names:
-        monkeypatch.setattr(udf, name, lambda *given, name=name: calls.append((name, *given)))
-    g = example()
-    g.update_all(max, sum)
-    g.update_all(max, sum, min)
-    g.apply_edges(max)
-    g.apply_nodes(max, v=[1])
-    g.send_and_recv([0], max, sum)
-    g.pull([0], max, sum, min)
-    g.push([0], max, sum)
-    assert calls == [
-        ("update_all", g, max, sum, None, None),
-        ("update_all", g, max, sum, min, None),
-        ("apply_edges", g, max, None, None),
-        ("apply_nodes", g, max, [1], None),
-        ("send_and_recv", g, [0], max, sum, None, None),
-        ("pull", g, [0], max, sum, min, None),
-        ("push", g, [0], max, sum, None, None),
-    ]

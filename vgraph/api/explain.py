@@ -11,7 +11,7 @@ from typing import Any
 from vgraph.api.capture import Bound
 from vgraph.api.graph import Graph
 from vgraph.api.tracer import CaptureError
-from vgraph.api.udf import capture_update
+from vgraph.api.updates import capture_update
 from vgraph.api.vertex_function import VertexFunction, capture_vertex
 from vgraph.compiler import make_plan
 from vgraph.ir.printer import format_memory, format_program, format_schedule

@@ -303,6 +303,8 @@ def as_ids(values: Any, what: str) -> Tensor:
 
 def _from_array(values: Any, what: str) -> Tensor:
     try:
+        if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray):
+            return torch.from_dlpack(values)
         array = np.asarray(values)
         empty = array.size == 0 and not isinstance(values, np.ndarray)
         return torch.tensor(array, dtype=torch.int64 if empty else None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from vgraph.api import udf
+from vgraph.api import typed_update, updates
 from vgraph.api.create import check_idtype
 from vgraph.api.frame import Frame, Initializer
 from vgraph.api.mutation import Mutation
@@ -305,42 +305,10 @@ class Graph(Mutation):
         return f"Graph(num_nodes={ {t: f.num_rows for t, f in self._src.items()} }, num_edges={edges})"
 
     # ------------------------------------------------------------ functions of edges and nodes
-    def update_all(
-        self, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
-    ) -> None:
-        """Sends messages along all edges, reduces them at their ends, sets what comes of it."""
-        udf.update_all(self, message_func, reduce_func, apply_node_func, etype)
-
-    def apply_edges(self, func: Func, edges: Any = None, etype: Any = None) -> None:
-        """Sets what ``func(edges)`` gives as features of all edges, or of those given."""
-        udf.apply_edges(self, func, edges, etype)
-
-    def apply_nodes(self, func: Func, v: Any = None, ntype: str | None = None) -> None:
-        """Sets what ``func(nodes)`` gives as features of all nodes, or of ``v``."""
-        udf.apply_nodes(self, func, v, ntype)
-
-    def send_and_recv(
-        self,
-        edges: Any,
-        message_func: Func,
-        reduce_func: Func,
-        apply_node_func: Func | None = None,
-        etype: Any = None,
-    ) -> None:
-        """As update_all, with the messages of some edges; only nodes where they end change."""
-        udf.send_and_recv(self, edges, message_func, reduce_func, apply_node_func, etype)
-
-    def pull(
-        self, v: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
-    ) -> None:
-        """As update_all, with the in-edges of ``v``; only these nodes change."""
-        udf.pull(self, v, message_func, reduce_func, apply_node_func, etype)
-
-    def push(
-        self, u: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
-    ) -> None:
-        """As update_all, with the out-edges of ``u``; only nodes where they end change."""
-        udf.push(self, u, message_func, reduce_func, apply_node_func, etype)
+    update_all, multi_update_all = updates.update_all, typed_update.multi_update_all
+    apply_edges, apply_nodes = updates.apply_edges, updates.apply_nodes
+    send_and_recv, pull, push = updates.send_and_recv, updates.pull, updates.push
+    send, recv = updates.send, updates.recv
 
 
 def method(function: F, name: str = "") -> F:

@@ -42,6 +42,7 @@ class Relations:
     def _join(self, topologies: Mapping[EdgeType, Topology], sizes: Mapping[str, tuple[int, ...]] | None) -> None:
         """Other edges between the nodes that there are."""
         self._topologies, self._sizes = dict(topologies), sizes
+        self.messages: dict[EdgeType, tuple[Tensor, dict[str, Tensor]]] = {}  # sent, not received
         self._single = next(iter(self._topologies.values())) if len(self._topologies) == 1 else None
         self._device = next(iter(self._topologies.values())).src.device
 

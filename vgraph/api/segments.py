@@ -1,0 +1,89 @@
+"""Segments: reductions of rows by group, as message passing from rows to their groups.
+
+Takes: the group of every row. Gives: one row a group; tempo: every call.
+Source: DGL section 3 (readouts); a row is an edge that ends in its group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.tracer import user_line
+from vgraph.api.udf import evaluate_edges, propagate
+from vgraph.errors import FeatureError, FunctionError
+from vgraph.ir.topology import Topology
+
+
+def segments(ids: Tensor, count: int) -> Topology:
+    """``ids`` (rows,) say which of ``count`` groups a row belongs to."""
+    return Topology(ids, ids, count, count)
+
+
+def segments_of_lengths(lengths: Tensor) -> Topology:
+    """Rows that lie group by group; ``lengths`` (groups,)."""
+    groups = torch.arange(lengths.shape[0], device=lengths.device)
+    return segments(torch.repeat_interleave(groups, lengths.long()), lengths.shape[0])
+
+
+def _send(edges: Any) -> dict[str, Tensor]:
+    return {"m": edges.data["x"]}
+
+
+def _sum(nodes: Any) -> dict[str, Tensor]:
+    return {"x": nodes.mailbox["m"].sum(1)}
+
+
+def _mean(nodes: Any) -> dict[str, Tensor]:
+    return {"x": nodes.mailbox["m"].mean(1)}
+
+
+def _max(nodes: Any) -> dict[str, Tensor]:
+    return {"x": torch.max(nodes.mailbox["m"], 1).values}
+
+
+def _min(nodes: Any) -> dict[str, Tensor]:
+    return {"x": torch.min(nodes.mailbox["m"], 1).values}
+
+
+def _logsumexp(nodes: Any) -> dict[str, Tensor]:
+    return {"x": torch.logsumexp(nodes.mailbox["m"], 1)}
+
+
+_REDUCTIONS = {"sum": _sum, "mean": _mean, "max": _max, "min": _min}
+for _reduction in _REDUCTIONS.values():
+    _reduction.is_total = True  # type: ignore[attr-defined]  # gives 0 for no rows by itself
+
+
+def reduce_segments(topology: Topology, rows: Tensor, reducer: str) -> Tensor:
+    """``sum``, ``mean``, ``max`` or ``min`` of the rows of every group, (groups, ...); 0 of none."""
+    if reducer not in _REDUCTIONS:
+        raise FunctionError(
+            f"there is no reducer {reducer!r}", cure=f"one of {', '.join(_REDUCTIONS)}", line=user_line()
+        )
+    check_rows(topology, rows)
+    if not topology.num_edges:
+        return rows.new_zeros((topology.num_dst, *rows.shape[1:]))
+    return propagate(topology, {"src": {}, "dst": {}, "edge": {"x": rows}}, _send, _REDUCTIONS[reducer])["x"]
+
+
+def _normalise(edges: Any) -> dict[str, Tensor]:
+    return {"x": torch.exp(edges.data["x"] - edges.dst["x"])}
+
+
+def softmax_segments(topology: Topology, rows: Tensor) -> Tensor:
+    """The softmax of the rows of every group, (rows, ...)."""
+    check_rows(topology, rows)
+    if not topology.num_edges:
+        return rows
+    whole = propagate(topology, {"src": {}, "dst": {}, "edge": {"x": rows}}, _send, _logsumexp)
+    return evaluate_edges(topology, {"src": {}, "dst": whole, "edge": {"x": rows}}, _normalise)["x"]
+
+
+def check_rows(topology: Topology, rows: Tensor) -> None:
+    """FeatureError: there is not one row an edge."""
+    if rows.ndim == 0 or rows.shape[0] != topology.num_edges:
+        fact = f"there are {tuple(rows.shape)[:1]} rows for {topology.num_edges} places"
+        raise FeatureError(fact, cure="give one row for each", line=user_line())

@@ -1,0 +1,246 @@
+"""Ops: message passing and segment reductions as functions of arrays.
+
+Takes: a graph and one row a node or an edge: torch tensors, NumPy or CuPy arrays. Gives: rows of the same
+kind; tempo: every call. Source: DGL section 4 (SpMM and SDDMM); arrays come and go by DLPack, uncopied.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import vgraph.function as fn
+from vgraph.api.graph import Graph
+from vgraph.api.grouped import gather_mm as _gather_mm
+from vgraph.api.grouped import segment_mm as _segment_mm
+from vgraph.api.segments import reduce_segments, segments_of_lengths, softmax_segments
+from vgraph.api.tracer import user_line
+from vgraph.api.udf import evaluate_edges, propagate
+from vgraph.errors import FunctionError
+
+_TARGETS = {"u": "src", "v": "dst", "e": "edge", "src": "src", "dst": "dst", "edge": "edge"}
+_OPERATORS = ("add", "sub", "mul", "div", "dot")
+_REDUCERS = ("sum", "max", "min", "mean")
+Array = Any  # a torch tensor, or an array of NumPy or CuPy
+
+
+def _as_tensor(value: Any) -> Any:
+    """An array that speaks DLPack as a tensor over the same memory; anything else as it is."""
+    if isinstance(value, (Tensor, Graph)) or not hasattr(value, "__dlpack__"):
+        return value
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value if value.flags.writeable else value.copy())
+    return torch.from_dlpack(value)
+
+
+def _like(result: Tensor, origin: Any) -> Any:
+    """A tensor as an array of the library that ``origin`` comes from."""
+    library: Any = sys.modules[type(origin).__module__.partition(".")[0]]
+    return result.detach().numpy() if library is np else library.from_dlpack(result.detach())
+
+
+def of_arrays(function: Callable[..., Tensor]) -> Callable[..., Array]:
+    """The function on torch tensors, NumPy and CuPy arrays; the result is of the kind that was given."""
+
+    @wraps(function)
+    def on_arrays(*args: Any, **kwargs: Any) -> Array:
+        given = [value for value in (*args, *kwargs.values()) if hasattr(value, "__dlpack__")]
+        origin = next((value for value in given if not isinstance(value, Tensor)), None)
+        result = function(*map(_as_tensor, args), **{key: _as_tensor(value) for key, value in kwargs.items()})
+        return result if origin is None else _like(result, origin)
+
+    return on_arrays
+
+
+def _frames(*sides: tuple[str, str, Tensor | None]) -> dict[str, dict[str, Tensor]]:
+    frames: dict[str, dict[str, Tensor]] = {"src": {}, "dst": {}, "edge": {}}
+    for target, name, rows in sides:
+        if rows is not None:
+            if target not in _TARGETS:
+                raise FunctionError(f"there is no target {target!r}", cure='pass "u", "v" or "e"', line=user_line())
+            frames[_TARGETS[target]][name] = rows
+    return frames
+
+
+def _message(op: str, left: str, right: str) -> Any:
+    if op in ("copy_lhs", "copy_rhs"):
+        side, name = (left, "lhs") if op == "copy_lhs" else (right, "rhs")
+        return (
+            fn.copy_u(name, "m") if side in ("u", "src") else fn.copy_e(name, "m") if side in ("e", "edge") else _copy_v
+        )
+    if op not in _OPERATORS:
+        cure = f"one of copy_lhs, copy_rhs, {', '.join(_OPERATORS)}"
+        raise FunctionError(f"there is no operator {op!r}", cure=cure, line=user_line())
+    letters = {"src": "u", "dst": "v", "edge": "e"}
+    name = f"{letters.get(left, left)}_{op}_{letters.get(right, right)}"
+    if not hasattr(fn, name):
+        raise FunctionError(f"there is no message {name!r}", cure="name two different targets", line=user_line())
+    return getattr(fn, name)("lhs", "rhs", "m")
+
+
+def _copy_v(v: str, out: str) -> Any:
+    return lambda edges: {out: edges.dst[v]}
+
+
+@of_arrays
+def gspmm(g: Graph, op: str, reduce_op: str, lhs_data: Array, rhs_data: Array) -> Array:
+    """Messages ``op(source's lhs, edge's rhs)`` reduced at every destination, (destinations, ...).
+
+    Args:
+        g: a graph with one type of edges.
+        op: "add", "sub", "mul", "div", "dot", "copy_lhs" or "copy_rhs".
+        reduce_op: "sum", "max", "min" or "mean"; 0 without in-edges.
+        lhs_data: one row a source, or None.
+        rhs_data: one row an edge, or None.
+
+    Raises:
+        FunctionError: an unknown ``op`` or ``reduce_op``.
+
+    >>> import numpy, vgraph
+    >>> g = vgraph.graph(([0, 1], [2, 2]))
+    >>> vgraph.ops.gspmm(g, "mul", "sum", numpy.array([1.0, 2.0, 3.0]), numpy.array([10.0, 100.0]))
+    array([  0.,   0., 210.])
+    """
+    if reduce_op not in _REDUCERS:
+        raise FunctionError(
+            f"there is no reducer {reduce_op!r}", cure=f"one of {', '.join(_REDUCERS)}", line=user_line()
+        )
+    message, reduce = _message(op, "u", "e"), getattr(fn, reduce_op)("m", "x")
+    given = lhs_data if lhs_data is not None else rhs_data
+    if g.num_edges() == 0:
+        return given.new_zeros((g.num_dst_nodes(), *given.shape[1:]))
+    return propagate(g.topology, _frames(("u", "lhs", lhs_data), ("e", "rhs", rhs_data)), message, reduce)["x"]
+
+
+@of_arrays
+def gsddmm(g: Graph, op: str, lhs_data: Array, rhs_data: Array, lhs_target: str = "u", rhs_target: str = "v") -> Array:
+    """``op`` of two rows for every edge, (edges, ...), each at its source "u", destination "v" or the edge "e".
+
+    Args:
+        g: a graph with one type of edges.
+        op: "add", "sub", "mul", "div", "dot", "copy_lhs" or "copy_rhs".
+        lhs_data: rows of ``lhs_target``, or None.
+        rhs_data: rows of ``rhs_target``, or None.
+        lhs_target: "u", "v" or "e".
+        rhs_target: "u", "v" or "e".
+
+    Raises:
+        FunctionError: an unknown ``op`` or target.
+
+    >>> import numpy, vgraph
+    >>> h = numpy.array([1.0, 2.0, 3.0])
+    >>> vgraph.ops.gsddmm(vgraph.graph(([0, 1], [2, 2])), "sub", h, h)
+    array([-2., -1.])
+    """
+    frames = _frames((lhs_target, "lhs", lhs_data), (rhs_target, "rhs", rhs_data))
+    return evaluate_edges(g.topology, frames, _message(op, lhs_target, rhs_target))["m"]
+
+
+@of_arrays
+def edge_softmax(graph: Graph, logits: Array, eids: Any = "__ALL__", norm_by: str = "dst") -> Array:
+    """The softmax of ``logits`` (edges, ...) over the edges that end in one node ("src": begin).
+
+    Raises:
+        FeatureError: there is not one row an edge. FunctionError: an unknown ``norm_by``.
+
+    >>> import torch, vgraph
+    >>> vgraph.ops.edge_softmax(vgraph.graph(([0, 1, 0], [2, 2, 1])), torch.zeros(3))
+    tensor([0.5000, 0.5000, 1.0000])
+    """
+    if norm_by not in ("dst", "src"):
+        raise FunctionError(f"norm_by is {norm_by!r}", cure='pass "dst" or "src"', line=user_line())
+    part = graph if isinstance(eids, str) else graph.edge_subgraph(eids, relabel_nodes=False)
+    return softmax_segments(part.topology if norm_by == "dst" else part.topology.reversed, logits)
+
+
+@of_arrays
+def segment_reduce(seglen: Array, value: Array, reducer: str = "sum") -> Array:
+    """One row a segment of ``value`` (rows, ...), whose rows lie segment by segment; 0 of none.
+
+    Args:
+        seglen: (segments,), the rows of every segment.
+        value: (rows, ...).
+        reducer: "sum", "mean", "max" or "min".
+
+    Raises:
+        FeatureError: the lengths do not sum to the rows. FunctionError: an unknown reducer.
+
+    >>> import numpy, vgraph
+    >>> vgraph.ops.segment_reduce(numpy.array([2, 0, 1]), numpy.array([1.0, 2.0, 5.0]))
+    array([3., 0., 5.])
+    """
+    return reduce_segments(segments_of_lengths(seglen), value, reducer)
+
+
+@of_arrays
+def segment_softmax(seglen: Array, value: Array) -> Array:
+    """The softmax of the rows of every segment; see ``segment_reduce``.
+
+    >>> import torch, vgraph
+    >>> vgraph.ops.segment_softmax(torch.tensor([2, 1]), torch.zeros(3))
+    tensor([0.5000, 0.5000, 1.0000])
+    """
+    return softmax_segments(segments_of_lengths(seglen), value)
+
+
+segment_mm = of_arrays(_segment_mm)
+gather_mm = of_arrays(_gather_mm)
+
+
+def _spmm_of(name: str, left: bool, op: str, reducer: str) -> Callable[..., Array]:
+    def made(g: Graph, *data: Array) -> Array:
+        lhs, rhs = data if len(data) == 2 else (data[0], None) if left else (None, data[0])
+        return gspmm(g, op, reducer, lhs, rhs)
+
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = f"``gspmm`` with {op} and {reducer}."
+    return made
+
+
+def _sddmm_of(name: str, op: str, targets: str) -> Callable[..., Array]:
+    def made(g: Graph, *data: Array) -> Array:
+        lhs, rhs = data if len(data) == 2 else (data[0], None)
+        return gsddmm(g, op, lhs, rhs, targets[0], targets[-1])
+
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = f"``gsddmm`` with {op} of {' and '.join(targets)}."
+    return made
+
+
+def _make_all() -> dict[str, Callable[..., Array]]:
+    made: dict[str, Callable[..., Array]] = {}
+    for reducer in _REDUCERS:
+        made[f"copy_u_{reducer}"] = _spmm_of(f"copy_u_{reducer}", True, "copy_lhs", reducer)
+        made[f"copy_e_{reducer}"] = _spmm_of(f"copy_e_{reducer}", False, "copy_rhs", reducer)
+        for op in _OPERATORS[:-1]:
+            made[f"u_{op}_e_{reducer}"] = _spmm_of(f"u_{op}_e_{reducer}", True, op, reducer)
+    for target in "uve":
+        made[f"copy_{target}"] = _sddmm_of(f"copy_{target}", "copy_lhs", target)
+        for other in "uve".replace(target, ""):
+            for op in _OPERATORS:
+                made[f"{target}_{op}_{other}"] = _sddmm_of(f"{target}_{op}_{other}", op, target + other)
+    return made
+
+
+globals().update(_make_all())
+
+
+def __getattr__(name: str) -> Any:  # the names above, for type checkers; others there are none
+    raise AttributeError(f"module 'vgraph.ops' has no attribute {name!r}")
+
+
+__all__ = [
+    "edge_softmax",
+    "gather_mm",
+    "gsddmm",
+    "gspmm",
+    "segment_mm",
+    "segment_reduce",
+    "segment_softmax",
+]
