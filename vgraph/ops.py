@@ -71,9 +71,8 @@ def _frames(*sides: tuple[str, str, Tensor | None]) -> dict[str, dict[str, Tenso
 def _message(op: str, left: str, right: str) -> Any:
     if op in ("copy_lhs", "copy_rhs"):
         side, name = (left, "lhs") if op == "copy_lhs" else (right, "rhs")
-        return (
-            fn.copy_u(name, "m") if side in ("u", "src") else fn.copy_e(name, "m") if side in ("e", "edge") else _copy_v
-        )
+        copies = {"src": fn.copy_u, "dst": _copy_v, "edge": fn.copy_e}
+        return copies[_TARGETS[side]](name, "m")
     if op not in _OPERATORS:
         cure = f"one of copy_lhs, copy_rhs, {', '.join(_OPERATORS)}"
         raise FunctionError(f"there is no operator {op!r}", cure=cure, line=user_line())
