@@ -24,6 +24,11 @@ def kernels_enabled() -> bool:
     return os.environ.get("VGRAPH_KERNELS", "0") == "1"
 
 
+def hoists() -> bool:
+    """Whether what depends on one end of an edge runs over vertices; ``VGRAPH_HOIST=0`` runs it over edges."""
+    return os.environ.get("VGRAPH_HOIST", "1") == "1"
+
+
 @cache
 def log_topics() -> frozenset[str]:
     """The stages whose values are printed: ``VGRAPH_LOG=program,schedule,memory,kernels``."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from vgraph import config
 from vgraph.api.aliases import Ref
 from vgraph.api.mailbox import lower_mailbox, refuse_mixed_batches
 from vgraph.api.reductions import Context, move_rows
@@ -21,6 +22,7 @@ from vgraph.api.sizes import sizes_for
 from vgraph.api.tracer import CaptureError, Tracer, user_line
 from vgraph.api.unify import Tape, unify
 from vgraph.compiler import compile_program
+from vgraph.ir.hoist import hoist
 from vgraph.ir.joint import Joint, make_program, split_joint
 from vgraph.ir.moves import Move, SegmentReduce
 from vgraph.ir.program import EDGE, VERTEX, Carry, Op, Space, Value
@@ -202,6 +204,8 @@ def trace(body: Body, specs: Specs, derivation: Derivation, wrt: tuple[str, ...]
         lower_mailbox(tape, [ref.index for ref in levels[0].outputs if ref is not None])
     tape.ops, renamed = tidy(tape.ops, tape.new_value)
     tape.values = {index: renamed.get(value.id, value) for index, value in tape.values.items()}
+    if isinstance(body.mailbox, bool) and not body.per_vertex and config.hoists():
+        tape.ops = hoist(tape.ops, tape.new_value)
     return Trace(tape, levels, tuple(sorted(sessions[0].num_slots_needed, key=str)), step)
 
 

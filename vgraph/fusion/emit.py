@@ -139,7 +139,7 @@ class _Emitter:
             fetch += features.irregular
             for op in _reductions(loop):
                 before += self._open_reduction(op, features)
-                after += self._close_reduction(op, features, ptr)
+                after += self._close_reduction(op, features)
         edge, other = ("e", "src_rows[{}]") if stage.over == "in" else ("k", "out_dst[{}]")
         head = [f"    for (int64_t {edge} = {ptr}[v]; {edge} < {ptr}[v + 1]; ++{edge}) {{"]
         if edge == "k":
@@ -187,18 +187,18 @@ class _Emitter:
             lines += _over_tiles(tiles, f"b{result.id}[q] = vg_set<{places}>(-1);", features.unrolled)
         return lines
 
-    def _close_reduction(self, op: Op, features: Features, ptr: str) -> list[str]:
+    def _close_reduction(self, op: Op, features: Features) -> list[str]:
         """From registers to the scratch that later stages read."""
         result = op.results[0]
 
         def body(text: Body) -> None:
-            text.put(f"vg_store<{features.width}>(t{result.id} + {features.flat()}, a{result.id}[{features.tile()}]);")
+            if self._is_used(result):
+                sum_ = f"a{result.id}[{features.tile()}]"
+                text.put(f"vg_store<{features.width}>(t{result.id} + {features.flat()}, {sum_});")
             if self._needs_slot(op):
                 slots = f"vg_cast<int64_t>(b{result.id}[{features.tile()}])"
                 text.put(f"vg_store<{features.width}>(t{op.results[1].id} + {features.flat()}, {slots});")
 
-        if not self._is_used(result):
-            return []
         return features.text(body, "    ")
 
     def _statements(self, body: Body, loop: Loop, features: Features | None) -> None:

@@ -108,12 +108,14 @@ class _Grouping:
             for value in op.results:
                 self.makers[value.id] = op
         for op in reversed(self.phase.ops):
-            if self._runs_in_library(op):
+            if self.runs_in_library(op):
                 self.read_by_library.update(v.id for v in op.operands())
             elif self.phase.is_loop and op.target == SegmentReduce("src", "sum"):
                 self.read_by_out_sums.update(self.place(v).base.id for v in op.operands())
         for op in self.phase.ops:
             self.level_of[id(op)] = self._level(op)
+        if not self.phase.is_loop:
+            _Later(self).move()
 
     def _classify(self, op: Op) -> None:
         operands = list(op.operands())
@@ -125,7 +127,7 @@ class _Grouping:
         elif is_fusible(op) and not (self.phase.is_loop and isinstance(op.target, Random)):
             self.fused.add(id(op))
 
-    def _runs_in_library(self, op: Op) -> bool:
+    def runs_in_library(self, op: Op) -> bool:
         """What no kernel makes, and views that somebody else than kernels reads."""
         if id(op) in self.fused:
             return False
@@ -136,7 +138,7 @@ class _Grouping:
     def place(self, value: Value) -> Place:
         return self.places.get(value.id) or whole(value)
 
-    def _own_end(self, op: Op) -> str:
+    def own_end(self, op: Op) -> str:
         """The end of edges over whose rows a kernel makes the op's result."""
         if isinstance(op.target, SegmentReduce) and not self.phase.is_loop:
             return op.target.end
@@ -149,7 +151,7 @@ class _Grouping:
     # ------------------------------------------------------------ levels: what must wait for what
     def _level(self, op: Op) -> int:
         if id(op) in self.fused:
-            own = self._own_end(op)
+            own = self.own_end(op)
             if self.phase.is_loop and op.target == SegmentReduce("src", "sum"):
                 return 0  # of what other frontiers left
             if op.results[0].space == EDGE:
@@ -160,7 +162,7 @@ class _Grouping:
         return max((self._ready_for_library(v, op) for v in op.operands()), default=0)
 
     def _ready_for_library(self, value: Value, reader: Op) -> int:
-        if id(reader) in self.viewing and not self._runs_in_library(reader):
+        if id(reader) in self.viewing and not self.runs_in_library(reader):
             return 0
         maker = self.makers.get(value.id)
         if maker is None or (self.phase.is_loop and _reads_absolute(reader)):
@@ -178,7 +180,7 @@ class _Grouping:
         level = self.level_of[id(maker)]
         if id(maker) not in self.fused:
             return level
-        return level + (is_other or self._own_end(maker) != own)
+        return level + (is_other or self.own_end(maker) != own)
 
     def _ready_on_edge(self, value: Value, own: str) -> int:
         place = self.place(value)
@@ -202,7 +204,7 @@ class _Grouping:
         kept = self.wanted | self.read_by_library | loaded
         library: dict[int, list[Op]] = {}
         for op in self.phase.ops:
-            if self._runs_in_library(op):
+            if self.runs_in_library(op):
                 library.setdefault(self.level_of[id(op)], []).append(op)
         made: list[Unit] = []
         for level in sorted({level for level, _ in groups} | set(library)):
@@ -222,7 +224,7 @@ class _Grouping:
             result = op.results[0]
             needed = self.wanted | self.read_by_library | self.read_by_out_sums
             if result.space != EDGE or result.id in needed:
-                groups.setdefault((self.level_of[id(op)], self._own_end(op)), []).append(op)
+                groups.setdefault((self.level_of[id(op)], self.own_end(op)), []).append(op)
         return groups
 
     def _spec(self, group: list[Op], own: str) -> KernelSpec:
@@ -262,6 +264,56 @@ class _Grouping:
         return [op for op in self.phase.ops if id(op) in needed]
 
 
+
+
+@dataclass(eq=False)
+class _Later:
+    """Ops wait for the last kernel that can make them: what fewer kernels visit is read fewer times."""
+
+    grouping: _Grouping
+    ends: dict[int, list[tuple[str, int]]] = field(default_factory=dict[int, "list[tuple[str, int]]"])
+    bounds: dict[int, int] = field(default_factory=dict[int, int])  # id(op) to its last level
+
+    def move(self) -> None:
+        """Gives every op that a kernel makes the last level at which there is a kernel of its kind."""
+        whole = self.grouping
+        fused = [op for op in whole.phase.ops if id(op) in whole.fused]
+        makes = [op for op in fused if op.results[0].space != EDGE]
+        levels = {own: sorted({whole.level_of[id(op)] for op in makes if whole.own_end(op) == own}) for own in ("src", "dst")}
+        for op in reversed(whole.phase.ops):
+            if id(op) not in whole.fused:
+                if whole.runs_in_library(op):
+                    self._bound_operands(op, None, whole.level_of[id(op)] - 1)
+            elif op.results[0].space == EDGE:
+                self._pass_on(op)
+            else:
+                own, first = whole.own_end(op), whole.level_of[id(op)]
+                last = self.bounds.get(id(op), levels[own][-1])
+                whole.level_of[id(op)] = max(level for level in levels[own] if first <= level <= max(last, first))
+                self._bound_operands(op, own, whole.level_of[id(op)])
+
+    def _pass_on(self, op: Op) -> None:
+        """What is computed on edges bounds its operands by every kernel that computes it."""
+        whole = self.grouping
+        kernels = self.ends.get(id(op), [])
+        if op.results[0].id in whole.wanted | whole.read_by_library:
+            kernels = [*kernels, ("dst", whole.level_of[id(op)])]
+        for own, level in kernels:
+            self._bound_operands(op, own, level)
+
+    def _bound_operands(self, op: Op, own: str | None, level: int) -> None:
+        whole = self.grouping
+        for value in op.operands():
+            place = whole.place(value)
+            maker = whole.makers.get(place.base.id)
+            if maker is None or id(maker) not in whole.fused:
+                continue
+            if place.base.space == EDGE and own is not None:
+                self.ends.setdefault(id(maker), []).append((own, level))
+                continue
+            same = own is None or (place.end in ("", own) and whole.own_end(maker) == own)
+            bound = level if same else level - 1
+            self.bounds[id(maker)] = min(bound, self.bounds.get(id(maker), bound))
 
 
 def is_elsewhere(op: Op, place: Place, own: str, in_loop: bool) -> bool:
