@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from weakref import WeakKeyDictionary
 
 from vgraph import config
 from vgraph.fusion.build import build_kernels
 from vgraph.fusion.emit import emit_kernels
 from vgraph.fusion.grouping import group_ops
-from vgraph.ir.interpreter import PhaseCode, Step, compile_phase
+from vgraph.ir.interpreter import PhaseCode, Step, compile_phase, reads_whole
 from vgraph.ir.printer import log_stage
 from vgraph.ir.program import Program, Value
 from vgraph.ir.schedule import Phase, Schedule
@@ -36,7 +37,10 @@ from vgraph.memory.plan import plan_memory
 from vgraph.memory.row_order import build_row_order
 from vgraph.runtime.compiled import CompiledProgram, Plan, Situation, VertexTypes
 from vgraph.runtime.cpu import CpuKernel
+from vgraph.runtime.frontier_loop import plan_loop
+from vgraph.runtime.native import Native, native_source
 from vgraph.scheduler.build import build_schedule, evaluation_keys
+from vgraph.scheduler.leaves import split_leaves
 from vgraph.scheduler.parts import build_parts
 from vgraph.scheduler.phases import build_phases
 from vgraph.scheduler.policy import choose_policy
@@ -51,36 +55,61 @@ def compile_program(
     in_rows: frozenset[int] = frozenset(),
     per_vertex: bool = False,
     fuse: bool = True,
+    zero_at_leaves: frozenset[int] = frozenset(),
 ) -> CompiledProgram:
     """Once a function: a Program made ready to run on any topology.
 
     The first ``num_outputs`` outputs are the caller's, the others are saved for a backward Program;
     outputs of ``in_rows`` stay in row order. ``per_vertex``: an op that TDL does not describe sees
-    one vertex at a time. ``fuse``: groups of ops may become compiled kernels.
+    one vertex at a time. ``fuse``: groups of ops may become compiled kernels. ``zero_at_leaves``: ids
+    of inputs.
     """
     log_stage("program", program)
     phases = build_phases(program, per_vertex=per_vertex)
+    if config.leaves_enabled():
+        phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves)
     codes = _compile_phases(program, phases, fuse=fuse)
     stored = _values_in_loops(phases, codes)
     alive = lifetimes(phases, [code.stores for code in codes], program.outputs)
     return CompiledProgram(
         program, phases, codes, num_outputs, in_rows, stored, {v.id: alive[v.id] for v in stored},
-        make_plan, _arenas.lease,
+        zero_at_leaves, make_plan, _arenas.lease,
     )  # fmt: skip
 
 
 def _compile_phases(program: Program, phases: tuple[Phase, ...], *, fuse: bool) -> tuple[PhaseCode, ...]:
     """Code for each phase, which keeps what other phases, the caller or a Carry will read."""
     outside = {v.id for v in program.outputs if v is not None} | {c.source.id for c in program.carries}
-    operands = [{v.id for op in phase.ops for v in op.operands()} for phase in phases]
-    wanted = [outside.union(*operands[:i], *operands[i + 1 :]) for i in range(len(phases))]
+    reads = [_reads(phase) for phase in phases]
+    wanted = [outside.union(*reads[:i], *reads[i + 1 :]) for i in range(len(phases))]
     names = {item.value.id: item.name for item in program.inputs}
     steps = _fuse(phases, wanted, names) if fuse and config.kernels_enabled() else None
     codes: list[PhaseCode] = []
     for index, phase in enumerate(phases):
-        codes.append(compile_phase(phase, wanted[index], f"phase{index}", steps[index] if steps else None))
+        codes.append(_compile_phase(phase, wanted[index], f"phase{index}", steps[index] if steps else None))
         log_stage("program", codes[-1].source)
     return tuple(codes)
+
+
+def _reads(phase: Phase) -> set[int]:
+    """What a phase reads of others, or of rows that it computed earlier."""
+    made = {v.id for op in phase.ops for v in op.results}
+    return {v.id for op in phase.ops for v in op.operands() if v.id not in made or reads_whole(op.target)}
+
+
+def _compile_phase(phase: Phase, wanted: set[int], name: str, steps: list[Step] | None) -> PhaseCode:
+    native = load_native() if steps is not None else None
+    loop = None if native is None or steps is None else plan_loop(phase, steps, wanted, native)
+    if loop is not None:
+        return PhaseCode(str(loop), loop.refuse, loop.outside, tuple(sorted(loop.kept)), loop)
+    return compile_phase(phase, wanted, name, steps, native and native.stand_in)
+
+
+@cache
+def load_native() -> Native | None:
+    """The compiled part that all functions share; None where it is switched off or cannot be had."""
+    built = build_kernels(*native_source()) if config.native_enabled() else None
+    return None if built is None else Native(*built, multiplies=config.own_products())
 
 
 def _fuse(phases: Sequence[Phase], wanted: Sequence[set[int]], names: Mapping[int, str]) -> list[list[Step]] | None:
@@ -136,8 +165,9 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
 
 def _values_in_loops(phases: tuple[Phase, ...], codes: tuple[PhaseCode, ...]) -> tuple[Value, ...]:
     """What frontiers write, slice by slice; everything else is an ordinary tensor."""
-    return tuple(
-        value
+    found = {
+        value.id: value
         for phase, code in zip(phases, codes, strict=True) if phase.is_loop
         for op in phase.ops for value in op.results if value.id in code.stores
-    )  # fmt: skip
+    }  # fmt: skip
+    return tuple(found.values())

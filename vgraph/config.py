@@ -29,6 +29,32 @@ def hoists() -> bool:
     return os.environ.get("VGRAPH_HOIST", "1") == "1"
 
 
+def native_enabled() -> bool:
+    """Whether loops over frontiers may run as native code (with kernels): ``VGRAPH_NATIVE=0`` says no."""
+    return os.environ.get("VGRAPH_NATIVE", "1") != "0"
+
+
+def leaves_enabled() -> bool:
+    """Whether vertices without in-edges run code of their own: ``VGRAPH_LEAVES=0`` says no."""
+    return os.environ.get("VGRAPH_LEAVES", "1") != "0"
+
+
+def own_products() -> bool:
+    """Whether phases that run once use vgraph's matrix products: ``VGRAPH_PRODUCTS=1`` or ``0``.
+
+    Without it they do where torch's library is known not to use the widest vectors (MKL on other
+    makes than its own).
+    """
+    asked = os.environ.get("VGRAPH_PRODUCTS", "")
+    return asked == "1" if asked else not _is_processor_of_mkl()
+
+
+@cache
+def _is_processor_of_mkl() -> bool:
+    info = Path("/proc/cpuinfo")
+    return not info.exists() or "AuthenticAMD" not in info.read_text()
+
+
 @cache
 def log_topics() -> frozenset[str]:
     """The stages whose values are printed: ``VGRAPH_LOG=program,schedule,memory,kernels``."""

@@ -122,7 +122,7 @@ class Given:
     num_outputs: int
 
 
-def compile_options(body: Body) -> dict[str, bool]:
+def compile_options(body: Body) -> dict[str, Any]:
     """How the Programs of a body are compiled; where one degree is run densely, rows have two names."""
     return {"per_vertex": body.per_vertex, "fuse": isinstance(body.mailbox, bool)}
 
@@ -318,7 +318,7 @@ def _example_like(tracer: Tracer, name: str, like: Tensor, grad: bool) -> Tensor
 
 
 # ---------------------------------------------------------------- Programs from a trace
-def level_program(name: str, found: Trace, options: Mapping[str, bool]) -> CompiledProgram:
+def level_program(name: str, found: Trace, options: Mapping[str, Any]) -> CompiledProgram:
     """The last level alone."""
     level = found.levels[-1]
     num_outputs = level.num_outputs
@@ -329,7 +329,7 @@ def level_program(name: str, found: Trace, options: Mapping[str, bool]) -> Compi
     return compile_program(program, num_outputs=num_outputs, in_rows=rows, **options)
 
 
-def level_pair(name: str, found: Trace, options: Mapping[str, bool]) -> Pair:
+def level_pair(name: str, found: Trace, options: Mapping[str, Any]) -> Pair:
     """The last level as backward of the one before it."""
     step = found.step
     assert step is not None
@@ -354,13 +354,14 @@ def level_pair(name: str, found: Trace, options: Mapping[str, bool]) -> Pair:
 
 def _as_pair(
     joint: Joint, before: _Level, after: _Level, step: Step, num_outputs: int, num_states: int, depth: int,
-    options: Mapping[str, bool],
+    options: Mapping[str, Any],
 ) -> Pair:  # fmt: skip
     forward = compile_program(joint.forward, num_outputs=num_outputs, in_rows=_in_rows(before.wrt), **options)
     backward = compile_program(
         joint.backward,
         num_outputs=len(step.wrt),
         in_rows=_in_rows(after.wrt),
+        zero_at_leaves=forward.zero_at_leaves,
         **options,
     )
     return Pair(

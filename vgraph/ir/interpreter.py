@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from vgraph.ir.kernel import Unit
-from vgraph.ir.moves import MOVES, Gather, Random, SegmentReduce, Select, Spread, TakeSlot
+from vgraph.ir.moves import MOVES, Gather, InnerRows, Random, SegmentReduce, Select, Spread, TakeSlot
 from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import op_name
@@ -31,21 +31,32 @@ def reads_whole(target: Any) -> bool:
 
 @dataclass(eq=False)
 class PhaseCode:
-    """``run(env, arena, extents)``: reads values by id from env, stores into arena (loops) or env."""
+    """``run(env, arena, extents)``: reads values by id from env, stores into arena (loops) or env.
+
+    ``loop``: what runs all frontiers as native code in the place of ``run``, if anything does.
+    """
 
     source: str
     run: Callable[[dict[int, Any], dict[int, Any], Sequence[Any]], None]
     reads: tuple[int, ...]
     stores: tuple[int, ...]
+    loop: Any = None
 
 
-def compile_phase(phase: Phase, wanted: Iterable[int], name: str, steps: Sequence[Step] | None = None) -> PhaseCode:
+def compile_phase(
+    phase: Phase,
+    wanted: Iterable[int],
+    name: str,
+    steps: Sequence[Step] | None = None,
+    stand_in: Callable[[Op], Any] | None = None,
+) -> PhaseCode:
     """``wanted``: ids of the values that later phases, the caller or a Carry need of this one.
 
     ``steps``: library ops, and kernels with what runs them; without, every op is the library's.
+    ``stand_in``: what runs an op in the library's place, if it gives anything.
     """
     plain: list[Step] = [(Unit(op=op), None) for op in phase.ops]
-    writer = _Writer(phase, set(wanted), plain if steps is None else steps)
+    writer = _Writer(phase, set(wanted), plain if steps is None else steps, stand_in)
     source = writer.loop(name) if phase.is_loop else writer.once(name)
     space = dict(writer.constants)
     exec(compile(source, f"<vgraph {name}>", "exec"), space)
@@ -57,6 +68,7 @@ class _Writer:
     phase: Phase
     wanted: set[int]
     steps: Sequence[Step]
+    stand_in: Callable[[Op], Any] | None = None
     constants: dict[str, Any] = field(default_factory=dict[str, Any])
     outside: dict[int, Value] = field(default_factory=dict[int, Value])
     stored: list[int] = field(default_factory=list[int])
@@ -221,7 +233,8 @@ class _Writer:
             return (
                 f"{self.constant(torch.reshape, 'reshape')}({self.text(op.args[0])}, {self.text(op.results[0].shape)})"
             )
-        function = self.constant(fast_callable(op), name)
+        other = self.stand_in(op) if self.stand_in is not None else None
+        function = self.constant(other or fast_callable(op), name)
         given = [self.text(arg) for arg in op.args]
         given += [f"{key}={self.text(value)}" for key, value in op.kwargs.items()]
         return f"{function}({', '.join(given)})"
@@ -282,6 +295,8 @@ def move_method(move: Any) -> str:
         return f"reduce_subset({move.end!r}, "
     if isinstance(move, (Select, Spread)):
         return f"{'select' if isinstance(move, Select) else 'spread'}({move.kind!r}, {move.part!r}, "
+    if isinstance(move, InnerRows):
+        return "inner_rows("
     return f"{'take' if isinstance(move, TakeSlot) else 'put'}_slot({move.k}, "
 
 

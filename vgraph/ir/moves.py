@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX, Space, part_of
+from vgraph.ir.program import EDGE, GRAPH, INNER, SOURCE, VERTEX, Space, part_of
 
 REDUCTIONS = ("sum", "max", "min", "prod")
 
@@ -155,8 +155,26 @@ class Spread:
         return f"spread_{self.kind}[{self.part}]"
 
 
+@dataclass(frozen=True)
+class InnerRows:
+    """The rows of vertices that have in-edges; made by the scheduler alone, never recorded."""
+
+    part: str = ""
+
+    @property
+    def source(self) -> Space:
+        return VERTEX
+
+    @property
+    def result(self) -> Space:
+        return INNER
+
+    def __str__(self) -> str:
+        return "inner_rows"
+
+
 Move = Gather | SegmentReduce | TakeSlot | PutSlot | Select | Spread
-MOVES = (Gather, SegmentReduce, TakeSlot, PutSlot, Select, Spread)
+MOVES = (Gather, SegmentReduce, TakeSlot, PutSlot, Select, Spread, InnerRows)
 _ENDS = {"src": SOURCE, "dst": VERTEX, "graph": GRAPH}
 
 

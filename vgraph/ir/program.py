@@ -30,6 +30,7 @@ GRAPH = Space("graph")  # one row a graph of the batch
 VERTEX = Space("vertex")  # one row a vertex where the function is evaluated
 SOURCE = Space("source")  # one row a vertex at the tail of edges; never sliced by a frontier
 EDGE = Space("edge")  # one row an edge, in order of destination rows
+INNER = Space("inner")  # one row a vertex that has in-edges: the last rows under a policy with frontiers
 SLOT = Space("slot")  # a position in a mailbox: a dim beside VERTEX, never rows of its own
 
 

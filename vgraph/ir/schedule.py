@@ -14,6 +14,8 @@ from torch import Tensor
 from vgraph.ir.program import Op
 from vgraph.ir.topology import Topology
 
+LEAVES_PART, INNER_PART = "leaves", "inner"
+
 
 @dataclass(frozen=True)
 class Frontier:
@@ -74,16 +76,37 @@ class Schedule:
     frontiers: tuple[Frontier, ...]
     parts: Mapping[str, Part] = field(default_factory=dict[str, Part])
 
+    @property
+    def num_leaf_frontiers(self) -> int:
+        """Frontiers whose vertices have no in-edges; they come first."""
+        return next((i for i, f in enumerate(self.frontiers) if f.degree != 0), len(self.frontiers))
+
+    @property
+    def num_leaves(self) -> int:
+        """Rows of vertices without in-edges; they come first where rows follow frontiers."""
+        return self.frontiers[number - 1].v1 if (number := self.num_leaf_frontiers) else 0
+
+    def numbers(self, part: str) -> range:
+        """The frontiers of a phase's part."""
+        first, last = 0, len(self.frontiers)
+        if part == LEAVES_PART:
+            last = self.num_leaf_frontiers
+        elif part == INNER_PART:
+            first = self.num_leaf_frontiers
+        return range(first, last)
+
 
 @dataclass(frozen=True, eq=False)
 class Phase:
     """Ops that run together: once over all rows, or frontier by frontier.
 
     ``is_reverse``: walks the frontiers from the last to the first; ``is_serial``: an op of it is
-    not described by TDL, so it runs on one vertex at a time.
+    not described by TDL, so it runs on one vertex at a time. ``part``: of a loop, only the frontiers
+    without in-edges (LEAVES_PART), only the others (INNER_PART), or all ("").
     """
 
     ops: tuple[Op, ...]
     is_loop: bool
     is_reverse: bool = False
     is_serial: bool = False
+    part: str = ""

@@ -23,7 +23,10 @@ def lifetimes(
     ``stores``: ids, phase by phase. Outputs and saved values are read after the last phase.
     """
     last = _last_reads(phases, outputs)
-    first = {value_id: index for index, ids in enumerate(stores) for value_id in ids}
+    first: dict[int, int] = {}
+    for index, ids in enumerate(stores):
+        for value_id in ids:  # leaves and inner vertices write rows of the same value
+            first.setdefault(value_id, index)
     return {i: Lifetime(index, last.get(i, index)) for i, index in first.items()}
 
 

@@ -76,6 +76,7 @@ class CompiledProgram:
     in_rows: frozenset[int]
     stored: tuple[Value, ...]  # what loops write, slice by slice
     lifetimes: Mapping[int, Lifetime]
+    zero_at_leaves: frozenset[int]  # ids of values
     make_plan: Callable[[CompiledProgram, Situation], Plan]
     lease: Callable[[int, torch.device], Lease]
 
@@ -88,7 +89,10 @@ class CompiledProgram:
         lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
         arena = _arena_views(plan.memory, self.stored, lease)
         for phase, code in zip(self.phases, self.codes, strict=True):
-            code.run(env, arena, rows.extents(phase))
+            if code.loop is not None:
+                code.loop.run(env, arena, plan.schedule)
+            else:
+                code.run(env, arena, rows.extents(phase))
             env.update((i, arena[i]) for i in code.stores if i in arena)
         return self._outcome(env, rows, lease)
 
@@ -131,16 +135,17 @@ class _Rows:
 
     def extents(self, phase: Phase) -> Sequence[Extent]:
         kept: dict[Any, Any] = self.schedule.topology.kept
-        key = ("extents", self.schedule, phase.is_loop)
+        key = ("extents", self.schedule, phase.is_loop, phase.part)
         made = kept.get(key)
         if made is None or self.subsets:
-            made = kept[key] = self._make_extents(phase.is_loop)
+            made = kept[key] = self._make_extents(phase)
         return made[::-1] if phase.is_reverse else made
 
-    def _make_extents(self, loop: bool) -> list[Extent]:
+    def _make_extents(self, phase: Phase) -> list[Extent]:
         frontiers = self.schedule.frontiers
-        if loop:
-            return [Extent(self.schedule, f, i, self.subsets) for i, f in enumerate(frontiers)]
+        if phase.is_loop:
+            numbers = self.schedule.numbers(phase.part)
+            return [Extent(self.schedule, frontiers[i], i, self.subsets) for i in numbers]
         return [Extent(self.schedule, whole_frontier(frontiers), None, self.subsets)]
 
     def bring_in(self, item: Input, inputs: Mapping[str, Tensor]) -> Tensor:

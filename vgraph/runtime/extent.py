@@ -42,6 +42,8 @@ class Extent:
             return self.e1 - self.e0
         if kind == "source":
             return self.topology.num_src
+        if kind == "inner":
+            return self.v1 - self.schedule.num_leaves
         if kind == "graph":
             return len(self.topology.graph_sizes or (1,))
         return self.subsets[key][1]
@@ -176,6 +178,9 @@ class Extent:
     def reduce_subset(self, name: str, rows: Tensor) -> Tensor:
         ids, count = self.subsets[name]
         return _sum_by(rows, ids[self.v0 : self.v1], count)
+
+    def inner_rows(self, rows: Tensor) -> Tensor:
+        return rows[self.schedule.num_leaves if self.schedule.policy != "once" else 0 :]
 
     def take_slot(self, k: int, rows: Tensor) -> Tensor:
         return reference.take_slot(rows, self.in_ptr, self.degree, k)

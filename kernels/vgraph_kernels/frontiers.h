@@ -1,0 +1,168 @@
+// The loop over frontiers: a list of instructions run for every frontier, a chunk of its vertices at a time, so
+// that what one instruction makes is still in the cache when the next reads it. Chunks of a frontier go to the
+// threads of torch's pool, each of which runs the whole list on its chunk: one barrier a frontier.
+#include "gemm.h"
+
+enum { KERNEL, GEMM, COPY, TAKE, PUT, GATHER };
+
+// A place is (base, bytes a row, kind): kind 0 and 1 are rows of all vertices and of all edges; 2 and 3 those of
+// a chunk alone, at base bytes in the thread's scratch.
+static inline char* vg_place(const int64_t* p, const int64_t* bounds, char* scratch) {
+  const int64_t kind = p[2];
+  if (kind < 2) return (char*)p[0] + bounds[2 * kind] * p[1];
+  return scratch + p[0];
+}
+
+struct vg_loop {
+  const int64_t* code; int64_t num_words;
+  const int64_t* in_ptr;
+  char* scratch; int64_t scratch_bytes;
+  int64_t chunk;
+  int32_t* busy; int64_t num_slots;  // pieces of scratch, taken and given back by threads
+  int64_t v0, v1;
+};
+
+template <class T> static void vg_gemm_part(const int64_t* w, const int64_t* bounds, char* scratch) {
+  const int64_t edges = w[1], n = w[2], k = w[3];
+  vg_gemm_call<T> g;
+  g.n = n; g.k = k; g.adds = w[6] != 0; g.bias = (const T*)w[5]; g.b = (const T*)w[4];
+  g.a = (const T*)vg_place(w + 8, bounds, scratch); g.row = w[9] / sizeof(T); g.column = 1;
+  g.c = (T*)vg_place(w + 11, bounds, scratch); g.step_c = w[12] / sizeof(T);
+  vg_gemm_packed<T>(0, bounds[2 * edges + 1] - bounds[2 * edges], &g);
+}
+
+static void vg_slots(const int64_t* w, const int64_t* in_ptr, const int64_t* bounds, char* scratch, bool is_take) {
+  const int64_t slot = w[1], bytes = w[2], num_edges = bounds[3] - bounds[2];
+  const char* from = vg_place(w + 3, bounds, scratch);
+  char* to = vg_place(w + 6, bounds, scratch);
+  if (!is_take) for (int64_t e = 0; e < num_edges; ++e) __builtin_memset(to + e * w[7], 0, bytes);
+  for (int64_t v = bounds[0]; v < bounds[1]; ++v) {
+    const int64_t edge = in_ptr[v] + slot, row = v - bounds[0];
+    const bool is_there = edge < in_ptr[v + 1];
+    if (is_take && is_there) __builtin_memcpy(to + row * w[7], from + (edge - bounds[2]) * w[4], bytes);
+    if (is_take && !is_there) __builtin_memset(to + row * w[7], 0, bytes);
+    if (!is_take && is_there) __builtin_memcpy(to + (edge - bounds[2]) * w[7], from + row * w[4], bytes);
+  }
+}
+
+// The row at the tail of each in-edge, wherever it lies, or that of the vertex itself.
+static void vg_gather_rows(const int64_t* w, const int64_t* in_ptr, const int64_t* bounds, char* scratch) {
+  const int64_t bytes = w[2], step = w[5];
+  const int32_t* ids = (const int32_t*)w[3];
+  char* to = vg_place(w + 7, bounds, scratch);
+  if (w[1]) {
+    const char* all = (const char*)w[4];
+    for (int64_t e = bounds[2]; e < bounds[3]; ++e, to += w[8]) __builtin_memcpy(to, all + ids[e] * step, bytes);
+    return;
+  }
+  const char* own = vg_place(w + 4, bounds, scratch);
+  for (int64_t v = bounds[0]; v < bounds[1]; ++v, own += step)
+    for (int64_t e = in_ptr[v]; e < in_ptr[v + 1]; ++e, to += w[8]) __builtin_memcpy(to, own, bytes);
+}
+
+static void vg_kernel_part(const int64_t* w, const int64_t* bounds, char* scratch) {
+  const int64_t* given = (const int64_t*)w[2];
+  const int64_t count = w[3], patches = w[4];
+  int64_t a[256];
+  for (int64_t i = 0; i < count; ++i) a[i] = given[i];
+  for (int64_t i = 0; i < patches; ++i) {  // arguments in scratch: as if all rows lay there
+    const int64_t* p = w + 5 + 4 * i;
+    a[p[0]] = (int64_t)(vg_place(p + 1, bounds, scratch) - bounds[2 * (p[3] & 1)] * p[2]);
+  }
+  a[0] = bounds[0]; a[1] = bounds[1]; a[2] = 0;
+  ((void (*)(const int64_t*))w[1])(a);
+}
+
+static void vg_run_code(const vg_loop& loop, const int64_t* bounds, char* scratch) {
+  const int64_t *w = loop.code, *end = loop.code + loop.num_words;
+  for (; w < end; w += w[0] >> 8) {  // a word of kind and length begins each
+    const int64_t* body = w;
+    switch (w[0] & 255) {
+      case KERNEL: vg_kernel_part(body, bounds, scratch); break;
+      case GEMM: body[7] == 4 ? vg_gemm_part<float>(body, bounds, scratch) : vg_gemm_part<double>(body, bounds, scratch); break;
+      case COPY: {
+        const int64_t rows = bounds[2 * body[1] + 1] - bounds[2 * body[1]];
+        const char* from = vg_place(body + 3, bounds, scratch);
+        char* to = vg_place(body + 6, bounds, scratch);
+        for (int64_t i = 0; i < rows; ++i) __builtin_memcpy(to + i * body[7], from + i * body[4], body[2]);
+        break;
+      }
+      case GATHER: vg_gather_rows(body, loop.in_ptr, bounds, scratch); break;
+      case TAKE: vg_slots(body, loop.in_ptr, bounds, scratch, true); break;
+      case PUT: vg_slots(body, loop.in_ptr, bounds, scratch, false); break;
+    }
+  }
+}
+
+static void vg_chunks(int64_t begin, int64_t end, void* context) {
+  vg_loop& loop = *(vg_loop*)context;
+  int64_t slot = 0;
+  while (__atomic_exchange_n(&loop.busy[slot], 1, __ATOMIC_ACQUIRE)) slot = slot + 1 < loop.num_slots ? slot + 1 : 0;
+  char* scratch = loop.scratch + slot * loop.scratch_bytes;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t v0 = loop.v0 + i * loop.chunk;
+    const int64_t v1 = v0 + loop.chunk < loop.v1 ? v0 + loop.chunk : loop.v1;
+    const int64_t bounds[4] = {v0, v1, loop.in_ptr[v0], loop.in_ptr[v1]};
+    vg_run_code(loop, bounds, scratch);
+  }
+  __atomic_store_n(&loop.busy[slot], 0, __ATOMIC_RELEASE);
+}
+
+// a: code, words, in_ptr, scratch, bytes of scratch a slot, rows a chunk, busy, slots, pool, work a vertex and
+// an edge, then first frontier, one past the last, and vertex rows where frontiers begin; walks down if last < first.
+extern "C" void vg_frontiers(const int64_t* a) {
+  vg_loop loop = {(const int64_t*)a[0], a[1], (const int64_t*)a[2], (char*)a[3], a[4], a[5], (int32_t*)a[6], a[7], 0, 0};
+  const int64_t *v_ptr = (const int64_t*)a[13], most = a[5];
+  const int64_t step = a[12] < a[11] ? -1 : 1;
+  for (int64_t i = a[11]; i != a[12]; i += step) {
+    loop.v0 = v_ptr[i]; loop.v1 = v_ptr[i + 1];
+    const int64_t n = loop.v1 - loop.v0;
+    const int64_t work = n * a[9] + (loop.in_ptr[loop.v1] - loop.in_ptr[loop.v0]) * a[10];
+    const bool is_shared = a[8] != 0 && n > 1 && work > 4000000;
+    loop.chunk = most;
+    if (is_shared && n < a[7] * most) loop.chunk = (n + a[7] - 1) / a[7];  // every thread has its part
+    const int64_t chunks = (n + loop.chunk - 1) / loop.chunk;
+    if (is_shared) ((vg_parallel_for)a[8])(0, chunks, 1, vg_chunks, &loop);
+    else vg_chunks(0, chunks, &loop);
+  }
+}
+
+template <class T> static void vg_pack_whole(const int64_t* a) {
+  vg_pack<T>(a[1], a[2], (const T*)a[3], a[4], a[5], (T*)a[6]);
+}
+
+// a: bytes of a number, k, n, matrix, its steps from row to row and from column to column, place
+extern "C" void vg_pack_matrix(const int64_t* a) { a[0] == 4 ? vg_pack_whole<float>(a) : vg_pack_whole<double>(a); }
+
+struct vg_pack_call { const int64_t* a; };
+
+template <class T> static void vg_pack_blocks(int64_t begin, int64_t end, void* context) {
+  const int64_t* a = ((vg_pack_call*)context)->a;  // m, n, k, A and its two steps, B and its two steps
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t p = i * VG_DEPTH, depth = a[2] - p < VG_DEPTH ? a[2] - p : VG_DEPTH;
+    T* to = (T*)a[9] + vg_packed_size<T>(p, a[1]);
+    vg_pack_block(depth, a[1], (const T*)a[6] + p * a[7], a[7], a[8], to);
+  }
+}
+
+template <class T> static void vg_product_of(const int64_t* a) {
+  vg_gemm_call<T> g = {a[1], a[2], (const T*)a[3], (const T*)a[9], (const T*)a[12], (T*)a[10], a[4], a[5], a[11], false};
+  vg_pack_call packing = {a};
+  const int64_t blocks = (a[2] + VG_DEPTH - 1) / VG_DEPTH, flops = 2 * a[0] * a[1] * a[2];
+  if (a[13] != 0 && flops > 4000000) {
+    ((vg_parallel_for)a[13])(0, blocks, 1, vg_pack_blocks<T>, &packing);
+    int64_t grain = a[0] * 2000000 / flops;
+    ((vg_parallel_for)a[13])(0, a[0], grain < VG_ROWS ? VG_ROWS : grain, vg_gemm_packed<T>, &g);
+  } else {
+    vg_pack_blocks<T>(0, blocks, &packing);
+    vg_gemm_packed<T>(0, a[0], &g);
+  }
+}
+
+// a: m, n, k, A and its steps, B and its steps, room for B packed, C, its step, bias or 0, pool, bytes of a number
+extern "C" void vg_product(const int64_t* a) { a[14] == 4 ? vg_product_of<float>(a) : vg_product_of<double>(a); }
+
+// a: bytes of a number, columns; gives: bytes of a packed row of so many columns
+extern "C" void vg_packed_bytes(int64_t* a) {
+  a[0] = a[0] == 4 ? 4 * vg_packed_size<float>(1, a[1]) : 8 * vg_packed_size<double>(1, a[1]);
+}

@@ -1,0 +1,139 @@
+"""Loops over frontiers as native code give the numbers of torch's operators, on every graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import vgraph
+from tests.runtime.engine_models import GRAPHS, GRU, MODELS, WIDTH, chain, features, outcome
+from vgraph import compiler
+from vgraph.api import capture
+from vgraph.fusion import build
+from vgraph.ir.interpreter import PhaseCode
+from vgraph.runtime import frontier_loop
+
+needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def forget_captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    capture.forget()
+    compiler.load_native.cache_clear()
+    yield
+    capture.forget()
+    compiler.load_native.cache_clear()
+
+
+def without_kernels(monkeypatch: pytest.MonkeyPatch, *given: object) -> list[torch.Tensor]:
+    """What the plain way gives: torch's operators, all frontiers alike."""
+    with monkeypatch.context() as patch:
+        patch.setenv("VGRAPH_KERNELS", "0")
+        patch.setenv("VGRAPH_LEAVES", "0")
+        capture.forget()
+        wanted = outcome(*given)  # pyright: ignore[reportArgumentType]
+    capture.forget()
+    return wanted
+
+
+def loops_seen(monkeypatch: pytest.MonkeyPatch) -> list[PhaseCode]:
+    """The phases that are compiled from now on and loop over frontiers."""
+    seen: list[PhaseCode] = []
+    real = compiler._compile_phase
+
+    def watched(phase, *rest):
+        seen.append(real(phase, *rest))
+        return seen[-1]
+
+    monkeypatch.setattr(compiler, "_compile_phase", watched)
+    return seen
+
+
+@needs_compiler
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("name", MODELS)
+def test_native_loops_agree_with_torch(name: str, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    g, model = GRAPHS[graph](), MODELS[name]().double()
+    x = features(g)
+    wanted = without_kernels(monkeypatch, model, g, x)
+    seen = loops_seen(monkeypatch)
+    got = outcome(model, g, x)
+    if name in ("gru", "child-sum"):
+        loops = [code for code in seen if code.loop is not None]
+        assert len(loops) == 4, "leaves and inner vertices, forward and backward, run as native code"
+    for one, two in zip(got, wanted, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
+
+
+@needs_compiler
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
+def test_chunks_and_threads_change_nothing(chunk: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    g, model = GRAPHS["trees"](), MODELS["child-sum"]()
+    x = features(g, torch.float32)
+    wanted = outcome(model, g, x)
+    before = torch.get_num_threads()
+    monkeypatch.setattr(frontier_loop, "MOST_ROWS", chunk)
+    try:
+        torch.set_num_threads(threads)
+        got = outcome(model, g, x)
+    finally:
+        torch.set_num_threads(before)
+    for one, two in zip(got, wanted, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+
+
+@needs_compiler
+def test_calls_are_cut_so_that_signals_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    g, model = chain(50), GRU().double()
+    x = features(g)
+    wanted = outcome(model, g, x)
+    monkeypatch.setattr(frontier_loop, "CALLS", 7)
+    for one, two in zip(outcome(model, g, x), wanted, strict=True):
+        assert torch.equal(one, two)
+
+
+@needs_compiler
+def test_wide_rows_and_many_children() -> None:
+    """Rows wider than a panel, deeper than a block, and one vertex with 10,000 children."""
+
+    class Wide(vgraph.VertexFunction):
+        def __init__(self) -> None:
+            super().__init__()
+            self.W, self.U = torch.nn.Linear(WIDTH, 400), torch.nn.Linear(400, 400, bias=False)
+
+        def forward(self, v: vgraph.Vertex) -> None:
+            h = torch.tanh(self.W(v.pull("x")) + self.U(v.gather()["h"].mean()))
+            v.scatter(h=h)
+            v.push(h=h)
+
+    g = vgraph.graph((range(10_000), [10_000] * 10_000))
+    model, x = Wide().double(), torch.randn(10_001, WIDTH, dtype=torch.float64)
+    found = model(g, x=x)["h"]
+    leaves = torch.tanh(model.W(x[:-1]))
+    root = torch.tanh(model.W(x[-1]) + model.U(leaves.mean(0)))
+    torch.testing.assert_close(found, torch.cat([leaves, root[None]]), rtol=1e-10, atol=1e-12)
+
+
+@needs_compiler
+def test_what_native_code_cannot_run_is_left_to_torch() -> None:
+    class Odd(vgraph.VertexFunction):
+        def __init__(self) -> None:
+            super().__init__()
+            self.W = torch.nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, v: vgraph.Vertex) -> None:
+            h = torch.cumsum(self.W(v.pull("x") + v.gather()["h"].sum()), -1)  # no kernel has a cumsum
+            v.scatter(h=h)
+            v.push(h=h)
+
+    g, model = chain(4), Odd().double()
+    x = features(g)
+    h, rows = torch.zeros(WIDTH, dtype=torch.float64), []
+    for row in x:
+        h = torch.cumsum(model.W(row + h), -1)
+        rows.append(h)
+    torch.testing.assert_close(model(g, x=x)["h"], torch.stack(rows), rtol=1e-10, atol=1e-12)

@@ -1,0 +1,68 @@
+"""Products agree with torch's, whatever the shape, strides and dtype."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vgraph import compiler
+from vgraph.fusion import build
+from vgraph.runtime.native import Native
+
+pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
+SHAPES = [(1, 1, 1), (2, 64, 192), (13, 31, 33), (15, 385, 100), (29, 770, 65), (200, 7, 450), (3, 0, 4), (400, 40, 8)]
+
+
+@pytest.fixture
+def native() -> Native:
+    compiler.load_native.cache_clear()
+    found = compiler.load_native()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("m", "k", "n"), SHAPES)
+def test_products_agree_with_torch(native: Native, m: int, k: int, n: int, dtype: torch.dtype) -> None:
+    a, b, bias = torch.randn(m, k, dtype=dtype), torch.randn(k, n, dtype=dtype), torch.randn(n, dtype=dtype)
+    rtol = 1e-12 if dtype == torch.float64 else 1e-5
+    for left in (a, a.t().contiguous().t()):
+        for right in (b, b.t().contiguous().t()):
+            for added in (None, bias):
+                wanted = a.double() @ b.double() + (0 if added is None else added.double())
+                found = native.multiply(left, right, added)
+                torch.testing.assert_close(found.double(), wanted, rtol=rtol, atol=rtol * max(k, 1))
+
+
+def test_products_are_written_where_they_belong(native: Native) -> None:
+    out, a, b = torch.full((4, 10), 7.0), torch.randn(4, 3), torch.randn(3, 6)
+    native.multiply(a, b, None, out[:, 2:8])
+    torch.testing.assert_close(out[:, 2:8], a @ b)
+    assert (out[:, :2] == 7).all() and (out[:, 8:] == 7).all()
+
+
+def test_infinities_and_nan_stay_in_their_rows(native: Native) -> None:
+    a, b = torch.ones(20, 40), torch.ones(40, 33)
+    a[3, 5], a[7, 1] = float("nan"), float("inf")
+    found = native.multiply(a, b, None)
+    assert found[3].isnan().all() and found[7].isinf().all()
+    assert found.isfinite().all(1).sum() == 18
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_two_runs_are_equal_bit_for_bit(native: Native, threads: int) -> None:
+    a, b, before = torch.randn(3000, 100), torch.randn(100, 70), torch.get_num_threads()
+    one = native.multiply(a, b, None)
+    try:
+        torch.set_num_threads(threads)
+        assert torch.equal(native.multiply(a, b, None), native.multiply(a, b, None))
+        torch.testing.assert_close(native.multiply(a, b, None), one)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_it_cannot_multiply_is_torchs(native: Native) -> None:
+    a, b = torch.ones(300, 300, dtype=torch.bfloat16), torch.ones(300, 300, dtype=torch.bfloat16)
+    assert torch.equal(native.mm(a, b), torch.mm(a, b))
+    wide = torch.zeros(2, 300, 300)
+    assert torch.equal(native.addmm(wide[0], wide[0], wide[1]), wide[0])

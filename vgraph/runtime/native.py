@@ -1,0 +1,123 @@
+"""Native: the compiled part that all functions share: matrix products and the loop over frontiers.
+
+Takes: functions of one array of numbers. Gives: products written in place; tempo: every step.
+Source: Goto and van de Geijn 2008 (blocks and panels of a product); KERNELS, "Frontier cell".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import vgraph_kernels
+from vgraph.ir.program import Op
+from vgraph.ir.tdl import op_name
+from vgraph.runtime.cpu import pool_address
+
+FLOATS = (torch.float32, torch.float64)
+_EXPORTS = ("vg_frontiers", "vg_pack_matrix", "vg_product", "vg_packed_bytes")
+_HEADERS = ("gemm.h", "frontiers.h")
+SMALL = 1 << 16  # flops below which torch's own call costs as little
+
+
+@dataclass(frozen=True, eq=False)
+class Native:
+    """The functions of ``kernels/vgraph_kernels/frontiers.h`` as loaded: see there for their arguments."""
+
+    frontiers: Any
+    pack_matrix: Any
+    product: Any
+    packed_bytes: Any
+    multiplies: bool = True  # whether products of phases that run once are made here
+
+    @cached_property
+    def _room(self) -> threading.local:
+        return threading.local()
+
+    def packed_row_bytes(self, num_columns: int, itemsize: int) -> int:
+        """Bytes that a row of so many columns takes when packed."""
+        numbers = (ctypes.c_int64 * 2)(itemsize, num_columns)
+        self.packed_bytes(ctypes.addressof(numbers))
+        return numbers[0]
+
+    def pack(self, matrix: Tensor) -> Tensor:
+        """A matrix (k, n) as the loop's products read it."""
+        k, n = matrix.shape
+        itemsize = matrix.element_size()
+        packed = torch.empty(max(k * self.packed_row_bytes(n, itemsize), 1), dtype=torch.uint8)
+        call(self.pack_matrix, [itemsize, k, n, matrix.data_ptr(), *matrix.stride(), packed.data_ptr()])
+        return packed
+
+    def multiply(self, a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
+        """``a @ b (+ bias)``, (m, k), (k, n), (n,) -> (m, n); ``out`` has rows without gaps inside."""
+        (m, k), n = a.shape, b.shape[1]
+        itemsize = a.element_size()
+        out = torch.empty((m, n), dtype=a.dtype) if out is None else out
+        room = self._scratch(k * self.packed_row_bytes(n, itemsize))
+        words = [m, n, k, a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride(), room.data_ptr(), out.data_ptr()]
+        words += [out.stride(0), 0 if bias is None else bias.data_ptr(), pool_address(), itemsize]
+        call(self.product, words)
+        return out
+
+    def _scratch(self, num_bytes: int) -> Tensor:
+        """Room that this thread keeps from product to product."""
+        room: Tensor | None = getattr(self._room, "bytes", None)
+        if room is None or room.numel() < num_bytes:
+            room = self._room.bytes = torch.empty(num_bytes, dtype=torch.uint8)
+        return room
+
+    # ------------------------------------------------------------ in the place of torch's operators
+    def mm(self, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """As ``torch.mm``."""
+        if not _can_multiply(a, b, out):
+            return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
+        return self.multiply(a, b, None, out)
+
+    def addmm(self, bias: Tensor, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """As ``torch.addmm``."""
+        if not (_can_multiply(a, b, out) and bias.dim() == 1 and bias.stride(0) == 1 and bias.shape[0] == b.shape[1]):
+            return torch.addmm(bias, a, b) if out is None else torch.addmm(bias, a, b, out=out)
+        return self.multiply(a, b, bias, out)
+
+    def stand_in(self, op: Op) -> Any:
+        """What runs an op here in torch's place, or None."""
+        if not self.multiplies or op.kwargs or not all(v.dtype in FLOATS for v in op.operands()):
+            return None
+        return {"mm": self.mm, "addmm": self.addmm}.get(op_name(op.target)) if len(op.args) <= 3 else None
+
+
+def _can_multiply(a: Tensor, b: Tensor, out: Tensor | None) -> bool:
+    if a.device.type != "cpu" or a.dtype not in FLOATS or a.dtype != b.dtype:
+        return False
+    if a.shape[0] * b.numel() * 2 < SMALL:
+        return False
+    return out is None or out.stride(1) == 1
+
+
+def native_source() -> tuple[str, int]:
+    """The source of what ``Native`` holds, and of how many functions, in its order."""
+    folder = Path(vgraph_kernels.__file__).parent
+    texts = [(folder / name).read_text().replace('#include "gemm.h"', "") for name in _HEADERS]
+    exports = [f'extern "C" void kernel{i}(int64_t* a) {{ {name}(a); }}' for i, name in enumerate(_EXPORTS)]
+    return "\n".join([*texts, *exports]), len(exports)
+
+
+def call(function: Any, words: Sequence[int]) -> None:
+    """Runs a function of one array of numbers."""
+    array = (ctypes.c_int64 * len(words))(*words)
+    function(ctypes.addressof(array))
+
+
+def table(words: Sequence[int]) -> NDArray[np.int64]:
+    """Numbers as an array that native code may read."""
+    return np.array(words, np.int64)

@@ -1,0 +1,249 @@
+"""Leaves: what a loop does where vertices have no in-edges, as a phase of its own.
+
+Takes: Phases and what others read of them. Gives: Phases for leaves and for inner vertices; tempo: once a function.
+Source: HOUSE of leaves (half of the vertices of a binary tree): absent children are computed on one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import torch
+
+from vgraph.ir.moves import InnerRows, PutSlot, Random, SegmentReduce, TakeSlot
+from vgraph.ir.program import EDGE, INNER, SHARED, VERTEX, Op, Program, Rows, Value, map_leaves
+from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
+from vgraph.ir.tdl import is_pointwise, op_name
+
+aten = torch.ops.aten
+_KEEPS_ZERO = frozenset(
+    """view _unsafe_view reshape t transpose permute unsqueeze squeeze cat split slice select expand clone
+    neg mul add sub mm""".split()
+)
+_ZERO_BY_ANY = frozenset({"mul", "mm"})
+
+
+class _CannotSplit(Exception):
+    """An op of the loop that is not understood on leaves."""
+
+
+def split_leaves(
+    program: Program, phases: Sequence[Phase], zeros: frozenset[int] = frozenset()
+) -> tuple[tuple[Phase, ...], frozenset[int]]:
+    """The phases with every loop divided, and ids of values known to be zero at leaves.
+
+    ``zeros``: such values among the inputs. Sums over vertices of products with them leave the leaves out.
+    """
+    numbers = count(1 + max((v.id for v in _all_values(program)), default=0))
+    degrees = {item.value.id for item in program.inputs if item.name == "$in_degree"}
+    found, known = list[Phase](), set(zeros)
+    read = [_read_from_others(phase) for phase in phases]
+    outside = {v.id for v in program.outputs if v is not None} | {c.source.id for c in program.carries}
+    for index, phase in enumerate(phases):
+        if not phase.is_loop or phase.is_serial:
+            found.append(phase)
+            continue
+        wanted = outside.union(*(ids for i, ids in enumerate(read) if i != index), _read_whole(phase))
+        try:
+            half = _Leaf(phase, wanted, numbers, degrees)
+            found += half.phases()
+            known |= half.zeros
+        except _CannotSplit:
+            found.append(phase)
+    trimmed = [phase if phase.is_loop else _without_leaves(phase, known, numbers) for phase in found]
+    return tuple(trimmed), frozenset(known)
+
+
+def _all_values(program: Program) -> Iterable[Value]:
+    yield from (item.value for item in program.inputs)
+    yield from (carry.target for carry in program.carries)
+    for op in program.ops:
+        yield from op.results
+
+
+def _read_from_others(phase: Phase) -> set[int]:
+    made = {v.id for op in phase.ops for v in op.results}
+    return {v.id for op in phase.ops for v in op.operands()} - made
+
+
+def _read_whole(phase: Phase) -> set[int]:
+    """What Moves along edges read of other frontiers."""
+    return {v.id for op in phase.ops if getattr(op.target, "end", "dst") == "src" for v in op.operands()}
+
+
+@dataclass(eq=False)
+class _Leaf:
+    """A loop on leaves. ``rows``: the one row, (1, ...), of values that are alike on all leaves."""
+
+    phase: Phase
+    wanted: set[int]
+    numbers: Any
+    degrees: set[int]
+    rows: dict[int, Value] = field(default_factory=dict[int, Value])
+    flat: dict[int, Value] = field(default_factory=dict[int, Value])
+    spread: dict[int, Value] = field(default_factory=dict[int, Value])
+    zeros: set[int] = field(default_factory=set[int])
+    before: list[Op] = field(default_factory=list[Op])
+    ops: list[Op] = field(default_factory=list[Op])
+
+    def phases(self) -> list[Phase]:
+        for op in self.phase.ops:
+            self.add(op)
+        for op in self.phase.ops:
+            self.ops += [self.spread_op(v, v) for v in op.results if v.id in self.rows and v.id in self.wanted]
+        leaves = _needed(self.ops, self.wanted)
+        before = _needed(self.before, {v.id for op in leaves for v in op.operands()})
+        parts = [replace(self.phase, ops=leaves, part=LEAVES_PART), replace(self.phase, part=INNER_PART)]
+        once = [Phase(before, is_loop=False)] if before else []
+        parts = [part for part in parts if part.ops]
+        return [*once, *(parts[::-1] if self.phase.is_reverse else parts)]
+
+    def add(self, op: Op) -> None:
+        if all(_is_edge(v) for v in op.results):
+            return  # there are none
+        if isinstance(op.target, SegmentReduce) and op.target.end == "dst":
+            self.fill(op)
+        elif isinstance(op.target, TakeSlot):
+            self.constant(op.results[0], 0)
+        elif isinstance(op.target, SegmentReduce) and op.target.end == "src":
+            self.ops.append(op)
+        elif any(_is_edge(v) for v in (*op.operands(), *op.results)) or isinstance(op.target, PutSlot):
+            raise _CannotSplit
+        else:
+            self.map(op)
+
+    def fill(self, op: Op) -> None:
+        """An empty segment."""
+        self.constant(op.results[0], int(op.target.reduction == "prod"))
+        for slots in op.results[1:]:
+            self.constant(slots, -1)
+
+    def constant(self, value: Value, number: int) -> None:
+        if value.row_dim != 0:
+            raise _CannotSplit
+        row = self.row_of(value)
+        self.before.append(Op(aten.full.default, (list(row.shape), number), {"dtype": value.dtype}, (row,), value.line))
+        if number == 0:
+            self.zeros.add(value.id)
+
+    def row_of(self, value: Value) -> Value:
+        row = self.rows[value.id] = self.new(value, SHARED, (1, *value.row_shape))
+        return row
+
+    def new(self, like: Value, space: Any, shape: tuple[Any, ...]) -> Value:
+        return Value(next(self.numbers), space, like.dtype, shape, like.line)
+
+    # ------------------------------------------------------------ maps
+    def map(self, op: Op) -> None:
+        for value in op.operands():
+            if value.id in self.degrees and value.id not in self.rows:
+                self.constant(value, 0)
+        rows = [v for v in op.operands() if v.row_dim is not None]
+        alike = op.is_rowwise and not isinstance(op.target, Random) and all(v.id in self.rows for v in rows)
+        plain = all(v.row_dim == 0 and isinstance(v.shape[0], Rows) for v in (*rows, *op.results))
+        if alike and plain and all(v.space.kind == "vertex" for v in op.results):
+            self.on_one_row(op)
+        else:
+            self.on_leaves(op)
+
+    def on_one_row(self, op: Op) -> None:
+        def now(leaf: Any) -> Any:
+            if isinstance(leaf, Value):
+                return self.rows.get(leaf.id, leaf)
+            return leaf.times if isinstance(leaf, Rows) else leaf
+
+        results = tuple(self.row_of(v) for v in op.results)
+        if any(v.shape[0] != Rows(v.space) for v in op.results):
+            raise _CannotSplit  # several entries a row
+        kwargs = {key: map_leaves(value, now) for key, value in op.kwargs.items()}
+        self.before.append(replace(op, args=map_leaves(op.args, now), kwargs=kwargs, results=results))
+        if _keeps_zero(op, self.zeros):
+            self.zeros |= {v.id for v in op.results}
+
+    def on_leaves(self, op: Op) -> None:
+        """An op that differs from leaf to leaf; rows that do not are broadcast by pointwise ops."""
+        pointwise = is_pointwise(op.target) and all(v.row_dim == 0 for v in op.results)
+
+        def now(leaf: Any) -> Any:
+            if not isinstance(leaf, Value) or leaf.id not in self.rows:
+                return leaf
+            return self.flattened(leaf) if pointwise else self.spread_out(leaf)
+
+        kwargs = {key: map_leaves(value, now) for key, value in op.kwargs.items()}
+        self.ops.append(replace(op, args=map_leaves(op.args, now), kwargs=kwargs))
+
+    def flattened(self, value: Value) -> Value:
+        """One row without the dim of rows; a number keeps one dim, so that types are promoted as before."""
+        if value.id not in self.flat:
+            flat = self.flat[value.id] = self.new(value, SHARED, value.row_shape or (1,))
+            self.before.append(Op(aten.view.default, (self.rows[value.id], list(flat.shape)), {}, (flat,), value.line))
+        return self.flat[value.id]
+
+    def spread_out(self, value: Value) -> Value:
+        if value.id not in self.spread:
+            self.spread[value.id] = self.new(value, value.space, value.shape)
+            self.ops.append(self.spread_op(value, self.spread[value.id]))
+        return self.spread[value.id]
+
+    def spread_op(self, value: Value, result: Value) -> Op:
+        return Op(aten.expand.default, (self.rows[value.id], list(value.shape)), {}, (result,), value.line)
+
+
+def _is_edge(value: Value) -> bool:
+    return value.space.kind == EDGE.kind
+
+
+def _keeps_zero(op: Op, zeros: set[int]) -> bool:
+    name, rows = op_name(op.target), [v for v in op.operands() if v.row_dim is not None]
+    if name == "where":
+        return all(v.id in zeros if isinstance(v, Value) else v == 0 for v in op.args[1:])
+    if name not in _KEEPS_ZERO or not rows:
+        return False
+    if name in _ZERO_BY_ANY:
+        return any(v.id in zeros for v in rows)
+    return len(rows) == len(list(op.operands())) and all(v.id in zeros for v in rows)
+
+
+def _needed(ops: Sequence[Op], wanted: Iterable[int]) -> tuple[Op, ...]:
+    ids, kept = set(wanted), list[Op]()
+    for op in reversed(ops):
+        if any(v.id in ids for v in op.results):
+            kept.append(op)
+            ids |= {v.id for v in op.operands()}
+    return tuple(reversed(kept))
+
+
+# ---------------------------------------------------------------- sums over vertices
+def _without_leaves(phase: Phase, zeros: set[int], numbers: Any) -> Phase:
+    """Products summed over vertices, where one factor is zero at leaves, on the other rows alone."""
+    turned = {op.results[0].id: op.args[0] for op in phase.ops if op_name(op.target) == "t"}
+    ops = list[Op]()
+    for op in phase.ops:
+        ops += _inner_product(op, turned, zeros, numbers) or [op]
+    return replace(phase, ops=_still_read(phase, ops))
+
+
+def _inner_product(op: Op, turned: Mapping[int, Value], zeros: set[int], numbers: Any) -> list[Op]:
+    if op_name(op.target) != "mm" or op.args[0].id not in turned:
+        return []
+    left, right = turned[op.args[0].id], op.args[1]
+    whole = all(v.space == VERTEX and len(v.shape) == 2 and v.shape[0] == Rows(VERTEX) for v in (left, right))
+    if not whole or not {left.id, right.id} & zeros:
+        return []
+    made, inner = list[Op](), list[Value]()
+    for value in (left, right):
+        inner.append(Value(next(numbers), INNER, value.dtype, (Rows(INNER), *value.shape[1:]), value.line))
+        made.append(Op(InnerRows(), (value,), {}, (inner[-1],), op.line))
+    across = Value(next(numbers), INNER, left.dtype, (left.shape[1], Rows(INNER)), op.line)
+    made.append(Op(aten.t.default, (inner[0],), {}, (across,), op.line))
+    return [*made, replace(op, args=(across, inner[1]))]
+
+
+def _still_read(phase: Phase, ops: Sequence[Op]) -> tuple[Op, ...]:
+    """Without transposes that nothing reads any more."""
+    read = {v.id for op in ops for v in op.operands()}
+    before = {v.id for op in phase.ops for v in op.operands()}
+    return tuple(op for op in ops if not all(v.id in before and v.id not in read for v in op.results))
