@@ -12,6 +12,7 @@ from vgraph.api.convert import from_networkx, from_scipy, to_networkx
 from vgraph.api.explain import explain
 from vgraph.api.feed import at
 from vgraph.api.graph import Graph
+from vgraph.api.parallel import parallelize
 from vgraph.api.readout import (
     broadcast_edges,
     broadcast_nodes,
@@ -107,6 +108,7 @@ __all__ = [
     "remove_nodes",
     "remove_self_loop",
     "reorder_graph",
+    "parallelize",
     "reverse",
     "slice_batch",
     "softmax_edges",

@@ -60,6 +60,10 @@ class FunctionError(VGraphError, TypeError):
     """A user function that does not do what its programming model asks for."""
 
 
+class WorkerError(VGraphError, RuntimeError):
+    """Workers that do not fit a plan, or one that was lost while others wait for it."""
+
+
 class ModelError(VGraphError, ValueError):
     """A model that cannot be captured, or split as asked."""
 

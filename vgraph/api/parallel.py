@@ -1,0 +1,236 @@
+"""parallelize: an ordinary model's training step divided among workers; the plan that shows and runs it.
+
+Takes: a model that returns its loss, example inputs, a number of workers. Gives: a Plan; tempo: once a model.
+Source: Tofu (EuroSys 2019): partition-n-reduce, recursive search, generated programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.api.plan_file import load_plan, save_plan
+from vgraph.api.step import capture_step
+from vgraph.api.step_state import Init, StepState, shape_of
+from vgraph.api.step_update import Optimizer
+from vgraph.api.worker import Worker
+from vgraph.errors import ModelError
+from vgraph.ir.exchange import PartitionedProgram
+from vgraph.ir.notation import op_name
+from vgraph.ir.sharding import ShardingPlan
+from vgraph.ir.step import TrainingStep
+from vgraph.partition.first_plan import first_plan
+from vgraph.partition.rewrite import RewriteOptions, rewrite
+from vgraph.runtime.in_process import collect, run_all, scatter
+from vgraph.runtime.process_group import WorkerGroup, join, replica_groups
+
+
+@dataclass(frozen=True, eq=False)
+class StepResult:
+    """What one step of all workers gave, as whole tensors, in the order of ``model.parameters()``.
+
+    ``grads`` has None for a parameter that the loss does not depend on; ``parameters`` are those
+    after the update, if the plan has an optimizer; ``state`` continues from here.
+    """
+
+    loss: Tensor
+    grads: tuple[Tensor | None, ...]
+    parameters: tuple[Tensor, ...]
+    buffers: dict[str, Tensor]
+    state: dict[int, Tensor] = field(repr=False)
+
+
+class Plan:
+    """A training step divided among workers; made by ``parallelize``."""
+
+    def __init__(
+        self,
+        step: TrainingStep,
+        state: StepState,
+        sharding: ShardingPlan,
+        learning_rate: float,
+        options: RewriteOptions,
+    ) -> None:
+        self.step, self.sharding, self.options = step, sharding, options
+        self.learning_rate = learning_rate
+        self._state = state
+
+    @property
+    def num_workers(self) -> int:
+        return self.sharding.num_workers
+
+    @cached_property
+    def parts(self) -> PartitionedProgram:
+        """One Program a worker."""
+        return rewrite(self.step.program, self.sharding, self.options)
+
+    @property
+    def communicated_bytes(self) -> int:
+        """Bytes that cross workers in one step: the sum over all fetches."""
+        return self.parts.communicated_bytes
+
+    def save(self, path: str | Path) -> None:
+        """Writes the plan (not the model) as JSON."""
+        save_plan(path, self.sharding, self.step)
+
+    def load(self, path: str | Path) -> Plan:
+        """Takes over a plan that was saved for the same model, batch and optimizer; gives itself."""
+        self.sharding = load_plan(path, self.step)
+        self.__dict__.pop("parts", None)
+        return self
+
+    def with_options(self, **switches: Any) -> Plan:
+        """The same plan with switches of the generated program set: ``fused_fetch=False`` ..."""
+        return Plan(self.step, self._state, self.sharding, self.learning_rate, replace(self.options, **switches))
+
+    def run_in_process(
+        self, *inputs: Any, state: dict[int, Tensor] | None = None, lr: float | None = None, seed: int | None = None
+    ) -> StepResult:
+        """One step of all workers in this process: the reference that distributed runs agree with.
+
+        Every call begins with the parameters that the model had; ``state=result.state`` continues.
+        ``seed`` is what random numbers are keyed by; without it torch's generator gives one.
+        """
+        given = self._given(inputs, dict(state or {}), lr, seed)
+        parts, program = self.parts, self.step.program
+        shards = [
+            scatter(given[i.value.id], layout) for i, layout in zip(program.inputs, parts.input_layouts, strict=True)
+        ]
+        found = run_all(parts, [[s[worker] for s in shards] for worker in range(self.num_workers)])
+        whole: dict[int, Tensor] = {}
+        for place, (value, layout) in enumerate(zip(program.outputs, parts.output_layouts, strict=True)):
+            assert value is not None and layout is not None
+            whole[value.id] = collect([outputs[place] for outputs in found], layout, shape_of(value))
+        return self._result(given, whole)
+
+    def _given(
+        self, inputs: Sequence[Any], state: dict[int, Tensor], lr: float | None, seed: int | None
+    ) -> dict[int, Tensor]:
+        batch = self._state.batch(inputs)
+        given = {value.id: tensor for value, tensor in zip(self.step.inputs, batch, strict=True)} | state
+        if self.step.learning_rate is not None and lr is not None:
+            given[self.step.learning_rate.id] = torch.tensor(lr, dtype=self.step.learning_rate.dtype)
+        for entry in self.step.program.inputs:
+            if entry.name == "$seed":
+                number = torch.randint(2**62, ()).item() if seed is None else seed
+                given[entry.value.id] = torch.tensor(number)
+            elif entry.value.id not in given:
+                given[entry.value.id] = self._state.initial(entry.value, self.learning_rate)
+        return given
+
+    def _result(self, given: dict[int, Tensor], whole: dict[int, Tensor]) -> StepResult:
+        step = self.step
+        grads = tuple(whole[step.gradients[n].id] if n in step.gradients else None for n in step.parameters)
+        state = {v.id: given[v.id] for v in (*step.parameters.values(), *step.buffers.values())}
+        state |= {step.parameters[n].id: whole[v.id] for n, v in step.updated.items()}
+        state |= {step.buffers[n].id: whole[v.id] for n, v in step.new_buffers.items()}
+        state |= {kept.before.id: whole[kept.after.id] for kept in step.history}
+        return StepResult(
+            whole[step.loss.id], grads, tuple(state[v.id] for v in step.parameters.values()),
+            {n: state[v.id] for n, v in step.buffers.items()}, state,
+        )  # fmt: skip
+
+    def launch(self, device: str | torch.device | None = None, *, timeout: float = 300.0) -> Worker:
+        """This process's worker, in each process that torchrun started; a module of sharded parameters.
+
+        ``loss = worker(*batch)`` runs one step; every rank of a replica passes the same full batch. A
+        multiple of the plan's workers makes replicas, whose gradients are averaged. ``timeout``: seconds
+        after which a worker that does not answer is given up.
+
+        Raises:
+            WorkerError: the number of processes is no multiple of the plan's workers.
+        """
+        place = torch.device(device) if device is not None else torch.device("cpu")
+        rank, size = join(self.num_workers, place, timedelta(seconds=timeout))
+        mine, peers = replica_groups(self.num_workers, rank, size)
+        group = WorkerGroup(rank % self.num_workers, mine, peers, place)
+        return Worker(self.step, self.parts, self._state, group, self.learning_rate)
+
+
+def parallelize(
+    model: nn.Module,
+    example_inputs: Any,
+    num_workers: int,
+    *,
+    optimizer: Optimizer | None = None,
+    init: Init | None = None,
+    options: RewriteOptions | None = None,
+) -> Plan:
+    """Divides a whole training step of a model among ``num_workers`` so that least bytes cross workers.
+
+    Args:
+        model: a module that returns its scalar loss; copied, never modified. It may be on the meta device.
+        example_inputs: a tuple of what the model is called with; their shapes are those of every batch.
+        num_workers: how many workers; each dim that is split is divided by their factors, largest first.
+        optimizer: a factory, ``lambda parameters: torch.optim.SGD(parameters, lr=0.1)``; adds the update to
+            the step. Without one the step is forward and backward.
+        init: for models on the meta device: a function of (name, tensor) that fills a parameter in place.
+        options: switches of the generated program, for comparisons.
+
+    Raises:
+        ModelError: the model cannot be captured, or not be divided among so many workers.
+
+    >>> import torch, vgraph
+    >>> class Model(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.linear = torch.nn.Linear(8, 8)
+    ...     def forward(self, x):
+    ...         return self.linear(x).square().mean()
+    >>> model, x = Model(), torch.randn(4, 8)
+    >>> plan = vgraph.parallelize(model, (x,), num_workers=2)
+    >>> torch.testing.assert_close(plan.run_in_process(x).loss, model(x).detach())
+    """
+    inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    axes = factors_of(num_workers)
+    step = capture_step(model, inputs, optimizer)
+    sharding = first_plan(step, axes)
+    _refuse_undivided(sharding, step, num_workers)
+    rate = _learning_rate(optimizer)
+    return Plan(step, StepState(model, step, init), sharding, rate, options or RewriteOptions())
+
+
+def factors_of(num_workers: int) -> tuple[int, ...]:
+    """The prime factors in descending order, one a step.
+
+    >>> factors_of(12)
+    (3, 2, 2)
+    """
+    if type(num_workers) is not int or num_workers < 1:
+        raise ModelError(f"{num_workers!r} is no number of workers", cure="pass an int of 1 or more")
+    found: list[int] = []
+    rest, factor = num_workers, 2
+    while rest > 1:
+        while rest % factor == 0:
+            found.append(factor)
+            rest //= factor
+        factor = factor + 1 if factor * factor <= rest else max(rest, 2)
+    return tuple(sorted(found, reverse=True))
+
+
+_CONTRACTIONS = frozenset("mm bmm addmm baddbmm mv addmv dot convolution convolution_backward".split())
+
+
+def _refuse_undivided(sharding: ShardingPlan, step: TrainingStep, num_workers: int) -> None:
+    """Every step must divide some contraction or convolution: else its workers would repeat each other."""
+    heavy = [i for i, op in enumerate(step.ops) if op_name(op.target) in _CONTRACTIONS]
+    for number, ways in enumerate(sharding.axes):
+        if heavy and not any(sharding.strategies[i][number].index not in ("", "+") for i in heavy):
+            raise ModelError(
+                f"the model cannot be divided among {num_workers} workers: no contraction "
+                f"or convolution has a dim that {ways} divides",
+                cure="use fewer workers, or sizes (batch, width) that the number of workers divides",
+            )
+
+
+def _learning_rate(optimizer: Optimizer | None) -> float:
+    if optimizer is None:
+        return 0.0
+    return float(optimizer([nn.Parameter(torch.zeros(()))]).param_groups[0]["lr"])

@@ -1,0 +1,163 @@
+"""Process group: one worker of a PartitionedProgram in each process, exchanges over torch.distributed.
+
+Takes: one worker's Program, its shards. Gives: its outputs, and the bytes it sent; tempo: every step.
+Source: Tofu section 6 (MultiFetch), as one all-to-all with uneven parts an exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from vgraph.errors import WorkerError
+from vgraph.ir.exchange import Exchange, Piece
+from vgraph.ir.program import Program
+from vgraph.runtime.shards import assemble, run_worker, take
+
+
+class WorkerGroup:
+    """The workers of one replica, this process among them; counts what this process sends.
+
+    ``peers``: the processes that are the same worker of other replicas.
+    """
+
+    def __init__(self, rank: int, group: Any, peers: Any, device: torch.device) -> None:
+        self.rank, self.group, self.peers, self.device = rank, group, peers, device
+        self.sent_bytes = 0
+
+    @property
+    def has_replicas(self) -> bool:
+        return self.peers is not None
+
+    def run(self, program: Program, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+        """One step of this worker."""
+        worker = run_worker(program, inputs, self.device)
+        with lost_workers():
+            try:
+                exchange, shard = next(worker)
+                while True:
+                    exchange, shard = worker.send(self.exchange(exchange, shard))
+            except StopIteration as end:
+                return end.value
+
+    def exchange(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
+        """This worker's region of a value, of which ``shard`` is what it has."""
+        received = self._receive(exchange, shard) if exchange.num_bytes else {}
+        have = exchange.have[self.rank]
+
+        def data(piece: Piece) -> Tensor:
+            if piece.source != self.rank:
+                return received[id(piece)]
+            assert shard is not None and have is not None
+            return take(shard, have, piece.region)
+
+        return assemble(exchange, self.rank, data, self.device)
+
+    def _receive(self, exchange: Exchange, shard: Tensor | None) -> dict[int, Tensor]:
+        """All pieces from other workers: packed flat, one part a receiver, sent in one all-to-all."""
+        others = range(len(exchange.pieces))
+        have = exchange.have[self.rank]
+        parts: list[Tensor] = []
+        sizes: list[int] = []
+        for receiver in others:
+            sent = exchange.sent(self.rank, receiver) if receiver != self.rank else []
+            assert not sent or (shard is not None and have is not None)
+            flat = [take(shard, have, p.region).reshape(-1) for p in sent if shard is not None and have is not None]
+            parts += flat
+            sizes.append(sum(part.numel() for part in flat))
+        packed = torch.cat(parts) if parts else torch.empty(0, dtype=exchange.dtype, device=self.device)
+        self.sent_bytes += packed.numel() * packed.element_size()
+        wanted = [[p for p in exchange.pieces[self.rank] if p.source == s and s != self.rank] for s in others]
+        expected = [sum(p.num_entries for p in pieces) for pieces in wanted]
+        buffer = torch.empty(sum(expected), dtype=exchange.dtype, device=self.device)
+        self._all_to_all(buffer, packed, expected, sizes)
+        return _unpacked(buffer, [p for pieces in wanted for p in pieces])
+
+    def _all_to_all(self, buffer: Tensor, packed: Tensor, expected: list[int], sizes: list[int]) -> None:
+        if buffer.dtype == torch.bool:  # not every backend sends bools
+            buffer, packed = buffer.view(torch.uint8), packed.view(torch.uint8)
+        dist.all_to_all_single(buffer, packed, expected, sizes, group=self.group)
+
+    def agree(self, tensor: Tensor) -> Tensor:
+        """The tensor of the group's first worker, on every worker."""
+        tensor = tensor.to(self.device)
+        with lost_workers():
+            dist.broadcast(tensor, group=self.group, group_src=0)
+        return tensor
+
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """The sum over the workers of the replica."""
+        tensor = tensor.to(self.device)
+        with lost_workers():
+            dist.all_reduce(tensor, group=self.group)
+        return tensor
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """The mean over replicas, in place."""
+        with lost_workers():
+            for tensor in tensors:
+                dist.all_reduce(tensor, group=self.peers)
+                tensor.div_(dist.get_world_size(self.peers))
+
+    def barrier(self) -> None:
+        """Waits for all processes."""
+        with lost_workers():
+            dist.barrier()
+
+
+def _unpacked(buffer: Tensor, pieces: Sequence[Piece]) -> dict[int, Tensor]:
+    found: dict[int, Tensor] = {}
+    start = 0
+    for piece in pieces:
+        shape = tuple(len(entries) for entries in piece.region)
+        found[id(piece)] = buffer[start : start + piece.num_entries].reshape(shape)
+        start += piece.num_entries
+    return found
+
+
+@contextmanager
+def lost_workers() -> Generator[None]:
+    """Turns what a backend says of a worker that is gone, or late, into an error with a cure."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistBackendError) and "gloo" not in str(error).lower():
+            raise
+        raise WorkerError(
+            f"a worker was lost: {str(error).splitlines()[0]}",
+            cure="start all workers again; a checkpoint that was saved before is whole: worker.load(path)",
+        ) from error
+
+
+def join(num_workers: int, device: torch.device, timeout: timedelta) -> tuple[int, int]:
+    """This process's rank and the number of processes; the default group is made where there is none."""
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size % num_workers:
+        raise WorkerError(
+            f"the plan is for {num_workers} workers and there are {size} processes",
+            cure=f"start torchrun --nproc-per-node {num_workers}, or a multiple of it to add data parallelism",
+        )
+    return rank, size
+
+
+def replica_groups(num_workers: int, rank: int, size: int) -> tuple[Any, Any]:
+    """The group of this process's replica of the plan, and that of its peers in the other replicas."""
+    if size == num_workers:
+        return None, None
+    mine = peers = None
+    for start in range(0, size, num_workers):
+        group = dist.new_group(list(range(start, start + num_workers)))
+        mine = group if start <= rank < start + num_workers else mine
+    for place in range(num_workers):
+        group = dist.new_group(list(range(place, size, num_workers)))
+        peers = group if rank % num_workers == place else peers
+    return mine, peers
