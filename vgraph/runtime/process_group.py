@@ -91,7 +91,6 @@ class WorkerGroup:
             dist.broadcast(tensor, group=self.group, group_src=0)
         return tensor
 
-
     def total(self, tensor: Tensor) -> Tensor:
         """The sum over the workers of the replica."""
         tensor = tensor.to(self.device)
