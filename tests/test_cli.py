@@ -126,9 +126,11 @@ def test_resumed_trees_are_identical(
     assert_identical(contents(parts), contents(whole))
 
 
-@pytest.mark.parametrize("stop", [1, 5, 8])
-def test_resumed_gcn_is_identical(papers: Path, tmp_path: Path, stop_at: Callable[..., None], stop: int) -> None:
-    command = ["train", "gcn", "--data", str(papers), "--epochs", "5", "--seeds", "2"]
+@pytest.mark.parametrize(("model", "stop"), [("gcn", 1), ("gcn", 5), ("gcn", 8), ("gat", 3)])
+def test_resumed_citations_are_identical(
+    papers: Path, tmp_path: Path, stop_at: Callable[..., None], model: str, stop: int
+) -> None:
+    command = ["train", model, "--data", str(papers), "--epochs", "5", "--seeds", "2"]
     whole, parts = tmp_path / "whole.pt", tmp_path / "parts.pt"
     assert main([*command, "--checkpoint", str(whole)]) == 0
     stop_at(stop)
@@ -310,9 +312,10 @@ def test_seeds_differ(sentences: Path, tmp_path: Path) -> None:
     assert first["loss"] != second["loss"]
 
 
-def test_cora(data_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("model", "epochs"), [("gcn", 120), ("gat", 40)])
+def test_cora(data_dir: Path, tmp_path: Path, model: str, epochs: int) -> None:
     log, cora = tmp_path / "log.json", data_dir / "planetoid" / "cora.npz"
-    assert main(["train", "gcn", "--data", str(cora), "--log", str(log), "--epochs", "120"]) == 0
+    assert main(["train", model, "--data", str(cora), "--log", str(log), "--epochs", str(epochs)]) == 0
     assert json.loads(log.read_text())["summary"]["test"] > 78
 
 
@@ -341,11 +344,12 @@ def test_explain(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["train", "gcn"], "gcn needs a graph"),
+        (["train", "gat"], "gat needs a graph"),
         (["train", "gcn", "--data", "none.npz"], "none.npz"),
         (["train", "tree-lstm", "--data", "none"], "none"),
         (["train", "gcn", "--data", "x.npz", "--log", "none/log.json"], "there is no folder none"),
     ],
-    ids=["no data", "no file", "no folder", "no place for the log"],
+    ids=["no data", "no data for attention", "no file", "no folder", "no place for the log"],
 )
 def test_errors_are_told(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 1

@@ -23,7 +23,8 @@ tree-lstm  without --data: names the functions of Python's standard library by t
            (child-sum Tree-LSTM); with --data FOLDER: sentiment of the sentences of the Stanford
            Sentiment Treebank, train.txt, dev.txt and test.txt in FOLDER or FOLDER/trees (binary
            Tree-LSTM, no pretrained vectors)
-gcn        topics of papers in a citation graph, --data cora.npz or citeseer.npz
+gcn, gat   topics of papers in a citation graph, --data cora.npz or citeseer.npz: graph convolutions,
+           or graph attention (--hidden is the width of each of eight heads)
 
 What is not given has a default that fits the model and the data, and is printed at the start.
 Ctrl-C stops between two steps; with --checkpoint, --resume then goes on as if it had not been
@@ -70,7 +71,7 @@ def _add_train(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add = train.add_argument
-    add("model", choices=("tree-lstm", "gcn"))
+    add("model", choices=("tree-lstm", "gcn", "gat"))
     add("--data", type=Path, metavar="PATH", help="folder of trees, or .npz of a citation graph")
     add("--epochs", type=_at_least(1), metavar="N")
     add("--hidden", type=_at_least(1), metavar="N", help="width of the hidden states")

@@ -1,13 +1,14 @@
-"""Semi-supervised classification of papers by a graph convolutional network.
+"""Semi-supervised classification of papers by graph convolutions or by graph attention.
 
 Takes: a planetoid .npz. Gives: a Task; tempo: once a seed (data: once a file).
-Source: Kipf and Welling 2017, section 5 (setting), 3.1 (model).
+Source: Kipf and Welling 2017, sections 3.1 and 5.2; Velickovic et al. 2018, section 3.3.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,9 @@ from vgraph.cli.checkpoint import Identity, Parts
 from vgraph.cli.training import descend
 from vgraph.data import load_planetoid
 from vgraph.errors import DataError
-from vgraph.nn import GraphConv
+from vgraph.nn import GATConv, GraphConv
+
+HEADS = 8
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,16 @@ class CitationSettings:
     dropout: float = 0.5
     weight_decay: float = 5e-4
     seed: int = 0
+
+
+@dataclass(frozen=True)
+class AttentionSettings(CitationSettings):
+    """Velickovic et al.'s; ``hidden`` is the width of each of eight heads, ``weight_decay`` of both layers."""
+
+    epochs: int = 300
+    hidden: int = 8
+    lr: float = 0.005
+    dropout: float = 0.6
 
 
 class GCN(nn.Module):
@@ -50,29 +63,58 @@ class GCN(nn.Module):
         self.is_narrowing = in_size > hidden
 
     def forward(self, graph: vgraph.Graph, feat: Tensor) -> Tensor:
-        feat = self._drop_sparse(feat)
+        feat = _drop_sparse(feat, self.dropout)
         # where the layer widens it, the feature itself travels along the edges
         h = self.first(graph, feat if self.is_narrowing else feat.to_dense())
         return self.second(graph, self.dropout(torch.relu(h)))
 
-    def _drop_sparse(self, feat: Tensor) -> Tensor:
-        """Dropout of what is stored: a zero that is dropped is a zero."""
-        values = self.dropout(feat.values())
-        return torch.sparse_coo_tensor(feat.indices(), values, feat.shape, is_coalesced=True, check_invariants=False)
+    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """Parameters as an optimizer takes them: the first layer's decay."""
+        first = {"params": self.first.parameters(), "weight_decay": weight_decay}
+        return [first, {"params": self.second.parameters()}]
+
+
+class GAT(nn.Module):
+    """Eight heads of attention, then one; dropout of features and of attention before each.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1], [1, 2])))
+    >>> GAT(5, 4, 2, dropout=0.6)(g, torch.ones(3, 5).to_sparse()).shape
+    torch.Size([3, 2])
+    """
+
+    def __init__(self, in_size: int, hidden: int, num_classes: int, *, dropout: float) -> None:
+        super().__init__()
+        self.first = GATConv(in_size, hidden, HEADS, attn_drop=dropout, activation=F.elu)
+        self.second = GATConv(HEADS * hidden, num_classes, 1, dropout, dropout)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, graph: vgraph.Graph, feat: Tensor) -> Tensor:
+        h = self.first(graph, _drop_sparse(feat, self.dropout))
+        return self.second(graph, h.flatten(1)).squeeze(1)
+
+    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """Parameters as an optimizer takes them: all decay."""
+        return [{"params": self.parameters(), "weight_decay": weight_decay}]
+
+
+def _drop_sparse(feat: Tensor, dropout: nn.Module) -> Tensor:
+    """Dropout of what is stored: a zero that is dropped is a zero."""
+    values = dropout(feat.values())
+    return torch.sparse_coo_tensor(feat.indices(), values, feat.shape, is_coalesced=True, check_invariants=False)
 
 
 class CitationTask:
-    """A GCN on one citation graph, whose whole is one sample."""
+    """A GCN or, with its settings, a GAT on one citation graph, whose whole is one sample."""
 
     num_samples = batch_size = 1
 
     def __init__(self, data: CitationData, settings: CitationSettings, seed: int) -> None:
         torch.manual_seed(seed)
         self.data = data
-        self.model = GCN(data.feat.shape[1], settings.hidden, data.num_classes, dropout=settings.dropout)
-        decayed = {"params": self.model.first.parameters(), "weight_decay": settings.weight_decay}
-        groups = [decayed, {"params": self.model.second.parameters()}]
-        self.optimizer = torch.optim.Adam(groups, lr=settings.lr)
+        model = GAT if isinstance(settings, AttentionSettings) else GCN
+        self.model = model(data.feat.shape[1], settings.hidden, data.num_classes, dropout=settings.dropout)
+        self.optimizer = torch.optim.Adam(self.model.groups(settings.weight_decay), lr=settings.lr)
 
     @property
     def parts(self) -> Parts:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from vgraph.cli.bag_of_tokens import Baseline, count_majority, fit_bag_of_tokens
 from vgraph.cli.checkpoint import Identity, load_checkpoint
-from vgraph.cli.citations import CitationSettings, CitationTask, load_citations
+from vgraph.cli.citations import AttentionSettings, CitationSettings, CitationTask, load_citations
 from vgraph.cli.report import (
     Entry,
     best_entry,
@@ -41,7 +41,7 @@ from vgraph.cli.trees import (
 from vgraph.errors import CheckpointError, DataError
 
 STOPPED = 130
-Settings = TypeVar("Settings", TreeSettings, CitationSettings)
+Settings = TypeVar("Settings", TreeSettings, CitationSettings, AttentionSettings)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
 
 def _set_threads(arguments: argparse.Namespace) -> None:
     """The sentences' matrices are worth several threads; smaller ones lose by waiting for them."""
-    is_small = arguments.model == "gcn" or arguments.data is None
+    is_small = arguments.model != "tree-lstm" or arguments.data is None
     if arguments.threads or is_small:
         torch.set_num_threads(arguments.threads or 1)
 
@@ -123,12 +123,13 @@ def _plan_trees(arguments: argparse.Namespace) -> Plan:
 
 def _plan_citations(arguments: argparse.Namespace) -> Plan:
     if arguments.data is None:
-        raise DataError("gcn needs a graph", cure="--data cora.npz or citeseer.npz (planetoid)")
-    settings = _chosen(CitationSettings(), arguments)
+        raise DataError(f"{arguments.model} needs a graph", cure="--data cora.npz or citeseer.npz (planetoid)")
+    is_gcn = arguments.model == "gcn"
+    settings = _chosen(CitationSettings() if is_gcn else AttentionSettings(), arguments)
     data = load_citations(arguments.data)
     return Plan(
-        f"graph convolutional network, {arguments.data}",
-        {"model": "gcn", **data.identity()} | _identity(settings),
+        f"graph {'convolutional' if is_gcn else 'attention'} network, {arguments.data}",
+        {"model": arguments.model, **data.identity()} | _identity(settings),
         lambda seed: CitationTask(data, settings, seed),
         settings.seed, settings.epochs, False, {},
     )  # fmt: skip
