@@ -27,7 +27,8 @@ class Case(NamedTuple):
     arguments: tuple[Any, ...]
     options: Mapping[str, Any] = MappingProxyType({})
     widths: tuple[int, ...] = (5,)  # two: a feature for either end
-    edge_feats: Mapping[str, int] = MappingProxyType({})  # keywords of a call to widths; 0: (edges,)
+    edge_feats: Mapping[str, int] = MappingProxyType({})  # keywords of a call to widths, as in drawn()
+    dtype: torch.dtype = torch.float64
 
 
 AGGREGATORS = ["mean", "sum", "max", "min", "std", "var", "moment3"]
@@ -48,9 +49,32 @@ CASES = [
     Case("GINConv", (None, "max"), {"init_eps": 0.5, "learn_eps": True}, edge_feats={"edge_weight": 1}),
     Case("GINConv", (None,), {"activation": torch.tanh}),
     Case("PNAConv", (6, 6, AGGREGATORS, ["identity", "amplification", "attenuation"], 1.5), {}, (6,)),
+    Case("GINEConv", (None,), {"init_eps": 0.5}, edge_feats={"edge_feat": 5}),
+    Case("ChebConv", (5, 3, 4)),
+    Case("ChebConv", (5, 3, 3), {"activation": None}, edge_feats={"lambda_max": -1}),
+    Case("SGConv", (5, 3), {"k": 2}),
+    Case("SGConv", (5, 3), {"k": 2, "norm": torch.tanh}, edge_feats={"edge_weight": 0}),
+    Case("TAGConv", (5, 3), {"activation": torch.tanh}),
+    Case("TAGConv", (5, 3), {"k": 3}, edge_feats={"edge_weight": 0}),
+    Case("APPNPConv", (3, 0.2), dtype=torch.float32),  # theirs makes ones of that dtype
+    Case("APPNPConv", (3, 0.2), edge_feats={"edge_weight": 0}),
+    Case("AGNNConv", (), {"init_beta": 0.5}),
+    Case("NNConv", (5, 3, nn.Linear(2, 15).double()), {"residual": True}, edge_feats={"efeat": 2}),
+    Case("NNConv", (5, 5, nn.Linear(2, 25).double(), "max"), {"residual": True}, edge_feats={"efeat": 2}),
+    Case("CFConv", (5, 2, 6, 3), edge_feats={"edge_feats": 2}),
+    Case("GMMConv", (5, 3, 2, 4), {"residual": True}, edge_feats={"pseudo": 2}),
+    Case("GMMConv", (5, 3, 2, 4, "max"), edge_feats={"pseudo": 2}),
+    Case("EdgeConv", (5, 3)),
+    Case("EdgeConv", (5, 3), {"batch_norm": True}),
+    Case("EGATConv", (5, 2, 4, 6, 3), edge_feats={"efeats": 2}),
+    Case("EGNNConv", (5, 6, 3), {"edge_feat_size": 2}, edge_feats={"edge_feat": 2, "coord_feat": -2}),
+    Case("GatedGraphConv", (5, 6, 2, 1)),
     Case("PNAConv", (6, 4, ["mean", "std"], ["attenuation"], 1.5),
          {"num_towers": 2, "edge_feat_size": 2, "dropout": 0.0}, (6,), {"edge_feat": 2}),
 ]  # fmt: skip
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:lambda_max is not provided")
 
 
 @pytest.fixture(scope="session")
@@ -66,24 +90,35 @@ def other_graph(dgl: Any, g: vgraph.Graph) -> Any:
     return dgl.graph(g.edges(), num_nodes=g.num_nodes())
 
 
+def drawn(g: vgraph.Graph, width: int) -> Tensor:
+    """Numbers for edges; -1: for graphs, -2: positions of vertices."""
+    shape = {0: (g.num_edges(),), -1: (1,), -2: (g.num_nodes(), 3)}.get(width, (g.num_edges(), width))
+    return torch.rand(shape, dtype=torch.float64) + 0.5
+
+
+def rows_of(result: Any) -> Tensor:
+    """All rows of vertices and edges that a layer gives, side by side."""
+    return torch.cat([rows.flatten() for rows in result]) if isinstance(result, tuple) else result
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.layer}-{CASES.index(case)}")
 def test_state_dict_rows_and_gradients(dgl: Any, case: Case) -> None:
     g = random_graph()
-    mine: nn.Module = getattr(ours, case.layer)(*case.arguments, **case.options).double()
-    theirs: nn.Module = getattr(dgl.nn, case.layer)(*case.arguments, **case.options).double()
+    mine: nn.Module = getattr(ours, case.layer)(*case.arguments, **case.options).to(case.dtype)
+    theirs: nn.Module = getattr(dgl.nn, case.layer)(*case.arguments, **case.options).to(case.dtype)
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, std=0.5)
     missing = mine.load_state_dict(theirs.state_dict(), strict=True)
     assert not missing.missing_keys and not missing.unexpected_keys
-    feats = tuple(torch.randn(9, width, dtype=torch.float64, requires_grad=True) for width in case.widths)
+    feats = tuple(torch.randn(9, width, dtype=case.dtype, requires_grad=True) for width in case.widths)
     feat: Any = feats if len(feats) > 1 else feats[0]
-    on_edges = {name: torch.rand(g.num_edges(), *([w] if w else [])).double() for name, w in case.edge_feats.items()}
-    found: Tensor = mine(g, feat, **on_edges)
-    wanted: Tensor = theirs(other_graph(dgl, g), feat, **on_edges)
+    on_edges = {name: drawn(g, width) for name, width in case.edge_feats.items()}
+    found = rows_of(mine(g, feat, **on_edges))
+    wanted = rows_of(theirs(other_graph(dgl, g), feat, **on_edges))
     assert_same(found, wanted, feats, tolerance=1e-6)
     cotangent = torch.randn_like(wanted)
-    mine(g, feat, **on_edges).backward(cotangent)
-    theirs(other_graph(dgl, g), feat, **on_edges).backward(cotangent)
+    rows_of(mine(g, feat, **on_edges)).backward(cotangent)
+    rows_of(theirs(other_graph(dgl, g), feat, **on_edges)).backward(cotangent)
     grads = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     for name, parameter in mine.named_parameters():
         torch.testing.assert_close(parameter.grad, grads[name], rtol=1e-6, atol=1e-6)

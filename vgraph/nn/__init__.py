@@ -3,25 +3,47 @@
 Takes: graphs and features. Gives: modules; tempo: every call.
 """
 
+from vgraph.nn.agnn_conv import AGNNConv
 from vgraph.nn.attention import edge_softmax
 from vgraph.nn.dot_gat_conv import DotGatConv
+from vgraph.nn.edge_conv import EdgeConv
+from vgraph.nn.edge_network import CFConv, GMMConv, NNConv
+from vgraph.nn.egat_conv import EGATConv
+from vgraph.nn.egnn_conv import EGNNConv
 from vgraph.nn.gat_conv import GATConv
+from vgraph.nn.gated_graph_conv import GatedGraphConv
 from vgraph.nn.gatv2_conv import GATv2Conv
-from vgraph.nn.gin_conv import GINConv
+from vgraph.nn.gin_conv import GINConv, GINEConv
 from vgraph.nn.graph_conv import GraphConv
+from vgraph.nn.norm import EdgeWeightNorm
 from vgraph.nn.pna_conv import PNAConv
+from vgraph.nn.polynomial_conv import APPNPConv, ChebConv, SGConv, TAGConv
 from vgraph.nn.sage_conv import SAGEConv
 from vgraph.nn.tree_lstm import ChildSumTreeLSTM, NaryTreeLSTM
 
 __all__ = [
+    "AGNNConv",
+    "APPNPConv",
+    "CFConv",
+    "ChebConv",
     "ChildSumTreeLSTM",
     "DotGatConv",
+    "EGATConv",
+    "EGNNConv",
+    "EdgeConv",
+    "EdgeWeightNorm",
     "GATConv",
     "GATv2Conv",
     "GINConv",
+    "GINEConv",
+    "GMMConv",
+    "GatedGraphConv",
     "GraphConv",
+    "NNConv",
     "NaryTreeLSTM",
     "PNAConv",
     "SAGEConv",
+    "SGConv",
+    "TAGConv",
     "edge_softmax",
 ]

@@ -28,6 +28,8 @@ def attend(
     weights of the edges where ``get_attention`` asks for them: only then are they stored.
     ``weight``: (edges,), multiplies them after ``drop``.
     """
+    if graph.num_edges() == 0:
+        return _attend_to_nothing(graph, get_attention)
     if get_attention:
         return _attend_in_steps(graph, score, drop, weight)
     if weight is None:
@@ -56,6 +58,13 @@ def _attend_in_steps(
     return graph.dstdata["ft"], attention
 
 
+def _attend_to_nothing(graph: vgraph.Graph, get_attention: bool) -> tuple[Tensor, Tensor | None]:
+    """Zeros: nothing reaches anybody."""
+    rows = graph.srcdata["ft"]
+    attention = rows.new_zeros(0, *rows.shape[1:-1], 1) if get_attention else None
+    return rows.new_zeros(graph.topology.num_dst, *rows.shape[1:]), attention
+
+
 def _as_wide(weight: Tensor, like: Tensor) -> Tensor:
     """One number an edge, shaped to broadcast over the other dims of ``like``."""
     return weight.reshape(-1, *(1,) * (like.dim() - 1))
@@ -80,6 +89,8 @@ def edge_softmax(graph: vgraph.Graph, logits: Tensor, norm_by: str = "dst") -> T
     """
     if norm_by not in ("dst", "src"):
         raise FunctionError(f"norm_by is {norm_by!r}", cure='pass "dst" or "src"')
+    if graph.num_edges() == 0:
+        return logits
     over = graph if norm_by == "dst" else graph.reverse(copy_ndata=False)
     with over.local_scope():
         over.edata["e"] = logits

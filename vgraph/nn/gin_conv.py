@@ -1,7 +1,7 @@
-"""GINConv: as fine as the Weisfeiler-Lehman test, with the names, shapes and defaults of DGL's.
+"""GINConv and GINEConv: as fine as the Weisfeiler-Lehman test, with DGL's names, shapes and defaults.
 
 Takes: a graph and one row a vertex. Gives: one row a vertex; tempo: every call.
-Source: Xu, Hu, Leskovec and Jegelka 2019, equation 4.1.
+Source: Xu, Hu, Leskovec and Jegelka 2019, equation 4.1; Hu et al. 2020, appendix C.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
-from vgraph.nn.inputs import both_ends, check_name, set_message
+from vgraph.nn.inputs import both_ends, check_name
+from vgraph.nn.propagate import propagate, send_rows
 
 REDUCERS = {"sum": fn.sum, "max": fn.max, "mean": fn.mean}
 
@@ -56,11 +57,7 @@ class GINConv(nn.Module):
         super().__init__()
         self._aggregator_type = check_name(aggregator_type, REDUCERS, "aggregator")
         self.apply_func, self.activation = apply_func, activation
-        eps = torch.tensor([float(init_eps)])
-        if learn_eps:
-            self.eps = nn.Parameter(eps)
-        else:
-            self.register_buffer("eps", eps)
+        _set_number(self, "eps", init_eps, is_learned=learn_eps)
 
     def forward(
         self,
@@ -69,9 +66,52 @@ class GINConv(nn.Module):
         edge_weight: Tensor | None = None,
     ) -> Tensor:
         src, dst = both_ends(graph, feat)
-        with graph.local_scope():
-            reduce = REDUCERS[self._aggregator_type]("m", "neigh")
-            graph.update_all(set_message(graph, src, edge_weight), reduce)
-            rows = (1 + self.eps) * dst + graph.dstdata["neigh"]
+        told = send_rows(graph, src, edge_weight, REDUCERS[self._aggregator_type])
+        rows = (1 + self.eps) * dst + told
         rows = rows if self.apply_func is None else self.apply_func(rows)
         return rows if self.activation is None else self.activation(rows)
+
+
+class GINEConv(nn.Module):
+    """``apply_func((1 + eps) * own + sum of relu(sender + edge))``.
+
+    Called with a graph, a feature (vertices, width), or one for either end, and one of the edges,
+    (edges, width); gives what ``apply_func`` makes of (vertices, width).
+
+    Source: Hu et al. 2020, appendix C.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import GINEConv
+    >>> g = vgraph.graph(([0, 1], [2, 2]))
+    >>> GINEConv()(g, torch.ones(3, 1), torch.tensor([[1.0], [-3.0]])).squeeze(1)
+    tensor([1., 1., 3.])
+    """
+
+    eps: Tensor
+
+    def __init__(
+        self,
+        apply_func: Callable[[Tensor], Tensor] | None = None,
+        init_eps: float = 0,
+        learn_eps: bool = False,
+    ) -> None:
+        super().__init__()
+        self.apply_func = apply_func
+        _set_number(self, "eps", init_eps, is_learned=learn_eps)
+
+    def forward(self, graph: vgraph.Graph, node_feat: Tensor | tuple[Tensor, Tensor], edge_feat: Tensor) -> Tensor:
+        src, dst = both_ends(graph, node_feat)
+        with graph.local_scope():
+            graph.srcdata["h"], graph.edata["e"] = src, edge_feat
+            message = lambda edges: {"m": torch.relu(edges.src["h"] + edges.data["e"])}  # noqa: E731
+            rows = (1 + self.eps) * dst + propagate(graph, message, fn.sum("m", "out"), src)
+        return rows if self.apply_func is None else self.apply_func(rows)
+
+
+def _set_number(layer: nn.Module, name: str, value: float, *, is_learned: bool) -> None:
+    """(1,), as a parameter or as a buffer."""
+    number = torch.tensor([float(value)])
+    if is_learned:
+        layer.register_parameter(name, nn.Parameter(number))
+    else:
+        layer.register_buffer(name, number)

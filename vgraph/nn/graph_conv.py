@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-import vgraph.function as fn
 from vgraph.errors import FunctionError
-from vgraph.nn.inputs import check_in_degrees, set_message
+from vgraph.nn.inputs import check_in_degrees
+from vgraph.nn.norm import degree_factor
+from vgraph.nn.propagate import send_rows
 
 NORMS = ("none", "both", "right", "left")
 
@@ -96,20 +97,15 @@ class GraphConv(nn.Module):
         if weight is not None and is_first:
             rows = rows @ weight
         if self._norm in ("left", "both"):
-            rows = rows * self._factor(graph.out_degrees(), rows)
-        rows = _sum_neighbours(graph, rows, edge_weight)
+            rows = rows * degree_factor(graph.out_degrees(), rows, is_root=self._norm == "both")
+        rows = send_rows(graph, rows, edge_weight)
         if weight is not None and not is_first:
             rows = rows @ weight
         if self._norm in ("right", "both"):
-            rows = rows * self._factor(graph.in_degrees(), rows)
+            rows = rows * degree_factor(graph.in_degrees(), rows, is_root=self._norm == "both")
         if self.bias is not None:
             rows = rows + self.bias
         return rows if self._activation is None else self._activation(rows)
-
-    def _factor(self, degrees: Tensor, rows: Tensor) -> Tensor:
-        degrees = degrees.to(rows.dtype).clamp(min=1)
-        factor = degrees.rsqrt() if self._norm == "both" else degrees.reciprocal()
-        return factor.reshape(-1, *(1,) * (rows.dim() - 1))
 
     def _chosen(self, weight: Tensor | None) -> Tensor | None:
         if weight is not None and self.weight is not None:
@@ -120,9 +116,3 @@ class GraphConv(nn.Module):
     def extra_repr(self) -> str:
         shown = f"in={self._in_feats}, out={self._out_feats}, normalization={self._norm}"
         return shown if self._activation is None else f"{shown}, activation={self._activation}"
-
-
-def _sum_neighbours(graph: vgraph.Graph, rows: Tensor, edge_weight: Tensor | None) -> Tensor:
-    with graph.local_scope():
-        graph.update_all(set_message(graph, rows, edge_weight), fn.sum("m", "h"))
-        return graph.dstdata["h"]

@@ -11,7 +11,6 @@ from typing import TypeVar
 from torch import Tensor
 
 import vgraph
-import vgraph.function as fn
 from vgraph.errors import FeatureError, GraphError, NameLookupError
 
 Size = TypeVar("Size")
@@ -60,13 +59,3 @@ def check_name(name: str, known: Iterable[str], what: str) -> str:
     if name not in known:
         raise NameLookupError(f"there is no {what} {name!r}", cure=f"one of {', '.join(known)}")
     return name
-
-
-def set_message(graph: vgraph.Graph, rows: Tensor, edge_weight: Tensor | None) -> fn.Message:
-    """Sets the rows to be sent as "h"; gives the message "m" that sends them, weighted or as they are."""
-    graph.srcdata["h"] = rows
-    if edge_weight is None:
-        return fn.copy_u("h", "m")
-    weight = check_edge_weight(graph, edge_weight)
-    graph.edata["w"] = weight.reshape(-1, *(1,) * (rows.dim() - 1))
-    return fn.u_mul_e("h", "w", "m")

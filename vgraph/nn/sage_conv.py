@@ -15,7 +15,8 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from vgraph.errors import FeatureError
-from vgraph.nn.inputs import both_ends, check_name, pair, set_message
+from vgraph.nn.inputs import both_ends, check_name, pair
+from vgraph.nn.propagate import send_rows
 
 AGGREGATORS = ("mean", "gcn", "pool", "lstm")
 
@@ -105,8 +106,8 @@ class SAGEConv(nn.Module):
 
     def _mean(self, graph: vgraph.Graph, src: Tensor, edge_weight: Tensor | None) -> Tensor:
         if self._is_narrowing:
-            return _reduced(graph, self.fc_neigh(src), edge_weight, fn.mean("m", "neigh"))
-        return self.fc_neigh(_reduced(graph, src, edge_weight, fn.mean("m", "neigh")))
+            return send_rows(graph, self.fc_neigh(src), edge_weight, fn.mean)
+        return self.fc_neigh(send_rows(graph, src, edge_weight, fn.mean))
 
     def _gcn(self, graph: vgraph.Graph, src: Tensor, dst: Tensor, edge_weight: Tensor | None) -> Tensor:
         if src.shape[1:] != dst.shape[1:]:
@@ -115,30 +116,22 @@ class SAGEConv(nn.Module):
         if self._is_narrowing:
             own = self.fc_neigh(src)
             src, dst = own, own if dst is src else self.fc_neigh(dst)
-        total = _reduced(graph, src, edge_weight, fn.sum("m", "neigh")) + dst
+        total = send_rows(graph, src, edge_weight) + dst
         rows = total / (graph.in_degrees().to(total.dtype) + 1).unsqueeze(-1)
         return rows if self._is_narrowing else self.fc_neigh(rows)
 
     def _pool(self, graph: vgraph.Graph, src: Tensor, edge_weight: Tensor | None) -> Tensor:
         sent = torch.relu(self.fc_pool(src))
-        return self.fc_neigh(_reduced(graph, sent, edge_weight, fn.max("m", "neigh")))
+        return self.fc_neigh(send_rows(graph, sent, edge_weight, fn.max))
 
     def _lstm(self, graph: vgraph.Graph, src: Tensor, edge_weight: Tensor | None) -> Tensor:
         def read(nodes: Any) -> dict[str, Tensor]:
             _, (last, _) = self.lstm(nodes.mailbox["m"])
-            return {"neigh": last.squeeze(0)}
+            return {"out": last.squeeze(0)}
 
-        return self.fc_neigh(_reduced(graph, src, edge_weight, read))
+        return self.fc_neigh(send_rows(graph, src, edge_weight, lambda msg, out: read))
 
     @property
     def _is_narrowing(self) -> bool:
         """Whether rows travel along the edges after ``fc_neigh``, which makes them narrower."""
         return self._in_src_feats > self._out_feats
-
-
-def _reduced(graph: vgraph.Graph, rows: Tensor, edge_weight: Tensor | None, reduce: fn.Reduce) -> Tensor:
-    if graph.num_edges() == 0:  # a Python function cannot say how wide nothing is
-        return rows.new_zeros(graph.topology.num_dst, *rows.shape[1:])
-    with graph.local_scope():
-        graph.update_all(set_message(graph, rows, edge_weight), reduce)
-        return graph.dstdata["neigh"]

@@ -1,0 +1,63 @@
+"""AGNNConv: attention by the cosine of neighbours' features, with DGL's names.
+
+Takes: a graph and one row a vertex. Gives: one row a vertex; tempo: every call.
+Source: Thekumparampil, Wang, Oh and Li 2018, section 4.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import vgraph
+from vgraph.nn.attention import attend
+from vgraph.nn.inputs import both_ends, check_in_degrees
+
+
+class AGNNConv(nn.Module):
+    """In-neighbours weighed by a softmax of ``beta * cos(u, v)``; nothing else is learned.
+
+    Called with a graph and a feature (vertices, width), or one for either end; gives (vertices, width).
+
+    Args:
+        init_beta: the first value of ``beta``.
+        learn_beta: whether it is trained.
+
+    Raises:
+        GraphError: a vertex has no in-edge, and that is not allowed.
+
+    Source: Thekumparampil et al. 2018, section 4.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import AGNNConv
+    >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1], [1, 2])))
+    >>> AGNNConv()(g, torch.ones(3, 5)).shape
+    torch.Size([3, 5])
+    """
+
+    beta: Tensor
+
+    def __init__(self, init_beta: float = 1.0, learn_beta: bool = True, allow_zero_in_degree: bool = False) -> None:
+        super().__init__()
+        self._allow_zero_in_degree = allow_zero_in_degree
+        beta = torch.tensor([float(init_beta)])
+        if learn_beta:
+            self.beta = nn.Parameter(beta)
+        else:
+            self.register_buffer("beta", beta)
+
+    def set_allow_zero_in_degree(self, set_value: bool) -> None:
+        """Accept vertices without in-edges from now on, or refuse them."""
+        self._allow_zero_in_degree = set_value
+
+    def forward(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+        if not self._allow_zero_in_degree:
+            check_in_degrees(graph)
+        src, dst = both_ends(graph, feat)
+        with graph.local_scope():
+            graph.srcdata["ft"] = src
+            graph.srcdata["k"] = F.normalize(src, dim=-1)
+            graph.dstdata["q"] = F.normalize(dst, dim=-1) * self.beta
+            score = lambda edges: (edges.src["k"] * edges.dst["q"]).sum(-1, keepdim=True)  # noqa: E731
+            return attend(graph, score, drop=nn.Identity())[0]

@@ -1,0 +1,61 @@
+"""EdgeConv: the largest of what a vertex and its differences to neighbours are mapped to, with DGL's names.
+
+Takes: a graph and one row a vertex. Gives: one row a vertex; tempo: every call.
+Source: Wang et al. 2019 (dynamic graph CNN), equation 7.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+import vgraph
+import vgraph.function as fn
+from vgraph.nn.inputs import both_ends, check_in_degrees
+from vgraph.nn.propagate import propagate
+
+
+class EdgeConv(nn.Module):
+    """The maximum over in-neighbours of ``theta(v - u) + phi(v)``, elementwise.
+
+    Called with a graph and a feature (vertices, in_feat), or one for either end; gives (vertices, out_feat).
+
+    Args:
+        batch_norm: messages are normalised over all edges, which stores them.
+
+    Raises:
+        GraphError: a vertex has no in-edge, and that is not allowed.
+
+    Source: Wang et al. 2019, equation 7.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import EdgeConv
+    >>> EdgeConv(5, 2)(vgraph.graph(([0, 1, 2], [1, 2, 0])), torch.ones(3, 5)).shape
+    torch.Size([3, 2])
+    """
+
+    def __init__(
+        self, in_feat: int, out_feat: int, batch_norm: bool = False, allow_zero_in_degree: bool = False
+    ) -> None:
+        super().__init__()
+        self.batch_norm, self._allow_zero_in_degree = batch_norm, allow_zero_in_degree
+        self.theta, self.phi = nn.Linear(in_feat, out_feat), nn.Linear(in_feat, out_feat)
+        if batch_norm:
+            self.bn = nn.BatchNorm1d(out_feat)
+
+    def set_allow_zero_in_degree(self, set_value: bool) -> None:
+        """Accept vertices without in-edges from now on, or refuse them."""
+        self._allow_zero_in_degree = set_value
+
+    def forward(self, g: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+        if not self._allow_zero_in_degree:
+            check_in_degrees(g)
+        src, dst = both_ends(g, feat)
+        with g.local_scope():
+            # theta is linear: theta(v - u) + phi(v) is a row of v less one of u
+            g.srcdata["u"] = nn.functional.linear(src, self.theta.weight)
+            g.dstdata["v"] = self.theta(dst) + self.phi(dst)
+            if self.batch_norm:
+                g.apply_edges(fn.v_sub_u("v", "u", "e"))
+                g.edata["e"] = self.bn(g.edata["e"])
+                return propagate(g, fn.copy_e("e", "m"), fn.max("m", "out"), g.srcdata["u"])
+            return propagate(g, fn.v_sub_u("v", "u", "m"), fn.max("m", "out"), g.srcdata["u"])

@@ -1,0 +1,221 @@
+"""Messages that a small network makes from the edge: NNConv, CFConv, GMMConv, with DGL's names.
+
+Takes: a graph, one row a vertex, one row an edge. Gives: one row a vertex; tempo: every call.
+Source: Gilmer et al. 2017; Schuett et al. 2017; Monti et al. 2017.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+import vgraph
+import vgraph.function as fn
+from vgraph.errors import FeatureError
+from vgraph.nn.inputs import both_ends, check_in_degrees, check_name, pair
+from vgraph.nn.propagate import propagate
+
+REDUCERS = {"sum": fn.sum, "mean": fn.mean, "max": fn.max}
+
+
+class NNConv(nn.Module):
+    """Each sender's row times the matrix that ``edge_func`` makes of its edge.
+
+    Called with a graph, a feature (vertices, in_feats), or one for either end, and one of the edges,
+    (edges, ...); gives (vertices, out_feats).
+
+    Args:
+        edge_func: a module or function that gives (edges, in_feats * out_feats).
+        aggregator_type: "sum", "mean" or "max"; "max" is taken before the sum over in_feats, as in DGL.
+        residual: adds the receiver's own feature, through ``res_fc`` where widths differ.
+
+    Raises:
+        NameLookupError: an unknown aggregator.
+        FeatureError: ``edge_func`` gives another number of columns.
+
+    Source: Gilmer et al. 2017, section 5.1 (edge network).
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import NNConv
+    >>> g = vgraph.graph(([0, 1], [1, 2]))
+    >>> NNConv(5, 2, torch.nn.Linear(3, 10))(g, torch.ones(3, 5), torch.ones(2, 3)).shape
+    torch.Size([3, 2])
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_feats: int | tuple[int, int],
+        out_feats: int,
+        edge_func: Callable[[Tensor], Tensor],
+        aggregator_type: str = "mean",
+        residual: bool = False,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self._aggre_type = check_name(aggregator_type, REDUCERS, "aggregator")
+        self._in_src_feats, in_dst_feats = pair(in_feats)
+        self._out_feats, self.edge_func = out_feats, edge_func
+        self.res_fc = make_residual(in_dst_feats, out_feats) if residual else None
+        self.register_parameter("bias", nn.Parameter(torch.empty(out_feats)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """A bias of zeros; Glorot's normal weights with the gain of relu."""
+        init_residual(self.res_fc, self.bias)
+
+    def forward(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor], efeat: Tensor) -> Tensor:
+        src, dst = both_ends(graph, feat)
+        shape, made = (self._in_src_feats, self._out_feats), self.edge_func(efeat)
+        if made.shape[1:].numel() != shape[0] * shape[1]:
+            fact = f"edge_func gives {tuple(made.shape)} for matrices of {shape[0]} x {shape[1]}"
+            raise FeatureError(fact, cure=f"let it give (edges, {shape[0] * shape[1]})")
+        with graph.local_scope():
+            graph.srcdata["h"] = src.unsqueeze(-1)
+            graph.edata["w"], empty = made.view(-1, *shape), src.new_empty(0, *shape)
+            if self._aggre_type == "max":
+                found = propagate(graph, fn.u_mul_e("h", "w", "m"), fn.max("m", "out"), empty)
+                rows = found.sum(1)
+            else:  # summed over in_feats where the message is made: it is the narrower
+                message = lambda edges: {"m": (edges.src["h"] * edges.data["w"]).sum(1)}  # noqa: E731
+                rows = propagate(graph, message, REDUCERS[self._aggre_type]("m", "out"), empty[:, 0])
+        return finish(rows, dst, self.res_fc, self.bias)
+
+
+class ShiftedSoftplus(nn.Module):
+    """softplus(x) - log(shift), which is 0 at 0 for the shift 2."""
+
+    def __init__(self, beta: float = 1, shift: float = 2, threshold: float = 20) -> None:
+        super().__init__()
+        self.shift, self.softplus = shift, nn.Softplus(beta=beta, threshold=threshold)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.softplus(inputs) - math.log(self.shift)
+
+
+class CFConv(nn.Module):
+    """Continuous filters: senders' rows times what a network makes of their edges, elementwise.
+
+    Called with a graph, a feature (vertices, node_in_feats), or one for either end of which the
+    senders' is used, and one of the edges, (edges, edge_in_feats); gives (vertices, out_feats).
+
+    Source: Schuett et al. 2017, equation 2.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import CFConv
+    >>> g = vgraph.graph(([0, 1], [1, 2]))
+    >>> CFConv(5, 3, 8, 2)(g, torch.ones(3, 5), torch.ones(2, 3)).shape
+    torch.Size([3, 2])
+    """
+
+    def __init__(self, node_in_feats: int, edge_in_feats: int, hidden_feats: int, out_feats: int) -> None:
+        super().__init__()
+        self.project_edge = nn.Sequential(
+            nn.Linear(edge_in_feats, hidden_feats), ShiftedSoftplus(),
+            nn.Linear(hidden_feats, hidden_feats), ShiftedSoftplus(),
+        )  # fmt: skip
+        self.project_node = nn.Linear(node_in_feats, hidden_feats)
+        self.project_out = nn.Sequential(nn.Linear(hidden_feats, out_feats), ShiftedSoftplus())
+
+    def forward(self, g: vgraph.Graph, node_feats: Tensor | tuple[Tensor, Tensor], edge_feats: Tensor) -> Tensor:
+        src = node_feats[0] if isinstance(node_feats, tuple) else node_feats
+        with g.local_scope():
+            g.srcdata["h"], g.edata["w"] = self.project_node(src), self.project_edge(edge_feats)
+            return self.project_out(propagate(g, fn.u_mul_e("h", "w", "m"), fn.sum("m", "out"), g.srcdata["h"]))
+
+
+class GMMConv(nn.Module):
+    """Gaussian mixtures: maps of the senders' rows, weighed by Gaussians of the edges' pseudo-coordinates.
+
+    Called with a graph, a feature (vertices, in_feats), or one for either end, and pseudo-coordinates
+    (edges, dim); gives (vertices, out_feats).
+
+    Args:
+        aggregator_type: "sum", "mean" or "max" (of each kernel's messages; kernels are summed).
+        residual: adds the receiver's own feature, through ``res_fc`` where widths differ.
+
+    Raises:
+        NameLookupError: an unknown aggregator.
+        GraphError: a vertex has no in-edge, and that is not allowed.
+
+    Source: Monti et al. 2017, equation 11.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import GMMConv
+    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> GMMConv(5, 2, dim=3, n_kernels=4)(g, torch.ones(3, 5), torch.ones(3, 3)).shape
+    torch.Size([3, 2])
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_feats: int | tuple[int, int],
+        out_feats: int,
+        dim: int,
+        n_kernels: int,
+        aggregator_type: str = "sum",
+        residual: bool = False,
+        bias: bool = True,
+        allow_zero_in_degree: bool = False,
+    ) -> None:
+        super().__init__()
+        self._aggre_type = check_name(aggregator_type, REDUCERS, "aggregator")
+        self._n_kernels, self._allow_zero_in_degree = n_kernels, allow_zero_in_degree
+        in_src_feats, in_dst_feats = pair(in_feats)
+        self.mu = nn.Parameter(torch.empty(n_kernels, dim))
+        self.inv_sigma = nn.Parameter(torch.empty(n_kernels, dim))
+        self.fc = nn.Linear(in_src_feats, n_kernels * out_feats, bias=False)
+        self.res_fc = make_residual(in_dst_feats, out_feats) if residual else None
+        self.register_parameter("bias", nn.Parameter(torch.empty(out_feats)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot's normal weights with the gain of relu, centres near 0, widths of 1."""
+        nn.init.xavier_normal_(self.fc.weight, gain=nn.init.calculate_gain("relu"))
+        init_residual(self.res_fc, self.bias)
+        nn.init.normal_(self.mu, 0, 0.1)
+        nn.init.ones_(self.inv_sigma)
+
+    def set_allow_zero_in_degree(self, set_value: bool) -> None:
+        """Accept vertices without in-edges from now on, or refuse them."""
+        self._allow_zero_in_degree = set_value
+
+    def forward(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor], pseudo: Tensor) -> Tensor:
+        if not self._allow_zero_in_degree:
+            check_in_degrees(graph)
+        src, dst = both_ends(graph, feat)
+        away = (pseudo.unsqueeze(1) - self.mu) * self.inv_sigma
+        with graph.local_scope():
+            graph.srcdata["h"] = self.fc(src).unflatten(1, (self._n_kernels, -1))
+            graph.edata["w"] = torch.exp(-0.5 * away.square().sum(-1, keepdim=True))
+            if self._aggre_type == "max":
+                rows = propagate(graph, fn.u_mul_e("h", "w", "m"), fn.max("m", "out"), graph.srcdata["h"]).sum(1)
+            else:
+                message = lambda edges: {"m": (edges.src["h"] * edges.data["w"]).sum(1)}  # noqa: E731
+                rows = propagate(graph, message, REDUCERS[self._aggre_type]("m", "out"), graph.srcdata["h"][:, 0])
+        return finish(rows, dst, self.res_fc, self.bias)
+
+
+def make_residual(in_size: int, out_size: int) -> nn.Module:
+    """A linear map where widths differ."""
+    return nn.Identity() if in_size == out_size else nn.Linear(in_size, out_size, bias=False)
+
+
+def init_residual(res_fc: nn.Module | None, bias: Tensor | None) -> None:
+    """Glorot's normal weights with the gain of relu, and a bias of zeros."""
+    if isinstance(res_fc, nn.Linear):
+        nn.init.xavier_normal_(res_fc.weight, gain=nn.init.calculate_gain("relu"))
+    if bias is not None:
+        nn.init.zeros_(bias)
+
+
+def finish(rows: Tensor, own: Tensor, res_fc: nn.Module | None, bias: Tensor | None) -> Tensor:
+    """Rows with the residual and the bias."""
+    rows = rows if res_fc is None else rows + res_fc(own)
+    return rows if bias is None else rows + bias

@@ -1,0 +1,91 @@
+"""EGATConv: attention that reads the edges' features, and gives them new ones, with DGL's names.
+
+Takes: a graph, one row a vertex and one an edge. Gives: both by head; tempo: every call.
+Source: Kaminski, Ludwiczak, Jasinski et al. 2021 (Rossmann-toolbox), section 2.3.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import vgraph
+import vgraph.function as fn
+from vgraph.nn.attention import attend
+from vgraph.nn.heads import init_glorot, make_head_vector, split_heads
+from vgraph.nn.inputs import check_edge_weight, check_in_degrees, pair
+
+
+class EGATConv(nn.Module):
+    """New edges' rows from both ends and the old ones; attention is a softmax of ``attn`` times them.
+
+    Called with a graph, a feature (vertices, in_node_feats), or one for either end, and one of the
+    edges, (edges, in_edge_feats); gives (vertices, num_heads, out_node_feats) and (edges, num_heads,
+    out_edge_feats), with ``get_attention=True`` also (edges, num_heads, 1). A call may bring
+    ``edge_weight=``, (edges,), which multiplies the attention.
+
+    Raises:
+        GraphError: a vertex has no in-edge.
+        FeatureError: ``edge_weight`` is not one number an edge.
+
+    Source: Kaminski et al. 2021, section 2.3.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import EGATConv
+    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> h, e = EGATConv(5, 4, 2, 6, num_heads=3)(g, torch.ones(3, 5), torch.ones(3, 4))
+    >>> h.shape, e.shape
+    (torch.Size([3, 3, 2]), torch.Size([3, 3, 6]))
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_node_feats: int | tuple[int, int],
+        in_edge_feats: int,
+        out_node_feats: int,
+        out_edge_feats: int,
+        num_heads: int,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self._num_heads = num_heads
+        src, dst = pair(in_node_feats)
+        width = out_edge_feats * num_heads
+        self.fc_node_src = nn.Linear(src, out_node_feats * num_heads, bias=False)
+        self.fc_ni, self.fc_nj = nn.Linear(src, width, bias=False), nn.Linear(dst, width, bias=False)
+        self.fc_fij = nn.Linear(in_edge_feats, width, bias=False)
+        self.attn = make_head_vector(num_heads, out_edge_feats)
+        self.register_parameter("bias", nn.Parameter(torch.empty(width)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot's normal weights with the gain of relu, a bias of zeros."""
+        init_glorot(self)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(
+        self,
+        graph: vgraph.Graph,
+        nfeats: Tensor | tuple[Tensor, Tensor],
+        efeats: Tensor,
+        edge_weight: Tensor | None = None,
+        get_attention: bool = False,
+    ) -> tuple[Tensor, ...]:
+        check_in_degrees(graph)
+        weight = None if edge_weight is None else check_edge_weight(graph, edge_weight)
+        src, dst = nfeats if isinstance(nfeats, tuple) else (nfeats, nfeats)
+        with graph.local_scope():
+            graph.srcdata["ni"], graph.dstdata["nj"] = self.fc_ni(src), self.fc_nj(dst)
+            graph.apply_edges(fn.u_add_v("ni", "nj", "f"))
+            made = graph.edata.pop("f") + self.fc_fij(efeats)
+            made = split_heads(F.leaky_relu(made if self.bias is None else made + self.bias), self._num_heads)
+            graph.edata["s"] = (made * self.attn).sum(-1, keepdim=True)
+            graph.srcdata["ft"] = split_heads(self.fc_node_src(src), self._num_heads)
+            rows, attention = attend(
+                graph, lambda edges: edges.data["s"], drop=nn.Identity(), weight=weight, get_attention=get_attention
+            )
+        return (rows, made) if attention is None else (rows, made, attention)

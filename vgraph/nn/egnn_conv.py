@@ -1,0 +1,87 @@
+"""EGNNConv: features and positions, of which the latter turn and move with the input, with DGL's names.
+
+Takes: a graph, one row and one position a vertex. Gives: both, new; tempo: every call.
+Source: Satorras, Hoogeboom and Welling 2021, equations 3 to 6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import vgraph
+from vgraph.errors import FeatureError
+
+TINY = 1e-30  # a vertex may stand where its neighbour stands
+
+
+class EGNNConv(nn.Module):
+    """A message of both ends and their squared distance; positions move along the edges' directions.
+
+    Called with a graph, a feature (vertices, in_size), positions (vertices, dims), and (edges,
+    edge_feat_size) where that is not 0; gives (vertices, out_size) and (vertices, dims).
+
+    Raises:
+        FeatureError: the edges' feature is missing, or not asked for.
+
+    Source: Satorras et al. 2021, equations 3 to 6.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import EGNNConv
+    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> h, x = EGNNConv(5, 8, 2)(g, torch.ones(3, 5), torch.rand(3, 3))
+    >>> h.shape, x.shape
+    (torch.Size([3, 2]), torch.Size([3, 3]))
+    """
+
+    def __init__(self, in_size: int, hidden_size: int, out_size: int, edge_feat_size: int = 0) -> None:
+        super().__init__()
+        self.edge_feat_size = edge_feat_size
+        act = nn.SiLU()
+        self.edge_mlp = nn.Sequential(
+            nn.Linear(2 * in_size + edge_feat_size + 1, hidden_size), act, nn.Linear(hidden_size, hidden_size), act
+        )
+        self.node_mlp = nn.Sequential(
+            nn.Linear(in_size + hidden_size, hidden_size), act, nn.Linear(hidden_size, out_size)
+        )
+        self.coord_mlp = nn.Sequential(nn.Linear(hidden_size, hidden_size), act, nn.Linear(hidden_size, 1, bias=False))
+
+    def forward(
+        self, graph: vgraph.Graph, node_feat: Tensor, coord_feat: Tensor, edge_feat: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if (edge_feat is None) != (self.edge_feat_size == 0):
+            fact = f"the layer was made for edges of {self.edge_feat_size} features"
+            given = "none is given" if edge_feat is None else f"{tuple(edge_feat.shape)} is given"
+            raise FeatureError(f"{fact}, {given}", cure="pass edge_feat where edge_feat_size is not 0, else not")
+        with graph.local_scope():
+            graph.ndata["h"], graph.ndata["x"] = node_feat, coord_feat
+            if edge_feat is not None:
+                graph.edata["a"] = edge_feat
+            graph.update_all(self._message if edge_feat is None else self._message_with_edge, _reduce)
+            sent, moved = graph.ndata["sent"], graph.ndata["moved"]
+        return self.node_mlp(torch.cat([node_feat, sent], -1)), coord_feat + moved
+
+    def _message(self, edges: Any) -> dict[str, Tensor]:
+        away, square = _direction(edges)
+        return self._made(away, [edges.src["h"], edges.dst["h"], square])
+
+    def _message_with_edge(self, edges: Any) -> dict[str, Tensor]:
+        away, square = _direction(edges)
+        return self._made(away, [edges.src["h"], edges.dst["h"], square, edges.data["a"]])
+
+    def _made(self, away: Tensor, parts: list[Tensor]) -> dict[str, Tensor]:
+        sent = self.edge_mlp(torch.cat(parts, -1))
+        return {"sent": sent, "moved": self.coord_mlp(sent) * away}
+
+
+def _direction(edges: Any) -> tuple[Tensor, Tensor]:
+    """From receiver to sender, of length 1, and the square of the distance."""
+    away = edges.src["x"] - edges.dst["x"]
+    square = away.square().sum(1, keepdim=True)
+    return away / (square.sqrt() + TINY), square
+
+
+def _reduce(nodes: Any) -> dict[str, Tensor]:
+    return {"sent": nodes.mailbox["sent"].sum(1), "moved": nodes.mailbox["moved"].mean(1)}

@@ -1,0 +1,83 @@
+"""Normalisation by degree, plain or weighted: factors for rows, weights for edges.
+
+Takes: a graph, weights of edges. Gives: one number a vertex or an edge; tempo: every call.
+Source: Kipf and Welling 2017, equation 2 (the symmetric form).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+import vgraph
+import vgraph.function as fn
+from vgraph.errors import FeatureError, FunctionError
+from vgraph.nn.inputs import check_edge_weight
+
+
+def degree_factor(degrees: Tensor, rows: Tensor, *, is_root: bool = True) -> Tensor:
+    """1 over the degrees or over their roots, where 0 counts as 1; broadcasts over the rows' dims."""
+    degrees = degrees.to(rows.dtype).clamp(min=1)
+    factor = degrees.rsqrt() if is_root else degrees.reciprocal()
+    return factor.reshape(-1, *(1,) * (rows.dim() - 1))
+
+
+class EdgeWeightNorm(nn.Module):
+    """Weights of edges divided by sums of weights: "both" by their roots at either end, "right" where edges end.
+
+    Called with a graph and ``edge_weight``, (edges,); gives (edges,).
+
+    Args:
+        norm: "both", "right" or "none".
+        eps: added to the sums.
+
+    Raises:
+        FunctionError: an unknown ``norm``.
+        FeatureError: not one number an edge; with "both", one that is not above 0.
+
+    Source: Kipf and Welling 2017, equation 2.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import EdgeWeightNorm
+    >>> g = vgraph.graph(([0, 1], [2, 2]))
+    >>> EdgeWeightNorm("right")(g, torch.tensor([1.0, 3.0]))
+    tensor([0.2500, 0.7500])
+    """
+
+    def __init__(self, norm: str = "both", eps: float = 0.0) -> None:
+        super().__init__()
+        if norm not in ("both", "right", "none"):
+            raise FunctionError(f"there is no norm {norm!r}", cure="one of both, right, none")
+        self._norm, self._eps = norm, eps
+
+    def forward(self, graph: vgraph.Graph, edge_weight: Tensor) -> Tensor:
+        self._check(graph, edge_weight)
+        if self._norm == "none":
+            return edge_weight
+        with graph.local_scope():
+            graph.edata["w"] = edge_weight
+            graph.update_all(fn.copy_e("w", "w"), fn.sum("w", "in"))
+            total = graph.dstdata["in"] + self._eps
+            if self._norm == "right":
+                graph.dstdata["in"] = total.reciprocal()
+                graph.apply_edges(fn.e_mul_v("w", "in", "w"))
+                return graph.edata["w"]
+            graph.dstdata["in"] = total.rsqrt()
+            graph.srcdata["out"] = (_sum_of_out_edges(graph, edge_weight) + self._eps).rsqrt()
+            graph.apply_edges(lambda edges: {"w": edges.src["out"] * edges.dst["in"] * edges.data["w"]})
+            return graph.edata["w"]
+
+    def _check(self, graph: vgraph.Graph, edge_weight: Tensor) -> None:
+        if edge_weight.dim() != 1:
+            fact = f"edge_weight has shape {tuple(edge_weight.shape)}"
+            raise FeatureError(fact, cure="give one number for every edge, (edges,)")
+        check_edge_weight(graph, edge_weight)
+        if self._norm == "both" and bool((edge_weight <= 0).any()):
+            first = int((edge_weight <= 0).nonzero()[0])
+            fact = f"edge {first} weighs {float(edge_weight[first])}, and roots are taken of sums of weights"
+            raise FeatureError(fact, cure='give weights above 0, or norm="right"')
+
+
+def _sum_of_out_edges(graph: vgraph.Graph, edge_weight: Tensor) -> Tensor:
+    src = graph.topology.src.long()
+    return torch.zeros(graph.topology.num_src, dtype=edge_weight.dtype).index_add(0, src, edge_weight)
