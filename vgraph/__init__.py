@@ -13,6 +13,7 @@ from vgraph.api.explain import explain
 from vgraph.api.feed import at
 from vgraph.api.graph import Graph
 from vgraph.api.parallel import parallelize
+from vgraph.api.prop import prop_edges, prop_edges_dfs, prop_nodes, prop_nodes_bfs, prop_nodes_topo
 from vgraph.api.readout import (
     broadcast_edges,
     broadcast_nodes,
@@ -53,6 +54,13 @@ from vgraph.api.transform import (
     to_bidirected,
     to_simple,
 )
+from vgraph.api.traverse import (
+    bfs_edges_generator,
+    bfs_nodes_generator,
+    dfs_edges_generator,
+    dfs_labeled_edges_generator,
+    topological_nodes_generator,
+)
 from vgraph.api.vertex import Vertex
 from vgraph.api.vertex_function import VertexFunction
 from vgraph.errors import VGraphError
@@ -71,11 +79,15 @@ __all__ = [
     "add_self_loop",
     "at",
     "batch",
+    "bfs_edges_generator",
+    "bfs_nodes_generator",
     "block_to_graph",
     "broadcast_edges",
     "broadcast_nodes",
     "compact_graphs",
     "create_block",
+    "dfs_edges_generator",
+    "dfs_labeled_edges_generator",
     "edge_subgraph",
     "edge_type_subgraph",
     "explain",
@@ -100,6 +112,11 @@ __all__ = [
     "node_type_subgraph",
     "ops",
     "out_subgraph",
+    "prop_edges",
+    "prop_edges_dfs",
+    "prop_nodes",
+    "prop_nodes_bfs",
+    "prop_nodes_topo",
     "rand_bipartite",
     "rand_graph",
     "readout_edges",
@@ -121,5 +138,6 @@ __all__ = [
     "to_simple",
     "topk_edges",
     "topk_nodes",
+    "topological_nodes_generator",
     "unbatch",
 ]

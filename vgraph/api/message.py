@@ -120,7 +120,8 @@ class RaisedError(CaptureError):
 
 
 @contextmanager
-def _as_raised() -> Generator[None]:
+def as_raised() -> Generator[None]:
+    """What a user's function raises on examples, as a RaisedError."""
     try:
         yield
     except CaptureError:
@@ -147,14 +148,15 @@ class UpdateBody:
         return self.output_names
 
     def run(self, session: Session) -> Given:
-        with _as_raised():
-            given = self._run(session)
+        with as_raised():
+            given = self.reduced(session)
         self.output_names = tuple(given)
         return Given([plain(t) for t in given.values()], [], len(given))
 
-    def _run(self, session: Session) -> dict[str, Tensor]:
+    def reduced(self, session: Session, at_source: Callable[[str], Tensor | None] | None = None) -> dict[str, Tensor]:
+        """What the two functions give on examples; ``at_source``: features that sources do not have in rows."""
         sizes = session.tracer.recording.sizes
-        messages = run_message(self.message, session, self.names)
+        messages = run_message(self.message, session, self.names, at_source)
         session.note_checked()
         mailbox = session.mailbox
         assert mailbox is not None
@@ -199,18 +201,26 @@ class EdgeBody:
         return self.output_names
 
     def run(self, session: Session) -> Given:
-        with _as_raised():
+        with as_raised():
             given = run_message(self.function, session, self.names)
         session.note_checked()
         self.output_names = tuple(given)
         return Given([plain(t) for t in given.values()], [], len(given))
 
 
-def run_message(function: Any, session: Session, names: Callable[[str], Sequence[str]]) -> dict[str, Tensor]:
-    """A function of edges on the session's examples."""
+def run_message(
+    function: Any,
+    session: Session,
+    names: Callable[[str], Sequence[str]],
+    at_source: Callable[[str], Tensor | None] | None = None,
+) -> dict[str, Tensor]:
+    """A function of edges on the session's examples; ``at_source`` may know rows of edges for a name."""
 
     def end(kind: str) -> Callable[[str], Tensor]:
         def get(name: str) -> Tensor:
+            known = at_source(name) if at_source is not None and kind == "src" else None
+            if known is not None:
+                return known
             rows = plain(session.input(f"{kind}:{name}"))
             return as_rows(move_rows(session, Gather(kind), rows), EDGE, session)
 

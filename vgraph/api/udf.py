@@ -100,7 +100,7 @@ def propagate(topology: Topology, frames: Frames, message: Any, reduce: Any) -> 
     try:
         return _by_degree(topology, frames, roots, key, first)
     except CaptureError as error:
-        _log_once(key, "runs uncaptured, degree by degree", error)
+        log_once(key, "runs uncaptured, degree by degree", error)
     return _uncaptured(topology, frames, message, reduce)
 
 
@@ -132,14 +132,15 @@ def _by_degree(topology: Topology, frames: Frames, roots: tuple[Any, Any], key: 
             return UpdateBody(*roots, part.names, degree)
 
         done.append((bucket, part.evaluate((*key, "degree", degree), roots, body)))
-    _log_once((*key, "degree"), "runs degree by degree", why)
+    log_once((*key, "degree"), "runs degree by degree", why)
     return _join(done, topology)
 
 
 _logged: set[Any] = set()
 
 
-def _log_once(key: Any, what: str, why: CaptureError) -> None:
+def log_once(key: Any, what: str, why: CaptureError) -> None:
+    """Says at INFO why a function does not run as fast as it could."""
     if key not in _logged:
         _logged.add(key)
         logger.info("%s %s: %s %s", getattr(key[0], "co_name", key[0]), what, why.reason, why.line)
@@ -192,7 +193,7 @@ def evaluate_edges(topology: Topology, frames: Frames, function: Any) -> Results
     try:
         return part.evaluate(key, (function,), lambda: EdgeBody(function, part.names))
     except CaptureError as error:
-        _log_once(key, "runs uncaptured on all edges", error)
+        log_once(key, "runs uncaptured on all edges", error)
     return _run_on_edges(topology, frames, function)
 
 

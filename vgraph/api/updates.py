@@ -168,19 +168,28 @@ def push(
 
 
 def _update_part(on: Relation, ids: Tensor, touched: Tensor, message: Any, reduce: Any, apply: Any) -> None:
-    part, frames = _edge_part(on, ids, touched)
-    _reduce_part(on, part, frames, touched, message, reduce, apply)
+    _set_rows(on.dst, touched, _results_of_part(on, _edge_part(on, ids, touched), touched, message, reduce, apply))
 
 
-def _reduce_part(
-    on: Relation, part: Topology, frames: Frames, touched: Tensor, message: Any, reduce: Any, apply: Any
-) -> None:
-    """Sets the rows of the vertices that a part ends in, and no others."""
-    results = propagate(part, frames, message, reduce) if part.num_edges else {}
+def results_on_part(on: Relation, touched: Tensor, message: Any, reduce: Any, apply: Any) -> Results:
+    """What ``pull`` would set at the vertices ``touched`` (k,) ascending."""
+    ids = incident(on.topology.csc, touched)
+    return _results_of_part(on, _edge_part(on, ids, touched), touched, message, reduce, apply)
+
+
+def _results_of_part(
+    on: Relation, part: tuple[Topology, Frames], touched: Tensor, message: Any, reduce: Any, apply: Any
+) -> Results:
+    """Rows of the vertices that a part ends in, and of no others."""
+    results = propagate(*part, message, reduce) if part[0].num_edges else {}
     if apply is not None and touched.shape[0]:
         results.update(_results_on(on.dst, apply, touched, results))
+    return results
+
+
+def _set_rows(frame: Frame, ids: Tensor, results: Results) -> None:
     for name, rows in results.items():
-        on.dst[name] = _with_rows(on.dst, name, touched, rows)
+        frame[name] = _with_rows(frame, name, ids, rows)
 
 
 def _edge_part(on: Relation, ids: Tensor, touched: Tensor | None = None) -> tuple[Topology, Frames]:
@@ -247,9 +256,8 @@ def recv(graph: Graph, v: Any, reduce_func: Func, apply_node_func: Func | None =
         original = {"edge": ids.index_select(0, taken), "vertex": touched}
         part = Topology(src, dst.to(src.dtype), on.topology.num_src, touched.shape[0], original_ids=original)
         rows = {name: column.index_select(0, taken) for name, column in sent.items()}
-        _reduce_part(
-            on, part, {"src": {}, "dst": LazyRows(on.dst, touched), "edge": rows}, touched, _as_sent, reduce_func, None
-        )
+        frames: Frames = {"src": {}, "dst": LazyRows(on.dst, touched), "edge": rows}
+        _set_rows(on.dst, touched, _results_of_part(on, (part, frames), touched, _as_sent, reduce_func, None))
     if apply_node_func is not None:
         apply_on(on.dst, apply_node_func, None if is_all(v) else asked)
     remaining = {name: column.index_select(0, left) for name, column in sent.items()}
