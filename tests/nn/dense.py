@@ -14,7 +14,7 @@ import vgraph
 def random_graph(num_vertices: int = 9, num_edges: int = 30, loops: bool = True) -> vgraph.Graph:
     """Parallel edges, and vertices that receive nothing unless ``loops`` are added."""
     src = torch.randint(num_vertices, (num_edges,))
-    dst = torch.randint(num_vertices // 2, (num_edges,))
+    dst = torch.randint(max(1, num_vertices // 2), (num_edges,))
     g = vgraph.graph((src, dst), num_nodes=num_vertices)
     return vgraph.add_self_loop(g) if loops else g
 

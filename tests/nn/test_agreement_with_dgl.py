@@ -69,6 +69,11 @@ CASES = [
     Case("EGATConv", (5, 2, 4, 6, 3), edge_feats={"efeats": 2}),
     Case("EGNNConv", (5, 6, 3), {"edge_feat_size": 2}, edge_feats={"edge_feat": 2, "coord_feat": -2}),
     Case("GatedGraphConv", (5, 6, 2, 1)),
+    Case("RelGraphConv", (5, 3, 4), {"activation": torch.tanh}, edge_feats={"etypes": -3, "norm": 1}),
+    Case("RelGraphConv", (5, 3, 4, "basis", 2), {"self_loop": False}, edge_feats={"etypes": -3}),
+    Case("RelGraphConv", (6, 4, 4, "bdd", 2), {"layer_norm": True}, (6,), {"etypes": -3}),
+    Case("HGTConv", (5, 4, 2, 4, 4), {"dropout": 0.0, "use_norm": True}, edge_feats={"ntype": -4, "etype": -3}),
+    Case("HGTConv", (8, 4, 2, 4, 4), {"dropout": 0.0}, (8,), {"ntype": -4, "etype": -3}),
     Case("PNAConv", (6, 4, ["mean", "std"], ["attenuation"], 1.5),
          {"num_towers": 2, "edge_feat_size": 2, "dropout": 0.0}, (6,), {"edge_feat": 2}),
 ]  # fmt: skip
@@ -91,7 +96,9 @@ def other_graph(dgl: Any, g: vgraph.Graph) -> Any:
 
 
 def drawn(g: vgraph.Graph, width: int) -> Tensor:
-    """Numbers for edges; -1: for graphs, -2: positions of vertices."""
+    """Numbers for edges; -1: for graphs, -2: positions of vertices; types of edges (-3) and of vertices (-4)."""
+    if width < -2:
+        return torch.arange(g.num_edges() if width == -3 else g.num_nodes()) % 4
     shape = {0: (g.num_edges(),), -1: (1,), -2: (g.num_nodes(), 3)}.get(width, (g.num_edges(), width))
     return torch.rand(shape, dtype=torch.float64) + 0.5
 
@@ -149,3 +156,52 @@ def test_edge_softmax(dgl: Any, norm_by: str) -> None:
     logits = torch.randn(g.num_edges(), 2, 1)
     wanted = dgl.nn.functional.edge_softmax(other_graph(dgl, g), logits, norm_by=norm_by)
     torch.testing.assert_close(ours.edge_softmax(g, logits, norm_by=norm_by), wanted)
+
+
+POOLINGS: dict[str, tuple[Any, ...]] = {
+    "SumPooling": (), "AvgPooling": (), "MaxPooling": (), "SortPooling": (3,), "WeightAndSum": (5,),
+    "Set2Set": (5, 3, 2),
+    "GlobalAttentionPooling": (nn.Linear(5, 1), nn.Linear(5, 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_pooling(dgl: Any, name: str) -> None:
+    graphs = [random_graph(count, 2 * count) for count in (5, 1, 9)]
+    x = torch.randn(15, 5, requires_grad=True)
+    mine, theirs = (getattr(library, name)(*POOLINGS[name]) for library in (ours, dgl.nn))
+    mine.load_state_dict(theirs.state_dict())
+    batch = dgl.batch([other_graph(dgl, g) for g in graphs])
+    assert_same(mine(vgraph.batch(graphs), x), theirs(batch, x), [x], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("kind", ["add", "mul"])
+def test_graphormer(dgl: Any, kind: str, norm_first: bool) -> None:
+    options: Any = {"attn_bias_type": kind, "norm_first": norm_first, "dropout": 0.0, "attn_dropout": 0.0}
+    mine, theirs = (library.GraphormerLayer(8, 16, 2, **options) for library in (ours, dgl.nn))
+    mine.load_state_dict(theirs.state_dict())
+    x, bias = torch.randn(3, 5, 8, requires_grad=True), torch.randn(3, 5, 5, 2)
+    mask = torch.rand(3, 5, 5) < 0.3
+    mask[:, :, 0] = False
+    assert_same(mine(x, bias, mask), theirs(x, bias, mask), [x], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "mean", "max", "min", "stack"])
+def test_hetero(dgl: Any, aggregate: str) -> None:
+    edges = {("a", "r", "b"): ([0, 1, 1], [0, 0, 1]), ("b", "s", "b"): ([0, 1], [1, 0]), ("b", "t", "a"): ([1], [2])}
+    ends = {etype: tuple(map(torch.tensor, pair)) for etype, pair in edges.items()}
+    counts, kinds = {"a": 3, "b": 2}, {"r": ("GraphConv",), "s": ("SAGEConv", "pool"), "t": ("SAGEConv", "mean")}
+
+    def make(nn: Any) -> Any:
+        mods = {key: getattr(nn, name)(4, 3, *more) for key, (name, *more) in kinds.items()}
+        return nn.HeteroGraphConv(mods, aggregate)
+
+    mine, theirs = make(ours), make(dgl.nn)
+    mine.load_state_dict(theirs.state_dict())
+    feats = {name: torch.randn(count, 4) for name, count in counts.items()}
+    found = mine(vgraph.heterograph(ends, num_nodes_dict=counts), feats)
+    wanted = theirs(dgl.heterograph(ends, num_nodes_dict=counts), feats)
+    assert found.keys() == wanted.keys()
+    for name in wanted:
+        torch.testing.assert_close(found[name], wanted[name])

@@ -15,15 +15,31 @@ from vgraph.nn.gated_graph_conv import GatedGraphConv
 from vgraph.nn.gatv2_conv import GATv2Conv
 from vgraph.nn.gin_conv import GINConv, GINEConv
 from vgraph.nn.graph_conv import GraphConv
+from vgraph.nn.graphormer import BiasedMHA, GraphormerLayer
+from vgraph.nn.hetero import HeteroEmbedding, HeteroGraphConv, HeteroLinear
+from vgraph.nn.hgt_conv import HGTConv
 from vgraph.nn.norm import EdgeWeightNorm
 from vgraph.nn.pna_conv import PNAConv
 from vgraph.nn.polynomial_conv import APPNPConv, ChebConv, SGConv, TAGConv
+from vgraph.nn.pooling import (
+    AvgPooling,
+    GlobalAttentionPooling,
+    MaxPooling,
+    Set2Set,
+    SortPooling,
+    SumPooling,
+    WeightAndSum,
+)
+from vgraph.nn.rel_graph_conv import RelGraphConv
 from vgraph.nn.sage_conv import SAGEConv
 from vgraph.nn.tree_lstm import ChildSumTreeLSTM, NaryTreeLSTM
+from vgraph.nn.typed_linear import TypedLinear
 
 __all__ = [
     "AGNNConv",
     "APPNPConv",
+    "AvgPooling",
+    "BiasedMHA",
     "CFConv",
     "ChebConv",
     "ChildSumTreeLSTM",
@@ -38,12 +54,25 @@ __all__ = [
     "GINEConv",
     "GMMConv",
     "GatedGraphConv",
+    "GlobalAttentionPooling",
     "GraphConv",
+    "GraphormerLayer",
+    "HGTConv",
+    "HeteroEmbedding",
+    "HeteroGraphConv",
+    "HeteroLinear",
+    "MaxPooling",
     "NNConv",
     "NaryTreeLSTM",
     "PNAConv",
+    "RelGraphConv",
     "SAGEConv",
     "SGConv",
+    "Set2Set",
+    "SortPooling",
+    "SumPooling",
     "TAGConv",
+    "TypedLinear",
+    "WeightAndSum",
     "edge_softmax",
 ]
