@@ -13,6 +13,7 @@ from vgraph.api.explain import explain
 from vgraph.api.feed import at
 from vgraph.api.graph import Graph
 from vgraph.api.parallel import parallelize
+from vgraph.api.place import Placement, place
 from vgraph.api.prop import prop_edges, prop_edges_dfs, prop_nodes, prop_nodes_bfs, prop_nodes_topo
 from vgraph.api.readout import (
     broadcast_edges,
@@ -72,6 +73,7 @@ __all__ = [
     "VGraphError",
     "Vertex",
     "VertexFunction",
+    "Placement",
     "__version__",
     "add_edges",
     "add_nodes",
@@ -126,6 +128,7 @@ __all__ = [
     "remove_self_loop",
     "reorder_graph",
     "parallelize",
+    "place",
     "reverse",
     "slice_batch",
     "softmax_edges",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,6 +27,45 @@ from vgraph.ir.program import map_leaves
 from vgraph.ir.step import BACKWARD, UPDATE, TrainingStep
 
 
+def capture_forward(model: nn.Module, example_inputs: Sequence[Any]) -> tuple[TrainingStep, Any, bool]:
+    """``model(*example_inputs)`` alone: what it returns are the Program's first outputs.
+
+    Also gives the nest in which the model returns them, with a number for each tensor, and whether that is a
+    scalar that depends on parameters (a loss).
+
+    Raises:
+        ModelError: what the model does cannot be recorded; the message has its own line.
+    """
+    outputs: list[Tensor] = []
+
+    def number(leaf: Any) -> Any:
+        if isinstance(leaf, dict):
+            return {key: map_leaves(value, number) for key, value in leaf.items()}
+        if not isinstance(leaf, Tensor):
+            return leaf
+        outputs.append(leaf)
+        return Returned(len(outputs) - 1)
+
+    def run(fakes: _FakeModel, tracer: StepTracer) -> Finished:
+        result = map_leaves(_call(fakes, tracer), number)
+        if not outputs:
+            raise ModelError(f"{type(model).__name__} returns no tensor", cure="return a tensor, or a tuple of them")
+        nest.append(result)
+        return Finished(outputs[0], fakes.parameters, {}, fakes.buffers, fakes.inputs, Update(), outputs[1:])
+
+    nest: list[Any] = []
+    step = _record(model, example_inputs, run)
+    is_loss = isinstance(nest[0], Returned) and outputs[0].dim() == 0 and outputs[0].requires_grad
+    return step, nest[0], is_loss
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Stands for one tensor in what a model returns."""
+
+    number: int
+
+
 def capture_step(model: nn.Module, example_inputs: Sequence[Any], optimizer: Optimizer | None = None) -> TrainingStep:
     """One training step of ``model(*example_inputs)``, which returns a scalar loss, as a Program.
 
@@ -35,16 +75,22 @@ def capture_step(model: nn.Module, example_inputs: Sequence[Any], optimizer: Opt
     Raises:
         ModelError: what the model does cannot be recorded; the message has its own line.
     """
+    update = (optimizer, initial_history(optimizer)) if optimizer else None
+    return _record(model, example_inputs, lambda fakes, tracer: _run(fakes, tracer, update))
+
+
+def _record(
+    model: nn.Module, example_inputs: Sequence[Any], run: Callable[[_FakeModel, StepTracer], Finished]
+) -> TrainingStep:
     tracer = StepTracer()
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    update = (optimizer, initial_history(optimizer)) if optimizer else None
     try:
         with mode:
             fakes = _FakeModel(model, example_inputs)
         for name, tensor in fakes.named():
             tracer.add_input(name, tensor)
         with mode, tracer, sdpa_kernel(SDPBackend.MATH), _quiet_and_plain():
-            return build_step(tracer, _run(fakes, tracer, update))
+            return build_step(tracer, run(fakes, tracer))
     except CaptureError as error:
         raise ModelError(
             f"{type(model).__name__} cannot be captured: {error.reason}",
@@ -81,14 +127,18 @@ def _run(fakes: _FakeModel, tracer: StepTracer, optimizer: tuple[Optimizer, Mapp
     return Finished(loss, fakes.parameters, gradients, fakes.buffers, fakes.inputs, update)
 
 
-def _forward(fakes: _FakeModel, tracer: StepTracer) -> Tensor:
+def _call(fakes: _FakeModel, tracer: StepTracer) -> Any:
     try:
         with watch_modules(fakes.module, tracer), torch.enable_grad():
-            loss = fakes.module(*fakes.arguments)
+            return fakes.module(*fakes.arguments)
     except (CaptureError, FunctionError):
         raise
     except Exception as error:  # whatever the model itself stumbles over on these inputs
         raise CaptureError(f"{type(error).__name__}: {error}".splitlines()[0], tracer.last_line) from error
+
+
+def _forward(fakes: _FakeModel, tracer: StepTracer) -> Tensor:
+    loss = _call(fakes, tracer)
     if not isinstance(loss, Tensor) or loss.dim() != 0 or not loss.requires_grad:
         what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
         if isinstance(loss, Tensor) and loss.dim() == 0:

@@ -37,6 +37,7 @@ class Finished:
     buffers: Mapping[str, Tensor]
     inputs: Sequence[Tensor]
     update: Update
+    others: Sequence[Tensor] = ()  # what a forward returns besides the first
 
 
 def build_step(tracer: StepTracer, end: Finished) -> TrainingStep:
@@ -62,7 +63,15 @@ class _Builder:
             History(k.parameter, k.key, self.by_name[f"history:{k.parameter}:{k.key}"], self._now(k.after), k.initial)
             for k in end.update.history
         )
-        outputs = (loss, *gradients.values(), *updated.values(), *written.values(), *(h.after for h in history))
+        others = [self._now(tensor) for tensor in end.others]
+        outputs = (
+            loss,
+            *others,
+            *gradients.values(),
+            *updated.values(),
+            *written.values(),
+            *(h.after for h in history),
+        )
         ops, notes = self._ops(outputs)
         constants = {self._value(ref).id: tensor for tensor, ref in self.recording.lifted}
         inputs = [Input(value, name) for name, value in self.by_name.items()]

@@ -173,7 +173,7 @@ def peak_memory(
     np.maximum.at(dead, root, dead)
     dead[graph.tensor_kept] = np.inf
     np.maximum.at(dead, root, dead)
-    own = root == np.arange(count)
+    own = (root == np.arange(count)) & ~graph.tensor_held
     # Copies: from the start of the transfer to the last reader on that device.
     reader = device_of[graph.edge_op[~local]]
     sent = tasks.tensor * cluster.num_devices + tasks.target

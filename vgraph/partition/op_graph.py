@@ -27,7 +27,8 @@ class OpGraph:
 
     ``costs`` is (kinds of devices, ops) in seconds; infinite where an op cannot run. A tensor is made by
     ``tensor_op``; a copy of it moves ``tensor_bytes``. ``tensor_root`` is the tensor whose memory it shares
-    (itself, unless a view), ``tensor_kept`` says that it outlives the step. ``edge_op`` reads ``edge_tensor``.
+    (itself, unless a view), ``tensor_kept`` says that it outlives the step, ``tensor_held`` that ``resident`` counts
+    it already. ``edge_op`` reads ``edge_tensor``.
     ``resident`` are bytes that an op holds for the whole step (parameters). Ops of one ``group`` (not -1) go
     to one device.
     """
@@ -39,6 +40,7 @@ class OpGraph:
     tensor_bytes: Floats
     tensor_root: Ints
     tensor_kept: Bools
+    tensor_held: Bools
     edge_tensor: Ints
     edge_op: Ints
     resident: Floats
@@ -63,7 +65,8 @@ class OpGraph:
     @cached_property
     def op_bytes(self) -> Floats:
         """Bytes that each op allocates for its results; a view allocates none."""
-        own = np.where(self.tensor_root == np.arange(len(self.tensor_op)), self.tensor_bytes, 0.0)
+        is_own = (self.tensor_root == np.arange(len(self.tensor_op))) & ~self.tensor_held
+        own = np.where(is_own, self.tensor_bytes, 0.0)
         return np.bincount(self.tensor_op, own, self.num_ops).astype(np.float64)
 
     @cached_property
@@ -118,7 +121,7 @@ class OpGraphBuilder:
     names: list[str] = field(default_factory=list[str])
     costs: list[Sequence[float]] = field(default_factory=list[Sequence[float]])
     resident: list[float] = field(default_factory=list[float])
-    tensors: list[tuple[int, float, int, bool]] = field(default_factory=list[tuple[int, float, int, bool]])
+    tensors: list[tuple[int, float, int, bool, bool]] = field(default_factory=list[tuple[int, float, int, bool, bool]])
     edges: dict[tuple[int, int], None] = field(default_factory=dict[tuple[int, int], None])
     colocated: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
@@ -132,9 +135,11 @@ class OpGraphBuilder:
             self.add_read(op, tensor)
         return op
 
-    def add_tensor(self, op: int, num_bytes: float, root: int | None = None, kept: bool = False) -> int:
+    def add_tensor(
+        self, op: int, num_bytes: float, root: int | None = None, kept: bool = False, held: bool = False
+    ) -> int:
         """A result of ``op``; gives its number. ``root``: the tensor that it is a view of."""
-        self.tensors.append((op, float(num_bytes), len(self.tensors) if root is None else root, kept))
+        self.tensors.append((op, float(num_bytes), len(self.tensors) if root is None else root, kept, held))
         return len(self.tensors) - 1
 
     def add_read(self, op: int, tensor: int) -> None:
@@ -167,6 +172,7 @@ class OpGraphBuilder:
             tensor_bytes=np.array([t[1] for t in self.tensors], dtype=np.float64),
             tensor_root=_follow(roots),
             tensor_kept=np.array([t[3] for t in self.tensors], dtype=np.bool_),
+            tensor_held=np.array([t[4] for t in self.tensors], dtype=np.bool_),
             edge_tensor=edges[:, 0],
             edge_op=moved[edges[:, 1]] if len(edges) else edges[:, 1],
             resident=np.array([self.resident[i] for i in order], dtype=np.float64),

@@ -39,7 +39,7 @@ class Budget:
 
 def usual_budget(num_ops: int) -> int:
     """Trials that take a few seconds at any size: a schedule's time grows with the ops."""
-    return int(np.clip(600 * (2500 / max(num_ops, 1)) ** 1.5, 4, 3000))
+    return int(np.clip(600 * (2500 / max(num_ops, 1)) ** 1.5, 4, 1500))
 
 
 def refine(graph: OpGraph, cluster: Cluster, best: Timeline, budget: Budget) -> Timeline:

@@ -125,7 +125,7 @@ class _Rewriter:
                 continue
             mine = tuple(value for values in local if (value := values[worker]) is not None)
             share = Share(op, notation_of(op), regions, mine, strategies, self.digits[worker], self.builders[worker])
-            made.append(emit_share(share))
+            made.append(share.plain() if _is_placed(strategies) and reads_values(op) else emit_share(share))
         for number, result in enumerate(op.results):
             placements = tuple(strategy.outputs[number] for strategy in strategies)
             regions = tuple(None if share is None else share.outputs[number] for share in shares)
@@ -133,7 +133,7 @@ class _Rewriter:
             self._hold(result, _Held(Layout(placements, regions), values, self.at))
 
     def _shares(self, op: Op, strategies: tuple[Strategy, ...]) -> list[OpRegions | None]:
-        notation = notation_of(op)
+        notation = None if _is_placed(strategies) else notation_of(op)
         return [
             None if _is_idle(strategies, digits) else op_regions(op, notation, strategies, self.plan.axes, digits)
             for digits in self.digits
@@ -206,6 +206,11 @@ class _Rewriter:
             self.builders[worker].ops.append(Op(Fetch(exchange, worker), args, {}, results, value.line))
         placements = tuple(Partial() if s in kept else Replicate() for s in range(len(self.plan.axes)))
         return _Held(Layout(placements, tuple(need)), local, self.at)
+
+
+def _is_placed(strategies: tuple[Strategy, ...]) -> bool:
+    """Operator placement alone: one worker runs the op as it is, on whole operands."""
+    return all(isinstance(placement, At) for strategy in strategies for placement in strategy.outputs)
 
 
 def _is_idle(strategies: tuple[Strategy, ...], digits: tuple[int, ...]) -> bool:

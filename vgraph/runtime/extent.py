@@ -194,8 +194,7 @@ class Extent:
         dtype: torch.dtype, extra: tuple[Any, ...],
     ) -> Tensor:  # fmt: skip
         """Numbers keyed by the user's ids of this extent's rows."""
-        ids = self._ids_of(kind, shape)
-        return _DISTRIBUTIONS[distribution](seed, number, ids, shape, dtype, extra)
+        return draw_random(distribution, number, seed, self._ids_of(kind, shape), shape, dtype, extra)
 
     def _ids_of(self, kind: str, shape: tuple[int, ...]) -> Tensor | None:
         if kind == "vertex":
@@ -203,6 +202,14 @@ class Extent:
         if kind == "edge":
             return self.edge_ids
         return None if kind == "shared" else torch.arange(shape[0], device=self.order.src_rows.device)
+
+
+def draw_random(
+    distribution: str, number: int, seed: Tensor, ids: Tensor | None, shape: tuple[int, ...],
+    dtype: torch.dtype, extra: tuple[Any, ...],
+) -> Tensor:  # fmt: skip
+    """Numbers keyed by the ids of rows; without ids by the position in the whole tensor."""
+    return _DISTRIBUTIONS[distribution](seed, number, ids, shape, dtype, extra)
 
 
 def whole_frontier(frontiers: Sequence[Frontier]) -> Frontier:
