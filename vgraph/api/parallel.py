@@ -26,8 +26,8 @@ from vgraph.ir.exchange import PartitionedProgram
 from vgraph.ir.notation import op_name
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
-from vgraph.partition.first_plan import first_plan
 from vgraph.partition.rewrite import RewriteOptions, rewrite
+from vgraph.partition.search import search
 from vgraph.runtime.in_process import collect, run_all, scatter
 from vgraph.runtime.process_group import WorkerGroup, join, replica_groups
 
@@ -60,6 +60,7 @@ class Plan:
     ) -> None:
         self.step, self.sharding, self.options = step, sharding, options
         self.learning_rate = learning_rate
+        self.search_seconds = 0.0  # coarsening, strategies and search, without capture
         self._state = state
 
     @property
@@ -191,10 +192,12 @@ def parallelize(
     inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     axes = factors_of(num_workers)
     step = capture_step(model, inputs, optimizer)
-    sharding = first_plan(step, axes)
-    _refuse_undivided(sharding, step, num_workers)
+    found = search(step, axes)
+    _refuse_undivided(found.plan, step, num_workers)
     rate = _learning_rate(optimizer)
-    return Plan(step, StepState(model, step, init), sharding, rate, options or RewriteOptions())
+    plan = Plan(step, StepState(model, step, init), found.plan, rate, options or RewriteOptions())
+    plan.search_seconds = found.seconds
+    return plan
 
 
 def factors_of(num_workers: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from vgraph.ir.index_set import IndexSet
 from vgraph.ir.notation import Indices, Notation
 from vgraph.ir.program import Op, Value
 from vgraph.ir.sharding import Partial, Placement, Region, Strategy, shard_region
-from vgraph.ir.tdl import describe, reads_values
+from vgraph.ir.tdl import describe, is_absent, reads_values
 
 Sets = Mapping[str, IndexSet]
 
@@ -46,7 +46,8 @@ def notation_of(op: Op) -> Notation | None:
     if notation is None:
         return None
     sizes = index_sizes(op, notation)
-    sides = [*zip(op.operands(), notation.inputs, strict=True), *zip(op.results, notation.outputs, strict=False)]
+    sides = [*zip(op.operands(), notation.inputs, strict=True)]
+    sides += [(r, dims) for r, dims in zip(op.results, notation.outputs, strict=False) if not is_absent(r)]
     pairs = ((size, dim) for value, dims in sides for size, dim in zip(value.shape, dims, strict=False))
     return notation if all(size == sizes[dim] for size, dim in pairs if dim in sizes) else None
 

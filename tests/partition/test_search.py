@@ -1,0 +1,144 @@
+"""The search's own bytes are those of the generated program, and known plans are found again."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vgraph.api.step import capture_step
+from vgraph.ir.notation import op_name
+from vgraph.ir.sharding import Partial, Replicate, ShardingPlan, Split
+from vgraph.ir.step import BACKWARD, FORWARD, TrainingStep
+from vgraph.partition.classes import classify
+from vgraph.partition.clusters import coarsen
+from vgraph.partition.costs import transfer
+from vgraph.partition.rewrite import RewriteOptions, rewrite
+from vgraph.partition.search import factorised, search
+
+
+class Perceptron(nn.Module):
+    def __init__(self, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in itertools.pairwise(widths))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        for layer in self.layers[:-1]:
+            x = F.relu(layer(x))
+        return F.mse_loss(self.layers[-1](x), y)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers, self.width = nn.ModuleList(nn.LSTMCell(width, width, bias=False) for _ in range(2)), width
+
+    def forward(self, x: Tensor) -> Tensor:
+        states = [(x.new_zeros(x.shape[1], self.width),) * 2 for _ in self.layers]
+        for step in x:
+            for i, layer in enumerate(self.layers):
+                states[i] = layer(step, states[i])
+                step = states[i][0]
+        return states[-1][0].square().mean()
+
+
+class Heads(nn.Module):
+    """Attention and an MLP, with residuals."""
+
+    def __init__(self, width: int = 64, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (f(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        h = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
+        x = x + self.out(h)
+        return (x + self.down(torch.relu(self.up(x)))).square().mean()
+
+
+def captured(model: nn.Module, *inputs: Tensor) -> TrainingStep:
+    return capture_step(model, inputs, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+
+
+def indices(step: TrainingStep, plan: ShardingPlan, phase: str, module: str, name: str = "mm") -> list[str]:
+    """The index that each step splits, of the products of one module."""
+    ops = zip(step.ops, step.notes, plan.strategies, strict=True)
+    found = [s[0].index for o, n, s in ops if n.phase == phase and n.module == module and op_name(o.target) == name]
+    assert found, f"no {name} in {module}"
+    return found
+
+
+@pytest.mark.parametrize("axes", [(2,), (2, 2), (2, 2, 2), (3, 2), (4,)])
+def test_bytes_of_search_and_program(axes: tuple[int, ...]) -> None:
+    """Every reader fetches for itself in the search; the program that keeps no copy moves as much."""
+    models = [
+        (Perceptron((48, 96, 24)), (torch.zeros(24, 48), torch.zeros(24, 24))),
+        (Recurrent(48), (torch.zeros(3, 24, 48),)),
+    ]
+    for model, inputs in models:
+        step = captured(model, *inputs)
+        found = search(step, axes)
+        moved = rewrite(step.program, found.plan).communicated_bytes
+        assert moved <= 1.1 * sum(found.step_bytes) + 8 * len(found.plan.axes) * 64
+        apart = rewrite(step.program, found.plan, RewriteOptions(reuse=0)).communicated_bytes
+        assert sum(found.step_bytes) == pytest.approx(apart, rel=0.35)
+
+
+def test_small_weights_are_data_parallel() -> None:
+    step = captured(Perceptron((8, 8, 8)), torch.zeros(4096, 8), torch.zeros(4096, 8))
+    plan = search(step, (2,)).plan
+    for module in ("layers.0", "layers.1"):
+        assert indices(step, plan, FORWARD, module) == ["m"]  # rows of the batch
+        assert set(indices(step, plan, BACKWARD, module)) <= {"m", "k"}
+
+
+def test_large_weights_are_not_moved() -> None:
+    step = captured(Perceptron((512, 512, 512)), torch.zeros(8, 512), torch.zeros(8, 512))
+    plan = search(step, (2,)).plan
+    for module in ("layers.0", "layers.1"):
+        assert set(indices(step, plan, FORWARD, module)) <= {"n", "k"}
+    assert rewrite(step.program, plan).communicated_bytes < 4 * 512 * 512
+
+
+def test_megatrons_columns_then_rows() -> None:
+    step = captured(Heads(), torch.zeros(1, 7, 64))  # 7 tokens, so that only the width can be split
+    plan = search(step, (2,)).plan
+    assert indices(step, plan, FORWARD, "up") == ["n"]
+    assert indices(step, plan, FORWARD, "down") == ["k"]
+    for module in ("q", "k", "v"):
+        assert indices(step, plan, FORWARD, module) == ["n"]
+    assert set(indices(step, plan, FORWARD, "", "bmm")) == {"b"}  # heads
+    assert indices(step, plan, FORWARD, "out") in (["k"], ["n"])  # a sum or a gather of as many bytes
+
+
+def test_time_steps_are_divided_alike() -> None:
+    step = captured(Recurrent(16), torch.zeros(5, 8, 16))
+    classes = classify(step)
+    assert max(len(c.members) for c in classes.classes) == 5
+    coarse = coarsen(classes)
+    longer = coarsen(classify(captured(Recurrent(16), torch.zeros(9, 8, 16))))
+    assert len(longer.clusters) - len(coarse.clusters) <= 4  # one a step of the input, none a step of a layer
+    plan = search(step, (2,)).plan
+    for one in classes.classes:
+        assert len({str(plan.strategies[i]) for i in one.members}) == 1
+
+
+def test_factors() -> None:
+    assert [factorised(n) for n in (1, 2, 8, 12, 7)] == [(), (2,), (2, 2, 2), (3, 2, 2), (7,)]
+
+
+def test_transfers() -> None:
+    two, three = 2, 3
+    assert transfer(Split(0), Split(0), two) == 0
+    assert transfer(Split(0), Split(1), three) == pytest.approx(2 / 3)
+    assert transfer(Split(0), Replicate(), three) == 2
+    assert transfer(Partial(), Split(0), three) == 2
+    assert transfer(Partial(), Replicate(), two) == 2
+    assert transfer(Replicate(), Split(0), two) == 0
+    assert transfer(Replicate(), Partial(), two) == float("inf")
+    assert transfer(Split(0), Split(0, 3), two) == pytest.approx(1 / 3)

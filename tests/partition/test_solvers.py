@@ -1,0 +1,77 @@
+"""Elimination finds the exact optimum; dominance never loses it; CriticalDP is no better."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.partition.random_graphs import random_graph
+from vgraph.errors import ModelError
+from vgraph.partition.cost_graph import CostGraph
+from vgraph.partition.critical import critical_dp, solve
+from vgraph.partition.dominance import prune
+from vgraph.partition.eliminate import MAX_ENTRIES, Elimination, eliminate
+from vgraph.partition.optimum import brute_force, optimum
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 7))
+def test_elimination_is_exact(seed: int, size: int) -> None:
+    graph = random_graph(np.random.default_rng(seed), size)
+    least = graph.cost(brute_force(graph))
+    states = eliminate(graph)
+    assert states is not None
+    assert graph.cost(states) == pytest.approx(least)
+    assert graph.cost(solve(graph)) == pytest.approx(least)
+    pruned = prune(graph)
+    found = eliminate(pruned.graph)
+    assert found is not None
+    assert graph.cost(pruned.restore(found)) == pytest.approx(least)
+    assert graph.cost(critical_dp(graph)) >= least - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_integer_program_agrees(seed: int) -> None:
+    graph = random_graph(np.random.default_rng(seed), 20)
+    assert graph.cost(optimum(graph)) == pytest.approx(graph.cost(solve(graph)))
+
+
+def test_a_wide_graph_is_searched_by_paths() -> None:
+    rng = np.random.default_rng(0)
+    pairs = {(u, v): rng.random((4, 4)) for u in range(16) for v in range(u + 1, 16)}
+    graph = CostGraph([rng.random(4) for _ in range(16)], pairs)
+    assert eliminate(graph, max_entries=1 << 12) is None
+    states = solve(graph, max_entries=1 << 12)
+    assert len(states) == 16
+    worst = max(graph.cost([int(s) for s in rng.integers(0, 4, 16)]) for _ in range(50))
+    assert graph.cost(states) < worst
+
+
+def test_impossible_states_are_avoided() -> None:
+    costs = np.array([[np.inf, np.inf], [5.0, np.inf]])
+    graph = CostGraph([np.zeros(2), np.zeros(2)], {(0, 1): costs})
+    assert solve(graph) == [1, 0]
+    assert optimum(graph) == [1, 0]
+
+
+def test_too_many_choices_to_try() -> None:
+    with pytest.raises(ModelError, match="too many choices"):
+        brute_force(CostGraph([np.zeros(10)] * 20, {}))
+    with pytest.raises(ModelError, match="no answer"):
+        optimum(CostGraph([np.full(2, np.inf)], {}))
+
+
+def test_repeated_parts_are_computed_once() -> None:
+    rng = np.random.default_rng(0)
+    block, link = (rng.integers(0, 100, (5, 5)).astype(float) for _ in range(2))
+    alone = np.zeros(5)
+    counts: list[int] = []
+    for blocks in (20, 200):
+        pairs = {(2 * i, 2 * i + 1): block for i in range(blocks)}
+        pairs |= {(2 * i + 1, 2 * i + 2): link for i in range(blocks - 1)}
+        elimination = Elimination(CostGraph([alone] * (2 * blocks), pairs), MAX_ENTRIES)
+        assert elimination.run() is not None
+        counts.append(len(elimination.known))
+    assert counts[1] < 1.5 * counts[0]

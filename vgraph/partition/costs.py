@@ -1,0 +1,79 @@
+"""Costs: bytes that cross workers in one step to bring a tensor from one placement to another.
+
+Takes: what is there, what is needed. Gives: a factor of the tensor's bytes; tempo: once a search.
+Source: Tofu section 5.3 (communication of an op in one step of the recursion).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from vgraph.ir.index_set import IndexSet
+from vgraph.ir.sharding import At, Partial, Placement, Replicate, Split
+
+IMPOSSIBLE = math.inf
+
+
+@cache
+def transfer(have: Placement, need: Placement, ways: int) -> float:
+    """Bytes moved among ``ways`` workers, as a factor of the bytes of the whole tensor.
+
+    >>> transfer(Split(0), Replicate(), 2), transfer(Split(0), Split(1), 2), transfer(Partial(), Split(1), 2)
+    (1.0, 0.5, 1.0)
+    """
+    if isinstance(have, Replicate):
+        return IMPOSSIBLE if isinstance(need, Partial) else 0.0
+    if isinstance(need, Partial):
+        return 0.0 if have == need else IMPOSSIBLE
+    if isinstance(have, Partial):  # every reader reduces what it needs
+        return float(ways - 1) * (ways if isinstance(need, Replicate) else 1)
+    if isinstance(have, At) or isinstance(need, At):
+        return _placed(have, need, ways)
+    if isinstance(need, Replicate):
+        return float(ways - 1)
+    assert isinstance(have, Split)
+    assert isinstance(need, Split)
+    if have == need:
+        return 0.0
+    return 1 - (1 / ways if have.dim != need.dim else _common(have.outer, need.outer, ways))
+
+
+_codes: dict[Placement, int] = {}
+_placements: list[Placement] = []
+
+
+def code_of(placement: Placement) -> int:
+    """A small number that stands for a placement."""
+    found = _codes.setdefault(placement, len(_placements))
+    if found == len(_placements):
+        _placements.append(placement)
+    return found
+
+
+def placement_of(code: int) -> Placement:
+    """What a code stands for."""
+    return _placements[code]
+
+
+@cache
+def transfer_codes(have: int, need: int, ways: int) -> float:
+    """``transfer`` of codes."""
+    return transfer(_placements[have], _placements[need], ways)
+
+
+def _common(one: int, other: int, ways: int) -> float:
+    """The share of a dim that every worker has and needs, for two cuts of it."""
+    size = math.lcm(one, other) * ways
+    whole = IndexSet.whole(size)
+    return sum(len(whole.cut(one, ways, w) & whole.cut(other, ways, w)) for w in range(ways)) / size
+
+
+def _placed(have: Placement, need: Placement, ways: int) -> float:
+    if have == need:
+        return 0.0
+    if isinstance(need, Replicate):
+        return float(ways - 1)
+    if isinstance(have, At) and isinstance(need, At):
+        return 1.0
+    return 1 - 1 / ways

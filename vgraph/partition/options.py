@@ -1,0 +1,183 @@
+"""Options: every choice that one op or input has in one step: how it is divided, and how its results are kept.
+
+Takes: an OpClass and what earlier steps chose. Gives: Choices; tempo: once a kind of op and step.
+Source: Tofu section 4.2; a sum may be kept as terms, scattered, or be given to all (docs/adr/0008).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from vgraph.ir.notation import op_name
+from vgraph.ir.program import Op, Value
+from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
+from vgraph.ir.tdl import describe, is_absent
+from vgraph.partition.costs import code_of
+from vgraph.partition.regions import index_sizes
+from vgraph.partition.strategies import Factors, strategies
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One step's strategy of an op (None: of an input) and the placement in which each result is kept.
+
+    ``keeps`` and ``reads`` are codes of placements; an input reads itself. ``halos``: what is read
+    beside the shard, as a factor of the operand's bytes.
+    """
+
+    number: int  # the same for equal choices of ops of one kind
+    strategy: Strategy | None
+    kept: tuple[Placement, ...]
+    keeps: tuple[int, ...]
+    reads: tuple[int, ...]
+    halos: tuple[float, ...]
+
+
+Past = tuple[Choice, ...]
+
+
+@dataclass(eq=False)
+class Options:
+    """All choices, remembered by the kind of op, what came before, and the number of workers.
+
+    ``small``: bytes up to which a tensor may be kept by every worker; ``factors``: see ``strategies``.
+    ``reduces``: whether a reduction may be divided; ``keeps_terms``: whether a sum may stay in terms.
+    """
+
+    small: int
+    factors: Factors
+    reduces: bool = True
+    keeps_terms: bool = True
+
+    def __post_init__(self) -> None:
+        self._all: dict[Hashable, list[Strategy]] = {}
+        self._sizes: dict[Hashable, dict[str, int]] = {}
+        self._choices: dict[Hashable, list[Choice]] = {}
+        self._numbers: dict[Hashable, int] = {}
+
+    # ------------------------------------------------------------ inputs
+    def of_input(self, value: Value, past: Past, past_ways: Sequence[int], ways: int) -> list[Choice]:
+        """An input is split along a dim; every worker has it where none divides, or where it is small."""
+        shape = remaining(value, [choice.kept[0] for choice in past], past_ways)
+        placements: list[Placement] = list(self._splits(value, shape, ways))
+        if not placements or value.row_bytes <= self.small:
+            placements.append(Replicate())
+        return [self._choice(("input",), None, (placement,), (0.0,)) for placement in placements]
+
+    def _splits(self, value: Value, shape: Sequence[int], ways: int) -> Iterable[Split]:
+        hints = self.factors.get(value.id, ())
+        for dim, extent in enumerate(shape):
+            for outer in sorted({1, *(hints[dim] if dim < len(hints) else ())}):
+                if extent % (outer * ways) == 0:
+                    yield Split(dim, outer)
+
+    # ------------------------------------------------------------ ops
+    def of_op(self, op: Op, kind: Hashable, past: Past, past_ways: Sequence[int], ways: int,
+              hint: tuple[int, Placement] | None = None) -> list[Choice]:  # fmt: skip
+        """``hint``: an operand and where it is: then also cuts of the inner factor that it is cut along."""
+        if hint is not None and not (isinstance(hint[1], Split) and hint[1].outer > 1):
+            hint = None
+        key = (kind, tuple([choice.number for choice in past]), ways, hint)
+        if key not in self._choices:
+            self._choices[key] = self._make(op, kind, past, past_ways, ways, hint)
+        return self._choices[key]
+
+    def _make(self, op: Op, kind: Hashable, past: Past, past_ways: Sequence[int], ways: int,
+              hint: tuple[int, Placement] | None) -> list[Choice]:  # fmt: skip
+        found = [s for s in self._strategies(op, kind, ways, hint) if self._divides(op, kind, s, past, past_ways, ways)]
+        if not self.reduces:
+            found = [s for s in found if not any(isinstance(p, Partial) for p in s.outputs)]
+        if not _passes_terms(op):
+            found = [s for s in found if s.index != "+"]
+        divided = [s for s in found if s.index not in ("", "+")]
+        if divided and max((r.row_bytes for r in op.results), default=0) > self.small:
+            found = [s for s in found if s.index]
+        kept = [[c.kept[i] for c in past] for i in range(len(op.results))]
+        choices: list[Choice] = []
+        for strategy in found:
+            ways_to_keep = [
+                self._keepings(result, placement, remaining(result, before, past_ways), ways)
+                for result, placement, before in zip(op.results, strategy.outputs, kept, strict=True)
+            ]
+            if math.prod(map(len, ways_to_keep)) > 30:
+                ways_to_keep = [[placement] for placement in strategy.outputs]
+            halos = _halos(op, strategy, ways)
+            choices += [self._choice(kind, strategy, kept, halos) for kept in itertools.product(*ways_to_keep)]
+        return choices
+
+    def _keepings(self, result: Value, made: Placement, shape: Sequence[int], ways: int) -> list[Placement]:
+        if is_absent(result):
+            return [made]
+        small = [Replicate()] if result.row_bytes <= self.small else []
+        if not isinstance(made, Partial):
+            return [made, *(p for p in small if p != made)]
+        spread: list[Placement] = [*(Split(d) for d, extent in enumerate(shape) if extent % ways == 0), *small]
+        if not spread:
+            spread = [Replicate()]
+        return [made, *spread] if self.keeps_terms else spread
+
+    def _choice(
+        self, kind: Hashable, strategy: Strategy | None, kept: tuple[Placement, ...], halos: tuple[float, ...]
+    ) -> Choice:
+        keeps = tuple([code_of(placement) for placement in kept])
+        reads = tuple([code_of(placement) for placement in strategy.inputs]) if strategy else keeps
+        cut = (strategy.index, strategy.outer) if strategy else ()
+        number = self._numbers.setdefault((kind, cut, reads, keeps), len(self._numbers))
+        return Choice(number, strategy, kept, keeps, reads, halos)
+
+    def _strategies(self, op: Op, kind: Hashable, ways: int, hint: tuple[int, Placement] | None) -> list[Strategy]:
+        key = (kind, ways, hint)
+        if key not in self._all:
+            factors = self.factors
+            if hint is not None and isinstance(hint[1], Split):
+                value = list(op.operands())[hint[0]]
+                hints = [frozenset({hint[1].outer} if d == hint[1].dim else ()) for d in range(len(value.shape))]
+                factors = {**{v.id: self.factors.get(v.id, ()) for v in op.operands()}, value.id: hints}
+            self._all[key] = strategies(op, ways, factors)
+        return self._all[key]
+
+    def _divides(self, op: Op, kind: Hashable, strategy: Strategy, past: Past, past_ways: Sequence[int],
+                 ways: int) -> bool:  # fmt: skip
+        """Whether what earlier steps left of the index can be cut once more."""
+        if strategy.index in ("", "+"):
+            return True
+        if kind not in self._sizes:
+            notation = describe(op)
+            assert notation is not None
+            self._sizes[kind] = index_sizes(op, notation)
+        left = self._sizes[kind][strategy.index]
+        for choice, count in zip(past, past_ways, strict=True):
+            if choice.strategy is not None and choice.strategy.index == strategy.index:
+                left //= count
+        return left % (strategy.outer * ways) == 0
+
+
+def remaining(value: Value, placements: Sequence[Placement], past_ways: Sequence[int]) -> list[int]:
+    """The extents that earlier steps have left of a value that was kept in these placements."""
+    shape = [d for d in value.shape if isinstance(d, int)]
+    for placement, count in zip(placements, past_ways, strict=True):
+        if isinstance(placement, Split):
+            shape[placement.dim] //= count
+    return shape
+
+
+def _passes_terms(op: Op) -> bool:
+    """Whether it may work on each term of a sum: not a product, which would be computed once a term."""
+    if op_name(op.target) in ("mm", "bmm", "mv", "dot"):
+        return False
+    sizes = [math.prod(d for d in value.shape if isinstance(d, int)) for value in op.operands()]
+    return op_name(op.target) not in ("mul", "div") or min(sizes) == 1 or len(sizes) == 1
+
+
+def _halos(op: Op, strategy: Strategy, ways: int) -> tuple[float, ...]:
+    found = [0.0] * len(strategy.inputs)
+    for position, (before, after) in strategy.halo.items():
+        need = strategy.inputs[position]
+        if isinstance(need, Split):
+            extent = list(op.operands())[position].shape[need.dim]
+            assert isinstance(extent, int)
+            found[position] = (ways - 1) * (max(before, 0) + max(after, 0)) / extent
+    return tuple(found)

@@ -1,0 +1,117 @@
+"""Search: the division of a training step among workers that moves the fewest bytes.
+
+Takes: a TrainingStep, a number of workers. Gives: a Found: the plan and what it costs; tempo: once a model.
+Source: Tofu section 5.2 and 5.3: coarsen, then two groups of workers at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from vgraph.ir.program import Value
+from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Strategy
+from vgraph.ir.step import TrainingStep
+from vgraph.ir.tdl import is_absent
+from vgraph.partition.classes import classify
+from vgraph.partition.clusters import Coarse, coarsen
+from vgraph.partition.cost_graph import CostGraph
+from vgraph.partition.critical import solve as solve_exactly
+from vgraph.partition.options import Options, Past
+from vgraph.partition.states import Situation
+from vgraph.partition.step_costs import StepCosts
+from vgraph.partition.strategies import Factors
+
+Solver = Callable[[CostGraph], list[int]]
+SMALL_SHARE = 1024  # what is this much smaller than the largest tensor may be kept by every worker
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A plan, the bytes that each step of the recursion moves by the search's own costs, and its time."""
+
+    plan: ShardingPlan
+    step_bytes: tuple[float, ...]
+    seconds: float
+
+
+def factorised(num_workers: int) -> tuple[int, ...]:
+    """Prime factors, the largest first.
+
+    >>> factorised(8), factorised(12), factorised(1)
+    ((2, 2, 2), (3, 2, 2), ())
+    """
+    found: list[int] = []
+    divisor = 2
+    while num_workers > 1:
+        while num_workers % divisor == 0:
+            found.append(divisor)
+            num_workers //= divisor
+        divisor += 1
+    return tuple(reversed(found))
+
+
+def search(
+    step: TrainingStep, axes: Sequence[int], factors: Factors | None = None, solve: Solver = solve_exactly
+) -> Found:
+    """The plan for ``axes``: the workers of each step of the recursion, the first step first."""
+    began = time.perf_counter()
+    coarse = coarsen(classify(step))
+    options = Options(_small(step), factors or {})
+    past: list[Past] = [()] * len(coarse.cluster_of)
+    costs: list[float] = []
+    for number, ways in enumerate(axes):
+        problem = StepCosts(Situation(coarse, options, past, axes[:number], ways))
+        graph = problem.graph()
+        states = solve(graph)
+        costs.append(graph.cost(states))
+        for cluster, kind, state in zip(coarse.clusters, problem.kinds, states, strict=True):
+            for member, choice in zip(cluster.members, kind.states[state], strict=True):
+                past[member] = (*past[member], choice)
+            for other in cluster.owned:
+                past[other] = past[cluster.members[0]]
+    plan = _plan(coarse, past, tuple(axes))
+    return Found(plan, tuple(costs), time.perf_counter() - began)
+
+
+def _small(step: TrainingStep) -> int:
+    values = (v for op in step.ops for v in op.results)
+    return max((v.row_bytes for v in values), default=0) // SMALL_SHARE
+
+
+def _plan(coarse: Coarse, past: Sequence[Past], axes: tuple[int, ...]) -> ShardingPlan:
+    classes, step = coarse.classes, coarse.classes.step
+    chosen: list[tuple[Strategy, ...]] = []
+    for op_class in classes.classes:
+        chosen.append(tuple([c.strategy for c in past[op_class.index] if c.strategy is not None]))
+    placements: dict[int, tuple[Placement, ...]] = {}
+    first = len(classes.classes)
+    for i, given in enumerate(step.program.inputs):
+        placements[given.value.id] = tuple([choice.kept[0] for choice in past[first + i]])
+    for number, op in enumerate(step.ops):
+        choices = past[classes.class_of[number]]
+        for result, value in enumerate(op.results):
+            kept = tuple([choice.kept[result] for choice in choices])
+            made = tuple([choice.strategy.outputs[result] for choice in choices if choice.strategy])
+            if kept != made and not is_absent(value):
+                placements[value.id] = kept
+    _place_outputs(step, placements, len(axes))
+    return ShardingPlan(axes, tuple([chosen[c] for c in classes.class_of]), placements)
+
+
+def _place_outputs(step: TrainingStep, placements: dict[int, tuple[Placement, ...]], depth: int) -> None:
+    """Gradients and updates lie as their parameters do; every worker has the loss."""
+
+    def like(value: Value, given: Value) -> None:
+        placements[value.id] = placements[given.id]
+
+    for name, value in step.gradients.items():
+        like(value, step.parameters[name])
+    for name, value in step.updated.items():
+        like(value, step.parameters[name])
+    for name, value in step.new_buffers.items():
+        like(value, step.buffers[name])
+    for history in step.history:
+        like(history.after, history.before)
+    placements[step.loss.id] = (Replicate(),) * depth

@@ -1,0 +1,99 @@
+"""StepCosts: the CostGraph of one step of the recursion.
+
+Takes: a Situation. Gives: states and costs of every cluster and pair; equal ones are computed once;
+tempo: once a step of the recursion. Source: Tofu section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from vgraph.partition.classes import Reading
+from vgraph.partition.clusters import kind_of
+from vgraph.partition.cost_graph import CostGraph, Costs
+from vgraph.partition.costs import transfer_codes
+from vgraph.partition.states import Amount, Enumeration, Kind, Situation, is_terms
+
+Part = tuple[bool, Hashable]  # whether the matrix is turned, its key
+
+
+class StepCosts:
+    """``kinds[c]``: the states of cluster c; vertices of ``graph()`` are clusters."""
+
+    def __init__(self, situation: Situation) -> None:
+        self.situation, self.coarse = situation, situation.coarse
+        self._kinds: dict[Hashable, Kind] = {}
+        self._matrices: dict[Hashable, Costs] = {}
+        self._sums: dict[Hashable, Costs] = {}
+        numbers = [tuple([choice.number for choice in past]) for past in situation.past]
+        self.kinds = [self._kind(index, numbers) for index in range(len(self.coarse.clusters))]
+
+    def _kind(self, index: int, numbers: Sequence[Hashable]) -> Kind:
+        cluster = self.coarse.clusters[index]
+        key = kind_of(self.coarse, cluster, numbers)
+        found = self._kinds.get(key)
+        if found is None:
+            found = self._kinds[key] = Enumeration(self.situation, cluster).run()
+        return found
+
+    def graph(self) -> CostGraph:
+        """The costs of all clusters and pairs."""
+        pairs: dict[tuple[int, int], list[Part]] = {}
+        for (source, reader), readings in self.coarse.between:
+            values: dict[tuple[int, int], list[Reading]] = {}
+            for reading in readings:
+                if reading.count:
+                    values.setdefault((reading.source, reading.result), []).append(reading)
+            parts = pairs.setdefault((min(source, reader), max(source, reader)), [])
+            parts += [(source > reader, self._matrix(source, reader, found)) for found in values.values()]
+        alone = [kind.alone for kind in self.kinds]
+        return CostGraph(alone, {pair: self._sum(parts) for pair, parts in pairs.items() if parts})
+
+    def _sum(self, parts: list[Part]) -> Costs:
+        key = tuple(parts)
+        if key not in self._sums:
+            matrices = [self._matrices[m].T if turned else self._matrices[m] for turned, m in parts]
+            self._sums[key] = np.sum(matrices, axis=0) if len(matrices) > 1 else matrices[0]
+        return self._sums[key]
+
+    def _matrix(self, source: int, reader: int, readings: Sequence[Reading]) -> Hashable:
+        """One value and all that read it in one cluster: what two of them need alike is fetched once."""
+        first, situation = readings[0], self.situation
+        have = self.kinds[source].codes((True, max(self.coarse.member_of[first.source], 0), first.result))
+        kind, key = self.kinds[reader], list[Hashable]([have])
+        found: list[tuple[tuple[int, ...], int, int, Amount]] = []
+        for r in readings:
+            place = max(self.coarse.member_of[r.reader], 0)
+            need, amount = kind.codes((False, place, r.position)), situation.amount(r)
+            if (need, amount) not in [(n, a) for n, _, _, a in found]:
+                found.append((need, place, r.position, amount))
+                key.append((need, amount, tuple(kind.halos(place, r.position))))
+        whole = tuple(key)
+        if whole not in self._matrices:
+            self._matrices[whole] = self._combined(have, kind, found)
+        return whole
+
+    def _combined(
+        self, have: tuple[int, ...], kind: Kind, found: Sequence[tuple[tuple[int, ...], int, int, Amount]]
+    ) -> Costs:
+        ways = self.situation.ways
+        halos = [np.array(kind.halos(place, position)) for _, place, position, _ in found]
+        rows = np.array([int(is_terms(code)) for code in have])
+        parts = [
+            np.array(amount)[rows][:, None] * (_transfers(have, need, ways) + halo)
+            for (need, _, _, amount), halo in zip(found, halos, strict=True)
+        ]
+        if len(found) == 1:
+            return parts[0]
+        needs = np.array([need for need, _, _, _ in found])
+        for i in range(1, len(parts)):  # the same shard of a value was fetched for an earlier reader
+            again = (needs[:i] == needs[i]).any(axis=0)
+            parts[i] = np.where(again[None, :] & np.isfinite(parts[i]), 0.0, parts[i])
+        return np.sum(parts, axis=0)
+
+
+def _transfers(have: tuple[int, ...], need: tuple[int, ...], ways: int) -> Costs:
+    rows = {code: [transfer_codes(code, n, ways) for n in need] for code in set(have)}
+    return np.array([rows[code] for code in have])
