@@ -53,9 +53,12 @@ def is_pointwise(target: Any) -> bool:
     return op_name(target) in POINTWISE
 
 
-def reads_values(op: Op) -> bool:
-    """Whether an op looks at what its operands hold, not at their shapes alone."""
-    return op_name(op.target) not in SHAPE_ONLY
+def reads_values(op: Op, operand: int = 0) -> bool:
+    """Whether an op looks at what an operand holds, not at its shape alone."""
+    if op_name(op.target) in SHAPE_ONLY:
+        return False
+    notation = describe(op) if "pool2d" in op_name(op.target) else None
+    return notation is None or not notation.reads or operand in notation.reads[0]
 
 
 def tensor_operands(op: Op) -> list[Value]:
@@ -150,8 +153,9 @@ _LAYERS: Mapping[str, Rule] = {
     "convolution_backward": layers.convolution_backward,
     "native_batch_norm": layers.batch_norm,
     "native_batch_norm_backward": layers.batch_norm_backward,
-    **_named("avg_pool2d avg_pool2d_backward max_pool2d_with_indices_backward", layers.pool(1)),
-    **_named("_adaptive_avg_pool2d _adaptive_avg_pool2d_backward", layers.pool(1)),
+    **_named("avg_pool2d _adaptive_avg_pool2d", layers.pool(1)),
+    **_named("avg_pool2d_backward _adaptive_avg_pool2d_backward", layers.pool(1, 0)),
+    "max_pool2d_with_indices_backward": layers.pool(1, 0, 2),
     "max_pool2d_with_indices": layers.pool(2),
     **_named("mse_loss huber_loss smooth_l1_loss", rules.loss),
     "mse_loss_backward": rules.loss,

@@ -108,8 +108,11 @@ def convolution_backward(op: Op) -> Notation | None:
 
 
 # ---------------------------------------------------------------- pooling
-def pool(num_results: int) -> Rule:
-    """Windows along space, whose positions are counted over the whole: channels and batch are apart."""
+def pool(num_results: int, *read: int) -> Rule:
+    """Windows along space, whose positions are counted over the whole: channels and batch are apart.
+
+    ``read``: the operands whose elements matter, if not all; of the others only the shape does.
+    """
 
     def rule(op: Op) -> Notation | None:
         values: Sequence[Value] = list(op.operands())
@@ -119,6 +122,7 @@ def pool(num_results: int) -> Rule:
         lead, space = fresh(rank - 2, "n"), 2
         inputs = tuple((*lead, *(f"s{i}?" for i in range(space))) for _ in values)
         outputs = tuple((*lead, *(f"y{i}?" for i in range(space))) for _ in op.results)
-        return Notation(inputs, outputs, whole=frozenset({"s0", "s1", "y0", "y1"}))
+        reads = {0: read} if read else {}
+        return Notation(inputs, outputs, whole=frozenset({"s0", "s1", "y0", "y1"}), reads=reads)
 
     return rule

@@ -72,7 +72,8 @@ def reduction(kind: str, dim_position: int = 1) -> Rule:
             out = tuple("1" if i in dims else n for i, n in enumerate(names))
         else:
             out = tuple(n for i, n in enumerate(names) if i not in dims)
-        gone = {names[i]: kind for i in dims}
+        joined = kind if len(op.results) == 1 else "whole"  # positions of maxima cannot be joined
+        gone = {names[i]: joined for i in dims}
         return Notation((names,), (out,) * len(op.results), gone)
 
     return rule

@@ -76,8 +76,18 @@ def _embedding_backward(share: Share) -> tuple[Value, ...]:
 
 def _indexed_dim(share: Share) -> tuple[int, str]:
     dim = share.op.args[1] % max(len(share.op.args[0].shape), 1)
-    assert share.notation is not None
-    return dim, share.notation.inputs[0][dim]
+    return dim, share.notation.inputs[0][dim] if share.notation is not None else "?"
+
+
+def _adding(share: Share) -> tuple[Value, ...]:
+    """Of terms that add to a table at ids only the first holds the table itself."""
+    added = share.notation.reduced if share.notation is not None else {}
+    if all(share.is_first_term(index) for index in added):
+        return share.plain()
+    table = share.operands[0]
+    shape = [d for d in table.shape if isinstance(d, int)]
+    zeros = share.builder.emit(aten.zeros_like.default, (table,), share.builder.value(shape, table.dtype))
+    return share.plain([zeros, *share.args[1:]])
 
 
 def _gather(share: Share) -> tuple[Value, ...]:
@@ -114,5 +124,6 @@ INDEXING: Mapping[str, Callable[[Share], tuple[Value, ...]]] = {
     "embedding": _embedding,
     "embedding_dense_backward": _embedding_backward,
     "gather": _gather,
+    **dict.fromkeys(("index_put", "_index_put_impl", "index_add"), _adding),
     **dict.fromkeys(("scatter", "scatter_add"), _scatter),
 }

@@ -56,7 +56,7 @@ _LIKE = {
 def _like(share: Share) -> tuple[Value, ...]:
     """Only the shape of the operand matters, so it is not read."""
     (result,) = share.results()
-    device = share.op.kwargs.get("device")
+    device = share.op.kwargs.get("device") or torch.device("cpu")
     args = (list(share.shape()), *share.op.args[1:])
     return (share.builder.emit(_LIKE[op_name(share.op.target)], args, result, dtype=result.dtype, device=device),)
 
@@ -66,7 +66,7 @@ def _new(share: Share) -> tuple[Value, ...]:
     target = getattr(aten, op_name(share.op.target).removeprefix("new_"))
     target = target.memory_format if target is aten.empty else target.default
     args = (list(share.shape()), *share.op.args[2:])
-    return (share.builder.emit(target, args, result, dtype=result.dtype, device=share.op.kwargs.get("device")),)
+    return (share.builder.emit(target, args, result, dtype=result.dtype, device=torch.device("cpu")),)
 
 
 def _repeat(share: Share) -> tuple[Value, ...]:
@@ -221,7 +221,7 @@ def _convolution_backward(share: Share) -> tuple[Value, ...]:
 
 
 _RULES: Mapping[str, Callable[[Share], tuple[Value, ...]]] = {
-    **dict.fromkeys("view _unsafe_view reshape expand".split(), _sized(1)),
+    **dict.fromkeys("view _unsafe_view reshape expand select_backward".split(), _sized(1)),
     **dict.fromkeys("new_zeros new_ones new_full new_empty".split(), _new),
     **dict.fromkeys("zeros ones full empty".split(), _sized(0)),
     **dict.fromkeys("split split_with_sizes unsafe_split unsafe_split_with_sizes chunk".split(), _split_sizes),

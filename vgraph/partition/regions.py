@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from vgraph.ir.affine import parse_access
 from vgraph.ir.index_set import IndexSet
@@ -40,8 +41,19 @@ def index_sizes(op: Op, notation: Notation) -> dict[str, int]:
     return sizes
 
 
+_kept: WeakKeyDictionary[Op, Notation | None] = WeakKeyDictionary()
+
+
+def keep_notation(op: Op, whole: Op) -> Op:
+    """Has a smaller op go by the notation of the whole one: dims of one entry left have no index of their own."""
+    _kept[op] = notation_of(whole)
+    return op
+
+
 def notation_of(op: Op) -> Notation | None:
     """An op's notation, unless its operands disagree about the size of an index."""
+    if op in _kept:
+        return _kept[op]
     notation = describe(op)
     if notation is None:
         return None
@@ -133,7 +145,7 @@ def read_bytes(op: Op, operand: int, strategy: Strategy, ways: int, have: Placem
     """Bytes that cross workers in one step to bring an operand that lies as ``have`` to its readers."""
     value = list(op.operands())[operand]
     shape = tuple(d for d in value.shape if isinstance(d, int))
-    if not reads_values(op):
+    if not reads_values(op, operand):
         return 0
     is_term = isinstance(have, Partial) and isinstance(strategy.inputs[operand], Partial)
     notation, total = notation_of(op), 0

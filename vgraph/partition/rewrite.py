@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from vgraph.ir.exchange import Exchange, Fetch, Layout, PartitionedProgram
 from vgraph.ir.program import Input, Op, Program, Value
 from vgraph.ir.sharding import At, Partial, Placement, Region, Replicate, ShardingPlan, Strategy
@@ -18,6 +20,9 @@ from vgraph.partition.layout import Steps, build_exchange, partial_steps, placed
 from vgraph.partition.local_ops import emit_share
 from vgraph.partition.regions import OpRegions, notation_of, op_regions
 from vgraph.partition.share import Builder, Share, local_shape
+
+aten = torch.ops.aten
+HOME = torch.device("cpu")  # stands for the device of the worker
 
 
 @dataclass(frozen=True)
@@ -112,9 +117,11 @@ class _Rewriter:
     # ------------------------------------------------------------ ops
     def _rewrite_op(self, op: Op, strategies: tuple[Strategy, ...]) -> None:
         shares = self._shares(op, strategies)
-        operands = list(op.operands()) if reads_values(op) else []
         local: list[tuple[Value | None, ...]] = []
-        for position, value in enumerate(operands):
+        for position, value in enumerate(op.operands()):
+            if not reads_values(op, position):
+                local.append(self._stand_ins(value, [share and share.inputs[position] for share in shares]))
+                continue
             kept = partial_steps([strategy.inputs[position] for strategy in strategies])
             need = [None if share is None else share.inputs[position] for share in shares]
             local.append(self._bring(value, need, kept))
@@ -131,6 +138,21 @@ class _Rewriter:
             regions = tuple(None if share is None else share.outputs[number] for share in shares)
             values = tuple(None if results is None else results[number] for results in made)
             self._hold(result, _Held(Layout(placements, regions), values, self.at))
+
+    def _stand_ins(self, value: Value, regions: Sequence[Region | None]) -> tuple[Value | None, ...]:
+        """Values of which only the shape matters are not fetched: one number, expanded."""
+        found: list[Value | None] = []
+        for worker, region in enumerate(regions):
+            builder = self.builders[worker]
+            if region is None:
+                found.append(None)
+                continue
+            number = builder.emit(
+                aten.zeros.default, ([],), builder.value((), value.dtype), dtype=value.dtype, device=HOME
+            )
+            shape = list(local_shape(region))
+            found.append(builder.emit(aten.expand.default, (number, shape), builder.value(shape, value.dtype)))
+        return tuple(found)
 
     def _shares(self, op: Op, strategies: tuple[Strategy, ...]) -> list[OpRegions | None]:
         notation = None if _is_placed(strategies) else notation_of(op)

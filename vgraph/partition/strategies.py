@@ -15,7 +15,7 @@ from vgraph.ir.program import Op, Value, map_leaves
 from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
 from vgraph.ir.tdl import is_absent
 from vgraph.partition.linear import linear_operands
-from vgraph.partition.regions import index_sizes, notation_of
+from vgraph.partition.regions import index_sizes, keep_notation, notation_of
 
 Factors = Mapping[int, Sequence[frozenset[int]]]  # value id -> outer factors of each dim worth a cut of the inner one
 REDUCERS = {
@@ -68,7 +68,7 @@ def shrink(op: Op, strategy: Strategy, ways: int) -> Op:
     args = map_leaves(op.args, swap)
     kwargs = {key: map_leaves(value, swap) for key, value in op.kwargs.items()}
     results = tuple(local(v, p) for v, p in zip(op.results, strategy.outputs, strict=True))
-    return replace(op, args=args, kwargs=kwargs, results=results)
+    return keep_notation(replace(op, args=args, kwargs=kwargs, results=results), op)
 
 
 def _passing_partials(op: Op) -> Iterator[Strategy]:
@@ -171,7 +171,7 @@ def _affine(
     accesses = [parse_access(part) for part in dim.split("|")]
     if all(a is not None and a.terms == ((index, 1),) and a.divisor == 1 for a in accesses):
         starts = [a.constant for a in accesses if a is not None]
-        if blocks and all(start % sizes[index] == 0 and 0 <= start < size for start in starts):
+        if blocks and all(start % sizes[index] == 0 and start >= 0 for start in starts):
             return (Split(position, blocks * outer), (0, 0))
         parts = sizes[index] // size if size and sizes[index] % size == 0 else 0
         if parts and outer % parts == 0 and -starts[0] % size == 0:  # one of the operands of a cat

@@ -25,7 +25,7 @@ def take(shard: Tensor, have: Region, part: Region) -> Tensor:
     for dim, (held, wanted) in enumerate(zip(have, part, strict=True)):
         if held == wanted:
             continue
-        runs = held.positions(wanted).runs
+        runs = held.positions(wanted).runs or ((0, 0),)
         if len(runs) == 1:
             shard = shard.narrow(dim, runs[0][0], runs[0][1] - runs[0][0])
         else:
