@@ -9,9 +9,11 @@ from vgraph.api.blocks import compact_graphs, to_block
 from vgraph.api.by_type import ByType
 from vgraph.api.construct import block_to_graph, create_block, graph, heterograph, rand_bipartite, rand_graph
 from vgraph.api.convert import from_networkx, from_scipy, to_networkx
+from vgraph.api.exchange import bipartite_from_networkx, bipartite_from_scipy, from_pandas, from_pyg, to_pandas, to_pyg
 from vgraph.api.explain import explain
 from vgraph.api.feed import at
 from vgraph.api.graph import Graph
+from vgraph.api.homogenise import to_heterogeneous, to_homogeneous
 from vgraph.api.parallel import parallelize
 from vgraph.api.place import Placement, place
 from vgraph.api.prop import prop_edges, prop_edges_dfs, prop_nodes, prop_nodes_bfs, prop_nodes_topo
@@ -32,6 +34,7 @@ from vgraph.api.readout import (
     topk_nodes,
 )
 from vgraph.api.reorder import khop_adj, khop_graph, metapath_reachable_graph, reorder_graph
+from vgraph.api.storage import load_graphs, load_labels, save_graphs
 from vgraph.api.subgraph import (
     edge_subgraph,
     edge_type_subgraph,
@@ -83,6 +86,8 @@ __all__ = [
     "batch",
     "bfs_edges_generator",
     "bfs_nodes_generator",
+    "bipartite_from_networkx",
+    "bipartite_from_scipy",
     "block_to_graph",
     "broadcast_edges",
     "broadcast_nodes",
@@ -94,6 +99,8 @@ __all__ = [
     "edge_type_subgraph",
     "explain",
     "from_networkx",
+    "from_pandas",
+    "from_pyg",
     "from_scipy",
     "function",
     "graph",
@@ -104,6 +111,8 @@ __all__ = [
     "khop_in_subgraph",
     "khop_out_subgraph",
     "line_graph",
+    "load_graphs",
+    "load_labels",
     "max_edges",
     "max_nodes",
     "mean_edges",
@@ -114,6 +123,7 @@ __all__ = [
     "node_type_subgraph",
     "ops",
     "out_subgraph",
+    "parallelize",
     "prop_edges",
     "prop_edges_dfs",
     "prop_nodes",
@@ -130,6 +140,7 @@ __all__ = [
     "parallelize",
     "place",
     "reverse",
+    "save_graphs",
     "slice_batch",
     "softmax_edges",
     "softmax_nodes",
@@ -137,7 +148,11 @@ __all__ = [
     "sum_nodes",
     "to_bidirected",
     "to_block",
+    "to_heterogeneous",
+    "to_homogeneous",
     "to_networkx",
+    "to_pandas",
+    "to_pyg",
     "to_simple",
     "topk_edges",
     "topk_nodes",
