@@ -137,7 +137,6 @@ __all__ = [
     "remove_nodes",
     "remove_self_loop",
     "reorder_graph",
-    "parallelize",
     "place",
     "reverse",
     "save_graphs",
