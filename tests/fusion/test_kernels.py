@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -186,59 +185,3 @@ def test_two_runs_are_bitwise_equal(threads: int, monkeypatch: pytest.MonkeyPatc
         assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
     finally:
         torch.set_num_threads(before)
-
-
-def tanh_sum(monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether a fresh function gives the right result under the present setting."""
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    g, features = make_graph(4, torch.float32)
-    g.update_all(lambda e: {"m": torch.tanh(e.src["h"])}, fn.sum("m", "o"))
-    expected = torch.zeros(NUM_NODES, 4).index_add(0, g.edges()[1], torch.tanh(features[0].detach())[g.edges()[0]])
-    return torch.allclose(g.ndata["o"], expected, atol=1e-5)
-
-
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(build, "find_compiler", lambda: None)
-    assert tanh_sum(monkeypatch)
-
-
-def test_a_compiler_that_fails(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Any
-) -> None:
-    script = tmp_path / "c++"
-    script.write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
-    script.chmod(0o755)
-    monkeypatch.setattr(build, "find_compiler", lambda: str(script))
-    with caplog.at_level(logging.INFO, "vgraph"):
-        assert tanh_sum(monkeypatch)
-    assert any("broken" in message for message in caplog.messages)
-
-
-@needs_compiler
-def test_a_damaged_file_is_built_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Any
-) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    whole.mkdir(), cut.mkdir()
-    monkeypatch.setattr(build, "_cache_folder", lambda: whole)
-    assert tanh_sum(monkeypatch)
-    for library in whole.glob("*.so"):  # elsewhere: what this process has opened stays open
-        (cut / library.name).write_bytes(library.read_bytes()[:100])
-    monkeypatch.setattr(build, "_cache_folder", lambda: cut)
-    capture.forget()
-    with caplog.at_level(logging.INFO, "vgraph"):
-        assert tanh_sum(monkeypatch)
-    assert any("damaged" in message for message in caplog.messages)
-
-
-@needs_compiler
-def test_a_folder_that_others_can_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels").chmod(0o777)
-    monkeypatch.setenv("VGRAPH_CACHE_DIR", str(tmp_path))
-    build._cache_folder.cache_clear()
-    try:
-        assert tanh_sum(monkeypatch)
-        assert not list((tmp_path / "kernels").iterdir())
-    finally:
-        build._cache_folder.cache_clear()
