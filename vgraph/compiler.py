@@ -37,13 +37,14 @@ from vgraph.memory.plan import plan_memory
 from vgraph.memory.row_order import build_row_order
 from vgraph.runtime.compiled import CompiledProgram, Plan, Situation, VertexTypes
 from vgraph.runtime.cpu import CpuKernel
-from vgraph.runtime.frontier_loop import plan_loop
+from vgraph.runtime.loop_plan import plan_loop
 from vgraph.runtime.native import Native, native_source
 from vgraph.scheduler.build import build_schedule, evaluation_keys
 from vgraph.scheduler.leaves import split_leaves
 from vgraph.scheduler.parts import build_parts
 from vgraph.scheduler.phases import build_phases
 from vgraph.scheduler.policy import choose_policy
+from vgraph.scheduler.views import sink_views
 
 _arenas = ArenaPool()
 
@@ -66,6 +67,8 @@ def compile_program(
     """
     log_stage("program", program)
     phases = build_phases(program, per_vertex=per_vertex)
+    if fuse and config.kernels_enabled():
+        phases = sink_views(phases, _read_outside(program))
     if config.leaves_enabled():
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves)
     codes = _compile_phases(program, phases, fuse=fuse)
@@ -79,7 +82,7 @@ def compile_program(
 
 def _compile_phases(program: Program, phases: tuple[Phase, ...], *, fuse: bool) -> tuple[PhaseCode, ...]:
     """Code for each phase, which keeps what other phases, the caller or a Carry will read."""
-    outside = {v.id for v in program.outputs if v is not None} | {c.source.id for c in program.carries}
+    outside = _read_outside(program)
     reads = [_reads(phase) for phase in phases]
     wanted = [outside.union(*reads[:i], *reads[i + 1 :]) for i in range(len(phases))]
     names = {item.value.id: item.name for item in program.inputs}
@@ -89,6 +92,11 @@ def _compile_phases(program: Program, phases: tuple[Phase, ...], *, fuse: bool) 
         codes.append(_compile_phase(phase, wanted[index], f"phase{index}", steps[index] if steps else None))
         log_stage("program", codes[-1].source)
     return tuple(codes)
+
+
+def _read_outside(program: Program) -> set[int]:
+    """What the caller or a Carry reads."""
+    return {v.id for v in program.outputs if v is not None} | {c.source.id for c in program.carries}
 
 
 def _reads(phase: Phase) -> set[int]:

@@ -104,13 +104,13 @@ def features(graph: vgraph.Graph, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(graph.num_nodes(), WIDTH, dtype=dtype, requires_grad=True)
 
 
-def outcome(model: vgraph.VertexFunction, graph: vgraph.Graph, x: Tensor, **given: object) -> list[Tensor]:
-    """Outputs and all gradients, of a loss with different weights everywhere."""
-    outputs = list(model(graph, **({"x": x} | given)).values())
+def outcome(model: vgraph.VertexFunction, graph: vgraph.Graph, rows: Tensor, at: Tensor | None = None) -> list[Tensor]:
+    """Outputs and all gradients, of a loss with different weights everywhere; ``at``: where the rows stand."""
+    outputs = list(model(graph, x=rows if at is None else vgraph.at(rows, at)).values())
     draw = torch.Generator().manual_seed(1)
     weights = [torch.randn(o.shape, generator=draw, dtype=o.dtype) for o in outputs]
     loss = sum((o * w).sum() for o, w in zip(outputs, weights, strict=True))
-    wanted = [x, *model.parameters()]
+    wanted = [rows, *model.parameters()]
     found = torch.autograd.grad(loss, wanted, allow_unused=True)
     grads = [torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found, strict=True)]
     return [*(o.detach() for o in outputs), *grads]

@@ -115,3 +115,27 @@ def test_second_derivatives_at_leaves() -> None:
     g, model = binary_tree(4), MODELS["child-sum"]().double()
     x = features(g)
     assert torch.autograd.gradgradcheck(lambda x: model(g, x=x)["h"], (x,))
+
+
+@pytest.mark.parametrize("kernels", ["0", "1"])
+@pytest.mark.parametrize("graph", ["trees", "dag", "points"])
+@pytest.mark.parametrize("name", ["gru", "child-sum", "n-ary"])
+def test_features_of_leaves_alone(name: str, graph: str, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``at`` with just the leaves, in order, takes a way of its own; numbers and gradients are those of any ``at``."""
+    g, model = GRAPHS[graph](), MODELS[name]().double()
+    leaves = (g.in_degrees() == 0).nonzero().squeeze(1)
+    rows = torch.randn(leaves.shape[0], WIDTH, dtype=torch.float64, requires_grad=True)
+    got = outcome(model, g, rows, leaves)
+    monkeypatch.setenv("VGRAPH_LEAVES", "0")
+    monkeypatch.setenv("VGRAPH_KERNELS", kernels)
+    capture.forget()
+    for one, two in zip(got, outcome(model, g, rows, leaves), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
+
+
+def test_leaves_in_another_order_are_any_vertices() -> None:
+    g, model = binary_tree(5), MODELS["child-sum"]().double()
+    rows, order = torch.randn(5, WIDTH, dtype=torch.float64), torch.tensor([3, 0, 4, 1, 2])
+    one = model(g, x=vgraph.at(rows, torch.arange(5)))["h"]
+    two = model(g, x=vgraph.at(rows[order], order))["h"]
+    torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)

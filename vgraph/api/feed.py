@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph import config
 from vgraph.api.derive import Spec
 from vgraph.api.graph import Graph
 from vgraph.api.tracer import user_line
 from vgraph.errors import DTypeError, FeatureError, NameLookupError
-from vgraph.ir.program import EDGE, GRAPH, VERTEX, Space, subset
+from vgraph.ir.program import EDGE, GRAPH, OF_LEAVES, VERTEX, Space, subset
 from vgraph.ir.topology import Topology
 
 
@@ -75,6 +76,8 @@ class Feed:
                 f"the ids of at(...) for {name!r} are not distinct vertices of a graph of {count}",
                 cure="give every id once, from 0 to num_nodes - 1", line=user_line(),
             )  # fmt: skip
+        if config.leaves_enabled() and torch.equal(ids, leaf_ids(self.topology)):
+            name += OF_LEAVES
         place = torch.full((count,), ids.shape[0], dtype=torch.int64, device=ids.device)
         place[ids] = torch.arange(ids.shape[0], device=ids.device)
         zeros = value.rows.new_zeros((1, *value.rows.shape[1:]))
@@ -83,8 +86,9 @@ class Feed:
 
     def full_name(self, kind: str, name: str) -> str:
         """The name of an input; raises where there is no such feature."""
-        if kind == "vertex" and f"subset:{name}" in self._columns:
-            return f"subset:{name}"
+        for subset_name in (f"subset:{name}", f"subset:{name}{OF_LEAVES}"):
+            if kind == "vertex" and subset_name in self._columns:
+                return subset_name
         if self.find(f"{kind}:{name}") is None:
             frame, words = _frame(self.graph, kind)
             raise NameLookupError(
@@ -134,6 +138,11 @@ class Feed:
         assert value is not None, full
         kind, _, name = full.partition(":")
         return Spec(_space(kind, name), tuple(value.shape[1:]), value.dtype, value.requires_grad)
+
+
+def leaf_ids(topology: Topology) -> Tensor:
+    """The vertices without in-edges, in order; kept."""
+    return topology.keep("leaf ids", lambda: (topology.in_degrees == 0).nonzero().squeeze(1))
 
 
 def _check_kind(name: str, value: Any) -> None:

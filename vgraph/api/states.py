@@ -19,7 +19,7 @@ from vgraph.api.sizes import sizes_for
 from vgraph.api.tracer import CaptureError, Tracer, is_user_file
 from vgraph.api.vertex import StateSpec, VertexBody
 from vgraph.errors import DTypeError, FunctionError, VGraphError
-from vgraph.ir.program import Space
+from vgraph.ir.program import OF_LEAVES, Space
 
 Shapes = Mapping[str, tuple[int, ...]]
 States = Mapping[str, StateSpec]
@@ -173,7 +173,7 @@ def _explained(search: _Search, error: Exception, own: list[torch.dtype]) -> Exc
     if "dtype" in text or "scalar type" in text:
         for name, dtype in ((name, spec.dtype) for name, spec in search.inputs.items()):
             if own and dtype not in own:
-                kind, _, short = name.partition(":")
+                kind, _, short = name.removesuffix(OF_LEAVES).partition(":")
                 kind = "vertex" if kind == "subset" else kind
                 return DTypeError(
                     f"the {kind} feature {short!r} is {dtype}, the parameters are {own[0]}",

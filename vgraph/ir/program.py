@@ -34,6 +34,9 @@ INNER = Space("inner")  # one row a vertex that has in-edges: the last rows unde
 SLOT = Space("slot")  # a position in a mailbox: a dim beside VERTEX, never rows of its own
 
 
+OF_LEAVES = "|leaves"  # ends the name of a subset that holds the vertices without in-edges, in order
+
+
 def subset(name: str) -> Space:
     """Rows given for some vertices only (``vgraph.at``), and one row of zeros for the rest."""
     return Space("subset", f"@{name}")

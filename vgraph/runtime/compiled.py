@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vgraph.ir.interpreter import PhaseCode
 from vgraph.ir.memory import Lifetime, MemoryPlan
-from vgraph.ir.program import EDGE, SOURCE, VERTEX, Input, Program, Rows, Value
+from vgraph.ir.program import EDGE, OF_LEAVES, SOURCE, VERTEX, Input, Program, Rows, Value
 from vgraph.ir.schedule import Phase, RowOrder, Schedule
 from vgraph.ir.topology import Topology
 from vgraph.runtime.extent import Extent, whole_frontier
@@ -127,7 +127,9 @@ class _Rows:
     def __init__(self, schedule: Schedule, situation: Situation) -> None:
         self.schedule, self.situation = schedule, situation
         self.order: RowOrder = schedule.order
-        self.subsets = {k: (self._rows_of(t), n) for k, (t, n) in situation.subsets.items()}
+        self.subsets = {
+            k: (t if k.endswith(OF_LEAVES) else self._rows_of(t), n) for k, (t, n) in situation.subsets.items()
+        }
 
     def _rows_of(self, per_vertex: Tensor) -> Tensor:
         ids = self.order.vertex_ids

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph.ir.program import OF_LEAVES
 from vgraph.ir.schedule import Frontier, RowOrder, Schedule
 from vgraph_kernels import reference
 
@@ -157,6 +158,13 @@ class Extent:
         return rows.index_select(0, self.graph_ids)
 
     def gather_subset(self, name: str, rows: Tensor) -> Tensor:
+        if name.endswith(OF_LEAVES):  # rows of leaves come first, in the same order
+            leaves = rows[:-1][self.v0 : self.v1]
+            num_others = self.count("vertex") - leaves.shape[0]
+            if not num_others:
+                return leaves
+            others = rows[-1:].expand(num_others, *rows.shape[1:])
+            return torch.cat([leaves, others]) if leaves.shape[0] else others
         return rows.index_select(0, self.subsets[name][0][self.v0 : self.v1])
 
     def reduce_dst(self, reduction: str, rows: Tensor) -> Any:
@@ -177,6 +185,9 @@ class Extent:
 
     def reduce_subset(self, name: str, rows: Tensor) -> Tensor:
         ids, count = self.subsets[name]
+        if name.endswith(OF_LEAVES):
+            assert self.is_whole, "sums over subsets run once"
+            return torch.cat([rows[: count - 1], rows[count - 1 :].sum(0, keepdim=True)])
         return _sum_by(rows, ids[self.v0 : self.v1], count)
 
     def inner_rows(self, rows: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from vgraph.ir.moves import InnerRows, PutSlot, Random, SegmentReduce, TakeSlot
-from vgraph.ir.program import EDGE, INNER, SHARED, VERTEX, Op, Program, Rows, Value, map_leaves
+from vgraph.ir.moves import MOVES, Gather, InnerRows, PutSlot, Random, SegmentReduce, Select, TakeSlot
+from vgraph.ir.program import EDGE, INNER, OF_LEAVES, SHARED, VERTEX, Op, Program, Rows, Value, map_leaves
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
 from vgraph.ir.tdl import is_pointwise, op_name
 
@@ -37,7 +37,7 @@ def split_leaves(
 
     ``zeros``: such values among the inputs. Sums over vertices of products with them leave the leaves out.
     """
-    numbers = count(1 + max((v.id for v in _all_values(program)), default=0))
+    numbers = count(1 + max((v.id for v in _all_values(program, phases)), default=0))
     degrees = {item.value.id for item in program.inputs if item.name == "$in_degree"}
     found, known = list[Phase](), set(zeros)
     read = [_read_from_others(phase) for phase in phases]
@@ -48,19 +48,20 @@ def split_leaves(
             continue
         wanted = outside.union(*(ids for i, ids in enumerate(read) if i != index), _read_whole(phase))
         try:
-            half = _Leaf(phase, wanted, numbers, degrees)
-            found += half.phases()
-            known |= half.zeros
+            parts = [_Half(phase, part, wanted, numbers, degrees) for part in (LEAVES_PART, INNER_PART)]
+            halves = [part.phases() for part in parts]
+            found += [p for half in (halves[::-1] if phase.is_reverse else halves) for p in half]
+            known |= parts[0].zeros
         except _CannotSplit:
             found.append(phase)
     trimmed = [phase if phase.is_loop else _without_leaves(phase, known, numbers) for phase in found]
     return tuple(trimmed), frozenset(known)
 
 
-def _all_values(program: Program) -> Iterable[Value]:
+def _all_values(program: Program, phases: Sequence[Phase]) -> Iterable[Value]:
     yield from (item.value for item in program.inputs)
     yield from (carry.target for carry in program.carries)
-    for op in program.ops:
+    for op in (*program.ops, *(op for phase in phases for op in phase.ops)):
         yield from op.results
 
 
@@ -75,10 +76,11 @@ def _read_whole(phase: Phase) -> set[int]:
 
 
 @dataclass(eq=False)
-class _Leaf:
-    """A loop on leaves. ``rows``: the one row, (1, ...), of values that are alike on all leaves."""
+class _Half:
+    """A loop on leaves, or on the others. ``rows``: the one row, (1, ...), of values that are alike on all of them."""
 
     phase: Phase
+    part: str
     wanted: set[int]
     numbers: Any
     degrees: set[int]
@@ -94,16 +96,30 @@ class _Leaf:
             self.add(op)
         for op in self.phase.ops:
             self.ops += [self.spread_op(v, v) for v in op.results if v.id in self.rows and v.id in self.wanted]
-        leaves = _needed(self.ops, self.wanted)
-        before = _needed(self.before, {v.id for op in leaves for v in op.operands()})
-        parts = [replace(self.phase, ops=leaves, part=LEAVES_PART), replace(self.phase, part=INNER_PART)]
+        ops = _needed(self.ops, self.wanted)
+        before = _needed(self.before, {v.id for op in ops for v in op.operands()})
         once = [Phase(before, is_loop=False)] if before else []
-        parts = [part for part in parts if part.ops]
-        return [*once, *(parts[::-1] if self.phase.is_reverse else parts)]
+        return [*once, *([replace(self.phase, ops=ops, part=self.part)] if ops else [])]
 
     def add(self, op: Op) -> None:
-        if all(_is_edge(v) for v in op.results):
+        if self.part == INNER_PART:
+            self.add_inner(op)
+        elif all(_is_edge(v) for v in op.results):
             return  # there are none
+        else:
+            self.add_leaf(op)
+
+    def add_inner(self, op: Op) -> None:
+        """What was given for leaves alone is one row here."""
+        if isinstance(op.target, Gather) and op.target.end.endswith(OF_LEAVES):
+            row = self.row_of(op.results[0])
+            self.before.append(Op(aten.slice.Tensor, (op.args[0], 0, -1), {}, (row,), op.line))
+        elif any(v.id in self.rows for v in op.operands()):
+            self.map(op)
+        else:
+            self.ops.append(op)
+
+    def add_leaf(self, op: Op) -> None:
         if isinstance(op.target, SegmentReduce) and op.target.end == "dst":
             self.fill(op)
         elif isinstance(op.target, TakeSlot):
@@ -139,10 +155,13 @@ class _Leaf:
     # ------------------------------------------------------------ maps
     def map(self, op: Op) -> None:
         for value in op.operands():
-            if value.id in self.degrees and value.id not in self.rows:
+            if self.part == LEAVES_PART and value.id in self.degrees and value.id not in self.rows:
                 self.constant(value, 0)
         rows = [v for v in op.operands() if v.row_dim is not None]
-        alike = op.is_rowwise and not isinstance(op.target, Random) and all(v.id in self.rows for v in rows)
+        if isinstance(op.target, Select) and rows[0].id in self.rows:
+            self.rows[op.results[0].id] = self.rows[rows[0].id]
+            return
+        alike = op.is_rowwise and not isinstance(op.target, (Random, *MOVES)) and all(v.id in self.rows for v in rows)
         plain = all(v.row_dim == 0 and isinstance(v.shape[0], Rows) for v in (*rows, *op.results))
         if alike and plain and all(v.space.kind == "vertex" for v in op.results):
             self.on_one_row(op)

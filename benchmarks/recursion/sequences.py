@@ -1,0 +1,104 @@
+"""Sequences: the LSTM over sentences of many lengths, and over one length."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence, pad_sequence
+
+import vgraph
+from recursion.workload import Workload, training
+
+
+class ChainLSTM(vgraph.VertexFunction):
+    """torch's LSTM cell on a chain; the parameters are those of ``nn.LSTMCell``."""
+
+    def __init__(self, cell: nn.LSTMCell) -> None:
+        super().__init__(states={"h": cell.hidden_size, "c": cell.hidden_size})
+        self.cell = cell
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        cell, before = self.cell, v.gather(0, default=0.0)
+        own = nn.functional.linear(v.pull("x"), cell.weight_ih, cell.bias_ih)
+        i, f, g, o = (own + nn.functional.linear(before["h"], cell.weight_hh, cell.bias_hh)).chunk(4, -1)
+        c = torch.sigmoid(f) * before["c"] + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        v.scatter(h=h, c=c)
+        v.push(h=h)
+
+
+def chain(length: int) -> vgraph.Graph:
+    return vgraph.graph((range(length - 1), range(1, length)), num_nodes=length)
+
+
+def lengths(count: int) -> np.ndarray:
+    """Those of sentences: 3 to 83, 22 on average."""
+    draw = np.random.default_rng(0)
+    return np.clip(np.round(draw.gamma(4.0, 5.5, count)), 3, 83).astype(int)
+
+
+def squares(out: Tensor) -> Tensor:
+    return (out * out).sum()
+
+
+def variable_lengths(batch: int, hidden: int) -> Workload:
+    torch.manual_seed(0)
+    sizes = lengths(batch)
+    rows = [torch.randn(int(n), hidden) for n in sizes]
+    cell, lstm = nn.LSTMCell(hidden, hidden), nn.LSTM(hidden, hidden)
+    with torch.no_grad():
+        for name, value in cell.named_parameters():
+            getattr(lstm, f"{name}_l0").copy_(value)
+    graphs, own = [chain(int(n)) for n in sizes], ChainLSTM(cell)
+    order = np.argsort(-sizes)
+    longest, padded = sizes[order], pad_sequence([rows[i] for i in order])
+    packed = pack_sequence(rows, enforce_sorted=False)
+
+    def by_vgraph() -> Tensor:
+        return squares(own(vgraph.batch(graphs), x=torch.cat(rows))["h"])
+
+    def by_cell() -> Tensor:
+        h = c = torch.zeros(batch, hidden)
+        total = torch.zeros(())
+        for t in range(longest[0]):
+            k = int((longest > t).sum())
+            h, c = cell(padded[t, :k], (h[:k], c[:k]))
+            total = total + squares(h)
+        return total
+
+    sides = {
+        "vgraph": training(cell.parameters(), by_vgraph),
+        "torch packed LSTM": training(lstm.parameters(), lambda: squares(lstm(packed)[0].data)),
+        "LSTMCell loop": training(cell.parameters(), by_cell),
+    }
+    tokens = int(sizes.sum())
+    flops = 2 * 4 * hidden * hidden * (tokens * 3 + tokens * 2)  # no gradient of x
+    return Workload(f"Var-LSTM hidden {hidden} batch {batch}", sides, flops, int(sizes.max()))
+
+
+def fixed_length(batch: int, hidden: int, steps: int = 64, *, serial: bool = False) -> Workload:
+    torch.manual_seed(0)
+    cell, lstm = nn.LSTMCell(hidden, hidden), nn.LSTM(hidden, hidden)
+    with torch.no_grad():
+        for name, value in cell.named_parameters():
+            getattr(lstm, f"{name}_l0").copy_(value)
+    graphs, own = [chain(steps)] * batch, ChainLSTM(cell)
+    x = torch.randn(batch, steps, hidden)
+    flat, upright = x.flatten(0, 1), x.transpose(0, 1).contiguous()
+
+    def by_vgraph() -> Tensor:
+        return squares(own(vgraph.batch(graphs), x=flat)["h"])
+
+    sides = {
+        "vgraph": training(cell.parameters(), by_vgraph),
+        "torch LSTM": training(lstm.parameters(), lambda: squares(lstm(upright)[0])),
+    }
+    if serial:
+        one = ChainLSTM(cell)
+        one.policy = "serial"
+        sides["vgraph, one vertex at a time"] = training(
+            cell.parameters(), lambda: squares(one(vgraph.batch(graphs), x=flat)["h"])
+        )
+    flops = 2 * 4 * hidden * hidden * batch * steps * 5
+    return Workload(f"Fixed-LSTM hidden {hidden} batch {batch}", sides, flops, steps)

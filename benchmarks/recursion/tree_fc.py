@@ -1,0 +1,98 @@
+"""Tree-FC: one layer over two children, on complete binary trees (Looks et al. 2017, section 3.5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import vgraph
+from recursion.workload import Step, Workload, optional, training
+
+WORDS = 1000
+
+
+class TreeFC(vgraph.VertexFunction):
+    def __init__(self, hidden: int) -> None:
+        super().__init__(states={"h": hidden})
+        self.W = nn.Linear(2 * hidden, hidden)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        both = torch.cat([v.gather(k, default=0.0)["h"] for k in range(2)], -1)
+        h = torch.where((v.in_degree == 0).unsqueeze(-1), v.pull("x"), torch.tanh(self.W(both)))
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+def complete_tree(leaves: int) -> list[tuple[int, int] | None]:
+    tree: list[tuple[int, int] | None] = [None] * leaves
+    level = list(range(leaves))
+    while len(level) > 1:
+        made = []
+        for left, right in zip(level[::2], level[1::2], strict=True):
+            tree.append((left, right))
+            made.append(len(tree) - 1)
+        level = made
+    return tree
+
+
+def tree_fc(leaves: int, hidden: int, batch: int) -> Workload:
+    torch.manual_seed(0)
+    tree, model, embed = complete_tree(leaves), TreeFC(hidden), nn.Embedding(WORDS, hidden)
+    edges = [(kid, v) for v, kids in enumerate(tree) if kids for kid in kids]
+    graph = vgraph.graph(tuple(zip(*edges, strict=True)), num_nodes=len(tree))
+    words = torch.randint(0, WORDS, (batch, leaves))
+    roots = torch.arange(1, batch + 1) * len(tree) - 1
+    places = (torch.arange(batch)[:, None] * len(tree) + torch.arange(leaves)).flatten()
+
+    def by_vgraph() -> Tensor:
+        g = vgraph.batch([graph] * batch)
+        h = model(g, x=vgraph.at(embed(words.flatten()), places))["h"]
+        return (h[roots] ** 2).sum()
+
+    def by_levels() -> Tensor:
+        h = embed(words)
+        while h.shape[1] > 1:
+            h = torch.tanh(model.W(h.reshape(batch, h.shape[1] // 2, 2 * hidden)))
+        return (h**2).sum()
+
+    parameters = [*model.parameters(), *embed.parameters()]
+    sides = {"vgraph": training(parameters, by_vgraph), "level loop by hand": training(parameters, by_levels)}
+    dynet = by_dynet(tree, words.numpy(), hidden)
+    if dynet is not None:
+        sides["DyNet"] = dynet
+    flops = 2 * 2 * hidden * hidden * batch * (leaves - 1) * 3
+    return Workload(f"Tree-FC {leaves} leaves hidden {hidden} batch {batch}", sides, flops, len(bin(leaves)) - 2)
+
+
+def by_dynet(tree: list[tuple[int, int] | None], words: np.ndarray, hidden: int) -> Step | None:
+    config = optional("dynet_config")
+    if config is None:
+        return None
+    config.set(autobatch=1, mem="6000", random_seed=1)
+    dy = optional("dynet")
+    if dy is None:
+        return None
+    model = dy.Model()
+    trainer = dy.SimpleSGDTrainer(model, 1e-6)
+    W, b = model.add_parameters((hidden, 2 * hidden)), model.add_parameters(hidden)
+    E = model.add_lookup_parameters((WORDS, hidden))
+
+    def step() -> None:
+        dy.renew_cg()
+        losses = []
+        for row in words:
+            states = []
+            for j, kids in enumerate(tree):
+                if kids is None:
+                    states.append(E[int(row[j])])
+                else:
+                    both = dy.concatenate([states[kids[0]], states[kids[1]]])
+                    states.append(dy.tanh(dy.affine_transform([b, W, both])))
+            losses.append(dy.squared_norm(states[-1]))
+        loss = dy.esum(losses)
+        loss.value()
+        loss.backward()
+        trainer.update()
+
+    return step

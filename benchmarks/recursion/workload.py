@@ -1,0 +1,74 @@
+"""A workload: sides that do the same step, and the products that none of them can do without."""
+
+from __future__ import annotations
+
+import importlib
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import ModuleType
+
+import torch
+
+Step = Callable[[], object]  # a whole training step, or a forward; a number of it is compared
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """``sides``: name to step. ``flops``: of the matrix products alone. ``frontiers``: of the whole batch."""
+
+    name: str
+    sides: dict[str, Step]
+    flops: float = 0.0
+    frontiers: int = 0
+    notes: dict[str, object] = field(default_factory=dict)
+
+
+def take_turns(workload: Workload, rounds: int) -> dict[str, float]:
+    """Seconds of the best step of each side, which alternate: on a shared machine the best is the least disturbed."""
+    times: dict[str, list[float]] = {name: [] for name in workload.sides}
+    for number in range(rounds + 1):
+        for name, step in workload.sides.items():
+            start = time.perf_counter()
+            step()
+            if number or rounds == 0:
+                times[name].append(time.perf_counter() - start)
+    return {name: min(found) for name, found in times.items()}
+
+
+def product_rate(size: int = 1024, repeats: int = 5) -> float:
+    """Flops a second of torch's own product of this size, fp32."""
+    a, b, out = torch.randn(size, size), torch.randn(size, size), torch.empty(size, size)
+    torch.mm(a, b, out=out)
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        torch.mm(a, b, out=out)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def training(parameters: Iterable[torch.Tensor], loss: Callable[[], torch.Tensor]) -> Step:
+    """Forward, backward and SGD."""
+    kept = list(parameters)
+    optimizer = torch.optim.SGD(kept, lr=1e-6)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        found = loss()
+        found.backward()
+        optimizer.step()
+        return float(found.detach())
+
+    return step
+
+
+def optional(name: str) -> ModuleType | None:
+    """A library that may not be there, or that does not import under this torch."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(name)
+    except Exception:  # any failure of a foreign binary means that it is not there
+        return None

@@ -1,0 +1,36 @@
+"""Slices of rows are taken where they are read."""
+
+from __future__ import annotations
+
+import torch
+
+from vgraph.ir.program import SHARED, VERTEX, Op, Rows, Value
+from vgraph.ir.schedule import Phase
+from vgraph.scheduler.views import sink_views
+
+aten = torch.ops.aten
+
+
+def value(number: int, width: int, space=VERTEX) -> Value:
+    shape = (width,) if space == SHARED else (Rows(space), width)
+    return Value(number, space, torch.float32, shape)
+
+
+def test_a_slice_moves_into_the_loop_that_reads_it() -> None:
+    wide, left, right, out = value(0, 8), value(1, 4), value(2, 4), value(3, 4)
+    split = Op(aten.split.Tensor, (wide, 4, -1), {}, (left, right), returns_sequence=True)
+    loop = Phase((Op(aten.add.Tensor, (left, right), {}, (out,)),), is_loop=True)
+    once, moved = sink_views([Phase((split,), is_loop=False), loop], {out.id})
+    assert once.ops == (), "nobody else reads the slices"
+    assert [op.target for op in moved.ops] == [aten.split.Tensor, aten.add.Tensor]
+    assert moved.ops[0].args[0] is wide
+    assert moved.ops[1].args == moved.ops[0].results
+
+
+def test_a_slice_that_others_read_stays_as_well() -> None:
+    wide, left, right, out = value(0, 8), value(1, 4), value(2, 4), value(3, 4)
+    split = Op(aten.split.Tensor, (wide, 4, -1), {}, (left, right), returns_sequence=True)
+    loop = Phase((Op(aten.add.Tensor, (left, right), {}, (out,)),), is_loop=True)
+    once, moved = sink_views([Phase((split,), is_loop=False), loop], {out.id, right.id})
+    assert once.ops == (split,)
+    assert moved.ops[1].args == moved.ops[0].results

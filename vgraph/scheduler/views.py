@@ -1,0 +1,66 @@
+"""Views: slices of what was computed once, taken inside the loop that reads them.
+
+Takes: Phases. Gives: the same, with views beside their readers; tempo: once a function.
+So a kernel reads the wide rows in place, and nobody copies a slice of all rows to make it dense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import count
+
+from vgraph.ir.moves import Gather
+from vgraph.ir.program import OF_LEAVES, Op, Value, map_leaves
+from vgraph.ir.schedule import Phase
+from vgraph.ir.tdl import is_view, op_name
+
+
+def sink_views(phases: Sequence[Phase], outside: Iterable[int]) -> tuple[Phase, ...]:
+    """Every loop takes anew the views that it reads of earlier phases' rows; ``outside``: ids that others read."""
+    makers = {v.id: op for phase in phases if not phase.is_loop for op in phase.ops for v in op.results}
+    values = (v for phase in phases for op in phase.ops for v in (*op.operands(), *op.results))
+    numbers = count(1 + max((v.id for v in values), default=0))
+    found = [_with_views(phase, makers, numbers) if phase.is_loop else phase for phase in phases]
+    read = set(outside).union(*({v.id for op in phase.ops for v in op.operands()} for phase in found))
+    return tuple(phase if phase.is_loop else _without_idle_views(phase, read) for phase in found)
+
+
+def _with_views(phase: Phase, makers: dict[int, Op], numbers: count[int]) -> Phase:
+    sunk: dict[int, Value] = {}
+    views = list[Op]()
+
+    def take(value: Value) -> Value:
+        op = makers.get(value.id)
+        if value.id in sunk or op is None or not _is_row_view(op):
+            return sunk.get(value.id, value)
+        source = take(op.args[0])
+        results = tuple(Value(next(numbers), v.space, v.dtype, v.shape, v.line) for v in op.results)
+        sunk.update((old.id, new) for old, new in zip(op.results, results, strict=True))
+        views.append(replace(op, args=(source, *op.args[1:]), results=results))
+        return sunk[value.id]
+
+    def now(leaf: object) -> object:
+        return take(leaf) if isinstance(leaf, Value) else leaf
+
+    ops = [
+        replace(op, args=map_leaves(op.args, now), kwargs={k: map_leaves(v, now) for k, v in op.kwargs.items()})
+        for op in phase.ops
+    ]
+    return replace(phase, ops=(*views, *ops)) if views else phase
+
+
+def _is_row_view(op: Op) -> bool:
+    """A slice of the features of rows, or what leaves were given."""
+    if isinstance(op.target, Gather):
+        return op.target.end.endswith(OF_LEAVES)
+    return (
+        is_view(op.target) and op_name(op.target) in ("split", "slice", "split_with_sizes", "select")
+        and all(v.space.kind in ("vertex", "edge") and v.row_dim == 0 for v in (*op.operands(), *op.results))
+        and len(list(op.operands())) == 1
+    )  # fmt: skip
+
+
+def _without_idle_views(phase: Phase, read: set[int]) -> Phase:
+    kept = [op for op in phase.ops if not _is_row_view(op) or any(v.id in read for v in op.results)]
+    return replace(phase, ops=tuple(kept))
