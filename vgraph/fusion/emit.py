@@ -15,7 +15,8 @@ from vgraph.fusion.features import Body, Features
 from vgraph.fusion.stages import Layout, Loop, Sink, Stage, lay_out
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import SegmentReduce
-from vgraph.ir.program import EDGE, Op, Value
+from vgraph.ir.program import EDGE, SHARED, Op, Value
+from vgraph.ir.row_ops import outer_sum
 
 INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst", "vertex_ids", "edge_ids")
 NUM_FIXED = 3 + len(INDICES)  # v0, v1, pool, then INDICES; then loads, then stores
@@ -67,8 +68,8 @@ class _Emitter:
 
     def _open(self) -> None:
         self.lines += [
-            f"static void body{self.number}(int64_t begin, int64_t end, void* context) {{",
-            "  const int64_t* a = (const int64_t*)context;",
+            f"static void body{self.number}(int64_t begin, int64_t end, int64_t piece, void* context) {{",
+            "  const int64_t* a = (const int64_t*)context; (void)piece;",
         ]
         for place, name in enumerate(INDICES, start=3):
             kind = "int64_t" if name in _WIDE_INDICES else "int32_t"
@@ -80,11 +81,17 @@ class _Emitter:
             place += 1
         for value in self.spec.stores:
             kind = C_TYPES[value.dtype]
-            self.lines.append(f"  {kind}* __restrict o{value.id} = ({kind}*)a[{place}];")
+            own = f" + piece * {math.prod(value.row_shape)}" if value.space == SHARED else ""
+            self.lines.append(f"  {kind}* __restrict o{value.id} = ({kind}*)a[{place}]{own};")
             place += 1
         for value in self._arrays():
             self.lines.append(f"  {NUMBER_TYPES[value.dtype]} t{value.id}[{math.prod(value.row_shape)}];")
         self._open_kept()
+        for op in self._outer_sums():
+            (left, right), name = op.args, op.results[0].id
+            kind = NUMBER_TYPES[left.dtype]
+            self.lines.append(f"  {kind} left{name}[vg_block * {left.shape[1]}], right{name}[vg_block * {right.shape[1]}];")
+            self.lines.append(f"  int rows{name} = 0;")
         self.lines.append("  for (int64_t v = begin; v < end; ++v) {")
 
     def _arrays(self) -> list[Value]:
@@ -114,7 +121,27 @@ class _Emitter:
             self.lines.append(f"  {kind}* k{value.id} = ({kind}*)malloc((longest + 1) * {size} * sizeof({kind}));")
 
     def _close(self) -> list[str]:
-        return [f"  free(k{value.id});" for value in self._kept()]
+        rest = [f"  {self._add_outer(op)}" for op in self._outer_sums()]
+        return [*rest, *(f"  free(k{value.id});" for value in self._kept())]
+
+    # ------------------------------------------------------------ sums of outer products
+    def _outer_sums(self) -> list[Op]:
+        return [op for op in self.spec.ops if op.target is outer_sum]
+
+    def _add_outer(self, op: Op) -> str:
+        (left, right), name = op.args, op.results[0].id
+        columns = right.shape[1]
+        width = min(self.width, 1 << (columns.bit_length() - 1))
+        sizes = f"{width}, {left.shape[1]}, {columns}"
+        return f"vg_outer<{sizes}>(o{name}, left{name}, right{name}, rows{name});"
+
+    def _full_blocks(self, stage: Stage) -> list[str]:
+        """After an edge's rows are in their blocks: the sum of a full one."""
+        ops = {id(s.op): s.op for loop in stage.loops for s in loop.sinks if s.kind == "left"}
+        return [
+            f"      if (++rows{op.results[0].id} == vg_block) {{ {self._add_outer(op)} rows{op.results[0].id} = 0; }}"
+            for op in ops.values()
+        ]
 
     # ------------------------------------------------------------ stages
     def _row_stage(self, stage: Stage) -> list[str]:
@@ -148,7 +175,7 @@ class _Emitter:
             head.append(f"      const int64_t o = {other.format(edge)};")
         head.append(f"      const int64_t j = {edge} - {ptr}[v]; (void)j;")
         head += self._prefetches(fetch, edge, other)
-        return [*before, *head, *inside, "    }", *after]
+        return [*before, *head, *inside, *self._full_blocks(stage), "    }", *after]
 
     def _prefetches(self, fetch: list[tuple[Value, str]], edge: str, other: str) -> list[str]:
         """Rows that the next edges will read from somewhere else."""
@@ -212,6 +239,12 @@ class _Emitter:
             self._accumulate(body, sink.op, features)
         elif sink.kind == "feature":
             body.add_features(sink.op)
+        elif sink.kind == "product":
+            body.multiply(sink.op)
+        elif sink.kind in ("left", "right"):
+            name = f"{sink.kind}{sink.op.results[0].id}"
+            place = f"{name} + rows{sink.op.results[0].id} * {size} + {flat}"
+            body.put(f"vg_store<{width}>({place}, {body.get(value, reader=sink.op)});")
         elif sink.kind == "store":
             row = "e" if value.space == EDGE else "v"
             body.put(f"vg_store<{width}>(o{value.id} + {row} * {size} + {flat}, {body.get(value)});")

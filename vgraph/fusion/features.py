@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from vgraph.fusion.expressions import NUMBER_TYPES, expression, random_expression
-from vgraph.fusion.grouping import feature_sum, is_elsewhere
+from vgraph.fusion.grouping import is_elsewhere
 from vgraph.fusion.stages import Layout, Loop, Stage, plain_shape
 from vgraph.ir.kernel import Place, contiguous
 from vgraph.ir.moves import Random, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, Op, Value
+from vgraph.ir.row_ops import feature_sum, row_product
 
 Strides = tuple[int, ...]
 Access = tuple[int, Strides]  # offset and strides over the loop's shape
@@ -40,7 +41,11 @@ class Features:
         self.groups: list[tuple[int, int]] = [(0, len(self.shape))] if self.shape else []
         dry = Body(self)
         for sink in self.loop.sinks:
-            if sink.kind in ("reduce", "feature"):
+            if sink.kind == "product":
+                dry.multiply(sink.op)
+            elif sink.kind in ("left", "right"):
+                dry.get(sink.value, reader=sink.op)
+            elif sink.kind in ("reduce", "feature"):
                 (operand,) = sink.op.operands()
                 dry.get(operand, reader=sink.op)
             else:
@@ -92,6 +97,8 @@ class Features:
         body = Body(self)
         make(body)
         lines, inside = list[str](body.before), indent
+        if not body.lines:
+            return [inside + line for line in lines]
         for number in range(len(self.groups) - 1):
             first, last = self.groups[number]
             lines += self._pragma()
@@ -198,6 +205,21 @@ class Body:
             given = f"(q * {width} > {features.length - width} ? vg_last(vg_set<{vector}>({given}), {rest}) : vg_set<{vector}>({given}))"
         self.put(f"vg_store<{width}>(t{result.id} + {place}, vg_load<{width}>(t{result.id} + {place}) + {given});")
 
+    def multiply(self, op: Op) -> None:
+        """The row times the matrix."""
+        features, result, found = self.features, op.results[0], row_product(op)
+        assert found is not None
+        rows, weight, addend = found
+        columns = math.prod(features.shape)
+        self.accesses.append(contiguous(features.shape))
+        place = features.layout.place(rows)
+        step = place.strides[0] if place.strides else 0
+        given = self._pointer(place, (place.offset, (0,) * len(features.shape)), self._row(place, op), op)
+        assert given is not None, "a row to be multiplied lies in memory"
+        bias = f"l{addend.id}" if addend is not None else f"(const {NUMBER_TYPES[result.dtype]}*)nullptr"
+        sizes = f"{min(features.most, 1 << (columns.bit_length() - 1))}, {rows.shape[1]}, {columns}"
+        self.before.append(f"vg_multiply<{sizes}>(t{result.id}, {given}, {step}, l{weight.id}, {bias});")
+
     # ------------------------------------------------------------ reading
     def _read(self, place: Place, access: Access, reader: Op | None) -> str:
         layout, base = self.features.layout, place.base
@@ -236,6 +258,25 @@ class Body:
 
     def _stored(self, place: Place, access: Access, row: str, reader: Op | None) -> str | None:
         """The text that reads a value from memory or scratch; None if it is computed here."""
+        base, layout = place.base, self.features.layout
+        if base.id in layout.spec.given:
+            return self._told(base, row)
+        pointer = self._pointer(place, access, row, reader)
+        if pointer is None:
+            return None
+        width = self.features.width if self.features.steps(access) else 1
+        return f"vg_load<{width}>({pointer})"
+
+    def _told(self, base: Value, row: str) -> str:
+        """What the topology tells of a row."""
+        if self.features.layout.spec.given[base.id] == "$in_degree":
+            return f"(in_ptr[{row} + 1] - in_ptr[{row}])"
+        is_out = self.features.stage.over == "out"
+        self.features.rows.add("o" if is_out else "e")
+        return f"(e - in_ptr[{'o' if is_out else 'v'}])"
+
+    def _pointer(self, place: Place, access: Access, row: str, reader: Op | None) -> str | None:
+        """Where a value lies in memory or scratch."""
         features, base = self.features, place.base
         layout, size = features.layout, math.prod(base.row_shape)
         maker = layout.makers.get(base.id)
@@ -243,33 +284,22 @@ class Body:
         if maker is None or away:
             return self._loaded(base, access, row, size)
         if base.id in features.stage.kept:
-            return self._vector(f"k{base.id} + j * {size} + {features.index(access)}", access)
+            return f"k{base.id} + j * {size} + {features.index(access)}"
         is_array = base.id in features.stage.arrays
         if base.space != EDGE and base.id in layout.row_arrays:
             reduced = isinstance(maker.target, SegmentReduce)
             is_array |= layout.stage_of[base.id] + reduced < features.stage.number or reduced
         if is_array and base.id not in features.makes:
-            return self._vector(f"t{base.id} + {features.index(access)}", access)
+            return f"t{base.id} + {features.index(access)}"
         return None
 
     def _loaded(self, base: Value, access: Access, row: str, size: int) -> str:
         features = self.features
-        name = features.layout.spec.given.get(base.id)
-        if name == "$in_degree":
-            return f"(in_ptr[{row} + 1] - in_ptr[{row}])"
-        if name == "$slot":
-            features.rows.add("o" if features.stage.over == "out" else "e")
-            return "(e - in_ptr[v])" if features.stage.over == "in" else "(e - in_ptr[o])"
         if row and row != "v":
             features.irregular.append((base, row))
-        if row == "e" and features.stage.over == "out" and name is None:
-            features.rows.add("e")
+            features.rows.add(row)
         at = f"(int64_t){row} * {size} + " if row else ""
-        return self._vector(f"l{base.id} + {at}{features.index(access)}", access)
-
-    def _vector(self, pointer: str, access: Access) -> str:
-        width = self.features.width if self.features.steps(access) else 1
-        return f"vg_load<{width}>({pointer})"
+        return f"l{base.id} + {at}{features.index(access)}"
 
     # ------------------------------------------------------------ computing
     def _computed(self, op: Op, access: Access) -> str:

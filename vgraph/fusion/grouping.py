@@ -16,6 +16,7 @@ from vgraph.fusion.views import view_places, whole
 from vgraph.ir.kernel import KernelSpec, Place, Unit
 from vgraph.ir.moves import REDUCTIONS, Gather, Random, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value
+from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import op_name
 
@@ -36,8 +37,12 @@ def is_fusible(op: Op) -> bool:
     if isinstance(op.target, SegmentReduce):
         return _is_fusible_reduction(op)
     result = op.results[0]
+    if op.target is outer_sum:
+        return True
     if not has_plain_rows(result):
         return False
+    if row_product(op) is not None:
+        return True
     if feature_sum(op) is not None:
         (operand,) = op.operands()
         return has_plain_rows(operand) and operand.space == result.space
@@ -53,20 +58,6 @@ def _is_fusible_reduction(op: Op) -> bool:
     return move.reduction == "sum" or (move.end == "dst" and move.reduction in REDUCTIONS)
 
 
-def feature_sum(op: Op) -> tuple[int, ...] | None:
-    """The dims of a row (from 0) that a sum over features takes; None if it is not one."""
-    if op_name(op.target) not in ("sum", "mean") or op.kwargs or len(op.results) != 1 or len(op.args) < 2:
-        return None
-    source, dims = op.args[0], op.args[1]
-    if not isinstance(source, Value) or not isinstance(dims, (list, tuple)) or not dims:
-        return None
-    if source.dtype != op.results[0].dtype or not source.dtype.is_floating_point:
-        return None
-    rank = len(source.shape)
-    taken = tuple(sorted(d % rank - 1 for d in dims))
-    return taken if taken[0] >= 0 else None
-
-
 def has_plain_rows(value: Value) -> bool:
     """Vertex or edge rows along the first dim, of a size that one row of scratch holds."""
     if value.space not in (VERTEX, EDGE, SOURCE) or not value.shape or value.shape[0] != Rows(value.space):
@@ -76,7 +67,7 @@ def has_plain_rows(value: Value) -> bool:
 
 
 def _can_load(value: Value, result: Value) -> bool:
-    if not _broadcasts(value.row_shape, result.row_shape) or value.dtype not in C_TYPES:
+    if not _broadcasts(whole(value).shape, result.row_shape) or value.dtype not in C_TYPES:
         return False
     return value.space == SHARED or (value.space == result.space and has_plain_rows(value))
 
@@ -103,6 +94,8 @@ class _Grouping:
     edge_levels: dict[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
 
     def __post_init__(self) -> None:
+        if not self.phase.is_loop:
+            self.phase = replace(self.phase, ops=_with_outer_sums(self.phase.ops, self.wanted))
         for op in self.phase.ops:
             self._classify(op)
             for value in op.results:
@@ -124,7 +117,7 @@ class _Grouping:
         if found is not None:
             self.viewing.add(id(op))
             self.places.update((value.id, place) for value, place in zip(op.results, found, strict=True))
-        elif is_fusible(op) and not (self.phase.is_loop and isinstance(op.target, Random)):
+        elif is_fusible(op) and not (self.phase.is_loop and (isinstance(op.target, Random) or row_product(op))):
             self.fused.add(id(op))
 
     def runs_in_library(self, op: Op) -> bool:
@@ -156,7 +149,7 @@ class _Grouping:
                 return 0  # of what other frontiers left
             if op.results[0].space == EDGE:
                 return self._edge_level(op, own)
-            if isinstance(op.target, SegmentReduce):
+            if isinstance(op.target, SegmentReduce) or op.target is outer_sum:
                 return max(self._ready_on_edge(v, own) for v in op.operands())
             return max((self._ready(self.place(v), own) for v in op.operands()), default=0)
         return max((self._ready_for_library(v, op) for v in op.operands()), default=0)
@@ -279,7 +272,11 @@ class _Later:
         whole = self.grouping
         fused = [op for op in whole.phase.ops if id(op) in whole.fused]
         makes = [op for op in fused if op.results[0].space != EDGE]
-        levels = {own: sorted({whole.level_of[id(op)] for op in makes if whole.own_end(op) == own}) for own in ("src", "dst")}
+        levels = {own: {whole.level_of[id(op)] for op in makes if whole.own_end(op) == own} for own in ("src", "dst")}
+        over_edges = {
+            own: {whole.level_of[id(op)] for op in makes if whole.own_end(op) == own and _is_over_edges(op)}
+            for own in ("src", "dst")
+        }
         for op in reversed(whole.phase.ops):
             if id(op) not in whole.fused:
                 if whole.runs_in_library(op):
@@ -288,8 +285,9 @@ class _Later:
                 self._pass_on(op)
             else:
                 own, first = whole.own_end(op), whole.level_of[id(op)]
-                last = self.bounds.get(id(op), levels[own][-1])
-                whole.level_of[id(op)] = max(level for level in levels[own] if first <= level <= max(last, first))
+                allowed = (over_edges if _is_over_edges(op) else levels)[own]
+                last = self.bounds.get(id(op), max(allowed))
+                whole.level_of[id(op)] = max(level for level in allowed if first <= level <= max(last, first))
                 self._bound_operands(op, own, whole.level_of[id(op)])
 
     def _pass_on(self, op: Op) -> None:
@@ -316,9 +314,31 @@ class _Later:
             self.bounds[id(maker)] = min(bound, self.bounds.get(id(maker), bound))
 
 
+def _with_outer_sums(ops: tuple[Op, ...], wanted: set[int]) -> tuple[Op, ...]:
+    """The ops with each sum of outer products as one op on the two values that it reads."""
+    ops = tuple(_without_idle_operand(op) for op in ops)
+    makers = {v.id: op for op in ops for v in op.results}
+    found = {id(op): outer_sum(op, makers) for op in ops}
+    made = [op if found[id(op)] is None else replace(op, target=outer_sum, args=found[id(op)]) for op in ops]
+    read = wanted.union(*({v.id for v in op.operands()} for op in made))
+    return tuple(op for op in made if op_name(op.target) != "t" or op.results[0].id in read)
+
+
+def _without_idle_operand(op: Op) -> Op:
+    """Constants need none of the numbers that they are shaped like."""
+    if op_name(op.target) in ("zeros_like", "ones_like", "full_like") and is_fusible(op):
+        return replace(op, args=(None, *op.args[1:]))
+    return op
+
+
 def is_elsewhere(op: Op, place: Place, own: str, in_loop: bool) -> bool:
     """In a loop: what other frontiers left of a value, read though this kernel makes it, too."""
     return in_loop and (place.end not in ("", own) or op.target == SegmentReduce("src", "sum"))
+
+
+def _is_over_edges(op: Op) -> bool:
+    """Whether a kernel must visit edges for the op's sake."""
+    return isinstance(op.target, SegmentReduce) or op.target is outer_sum
 
 
 def _reads_absolute(reader: Op) -> bool:

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from vgraph.fusion.expressions import is_costly
-from vgraph.fusion.grouping import feature_sum, is_elsewhere
+from vgraph.fusion.grouping import is_elsewhere
 from vgraph.fusion.views import whole
 from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import SegmentReduce
-from vgraph.ir.program import EDGE, Op, Value
+from vgraph.ir.program import EDGE, SHARED, Op, Value
+from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
 
 _MOST_KEPT = 16  # numbers an edge that are kept from one loop over edges for the next
 
@@ -26,7 +27,8 @@ Shape = tuple[int, ...]
 @dataclass(eq=False)
 class Sink:
     """Where a value goes: "store" (memory), "array" (scratch of this row or edge), "keep" (scratch for each
-    edge of this row), "reduce" (over edges) or "feature" (a sum over features)."""
+    edge of this row), "reduce" (over edges), "feature" (a sum over features), "product" (of a row and a
+    matrix), "left" and "right" (rows whose outer products are summed)."""
 
     kind: str
     op: Op
@@ -75,6 +77,16 @@ def lay_out(spec: KernelSpec) -> Layout:
     return _Planner(spec).layout()
 
 
+def needs_whole_row(op: Op) -> bool:
+    """Whether one number of the result needs many of the operand's row."""
+    return feature_sum(op) is not None or row_product(op) is not None
+
+
+def is_reduction(op: Op) -> bool:
+    """Whether the op takes edges away."""
+    return isinstance(op.target, SegmentReduce) or op.target is outer_sum
+
+
 def plain_shape(shape: Shape) -> Shape:
     """Without dims of size one."""
     return tuple(n for n in shape if n != 1)
@@ -93,12 +105,12 @@ class _Planner:
             for value in op.results:
                 self.makers[value.id] = op
                 self.stage_of[value.id] = stage
-                if is_costly(op) or feature_sum(op) or any(b.id in self.costly for b in self._edge_bases(op)):
+                if is_costly(op) or needs_whole_row(op) or any(b.id in self.costly for b in self._edge_bases(op)):
                     self.costly.add(value.id)
 
     # ------------------------------------------------------------ which stage makes a value
     def _stage(self, op: Op) -> int:
-        is_edge = op.results[0].space == EDGE or isinstance(op.target, SegmentReduce)
+        is_edge = op.results[0].space == EDGE or is_reduction(op)
         if self.spec.in_loop and op.target == SegmentReduce("src", "sum"):
             return -1
         stage = max((self._ready(place) for place in self.made_places(op)), default=0)
@@ -137,7 +149,7 @@ class _Planner:
         roots = [
             op for op in self.spec.ops
             if self.stage_of[op.results[0].id] == stage
-            and (isinstance(op.target, SegmentReduce) or (op.results[0].space == EDGE and op.results[0].id in wanted))
+            and (is_reduction(op) or (op.results[0].space == EDGE and op.results[0].id in wanted))
         ]  # fmt: skip
         needed, kept, stack = {id(op) for op in roots}, set[int](), list(roots)
         while stack:
@@ -158,7 +170,7 @@ class _Planner:
         for stage, (ops, _) in members.items():
             found |= {p.base.id for op in ops for p in self.made_places(op) if p.base.space != EDGE and stage >= 0}
         for op in self.spec.ops:
-            if op.results[0].space != EDGE and not isinstance(op.target, SegmentReduce):
+            if op.results[0].space != EDGE and not is_reduction(op):
                 stage = self.stage_of[op.results[0].id]
                 found |= {p.base.id for p in self.made_places(op) if self.stage_of[p.base.id] < stage}
         return found
@@ -179,12 +191,15 @@ class _Planner:
         return Stage(stage, over, loops, frozenset(arrays), frozenset(given))
 
     def _is_on_row(self, op: Op, stage: int) -> bool:
-        on_row = op.results[0].space != EDGE and not isinstance(op.target, SegmentReduce)
+        on_row = op.results[0].space != EDGE and not is_reduction(op)
         return on_row and self.stage_of[op.results[0].id] == stage
 
     def _edge_sinks(self, op: Op, stage: int, stores: set[int], kept: set[int]) -> Iterable[Sink]:
         value = op.results[0]
-        if isinstance(op.target, SegmentReduce):
+        if op.target is outer_sum:
+            yield Sink("left", op, op.args[0])
+            yield Sink("right", op, op.args[1])
+        elif isinstance(op.target, SegmentReduce):
             yield Sink("reduce", op, value)
         elif self.stage_of[value.id] == stage:
             if value.id in stores:
@@ -194,14 +209,14 @@ class _Planner:
 
     def _row_sinks(self, op: Op, stage: int, stores: set[int], row_arrays: set[int]) -> Iterable[Sink]:
         for value in op.results:
-            if value.space == EDGE:
+            if value.space in (EDGE, SHARED):
                 continue
             reduced = isinstance(op.target, SegmentReduce)
             if self.stage_of[value.id] + reduced != stage:
                 continue
             if value.id in stores:
                 yield Sink("store", op, value)
-            if value.id in row_arrays and not reduced:
+            if value.id in row_arrays and not reduced and not needs_whole_row(op):
                 yield Sink("array", op, value)
 
 
@@ -218,7 +233,7 @@ class _Loops:
     def build(self, sinks: list[Sink]) -> tuple[list[Loop], set[int]]:
         here = {v.id: op for op in self.ops for v in op.results if not isinstance(op.target, SegmentReduce)}
         self.here = {key: op for key, op in here.items() if key not in self.kept}
-        self.arrays |= {key for key, op in self.here.items() if feature_sum(op)}
+        self.arrays |= {key for key, op in self.here.items() if needs_whole_row(op)}
         while True:
             self._count()
             again = self._computed_twice(sinks)
@@ -226,23 +241,25 @@ class _Loops:
                 break
             self.arrays |= again
         every = [*sinks, *(self._own_sink(i) for i in sorted(self.arrays) if not _has_array(sinks, i))]
-        loops: dict[tuple[int, Shape], Loop] = {}
+        loops: dict[tuple[int, Shape, int], Loop] = {}
         for sink in every:
-            key = self._loop_key(sink)
-            loops.setdefault(key, Loop(key[1])).sinks.append(sink)
+            micro, shape = self._loop_key(sink)
+            alone = sink.value.id if sink.kind == "product" else 0
+            loops.setdefault((micro, shape, alone), Loop(shape)).sinks.append(sink)
         return [loops[key] for key in sorted(loops)], self.arrays
 
     def _own_sink(self, value_id: int) -> Sink:
         op = self.here[value_id]
-        return Sink("feature" if feature_sum(op) else "array", op, op.results[0])
+        kind = "feature" if feature_sum(op) else "product" if row_product(op) else "array"
+        return Sink(kind, op, op.results[0])
 
     def _loop_key(self, sink: Sink) -> tuple[int, Shape]:
         op = sink.op
         if sink.kind == "feature" or sink.kind == "reduce":
             (operand,) = op.operands()
             return self.micro[id(op)], plain_shape(operand.row_shape)
-        is_sum = feature_sum(op) is not None  # what is summed must be whole
-        return self.micro.get(id(op), 0) + is_sum, plain_shape(sink.value.row_shape)
+        late = needs_whole_row(op) and sink.kind != "product"
+        return self.micro.get(id(op), 0) + late, plain_shape(sink.value.row_shape)
 
     def _inputs(self, op: Op) -> list[Place]:
         return [p for p in self.planner.made_places(op) if p.base.id in self.here]
@@ -252,7 +269,7 @@ class _Loops:
         self.micro.clear()
         for op in self.ops:
             for place in self._inputs(op):
-                if not self._can_inline(op, place):
+                if row_product(op) or not self._can_inline(op, place):
                     self.arrays.add(place.base.id)
             before = [self.micro[id(self.here[p.base.id])] + (p.base.id in self.arrays) for p in self._inputs(op)]
             self.micro[id(op)] = max(before, default=0)
@@ -261,7 +278,7 @@ class _Loops:
         """Whether the reader's loop can compute the value at the very features that it reads."""
         base = place.base
         size = math.prod(base.row_shape)
-        shape = self._reading_shape(op)
+        shape = self._reading_shape(op, place)
         if place.size != math.prod(shape) or not place.is_plain:
             return False
         if place.size == size:
@@ -269,10 +286,12 @@ class _Loops:
         return self._is_flat(self.here[base.id])
 
     @staticmethod
-    def _reading_shape(op: Op) -> Shape:
+    def _reading_shape(op: Op, place: Place) -> Shape:
         if isinstance(op.target, SegmentReduce) or feature_sum(op):
             (operand,) = op.operands()
             return operand.row_shape
+        if op.target is outer_sum:
+            return place.shape
         return op.results[0].row_shape
 
     def _is_flat(self, op: Op) -> bool:

@@ -14,15 +14,18 @@ from torch import Tensor
 
 from vgraph.ir.kernel import Place, contiguous
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import Op, Rows, Value, map_leaves
+from vgraph.ir.program import SHARED, Op, Rows, Value, map_leaves
 from vgraph.ir.tdl import is_view, op_name
 
 _NUM_ROWS = 7919  # a number of rows that no view can confuse with a size
 
 
 def whole(value: Value) -> Place:
-    """A value that views nothing."""
-    return Place(value, "", 0, contiguous(value.row_shape), value.row_shape)
+    """A value that views nothing; of a shared one, dims of size one ahead of the others left out."""
+    shape = value.row_shape
+    while value.space == SHARED and shape and shape[0] == 1:
+        shape = shape[1:]
+    return Place(value, "", 0, contiguous(shape), shape)
 
 
 def view_places(op: Op, operand: Place) -> list[Place] | None:

@@ -207,16 +207,35 @@ class _Hoist:
             return True
         if move.reduction != "sum":
             return False
-        weight = None
+        weight, addend = None, None
         if name == "slice":
             maker, weight = self._columns(maker)
-        elif name == "mm" and maker.args[1].space == SHARED:
-            weight = maker.args[1]
-        if weight is None or maker.args[0].space != EDGE or maker.args[0].row_dim != 0:
+        elif name in ("mm", "addmm") and not maker.kwargs and maker.args[-1].space == SHARED:
+            weight, addend = maker.args[-1], maker.args[0] if name == "addmm" else None
+        if weight is None or (addend is not None and addend.space != SHARED):
             return False
-        total = self._segment_sum(move.end, maker.args[0], op.line)
-        self.ops.append(Op(_mm, (total, weight), {}, op.results, op.line))
+        given = maker.args[-2] if weight is maker.args[-1] else maker.args[0]
+        if given.space != EDGE or given.row_dim != 0:
+            return False
+        total = self._segment_sum(move.end, given, op.line)
+        self._times_weight(op, total, weight, None if addend is None else (addend, given))
         return True
+
+    def _times_weight(self, op: Op, total: Value, weight: Value, addend: tuple[Value, Value] | None) -> None:
+        """The summed rows times the matrix; what was added to each edge's is added as often as there are edges."""
+        if addend is None:
+            self.ops.append(Op(_mm, (total, weight), {}, op.results, op.line))
+            return
+        added, rows = addend
+        product, many = self.new_value(op.results[0]), self.new_value(op.results[0])
+        one = self.new_value(rows, shape=(rows.shape[0], 1))
+        ones = self.new_value(one)
+        self.ops.append(Op(_slice, (rows, 1, 0, 1), {}, (one,), op.line))
+        self.ops.append(Op(torch.ops.aten.ones_like.default, (one,), {}, (ones,), op.line))
+        count = self._segment_sum(op.target.end, ones, op.line)
+        self.ops.append(Op(_mm, (total, weight), {}, (product,), op.line))
+        self.ops.append(Op(torch.ops.aten.mul.Tensor, (count, added), {}, (many,), op.line))
+        self.ops.append(Op(_add, (product, many), {}, op.results, op.line))
 
     def _columns(self, view: Op) -> tuple[Op, Value | None]:
         """A slice of (g W) along its columns: the product, and those columns of W."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from vgraph import config
 from vgraph.ir.moves import Gather, Random
 from vgraph.ir.program import EDGE, Carry, Input, Op, Program, Value
+from vgraph.ir.row_ops import row_product
 from vgraph.ir.tdl import is_pointwise, is_view, op_name
 from vgraph.ir.verify import verify
 
@@ -113,6 +115,8 @@ def _values_to_save(
 
 def _is_cheap_on_edges(op: Op) -> bool:
     """What a kernel computes again rather than keep a row for each edge."""
+    if row_product(op) is not None:
+        return config.kernels_enabled()
     if op_name(op.target) in ("sum", "mean"):
         return op.results[0].shape[:1] == next(op.operands()).shape[:1]
     return is_pointwise(op.target)

@@ -18,7 +18,7 @@ from torch import Tensor
 from vgraph.errors import GraphError
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import Random
-from vgraph.ir.program import Value
+from vgraph.ir.program import SHARED, Value
 from vgraph.ir.schedule import RowOrder
 
 
@@ -33,6 +33,7 @@ def pool_address() -> int:
 
 
 _AHEAD = 16  # kernels fetch the rows of the next edges ahead: index tensors are as much longer
+_MOST_PIECES = 64  # into which a kernel cuts its rows
 _indices: WeakKeyDictionary[RowOrder, tuple[Tensor, ...]] = WeakKeyDictionary()
 
 
@@ -87,8 +88,10 @@ class CpuKernel:
         rows = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
         ids = tuple(extent.user_ids(kind) if drawn else None for kind, drawn in zip(("vertex", "edge"), self.draws, strict=True))
         self.bind(extent.order, loads, made, ids)(*rows)
-        return made
+        return tuple(t.sum(0) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
 
     @staticmethod
     def _empty(extent: Any, value: Value) -> Tensor:
+        if value.space == SHARED:  # one sum for each piece of the work
+            return torch.zeros((_MOST_PIECES, *value.row_shape), dtype=value.dtype)
         return torch.empty((extent.count(value.space.kind), *value.row_shape), dtype=value.dtype)
