@@ -193,7 +193,7 @@ def _pointwise() -> Iterator[OpExample]:
     yield example(aten.where.self, x > 0.5, x, r(1, 8))
     yield example(aten.tanh.default, x)
     yield example(aten.gelu.default, x)
-    yield example(aten.threshold_backward.default, x, y, 0.4)
+    yield example(aten.threshold_backward.default, x, y, 0.95)
     yield example(aten.addcmul.default, x, y, r(4, 1), value=0.5)
     yield example(aten.lerp.Scalar, x, y, 0.3)
     yield example(aten._to_copy.default, x, dtype=torch.float32)

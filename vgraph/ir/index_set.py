@@ -21,6 +21,15 @@ class IndexSet:
 
     runs: tuple[tuple[int, int], ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.runs))  # regions are keys of many look-ups
+
+    def __hash__(self) -> int:
+        return self._hash  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, IndexSet) and self.runs == other.runs)
+
     @staticmethod
     def of(runs: Iterable[tuple[int, int]]) -> IndexSet:
         """The union of any runs."""

@@ -57,8 +57,13 @@ def reads_values(op: Op, operand: int = 0) -> bool:
     """Whether an op looks at what an operand holds, not at its shape alone."""
     if op_name(op.target) in SHAPE_ONLY:
         return False
-    notation = describe(op) if "pool2d" in op_name(op.target) else None
-    return notation is None or not notation.reads or operand in notation.reads[0]
+    if op_name(op.target) not in _READ_IN_PART:
+        return True
+    notation = describe(op)
+    if notation is None or not notation.reads:
+        return True
+    made = [number for number, result in enumerate(op.results) if not is_absent(result)]
+    return any(operand in notation.reads.get(number, (operand,)) for number in made)
 
 
 def tensor_operands(op: Op) -> list[Value]:
@@ -68,6 +73,10 @@ def tensor_operands(op: Op) -> list[Value]:
 
 # Of their tensor only the shape matters; what it holds need not be there.
 SHAPE_ONLY = frozenset("zeros_like ones_like empty_like full_like fill new_zeros new_ones new_full new_empty".split())
+_READ_IN_PART = frozenset(
+    """avg_pool2d_backward _adaptive_avg_pool2d_backward max_pool2d_with_indices_backward
+    convolution_backward""".split()
+)
 FACTORIES = frozenset("zeros ones full empty new_zeros new_ones new_full new_empty".split())
 POINTWISE = frozenset(
     """_conj _prelu_kernel _prelu_kernel_backward _to_copy abs acos acosh add addcdiv addcmul angle

@@ -19,10 +19,28 @@ from vgraph.partition.regions import intersect, num_entries
 Steps = frozenset[int]
 
 
-def placed(shape: tuple[int, ...], placements: tuple[Placement, ...], plan: ShardingPlan) -> Layout:
+class Workers:
+    """The workers of a plan: their digits, and for each the others with the nearest first."""
+
+    def __init__(self, plan: ShardingPlan) -> None:
+        self.axes, self.count = plan.axes, plan.num_workers
+        self.digits = [plan.digits(worker) for worker in range(self.count)]
+        self.near = [self._nearest(worker) for worker in range(self.count)]
+        self.known: dict[tuple[object, ...], tuple[tuple[Piece, ...], ...]] = {}
+
+    def _nearest(self, worker: int) -> list[int]:
+        return sorted(range(self.count), key=lambda other: self._distance(worker, other))
+
+    def _distance(self, worker: int, other: int) -> tuple[int, int]:
+        """Workers that differ in late steps only are near; among equals, the next one on."""
+        pairs = zip(self.digits[worker], self.digits[other], strict=True)
+        first = next((s for s, (a, b) in enumerate(pairs) if a != b), len(self.axes))
+        return (-first, (other - worker) % self.count)
+
+
+def placed(shape: tuple[int, ...], placements: tuple[Placement, ...], workers: Workers) -> Layout:
     """The layout of a tensor with a placement a step."""
-    digits = [plan.digits(worker) for worker in range(plan.num_workers)]
-    return Layout(placements, tuple(shard_region(shape, placements, plan.axes, d) for d in digits))
+    return Layout(placements, tuple(shard_region(shape, placements, workers.axes, d) for d in workers.digits))
 
 
 def partial_steps(placements: Sequence[Placement]) -> Steps:
@@ -30,30 +48,38 @@ def partial_steps(placements: Sequence[Placement]) -> Steps:
     return frozenset(s for s, p in enumerate(placements) if isinstance(p, Partial))
 
 
-def plan_pieces(layout: Layout, need: Sequence[Region | None], kept: Steps, plan: ShardingPlan) -> list[list[Piece]]:
+def plan_pieces(
+    layout: Layout, need: tuple[Region | None, ...], kept: Steps, workers: Workers
+) -> tuple[tuple[Piece, ...], ...]:
     """For every worker, where each part of its region comes from; ``kept``: steps that stay Partial."""
-    reduced = sorted(partial_steps(layout.placements) - kept)
-    made = kept - partial_steps(layout.placements)  # not a sum yet: the first worker has all of it
-    return [
-        []
-        if region is None or any(plan.digits(worker)[s] for s in made)
-        else _pieces(worker, region, layout, reduced, kept - made, plan)
-        for worker, region in enumerate(need)
-    ]
+    partial = partial_steps(layout.placements)
+    key = (layout.regions, partial, need, kept)
+    if key not in workers.known:
+        reduced = sorted(partial - kept)
+        made = kept - partial  # not a sum yet: the first worker has all of it
+        workers.known[key] = tuple(
+            ()
+            if region is None or any(workers.digits[worker][s] for s in made)
+            else tuple(_pieces(worker, region, layout, reduced, kept - made, workers))
+            for worker, region in enumerate(need)
+        )
+    return workers.known[key]
 
 
 def _pieces(
-    worker: int, region: Region, layout: Layout, reduced: list[int], kept: Steps, plan: ShardingPlan
+    worker: int, region: Region, layout: Layout, reduced: list[int], kept: Steps, workers: Workers
 ) -> list[Piece]:
-    mine = plan.digits(worker)
-    found: list[Piece] = []
-    for term, digits in enumerate(itertools.product(*(range(plan.axes[s]) for s in reduced))):
-        wanted = dict(zip(reduced, digits, strict=True)) | {s: mine[s] for s in kept}
+    mine, found = workers.digits[worker], list[Piece]()
+    for term, digits in enumerate(itertools.product(*(range(workers.axes[s]) for s in reduced))):
+        wanted = [*zip(reduced, digits, strict=True), *((s, mine[s]) for s in kept)]
         sources: dict[Region, int] = {}
-        for source in sorted(range(plan.num_workers), key=lambda other: _distance(plan, worker, other)):
-            have, theirs = layout.regions[source], plan.digits(source)
-            if have is not None and all(theirs[s] == digit for s, digit in wanted.items()):
+        for source in workers.near[worker]:
+            have, theirs = layout.regions[source], workers.digits[source]
+            if have is not None and all(theirs[s] == digit for s, digit in wanted):
                 sources.setdefault(have, source)
+        if region in sources:
+            found.append(Piece(sources[region], region, term))
+            continue
         pieces = [(source, intersect(region, have)) for have, source in sources.items()]
         found += [Piece(source, part, term) for source, part in pieces if part is not None]
         covered = sum(num_entries(part) for _, part in pieces if part is not None)
@@ -61,27 +87,24 @@ def _pieces(
     return found
 
 
-def _distance(plan: ShardingPlan, worker: int, other: int) -> tuple[int, int]:
-    """Workers that differ in late steps only are near; among equals, the next one on."""
-    pairs = zip(plan.digits(worker), plan.digits(other), strict=True)
-    first = next((s for s, (a, b) in enumerate(pairs) if a != b), len(plan.axes))
-    return (-first, (other - worker) % plan.num_workers)
-
-
 def build_exchange(
-    number: int, dtype: torch.dtype, layout: Layout, need: Sequence[Region | None], kept: Steps, plan: ShardingPlan
+    number: int, dtype: torch.dtype, layout: Layout, need: tuple[Region | None, ...], kept: Steps, workers: Workers
 ) -> Exchange:
     """The exchange that brings ``need`` to every worker."""
     reducers = {p.reducer for s, p in enumerate(layout.placements) if isinstance(p, Partial) and s not in kept}
     assert len(reducers) <= 1, "a value is partial in one way"
-    pieces = plan_pieces(layout, need, kept, plan)
+    pieces = plan_pieces(layout, need, kept, workers)
     made = bool(kept - partial_steps(layout.placements))
-    return Exchange(
-        number, dtype, layout.regions, tuple(need), tuple(map(tuple, pieces)), next(iter(reducers), None), made
-    )
+    return Exchange(number, dtype, layout.regions, need, pieces, next(iter(reducers), None), made)
 
 
-def spread(layout: Layout, kept: Steps, plan: ShardingPlan, *, is_spread: bool = True) -> Layout:
+def moved_entries(layout: Layout, need: tuple[Region | None, ...], kept: Steps, workers: Workers) -> int:
+    """How many elements would cross workers."""
+    pieces = plan_pieces(layout, need, kept, workers)
+    return sum(p.num_entries for worker, received in enumerate(pieces) for p in received if p.source != worker)
+
+
+def spread(layout: Layout, kept: Steps, workers: Workers, *, is_spread: bool = True) -> Layout:
     """The layout in which a reduction is spread out: every worker of a group reduces a part of its own.
 
     Not spread: the first worker of each group reduces all.
@@ -90,21 +113,21 @@ def spread(layout: Layout, kept: Steps, plan: ShardingPlan, *, is_spread: bool =
     placements = tuple(Replicate() if s in reduced else p for s, p in enumerate(layout.placements))
     regions: list[Region | None] = []
     for worker, region in enumerate(layout.regions):
-        digits = plan.digits(worker)
-        regions.append(region and _own_part(region, sorted(reduced), digits, plan, is_spread))
+        digits = workers.digits[worker]
+        regions.append(region and _own_part(region, sorted(reduced), digits, workers.axes, is_spread))
         if region == () and any(digits[s] for s in reduced):  # a scalar has one owner
             regions[-1] = None
     return Layout(placements, tuple(regions))
 
 
 def _own_part(
-    region: Region, reduced: list[int], digits: tuple[int, ...], plan: ShardingPlan, is_spread: bool
+    region: Region, reduced: list[int], digits: tuple[int, ...], axes: Sequence[int], is_spread: bool
 ) -> Region | None:
     if not is_spread:
         return None if any(digits[s] for s in reduced) else region
     dim, part = _longest(region), list(region)
     for step in reduced:
-        part[dim] = part[dim].cut(1, plan.axes[step], digits[step])
+        part[dim] = part[dim].cut(1, axes[step], digits[step])
     return tuple(part) if len(part[dim]) else None
 
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import torch
 
 from vgraph.ir.exchange import Exchange, Fetch, Layout, PartitionedProgram
+from vgraph.ir.notation import Notation
 from vgraph.ir.program import Input, Op, Program, Value
 from vgraph.ir.sharding import At, Partial, Placement, Region, Replicate, ShardingPlan, Strategy
 from vgraph.ir.tdl import reads_values
-from vgraph.partition.layout import Steps, build_exchange, partial_steps, placed, spread
+from vgraph.partition.layout import Steps, Workers, build_exchange, moved_entries, partial_steps, placed, spread
 from vgraph.partition.local_ops import emit_share
 from vgraph.partition.regions import OpRegions, notation_of, op_regions
 from vgraph.partition.share import Builder, Share, local_shape
@@ -72,10 +73,11 @@ class _Rewriter:
     at: int = -1  # the op that is being rewritten
 
     def __post_init__(self) -> None:
-        self.workers = range(self.plan.num_workers)
-        self.digits = [self.plan.digits(worker) for worker in self.workers]
+        self.workers = Workers(self.plan)
+        self.digits = self.workers.digits
         counter = itertools.count()
-        self.builders = [Builder(counter) for _ in self.workers]
+        self.builders = [Builder(counter) for _ in self.digits]
+        self.known: dict[tuple[object, ...], list[OpRegions | None]] = {}
 
     def run(self) -> PartitionedProgram:
         inputs = [self._input(given) for given in self.program.inputs]
@@ -91,7 +93,7 @@ class _Rewriter:
                 tuple(self.builders[worker].ops),
                 tuple(None if held is None else held.locals[worker] for held in outputs),
             )
-            for worker in self.workers
+            for worker in range(self.workers.count)
         )  # fmt: skip
         layouts = tuple(None if held is None else held.layout for held in outputs)
         return PartitionedProgram(
@@ -103,7 +105,7 @@ class _Rewriter:
         return self.builders[worker].value((0,), self.program.inputs[0].value.dtype)
 
     def _input(self, given: Input) -> _Held:
-        layout = placed(shape_of(given.value), self.plan.placements[given.value.id], self.plan)
+        layout = placed(shape_of(given.value), self.plan.placements[given.value.id], self.workers)
         held = _Held(layout, self._new_values(given.value, layout.regions), -1)
         self.held[given.value.id] = [held]
         return held
@@ -116,14 +118,15 @@ class _Rewriter:
 
     # ------------------------------------------------------------ ops
     def _rewrite_op(self, op: Op, strategies: tuple[Strategy, ...]) -> None:
-        shares = self._shares(op, strategies)
+        notation = None if _is_placed(strategies) else notation_of(op)
+        shares = self._shares(op, notation, strategies)
         local: list[tuple[Value | None, ...]] = []
         for position, value in enumerate(op.operands()):
             if not reads_values(op, position):
                 local.append(self._stand_ins(value, [share and share.inputs[position] for share in shares]))
                 continue
             kept = partial_steps([strategy.inputs[position] for strategy in strategies])
-            need = [None if share is None else share.inputs[position] for share in shares]
+            need = tuple(None if share is None else share.inputs[position] for share in shares)
             local.append(self._bring(value, need, kept))
         made: list[tuple[Value, ...] | None] = []
         for worker, regions in enumerate(shares):
@@ -131,7 +134,7 @@ class _Rewriter:
                 made.append(None)
                 continue
             mine = tuple(value for values in local if (value := values[worker]) is not None)
-            share = Share(op, notation_of(op), regions, mine, strategies, self.digits[worker], self.builders[worker])
+            share = Share(op, notation, regions, mine, strategies, self.digits[worker], self.builders[worker])
             made.append(share.plain() if _is_placed(strategies) and reads_values(op) else emit_share(share))
         for number, result in enumerate(op.results):
             placements = tuple(strategy.outputs[number] for strategy in strategies)
@@ -154,18 +157,23 @@ class _Rewriter:
             found.append(builder.emit(aten.expand.default, (number, shape), builder.value(shape, value.dtype)))
         return tuple(found)
 
-    def _shares(self, op: Op, strategies: tuple[Strategy, ...]) -> list[OpRegions | None]:
-        notation = None if _is_placed(strategies) else notation_of(op)
-        return [
-            None if _is_idle(strategies, digits) else op_regions(op, notation, strategies, self.plan.axes, digits)
-            for digits in self.digits
-        ]
+    def _shares(self, op: Op, notation: Notation | None, strategies: tuple[Strategy, ...]) -> list[OpRegions | None]:
+        """The regions of every worker; those of equal ops are computed once."""
+        chosen = tuple((s.index, s.outer, s.outputs) for s in strategies)
+        shapes = tuple(v.shape for v in (*op.operands(), *op.results))
+        key = (str(op.target), str(notation), shapes, chosen)
+        if key not in self.known:
+            self.known[key] = [
+                None if _is_idle(strategies, digits) else op_regions(op, notation, strategies, self.plan.axes, digits)
+                for digits in self.digits
+            ]
+        return self.known[key]
 
     def _hold(self, value: Value, held: _Held) -> None:
         self.held[value.id] = [held]
         wanted = self.plan.placements.get(value.id)
         if wanted is not None and wanted != held.layout.placements:
-            layout = placed(shape_of(value), wanted, self.plan)
+            layout = placed(shape_of(value), wanted, self.workers)
             local = self._bring(value, layout.regions, partial_steps(wanted))
             self.held[value.id] = [_Held(layout, local, self.at)]
 
@@ -178,12 +186,12 @@ class _Rewriter:
         return self.held[value.id][0]
 
     def _hold_as(self, value: Value, placements: tuple[Placement, ...]) -> None:
-        layout = placed(shape_of(value), placements, self.plan)
+        layout = placed(shape_of(value), placements, self.workers)
         local = self._bring(value, layout.regions, frozenset())
         self.held[value.id] = [_Held(layout, local, self.at)]
 
     # ------------------------------------------------------------ communication
-    def _bring(self, value: Value, need: Sequence[Region | None], kept: Steps) -> tuple[Value | None, ...]:
+    def _bring(self, value: Value, need: tuple[Region | None, ...], kept: Steps) -> tuple[Value | None, ...]:
         """Local values with the regions that each worker needs, fetched where they are not at hand."""
         for copy in self.held[value.id]:
             if partial_steps(copy.layout.placements) != kept or not self._is_near(copy):
@@ -199,35 +207,34 @@ class _Rewriter:
         window = self.options.reuse
         return window is None or copy.made_at < 0 or self.at - copy.made_at <= window
 
-    def _reduced(self, value: Value, need: Sequence[Region | None], kept: Steps) -> _Held:
+    def _reduced(self, value: Value, need: tuple[Region | None, ...], kept: Steps) -> _Held:
         """The copy to fetch from: terms are reduced once, spread out, if that moves fewer bytes."""
         held = self.held[value.id][0]
         if not partial_steps(held.layout.placements) - kept:
             return held
         stays = kept & partial_steps(held.layout.placements)
-        spread_out = spread(held.layout, stays, self.plan, is_spread=self.options.spread_reductions)
-        first = build_exchange(0, value.dtype, held.layout, spread_out.regions, stays, self.plan)
-        then = build_exchange(0, value.dtype, spread_out, need, kept, self.plan)
-        direct = build_exchange(0, value.dtype, held.layout, need, kept, self.plan)
-        if self.options.spread_reductions and direct.num_bytes <= first.num_bytes + then.num_bytes:
+        spread_out = spread(held.layout, stays, self.workers, is_spread=self.options.spread_reductions)
+        first = moved_entries(held.layout, spread_out.regions, stays, self.workers)
+        then = moved_entries(spread_out, need, kept, self.workers)
+        if self.options.spread_reductions and moved_entries(held.layout, need, kept, self.workers) <= first + then:
             return held
         reduced = self._fetch(value, held, spread_out.regions, stays)
         copy = _Held(spread_out, reduced.locals, self.at)
         self.held[value.id][0] = copy
         return copy
 
-    def _fetch(self, value: Value, source: _Held, need: Sequence[Region | None], kept: Steps) -> _Held:
-        exchange = build_exchange(len(self.exchanges), value.dtype, source.layout, need, kept, self.plan)
+    def _fetch(self, value: Value, source: _Held, need: tuple[Region | None, ...], kept: Steps) -> _Held:
+        exchange = build_exchange(len(self.exchanges), value.dtype, source.layout, need, kept, self.workers)
         self.exchanges.append(exchange)
         self.origin[exchange.number] = self.at
         local = self._new_values(value, need)
-        for worker in self.workers:
+        for worker in range(self.workers.count):
             mine, result = source.locals[worker], local[worker]
             args = () if mine is None else (mine,)
             results = () if result is None else (result,)
             self.builders[worker].ops.append(Op(Fetch(exchange, worker), args, {}, results, value.line))
         placements = tuple(Partial() if s in kept else Replicate() for s in range(len(self.plan.axes)))
-        return _Held(Layout(placements, tuple(need)), local, self.at)
+        return _Held(Layout(placements, need), local, self.at)
 
 
 def _is_placed(strategies: tuple[Strategy, ...]) -> bool:
