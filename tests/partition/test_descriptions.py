@@ -137,7 +137,7 @@ def test_nothing_outside_is_read(example: OpExample) -> None:
 # What is read depends on the data (ids, a condition, a maximum), or is a bound that holds it.
 LOOSE = frozenset(
     """embedding embedding_dense_backward gather scatter scatter_add index index_put index_select index_add
-    where sort topk""".split()
+    where threshold_backward sort topk""".split()
 )
 
 
