@@ -50,15 +50,14 @@ def parse_devices(devices: Sequence[str] | str, memory: int | Sequence[int] | No
     Raises:
         PlacementError: a device that is not there, or limits that do not fit.
     """
-    if isinstance(devices, str):
-        if devices in PRESETS:
-            cluster = PRESETS[devices]()
-            limits = _limits(memory, [device.memory for device in cluster.devices])
-            return [
-                PlaceDevice(d.name, d.name, d.kind, limit, cluster=cluster)
-                for d, limit in zip(cluster.devices, limits, strict=True)
-            ]
-        devices = [devices]
+    devices = [devices] if isinstance(devices, str) else list(devices)
+    if len(devices) == 1 and devices[0] in PRESETS:
+        cluster = PRESETS[devices[0]]()
+        limits = _limits(memory, [device.memory for device in cluster.devices])
+        return [
+            PlaceDevice(d.name, d.name, d.kind, limit, cluster=cluster)
+            for d, limit in zip(cluster.devices, limits, strict=True)
+        ]
     if not devices:
         raise PlacementError(
             "there is no device to place operators on", cure="name at least one, as in devices=['cpu']"

@@ -1,0 +1,97 @@
+"""Models that a command is told by name: a function of the user's own file or module, or a built-in one.
+
+Takes: "file.py:function", "package.module:function" or a name. Gives: a model and its example inputs; tempo: once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.errors import DataError, NameLookupError
+
+Example = tuple[nn.Module, tuple[Any, ...]]
+
+
+class TwoBranches(nn.Module):
+    """Two towers of three layers that meet in a scalar loss."""
+
+    def __init__(self, width: int = 512) -> None:
+        super().__init__()
+        self.left, self.right = (
+            nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(width, width), nn.Tanh())])
+            for _ in range(2)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.left(x) + self.right(x)).square().mean()
+
+
+def two_branches() -> Example:
+    """The built-in model ``two-branches`` and a batch of 256."""
+    return TwoBranches(), (torch.randn(256, 512),)
+
+
+BUILT_IN: dict[str, Callable[[], Example]] = {"two-branches": two_branches}
+
+
+def load_model(text: str) -> Example:
+    """A model and its example inputs.
+
+    Raises:
+        NameLookupError: there is no such model, file or function.
+        DataError: the function gives something else.
+
+    >>> model, inputs = load_model("two-branches")
+    >>> type(model).__name__
+    'TwoBranches'
+    """
+    made = _function(text)()
+    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
+        raise DataError(
+            f"{text} gives a {type(made).__name__}", cure="return (model, example_inputs), as in: return net, (batch,)"
+        )
+    model, inputs = made
+    return model, inputs if isinstance(inputs, tuple) else (inputs,)
+
+
+def _function(text: str) -> Callable[[], Any]:
+    if text in BUILT_IN:
+        return BUILT_IN[text]
+    place, colon, name = text.rpartition(":")
+    if not colon:
+        raise NameLookupError(
+            f"there is no model {text!r}", cure=f"name file.py:function, or one of {', '.join(sorted(BUILT_IN))}"
+        )
+    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise NameLookupError(f"{place} has no function {name!r}", cure="name one that returns (model, example_inputs)")
+    return function
+
+
+def _load_file(path: Path) -> Any:
+    if not path.is_file():
+        raise NameLookupError(f"there is no file {path}", cure="name file.py:function")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    sys.path.insert(0, str(path.parent))  # what it imports lies beside it
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load_module(name: str) -> Any:
+    sys.path.insert(0, "")
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise NameLookupError(f"{name} cannot be imported: {error}", cure="name file.py:function") from error

@@ -1,0 +1,75 @@
+"""The command place: a model on devices, by simulation, as a picture, and run.
+
+Takes: arguments. Gives: an exit status; tempo: once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import vgraph
+from vgraph.cli.models import load_model
+
+PLACE = """\
+MODEL is file.py:function or package.module:function, where function() returns (model, example_inputs), or the
+built-in two-branches. A model that returns a scalar loss is placed with its backward.
+
+devices: cpu (one thread), cpu*4 (four), cuda:0 ..., as many as there are; or a simulated machine alone:
+v100-nvlink or v100-pcie, four V100-32GB by estimated costs.
+"""
+
+
+def add_place(commands: Any) -> None:
+    """The command's options."""
+    place = commands.add_parser(
+        "place", help="put a model's operators on several devices", description=PLACE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add = place.add_argument
+    add("model", metavar="MODEL")
+    add("--devices", nargs="+", default=["cpu", "cpu"], metavar="DEVICE")
+    add("--memory", type=float, metavar="GIB", help="what each device may hold")
+    add("--profile", type=Path, metavar="FILE.json", help="measured seconds: read if it is there, else written")
+    add("--trials", type=int, metavar="N", help="schedules that the local search may try")
+    add("--plot", type=Path, metavar="FILE.svg", help="draw the coloured graph and who does what when")
+    add("--dot", type=Path, metavar="FILE.dot", help="write the placed graph for Graphviz")
+    add("--run", type=int, default=0, metavar="N", help="run it N times, and on the first device alone")
+    place.set_defaults(command=run_place)
+
+
+def run_place(arguments: argparse.Namespace) -> int:
+    """Places, prints, draws, runs."""
+    model, inputs = load_model(arguments.model)
+    memory = None if arguments.memory is None else int(arguments.memory * 2**30)
+    placement = vgraph.place(
+        model, inputs, arguments.devices, arguments.profile, memory=memory, trials=arguments.trials
+    )
+    print(placement)
+    for name, (excess, seconds) in placement.starts.items():
+        print(f"  {name:20s} {seconds * 1e3:10.3f} ms{'  does not fit' if excess else ''}")
+    if arguments.plot:
+        placement.save_plot(arguments.plot)
+    if arguments.dot:
+        placement.save_dot(arguments.dot)
+    if arguments.run:
+        alone = vgraph.place(model, inputs, arguments.devices[:1], placement.profile)
+        _measure({"placed": placement, "one device": alone}, inputs, arguments.run)
+    return 0
+
+
+def _measure(placements: dict[str, vgraph.Placement], inputs: tuple[Any, ...], count: int) -> None:
+    """Medians of alternating runs; the first of each prepares and does not count."""
+    times: dict[str, list[float]] = {name: [] for name in placements}
+    for number in range(count + 1):
+        for name, placement in placements.items():
+            start = time.perf_counter()
+            placement.run(*inputs)
+            if number:
+                times[name].append(time.perf_counter() - start)
+    for name, values in times.items():
+        simulated = placements[name].makespan * 1e3
+        print(f"{name}: measured {statistics.median(values) * 1e3:.3f} ms, simulated {simulated:.3f} ms")

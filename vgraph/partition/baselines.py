@@ -1,0 +1,64 @@
+"""Baselines: every plan that placement is compared with, by name, and why some cannot be had here.
+
+Takes: OpGraph, Cluster. Gives: a Timeline a baseline, all judged alike; tempo: once a benchmark.
+Source: depth-first placement, its comparison; Baechi (Jeon et al. 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vgraph.errors import PlacementError
+from vgraph.partition.devices import Cluster
+from vgraph.partition.list_schedule import Timeline, list_schedule
+from vgraph.partition.memory_weights import memory_weights
+from vgraph.partition.metis import missing_metis, place_metis
+from vgraph.partition.op_graph import OpGraph
+from vgraph.partition.placement import STARTS, Start
+from vgraph.partition.simple_plans import place_randomly, place_round_robin, unify_groups
+from vgraph.partition.zoltan import missing_zoltan, place_zoltan
+
+METIS: Mapping[str, Start] = {
+    "METIS k-way": lambda g, c, w: place_metis(g, c),
+    "METIS k-way, memory": lambda g, c, w: place_metis(g, c, with_memory=True),
+    "METIS bisection": lambda g, c, w: place_metis(g, c, recursive=True),
+    "METIS bisection, memory": lambda g, c, w: place_metis(g, c, recursive=True, with_memory=True),
+}
+ZOLTAN: Mapping[str, Start] = {
+    "Zoltan multilevel": lambda g, c, w: place_zoltan(g, c),
+    "Zoltan hypergraph": lambda g, c, w: place_zoltan(g, c, hypergraph=True),
+}
+SIMPLE: Mapping[str, Start] = {
+    "random": lambda g, c, w: place_randomly(g, c),
+    "round robin": lambda g, c, w: place_round_robin(g, c),
+}
+
+
+def baselines() -> tuple[dict[str, Start], dict[str, str]]:
+    """The baselines that can be had here, and for the others the reason.
+
+    >>> found, missing = baselines()
+    >>> "HEFT" in found
+    True
+    """
+    found, missing = {**STARTS, **SIMPLE}, dict[str, str]()
+    for group, reason in ((METIS, missing_metis()), (ZOLTAN, missing_zoltan())):
+        if reason:
+            missing.update(dict.fromkeys(group, reason))
+        else:
+            found.update(group)
+    return found, missing
+
+
+def judge_baselines(graph: OpGraph, cluster: Cluster) -> tuple[dict[str, Timeline], dict[str, str]]:
+    """A Timeline for every baseline, by the list schedule that judges all; and those that could not be had."""
+    found, missing = baselines()
+    weights, plans = memory_weights(graph, cluster), dict[str, Timeline]()
+    for name, start in found.items():
+        try:
+            device_of = start(graph, cluster, weights)
+        except PlacementError as error:
+            missing[name] = str(error)
+            continue
+        plans[name] = list_schedule(graph, cluster, unify_groups(graph, cluster, device_of))
+    return plans, missing
