@@ -14,6 +14,7 @@ from vgraph.api.explain import explain
 from vgraph.api.feed import at
 from vgraph.api.graph import Graph
 from vgraph.api.homogenise import to_heterogeneous, to_homogeneous
+from vgraph.api.loader import GraphLoader
 from vgraph.api.parallel import parallelize
 from vgraph.api.place import Placement, place
 from vgraph.api.prop import prop_edges, prop_edges_dfs, prop_nodes, prop_nodes_bfs, prop_nodes_topo
@@ -34,6 +35,7 @@ from vgraph.api.readout import (
     topk_nodes,
 )
 from vgraph.api.reorder import khop_adj, khop_graph, metapath_reachable_graph, reorder_graph
+from vgraph.api.serve import Server, serve
 from vgraph.api.storage import load_graphs, load_labels, save_graphs
 from vgraph.api.subgraph import (
     edge_subgraph,
@@ -73,10 +75,12 @@ __version__ = "0.1.0"
 __all__ = [
     "ByType",
     "Graph",
+    "GraphLoader",
     "VGraphError",
     "Vertex",
     "VertexFunction",
     "Placement",
+    "Server",
     "__version__",
     "add_edges",
     "add_nodes",
@@ -140,6 +144,7 @@ __all__ = [
     "place",
     "reverse",
     "save_graphs",
+    "serve",
     "slice_batch",
     "softmax_edges",
     "softmax_nodes",

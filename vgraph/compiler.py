@@ -43,7 +43,7 @@ from vgraph.scheduler.build import build_schedule, evaluation_keys
 from vgraph.scheduler.leaves import split_leaves
 from vgraph.scheduler.parts import build_parts
 from vgraph.scheduler.phases import build_phases
-from vgraph.scheduler.policy import choose_policy
+from vgraph.scheduler.policy import FRONTIER, choose_policy
 from vgraph.scheduler.views import sink_views
 
 _arenas = ArenaPool()
@@ -155,6 +155,11 @@ def _make_plan(compiled: CompiledProgram, situation: Situation) -> Plan:
     memory = plan_memory(compiled.stored, compiled.lifetimes, schedule)
     log_stage("memory", memory)
     return Plan(schedule, memory)
+
+
+def level_schedule(topology: Topology) -> Schedule:
+    """The frontiers of a topology, children first; kept with it."""
+    return _make_schedule(topology, FRONTIER, None)
 
 
 def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -> Schedule:

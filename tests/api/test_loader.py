@@ -1,0 +1,79 @@
+"""The loader gives every graph once, whatever the order, and leaves no thread behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+
+import vgraph
+from tests.runtime.engine_models import chain
+from vgraph.compiler import level_schedule
+from vgraph.errors import GraphError
+from vgraph.scheduler.policy import lower_bound
+
+
+def graphs(count: int = 40) -> list[vgraph.Graph]:
+    made = [chain(1 + (7 * i) % 13) for i in range(count)]
+    for number, g in enumerate(made):
+        g.ndata["of"] = torch.full((g.num_nodes(),), number)
+    return made
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("by_height", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_every_graph_comes_once(shuffle: bool, by_height: bool, prefetch: int) -> None:
+    given = graphs()
+    loader = vgraph.GraphLoader(given, 6, shuffle=shuffle, by_height=by_height, prefetch=prefetch)
+    found = list(loader)
+    assert len(found) == len(loader) == 7
+    seen = [number for g in found for number in g.ndata["of"].unique_consecutive().tolist()]
+    assert sorted(seen) == list(range(40))
+    assert (seen == list(range(40))) is (not shuffle and not by_height)
+
+
+def test_like_heights_take_fewer_frontiers() -> None:
+    def count(**options: bool) -> int:
+        return sum(lower_bound(g.topology) for g in vgraph.GraphLoader(graphs(), 5, **options))
+
+    assert count(by_height=True) < 0.7 * count()
+
+
+def test_the_schedule_is_ready() -> None:
+    g = next(iter(vgraph.GraphLoader(graphs(), 4)))
+    assert ("schedule", "frontier") in g.topology.kept
+    assert level_schedule(g.topology) is level_schedule(g.topology)
+
+
+def test_a_seed_gives_the_order() -> None:
+    def order() -> list[int]:
+        torch.manual_seed(3)
+        return [int(g.ndata["of"][0]) for g in vgraph.GraphLoader(graphs(), 4, shuffle=True)]
+
+    assert order() == order()
+
+
+def test_errors_of_the_thread_are_raised() -> None:
+    cyclic = vgraph.graph(([0, 1], [1, 0]))
+    cyclic.ndata["of"] = torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(vgraph.VGraphError, match="cycle"):
+        list(vgraph.GraphLoader([*graphs(3), cyclic], 2))
+
+
+def test_an_abandoned_epoch_ends_its_thread() -> None:
+    found = iter(vgraph.GraphLoader(graphs(), 2, prefetch=1))
+    next(found)
+    found.close()
+    for _ in range(100):
+        if not any(t.name == "vgraph-loader" for t in threading.enumerate()):
+            return
+        time.sleep(0.05)
+    pytest.fail("the thread goes on")
+
+
+def test_bad_sizes() -> None:
+    with pytest.raises(GraphError, match="a batch of 0 graphs"):
+        vgraph.GraphLoader(graphs(), 0)

@@ -1,0 +1,344 @@
+"""Serve: graphs join and leave between frontiers, so that none waits for a batch to fill or to end.
+
+Takes: a vertex function, graphs as they come. Gives: a Future a graph; tempo: every frontier.
+Source: Cavs section 3.2 (a batch is a set of vertices that are ready, of whatever graphs); cellular batching.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key
+from vgraph.api.derive import Given, Session, Spec
+from vgraph.api.feed import At, Feed
+from vgraph.api.graph import Graph
+from vgraph.api.reductions import move_rows
+from vgraph.api.rows import as_rows, plain
+from vgraph.api.states import infer_states
+from vgraph.api.tracer import user_line
+from vgraph.api.vertex import StateSpec, Vertex, VertexBody, VertexFacts
+from vgraph.api.vertex_function import VertexFunction
+from vgraph.compiler import level_schedule
+from vgraph.errors import FunctionError
+from vgraph.ir.moves import Gather
+from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX
+from vgraph.ir.schedule import Schedule
+from vgraph.ir.topology import Topology
+
+Futures = Future[dict[str, Tensor]]
+_SPACES = {"vertex": VERTEX, "edge": EDGE, "graph": GRAPH}
+
+
+def serve(function: VertexFunction, *, most_vertices: int = 4096) -> Server:
+    """Starts a thread that evaluates graphs with ``function`` as they are submitted; without gradient.
+
+    A graph that comes joins the next frontier, one that is done leaves at once. ``most_vertices``: of all
+    graphs together in one frontier. Use it in a ``with``, or call ``close()``.
+
+    Raises:
+        FunctionError: the function has types of vertices (``ByType``) or cannot be captured.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import ChildSumTreeLSTM
+    >>> tree = vgraph.graph(([0, 1], [2, 2]))
+    >>> with vgraph.serve(ChildSumTreeLSTM(3, 4)) as server:
+    ...     futures = [server.submit(tree, x=torch.ones(3, 3)) for _ in range(2)]
+    ...     futures[0].result()["h"].shape
+    torch.Size([3, 4])
+    """
+    return Server(function, most_vertices)
+
+
+class _FrontierBody(VertexBody):
+    """A vertex function on one frontier: what the children scattered is given, not carried."""
+
+    read: tuple[str, ...] = ()  # features, by full name
+
+    def run(self, session: Session) -> Given:
+        vertex = _FrontierVertex(session, self.states, self.find)
+        self.module.forward(vertex)
+        self._facts = VertexFacts((*vertex.pushed, *vertex.scattered), vertex.gather_lines)
+        outputs = [plain(t) for t in (*vertex.pushed.values(), *vertex.scattered.values())]
+        self.num_pushed = len(vertex.pushed)
+        return Given(outputs, [], len(outputs))
+
+
+class _FrontierVertex(Vertex):
+    def child_state(self, name: str) -> Any:
+        if name not in self.gathered:
+            super().child_state(name) if name not in self.states else None
+            below = self.session.input(f"below:{name}")
+            self.gathered[name] = as_rows(move_rows(self.session, Gather("src"), plain(below)), EDGE, self.session)
+        return self.gathered[name]
+
+
+@dataclass(eq=False)
+class _Request:
+    """A graph on its way: rows in the order of its levels, and the frontier that comes next."""
+
+    schedule: Schedule
+    features: dict[str, Tensor]  # vertex and edge features in row order
+    future: Futures
+    base: int = 0  # where its states begin in the pool
+    at: int = 0
+    found: list[Sequence[Tensor]] = field(default_factory=list[Sequence[Tensor]])
+
+    @cached_property
+    def num_rows(self) -> int:
+        return self.schedule.topology.num_dst
+
+    def rows_of(self, name: str) -> Tensor:
+        """The rows of a feature that the next frontier reads."""
+        frontier, kind = self.schedule.frontiers[self.at], name.partition(":")[0]
+        if kind == "graph":
+            return self.features[name]
+        first, last = (frontier.e0, frontier.e1) if kind == "edge" else (frontier.v0, frontier.v1)
+        return self.features[name][first:last]
+
+
+class Server:
+    """Evaluates graphs between whose frontiers others join and leave; made by ``serve``."""
+
+    def __init__(self, function: VertexFunction, most_vertices: int) -> None:
+        if function.part_spaces():
+            raise FunctionError(
+                f"{type(function).__name__} has several types of vertices, which are not served",
+                cure="call it on batches", line=user_line(),
+            )  # fmt: skip
+        self.function, self.most_vertices = function, most_vertices
+        self.num_frontiers = 0  # evaluated so far
+        self._body: _FrontierBody | None = None
+        self._waiting: deque[_Request] = deque()
+        self._running: list[_Request] = []
+        self._pool: dict[str, Tensor] = {}
+        self._room, self._end = 0, 0  # rows of the pool, and where the free ones begin
+        self._wake = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="vgraph-serve", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------ the caller's side
+    def submit(self, graph: Graph, **features: Any) -> Futures:
+        """Hands a graph over; the Future gives what the function pushes, one row a vertex.
+
+        Raises:
+            FeatureError, NameLookupError, CycleError: at once, before the graph joins.
+        """
+        topology = graph.topology if self.function.direction == "forward" else graph.topology.reversed
+        schedule = level_schedule(topology)
+        feed = Feed(graph, topology, {name: _dense(value, topology) for name, value in features.items()})
+        names = self._names(feed)
+        request = _Request(schedule, {n: _in_rows(feed, n, schedule) for n in names}, Future())
+        with self._wake:
+            if self._closed:
+                raise FunctionError("the server is closed", cure="submit inside the with", line=user_line())
+            self._waiting.append(request)
+            self._wake.notify()
+        return request.future
+
+    def close(self) -> None:
+        """Finishes what was submitted and ends the thread."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        self._thread.join()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _names(self, feed: Feed) -> list[str]:
+        """The features that the function reads, found by running it once on examples."""
+        with self._wake:
+            if self._body is None:
+                self._body = self._first_body(feed)
+            body = self._body
+        return [name for name in body.read if feed.full_name(*name.split(":", 1))]
+
+    def _first_body(self, feed: Feed) -> _FrontierBody:
+        read: dict[str, None] = {}
+
+        def find(kind: str, name: str) -> str:
+            read[feed.full_name(kind, name)] = None
+            return f"{kind}:{name}"
+
+        def body_of(states: Mapping[str, StateSpec]) -> VertexBody:
+            return VertexBody(self.function, states, find, ())
+
+        with torch.no_grad():
+            states = infer_states(self.function, body_of, feed.spec, (), self.function.given_states)
+        body = _FrontierBody(self.function, states, lambda kind, name: f"{kind}:{name}", ())
+        body.read = tuple(read)
+        return body
+
+    # ------------------------------------------------------------ the thread's side
+    def _work(self) -> None:
+        torch.set_grad_enabled(False)
+        while True:
+            with self._wake:
+                while not (self._waiting or self._running or self._closed):
+                    self._wake.wait()
+                if self._closed and not (self._waiting or self._running):
+                    return
+                joining = list(self._waiting)
+                self._waiting.clear()
+            self._admit([r for r in joining if r.future.set_running_or_notify_cancel()])
+            now = self._next()
+            try:
+                self._evaluate(now)
+            except BaseException as error:  # the function's own: its graphs learn of it, the others go on
+                self._leave(now)
+                for request in now:
+                    request.future.set_exception(error)
+
+    def _admit(self, requests: list[_Request]) -> None:
+        for request in requests:
+            if not request.schedule.frontiers:  # no vertices: the outputs of no rows are not known before others
+                request.future.set_result({})
+                continue
+            if self._end + request.num_rows > self._room:
+                self._make_room(request.num_rows)
+            request.base = self._end
+            self._end += request.num_rows
+            self._running.append(request)
+
+    def _make_room(self, num_rows: int) -> None:
+        """Moves what is in use to the front of a pool that holds twice as much."""
+        used = sum(r.num_rows for r in self._running)
+        self._room = 2 * (used + num_rows)
+        kept = [torch.arange(r.base, r.base + r.num_rows) for r in self._running]
+        rows, self._end = torch.cat([*kept, torch.empty(0, dtype=torch.int64)]), 0
+        for request in self._running:
+            request.base, self._end = self._end, self._end + request.num_rows
+        for name, pool in self._pool.items():
+            self._pool[name] = pool.new_zeros((self._room, *pool.shape[1:]))
+            self._pool[name][: rows.shape[0]] = pool.index_select(0, rows)
+
+    def _next(self) -> list[_Request]:
+        """Those that came first, as many as one frontier takes."""
+        chosen, count = list[_Request](), 0
+        for request in self._running:
+            width = request.schedule.frontiers[request.at].batch_size
+            if chosen and count + width > self.most_vertices:
+                break
+            chosen.append(request)
+            count += width
+        return chosen
+
+    def _leave(self, requests: Sequence[_Request]) -> None:
+        gone = set(map(id, requests))
+        self._running = [r for r in self._running if id(r) not in gone]
+
+    def _evaluate(self, now: Sequence[_Request]) -> None:
+        assert self._body is not None
+        if not now:
+            return
+        body, topology, rows = self._body, self._frontier(now), _rows(now)
+        specs = body.states
+        for name, spec in specs.items():
+            if name not in self._pool:
+                self._pool[name] = torch.zeros((self._room, *spec.row_shape), dtype=spec.dtype)
+        tick = _Tick(now, self._pool)
+        family = family_of((type(self.function), function_key(self.function.forward), "serve"))
+        bound, tensors = find_captured(family, (self.function.forward,), Features(tick.find, tick.spec), lambda: body)
+        outputs = self._run(bound, tensors, topology)
+        names = bound.captured.facts.names
+        pushed = outputs[: len(names) - len(specs)]
+        for name, state in zip(names[len(pushed) :], outputs[len(pushed) :], strict=True):
+            self._pool[name].index_copy_(0, rows, state)
+        self.num_frontiers += 1
+        self._hand_out(now, names[: len(pushed)], pushed)
+
+    def _run(self, bound: Bound, tensors: tuple[Tensor, ...], topology: Topology) -> list[Tensor]:
+        if any(phase.is_loop for phase in bound.plain(()).phases):
+            raise FunctionError(
+                f"{type(self.function).__name__} runs one vertex at a time, which is not served",
+                cure="use operators that compute row by row",
+            )
+        found = bound.run(tensors, bound.situation(topology, "once"))
+        return [t for t in found if t is not None]
+
+    def _frontier(self, now: Sequence[_Request]) -> Topology:
+        """The next frontier of each graph, as edges from rows of the pool."""
+        src, dst, sizes, offset = list[Tensor](), list[Tensor](), list[int](), 0
+        for request in now:
+            frontier, order = request.schedule.frontiers[request.at], request.schedule.order
+            src.append(order.src_rows[frontier.e0 : frontier.e1] + request.base)
+            dst.append(order.dst_rows[frontier.e0 : frontier.e1] + (offset - frontier.v0))
+            offset += frontier.batch_size
+            sizes.append(frontier.batch_size)
+        return Topology(torch.cat(src), torch.cat(dst), max(self._room, 1), offset, tuple(sizes))
+
+    def _hand_out(self, now: Sequence[_Request], names: Sequence[str], pushed: Sequence[Tensor]) -> None:
+        widths = [r.schedule.frontiers[r.at].batch_size for r in now]
+        parts = list(zip(*(t.split(widths) for t in pushed), strict=True)) or [()] * len(now)
+        done = list[_Request]()
+        for request, part in zip(now, parts, strict=True):
+            request.found.append(part)
+            request.at += 1
+            if request.at == len(request.schedule.frontiers):
+                done.append(request)
+        self._leave(done)
+        for request in done:
+            request.future.set_result(_result(request, names))
+
+
+@dataclass(eq=False)
+class _Tick:
+    """The features of one frontier: those of its graphs one below the other, and the states below."""
+
+    requests: Sequence[_Request]
+    pool: Mapping[str, Tensor]
+
+    def find(self, full: str) -> Tensor | None:
+        kind, _, name = full.partition(":")
+        if kind == "below":
+            return self.pool.get(name)
+        if full not in self.requests[0].features:
+            return None
+        return torch.cat([request.rows_of(full) for request in self.requests])
+
+    def spec(self, full: str) -> Spec:
+        kind, _, name = full.partition(":")
+        found = self.pool[name] if kind == "below" else self.requests[0].features[full]
+        space = SOURCE if kind == "below" else _SPACES[kind]
+        return Spec(space, tuple(found.shape[1:]), found.dtype, requires_grad=False)
+
+
+def _rows(now: Sequence[_Request]) -> Tensor:
+    parts = [(r.base, r.schedule.frontiers[r.at]) for r in now]
+    return torch.cat([torch.arange(base + f.v0, base + f.v1) for base, f in parts])
+
+
+def _result(request: _Request, names: Sequence[str]) -> dict[str, Tensor]:
+    """One row a vertex, in the order of ids."""
+    rows = request.schedule.order.vertex_rows
+    whole = [torch.cat(parts) for parts in zip(*request.found, strict=True)]
+    return {n: t if rows is None else t.index_select(0, rows) for n, t in zip(names, whole, strict=True)}
+
+
+def _dense(value: Any, topology: Topology) -> Any:
+    """A feature of some vertices is one of all here: a frontier has few rows."""
+    if not isinstance(value, At):
+        return value
+    whole = value.rows.new_zeros((topology.num_dst, *value.rows.shape[1:]))
+    return whole.index_copy(0, value.ids, value.rows)
+
+
+def _in_rows(feed: Feed, full: str, schedule: Schedule) -> Tensor:
+    found = feed.find(full)
+    assert found is not None, full
+    ids = {"vertex": schedule.order.vertex_ids, "edge": schedule.order.edge_ids}.get(full.partition(":")[0])
+    found = found.detach()
+    return found if ids is None else found.index_select(0, ids)
