@@ -101,7 +101,7 @@ def _fingerprint(compiler: Command) -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     words = [*compiler, version, flags, platform.machine(), *_NEEDED, *_OPTIONAL]
-    return "\0".join([*words, _PRELUDE.read_text()])
+    return "\0".join([*words, *(header.read_text() for header in sorted(_PRELUDE.parent.glob("*.h")))])
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:

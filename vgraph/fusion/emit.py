@@ -57,11 +57,12 @@ class _Emitter:
         over = {stage.over for stage in self.layout.stages} - {""}
         ptr = "out_ptr" if self.spec.is_source or "out" in over else "in_ptr"
         place = 3 + INDICES.index(ptr)
-        cost = max((math.prod(v.row_shape) for op in self.spec.ops for v in op.results), default=1)
+        cost = max((math.prod(v.row_shape) for op in self.spec.ops for v in op.results if v.space != SHARED), default=1)
+        cost *= max(1, len(self.spec.ops) // 4)
         self.lines += [
             f'extern "C" void kernel{self.number}(const int64_t* a) {{',
             f"  const int64_t* ptr = {f'(const int64_t*)a[{place}]' if over else 'nullptr'};",
-            f"  vg_run(a[0], a[1], ptr, {cost * max(1, len(self.spec.ops) // 4)}, body{self.number}, (void*)a, (void*)a[2]);",
+            f"  vg_run(a[0], a[1], ptr, {cost}, body{self.number}, (void*)a, (void*)a[2]);",
             "}",
         ]
         return "\n".join(["", *self.lines]) + "\n"
@@ -90,7 +91,9 @@ class _Emitter:
         for op in self._outer_sums():
             (left, right), name = op.args, op.results[0].id
             kind = NUMBER_TYPES[left.dtype]
-            self.lines.append(f"  {kind} left{name}[vg_block * {left.shape[1]}], right{name}[vg_block * {right.shape[1]}];")
+            self.lines.append(
+                f"  {kind} left{name}[vg_block * {left.shape[1]}], right{name}[vg_block * {right.shape[1]}];"
+            )
             self.lines.append(f"  int rows{name} = 0;")
         self.lines.append("  for (int64_t v = begin; v < end; ++v) {")
 
@@ -103,7 +106,13 @@ class _Emitter:
         return value.id in self.used
 
     def _kept(self) -> list[Value]:
-        found = {s.value.id: s.value for stage in self.layout.stages for loop in stage.loops for s in loop.sinks if s.kind == "keep"}
+        found = {
+            s.value.id: s.value
+            for stage in self.layout.stages
+            for loop in stage.loops
+            for s in loop.sinks
+            if s.kind == "keep"
+        }
         return list(found.values())
 
     def _open_kept(self) -> None:
@@ -114,7 +123,9 @@ class _Emitter:
         ptr = "out_ptr" if self.spec.is_source else "in_ptr"
         self.lines += [
             "  int64_t longest = 0;",
-            f"  for (int64_t v = begin; v < end; ++v) longest = {ptr}[v + 1] - {ptr}[v] > longest ? {ptr}[v + 1] - {ptr}[v] : longest;",
+            "  for (int64_t v = begin; v < end; ++v) {",
+            f"    if ({ptr}[v + 1] - {ptr}[v] > longest) longest = {ptr}[v + 1] - {ptr}[v];",
+            "  }",
         ]
         for value in kept:
             kind, size = NUMBER_TYPES[value.dtype], math.prod(value.row_shape)

@@ -140,7 +140,10 @@ def has_expression(op: Op) -> bool:
     if name not in _TEMPLATES:
         return False
     if name in ("zeros_like", "ones_like", "full_like", "_to_copy", "clone"):
-        return set(op.kwargs) <= _LIKE_WORDS and len(op.args) == _NUM_OPERANDS[name] or name in ("zeros_like", "ones_like")
+        return (set(op.kwargs) <= _LIKE_WORDS and len(op.args) == _NUM_OPERANDS[name]) or name in (
+            "zeros_like",
+            "ones_like",
+        )
     if name in ("gelu", "gelu_backward") and op.kwargs.get("approximate", "none") != "none":
         return False
     known = set(op.kwargs) <= {"approximate"}

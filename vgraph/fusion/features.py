@@ -102,7 +102,9 @@ class Features:
         for number in range(len(self.groups) - 1):
             first, last = self.groups[number]
             lines += self._pragma()
-            lines.append(f"for (int64_t i{number} = 0; i{number} < {math.prod(self.shape[first:last])}; ++i{number}) {{")
+            lines.append(
+                f"for (int64_t i{number} = 0; i{number} < {math.prod(self.shape[first:last])}; ++i{number}) {{"
+            )
         lines += body.around
         lines += self._pragma()
         lines.append(f"for (int64_t q = 0; q < {self.tiles_inside()}; ++q) {{")
@@ -191,19 +193,23 @@ class Body:
             return
         vector = f"vg_t<{kind}, {features.width}>"
         self.around.append(f"{vector} s{result.id} = {vector}{{}};")
-        rest = features.length % features.width
-        if rest:
-            given = f"(q * {features.width} > {features.length - features.width} ? vg_last(vg_set<{vector}>({given}), {rest}) : vg_set<{vector}>({given}))"
+        given = self._without_overlap(given, vector)
         self.put(f"s{result.id} = s{result.id} + {given};")
         self.after.append(f"t{result.id}[{place}] += vg_lane_sum(s{result.id}){by};")
 
     def _add_by_vector(self, result: Value, place: str, given: str, features: Features) -> None:
         """The vector's lanes belong to as many sums."""
-        width, rest = features.width, features.length % features.width
-        if rest:  # the overlap has been added already
-            vector = f"vg_t<{NUMBER_TYPES[result.dtype]}, {width}>"
-            given = f"(q * {width} > {features.length - width} ? vg_last(vg_set<{vector}>({given}), {rest}) : vg_set<{vector}>({given}))"
+        width = features.width
+        given = self._without_overlap(given, f"vg_t<{NUMBER_TYPES[result.dtype]}, {width}>")
         self.put(f"vg_store<{width}>(t{result.id} + {place}, vg_load<{width}>(t{result.id} + {place}) + {given});")
+
+    def _without_overlap(self, given: str, vector: str) -> str:
+        """Zeros in the lanes that the vector before has taken."""
+        width, length = self.features.width, self.features.length
+        if length % width == 0:
+            return given
+        whole = f"vg_set<{vector}>({given})"
+        return f"(q * {width} > {length - width} ? vg_last({whole}, {length % width}) : {whole})"
 
     def multiply(self, op: Op) -> None:
         """The row times the matrix."""

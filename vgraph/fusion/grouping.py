@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.expressions import C_TYPES, has_expression
+from vgraph.fusion.later import Later
 from vgraph.fusion.views import view_places, whole
 from vgraph.ir.kernel import KernelSpec, Place, Unit
 from vgraph.ir.moves import REDUCTIONS, Gather, Random, SegmentReduce
@@ -108,7 +109,7 @@ class _Grouping:
         for op in self.phase.ops:
             self.level_of[id(op)] = self._level(op)
         if not self.phase.is_loop:
-            _Later(self).move()
+            Later(self).move()
 
     def _classify(self, op: Op) -> None:
         operands = list(op.operands())
@@ -257,63 +258,6 @@ class _Grouping:
         return [op for op in self.phase.ops if id(op) in needed]
 
 
-
-
-@dataclass(eq=False)
-class _Later:
-    """Ops wait for the last kernel that can make them: what fewer kernels visit is read fewer times."""
-
-    grouping: _Grouping
-    ends: dict[int, list[tuple[str, int]]] = field(default_factory=dict[int, "list[tuple[str, int]]"])
-    bounds: dict[int, int] = field(default_factory=dict[int, int])  # id(op) to its last level
-
-    def move(self) -> None:
-        """Gives every op that a kernel makes the last level at which there is a kernel of its kind."""
-        whole = self.grouping
-        fused = [op for op in whole.phase.ops if id(op) in whole.fused]
-        makes = [op for op in fused if op.results[0].space != EDGE]
-        levels = {own: {whole.level_of[id(op)] for op in makes if whole.own_end(op) == own} for own in ("src", "dst")}
-        over_edges = {
-            own: {whole.level_of[id(op)] for op in makes if whole.own_end(op) == own and _is_over_edges(op)}
-            for own in ("src", "dst")
-        }
-        for op in reversed(whole.phase.ops):
-            if id(op) not in whole.fused:
-                if whole.runs_in_library(op):
-                    self._bound_operands(op, None, whole.level_of[id(op)] - 1)
-            elif op.results[0].space == EDGE:
-                self._pass_on(op)
-            else:
-                own, first = whole.own_end(op), whole.level_of[id(op)]
-                allowed = (over_edges if _is_over_edges(op) else levels)[own]
-                last = self.bounds.get(id(op), max(allowed))
-                whole.level_of[id(op)] = max(level for level in allowed if first <= level <= max(last, first))
-                self._bound_operands(op, own, whole.level_of[id(op)])
-
-    def _pass_on(self, op: Op) -> None:
-        """What is computed on edges bounds its operands by every kernel that computes it."""
-        whole = self.grouping
-        kernels = self.ends.get(id(op), [])
-        if op.results[0].id in whole.wanted | whole.read_by_library:
-            kernels = [*kernels, ("dst", whole.level_of[id(op)])]
-        for own, level in kernels:
-            self._bound_operands(op, own, level)
-
-    def _bound_operands(self, op: Op, own: str | None, level: int) -> None:
-        whole = self.grouping
-        for value in op.operands():
-            place = whole.place(value)
-            maker = whole.makers.get(place.base.id)
-            if maker is None or id(maker) not in whole.fused:
-                continue
-            if place.base.space == EDGE and own is not None:
-                self.ends.setdefault(id(maker), []).append((own, level))
-                continue
-            same = own is None or (place.end in ("", own) and whole.own_end(maker) == own)
-            bound = level if same else level - 1
-            self.bounds[id(maker)] = min(bound, self.bounds.get(id(maker), bound))
-
-
 def _with_outer_sums(ops: tuple[Op, ...], wanted: set[int]) -> tuple[Op, ...]:
     """The ops with each sum of outer products as one op on the two values that it reads."""
     ops = tuple(_without_idle_operand(op) for op in ops)
@@ -334,11 +278,6 @@ def _without_idle_operand(op: Op) -> Op:
 def is_elsewhere(op: Op, place: Place, own: str, in_loop: bool) -> bool:
     """In a loop: what other frontiers left of a value, read though this kernel makes it, too."""
     return in_loop and (place.end not in ("", own) or op.target == SegmentReduce("src", "sum"))
-
-
-def _is_over_edges(op: Op) -> bool:
-    """Whether a kernel must visit edges for the op's sake."""
-    return isinstance(op.target, SegmentReduce) or op.target is outer_sum
 
 
 def _reads_absolute(reader: Op) -> bool:

@@ -1,6 +1,6 @@
 """Stages: the order of the loops inside a kernel.
 
-Takes: a KernelSpec. Gives: its loops over edges and features, and what each leaves for the next; tempo: once a function.
+Takes: a KernelSpec. Gives: its loops over edges and features; tempo: once a function.
 A kernel visits each row once. Even stages compute on the row itself, odd ones run over its edges; a stage
 is a sequence of loops over features, one for each shape, cut where a loop needs all that another makes.
 """
@@ -26,9 +26,12 @@ Shape = tuple[int, ...]
 
 @dataclass(eq=False)
 class Sink:
-    """Where a value goes: "store" (memory), "array" (scratch of this row or edge), "keep" (scratch for each
-    edge of this row), "reduce" (over edges), "feature" (a sum over features), "product" (of a row and a
-    matrix), "left" and "right" (rows whose outer products are summed)."""
+    """Where a value goes.
+
+    ``kind``: "store" (memory), "array" (scratch of this row or edge), "keep" (scratch for each edge of
+    this row), "reduce" (over edges), "feature" (a sum over features), "product" (of a row and a matrix),
+    "left" and "right" (rows whose outer products are summed).
+    """
 
     kind: str
     op: Op
@@ -133,7 +136,9 @@ class _Planner:
     # ------------------------------------------------------------ stages
     def layout(self) -> Layout:
         last = max(self.stage_of.values(), default=0)
-        last += any(isinstance(op.target, SegmentReduce) and self.stage_of[op.results[0].id] == last for op in self.spec.ops)
+        last += any(
+            isinstance(op.target, SegmentReduce) and self.stage_of[op.results[0].id] == last for op in self.spec.ops
+        )
         members: dict[int, tuple[list[Op], set[int]]] = {}
         kept: set[int] = set()  # by the stages up to now, from the last one back
         for stage in (s for s in range(last, -2, -1) if s % 2):
@@ -255,7 +260,7 @@ class _Loops:
 
     def _loop_key(self, sink: Sink) -> tuple[int, Shape]:
         op = sink.op
-        if sink.kind == "feature" or sink.kind == "reduce":
+        if sink.kind in ("feature", "reduce"):
             (operand,) = op.operands()
             return self.micro[id(op)], plain_shape(operand.row_shape)
         late = needs_whole_row(op) and sink.kind != "product"

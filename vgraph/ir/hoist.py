@@ -19,7 +19,12 @@ from vgraph.ir.rowwise import Effect, row_effects
 from vgraph.ir.tdl import op_name
 
 NewValue = Callable[..., Value]
-_mm, _cat, _add, _t = (torch.ops.aten.mm.default, torch.ops.aten.cat.default, torch.ops.aten.add.Tensor, torch.ops.aten.t.default)
+_mm, _cat, _add, _t = (
+    torch.ops.aten.mm.default,
+    torch.ops.aten.cat.default,
+    torch.ops.aten.add.Tensor,
+    torch.ops.aten.t.default,
+)
 _slice, _sum = torch.ops.aten.slice.Tensor, torch.ops.aten.sum.dim_IntList
 
 
@@ -125,7 +130,7 @@ class _Hoist:
         return result
 
     def _sum_of_products(self, op: Op, left: Value, right: Value) -> bool:
-        """left is the transpose of rows on edges, right has rows on edges: the sum over edges of outer products."""
+        """Left is the transpose of rows on edges, right has rows on edges: the sum over edges of outer products."""
         turned = self.makers.get(left.id)
         if turned is None or op_name(turned.target) != "t" or left.space != EDGE or right.space != EDGE:
             return False
@@ -240,10 +245,11 @@ class _Hoist:
     def _columns(self, view: Op) -> tuple[Op, Value | None]:
         """A slice of (g W) along its columns: the product, and those columns of W."""
         maker = self.makers.get(view.args[0].id)
-        plain = len(view.args) >= 4 and (len(view.args) < 5 or view.args[4] == 1) and view.args[1] in (1, -1)
+        _, dim, first, _, step = (*view.args, *(None,) * 5)[:5]
+        plain = len(view.args) >= 4 and step in (None, 1) and dim in (1, -1)
         if maker is None or op_name(maker.target) != "mm" or not plain or maker.args[1].space != SHARED:
             return view, None
-        start, width = view.args[2] or 0, view.results[0].shape[1]
+        start, width = first or 0, view.results[0].shape[1]
         if not isinstance(start, int) or start < 0 or not isinstance(width, int):
             return view, None
         return maker, self._part(maker.args[1], 1, start, start + width)

@@ -86,7 +86,9 @@ class CpuKernel:
         """Once over all rows; allocates what it stores."""
         made = tuple(self._empty(extent, value) for value in self.stores)
         rows = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
-        ids = tuple(extent.user_ids(kind) if drawn else None for kind, drawn in zip(("vertex", "edge"), self.draws, strict=True))
+        ids = tuple(
+            extent.user_ids(kind) if drawn else None for kind, drawn in zip(("vertex", "edge"), self.draws, strict=True)
+        )
         self.bind(extent.order, loads, made, ids)(*rows)
         return tuple(t.sum(0) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
 

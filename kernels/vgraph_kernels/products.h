@@ -1,0 +1,77 @@
+// Products of rows of numbers and small matrices that stay in the nearest cache.
+// Part of prelude.h, whose vectors it is written in.
+// a * b + c, rounded once where the machine can; GCC has no name for it that fits every vector.
+template <class V> static inline V vg_fma(V a, V b, V c) {
+#if defined(__clang__)
+  if constexpr (vg_traits<V>::lanes > 1) return __builtin_elementwise_fma(a, b, c);
+#elif defined(__FMA__)
+#if defined(__AVX512F__)
+  if constexpr (sizeof(V) == 64 && sizeof(vg_elem<V>) == 4) return (V)__builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+  else if constexpr (sizeof(V) == 64) return (V)__builtin_ia32_vfmaddpd512_mask(a, b, c, -1, 4);
+  else
+#endif
+  if constexpr (sizeof(V) == 32 && sizeof(vg_elem<V>) == 4) return (V)__builtin_ia32_vfmaddps256(a, b, c);
+  else if constexpr (sizeof(V) == 32) return (V)__builtin_ia32_vfmaddpd256(a, b, c);
+  else if constexpr (sizeof(V) > 32) {
+    typedef vg_t<vg_elem<V>, vg_traits<V>::lanes / 2> H;
+    struct both { H low, high; } x = vg_as<both>(a), y = vg_as<both>(b), z = vg_as<both>(c);
+    return vg_as<V>(both{vg_fma(x.low, y.low, z.low), vg_fma(x.high, y.high, z.high)});
+  }
+#endif
+  return a * b + c;
+}
+// out[f] = bias[f] + sum over k of x[k * step] * w[k][f], several chains of additions at a time.
+template <int W, int K, int F, class T, class X, class M, class B>
+static inline void vg_multiply(T* __restrict out, const X* x, int64_t step, const M* w, const B* bias) {
+  typedef vg_t<T, W> V;
+  constexpr int tiles = (F + W - 1) / W, most = tiles < 8 ? tiles : 8, chains = most >= 8 ? 1 : most >= 4 ? 2 : 4;
+  for (int first = 0; first < tiles; first += most) {
+    V c[chains][most];
+    int at[most];
+    VG_UNROLL for (int q = 0; q < most; ++q) {
+      at[q] = (first + q) * W < F - W ? (first + q) * W : F - W;
+      VG_UNROLL for (int s = 0; s < chains; ++s) c[s][q] = V{};
+      if (bias) c[0][q] = vg_set<V>(vg_load<W>(bias + at[q]));
+    }
+    int k = 0;
+    for (; k + chains <= K; k += chains) {
+      VG_UNROLL for (int s = 0; s < chains; ++s) {
+        V number = vg_set<V>(vg_load<1>(x + (k + s) * step));
+        VG_UNROLL for (int q = 0; q < most; ++q) c[s][q] = vg_fma(number, vg_set<V>(vg_load<W>(w + (k + s) * F + at[q])), c[s][q]);
+      }
+    }
+    for (; k < K; ++k) {
+      V number = vg_set<V>(vg_load<1>(x + k * step));
+      VG_UNROLL for (int q = 0; q < most; ++q) c[0][q] = vg_fma(number, vg_set<V>(vg_load<W>(w + k * F + at[q])), c[0][q]);
+    }
+    VG_UNROLL for (int q = 0; q < most; ++q) {
+      V total = c[0][q];
+      VG_UNROLL for (int s = 1; s < chains; ++s) total = total + c[s][q];
+      vg_store<W>(out + at[q], total);
+    }
+  }
+}
+constexpr int vg_block = 32;  // rows whose outer products are summed at once
+// sum[k][f] += left[n][k] * right[n][f] over n < rows, W columns and four rows of the sum at a time.
+template <int W, int K, int F, class T>
+static inline void vg_outer(T* __restrict sum, const T* __restrict left, const T* __restrict right, int rows) {
+  typedef vg_t<T, W> V;
+  constexpr int R = K % 4 == 0 ? 4 : 1;
+  for (int q = 0; q < F; q += W) {
+    const int f = q < F - W ? q : F - W;
+    for (int k = 0; k < K; k += R) {
+      V c[R];
+      VG_UNROLL for (int r = 0; r < R; ++r) c[r] = V{};
+      for (int n = 0; n < rows; ++n) {
+        V x = vg_load<W>(right + n * F + f);
+        VG_UNROLL for (int r = 0; r < R; ++r) c[r] = vg_fma(vg_set<V>(left[n * K + k + r]), x, c[r]);
+      }
+      VG_UNROLL for (int r = 0; r < R; ++r) {
+        T* at = sum + (int64_t)(k + r) * F + f;
+        if (q == f) { vg_store<W>(at, (V)(vg_load<W>(at) + c[r])); continue; }
+        for (int i = q - f; i < W; ++i) at[i] += ((const T*)&c[r])[i];  // the overlap was added before
+      }
+    }
+  }
+}
+

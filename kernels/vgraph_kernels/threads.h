@@ -1,0 +1,50 @@
+// Threads of torch's own pool, on pieces of about equal work that they take in turn.
+// Part of prelude.h.
+typedef void (*vg_range)(int64_t, int64_t, void*);
+typedef int32_t (*vg_parallel_for)(int64_t, int64_t, int64_t, vg_range, void*);
+extern "C" void* malloc(__SIZE_TYPE__);
+extern "C" void free(void*);
+
+typedef void (*vg_body)(int64_t begin, int64_t end, int64_t piece, void* context);
+constexpr int64_t vg_most_pieces = 64;
+
+struct vg_work {
+  int64_t begin, end, pieces, taken;
+  const int64_t* ptr;
+  vg_body body;
+  void* context;
+};
+static inline int64_t vg_cut(const vg_work* w, int64_t piece) {  // the first row of a piece
+  int64_t rows = w->end - w->begin, first = w->ptr ? w->ptr[w->begin] : 0;
+  int64_t all = rows + (w->ptr ? w->ptr[w->end] - first : 0);
+  int64_t target = (int64_t)((double)all * (double)piece / (double)w->pieces);
+  if (piece >= w->pieces) return w->end;
+  if (!w->ptr) return w->begin + target;
+  int64_t low = w->begin, high = w->end;
+  while (low < high) {
+    int64_t middle = low + (high - low) / 2;
+    if (w->ptr[middle] - first + middle - w->begin < target) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+static void vg_take(int64_t, int64_t, void* context) {
+  vg_work* w = (vg_work*)context;
+  for (;;) {
+    int64_t piece = __atomic_fetch_add(&w->taken, 1, __ATOMIC_RELAXED);
+    if (piece >= w->pieces) return;
+    int64_t begin = vg_cut(w, piece), end = vg_cut(w, piece + 1);
+    if (begin < end) w->body(begin, end, piece, w->context);
+  }
+}
+// ``cost``: about how many numbers a row or an edge takes. Where the cuts lie depends on the work alone.
+static inline void vg_run(int64_t begin, int64_t end, const int64_t* ptr, int64_t cost, vg_body body, void* context, void* pool) {
+  int64_t work = (end - begin + (ptr ? ptr[end] - ptr[begin] : 0)) * cost;
+  if (end - begin < 2 || work < 32768 || pool == nullptr) {
+    body(begin, end, 0, context);
+    return;
+  }
+  int64_t pieces = work / 16384;
+  pieces = pieces < vg_most_pieces ? pieces : vg_most_pieces;
+  vg_work w = {begin, end, pieces < end - begin ? pieces : end - begin, 0, ptr, body, context};
+  ((vg_parallel_for)pool)(0, w.pieces, 1, vg_take, &w);
+}
