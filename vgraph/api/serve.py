@@ -106,7 +106,16 @@ class _Request:
 
 
 class Server:
-    """Evaluates graphs between whose frontiers others join and leave; made by ``serve``."""
+    """Evaluates graphs between whose frontiers others join and leave; made by ``serve``.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import ChildSumTreeLSTM
+    >>> server = vgraph.serve(ChildSumTreeLSTM(3, 4))
+    >>> future = server.submit(vgraph.graph(([0], [1])), x=torch.ones(2, 3))
+    >>> server.close()
+    >>> future.result()["c"].shape
+    torch.Size([2, 4])
+    """
 
     def __init__(self, function: VertexFunction, most_vertices: int) -> None:
         if function.part_spaces():
