@@ -138,7 +138,7 @@ def test_transfers() -> None:
     assert transfer(Split(0), Split(1), three) == pytest.approx(2 / 3)
     assert transfer(Split(0), Replicate(), three) == 2
     assert transfer(Partial(), Split(0), three) == 2
-    assert transfer(Partial(), Replicate(), two) == 2
+    assert transfer(Partial(), Replicate(), three) == 4
     assert transfer(Replicate(), Split(0), two) == 0
     assert transfer(Replicate(), Partial(), two) == float("inf")
     assert transfer(Split(0), Split(0, 3), two) == pytest.approx(1 / 3)

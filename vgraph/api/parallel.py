@@ -27,7 +27,7 @@ from vgraph.ir.notation import op_name
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.rewrite import RewriteOptions, rewrite
-from vgraph.partition.search import search
+from vgraph.partition.search import search_best
 from vgraph.runtime.in_process import collect, run_all, scatter
 from vgraph.runtime.process_group import WorkerGroup, join, replica_groups
 
@@ -190,9 +190,9 @@ def parallelize(
     >>> torch.testing.assert_close(plan.run_in_process(x).loss, model(x).detach())
     """
     inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
-    axes = factors_of(num_workers)
+    factors_of(num_workers)
     step = capture_step(model, inputs, optimizer)
-    found = search(step, axes)
+    found = search_best(step, num_workers)
     _refuse_undivided(found.plan, step, num_workers)
     rate = _learning_rate(optimizer)
     plan = Plan(step, StepState(model, step, init), found.plan, rate, options or RewriteOptions())

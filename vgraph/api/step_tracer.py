@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vgraph.api.aliases import Ref
 from vgraph.api.tracer import ALIASES, Tracer, user_line
 from vgraph.ir.notation import op_name
-from vgraph.ir.step import FORWARD, OpNote
+from vgraph.ir.step import BACKWARD, FORWARD, OpNote
 
 aten = torch.ops.aten
 
@@ -75,7 +75,7 @@ class StepTracer(Tracer):
     def _number_pair(self) -> None:
         """In forward an op that autograd made a node for has the newest sequence number."""
         if self.phase != FORWARD:
-            self._pair = self._node if self._node >= 0 else -1
+            self._pair = self._node if self.phase == BACKWARD else -1
             return
         newest = torch.autograd._get_sequence_nr() - 1  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
         if newest == self._last_sequence:

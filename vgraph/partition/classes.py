@@ -51,6 +51,11 @@ class Classes:
     class_of: tuple[int, ...]
     readings: tuple[Reading, ...]
     home: Mapping[int, tuple[int, int]]  # value id -> (class or input, result)
+    hints: Mapping[int, Hashable] = field(default_factory=dict[int, Hashable])  # value id -> factors of its dims
+
+    def input_kind(self, source: int) -> Hashable:
+        value = self.value(source, 0)
+        return ("input", value.shape, value.dtype, self.hints.get(value.id))
 
     def value(self, source: int, result: int) -> Value:
         inputs = source - len(self.classes)

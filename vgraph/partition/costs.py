@@ -26,8 +26,8 @@ def transfer(have: Placement, need: Placement, ways: int) -> float:
         return IMPOSSIBLE if isinstance(need, Partial) else 0.0
     if isinstance(need, Partial):
         return 0.0 if have == need else IMPOSSIBLE
-    if isinstance(have, Partial):  # every reader reduces what it needs
-        return float(ways - 1) * (ways if isinstance(need, Replicate) else 1)
+    if isinstance(have, Partial):  # every worker reduces a part; if all need all, it is then spread
+        return float(ways - 1) * (2 if isinstance(need, Replicate) else 1)
     if isinstance(have, At) or isinstance(need, At):
         return _placed(have, need, ways)
     if isinstance(need, Replicate):

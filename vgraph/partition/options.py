@@ -17,7 +17,7 @@ from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
 from vgraph.ir.tdl import describe, is_absent
 from vgraph.partition.costs import code_of
 from vgraph.partition.regions import index_sizes
-from vgraph.partition.strategies import Factors, strategies
+from vgraph.partition.strategies import Factors, shrink, strategies
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,18 +61,34 @@ class Options:
     # ------------------------------------------------------------ inputs
     def of_input(self, value: Value, past: Past, past_ways: Sequence[int], ways: int) -> list[Choice]:
         """An input is split along a dim; every worker has it where none divides, or where it is small."""
-        shape = remaining(value, [choice.kept[0] for choice in past], past_ways)
-        placements: list[Placement] = list(self._splits(value, shape, ways))
+        before = [choice.kept[0] for choice in past]
+        placements: list[Placement] = list(self._splits(value, before, past_ways, ways))
         if not placements or value.row_bytes <= self.small:
             placements.append(Replicate())
         return [self._choice(("input",), None, (placement,), (0.0,)) for placement in placements]
 
-    def _splits(self, value: Value, shape: Sequence[int], ways: int) -> Iterable[Split]:
-        hints = self.factors.get(value.id, ())
+    def _splits(
+        self, value: Value, before: Sequence[Placement], past_ways: Sequence[int], ways: int
+    ) -> Iterable[Split]:
+        shape, hints = remaining(value, before, past_ways), self._local_hints(value, before, past_ways)
         for dim, extent in enumerate(shape):
             for outer in sorted({1, *(hints[dim] if dim < len(hints) else ())}):
                 if extent % (outer * ways) == 0:
                     yield Split(dim, outer)
+
+    def _local_hints(
+        self, value: Value, before: Sequence[Placement], past_ways: Sequence[int]
+    ) -> Sequence[frozenset[int]]:
+        """Outer factors count blocks of what the steps before have left."""
+        found = list(self.factors.get(value.id, ()))
+        for placement, count in zip(before, past_ways, strict=True):
+            if found and isinstance(placement, Split):
+                cut = placement.outer
+                here = found[placement.dim]
+                found[placement.dim] = frozenset(
+                    o if o == cut else o // count for o in here if o == cut or (cut == 1 and o % count == 0)
+                ) - {1}
+        return found
 
     # ------------------------------------------------------------ ops
     def of_op(self, op: Op, kind: Hashable, past: Past, past_ways: Sequence[int], ways: int,
@@ -87,7 +103,7 @@ class Options:
 
     def _make(self, op: Op, kind: Hashable, past: Past, past_ways: Sequence[int], ways: int,
               hint: tuple[int, Placement] | None) -> list[Choice]:  # fmt: skip
-        found = [s for s in self._strategies(op, kind, ways, hint) if self._divides(op, kind, s, past, past_ways, ways)]
+        found = self._strategies(op, kind, past, past_ways, ways, hint)
         if not self.reduces:
             found = [s for s in found if not any(isinstance(p, Partial) for p in s.outputs)]
         if not _passes_terms(op):
@@ -99,7 +115,7 @@ class Options:
         choices: list[Choice] = []
         for strategy in found:
             ways_to_keep = [
-                self._keepings(result, placement, remaining(result, before, past_ways), ways)
+                self._keepings(result, placement, before, past_ways, ways)
                 for result, placement, before in zip(op.results, strategy.outputs, kept, strict=True)
             ]
             if math.prod(map(len, ways_to_keep)) > 30:
@@ -108,13 +124,15 @@ class Options:
             choices += [self._choice(kind, strategy, kept, halos) for kept in itertools.product(*ways_to_keep)]
         return choices
 
-    def _keepings(self, result: Value, made: Placement, shape: Sequence[int], ways: int) -> list[Placement]:
+    def _keepings(
+        self, result: Value, made: Placement, before: Sequence[Placement], past_ways: Sequence[int], ways: int
+    ) -> list[Placement]:
         if is_absent(result):
             return [made]
         small = [Replicate()] if result.row_bytes <= self.small else []
         if not isinstance(made, Partial):
             return [made, *(p for p in small if p != made)]
-        spread: list[Placement] = [*(Split(d) for d, extent in enumerate(shape) if extent % ways == 0), *small]
+        spread: list[Placement] = [*self._splits(result, before, past_ways, ways), *small]
         if not spread:
             spread = [Replicate()]
         return [made, *spread] if self.keeps_terms else spread
@@ -128,16 +146,37 @@ class Options:
         number = self._numbers.setdefault((kind, cut, reads, keeps), len(self._numbers))
         return Choice(number, strategy, kept, keeps, reads, halos)
 
-    def _strategies(self, op: Op, kind: Hashable, ways: int, hint: tuple[int, Placement] | None) -> list[Strategy]:
+    def _strategies(
+        self, op: Op, kind: Hashable, past: Past, past_ways: Sequence[int], ways: int,
+        hint: tuple[int, Placement] | None,
+    ) -> list[Strategy]:  # fmt: skip
+        """Of the whole op, as far as what is left divides; of the shrunk op where inner factors are cut."""
         key = (kind, ways, hint)
         if key not in self._all:
-            factors = self.factors
-            if hint is not None and isinstance(hint[1], Split):
-                value = list(op.operands())[hint[0]]
-                hints = [frozenset({hint[1].outer} if d == hint[1].dim else ()) for d in range(len(value.shape))]
-                factors = {**{v.id: self.factors.get(v.id, ()) for v in op.operands()}, value.id: hints}
-            self._all[key] = strategies(op, ways, factors)
-        return self._all[key]
+            self._all[key] = strategies(op, ways, self._hints(op, [], (), hint))
+        if not past:
+            return self._all[key]
+        whole = self._all[key]
+        if not any(isinstance(p, Split) and p.outer > 1 for s in whole for p in (*s.inputs, *s.outputs)):
+            return [s for s in whole if self._divides(op, kind, s, past, past_ways, ways)]
+        small, made = op, [choice.strategy for choice in past if choice.strategy]
+        for strategy, count in zip(made, past_ways, strict=True):
+            small = shrink(small, strategy, count)
+        return strategies(small, ways, self._hints(op, made, past_ways, hint))
+
+    def _hints(
+        self, op: Op, past: Sequence[Strategy], past_ways: Sequence[int], hint: tuple[int, Placement] | None
+    ) -> Factors:
+        values, count = (*op.operands(), *op.results), len(list(op.operands()))
+        found: dict[int, Sequence[frozenset[int]]] = {}
+        for place, value in enumerate(values):
+            before = [s.inputs[place] if place < count else s.outputs[place - count] for s in past]
+            found[value.id] = self._local_hints(value, before, past_ways)
+            if hint is not None and place == hint[0] and isinstance(hint[1], Split):
+                known = list(found[value.id]) or [frozenset[int]()] * len(value.shape)
+                known[hint[1].dim] |= {hint[1].outer}
+                found[value.id] = known
+        return found
 
     def _divides(self, op: Op, kind: Hashable, strategy: Strategy, past: Past, past_ways: Sequence[int],
                  ways: int) -> bool:  # fmt: skip

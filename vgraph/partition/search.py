@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Strategy
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl import is_absent
+from vgraph.partition.account import account
 from vgraph.partition.classes import classify
 from vgraph.partition.clusters import Coarse, coarsen
-from vgraph.partition.cost_graph import CostGraph
 from vgraph.partition.critical import solve as solve_exactly
+from vgraph.partition.factors import find_factors, with_hints
 from vgraph.partition.options import Options, Past
 from vgraph.partition.states import Situation
 from vgraph.partition.step_costs import StepCosts
-from vgraph.partition.strategies import Factors
 
-Solver = Callable[[CostGraph], list[int]]
+Solver = Callable[[StepCosts], list[int]]
 SMALL_SHARE = 1024  # what is this much smaller than the largest tensor may be kept by every worker
 
 
@@ -53,19 +53,23 @@ def factorised(num_workers: int) -> tuple[int, ...]:
 
 
 def search(
-    step: TrainingStep, axes: Sequence[int], factors: Factors | None = None, solve: Solver = solve_exactly
+    step: TrainingStep,
+    axes: Sequence[int],
+    solve: Solver = lambda problem: solve_exactly(problem.graph()),
+    restrict: Callable[[Options], Options] = lambda options: options,
 ) -> Found:
     """The plan for ``axes``: the workers of each step of the recursion, the first step first."""
     began = time.perf_counter()
-    coarse = coarsen(classify(step))
-    options = Options(_small(step), factors or {})
+    classes = classify(step)
+    hints = find_factors(classes)
+    coarse = coarsen(with_hints(classes, hints))
+    options = restrict(Options(_small(step), {i: [frozenset(s) for s in dims] for i, dims in hints.items()}))
     past: list[Past] = [()] * len(coarse.cluster_of)
     costs: list[float] = []
     for number, ways in enumerate(axes):
         problem = StepCosts(Situation(coarse, options, past, axes[:number], ways))
-        graph = problem.graph()
-        states = solve(graph)
-        costs.append(graph.cost(states))
+        states = solve(problem)
+        costs.append(problem.graph().cost(states))
         for cluster, kind, state in zip(coarse.clusters, problem.kinds, states, strict=True):
             for member, choice in zip(cluster.members, kind.states[state], strict=True):
                 past[member] = (*past[member], choice)
@@ -73,6 +77,16 @@ def search(
                 past[other] = past[cluster.members[0]]
     plan = _plan(coarse, past, tuple(axes))
     return Found(plan, tuple(costs), time.perf_counter() - began)
+
+
+def search_best(step: TrainingStep, num_workers: int) -> Found:
+    """The better of the recursion by prime factors and one step for all workers at once."""
+    axes = factorised(num_workers)
+    found = [search(step, axes)]
+    if len(axes) > 1:
+        found.append(search(step, (num_workers,)))
+    best = min(found, key=lambda each: account(step, each.plan).total_bytes)
+    return replace(best, seconds=sum(each.seconds for each in found))
 
 
 def _small(step: TrainingStep) -> int:

@@ -88,6 +88,18 @@ class Situation:
                 amount /= count
         return amount
 
+    def brought(self, member: int, result: int) -> float:
+        """Bytes that earlier steps moved to keep a result; terms that are kept on are moved one by one."""
+        op_class = self.coarse.classes.classes[member]
+        amount, total = float(op_class.op.results[result].row_bytes * len(op_class.members)), 0.0
+        for choice, count in zip(self.past[member], self.past_ways, strict=True):
+            assert choice.strategy is not None
+            made, kept = choice.strategy.outputs[result], choice.kept[result]
+            if made != kept:
+                total += amount * transfer(made, kept, count)
+            amount *= 1 if isinstance(made, Split) else count
+        return total
+
 
 @dataclass(eq=False)
 class _Wire:
@@ -163,6 +175,8 @@ class Enumeration:
             for result, (made, kept) in enumerate(zip(choice.strategy.outputs, choice.kept, strict=True)):
                 if made != kept:
                     total += self.situation.made(member, result) * transfer(made, kept, self.ways)
+                elif isinstance(made, Partial):
+                    total += (self.ways - 1) * self.situation.brought(member, result)
         return total
 
     def _made(self, place: int, have: int) -> list[Choice]:

@@ -24,6 +24,7 @@ class StepCosts:
 
     def __init__(self, situation: Situation) -> None:
         self.situation, self.coarse = situation, situation.coarse
+        self._graph: CostGraph | None = None
         self._kinds: dict[Hashable, Kind] = {}
         self._matrices: dict[Hashable, Costs] = {}
         self._sums: dict[Hashable, Costs] = {}
@@ -40,6 +41,11 @@ class StepCosts:
 
     def graph(self) -> CostGraph:
         """The costs of all clusters and pairs."""
+        if self._graph is None:
+            self._graph = self._build()
+        return self._graph
+
+    def _build(self) -> CostGraph:
         pairs: dict[tuple[int, int], list[Part]] = {}
         for (source, reader), readings in self.coarse.between:
             values: dict[tuple[int, int], list[Reading]] = {}
