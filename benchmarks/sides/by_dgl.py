@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sides.batches import epoch
 from sides.functions import by_functions
 from sides.steps import Step, alone, training
 from sides.workloads import Data
@@ -16,6 +17,7 @@ from sides.workloads import Data
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import dgl
+    import dgl.dataloading
     import dgl.function as fn
     import dgl.nn.pytorch as dglnn
     from dgl.nn.functional import edge_softmax
@@ -72,9 +74,21 @@ def model(data: Data, g: Any) -> Step:
     return training(run, layers.parameters(), data.y)
 
 
+def sampled(data: Data, g: Any) -> Step:
+    given = data.workload.options
+    g.create_formats_()
+    loader = dgl.dataloading.DataLoader(
+        g, torch.arange(given["seeds"]), dgl.dataloading.NeighborSampler(given["fanouts"]),
+        batch_size=given["batch"], shuffle=True, num_workers=given["workers"],
+    )  # fmt: skip
+    return epoch(data, loader, dglnn.SAGEConv)
+
+
 def build(data: Data) -> Step:
     kind = data.workload.kind
     g = dgl.graph((data.src, data.dst), num_nodes=data.num_nodes)
+    if kind == "sampling":
+        return sampled(data, g)
     if kind == "aggregate":
         x = data.draw(1, data.num_nodes, data.workload.width)
 

@@ -8,10 +8,12 @@ from torch.nn import functional as F
 
 import vgraph
 import vgraph.function as fn
+from sides.batches import epoch
 from sides.functions import by_functions
 from sides.steps import Step, alone, training
 from sides.workloads import Data
-from vgraph.nn import GATConv, GATv2Conv, GraphConv
+from vgraph.nn import GATConv, GATv2Conv, GraphConv, SAGEConv
+from vgraph.sampling import DataLoader, NeighborSampler
 
 
 class DotAttention(nn.Module):
@@ -68,9 +70,20 @@ def model(data: Data, g: vgraph.Graph) -> Step:
     return training(run, layers.parameters(), data.y)
 
 
+def sampled(data: Data, g: vgraph.Graph) -> Step:
+    given = data.workload.options
+    sampler = NeighborSampler(given["fanouts"])
+    loader = DataLoader(
+        g, torch.arange(given["seeds"]), sampler, batch_size=given["batch"], shuffle=True, num_workers=given["workers"]
+    )
+    return epoch(data, loader, SAGEConv)
+
+
 def build(data: Data) -> Step:
     kind = data.workload.kind
     g = vgraph.graph((data.src, data.dst), num_nodes=data.num_nodes)
+    if kind == "sampling":
+        return sampled(data, g)
     if kind == "aggregate":
         x = data.draw(1, data.num_nodes, data.workload.width)
 

@@ -1,0 +1,107 @@
+// Sampling: edges drawn from adjacency lists, and ids renumbered as they are first seen.
+//
+// Every number is a function of (key, vertex, slot): what is drawn does not depend on threads, nor on
+// which other vertices are asked for. vgraph/sampling/draws.py computes the same in NumPy.
+#pragma once
+#include <stdint.h>
+
+#include <algorithm>
+#include <vector>
+
+static inline uint64_t vg_mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+static inline uint64_t vg_draw(uint64_t key, uint64_t vertex, uint64_t slot) {
+  return vg_mix(key ^ vg_mix(vertex * 0x9e3779b97f4a7c15ull + slot));
+}
+
+// Below n, for n up to 2^32.
+static inline int64_t vg_below(uint64_t drawn, uint64_t n) { return (int64_t)(((drawn >> 32) * n) >> 32); }
+
+// Floyd's method: k different numbers below n, ascending.
+static void vg_choose(uint64_t key, int64_t vertex, int64_t n, int64_t k, int64_t* out, std::vector<uint64_t>& bits) {
+  const bool is_long = k > 48;
+  if (is_long) bits.assign((n + 63) / 64, 0);
+  for (int64_t i = 0; i < k; ++i) {
+    const int64_t last = n - k + i;
+    int64_t at = vg_below(vg_draw(key, vertex, i), last + 1);
+    const bool is_taken = is_long ? (bits[at >> 6] >> (at & 63)) & 1 : std::find(out, out + i, at) != out + i;
+    if (is_taken) at = last;
+    if (is_long) bits[at >> 6] |= 1ull << (at & 63);
+    out[i] = at;
+  }
+  std::sort(out, out + k);
+}
+
+// a: key, seeds, number of them, ptr, fanout (-1: all), with replacement, out_ptr, out places in the lists.
+static void vg_sample(const int64_t* a) {
+  const uint64_t key = (uint64_t)a[0];
+  const int64_t *seeds = (const int64_t*)a[1], *ptr = (const int64_t*)a[3], *out_ptr = (const int64_t*)a[6];
+  int64_t* out = (int64_t*)a[7];
+  const int64_t fanout = a[4];
+  std::vector<uint64_t> bits;
+  for (int64_t i = 0; i < a[2]; ++i) {
+    const int64_t v = seeds[i], begin = ptr[v], degree = ptr[v + 1] - begin, count = out_ptr[i + 1] - out_ptr[i];
+    int64_t* mine = out + out_ptr[i];
+    if (a[5]) {
+      for (int64_t j = 0; j < count; ++j) mine[j] = vg_below(vg_draw(key, v, j), degree);
+    } else if (fanout < 0 || degree <= fanout) {
+      for (int64_t j = 0; j < count; ++j) mine[j] = j;
+    } else {
+      vg_choose(key, v, degree, fanout, mine, bits);
+    }
+    for (int64_t j = 0; j < count; ++j) mine[j] += begin;
+  }
+}
+
+// a: ids, number of them, how many come first whatever they are, out unique ids, out local ids, out count.
+// Ids are numbered as they are first seen, in a table of their own: no array as long as the graph.
+static void vg_renumber(int64_t* a) {
+  const int64_t *ids = (const int64_t*)a[0], count = a[1];
+  int64_t *unique = (int64_t*)a[2], *local = (int64_t*)a[3], found = 0;
+  int bits = 4;
+  while ((1ll << bits) < 2 * count) ++bits;
+  const uint64_t mask = (1ull << bits) - 1;
+  std::vector<int64_t> table((size_t)mask + 1, -1);
+  for (int64_t i = 0; i < count; ++i) {
+    uint64_t at = ((uint64_t)ids[i] * 0x9e3779b97f4a7c15ull) >> (64 - bits);
+    while (table[at] >= 0 && unique[table[at]] != ids[i]) at = (at + 1) & mask;
+    if (table[at] < 0) {
+      table[at] = found;
+      unique[found++] = ids[i];
+    }
+    local[i] = table[at];
+  }
+  a[4] = found;
+}
+
+// a: key, starts, number of them, length, table of (ptr, other, edge_ids or 0, width of ids) a step,
+// probability to stop before a step in 2^32nds, out vertices (number x (length + 1)), out edges (number x length).
+static void vg_walk(const int64_t* a) {
+  const uint64_t key = (uint64_t)a[0];
+  const int64_t *starts = (const int64_t*)a[1], length = a[3], *steps = (const int64_t*)a[4];
+  int64_t *vertices = (int64_t*)a[6], *edges = (int64_t*)a[7];
+  const uint64_t stops = (uint64_t)a[5];
+  for (int64_t i = 0; i < a[2]; ++i) {
+    int64_t v = vertices[i * (length + 1)] = starts[i];
+    for (int64_t j = 0; j < length; ++j) {
+      const int64_t* step = steps + 4 * j;
+      const int64_t* ptr = (const int64_t*)step[0];
+      int64_t edge = -1;
+      const int64_t degree = v < 0 ? 0 : ptr[v + 1] - ptr[v];
+      const bool is_over = degree == 0 || (vg_draw(key, i, 2 * j) >> 32) < stops;
+      if (!is_over) {
+        const int64_t at = ptr[v] + vg_below(vg_draw(key, i, 2 * j + 1), degree);
+        v = step[3] == 4 ? ((const int32_t*)step[1])[at] : ((const int64_t*)step[1])[at];
+        edge = step[2] ? ((const int64_t*)step[2])[at] : at;
+      } else {
+        v = -1;
+      }
+      vertices[i * (length + 1) + j + 1] = v;
+      edges[i * length + j] = edge;
+    }
+  }
+}

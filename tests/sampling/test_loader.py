@@ -1,0 +1,281 @@
+"""Samplers and loaders: blocks that compute what the whole graph does, the same whatever the workers."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vgraph
+from tests.sampling.test_neighbors import edges_of, random_graph
+from vgraph.errors import DataError, FunctionError, GraphError
+from vgraph.nn import GATConv, HeteroGraphConv, SAGEConv
+from vgraph.sampling import (
+    BlockSampler,
+    DataLoader,
+    GlobalUniform,
+    GraphDataLoader,
+    MultiLayerFullNeighborSampler,
+    MultiLayerNeighborSampler,
+    NeighborSampler,
+    Sampler,
+    ShaDowKHopSampler,
+    Uniform,
+    as_edge_prediction_sampler,
+    global_uniform_negative_sampling,
+    open_features,
+)
+
+
+def flat(made: Any) -> list[Tensor]:
+    """All numbers of a minibatch."""
+    if isinstance(made, Tensor):
+        return [made]
+    if isinstance(made, vgraph.Graph):
+        features = [t for etype in made.canonical_etypes for t in made.edge_frames[etype].values()]
+        return [*features, *(t for etype in made.canonical_etypes for t in made.edges(etype=etype))]
+    parts = made.values() if isinstance(made, dict) else made
+    return [tensor for part in parts for tensor in flat(part)]
+
+
+def test_full_blocks_compute_what_the_graph_does() -> None:
+    g, x = random_graph(), torch.randn(30, 5)
+    layers = nn.ModuleList(
+        [SAGEConv(5, 4, "mean"), GATConv(4, 4, 1, allow_zero_in_degree=True), SAGEConv(4, 3, "pool")]
+    )
+
+    def run(graphs: list[vgraph.Graph], h: Tensor) -> Tensor:
+        for layer, graph in zip(layers, graphs, strict=True):
+            h = torch.tanh(layer(graph, h)).flatten(1)
+        return h
+
+    whole = run([g] * 3, x)
+    for given, output, blocks in DataLoader(g, torch.arange(30), MultiLayerFullNeighborSampler(3), batch_size=7):
+        torch.testing.assert_close(run(blocks, x[given]), whole[output])
+        assert torch.equal(given[: len(output)], output) and torch.equal(blocks[-1].dstdata["_ID"], output)
+
+
+def test_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    g, seeds = random_graph(), torch.tensor([4, 9, 1])
+    given, output, blocks = NeighborSampler([2, 3]).sample(g, seeds)
+    assert torch.equal(output, seeds) and torch.equal(given, blocks[0].srcdata["_ID"])
+    assert torch.equal(blocks[0].dstdata["_ID"], blocks[1].srcdata["_ID"])
+    for block, fanout in zip(blocks, (2, 3), strict=True):
+        ids = block.dstdata["_ID"]
+        assert torch.equal(block.in_degrees(), g.in_degrees()[ids].clamp(max=fanout))
+        ends = (block.srcdata["_ID"][block.edges()[0]], ids[block.edges()[1]])
+        assert all(torch.equal(a, b) for a, b in zip(ends, g.find_edges(block.edata["_ID"]), strict=True))
+    assert MultiLayerNeighborSampler is NeighborSampler
+
+
+def test_features_come_along() -> None:
+    g = random_graph()
+    g.ndata["label"] = torch.arange(30)
+    sampler = NeighborSampler(
+        [2, 2], prefetch_node_feats=["h"], prefetch_labels=["label"], prefetch_edge_feats=["w"], output_device="cpu"
+    )
+    given, output, blocks = sampler.sample(g, [3, 8])
+    torch.testing.assert_close(blocks[0].srcdata["h"], g.ndata["h"][given])
+    assert torch.equal(blocks[1].dstdata["label"], output)
+    for block in blocks:
+        torch.testing.assert_close(block.edata["w"], g.edata["w"][block.edata["_ID"]])
+
+
+SAMPLERS: dict[str, Any] = {
+    "neighbors": NeighborSampler([3, 2]),
+    "again": NeighborSampler([3, 2], replace=True),
+    "by weight": NeighborSampler([3, 2], prob="w"),
+    "shadow": ShaDowKHopSampler([3, 2]),
+    "edges": as_edge_prediction_sampler(NeighborSampler([3]), "self", negative_sampler=Uniform(2)),
+    "global": as_edge_prediction_sampler(NeighborSampler([3]), negative_sampler=GlobalUniform(2)),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_any_number_of_workers(name: str) -> None:
+    g, found = random_graph(), []
+    for workers in (0, 1, 3):
+        torch.manual_seed(7)
+        loader = DataLoader(g, torch.arange(30), SAMPLERS[name], batch_size=4, shuffle=True, num_workers=workers)
+        found.append([flat(made) for _ in range(2) for made in loader])
+    for other in found[1:]:
+        assert len(other) == len(found[0]) == 16
+        for left, right in zip(found[0], other, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+    first, second = found[0][0], found[0][8]
+    assert any(not torch.equal(a, b) if a.shape == b.shape else True for a, b in zip(first, second, strict=True))
+
+
+def test_order_and_sizes() -> None:
+    g = random_graph()
+    loader = DataLoader(g, torch.arange(10), NeighborSampler([1]), batch_size=4)
+    assert [made[1].tolist() for made in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]] and len(loader) == 3
+    short = DataLoader(g, torch.arange(10), NeighborSampler([1]), batch_size=4, drop_last=True, num_workers=2)
+    assert [len(made[1]) for made in short] == [4, 4] and len(short) == 2
+    shuffled = [made[1] for made in DataLoader(g, torch.arange(10), NeighborSampler([1]), batch_size=4, shuffle=True)]
+    assert sorted(torch.cat(shuffled).tolist()) == list(range(10))
+    mask = torch.zeros(30, dtype=torch.bool)
+    mask[[2, 5]] = True
+    assert [made[1].tolist() for made in DataLoader(g, mask, NeighborSampler([1]), batch_size=4, device="cpu")] == [
+        [2, 5]
+    ]
+    torch.manual_seed(0)
+    one, two = ([made[1].tolist() for made in DataLoader(
+        g, torch.arange(10), NeighborSampler([1]), shuffle=True, generator=torch.Generator().manual_seed(3)
+    )] for _ in range(2))  # fmt: skip
+    assert one == two
+
+
+def test_errors_of_workers_arrive() -> None:
+    class Broken(Sampler):
+        def sample(self, g: vgraph.Graph, indices: Any) -> Any:
+            if 5 in indices:
+                raise RuntimeError("five")
+            return indices
+
+    for workers in (0, 2):
+        loader = iter(DataLoader(random_graph(), torch.arange(10), Broken(), batch_size=2, num_workers=workers))
+        assert next(loader).tolist() == [0, 1]
+        with pytest.raises(RuntimeError, match="five"):
+            list(loader)
+    stopped = iter(DataLoader(random_graph(), torch.arange(30), NeighborSampler([1]), num_workers=2))
+    next(stopped)
+    del stopped  # a reader that stops early leaves no thread that anybody waits for
+
+
+def test_types() -> None:
+    edges: Any = {("u", "likes", "f"): ([0, 1, 2, 0], [0, 0, 0, 1]), ("u", "knows", "u"): ([0, 1, 2], [1, 2, 0])}
+    g = vgraph.heterograph(edges)
+    x = {"u": torch.randn(3, 4), "f": torch.randn(2, 4)}
+    layers = [HeteroGraphConv({"likes": SAGEConv(4, 4, "mean"), "knows": SAGEConv(4, 4, "mean")}) for _ in range(2)]
+    whole = layers[1](g, layers[0](g, x))
+    loader = DataLoader(g, {"f": [0, 1], "u": [2]}, MultiLayerFullNeighborSampler(2), batch_size=2)
+    for given, output, blocks in loader:
+        h = {name: x[name][ids] for name, ids in given.items()}
+        for layer, block in zip(layers, blocks, strict=True):
+            h = {**{n: h[n][: block.num_dst_nodes(n)] * 0 for n in h}, **layer(block, h)}
+        for name, ids in output.items():
+            torch.testing.assert_close(h[name], whole[name][ids])
+    names = NeighborSampler([2], prefetch_node_feats={"u": ["h"]}, prefetch_edge_feats={"likes": ["w"]})
+    g.nodes["u"].data["h"], g.edges["likes"].data["w"] = x["u"], torch.arange(4.0)
+    block = names.sample(g, {"f": [0]})[2][0]
+    assert block.edges["likes"].data["w"].shape == (2,) and block.srcnodes["u"].data["h"].shape == (2, 4)
+
+
+def test_shadow() -> None:
+    g = random_graph()
+    everything, seeds, part = ShaDowKHopSampler([3, 2], prefetch_node_feats=["h"], prefetch_edge_feats=["w"]).sample(
+        g, [4, 9]
+    )
+    assert everything[:2].tolist() == seeds.tolist() == [4, 9]
+    inside = set(everything.tolist())
+    wanted = [e for e, (u, v) in enumerate(zip(*(end.tolist() for end in g.edges()), strict=True)) if {u, v} <= inside]
+    assert sorted(part.edata["_ID"].tolist()) == wanted
+    torch.testing.assert_close(part.ndata["h"], g.ndata["h"][everything])
+    torch.testing.assert_close(part.edata["w"], g.edata["w"][part.edata["_ID"]])
+
+
+def test_edge_prediction() -> None:
+    g = vgraph.add_reverse_edges(vgraph.graph((torch.arange(20), (torch.arange(20) * 7 + 1) % 20)))
+    half, ids = 20, torch.tensor([3, 11, 5])
+    sampler = as_edge_prediction_sampler(
+        NeighborSampler([-1, -1]), "reverse_id", torch.cat([torch.arange(20) + half, torch.arange(20)]),
+        negative_sampler=Uniform(3),
+    )  # fmt: skip
+    given, pairs, negatives, blocks = sampler.sample(g, ids)
+    names = pairs.ndata["_ID"]
+    ends = tuple(names[end] for end in pairs.edges())
+    assert all(torch.equal(a, b) for a, b in zip(ends, g.find_edges(ids), strict=True))
+    assert negatives.num_edges() == 9 and torch.equal(negatives.ndata["_ID"], names)
+    assert torch.equal(blocks[-1].dstdata["_ID"], names) and torch.equal(blocks[0].srcdata["_ID"], given)
+    hidden = {*ids.tolist(), *(ids + half).tolist()}
+    assert not any(hidden & set(block.edata["_ID"].tolist()) for block in blocks)
+    mine = as_edge_prediction_sampler(NeighborSampler([-1]), lambda found: found + half)
+    assert not {23, 31, 25} & set(mine.sample(g, ids)[2][0].edata["_ID"].tolist())
+
+
+def test_edge_prediction_with_types() -> None:
+    edges: Any = {("u", "likes", "f"): ([0, 1, 2], [0, 0, 1]), ("f", "liked", "u"): ([0, 0, 1], [0, 1, 2])}
+    g = vgraph.heterograph(edges)
+    sampler = as_edge_prediction_sampler(
+        NeighborSampler([-1]), "reverse_types", reverse_etypes={"likes": "liked", "liked": "likes"},
+        negative_sampler=Uniform(2),
+    )  # fmt: skip
+    given, pairs, negatives, blocks = sampler.sample(g, {"likes": torch.tensor([0])})
+    assert pairs.num_edges("likes") == 1 and negatives.num_edges("likes") == 2 and negatives.num_edges("liked") == 0
+    assert blocks[0].edges["liked"].data["_ID"].tolist() == [] or 0 not in blocks[0].edges["liked"].data["_ID"].tolist()
+    assert set(given) == {"u", "f"}
+
+
+def test_negative_pairs() -> None:
+    g = random_graph()
+    src, dst = global_uniform_negative_sampling(g, 50)
+    assert len(src) == 50 and not bool(g.has_edges_between(src, dst).any()) and not bool((src == dst).any())
+    assert len(set(zip(src.tolist(), dst.tolist(), strict=True))) == 50
+    full = vgraph.graph((torch.arange(4).repeat(4), torch.arange(4).repeat_interleave(4)))
+    assert len(global_uniform_negative_sampling(full, 3)[0]) == 0
+    src, dst = Uniform(4)(g, torch.arange(200))
+    assert torch.equal(src, g.edges()[0].repeat_interleave(4)) and set(dst.tolist()) == set(range(30))
+    with pytest.raises(FunctionError, match="edges without a type"):
+        Uniform(1)(vgraph.heterograph({("a", "r", "b"): ([0], [0]), ("a", "s", "b"): ([0], [0])}), [0])
+
+
+def test_graphs_are_batched() -> None:
+    graphs = [vgraph.rand_graph(3 + i, 5) for i in range(5)]
+    samples = [{"g": g, "y": float(i), "pair": (g, torch.ones(2))} for i, g in enumerate(graphs)]
+    made = list(GraphDataLoader(samples, batch_size=2, drop_last=True))
+    assert [m["g"].batch_size for m in made] == [2, 2] and made[1]["y"].tolist() == [2.0, 3.0]
+    assert made[0]["pair"][0].num_edges() == 10 and made[0]["pair"][1].shape == (2, 2)
+    assert next(iter(GraphDataLoader(graphs, batch_size=3))).batch_size == 3
+    with pytest.raises(FunctionError, match="use_ddp is not there"):
+        GraphDataLoader(samples, use_ddp=True)
+
+
+def test_features_on_disk(tmp_path: Path) -> None:
+    g, rows = random_graph(), np.random.default_rng(0).random((30, 6)).astype(np.float32)
+    np.save(tmp_path / "feat.npy", rows)
+    g.ndata["feat"] = open_features(tmp_path / "feat.npy")
+    given, _, blocks = NeighborSampler([2], prefetch_node_feats=["feat"]).sample(g, [1, 2])
+    torch.testing.assert_close(blocks[0].srcdata["feat"], torch.from_numpy(rows)[given])
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "feat.npy").read_bytes()[:200])
+    for name in ("none.npy", "cut.npy"):
+        with pytest.raises(DataError, match="no array can be mapped"):
+            open_features(tmp_path / name)
+
+
+def test_refusals(caplog: pytest.LogCaptureFixture) -> None:
+    g = random_graph()
+    with pytest.raises(FunctionError, match="blocks compute what edges end at"):
+        NeighborSampler([1], edge_dir="out")
+    with pytest.raises(FunctionError, match="both prob and mask"):
+        NeighborSampler([1], prob="w", mask="w")
+    with pytest.raises(GraphError, match="a node is given twice as a seed"):
+        NeighborSampler([1]).sample(g, [3, 3])
+    with pytest.raises(FunctionError, match="int has no method sample"):
+        DataLoader(g, [0], 5)
+    with pytest.raises(GraphError, match="batch_size is 0 and num_workers 0"):
+        DataLoader(g, [0], NeighborSampler([1]), batch_size=0)
+    with pytest.raises(FunctionError, match="DataLoader has no argument 'colour'"):
+        DataLoader(g, [0], NeighborSampler([1]), colour=1)
+    with pytest.raises(FunctionError, match="exclude is 'all'"):
+        as_edge_prediction_sampler(NeighborSampler([1]), "all")
+    for name in ("reverse_id", "reverse_types"):
+        with pytest.raises(FunctionError, match=f'exclude is "{name}" without'):
+            as_edge_prediction_sampler(NeighborSampler([1]), name)
+    with pytest.raises(FunctionError, match="Sampler has no method sample"):
+        Sampler().sample(g, [0])
+    with pytest.raises(FunctionError, match="BlockSampler has no method sample_blocks"):
+        BlockSampler().sample(g, [0])
+    with pytest.raises(FunctionError, match="edges without a type in a graph of several"):
+        as_edge_prediction_sampler(NeighborSampler([1])).sample(
+            vgraph.heterograph({("a", "r", "b"): ([0], [0]), ("a", "s", "b"): ([0], [0])}), [0]
+        )
+    with caplog.at_level(logging.INFO, logger="vgraph"):
+        DataLoader(g, [0], NeighborSampler([1]), pin_memory=True, use_ddp=False)
+    assert "pin_memory has no effect" in caplog.text and "use_ddp" not in caplog.text
+    assert edges_of(g)

@@ -1,0 +1,177 @@
+"""What is drawn from adjacency lists: counts, membership, evenness, weights; compiled and in NumPy alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import vgraph
+from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.sampling import pick, sample_neighbors, select_topk
+from vgraph.sampling.draws import below, draw, keyed, mix, next_key, uniform
+
+
+def lists(num_vertices: int = 40, longest: int = 90) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(np.random.default_rng(0).integers(0, longest, num_vertices))])
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "numpy":
+        monkeypatch.setattr(pick, "compiled", lambda: None)
+    elif pick.compiled() is None:
+        pytest.skip("there is no compiler")
+    return request.param
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanout", [-1, 0, 1, 7, 60])
+def test_compiled_and_numpy_draw_the_same(fanout: int, replace: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ptr, seeds = lists(), np.array([3, 0, 39, 17, 3])
+    first = pick.pick_uniform(ptr, seeds, fanout, 123456789, replace=replace)
+    monkeypatch.setattr(pick, "compiled", lambda: None)
+    second = pick.pick_uniform(ptr, seeds, fanout, 123456789, replace=replace)
+    for left, right in zip(first, second, strict=True):
+        assert np.array_equal(left, right)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_counts_and_places(by: str, replace: bool) -> None:
+    ptr, seeds = lists(), np.arange(40)
+    degrees = np.diff(ptr)
+    out_ptr, places = pick.pick_uniform(ptr, seeds, 60, 5, replace=replace)
+    wanted = np.where(degrees > 0, 60, 0) if replace else np.minimum(degrees, 60)
+    assert np.array_equal(np.diff(out_ptr), wanted)
+    for v in seeds:
+        mine = places[out_ptr[v] : out_ptr[v + 1]]
+        assert bool(((mine >= ptr[v]) & (mine < ptr[v + 1])).all())
+        assert replace or (np.diff(mine) > 0).all()
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_every_place_is_as_likely(by: str, replace: bool) -> None:
+    ptr, rounds = np.array([0, 20]), 4000
+    count = np.zeros(20)
+    for key in range(rounds):
+        np.add.at(count, pick.pick_uniform(ptr, np.array([0]), 5, mix(key), replace=replace)[1], 1)
+    assert abs(count / rounds - 0.25).max() < 5 * (0.25 * 0.75 / rounds) ** 0.5
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_weights(replace: bool) -> None:
+    ptr, rounds, weights = np.array([0, 3, 7]), 4000, np.array([1.0, 0.0, 3.0, 0.0, 2.0, 0.0, 2.0])
+    count = np.zeros(7)
+    for key in range(rounds):
+        np.add.at(count, pick.pick_weighted(ptr, weights, np.array([1, 0]), 1, mix(key), replace=replace)[1], 1)
+    wanted = np.array([0.25, 0, 0.75, 0, 0.5, 0, 0.5])
+    assert abs(count / rounds - wanted).max() < 5 * (0.25 / rounds) ** 0.5
+    out_ptr, places = pick.pick_weighted(ptr, weights, np.array([1, 0]), 5, 3, replace=False)
+    assert out_ptr.tolist() == [0, 2, 4] and places.tolist() == [4, 6, 0, 2]
+    everything = pick.pick_weighted(ptr, weights, np.array([0]), -1, 3, replace=replace)[1]
+    assert everything.tolist() == [0, 2]
+
+
+def test_renumber(by: str) -> None:
+    unique, local = pick.renumber(np.array([7, 3, 7, 10**12, 0, 3]))
+    assert unique.tolist() == [7, 3, 10**12, 0] and local.tolist() == [0, 1, 0, 2, 3, 1]
+    unique, local = pick.renumber(np.empty(0, np.int64))
+    assert len(unique) == len(local) == 0
+    many = np.random.default_rng(0).integers(0, 500, 3000)
+    unique, local = pick.renumber(many)
+    assert np.array_equal(unique[local], many) and len(unique) == len(np.unique(many))
+
+
+def test_keys() -> None:
+    with keyed(5):
+        first = [next_key() for _ in range(3)]
+        with keyed(6):
+            assert next_key() not in first
+        fourth = next_key()
+    with keyed(5):
+        assert [next_key() for _ in range(4)] == [*first, fourth]
+    torch.manual_seed(1)
+    one = next_key()
+    torch.manual_seed(1)
+    assert next_key() == one and len(set(first)) == 3
+    drawn = draw(9, np.arange(10_000), 0)
+    assert abs(uniform(drawn).mean() - 0.5) < 0.02 and set(below(drawn, 3).tolist()) == {0, 1, 2}
+
+
+def edges_of(g: vgraph.Graph) -> set[tuple[int, int]]:
+    return set(zip(*(end.tolist() for end in g.edges()), strict=True))
+
+
+def random_graph() -> vgraph.Graph:
+    ends = torch.randint(30, (2, 200))
+    g = vgraph.graph((ends[0], ends[1]), num_nodes=30)
+    g.edata["w"], g.ndata["h"] = torch.rand(200), torch.rand(30, 2)
+    return g
+
+
+@pytest.mark.parametrize("edge_dir", ["in", "out"])
+def test_sample_neighbors(by: str, edge_dir: str) -> None:
+    g, seeds = random_graph(), torch.tensor([4, 9, 1])
+    part = sample_neighbors(g, seeds, 3, edge_dir)
+    degrees = [getattr(graph, f"{edge_dir}_degrees")() for graph in (g, part)]
+    assert torch.equal(degrees[1][seeds], degrees[0][seeds].clamp(max=3)) and part.num_nodes() == 30
+    assert int(degrees[1].sum()) == part.num_edges() and edges_of(part) <= edges_of(g)
+    ids = part.edata["_ID"]
+    assert all(torch.equal(a, b) for a, b in zip(part.edges(), g.find_edges(ids), strict=True))
+    torch.testing.assert_close(part.edata["w"], g.edata["w"][ids])
+    assert list(sample_neighbors(g, seeds, 3, copy_ndata=False, copy_edata=False).edata) == ["_ID"]
+    left = sample_neighbors(g, seeds, -1, edge_dir, exclude_edges=ids)
+    assert not set(left.edata["_ID"].tolist()) & set(ids.tolist())
+
+
+def test_masks_and_ids() -> None:
+    g = random_graph().int()
+    g.edata["good"] = torch.rand(200) < 0.5
+    part = sample_neighbors(g, torch.arange(30), 4, prob="good")
+    assert bool(g.edata["good"][part.edata["_ID"].long()].all()) and part.idtype == torch.int32
+    mask = torch.zeros(30, dtype=torch.bool)
+    mask[3] = True
+    assert set(sample_neighbors(g, mask, 9).edges()[1].tolist()) <= {3}
+
+
+def test_types() -> None:
+    edges: Any = {("u", "likes", "f"): ([0, 1, 2, 0], [0, 0, 0, 1]), ("u", "knows", "u"): ([0, 1], [1, 2])}
+    g = vgraph.heterograph(edges)
+    part = sample_neighbors(g, {"f": [0], "u": [1]}, {"likes": 2, "knows": -1})
+    assert part.num_edges("likes") == 2 and part.num_edges("knows") == 1
+    assert sample_neighbors(g, {"f": [0]}, {"knows": 1}).num_edges() == 0
+    with pytest.raises(NameLookupError, match="ids without a type in a graph of f, u"):
+        sample_neighbors(g, [0], 2)
+    with pytest.raises(NameLookupError, match="there is no type of node 'film'"):
+        sample_neighbors(g, {"film": [0]}, 2)
+
+
+def test_topk() -> None:
+    g = random_graph()
+    for ascending in (False, True):
+        part = select_topk(g, 2, "w", [4, 9], ascending=ascending)
+        for v in (4, 9):
+            weights = g.edata["w"][g.in_edges(v, "eid")].sort(descending=not ascending).values
+            mine = part.edata["w"][part.in_edges(v, "eid")].sort(descending=not ascending).values
+            torch.testing.assert_close(mine, weights[:2])
+    assert list(select_topk(g, 1, "w", copy_edata=False).edata) == ["_ID"]
+
+
+def test_refusals() -> None:
+    g = random_graph()
+    with pytest.raises(FunctionError, match="edge_dir is 'both'"):
+        sample_neighbors(g, [0], 2, "both")
+    with pytest.raises(GraphError, match="the fanout is -2"):
+        sample_neighbors(g, [0], -2)
+    with pytest.raises(GraphError):
+        sample_neighbors(g, [30], 2)
+    with pytest.raises(NameLookupError):
+        sample_neighbors(g, [0], 2, prob="missing")
+    g.edata["v"], g.edata["n"] = torch.rand(200, 2), -torch.ones(200)
+    for name, words in (("v", r"'v' has shape \(200, 2\)"), ("n", "numbers below 0")):
+        with pytest.raises(FeatureError, match=words):
+            sample_neighbors(g, [0], 2, prob=name)
+    with pytest.raises(FeatureError, match=r"'v' has shape \(200, 2\)"):
+        select_topk(g, 1, "v")

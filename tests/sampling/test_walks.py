@@ -1,0 +1,104 @@
+"""Random walks: every step is an edge; ends, types, chances, and node2vec's memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import vgraph
+from tests.sampling.test_neighbors import edges_of, random_graph
+from vgraph.errors import FunctionError, GraphError, NameLookupError
+from vgraph.sampling import node2vec_random_walk, pack_traces, pick, random_walk
+
+
+def seeded(run: Any) -> Any:
+    torch.manual_seed(3)
+    return run()
+
+
+@pytest.mark.parametrize("idtype", [torch.int64, torch.int32])
+def test_compiled_and_numpy_walk_the_same(idtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    g = random_graph()
+    g = g.int() if idtype == torch.int32 else g
+
+    def run() -> Any:
+        return random_walk(g, torch.arange(30), length=6, restart_prob=0.2, return_eids=True)
+
+    first = seeded(run)
+    monkeypatch.setattr(pick, "compiled", lambda: None)
+    assert all(torch.equal(a, b) for a, b in zip(first, seeded(run), strict=True)) and first[0].dtype == idtype
+
+
+@pytest.mark.parametrize("prob", [None, "w"])
+def test_steps_are_edges(prob: str | None) -> None:
+    g = random_graph()
+    traces, edges, types = random_walk(g, torch.arange(30).repeat(3), length=5, prob=prob, return_eids=True)
+    assert traces.shape == (90, 6) and edges.shape == (90, 5) and types.tolist() == [0] * 6
+    goes = edges >= 0
+    src, dst = g.find_edges(edges[goes])
+    assert torch.equal(src, traces[:, :-1][goes]) and torch.equal(dst, traces[:, 1:][goes])
+    assert torch.equal(goes, traces[:, 1:] >= 0) and bool((goes[:, 1:] <= goes[:, :-1]).all())
+
+
+def test_chances() -> None:
+    g = vgraph.graph(([0, 0, 0], [1, 2, 3]))
+    g.edata["w"] = torch.tensor([1.0, 0.0, 3.0])
+    ends = random_walk(g, torch.zeros(4000, dtype=torch.int64), length=1, prob="w")[0][:, 1]
+    assert abs(float((ends == 3).double().mean()) - 0.75) < 0.035 and not bool((ends == 2).any())
+    plain = random_walk(g, torch.zeros(4000, dtype=torch.int64), length=1)[0][:, 1]
+    assert all(abs(float((plain == v).double().mean()) - 1 / 3) < 0.04 for v in (1, 2, 3))
+    loop = vgraph.graph(([0], [0]))
+    kept = random_walk(loop, torch.zeros(4000, dtype=torch.int64), length=2, restart_prob=0.3)[0]
+    assert abs(float((kept[:, 2] >= 0).double().mean()) - 0.49) < 0.04
+    steps = random_walk(loop, [0] * 50, length=2, restart_prob=torch.tensor([0.0, 1.0]))[0]
+    assert bool((steps[:, 1] == 0).all()) and bool((steps[:, 2] == -1).all())
+
+
+def test_metapaths() -> None:
+    edges: Any = {
+        ("u", "likes", "f"): ([0, 1], [0, 1]),
+        ("f", "by", "d"): ([0, 1], [0, 0]),
+        ("d", "made", "f"): ([0, 0], [0, 1]),
+    }
+    g = vgraph.heterograph(edges)
+    traces, types = random_walk(g, [0, 1], metapath=["likes", "by", "made"])
+    assert traces[:, :3].tolist() == [[0, 0, 0], [1, 1, 0]] and [g.ntypes[i] for i in types] == ["u", "f", "d", "f"]
+    with pytest.raises(FunctionError, match="does not begin where"):
+        random_walk(g, [0], metapath=["likes", "made"])
+    with pytest.raises(FunctionError, match="a length alone in a graph with edges of 3 types"):
+        random_walk(g, [0], length=2)
+    for wrong in ({}, {"metapath": ["likes"], "length": 1}):
+        with pytest.raises(FunctionError, match="either a metapath or a length"):
+            random_walk(g, [0], **wrong)
+    with pytest.raises(NameLookupError):
+        random_walk(g, [0], metapath=["hates"])
+
+
+def test_node2vec() -> None:
+    # 0 - 1, 0 - 2, 1 - 2, 1 - 3: from 1 coming from 0, back is 0, 2 is a neighbour of 0, 3 is not
+    pairs = [(0, 1), (0, 2), (1, 2), (1, 3)]
+    src, dst = zip(*(pairs + [(b, a) for a, b in pairs]), strict=True)
+    g = vgraph.graph((list(src), list(dst)))
+    walks = node2vec_random_walk(g, torch.zeros(20_000, dtype=torch.int64), p=4.0, q=0.5, walk_length=2).numpy()
+    third = walks[walks[:, 1] == 1, 2]
+    found = np.array([(third == v).mean() for v in (0, 2, 3)])
+    wanted = np.array([1 / 4, 1.0, 2.0]) / 3.25
+    assert abs(found - wanted).max() < 0.03
+    traces, edges = node2vec_random_walk(g, [3, 2], 1.0, 1.0, 4, return_eids=True)
+    ends = g.find_edges(edges.flatten())
+    assert torch.equal(ends[0], traces[:, :-1].flatten()) and torch.equal(ends[1], traces[:, 1:].flatten())
+    dead = node2vec_random_walk(vgraph.graph(([0], [1])), [0], 1.0, 1.0, 3)
+    assert dead.tolist() == [[0, 1, -1, -1]]
+    with pytest.raises(GraphError, match="p is 0"):
+        node2vec_random_walk(g, [0], 0, 1.0, 2)
+
+
+def test_packed() -> None:
+    g = random_graph()
+    traces, types = random_walk(g, torch.arange(30), length=4, restart_prob=0.4)
+    nodes, kinds, lengths, offsets = pack_traces(traces, types)
+    assert len(nodes) == len(kinds) == int(lengths.sum()) and torch.equal(nodes[offsets], traces[:, 0])
+    assert edges_of(g)

@@ -1,0 +1,71 @@
+"""Draws: random numbers as functions of (key, id, slot), and where keys come from.
+
+Takes: keys and ids. Gives: numbers; tempo: every step. Source: Salmon et al. 2011 (numbers by counter).
+kernels/vgraph_kernels/sampling.h computes the same: a sample does not depend on what drew it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_now = threading.local()  # of the thread's batch: key and how many were taken
+
+
+def mix(x: int) -> int:
+    """A whole number below 2**64 from another one (splitmix64)."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+def _mix_array(x: Array) -> Array:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def draw(key: int, ids: Array, slots: Array | int) -> Array:
+    """One number below 2**64 for every id and slot, which broadcast."""
+    place = ids.astype(np.uint64) * np.uint64(_GOLDEN) + np.asarray(slots).astype(np.uint64)
+    return _mix_array(np.uint64(key) ^ _mix_array(place))
+
+
+def below(drawn: Array, limits: Array | int) -> Array:
+    """Whole numbers below ``limits``, each at most 2**32, as int64."""
+    high = (drawn >> np.uint64(32)) * np.asarray(limits).astype(np.uint64)
+    return (high >> np.uint64(32)).astype(np.int64)
+
+
+def uniform(drawn: Array) -> Array:
+    """Numbers above 0 and at most 1."""
+    return ((drawn >> np.uint64(11)) + np.uint64(1)).astype(np.float64) * 2.0**-53
+
+
+def next_key() -> int:
+    """A key for one call: the next of the batch that this thread prepares, else from torch's generator."""
+    state = getattr(_now, "state", None)
+    if state is None:
+        return mix(int(torch.randint(2**62, ())))
+    state[1] += 1
+    return mix(state[0] + state[1] * _GOLDEN & _MASK)
+
+
+@contextmanager
+def keyed(key: int) -> Generator[None]:
+    """All keys of this thread follow from ``key`` within."""
+    before = getattr(_now, "state", None)
+    _now.state = [key, 0]
+    try:
+        yield
+    finally:
+        _now.state = before

@@ -1,0 +1,137 @@
+"""Edge prediction: blocks for both ends of some edges, and of pairs that are none.
+
+Takes: a graph, ids of edges. Gives: input ids, a graph of pairs, another of negative ones, blocks; tempo: every step.
+Source: Hamilton et al. 2017, section 3.2 (the loss on pairs); DGL's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.blocks import compact_graphs
+from vgraph.api.construct import heterograph
+from vgraph.api.graph import Graph
+from vgraph.api.mutation import ID
+from vgraph.api.relations import EdgeType
+from vgraph.api.subgraph import edge_subgraph
+from vgraph.errors import FunctionError
+from vgraph.sampling.samplers import Sampler, as_given
+
+EdgesByType = dict[EdgeType, Tensor]
+
+
+class EdgePredictionSampler(Sampler):
+    """``sample(g, edge ids)`` gives (input ids, pair graph, [negative graph,] blocks); see below.
+
+    >>> import vgraph
+    >>> from vgraph.sampling import EdgePredictionSampler, NeighborSampler
+    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> inputs, pairs, blocks = EdgePredictionSampler(NeighborSampler([2])).sample(g, [0])
+    >>> pairs.num_edges(), pairs.ndata["_ID"].tolist()
+    (1, [0, 1])
+    """
+
+    def __init__(
+        self,
+        sampler: Any,
+        exclude: str | Callable[[Any], Any] | None = None,
+        reverse_eids: Any = None,
+        reverse_etypes: Mapping[Any, Any] | None = None,
+        negative_sampler: Callable[[Graph, Any], Any] | None = None,
+    ) -> None:
+        if isinstance(exclude, str) and exclude not in ("self", "reverse_id", "reverse_types"):
+            raise FunctionError(
+                f"exclude is {exclude!r}", cure='pass "self", "reverse_id", "reverse_types", a function, or None'
+            )
+        if exclude == "reverse_id" and reverse_eids is None:
+            raise FunctionError('exclude is "reverse_id" without reverse_eids', cure="give every edge's reverse")
+        if exclude == "reverse_types" and reverse_etypes is None:
+            raise FunctionError('exclude is "reverse_types" without reverse_etypes', cure="give types by type")
+        self.sampler, self.exclude, self.negative_sampler = sampler, exclude, negative_sampler
+        self.reverse_eids, self.reverse_etypes = reverse_eids, reverse_etypes
+
+    def sample(self, g: Graph, indices: Any) -> tuple[Any, ...]:
+        edges = edges_by_type(g, indices)
+        pairs = edge_subgraph(g, edges, relabel_nodes=False)
+        graphs = [pairs]
+        if self.negative_sampler is not None:
+            graphs.append(self._negative_graph(g, indices))
+        graphs = compact_graphs(graphs)
+        seeds = as_given(g, {name: graphs[0].src_frames[name][ID] for name in g.ntypes})
+        given, _, blocks = self.sampler.sample(g, seeds, self._excluded(g, edges))
+        return given, *graphs, blocks
+
+    def _negative_graph(self, g: Graph, indices: Any) -> Graph:
+        assert self.negative_sampler is not None
+        made = self.negative_sampler(g, indices)
+        by_type = made if isinstance(made, Mapping) else {g.canonical_etypes[0]: made}
+        ends = {g.to_canonical_etype(key): pair for key, pair in by_type.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        nothing = torch.empty(0, dtype=g.idtype)
+        every: Any = {etype: ends.get(etype, (nothing, nothing)) for etype in g.canonical_etypes}
+        return heterograph(every, num_nodes_dict={name: g.num_nodes(name) for name in g.ntypes}, idtype=g.idtype)
+
+    def _excluded(self, g: Graph, edges: EdgesByType) -> Any:
+        """Ids by type that messages must not go along: they are what is to be predicted."""
+        if self.exclude is None:
+            return None
+        if callable(self.exclude):
+            return self.exclude(edges if len(edges) > 1 else next(iter(edges.values())))
+        found = {key: [ids.long()] for key, ids in edges.items()}
+        if self.exclude == "reverse_id":
+            given = self.reverse_eids
+            for key, ids in edges.items():
+                table = given[_key_in(given, key)] if isinstance(given, Mapping) else given
+                found[key].append(torch.as_tensor(table)[ids.long()].long())
+        elif self.exclude == "reverse_types":
+            assert self.reverse_etypes is not None
+            for key, ids in edges.items():
+                if (named := _key_in(self.reverse_etypes, key)) is not None:
+                    found.setdefault(g.to_canonical_etype(self.reverse_etypes[named]), []).append(ids.long())
+        return {key: torch.cat(parts) for key, parts in found.items()}
+
+
+def _key_in(table: Mapping[Any, Any], etype: EdgeType) -> Any:
+    return next((key for key in (etype, etype[1]) if key in table), None)
+
+
+def edges_by_type(g: Graph, indices: Any) -> EdgesByType:
+    """Edge ids by type; what is not a mapping is of the only type."""
+    if isinstance(indices, Mapping):
+        return {g.to_canonical_etype(key): torch.as_tensor(ids) for key, ids in indices.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if len(g.canonical_etypes) != 1:
+        raise FunctionError("edges without a type in a graph of several", cure="give a dict by edge type")
+    return {g.canonical_etypes[0]: torch.as_tensor(indices)}
+
+
+def as_edge_prediction_sampler(
+    sampler: Any,
+    exclude: str | Callable[[Any], Any] | None = None,
+    reverse_eids: Any = None,
+    reverse_etypes: Mapping[Any, Any] | None = None,
+    negative_sampler: Callable[[Graph, Any], Any] | None = None,
+) -> EdgePredictionSampler:
+    """A sampler of blocks made into one for edges.
+
+    Args:
+        sampler: what draws the blocks for both ends.
+        exclude: edges along which no message may go: "self", those to be predicted; "reverse_id", also
+            their reverses, ``reverse_eids[edge id]``; "reverse_types", also those of the same ids and of the
+            type ``reverse_etypes[type]``; a function of ids to ids; None.
+        negative_sampler: gives pairs for a second graph, which shares its vertices with the first.
+
+    Raises:
+        FunctionError: an unknown ``exclude``, or one without its table.
+
+    >>> import vgraph
+    >>> from vgraph.sampling import NeighborSampler, Uniform, as_edge_prediction_sampler
+    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> sampler = as_edge_prediction_sampler(NeighborSampler([2]), "self", negative_sampler=Uniform(1))
+    >>> inputs, pairs, negatives, blocks = sampler.sample(g, [0])
+    >>> blocks[0].num_edges() + (blocks[0].edata["_ID"] == 0).sum().item() == blocks[0].num_edges()
+    True
+    """
+    return EdgePredictionSampler(sampler, exclude, reverse_eids, reverse_etypes, negative_sampler)

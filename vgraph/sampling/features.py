@@ -1,0 +1,35 @@
+"""Features that stay on disk: only the rows that are asked for are read.
+
+Takes: a .npy file. Gives: a tensor over it; tempo: once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vgraph.errors import DataError
+
+
+def open_features(path: str | Path) -> Tensor:
+    """A tensor whose rows are read from a .npy file when they are indexed; what is written to it stays in memory.
+
+    Raises:
+        DataError: the file is missing, or no array that can be mapped.
+
+    >>> import numpy as np, tempfile, vgraph
+    >>> from vgraph.sampling import open_features
+    >>> file = tempfile.NamedTemporaryFile(suffix=".npy")
+    >>> np.save(file.name, np.ones((3, 4), np.float32))
+    >>> g = vgraph.graph(([0, 1], [1, 2]))
+    >>> g.ndata["feat"] = open_features(file.name)
+    >>> g.ndata["feat"][1].tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    try:
+        return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"no array can be mapped: {error}", line=str(path), cure="write it with numpy.save") from error

@@ -1,0 +1,231 @@
+"""Neighbours: the lists of in-edges (or out-edges) of some vertices, whole or drawn from.
+
+Takes: a graph, vertices, how many edges each. Gives: edges, graphs; tempo: every step.
+Source: Hamilton et al. 2017, algorithm 2; DGL section 3 (sampling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vgraph.api.frame import Frame, resolve_ids
+from vgraph.api.graph import Graph
+from vgraph.api.mutation import ID
+from vgraph.api.relations import EdgeType
+from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.ir.topology import Compressed, Topology
+from vgraph.sampling.draws import Array, mix, next_key
+from vgraph.sampling.pick import pick_uniform, pick_weighted
+
+ByType = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Edges of one type: their ends and ids in the whole graph, and which seed each was drawn for."""
+
+    src: Array
+    dst: Array
+    edge_ids: Array
+    seed_places: Array
+
+    def where(self, stays: Any) -> Drawn:
+        """Some of the edges."""
+        return Drawn(self.src[stays], self.dst[stays], self.edge_ids[stays], self.seed_places[stays])
+
+
+NOTHING = Drawn(*(np.empty(0, np.int64) for _ in range(4)))
+
+
+def nodes_by_type(g: Graph, nodes: Any) -> dict[str, Tensor]:
+    """Ids by type of vertex, checked; what is not a mapping is of the only type."""
+    if not isinstance(nodes, Mapping):
+        if len(g.ntypes) != 1:
+            fact = f"ids without a type in a graph of {', '.join(g.ntypes)}"
+            raise NameLookupError(fact, cure="give a dict from types to ids")
+        nodes = {g.ntypes[0]: nodes}
+    found: dict[str, Tensor] = {}
+    for name, ids in nodes.items():  # pyright: ignore[reportUnknownVariableType]
+        if name not in g.ntypes:
+            raise NameLookupError(f"there is no type of node {name!r}", cure=f"one of {', '.join(g.ntypes)}")
+        found[name] = resolve_ids(ids, g.num_nodes(name), g.device)  # pyright: ignore[reportUnknownArgumentType]
+    return found
+
+
+def fanouts_of(g: Graph, fanout: Any) -> dict[EdgeType, int]:
+    """How many edges of every type; GraphError: no whole number from -1 up."""
+    found: dict[EdgeType, int] = dict.fromkeys(g.canonical_etypes, 0)
+    if isinstance(fanout, Mapping):
+        found.update({g.to_canonical_etype(key): int(value) for key, value in fanout.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    else:
+        found = dict.fromkeys(g.canonical_etypes, int(fanout))
+    wrong = next((value for value in found.values() if value < -1), None)
+    if wrong is not None:
+        raise GraphError(f"the fanout is {wrong}", cure="pass how many edges a node, or -1 for all")
+    return found
+
+
+def draw_edges(
+    g: Graph, seeds: ByType, fanout: Any, *, edge_dir: str = "in", prob: str | None = None, replace: bool = False
+) -> dict[EdgeType, Drawn]:
+    """Edges of every type that end (begin) in the seeds; ``prob`` names a feature that they are drawn by."""
+    if edge_dir not in ("in", "out"):
+        raise FunctionError(f"edge_dir is {edge_dir!r}", cure='pass "in" or "out"')
+    if g.device.type != "cpu":
+        raise GraphError(f"the graph is on {g.device}", cure="sample from g.cpu(), and move what is drawn")
+    key, counts = next_key(), fanouts_of(g, fanout)
+    found: dict[EdgeType, Drawn] = {}
+    for number, etype in enumerate(g.canonical_etypes):
+        mine = seeds.get(etype[2 if edge_dir == "in" else 0])
+        if mine is not None and counts[etype]:
+            own_key = mix(key + number & (1 << 64) - 1)
+            found[etype] = _draw(g, etype, mine, counts[etype], own_key, edge_dir, prob, replace)
+    return found
+
+
+def _draw(
+    g: Graph, etype: EdgeType, seeds: Tensor, fanout: int, key: int, edge_dir: str, prob: str | None, replace: bool
+) -> Drawn:
+    topology, _, _, frame = g.relation(etype)
+    lists = topology.csc if edge_dir == "in" else topology.csr
+    ids, ptr = seeds.long().numpy(), lists.ptr.numpy()
+    if prob is None:
+        out_ptr, places = pick_uniform(ptr, ids, fanout, key, replace=replace)
+    else:
+        weights = weights_of(frame, prob, lists)
+        out_ptr, places = pick_weighted(ptr, weights, ids, fanout, key, replace=replace)
+    seed_places = np.repeat(np.arange(len(ids)), np.diff(out_ptr))
+    near = ids[seed_places]
+    far = lists.other.numpy()[places].astype(np.int64, copy=False)
+    edge_ids = places if lists.edge_ids is None else lists.edge_ids.numpy()[places]
+    src, dst = (far, near) if edge_dir == "in" else (near, far)
+    return Drawn(src, dst, edge_ids, seed_places)
+
+
+def weights_of(frame: Frame, prob: str, lists: Compressed) -> Array:
+    """The feature in the lists' order; FeatureError: not one number from 0 up an edge."""
+    rows = frame[prob]
+    if rows[:1].numel() > 1 or rows.is_complex():
+        raise FeatureError(f"{prob!r} has shape {tuple(rows.shape)}", cure="give one number an edge")
+    rows = rows.detach().reshape(-1).double()
+    if len(rows) and not bool((rows >= 0).all()):
+        raise FeatureError(f"{prob!r} has numbers below 0, or that are none", cure="give numbers from 0 up")
+    return (rows if lists.edge_ids is None else rows[lists.edge_ids]).numpy()
+
+
+def sample_neighbors(
+    g: Graph,
+    nodes: Any,
+    fanout: Any,
+    edge_dir: str = "in",
+    prob: str | None = None,
+    replace: bool = False,
+    copy_ndata: bool = True,
+    copy_edata: bool = True,
+    exclude_edges: Any = None,
+) -> Graph:
+    """A graph of all nodes with up to ``fanout`` in-edges (out-edges) of each of ``nodes``.
+
+    Args:
+        nodes: ids, by type where there are several.
+        fanout: how many edges of each type, or by edge type; -1: all.
+        prob: the feature of the edges that they are drawn in proportion to; 0: never. A boolean one is a mask.
+        exclude_edges: ids (by edge type) of edges that are taken out of what was drawn.
+
+    Returns:
+        The graph; its edges' feature ``"_ID"`` holds their ids in ``g``.
+
+    Raises:
+        NameLookupError: an unknown type or feature. GraphError: wrong ids or fanout.
+        FeatureError: ``prob`` is not one number from 0 up an edge.
+
+    >>> import vgraph
+    >>> from vgraph.sampling import sample_neighbors
+    >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
+    >>> sample_neighbors(g, [3], 2).in_degrees().tolist()
+    [0, 0, 0, 2]
+    """
+    drawn = draw_edges(g, nodes_by_type(g, nodes), fanout, edge_dir=edge_dir, prob=prob, replace=replace)
+    drawn = without(g, drawn, exclude_edges)
+    topologies: dict[EdgeType, Topology] = {}
+    edges: dict[EdgeType, Frame] = {}
+    for etype in g.canonical_etypes:
+        whole, _, _, frame = g.relation(etype)
+        mine = drawn.get(etype, NOTHING)
+        src, dst = (torch.from_numpy(end).to(g.idtype) for end in (mine.src, mine.dst))
+        topologies[etype] = Topology(src, dst, whole.num_src, whole.num_dst)
+        edges[etype] = edge_frame(frame, mine.edge_ids, g.idtype, copy_edata)
+    frames = {name: frame.copy() if copy_ndata else frame.empty() for name, frame in g.src_frames.items()}
+    return Graph.of_types(topologies, frames, None, edges)
+
+
+def edge_frame(whole: Frame, edge_ids: Array, idtype: torch.dtype, copies: bool) -> Frame:
+    """The features of some edges, and their ids."""
+    ids = torch.from_numpy(edge_ids)
+    frame = Frame(len(ids), whole.device, "edge", type_name=whole.type_name)
+    for name in whole if copies else ():
+        frame[name] = whole[name].index_select(0, ids)
+    frame[ID] = ids.to(idtype)
+    return frame
+
+
+def without(g: Graph, drawn: dict[EdgeType, Drawn], exclude: Any) -> dict[EdgeType, Drawn]:
+    """What was drawn less the edges of these ids (by type)."""
+    if exclude is None:
+        return drawn
+    by_type = exclude if isinstance(exclude, Mapping) else {g.canonical_etypes[0]: exclude}
+    taken: dict[EdgeType, Array] = {
+        g.to_canonical_etype(key): torch.as_tensor(ids).long().numpy() for key, ids in by_type.items()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    }  # fmt: skip
+    return {
+        etype: one.where(~np.isin(one.edge_ids, taken[etype])) if etype in taken else one
+        for etype, one in drawn.items()
+    }
+
+
+def select_topk(
+    g: Graph,
+    k: int,
+    weight: str,
+    nodes: Any = None,
+    edge_dir: str = "in",
+    ascending: bool = False,
+    copy_ndata: bool = True,
+    copy_edata: bool = True,
+) -> Graph:
+    """A graph of all nodes with the k heaviest (lightest) in-edges (out-edges) of each of ``nodes``, or of all.
+
+    Raises:
+        NameLookupError: an unknown type or feature. FeatureError: ``weight`` is not one number an edge.
+
+    >>> import torch, vgraph
+    >>> from vgraph.sampling import select_topk
+    >>> g = vgraph.graph(([0, 1, 2], [3, 3, 3]))
+    >>> g.edata["w"] = torch.tensor([0.3, 0.9, 0.5])
+    >>> select_topk(g, 2, "w").edges()[0].tolist()
+    [1, 2]
+    """
+    everything = {name: torch.arange(g.num_nodes(name)) for name in g.ntypes} if nodes is None else nodes
+    whole = sample_neighbors(g, everything, -1, edge_dir, copy_ndata=copy_ndata, copy_edata=True)
+    for etype in whole.canonical_etypes:
+        topology, _, _, frame = whole.relation(etype)
+        rows = frame[weight]
+        if rows[:1].numel() > 1:
+            raise FeatureError(f"{weight!r} has shape {tuple(rows.shape)}", cure="give one number an edge")
+        group = (topology.dst if edge_dir == "in" else topology.src).numpy()
+        keys = rows.detach().reshape(-1).double().numpy() * (1 if ascending else -1)
+        order = np.lexsort((keys, group))
+        first = np.searchsorted(group[order], group[order], side="left")
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order)) - first
+        whole.remove_edges(torch.from_numpy((rank >= k).nonzero()[0]), etype)
+        for name in list(whole.edge_frames[etype]) if not copy_edata else ():
+            if name != ID:
+                del whole.edge_frames[etype][name]
+    return whole

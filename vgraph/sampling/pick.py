@@ -1,0 +1,153 @@
+"""Pick: which entries of adjacency lists are drawn, and ids renumbered as they are first seen.
+
+Takes: lists (ptr), the vertices whose lists are drawn from. Gives: places in the lists; tempo: every step.
+Source: Floyd (Bentley 1987) without replacement; Efraimidis and Spirakis 2006 by weights.
+Compiled where there is a compiler, else in NumPy: the same numbers either way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import vgraph_kernels
+from vgraph.fusion.build import build_kernels
+from vgraph.sampling.draws import Array, below, draw, uniform
+
+_EXPORTS = ("vg_sample", "vg_renumber", "vg_walk")
+
+
+@cache
+def compiled() -> dict[str, Any] | None:
+    """The functions of sampling.h by name; None where nothing compiles."""
+    text = (Path(vgraph_kernels.__file__).parent / "sampling.h").read_text().replace("#pragma once", "")
+    exports = [f'extern "C" void kernel{i}(int64_t* a) {{ {name}(a); }}' for i, name in enumerate(_EXPORTS)]
+    built = build_kernels("\n".join([text, *exports]), len(exports))
+    return None if built is None else dict(zip(_EXPORTS, built, strict=True))
+
+
+def run(name: str, words: Sequence[int]) -> list[int] | None:
+    """Runs a compiled function of one array of numbers; the numbers afterwards, or None without a compiler."""
+    functions = compiled()
+    if functions is None:
+        return None
+    array = (ctypes.c_int64 * len(words))(*words)
+    functions[name](ctypes.addressof(array))  # ctypes lets other threads run meanwhile
+    return list(array)
+
+
+def address(array: Array | None) -> int:
+    """Where an array lies; 0 for none."""
+    return 0 if array is None else int(array.ctypes.data)
+
+
+def pick_uniform(ptr: Array, seeds: Array, fanout: int, key: int, *, replace: bool) -> tuple[Array, Array]:
+    """(out_ptr, places): for every seed up to ``fanout`` of its list's places, all if that is negative.
+
+    Without replacement places ascend; a list that is not longer is taken whole.
+    """
+    degrees = ptr[seeds + 1] - ptr[seeds]
+    counts = degrees if fanout < 0 else np.where(degrees > 0, fanout, 0) if replace else np.minimum(degrees, fanout)
+    out_ptr = np.zeros(len(seeds) + 1, np.int64)
+    np.cumsum(counts, out=out_ptr[1:])
+    places = np.empty(out_ptr[-1], np.int64)
+    replaces = replace and fanout >= 0
+    words = [signed(key), address(seeds), len(seeds), address(ptr), fanout, replaces, address(out_ptr), address(places)]
+    if run("vg_sample", words) is None:
+        _fill(ptr, seeds, degrees, out_ptr, places, fanout, key, replaces)
+    return out_ptr, places
+
+
+def signed(key: int) -> int:
+    """A number below 2**64 as its bits read as an int64."""
+    return key - (1 << 64) if key >> 63 else key
+
+
+def _fill(
+    ptr: Array, seeds: Array, degrees: Array, out_ptr: Array, places: Array, fanout: int, key: int, replaces: bool
+) -> None:
+    """The same in NumPy: one step a slot, over all seeds."""
+    starts = ptr[seeds]
+    slots = np.arange(len(places)) - np.repeat(out_ptr[:-1], np.diff(out_ptr))
+    if replaces:
+        owner = np.repeat(np.arange(len(seeds)), np.diff(out_ptr))
+        places[:] = starts[owner] + below(draw(key, seeds[owner], slots), degrees[owner])
+        return
+    places[:] = np.repeat(starts, np.diff(out_ptr)) + slots
+    long = (degrees > fanout).nonzero()[0] if fanout > 0 else np.empty(0, np.int64)
+    if len(long):
+        places[out_ptr[long][:, None] + np.arange(fanout)] = (
+            _choose(seeds[long], degrees[long], fanout, key) + starts[long, None]
+        )
+
+
+def _choose(vertices: Array, counts: Array, k: int, key: int) -> Array:
+    """Floyd's k different numbers below each of ``counts``, ascending, (vertices, k)."""
+    chosen = np.empty((len(vertices), k), np.int64)
+    for i in range(k):
+        last = counts - k + i
+        at = below(draw(key, vertices, i), last + 1)
+        is_taken = (chosen[:, :i] == at[:, None]).any(1)
+        chosen[:, i] = np.where(is_taken, last, at)
+    return np.sort(chosen, 1)
+
+
+def pick_weighted(
+    ptr: Array, weights: Array, seeds: Array, fanout: int, key: int, *, replace: bool
+) -> tuple[Array, Array]:
+    """As ``pick_uniform``, in proportion to weights (entries of the lists,), of which those of 0 are never taken."""
+    lengths = ptr[seeds + 1] - ptr[seeds]
+    first = np.zeros(len(seeds) + 1, np.int64)
+    np.cumsum(lengths, out=first[1:])
+    owner = np.repeat(np.arange(len(seeds)), lengths)
+    slots = np.arange(first[-1]) - first[owner]
+    places = ptr[seeds][owner] + slots
+    own = weights[places].astype(np.float64)
+    if replace and fanout >= 0:
+        return _pick_weighted_again(seeds, first, own, places, fanout, key)
+    with np.errstate(divide="ignore"):
+        waits = np.where(own > 0, -np.log(uniform(draw(key, seeds[owner], slots))) / own, np.inf)
+    order = np.lexsort((waits, owner))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order)) - first[owner[order]]
+    is_taken = (own > 0) & ((rank < fanout) if fanout >= 0 else True)
+    out_ptr = np.zeros(len(seeds) + 1, np.int64)
+    np.cumsum(np.bincount(owner[is_taken], minlength=len(seeds)), out=out_ptr[1:])
+    return out_ptr, places[is_taken]
+
+
+def _pick_weighted_again(
+    seeds: Array, first: Array, own: Array, places: Array, fanout: int, key: int
+) -> tuple[Array, Array]:
+    """With replacement: where drawn parts of each list's sum fall among its partial sums."""
+    sums = np.concatenate([[0.0], np.cumsum(own)])
+    totals = sums[first[1:]] - sums[first[:-1]]
+    counts = np.where(totals > 0, fanout, 0)
+    out_ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    owner = np.repeat(np.arange(len(seeds)), counts)
+    slots = np.arange(out_ptr[-1]) - out_ptr[owner]
+    aims = sums[first[owner]] + uniform(draw(key, seeds[owner], slots)) * totals[owner]
+    found = np.searchsorted(sums, aims, side="left") - 1
+    # a rounded aim may fall beside its list, or on an entry of weight 0
+    found = np.clip(found, first[owner], first[owner + 1] - 1)
+    solid = np.maximum.accumulate(np.where(own > 0, np.arange(len(own)), -1))
+    found = np.where(own[found] > 0, found, np.maximum(solid[found], first[owner]))
+    return out_ptr, places[found]
+
+
+def renumber(ids: Array) -> tuple[Array, Array]:
+    """(unique ids as they are first seen, every id's place among them)."""
+    unique, local = np.empty_like(ids), np.empty(len(ids), np.int64)
+    words = run("vg_renumber", [address(ids), len(ids), address(unique), address(local), 0])
+    if words is not None:
+        return unique[: words[4]].copy(), local
+    found, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return found[order], rank[inverse.reshape(-1)]

@@ -1,0 +1,293 @@
+"""Samplers: what a model of several layers needs in order to compute some vertices.
+
+Takes: a graph and ids. Gives: input ids, output ids, blocks or a subgraph; tempo: every step.
+Source: Hamilton et al. 2017, algorithm 2; Zeng et al. 2021, section 3 (ShaDow).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vgraph.api.frame import Frame
+from vgraph.api.graph import Graph
+from vgraph.api.mutation import ID
+from vgraph.api.relations import EdgeType
+from vgraph.errors import FunctionError, GraphError
+from vgraph.ir.topology import Topology
+from vgraph.sampling.draws import Array
+from vgraph.sampling.neighbors import NOTHING, ByType, Drawn, draw_edges, edge_frame, nodes_by_type, without
+from vgraph.sampling.pick import renumber
+
+Names = Sequence[str] | Mapping[Any, Sequence[str]] | None
+
+
+class Sampler:
+    """What a loader calls: ``sample(g, indices)`` gives a minibatch. Made to be subclassed.
+
+    >>> import vgraph
+    >>> from vgraph.sampling import DataLoader, Sampler
+    >>> class Induced(Sampler):
+    ...     def sample(self, g, indices):
+    ...         return vgraph.node_subgraph(g, indices)
+    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 3]))
+    >>> [part.num_edges() for part in DataLoader(g, [0, 1, 2, 3], Induced(), batch_size=2)]
+    [1, 1]
+    """
+
+    def sample(self, g: Graph, indices: Any) -> Any:
+        """A minibatch for some ids; to be written by subclasses."""
+        raise FunctionError(f"{type(self).__name__} has no method sample", cure="define sample(self, g, indices)")
+
+
+class BlockSampler(Sampler):
+    """Calls ``sample_blocks`` and copies the features that were asked for into the blocks.
+
+    Args:
+        prefetch_node_feats: names (by type) that go to the sources of the first block.
+        prefetch_labels: names (by type) that go to the destinations of the last block.
+        prefetch_edge_feats: names (by edge type) that go to the edges of all blocks.
+        output_device: where ids, blocks and features are moved to.
+
+    >>> from vgraph.sampling import BlockSampler, NeighborSampler
+    >>> isinstance(NeighborSampler([5, 5]), BlockSampler)
+    True
+    """
+
+    def __init__(
+        self,
+        prefetch_node_feats: Names = None,
+        prefetch_labels: Names = None,
+        prefetch_edge_feats: Names = None,
+        output_device: Any = None,
+    ) -> None:
+        self.prefetch_node_feats, self.prefetch_labels = prefetch_node_feats or (), prefetch_labels or ()
+        self.prefetch_edge_feats, self.output_device = prefetch_edge_feats or (), output_device
+
+    def sample_blocks(self, g: Graph, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Graph]]:
+        """Input ids, output ids and blocks, the first layer's first; to be written by subclasses."""
+        raise FunctionError(
+            f"{type(self).__name__} has no method sample_blocks", cure="define sample_blocks(self, g, seed_nodes)"
+        )
+
+    def sample(self, g: Graph, indices: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Graph]]:
+        """As ``sample_blocks``, with features in the blocks."""
+        given, output, blocks = self.sample_blocks(g, indices, exclude_eids)
+        sides = ((blocks[0].src_frames, self.prefetch_node_feats), (blocks[-1].dst_frames, self.prefetch_labels))
+        for frames, names in sides:
+            for ntype, name in _listed(names, g.ntypes):
+                copy_rows(g.src_frames[ntype], frames[ntype], name)
+        for block in blocks:
+            for etype, name in _listed(self.prefetch_edge_feats, g.canonical_etypes):
+                canonical = g.to_canonical_etype(etype)
+                copy_rows(g.edge_frames[canonical], block.edge_frames[canonical], name)
+        if self.output_device is None:
+            return given, output, blocks
+        move = _mover(self.output_device)
+        return move(given), move(output), [block.to(self.output_device) for block in blocks]
+
+
+def _mover(device: Any) -> Any:
+    return lambda ids: {k: v.to(device) for k, v in ids.items()} if isinstance(ids, Mapping) else ids.to(device)
+
+
+def _listed(names: Any, types: Sequence[Any]) -> list[tuple[Any, str]]:
+    """(type, name) of every feature that is named."""
+    by_type = names if isinstance(names, Mapping) else {types[0]: names}
+    return [(key, name) for key, some in by_type.items() for name in some]  # pyright: ignore[reportUnknownVariableType]
+
+
+def copy_rows(whole: Frame, part: Frame, name: str) -> None:
+    """The rows that a part's ids name."""
+    part[name] = whole[name].index_select(0, part[ID].long())
+
+
+class NeighborSampler(BlockSampler):
+    """For every layer up to so many in-edges of each vertex, drawn anew.
+
+    ``sample(g, ids)`` gives (input ids, output ids, blocks), ids by type where there are several. The
+    same vertices get other edges in other layers; the feature ``"_ID"`` of blocks holds ids in ``g``.
+
+    Args:
+        fanouts: one number, or numbers by edge type, a layer, the first layer's first; -1: all.
+        prob: the feature of the edges that they are drawn in proportion to.
+        mask: a boolean feature; only edges where it is true are drawn. Not beside ``prob``.
+        replace: whether an edge may be drawn twice.
+
+    Raises:
+        FunctionError: ``edge_dir`` is not "in"; both ``prob`` and ``mask``.
+
+    Source: Hamilton et al. 2017, algorithm 2.
+
+    >>> import vgraph
+    >>> from vgraph.sampling import NeighborSampler
+    >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
+    >>> inputs, outputs, blocks = NeighborSampler([2, 2]).sample(g, [3])
+    >>> outputs.tolist(), [block.num_dst_nodes() for block in blocks], blocks[1].num_edges()
+    ([3], [3, 1], 2)
+    """
+
+    def __init__(
+        self,
+        fanouts: Sequence[Any],
+        edge_dir: str = "in",
+        prob: str | None = None,
+        mask: str | None = None,
+        replace: bool = False,
+        prefetch_node_feats: Names = None,
+        prefetch_labels: Names = None,
+        prefetch_edge_feats: Names = None,
+        output_device: Any = None,
+    ) -> None:
+        super().__init__(prefetch_node_feats, prefetch_labels, prefetch_edge_feats, output_device)
+        if edge_dir != "in":
+            fact = f"edge_dir is {edge_dir!r}, and blocks compute what edges end at"
+            raise FunctionError(fact, cure="sample from vgraph.reverse(g)")
+        if prob is not None and mask is not None:
+            raise FunctionError("both prob and mask are given", cure="multiply them into one feature")
+        self.fanouts, self.prob, self.replace = list(fanouts), prob if mask is None else mask, replace
+
+    def sample_blocks(self, g: Graph, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Graph]]:
+        """Input ids, output ids and one block a layer."""
+        seeds = nodes_by_type(g, seed_nodes)
+        needed, blocks = seeds, list[Graph]()
+        for fanout in reversed(self.fanouts):
+            drawn = draw_edges(g, needed, fanout, prob=self.prob, replace=self.replace)
+            needed, block = make_block(g, needed, without(g, drawn, exclude_eids))
+            blocks.insert(0, block)
+        return as_given(g, needed), as_given(g, seeds), blocks
+
+
+class MultiLayerFullNeighborSampler(NeighborSampler):
+    """All in-edges for every layer.
+
+    >>> import vgraph
+    >>> from vgraph.sampling import MultiLayerFullNeighborSampler
+    >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
+    >>> MultiLayerFullNeighborSampler(1).sample(g, [3])[2][0].num_edges()
+    3
+    """
+
+    def __init__(self, num_layers: int, **kwargs: Any) -> None:
+        super().__init__([-1] * num_layers, **kwargs)
+
+
+class ShaDowKHopSampler(Sampler):
+    """The subgraph of some vertices and what is drawn around them, for a model of any depth.
+
+    ``sample(g, ids)`` gives (all ids, ids, subgraph): the ids come first in the subgraph, whose edges are
+    all those of ``g`` between its vertices; features come along.
+
+    Args:
+        fanouts: one number, or numbers by edge type, a hop, the last hop's first; -1: all.
+
+    Source: Zeng et al. 2021, section 3.
+
+    >>> import vgraph
+    >>> from vgraph.sampling import ShaDowKHopSampler
+    >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
+    >>> everything, seeds, part = ShaDowKHopSampler([2]).sample(g, [3])
+    >>> len(everything), everything[0].item(), part.num_nodes()
+    (3, 3, 3)
+    """
+
+    def __init__(
+        self,
+        fanouts: Sequence[Any],
+        replace: bool = False,
+        prob: str | None = None,
+        prefetch_node_feats: Names = None,
+        prefetch_edge_feats: Names = None,
+        output_device: Any = None,
+    ) -> None:
+        self.fanouts, self.replace, self.prob, self.output_device = list(fanouts), replace, prob, output_device
+        self.prefetch_node_feats, self.prefetch_edge_feats = prefetch_node_feats or (), prefetch_edge_feats or ()
+
+    def sample(self, g: Graph, indices: Any, exclude_eids: Any = None) -> tuple[Any, Any, Graph]:
+        seeds = nodes_by_type(g, indices)
+        reached = {name: seeds[name].long().numpy() for name in seeds}
+        for fanout in reversed(self.fanouts):
+            given = {name: torch.from_numpy(ids) for name, ids in reached.items()}
+            drawn = draw_edges(g, given, fanout, prob=self.prob, replace=self.replace)
+            reached = _with_sources(reached, without(g, drawn, exclude_eids))
+        part = _induced(g, reached, exclude_eids)
+        for ntype, name in _listed(self.prefetch_node_feats, g.ntypes):
+            copy_rows(g.src_frames[ntype], part.src_frames[ntype], name)
+        for etype, name in _listed(self.prefetch_edge_feats, g.canonical_etypes):
+            canonical = g.to_canonical_etype(etype)
+            copy_rows(g.edge_frames[canonical], part.edge_frames[canonical], name)
+        ids = {name: torch.from_numpy(found) for name, found in reached.items()}
+        result = as_given(g, ids), as_given(g, seeds), part
+        if self.output_device is None:
+            return result
+        move = _mover(self.output_device)
+        return move(result[0]), move(result[1]), part.to(self.output_device)
+
+
+def as_given(g: Graph, ids: ByType) -> Any:
+    """Ids as users write them: of the graph's dtype, without a type where there is one only."""
+    found = {name: some.to(g.idtype) for name, some in ids.items()}
+    return found[g.ntypes[0]] if len(g.ntypes) == 1 else found
+
+
+def _with_sources(seeds: Mapping[str, Array], drawn: Mapping[EdgeType, Drawn]) -> dict[str, Array]:
+    """Seeds first, then where the drawn edges begin, as they are first seen."""
+    found: dict[str, Array] = {}
+    for name in dict.fromkeys([*seeds, *(etype[0] for etype in drawn)]):
+        own = [seeds[name]] if name in seeds else []
+        found[name] = renumber(np.concatenate([*own, *(d.src for t, d in drawn.items() if t[0] == name)]))[0]
+    return found
+
+
+def make_block(g: Graph, seeds: ByType, drawn: Mapping[EdgeType, Drawn]) -> tuple[dict[str, Tensor], Graph]:
+    """The sources' ids by type, and the block of drawn edges whose destinations are the seeds.
+
+    Raises:
+        GraphError: a seed is given twice.
+    """
+    own = {name: seeds[name].long().numpy() if name in seeds else np.empty(0, np.int64) for name in g.ntypes}
+    ids: dict[str, Array] = {}
+    local: dict[EdgeType, Array] = {}
+    for name in g.ntypes:
+        etypes = [etype for etype in drawn if etype[0] == name]
+        ids[name], places = renumber(np.concatenate([own[name], *(drawn[etype].src for etype in etypes)]))
+        if not np.array_equal(ids[name][: len(own[name])], own[name]):
+            raise GraphError("a node is given twice as a seed", cure="give every id once: torch.unique(ids)")
+        bounds = np.cumsum([len(own[name]), *(len(drawn[etype].src) for etype in etypes)])
+        local.update(zip(etypes, np.split(places, bounds)[1:-1], strict=True))
+    topologies: dict[EdgeType, Topology] = {}
+    edges: dict[EdgeType, Frame] = {}
+    for etype in g.canonical_etypes:
+        mine = drawn.get(etype, NOTHING)
+        ends = (local.get(etype, NOTHING.src), mine.seed_places)
+        near, far = (torch.from_numpy(end).to(g.idtype) for end in ends)
+        topologies[etype] = Topology(near, far, len(ids[etype[0]]), len(own[etype[2]]))
+        edges[etype] = edge_frame(g.edge_frames[etype], mine.edge_ids, g.idtype, copies=False)
+    src, dst = ({name: _ids_frame(g, name, part[name]) for name in g.ntypes} for part in (ids, own))
+    return {name: torch.from_numpy(ids[name]) for name in g.ntypes}, Graph.of_types(topologies, src, dst, edges)
+
+
+def _ids_frame(g: Graph, name: str, ids: Array) -> Frame:
+    frame = Frame(len(ids), g.device, "node", type_name=g.src_frames[name].type_name)
+    frame[ID] = torch.from_numpy(ids).to(g.idtype)
+    return frame
+
+
+def _induced(g: Graph, nodes: Mapping[str, Array], exclude: Any) -> Graph:
+    """All edges of the graph between some vertices."""
+    every = {name: nodes.get(name, np.empty(0, np.int64)) for name in g.ntypes}
+    drawn = without(g, draw_edges(g, {k: torch.from_numpy(v) for k, v in every.items()}, -1), exclude)
+    topologies: dict[EdgeType, Topology] = {}
+    edges: dict[EdgeType, Frame] = {}
+    for etype in g.canonical_etypes:
+        mine, own = drawn[etype], every[etype[0]]
+        local = renumber(np.concatenate([own, mine.src]))[1][len(own) :]
+        is_inside = local < len(own)
+        src, dst = (torch.from_numpy(end[is_inside]).to(g.idtype) for end in (local, mine.seed_places))
+        topologies[etype] = Topology(src, dst, len(own), len(every[etype[2]]))
+        edges[etype] = edge_frame(g.edge_frames[etype], mine.edge_ids[is_inside], g.idtype, copies=False)
+    return Graph.of_types(topologies, {name: _ids_frame(g, name, ids) for name, ids in every.items()}, None, edges)

@@ -1,0 +1,217 @@
+"""Random walks: along all edges, along a path of edge types, or with node2vec's memory.
+
+Takes: a graph, where walks start, how long they are. Gives: traces; tempo: every step.
+Source: Perozzi et al. 2014; Dong et al. 2017 (metapaths); Grover and Leskovec 2016, section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vgraph.api.frame import resolve_ids
+from vgraph.api.graph import Graph
+from vgraph.api.relations import EdgeType
+from vgraph.errors import FunctionError, GraphError
+from vgraph.ir.topology import Compressed
+from vgraph.sampling.draws import Array, below, draw, next_key, uniform
+from vgraph.sampling.neighbors import weights_of
+from vgraph.sampling.pick import address, run, signed
+
+
+def random_walk(
+    g: Graph,
+    nodes: Any,
+    *,
+    metapath: Sequence[Any] | None = None,
+    length: int | None = None,
+    prob: str | None = None,
+    restart_prob: float | Tensor | None = None,
+    return_eids: bool = False,
+) -> tuple[Tensor, ...]:
+    """Walks from some nodes, one each; -1 from where a walk has ended: at no out-edge, or by chance.
+
+    Args:
+        nodes: where walks start, (walks,); an id may occur often.
+        metapath: edge types, of which each begins where the one before ends; or
+        length: steps along the only edge type.
+        prob: the feature of the edges that they are taken in proportion to.
+        restart_prob: the chance to end before a step, or one number a step.
+
+    Returns:
+        (walks, steps + 1) nodes, with ``return_eids`` also (walks, steps) edges, and (steps + 1,) types
+        as ``g.ntypes`` numbers them.
+
+    Raises:
+        FunctionError: neither or both of ``metapath`` and ``length``; types that do not follow one another.
+
+    >>> import vgraph
+    >>> from vgraph.sampling import random_walk
+    >>> random_walk(vgraph.graph(([0, 1], [1, 2])), [0, 1], length=2)[0].tolist()
+    [[0, 1, 2], [1, 2, -1]]
+    """
+    path = _path(g, metapath, length)
+    starts = resolve_ids(nodes, g.num_nodes(path[0][0] if path else None), g.device).long().numpy()
+    stops = np.broadcast_to(np.asarray(0.0 if restart_prob is None else restart_prob, np.float64), (len(path),))
+    lists = [g.relation(etype)[0].csr for etype in path]
+    key, shape = next_key(), (len(starts), len(path))
+    vertices, edges = np.full((shape[0], shape[1] + 1), -1, np.int64), np.full(shape, -1, np.int64)
+    vertices[:, 0] = starts
+    is_plain = prob is None and len(set(stops.tolist())) <= 1
+    if not (is_plain and _walk_compiled(lists, starts, stops, key, vertices, edges)):
+        weights = [
+            None if prob is None else weights_of(g.relation(etype)[3], prob, lists[i]) for i, etype in enumerate(path)
+        ]
+        _walk(lists, weights, stops, key, vertices, edges)
+    types = [g.ntypes.index(name) for name in [*(etype[0] for etype in path), path[-1][2] if path else g.ntypes[0]]]
+    traces = torch.from_numpy(vertices).to(g.idtype)
+    return (traces, *([torch.from_numpy(edges).to(g.idtype)] if return_eids else []), torch.tensor(types))
+
+
+def _path(g: Graph, metapath: Sequence[Any] | None, length: int | None) -> list[EdgeType]:
+    if (metapath is None) == (length is None):
+        raise FunctionError("a walk has either a metapath or a length", cure="pass one of them")
+    if metapath is None:
+        if len(g.canonical_etypes) != 1:
+            fact = f"a length alone in a graph with edges of {len(g.canonical_etypes)} types"
+            raise FunctionError(fact, cure="pass metapath=[edge types]")
+        return g.canonical_etypes * int(length or 0)
+    path = [g.to_canonical_etype(etype) for etype in metapath]
+    for before, after in pairwise(path):
+        if before[2] != after[0]:
+            raise FunctionError(f"{after} does not begin where {before} ends", cure="choose types that follow")
+    return path
+
+
+def _walk_compiled(
+    lists: list[Compressed], starts: Array, stops: Array, key: int, vertices: Array, edges: Array
+) -> bool:
+    table = [
+        word for one in lists
+        for word in (
+            one.ptr.data_ptr(), one.other.data_ptr(), 0 if one.edge_ids is None else one.edge_ids.data_ptr(),
+            one.other.element_size(),
+        )
+    ]  # fmt: skip
+    steps = np.array(table, np.int64)
+    stop = int((stops[0] if len(stops) else 0.0) * 2**32)
+    words = [
+        signed(key),
+        address(starts),
+        len(starts),
+        len(lists),
+        address(steps),
+        stop,
+        address(vertices),
+        address(edges),
+    ]
+    return run("vg_walk", words) is not None
+
+
+def _walk(
+    lists: list[Compressed], weights: list[Array | None], stops: Array, key: int, vertices: Array, edges: Array
+) -> None:
+    """All walks a step at a time."""
+    walks = np.arange(len(vertices))
+    for j, one in enumerate(lists):
+        ptr, at = one.ptr.numpy(), vertices[:, j]
+        here = np.where(at < 0, 0, at)
+        begin, degrees = ptr[here], np.where(at < 0, 0, ptr[here + 1] - ptr[here])
+        drawn, own = draw(key, walks, 2 * j + 1), weights[j]
+        goes = (degrees > 0) & ((draw(key, walks, 2 * j) >> np.uint64(32)).astype(np.int64) >= int(stops[j] * 2**32))
+        if own is None:
+            place = begin + below(drawn, degrees)
+        else:
+            sums = np.concatenate([[0.0], np.cumsum(own)])
+            total = sums[begin + degrees] - sums[begin]
+            goes &= total > 0
+            found = np.searchsorted(sums, sums[begin] + uniform(drawn) * total, side="left") - 1
+            place = np.clip(found, begin, np.maximum(begin + degrees - 1, begin))
+        places = place[goes]
+        vertices[goes, j + 1] = one.other.numpy()[places]
+        edges[goes, j] = places if one.edge_ids is None else one.edge_ids.numpy()[places]
+
+
+def node2vec_random_walk(
+    g: Graph, nodes: Any, p: float, q: float, walk_length: int, prob: str | None = None, return_eids: bool = False
+) -> Any:
+    """Walks that remember one step: back weighs 1 / p, to a neighbour of the last node 1, elsewhere 1 / q.
+
+    Returns:
+        (walks, walk_length + 1) nodes, -1 from where a walk has ended; with ``return_eids`` also the edges.
+
+    Raises:
+        GraphError: p or q is not above 0. FunctionError: the graph has several types of edges.
+
+    Source: Grover and Leskovec 2016, section 3.2.2.
+
+    >>> import vgraph
+    >>> from vgraph.sampling import node2vec_random_walk
+    >>> g = vgraph.graph(([0, 1], [1, 0]))
+    >>> node2vec_random_walk(g, [0], p=1.0, q=0.5, walk_length=3).tolist()
+    [[0, 1, 0, 1]]
+    """
+    if not (p > 0 and q > 0):
+        raise GraphError(f"p is {p} and q is {q}", cure="give numbers above 0")
+    (etype, *_) = _path(g, None, max(walk_length, 1))
+    lists, frame = g.relation(etype)[0].csr, g.relation(etype)[3]
+    own = [None if prob is None else weights_of(frame, prob, lists)]
+    starts = resolve_ids(nodes, g.num_nodes(), g.device).long().numpy()
+    vertices = np.full((len(starts), walk_length + 1), -1, np.int64)
+    edges = np.full((len(starts), walk_length), -1, np.int64)
+    vertices[:, 0] = starts
+    for j in range(walk_length):
+        _remember(
+            g, etype, lists, own, (p, q), vertices[:, max(j - 1, 0)] if j else None, vertices[:, j : j + 2], edges[:, j]
+        )
+    found = torch.from_numpy(vertices).to(g.idtype)
+    return (found, torch.from_numpy(edges).to(g.idtype)) if return_eids else found
+
+
+def _remember(
+    g: Graph, etype: EdgeType, lists: Compressed, own: list[Array | None], weights: tuple[float, float],
+    last: Array | None, steps: Array, edges: Array,
+) -> None:  # fmt: skip
+    """One step of all walks: proposed as a plain walk would, kept in proportion to node2vec's weight."""
+    p, q = weights
+    most, waiting = max(1 / p, 1.0, 1 / q), np.arange(len(steps))
+    while len(waiting):
+        trial, edge = np.full((len(waiting), 2), -1, np.int64), np.full((len(waiting), 1), -1, np.int64)
+        trial[:, 0] = steps[waiting, 0]
+        key = next_key()
+        _walk([lists], own, np.zeros(1), key, trial, edge)
+        is_kept = trial[:, 1] < 0
+        if last is None:
+            is_kept[:] = True
+        else:
+            goes = (~is_kept).nonzero()[0]
+            before, after = last[waiting[goes]], trial[goes, 1]
+            joined = torch.as_tensor(
+                g.has_edges_between(*(torch.from_numpy(end).to(g.idtype) for end in (before, after)), etype=etype)
+            ).numpy()
+            weight = np.where(after == before, 1 / p, np.where(joined, 1.0, 1 / q))
+            is_kept[goes] = uniform(draw(key, goes, 2)) * most <= weight
+        steps[waiting[is_kept], 1], edges[waiting[is_kept]] = trial[is_kept, 1], edge[is_kept, 0]
+        waiting = waiting[~is_kept]
+
+
+def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Walks one behind the other, without what came after their ends.
+
+    Returns:
+        nodes, their types, the length of every walk, where every walk begins.
+
+    >>> import torch
+    >>> from vgraph.sampling import pack_traces
+    >>> nodes, kinds, lengths, offsets = pack_traces(torch.tensor([[0, 1, -1], [2, 3, 4]]), torch.tensor([0, 1, 0]))
+    >>> nodes.tolist(), kinds.tolist(), lengths.tolist(), offsets.tolist()
+    ([0, 1, 2, 3, 4], [0, 1, 0, 1, 0], [2, 3], [0, 2])
+    """
+    is_there = traces >= 0
+    lengths = is_there.sum(1)
+    return traces[is_there], types.expand_as(traces)[is_there], lengths, lengths.cumsum(0) - lengths
