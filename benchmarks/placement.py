@@ -97,7 +97,8 @@ def print_row(row: dict[str, Any]) -> None:
 
 def draw(rows: list[dict[str, Any]], folder: Path) -> None:
     """Bars a method, as in the thesis' figures 5.5 to 5.7: one picture a model, one panel a batch and machine."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - only with --plot
+    import matplotlib  # noqa: PLC0415 - only with --plot
+    from matplotlib.figure import Figure  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
     for model in sorted({row["graph"].split(" batch")[0] for row in rows}):
@@ -110,7 +111,8 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
             axis.barh(names[::-1], [row["ms"][n] for n in names][::-1], color=colors[::-1])
             axis.axvline(row["bound ms"], color="black", linestyle=":", linewidth=1)
             axis.set(title=f"{row['graph']}, {row['devices']}", xlabel="ms a step (simulated); dotted: lower bound")
-        figure.savefig(folder / f"placement-{model}.svg")
+        with matplotlib.rc_context({"svg.fonttype": "none"}):
+            figure.savefig(folder / f"placement-{model}.svg")
 
 
 # ------------------------------------------------------------------ ten graphs

@@ -42,7 +42,10 @@ def save_figure(graph: OpGraph, cluster: Cluster, timeline: Timeline, path: Path
     names = [f"{device.name} ({device.kind})" for device in cluster.devices]
     handles = [below.plot([], [], "s", color=color_of(i), label=name)[0] for i, name in enumerate(names)]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(names), 6), frameon=False)
-    figure.savefig(path)
+    import matplotlib  # noqa: PLC0415
+
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # letters as letters: smaller, and found by a search
+        figure.savefig(path)
 
 
 def layer_ops(graph: OpGraph) -> tuple[Floats, Floats]:

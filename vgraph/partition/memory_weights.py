@@ -8,15 +8,19 @@ from __future__ import annotations
 import numpy as np
 
 from vgraph.partition.devices import Cluster
-from vgraph.partition.list_schedule import list_schedule
+from vgraph.partition.list_schedule import Timeline, list_schedule
 from vgraph.partition.op_graph import Floats, OpGraph
 
 
-def memory_weights(graph: OpGraph, cluster: Cluster) -> Floats:
-    """Resident bytes, and results scaled so that all ops together weigh what one device would hold at its peak."""
-    device = fastest_device(graph, cluster)
-    everything = np.full(graph.num_ops, device, dtype=np.int64)
-    peak = list_schedule(graph, cluster, everything).peak_memory[device] - graph.resident.sum()
+def memory_weights(graph: OpGraph, cluster: Cluster, on_one: Timeline | None = None) -> Floats:
+    """Resident bytes, and results scaled so that all ops together weigh what one device would hold at its peak.
+
+    ``on_one``: the schedule on one device, if it is at hand.
+    """
+    if on_one is None:
+        everything = np.full(graph.num_ops, fastest_device(graph, cluster), dtype=np.int64)
+        on_one = list_schedule(graph, cluster, everything)
+    peak = max(float(on_one.peak_memory.max(initial=0.0) - graph.resident.sum()), 0.0)
     allocated = graph.op_bytes.sum()
     return graph.resident + graph.op_bytes * (peak / allocated if allocated else 0.0)
 

@@ -73,18 +73,26 @@ def place_graph(
     """
     _check_kinds(graph, cluster)
     _check_residents(graph, cluster)
-    weights, bound = memory_weights(graph, cluster), lower_bound(graph, cluster)
-    plans: dict[str, Timeline] = {}
-    for name, start in STARTS.items():
-        plans[name] = list_schedule(graph, cluster, unify_groups(graph, cluster, start(graph, cluster, weights)))
-        tick()
-        if score(plans[name], cluster) <= (0.0, bound * (1 + 1e-12)):  # nothing can be better
-            break
+    plans = _plan_starts(graph, cluster, tick)
     scores = {name: score(plan, cluster) for name, plan in plans.items()}
     best = _refine_best(graph, cluster, plans, usual_budget(graph.num_ops) if trials is None else trials, tick)
     if excess_bytes(best, cluster) > 0:
         raise _too_large(graph, cluster, best)
     return PlacedGraph(graph, cluster, best, scores)
+
+
+def _plan_starts(graph: OpGraph, cluster: Cluster, tick: Callable[[], object]) -> dict[str, Timeline]:
+    """Every start's Timeline, one device first; up to one that nothing can be better than."""
+    bound, weights = lower_bound(graph, cluster), np.zeros(graph.num_ops)
+    plans: dict[str, Timeline] = {}
+    for name, start in STARTS.items():
+        plans[name] = list_schedule(graph, cluster, unify_groups(graph, cluster, start(graph, cluster, weights)))
+        tick()
+        if score(plans[name], cluster) <= (0.0, bound * (1 + 1e-12)):
+            break
+        if len(plans) == 1:
+            weights = memory_weights(graph, cluster, plans[name])
+    return plans
 
 
 def _refine_best(

@@ -38,8 +38,9 @@ class Budget:
 
 
 def usual_budget(num_ops: int) -> int:
-    """Trials that take a few seconds at any size: a schedule's time grows with the ops."""
-    return int(np.clip(600 * (2500 / max(num_ops, 1)) ** 1.5, 4, 1500))
+    """Trials that take a few seconds: a schedule's time grows with the ops; fewer than ten would find nothing."""
+    trials = int(min(600 * (2500 / max(num_ops, 1)) ** 1.5, 1500))
+    return trials if trials >= 10 else 0
 
 
 def refine(graph: OpGraph, cluster: Cluster, best: Timeline, budget: Budget) -> Timeline:
