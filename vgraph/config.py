@@ -20,8 +20,8 @@ def cache_dir() -> Path:
 
 
 def kernels_enabled() -> bool:
-    """Whether groups of ops become compiled loops: ``VGRAPH_KERNELS=1``; else all are torch's operators."""
-    return os.environ.get("VGRAPH_KERNELS", "0") == "1"
+    """Whether groups of ops become compiled loops; with ``VGRAPH_KERNELS=0`` all are torch's operators."""
+    return os.environ.get("VGRAPH_KERNELS", "1") == "1"
 
 
 def hoists() -> bool:
