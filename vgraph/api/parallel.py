@@ -151,8 +151,8 @@ class Plan:
         place = torch.device(device) if device is not None else torch.device("cpu")
         rank, size = join(self.num_workers, place, timedelta(seconds=timeout))
         mine, peers = replica_groups(self.num_workers, rank, size)
-        group = WorkerGroup(rank % self.num_workers, mine, peers, place)
-        return Worker(self.step, self.parts, self._state, group, self.learning_rate)
+        group = WorkerGroup(rank % self.num_workers, mine, peers, place, is_first=rank < self.num_workers)
+        return Worker(self.step, self.parts, self._state, group, self.sharding, self.learning_rate)
 
 
 def parallelize(

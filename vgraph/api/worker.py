@@ -7,17 +7,21 @@ Source: Tofu section 6 (each worker holds its shards; the graph of a step is its
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.step_state import StepState
+from vgraph.api.step_state import StepState, shape_of
+from vgraph.errors import CheckpointError
 from vgraph.ir.exchange import Layout, PartitionedProgram
 from vgraph.ir.program import Value
+from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
+from vgraph.partition.layout import Workers, build_exchange, chunk_layout
 from vgraph.runtime.in_process import whole_like
-from vgraph.runtime.process_group import WorkerGroup
+from vgraph.runtime.process_group import WorkerGroup, as_dtensor, load_sharded, local_part, save_sharded
 from vgraph.runtime.shards import take
 
 
@@ -35,10 +39,12 @@ class Worker(nn.Module):
         parts: PartitionedProgram,
         state: StepState,
         group: WorkerGroup,
+        sharding: ShardingPlan,
         learning_rate: float,
     ) -> None:
         super().__init__()
         self._step, self._parts, self._state, self._group = step, parts, state, group
+        self._workers = Workers(sharding)
         self.learning_rate = learning_rate
         self._layouts = {i.value.id: at for i, at in zip(step.program.inputs, parts.input_layouts, strict=True)}
         self._held: dict[int, Tensor] = {}
@@ -135,10 +141,92 @@ class Worker(nn.Module):
                 parameter.grad.mul_(scale.to(parameter.grad.dtype))
         return norm
 
+    # ------------------------------------------------------------ checkpoints
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Parameters, buffers and history as DTensors in equal chunks, whatever the plan; all workers call it."""
+        return {name: self._chunk(value, self._held[value.id].detach()) for name, value in self._named().items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Takes over what ``state_dict`` gave, on any number of workers; all workers call it."""
+        named = self._named()
+        if set(named) != set(state_dict):
+            odd = sorted(set(named) ^ set(state_dict))
+            raise CheckpointError(
+                f"the state differs in {odd[:3]}", cure="load the state of the same model and optimizer"
+            )
+        for name, value in named.items():
+            with torch.no_grad():
+                self._held[value.id].copy_(self._unchunk(value, state_dict[name]))
+
+    def save(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Writes a checkpoint folder, whole or not at all; all workers call it with the same path."""
+        state = {"model": self.state_dict(), "optimizer": self._optimizer_state(optimizer)}
+        save_sharded(state, Path(path), self._group)
+
+    def load(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Reads a checkpoint that any number of workers wrote; all workers call it.
+
+        Raises:
+            CheckpointError: there is none, or it is of another model or optimizer.
+        """
+        state: dict[str, Any] = {"model": self.state_dict(), "optimizer": self._optimizer_state(optimizer)}
+        load_sharded(state, Path(path), self._group)
+        self.load_state_dict(state["model"])
+        for name, held in state["optimizer"].items():
+            parameter, key = self._step.parameters[name.rpartition("/")[0]], name.rpartition("/")[2]
+            assert optimizer is not None
+            tensor = optimizer.state[self._held[parameter.id]][key]
+            with torch.no_grad():
+                tensor.copy_(self._unchunk(parameter, held) if tensor.dim() else held)
+
+    def _optimizer_state(self, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
+        """What an optimizer holds beside each parameter lies as the parameter does."""
+        found: dict[str, Any] = {}
+        for name, value in self._step.parameters.items() if optimizer is not None else ():
+            assert optimizer is not None
+            parameter = self._held[value.id]
+            if parameter.requires_grad and parameter not in optimizer.state:
+                _make_state(optimizer)
+            for key, tensor in optimizer.state.get(parameter, {}).items():
+                if isinstance(tensor, Tensor):
+                    found[f"{name}/{key}"] = self._chunk(value, tensor) if tensor.dim() else tensor
+        return found
+
+    def _named(self) -> dict[str, Value]:
+        history = {f"history.{kept.parameter}.{kept.key}": kept.before for kept in self._step.history}
+        return {**self._step.parameters, **self._step.buffers, **history}
+
+    def _chunk(self, value: Value, shard: Tensor) -> Tensor:
+        chunks = chunk_layout(shape_of(value), self._workers)
+        part = self._move(value, self._layouts[value.id], chunks, shard)
+        return as_dtensor(part, shape_of(value), self._group)
+
+    def _unchunk(self, value: Value, tensor: Tensor) -> Tensor:
+        chunks = chunk_layout(shape_of(value), self._workers)
+        return self._move(value, chunks, self._layouts[value.id], local_part(tensor))
+
+    def _move(self, value: Value, before: Layout, after: Layout, shard: Tensor) -> Tensor:
+        exchange = build_exchange(0, value.dtype, before, after.regions, frozenset(), self._workers)
+        mine = None if before.regions[self.rank] is None else shard
+        found = self._group.exchange(exchange, mine)
+        return shard.new_empty((0,)) if found is None else found
+
     def _is_owner(self, name: str) -> bool:
         """Of workers that hold the same part, the first counts it."""
         regions = self.layout(name).regions
         return regions.index(regions[self.rank]) == self.rank
+
+
+def _make_state(optimizer: torch.optim.Optimizer) -> None:
+    """A fresh optimizer makes its state in its first step: one that changes nothing."""
+    held = [(p, p.grad, p.detach().clone()) for group in optimizer.param_groups for p in group["params"]]
+    for parameter, _, _ in held:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    with torch.no_grad():
+        for parameter, grad, before in held:
+            parameter.copy_(before)
+            parameter.grad = grad
 
 
 def _put(root: nn.Module, name: str, tensor: Tensor) -> None:

@@ -43,6 +43,16 @@ def placed(shape: tuple[int, ...], placements: tuple[Placement, ...], workers: W
     return Layout(placements, tuple(shard_region(shape, placements, workers.axes, d) for d in workers.digits))
 
 
+def chunk_layout(shape: tuple[int, ...], workers: Workers) -> Layout:
+    """Chunks along the first dim, one a worker, as torch.chunk cuts them; without dims, on every worker."""
+    if not shape:
+        return Layout((Replicate(),) * len(workers.axes), ((),) * workers.count)
+    step = -(-shape[0] // workers.count)
+    bounds = [(min(w * step, shape[0]), min((w + 1) * step, shape[0])) for w in range(workers.count)]
+    rest = tuple(IndexSet.whole(size) for size in shape[1:])
+    return Layout((Replicate(),) * len(workers.axes), tuple((IndexSet.one(*b), *rest) for b in bounds))
+
+
 def partial_steps(placements: Sequence[Placement]) -> Steps:
     """The steps in which workers have terms of a reduction."""
     return frozenset(s for s, p in enumerate(placements) if isinstance(p, Partial))
@@ -134,7 +144,3 @@ def _own_part(
 def _longest(region: Region) -> int:
     sizes = [len(entries) for entries in region]
     return sizes.index(max(sizes))
-
-
-def whole_region(shape: tuple[int, ...]) -> Region:
-    return tuple(IndexSet.whole(size) for size in shape)

@@ -6,16 +6,21 @@ Source: Tofu section 6 (MultiFetch), as one all-to-all with uneven parts an exch
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import shutil
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from vgraph.errors import WorkerError
+from vgraph.errors import CheckpointError, WorkerError
 from vgraph.ir.exchange import Exchange, Piece
 from vgraph.ir.program import Program
 from vgraph.runtime.shards import assemble, run_worker, take
@@ -27,8 +32,9 @@ class WorkerGroup:
     ``peers``: the processes that are the same worker of other replicas.
     """
 
-    def __init__(self, rank: int, group: Any, peers: Any, device: torch.device) -> None:
+    def __init__(self, rank: int, group: Any, peers: Any, device: torch.device, *, is_first: bool = True) -> None:
         self.rank, self.group, self.peers, self.device = rank, group, peers, device
+        self.is_first_replica = is_first
         self.sent_bytes = 0
 
     @property
@@ -160,3 +166,60 @@ def replica_groups(num_workers: int, rank: int, size: int) -> tuple[Any, Any]:
         group = dist.new_group(list(range(place, size, num_workers)))
         peers = group if rank % num_workers == place else peers
     return mine, peers
+
+
+# ---------------------------------------------------------------- checkpoints
+def as_dtensor(local: Tensor, shape: Sequence[int], workers: WorkerGroup) -> DTensor:
+    """A worker's chunk along the first dim as a DTensor; a tensor without dims is on every worker."""
+    group: Any = workers.group or dist.group.WORLD
+    mesh = DeviceMesh.from_group(group, workers.device.type)
+    placement = Shard(0) if shape else Replicate()
+    whole = torch.empty(tuple(shape), device="meta")
+    return DTensor.from_local(local, mesh, [placement], run_check=False, shape=whole.shape, stride=whole.stride())
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """This worker's chunk of a DTensor; a plain tensor as it is."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def save_sharded(state: Mapping[str, Any], path: Path, workers: WorkerGroup) -> None:
+    """Writes a checkpoint beside its place and moves it there when it is whole."""
+    partial, previous = path.with_name(f"{path.name}.partial"), path.with_name(f"{path.name}.previous")
+    with lost_workers():
+        if workers.is_first_replica:
+            if workers.rank == 0 and partial.exists():
+                shutil.rmtree(partial)
+            dist.barrier(group=workers.group)
+            dcp.save(dict(state), checkpoint_id=partial, process_group=workers.group)
+            dist.barrier(group=workers.group)
+            if workers.rank == 0:
+                _replace(partial, path, previous)
+        dist.barrier()
+
+
+def _replace(partial: Path, path: Path, previous: Path) -> None:
+    if previous.exists():
+        shutil.rmtree(previous)
+    if path.exists():
+        path.rename(previous)
+    partial.rename(path)
+    if previous.exists():
+        shutil.rmtree(previous)
+
+
+def load_sharded(state: dict[str, Any], path: Path, workers: WorkerGroup) -> None:
+    """Fills the tensors of ``state`` from a checkpoint, whatever number of workers wrote it."""
+    previous = path.with_name(f"{path.name}.previous")
+    place = path if path.exists() else previous
+    if not place.exists():
+        raise CheckpointError(f"there is no checkpoint at {path}", cure="save one with worker.save(path)")
+    try:
+        with lost_workers():
+            dcp.load(state, checkpoint_id=place, process_group=workers.group)
+    except dcp.CheckpointException as error:
+        first = next(iter(error.failures.values()))
+        raise CheckpointError(
+            f"the checkpoint at {path} does not fit: {str(first[0]).splitlines()[0]}",
+            cure="load it into the model and optimizer that it was saved from",
+        ) from error

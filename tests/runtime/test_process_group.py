@@ -1,0 +1,54 @@
+"""Workers in processes of their own, over gloo."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def processes(count: int, folder: Path, *tasks: str, ends: tuple[int, ...] = ()) -> None:
+    """Starts processes that do one task after the other; each must end as ``ends`` says, well by default."""
+    shared = os.environ | {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count),
+        "PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'kernels'}", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "tests.runtime.worker_process", str(folder), *tasks]
+    started = [
+        subprocess.Popen(
+            command, cwd=PROJECT, env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(count)
+    ]  # fmt: skip
+    try:
+        said = [process.communicate(timeout=240)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    codes = tuple(process.returncode for process in started)
+    assert codes == (ends or (0,) * count), "\n".join(said)
+
+
+def test_two_and_four_processes(tmp_path: Path) -> None:
+    """Training, accumulation, a meta model, replicas, and a checkpoint of 2 workers that 4 go on from."""
+    processes(2, tmp_path, "train:block:2", "train:lstm:2", "train:attention:2", "accumulate:mlp:2", "meta:lstm:2",
+              "save:attention:2")  # fmt: skip
+    processes(4, tmp_path, "train:attention:4", "train:mlp:2", "load:attention:4")
+
+
+def test_a_worker_that_dies(tmp_path: Path) -> None:
+    processes(2, tmp_path, "die:mlp:2", ends=(0, 7))
+    assert (tmp_path / "error0").read_text().startswith("WorkerError: a worker was lost")
+    assert (tmp_path / "checkpoint" / ".metadata").exists()
+    assert not (tmp_path / "checkpoint.partial").exists()
