@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.errors import DataError, DeviceMemoryError, ModelError, PlacementError
+from vgraph.errors import DataError, DeviceMemoryError, GraphError, ModelError, PlacementError
 from vgraph.partition.dot import parse_dot
 from vgraph.partition.profile import Profile
 
@@ -142,6 +142,28 @@ def test_what_a_placement_says(tmp_path: Path) -> None:
     assert parse_dot((tmp_path / "placement.dot").read_text()).num_ops == placement.graph.num_ops
     with pytest.raises(PlacementError, match=r"'.xyz' is no picture that matplotlib writes"):
         placement.save_plot(tmp_path / "placement.xyz")
+
+
+def test_a_graph_of_a_file_is_placed(tmp_path: Path) -> None:
+    placement = forced(TwoBranches(), torch.randn(7, 48))
+    placement.save_dot(tmp_path / "graph.dot")
+    again = vgraph.place(tmp_path / "graph.dot", devices=CPUS, profile=placement.profile, trials=200)
+    assert again.device_of.keys() == placement.device_of.keys()
+    assert again.one_device == pytest.approx(placement.one_device)
+    with pytest.raises(PlacementError, match="this placement cannot run: it is of a graph"):
+        again.run(torch.randn(7, 48))
+    with pytest.raises(GraphError, match="the graph has no seconds for V100-32GB: it was profiled on cpu"):
+        vgraph.place(tmp_path / "graph.dot", devices="v100-pcie")
+
+
+def test_changed_modes_are_refused() -> None:
+    model = Loss()
+    batch = (torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 2, 3]))
+    placement = vgraph.place(model, batch, ["cpu"], repeats=1)
+    placement.run(*batch)
+    model.eval()
+    with pytest.raises(PlacementError, match="has changed between training and evaluation"):
+        placement.run(*batch)
 
 
 # ------------------------------------------------------------------ profiles

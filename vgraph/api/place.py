@@ -21,7 +21,7 @@ from vgraph.api.place_run import Captured, Runner, capture_model
 from vgraph.errors import PlacementError
 from vgraph.ir.program import Program, Value
 from vgraph.partition.devices import Cluster
-from vgraph.partition.dot import format_dot
+from vgraph.partition.dot import format_dot, read_dot
 from vgraph.partition.draw import save_figure
 from vgraph.partition.list_schedule import Timeline
 from vgraph.partition.placement import PlacedGraph, place_graph
@@ -46,13 +46,15 @@ class Placement:
     (0, True)
     """
 
-    def __init__(self, captured: Captured, built: ProgramGraph, placed: PlacedGraph, profile: Profile,
-                 devices: Sequence[PlaceDevice]) -> None:  # fmt: skip
+    def __init__(
+        self, placed: PlacedGraph, profile: Profile, devices: Sequence[PlaceDevice],
+        captured: Captured | None = None, built: ProgramGraph | None = None,
+    ) -> None:  # fmt: skip
         self.devices: tuple[str, ...] = tuple(device.text for device in devices)
         self.profile = profile
         self.graph, self.cluster, self.timeline = placed.graph, placed.cluster, placed.timeline
         self.starts: Mapping[str, tuple[float, float]] = placed.starts
-        self.device_of: dict[str, int] = dict(zip(built.graph.names, placed.device_of.tolist(), strict=True))
+        self.device_of: dict[str, int] = dict(zip(placed.graph.names, placed.device_of.tolist(), strict=True))
         self.peak_memory: tuple[int, ...] = tuple(int(b) for b in placed.timeline.peak_memory)
         self._captured, self._built, self._places = captured, built, devices
         self._runner: Runner | None = None
@@ -81,15 +83,17 @@ class Placement:
         return self._runner(inputs)
 
     def _prepare(self) -> Runner:
+        captured, built = self._captured, self._built
+        if captured is None or built is None:
+            raise PlacementError("this placement cannot run: it is of a graph, not of a model", cure="place the model")
         simulated = [device.text for device in self._places if device.torch_device is None]
-        if simulated or self._captured.is_meta:
+        if simulated or captured.is_meta:
             what = f"{simulated[0]} is simulated" if simulated else "the model is on the meta device"
-            raise PlacementError(
-                f"this placement cannot run: {what}", cure="place a real model on devices of this machine"
-            )
+            cure = "place a real model on devices of this machine"
+            raise PlacementError(f"this placement cannot run: {what}", cure=cure)
         order = self.timeline.order()
-        ordered, plan = placement_plan(self._built, self.timeline.device_of, order, len(self.devices))
-        return Runner(self._captured, rewrite(ordered, plan), self._places)
+        ordered, plan = placement_plan(built, self.timeline.device_of, order, len(self.devices))
+        return Runner(captured, rewrite(ordered, plan), self._places)
 
     def save_plot(self, path: str | Path) -> None:
         """Draws the graph in the colours of the devices, and below it who does what when (.svg, .png, .pdf)."""
@@ -118,9 +122,9 @@ def busy_seconds(timeline: Timeline, cluster: Cluster) -> list[float]:
 
 
 def place(
-    model: nn.Module,
-    example_inputs: Any,
-    devices: Sequence[str] | str,
+    model: nn.Module | str | Path,
+    example_inputs: Any = None,
+    devices: Sequence[str] | str = ("cpu",),
     profile: Profile | str | Path | None = None,
     *,
     memory: int | Sequence[int] | None = None,
@@ -132,7 +136,8 @@ def place(
     A model that returns a scalar loss is placed with its backward, any other one as it is.
 
     Args:
-        model: any module that can be captured; read at every run, never modified but for its buffers.
+        model: any module that can be captured; read at every run, never modified but for its buffers. Or the
+            name of a Graphviz file of operators with their costs, as ``save_dot`` writes it; then nothing is run.
         example_inputs: its arguments; other inputs must have the same shapes.
         devices: ``"cpu"`` (one thread), ``"cpu*4"`` (four), ``"cuda:0"``; or the name of a simulated machine,
             ``"v100-nvlink"`` or ``"v100-pcie"`` (four V100-32GB by estimated costs).
@@ -153,6 +158,8 @@ def place(
     True
     """
     places = parse_devices(devices, memory)
+    if not isinstance(model, nn.Module):
+        return _place_file(model, places, profile, trials)
     inputs: tuple[Any, ...] = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
     captured = capture_model(model, inputs)
     with tqdm(desc="vgraph: profile", disable=None, leave=False, unit="op") as bar:
@@ -160,7 +167,17 @@ def place(
         bar.set_description("vgraph: place")
         built = _graph_of(captured, places, known)
         placed = place_graph(built.graph, measured_cluster(places, known), trials=trials, tick=bar.update)
-    return Placement(captured, built, placed, known, places)
+    return Placement(placed, known, places, captured, built)
+
+
+def _place_file(
+    path: str | Path, places: Sequence[PlaceDevice], given: Profile | str | Path | None, trials: int | None
+) -> Placement:
+    """Places a graph of a file; the profile is asked for the links alone."""
+    profile = Profile.load(given) if isinstance(given, (str, Path)) else given or Profile()
+    with tqdm(desc="vgraph: place", disable=None, leave=False, unit="trial") as bar:
+        placed = place_graph(read_dot(path), measured_cluster(places, profile), trials=trials, tick=bar.update)
+    return Placement(placed, profile, places)
 
 
 def _graph_of(captured: Captured, places: Sequence[PlaceDevice], profile: Profile) -> ProgramGraph:

@@ -94,7 +94,7 @@ def _parse(text: str) -> tuple[torch.device, int]:
 def _kind_of(device: torch.device, threads: int) -> str:
     if device.type == "cpu":
         return "cpu" if threads == 1 else f"cpu*{threads}"
-    return f"cuda {torch.cuda.get_device_name(device)}"  # pragma: no cover - needs a GPU
+    return f"cuda:{torch.cuda.get_device_name(device).replace(' ', '-')}"  # pragma: no cover - needs a GPU
 
 
 def _memory_of(device: torch.device) -> float:

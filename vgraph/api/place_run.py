@@ -35,6 +35,7 @@ class Captured:
     is_training: bool
     example: tuple[Any, ...]
     sources: tuple[Callable[[Sequence[Tensor]], Tensor], ...]  # one an input of the Program
+    modes: list[bool]  # whether each module was in training
 
     @property
     def is_meta(self) -> bool:
@@ -66,7 +67,12 @@ def capture_model(model: nn.Module, example: tuple[Any, ...]) -> Captured:
     program, origin = split_gradients(step.program)
     modules = [step.notes[position].module for position in origin]
     sources = tuple(_source(model, step, given.name, given.value) for given in program.inputs)
-    return Captured(model, step, program, modules, returns, is_loss, example, sources)
+    return Captured(model, step, program, modules, returns, is_loss, example, sources, modes_of(model))
+
+
+def modes_of(model: nn.Module) -> list[bool]:
+    """Whether each module is in training: what a recording depends on."""
+    return [module.training for module in model.modules()]
 
 
 def _source(model: nn.Module, step: TrainingStep, name: str, value: Value) -> Callable[[Sequence[Tensor]], Tensor]:
@@ -117,6 +123,11 @@ class Runner:
             raise PlacementError(
                 f"the model was placed with inputs {_shapes(self.expected)}, and is given {_shapes(found)}",
                 cure="pass inputs of the same shapes and dtypes, or place the model with these",
+            )
+        if modes_of(self.captured.model) != self.captured.modes:
+            raise PlacementError(
+                "the model, or a module of it, has changed between training and evaluation since it was placed",
+                cure="call model.train() or model.eval() as it was, or place it anew",
             )
 
     @torch.no_grad()

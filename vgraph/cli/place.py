@@ -16,7 +16,8 @@ from vgraph.cli.models import load_model
 
 PLACE = """\
 MODEL is file.py:function or package.module:function, where function() returns (model, example_inputs), or the
-built-in two-branches. A model that returns a scalar loss is placed with its backward.
+built-in two-branches. A model that returns a scalar loss is placed with its backward. MODEL may also be a
+Graphviz file of operators with their costs, FILE.dot, as --dot writes it; then nothing is run.
 
 devices: cpu (one thread), cpu*4 (four), cuda:0 ..., as many as there are; or a simulated machine alone:
 v100-nvlink or v100-pcie, four V100-32GB by estimated costs.
@@ -43,7 +44,8 @@ def add_place(commands: Any) -> None:
 
 def run_place(arguments: argparse.Namespace) -> int:
     """Places, prints, draws, runs."""
-    model, inputs = load_model(arguments.model)
+    is_file = arguments.model.endswith(".dot")
+    model, inputs = (Path(arguments.model), ()) if is_file else load_model(arguments.model)
     memory = None if arguments.memory is None else int(arguments.memory * 2**30)
     placement = vgraph.place(
         model, inputs, arguments.devices, arguments.profile, memory=memory, trials=arguments.trials

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 
 from vgraph.errors import DataError, GraphError
 from vgraph.partition.op_graph import Ints, OpGraph, OpGraphBuilder
@@ -36,8 +37,7 @@ def format_dot(graph: OpGraph, device_of: Ints | None = None) -> str:
         results[op].append(_format_tensor(graph, tensor))
     lines = ["digraph vgraph {", "  node [shape=box, style=filled, fillcolor=white];"]
     for op, name in enumerate(graph.names):
-        seconds = " ".join(f"{kind.replace(' ', '_')}={graph.costs[k, op]!r}" for k, kind in enumerate(graph.kinds))
-        seconds = seconds.replace("np.float64(", "").replace(")", "")
+        seconds = " ".join(f"{kind}={float(graph.costs[k, op])!r}" for k, kind in enumerate(graph.kinds))
         parts = [f'cost="{seconds}"', f'results="{" ".join(results[op])}"']
         if graph.resident[op]:
             parts.append(f"resident={float(graph.resident[op])!r}")
@@ -80,6 +80,11 @@ class _Draft:
     edges: list[tuple[int, str, str, Mapping[str, str]]] = field(
         default_factory=list[tuple[int, str, str, Mapping[str, str]]]
     )
+
+
+def read_dot(path: str | Path) -> OpGraph:
+    """The op graph of a file; ``parse_dot`` says what it may hold and what is refused."""
+    return parse_dot(Path(path).read_text(encoding="utf-8"), str(path))
 
 
 def parse_dot(text: str, name: str = "dot") -> OpGraph:
