@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from scipy.sparse import coo_array
 from torch import Tensor
 
 T = TypeVar("T")
@@ -97,11 +98,19 @@ class Topology:
 def stable_argsort(keys: Tensor, num_keys: int) -> Tensor:
     """The order that sorts ``keys`` (below ``num_keys``), equal ones as they stand.
 
-    Both ways sort by radix: NumPy 16 bits at less cost a call, torch any width on all cores.
+    Few keys on a CPU are sorted by NumPy's radix sort, many by counting (the rows of a sparse matrix with
+    one element a key, which costs a third of torch's sort).
     """
-    if keys.device.type == "cpu" and keys.shape[0] < 1 << 14 and num_keys <= 1 << 16:
-        return torch.from_numpy(np.argsort(keys.numpy().astype(np.uint16), kind="stable"))
-    return torch.argsort(keys, stable=True)
+    count = keys.shape[0]
+    if keys.device.type != "cpu" or count >= 2**31 or (count >= 1 << 14 and num_keys > count):
+        return torch.argsort(keys, stable=True)
+    if count < 1 << 14:
+        if num_keys <= 1 << 16:
+            return torch.from_numpy(np.argsort(keys.numpy().astype(np.uint16), kind="stable"))
+        return torch.argsort(keys, stable=True)
+    ones, rows, columns = np.ones(count, np.int8), keys.numpy().astype(np.int32), np.arange(count, dtype=np.int32)
+    counted = coo_array((ones, (rows, columns)), shape=(num_keys, count)).tocsr()
+    return torch.from_numpy(counted.indices.astype(np.int64))
 
 
 def compress(group: Tensor, other: Tensor, num_groups: int) -> Compressed:
