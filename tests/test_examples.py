@@ -29,3 +29,18 @@ def test_reddit_reads_its_files(tmp_path: Path, run_script: Callable[..., str]) 
     printed = run_script(path, str(tmp_path), "--model", "sage", "--epochs", "1")
     lines = printed.splitlines()
     assert "30 posts" in lines[0] and all(line.startswith("Reddit: ") for line in lines)
+
+
+def test_circuits_of_epfl(data_dir: Path, run_script: Callable[..., str]) -> None:
+    path = next(path for path in EXAMPLES if path.stem == "circuits")
+    files = [str(data_dir / "epfl_aig" / name) for name in ("ctrl.aig", "int2float.aig")]
+    printed = run_script(path, *files, "--steps", "3").splitlines()
+    assert printed[0].startswith("2 circuits, 434 gates") and "step 3" in printed[-1]
+
+
+def test_listops_of_nangia_and_bowman(data_dir: Path, tmp_path: Path, run_script: Callable[..., str]) -> None:
+    path = next(path for path in EXAMPLES if path.stem == "listops")
+    some = (data_dir / "listops" / "test_d20s.tsv").read_text().splitlines()[:200]
+    (tmp_path / "some.tsv").write_text("\n".join(some))
+    printed = run_script(path, str(tmp_path / "some.tsv"), "--steps", "2").splitlines()
+    assert printed[0] == "200 expressions; 0 evaluate to something else than their label"
