@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import re
 import threading
 from itertools import pairwise
 
@@ -142,8 +143,9 @@ def test_more_than_the_machine_has() -> None:
     with pytest.raises(VGraphError) as caught:
         take(pool, 1 << 50)
     assert isinstance(caught.value, MemoryError)
-    assert str(caught.value) == (
-        "1,125,899,906,842,624 bytes for the values of one call do not fit in the memory of cpu\n"
-        "  cure: pass a smaller batch of graphs"
+    assert re.fullmatch(
+        r"1,125,899,906,842,624 bytes for the values of one call do not fit in a memory of [\d,]+ bytes\n"
+        r"  cure: pass a smaller batch of graphs",
+        str(caught.value),
     )
     assert take(pool, 10).buffer.numel() == SMALLEST

@@ -6,6 +6,8 @@ Source: Cavs section 3.3 (memory of dynamic tensors, allocated once and reused).
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import weakref
 from bisect import insort
@@ -142,6 +144,9 @@ def _place(device: torch.device) -> Place:
 
 def _allocate(shelf: _Shelf, num_bytes: int, device: torch.device) -> Tensor:
     """More than asked for where a buffer was outgrown; just that where more does not fit."""
+    if num_bytes > most_bytes(device):  # the system may promise more than it has
+        fact = f"{num_bytes:,} bytes for the values of one call do not fit in a memory of {most_bytes(device):,} bytes"
+        raise ArenaMemoryError(fact, cure="pass a smaller batch of graphs")
     try:
         return _empty(shelf.replace(num_bytes), device)
     except RuntimeError:
@@ -151,6 +156,16 @@ def _allocate(shelf: _Shelf, num_bytes: int, device: torch.device) -> Tensor:
     except RuntimeError as error:
         fact = f"{num_bytes:,} bytes for the values of one call do not fit in the memory of {device}"
         raise ArenaMemoryError(fact, cure="pass a smaller batch of graphs") from error
+
+
+def most_bytes(device: torch.device) -> int:
+    """All memory that the device has."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # where the system does not say
+        return sys.maxsize
 
 
 def _empty(num_bytes: int, device: torch.device) -> Tensor:
