@@ -216,3 +216,14 @@ def test_plans_name_devices(name: str, cluster: Cluster) -> None:
 def test_m_topo_fills_one_device_after_the_other() -> None:
     device_of = place_m_topo(heavy(), clusters(4, memory=40.0))
     assert (np.diff(device_of) >= 0).all() and len(set(device_of.tolist())) > 1
+
+
+def test_needless_transfers_are_taken_back() -> None:
+    from vgraph.partition.refine import Budget, consolidate
+
+    graph = fork_join(4, width=2, length=6)
+    cluster = uniform_cluster(2)
+    scattered = list_schedule(graph, cluster, np.arange(graph.num_ops) % 2)
+    joined = consolidate(graph, cluster, scattered, Budget(300))
+    assert joined.makespan <= scattered.makespan
+    assert len(joined.tensor) < len(scattered.tensor)

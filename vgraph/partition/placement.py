@@ -19,7 +19,7 @@ from vgraph.partition.greedy_plans import place_heft, place_m_etf
 from vgraph.partition.list_schedule import Timeline, excess_bytes, list_schedule
 from vgraph.partition.memory_weights import memory_weights
 from vgraph.partition.op_graph import Floats, Ints, OpGraph
-from vgraph.partition.refine import Budget, Score, refine, score, usual_budget
+from vgraph.partition.refine import Budget, Score, consolidate, refine, score, usual_budget
 from vgraph.partition.simple_plans import place_m_topo, place_on_one, place_topological, unify_groups
 
 Start = Callable[[OpGraph, Cluster, Floats], Ints]
@@ -107,7 +107,7 @@ def _refine_best(
         if excess_bytes(best, cluster) == 0 and best.makespan <= bound * NEAR:
             break
         best = min(best, refine(graph, cluster, start, Budget(share, tick)), key=lambda plan: score(plan, cluster))
-    return best
+    return consolidate(graph, cluster, best, Budget(trials // 3, tick))
 
 
 def lower_bound(graph: OpGraph, cluster: Cluster) -> float:
