@@ -1,0 +1,176 @@
+"""Random functions as kernels: outputs, gradients and second gradients beside torch's operators and DGL's batches.
+
+``python -m tests.fusion.fuzz --minutes 10`` runs until it finds no more time; ``--seed N --cases 1`` runs one again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.api.agreement import Frames, leaves_of
+from tests.api.random_functions import Maker, Pair
+from vgraph.api import capture
+from vgraph.api.udf import _uncaptured, propagate
+from vgraph.fusion import build
+from vgraph.ir.topology import Topology
+
+WAYS = {  # by name: the settings under which a function runs
+    "operators": {"VGRAPH_KERNELS": "0", "VGRAPH_HOIST": "0"},
+    "hoisted": {"VGRAPH_KERNELS": "0", "VGRAPH_HOIST": "1"},
+    "kernels": {"VGRAPH_KERNELS": "1", "VGRAPH_HOIST": "1"},
+    "kernels, not hoisted": {"VGRAPH_KERNELS": "1", "VGRAPH_HOIST": "0"},
+}
+WIDTHS = (1, 2, 3, 4, 5, 8, 16, 17, 33)
+TIGHT = 1e-8
+
+
+@dataclass
+class Case:
+    """Functions, a graph and its features; ``second``: whether second gradients are compared, too."""
+
+    topology: Topology
+    frames: Frames
+    pair: Pair
+    parameters: list[Tensor]
+    second: bool
+    drops: bool
+
+    def run(self, evaluate: Callable[..., Mapping[str, Tensor]]) -> list[Tensor]:
+        """Outputs, gradients, second gradients: zeros where there are none."""
+        torch.manual_seed(7)
+        leaves = leaves_of(self.frames, self.parameters)
+        outputs = evaluate(self.topology, self.frames, *self.pair)
+        found = [outputs[name] for name in sorted(outputs)]
+        first = _gradients(found, leaves, again=self.second)
+        return [*found, *first, *(_gradients(first, leaves, again=False) if self.second else [])]
+
+
+def _gradients(outputs: list[Tensor], leaves: list[Tensor], *, again: bool) -> list[Tensor]:
+    """Of a weighted sum that gives no element the weight of another."""
+    able = [(t, i + 1) for i, t in enumerate(outputs) if t.requires_grad]
+    if not able:
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    weights = [torch.linspace(0.3, 1.7, t.numel(), dtype=t.dtype).view(t.shape) / i for t, i in able]
+    able = [t for t, _ in able]
+    got = torch.autograd.grad(able, leaves, weights, allow_unused=True, create_graph=again)
+    return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, got, strict=True)]
+
+
+def make_case(seed: int, *, second: bool | None = None) -> Case:
+    """The case of a seed: heads, width, graph, features and functions."""
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    heads, width = draw.choice((1, 2, 3)), draw.choice(WIDTHS)
+    maker = Maker(seed, heads, width, segments_only=draw.random() < 0.95)
+    topology = random_graph(draw)
+    edge_shape = draw.choice([(heads, width), (heads, 1), (1, width), (1, 1)])
+    message, reduce = maker.pair(str(seed))
+    drops = draw.random() < 0.1
+    if drops:
+        message = _with_dropout(message)
+    return Case(
+        topology, _frames(topology, heads, width, edge_shape), (message, reduce), maker.parameters,
+        draw.random() < 0.3 if second is None else second, drops,
+    )  # fmt: skip
+
+
+def random_graph(draw: random.Random) -> Topology:
+    """Bipartite, with a hub, or any."""
+    num_dst, num_edges = draw.randrange(1, 30), draw.choice((1, 2, 5, 20, 70))
+    num_src = draw.randrange(1, 30) if draw.random() < 0.3 else num_dst
+    hub = draw.randrange(num_dst)
+    src = [draw.randrange(num_src) for _ in range(num_edges)]
+    dst = [hub if draw.random() < 0.2 else draw.randrange(num_dst) for _ in range(num_edges)]
+    kind = draw.choice((torch.int64, torch.int64, torch.int32))
+    return Topology(torch.tensor(src, dtype=kind), torch.tensor(dst, dtype=kind), num_src, num_dst)
+
+
+def _frames(topology: Topology, heads: int, width: int, edge_shape: tuple[int, int]) -> Frames:
+    def rows(count: int, *shape: int) -> Tensor:
+        return torch.randn(count, *shape, dtype=torch.float64).requires_grad_()
+
+    dst = {"h": rows(topology.num_dst, heads, width), "s": rows(topology.num_dst, heads, 1)}
+    src = dst
+    if topology.num_src != topology.num_dst:
+        src = {"h": rows(topology.num_src, heads, width), "s": rows(topology.num_src, heads, 1)}
+    return {"src": src, "dst": dst, "edge": {"w": rows(topology.num_edges, *edge_shape)}}
+
+
+def _with_dropout(message: Any) -> Any:
+    def dropped(edges: Any) -> dict[str, Tensor]:
+        return {name: F.dropout(rows, 0.4) for name, rows in message(edges).items()}
+
+    dropped.__code__ = dropped.__code__.replace(co_name=f"dropped_{message.__code__.co_name}")
+    return dropped
+
+
+# ---------------------------------------------------------------- agreement
+def check_seed(seed: int, *, second: bool | None = None, ways: tuple[str, ...] = tuple(WAYS)) -> None:
+    """Raises an AssertionError that names way and tensor where one does not agree."""
+    case = make_case(seed, second=second)
+    wanted = None if case.drops else case.run(_uncaptured)
+    for way in ways:
+        with mock.patch.dict(os.environ, WAYS[way]):
+            capture.forget()
+            found = case.run(propagate)
+        capture.forget()
+        if wanted is None:  # with dropout, the numbers are vgraph's own
+            wanted = found
+        for number, (mine, theirs) in enumerate(zip(found, wanted, strict=True)):
+            off = difference(mine, theirs)
+            assert off <= TIGHT, f"seed {seed}, {way}, tensor {number} of {len(wanted)}: off by {off:.3g} of its scale"
+
+
+def difference(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference between finite numbers, of the largest number; inf where others differ."""
+    found, wanted = found.detach(), wanted.detach()
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return float("inf")
+    plain = wanted.isfinite() & (wanted.abs() < 1e100)
+    strange = torch.equal(found.isfinite() | (wanted.abs() >= 1e100), wanted.isfinite())
+    if not strange or not torch.equal(found.isnan(), wanted.isnan()):
+        return float("inf")
+    if not plain.any():
+        return 0.0
+    return float((found - wanted)[plain].abs().max() / wanted[plain].abs().max().clamp_min(1.0))
+
+
+def compile_fast() -> Any:
+    """Less optimised kernels, which take a third of the time to compile, while the context lasts."""
+    return mock.patch.object(build, "_NEEDED", ("-O1", *build._NEEDED[1:]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--cases", type=int, help="at most so many")
+    parser.add_argument("--second", action="store_true", help="second gradients of every case")
+    parser.add_argument("--fast", action="store_true", help="kernels that are compiled faster and run slower")
+    given = parser.parse_args()
+    end, seed, failed = time.monotonic() + 60 * given.minutes, given.seed, list[int]()
+    with compile_fast() if given.fast else mock.patch.dict({}):
+        while time.monotonic() < end and (given.cases is None or seed < given.seed + given.cases):
+            try:
+                check_seed(seed, second=True if given.second else None)
+            except Exception:
+                failed.append(seed)
+                traceback.print_exc(limit=-3)
+            seed += 1
+    print(f"{seed - given.seed - len(failed)} of {seed - given.seed} agree; failed: {failed}")
+
+
+if __name__ == "__main__":
+    main()
