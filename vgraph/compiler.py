@@ -109,8 +109,10 @@ def _compile_phase(phase: Phase, wanted: set[int], name: str, steps: list[Step] 
     native = load_native() if steps is not None else None
     loop = None if native is None or steps is None else plan_loop(phase, steps, wanted, native)
     if loop is not None:
-        return PhaseCode(str(loop), loop.refuse, loop.outside, tuple(sorted(loop.kept)), loop)
-    return compile_phase(phase, wanted, name, steps, native and native.stand_in)
+        code = PhaseCode(str(loop), loop.refuse, loop.outside, tuple(sorted(loop.kept)), loop)
+    else:
+        code = compile_phase(phase, wanted, name, steps, native and native.stand_in)
+    return replace(code, units=tuple(unit for unit, _ in steps or ()))
 
 
 @cache
@@ -133,6 +135,12 @@ def _fuse(phases: Sequence[Phase], wanted: Sequence[set[int]], names: Mapping[in
         return None
     made = {id(spec): CpuKernel(function, spec) for spec, function in zip(specs, built, strict=True)}
     return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
+
+
+def kernel_source(compiled: CompiledProgram) -> str:
+    """The C++ of a Program's kernels, in the order in which they run; nothing where there are none."""
+    specs = [unit.kernel for code in compiled.codes for unit in code.units if unit.kernel is not None]
+    return emit_kernels(specs) if specs else ""
 
 
 _Plans = WeakKeyDictionary[CompiledProgram, Plan]  # a Program that is forgotten takes its plans along

@@ -172,11 +172,33 @@ class Bound:
 
     def run(self, tensors: tuple[Tensor, ...], situation: Situation) -> list[Tensor | None]:
         """Runs the function on a topology."""
+        note_run(self.captured.name, self, situation)
         return run(Call(self, situation, (), self.captured.names), tensors)
 
     def __call__(self, tensors: tuple[Tensor, ...], topology: Topology, policy: str) -> list[Tensor | None]:
         """The same where nothing is to be known of the topology but itself."""
         return self.run(tensors, self.situation(topology, policy))
+
+
+Run = tuple[str, "Bound | CaptureError", Situation | str]  # what ran; or why not, and what ran instead
+_watching: list[list[Run]] = []
+
+
+@contextmanager
+def watch_runs() -> Generator[list[Run]]:
+    """Every function that runs while the context lasts, in order."""
+    runs: list[Run] = []
+    _watching.append(runs)
+    try:
+        yield runs
+    finally:
+        _watching.pop()
+
+
+def note_run(name: str, what: Bound | CaptureError, situation: Situation | str) -> None:
+    """Tells whoever watches that a function runs."""
+    for runs in _watching:
+        runs.append((name, what, situation))
 
 
 @dataclass(eq=False)

@@ -163,6 +163,7 @@ class Trace:
     levels: list[_Level]
     num_slots_needed: tuple[Any, ...]
     step: Step | None  # the last one, if it was asked for by ``wrt`` alone
+    as_written: tuple[Op, ...] = ()  # the tape before ops moved from edges to vertices
 
     def values(self, refs: Sequence[Ref | None]) -> list[Value | None]:
         return [None if r is None else self.tape.values[r.index] for r in refs]
@@ -204,9 +205,10 @@ def trace(body: Body, specs: Specs, derivation: Derivation, wrt: tuple[str, ...]
         lower_mailbox(tape, [ref.index for ref in levels[0].outputs if ref is not None])
     tape.ops, renamed = tidy(tape.ops, tape.new_value)
     tape.values = {index: renamed.get(value.id, value) for index, value in tape.values.items()}
+    as_written = tuple(tape.ops)
     if isinstance(body.mailbox, bool) and not body.per_vertex and config.hoists():
         tape.ops = hoist(tape.ops, tape.new_value)
-    return Trace(tape, levels, tuple(sorted(sessions[0].num_slots_needed, key=str)), step)
+    return Trace(tape, levels, tuple(sorted(sessions[0].num_slots_needed, key=str)), step, as_written)
 
 
 def _run_levels(
@@ -231,14 +233,7 @@ def _run_levels(
         known.update((f"state{number - 1}:{i}", (t, m)) for i, (_, t, m) in enumerate(carries))
         targets = [named[name] if name in named else known[name][0] for name in step.wrt]
         outputs, carries, cotangents = _differentiate(
-            tracer,
-            number,
-            step,
-            outputs,
-            carries,
-            targets,
-            levels[-1].num_outputs,
-            create_graph=not last,
+            tracer, number, step, outputs, carries, targets, levels[-1].num_outputs, create_graph=not last
         )
         for i, name in enumerate(step.wrt):
             grad = outputs[i]

@@ -1,78 +1,288 @@
-"""Explain: what a function became, in text.
+"""Explain: what a function became: what moved off the edges, what is fused, what is stored, at what cost.
 
-Takes: a graph and functions, or a vertex function. Gives: Programs, phases, schedule as text.
+Takes: a graph and functions, a vertex function, or a module and its arguments. Gives: an Explanation; tempo: once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from vgraph.api.capture import Bound
+from torch import nn
+
+from vgraph import config
+from vgraph.api.capture import Bound, Run, watch_runs
+from vgraph.api.explanation import Explanation, FunctionSteps, Hoisted, PhaseSteps, ProgramSteps, Step, Stored
 from vgraph.api.graph import Graph
 from vgraph.api.tracer import CaptureError
 from vgraph.api.updates import capture_update
 from vgraph.api.vertex_function import VertexFunction, capture_vertex
-from vgraph.compiler import make_plan
+from vgraph.compiler import kernel_source, make_plan
+from vgraph.errors import FunctionError
+from vgraph.fusion.expressions import has_expression
+from vgraph.ir.cost import Count, is_free, is_product, kernel_bytes, num_bytes, num_operations
+from vgraph.ir.joint import reachable
+from vgraph.ir.kernel import KernelSpec, Unit
+from vgraph.ir.moves import MOVES, Gather, Random, SegmentReduce
 from vgraph.ir.printer import format_memory, format_program, format_schedule
-from vgraph.ir.tdl import op_name
-from vgraph.runtime.compiled import CompiledProgram, Situation
+from vgraph.ir.program import EDGE, SHARED, Op, Space, Value
+from vgraph.ir.schedule import LEAVES_PART, Phase
+from vgraph.ir.tdl import is_pointwise, op_name
+from vgraph.runtime.compiled import CompiledProgram, Plan, Situation
+from vgraph.runtime.extent import Extent, whole_frontier
+
+_WORDS = {"source": "sources", "vertex": "vertices", "edge": "edges", "graph": "graphs", "shared": "no rows"}
+_OFF = "kernels are off: every operator is torch's own, and stores what it gives (VGRAPH_KERNELS=1 turns them on)"
 
 
-def explain(target: Graph | VertexFunction, *args: Any, **features: Any) -> str:
-    """What a function became: its Programs with the user's lines, phases, schedule and memory.
+def explain(
+    target: Graph | nn.Module, *args: Any, source: str | os.PathLike[str] | None = None, **features: Any
+) -> Explanation:
+    """What functions became: what was hoisted, fused and stored, with the user's lines, bytes and operations.
 
     Args:
-        target: a graph, followed by a message and a reduce function; or a VertexFunction, followed by
-            a graph and, by keyword, its features.
+        target: a graph, followed by a message and a reduce function; a VertexFunction, followed by a
+            graph and, by keyword, its features; or any module, followed by its arguments: it is called.
+        source: a file that is to hold the generated code, or a folder for one file a Program.
 
     Returns:
-        Text. If the function cannot be captured, the reason and the line stand first.
+        An Explanation: print it, or read its fields. If a function cannot be captured, the reason and
+        the line stand first.
 
     >>> import torch, vgraph, vgraph.function as fn
     >>> g = vgraph.graph(([0, 1], [2, 2]))
     >>> g.ndata["h"] = torch.ones(3, 4)
-    >>> print(vgraph.explain(g, fn.copy_u("h", "m"), fn.sum("m", "s")).splitlines()[0])
-    captured: 2 Moves, 0 loops over frontiers
+    >>> (function,) = vgraph.explain(g, fn.copy_u("h", "m"), fn.sum("m", "s")).functions
+    >>> [stored.num_bytes for stored in function.programs[0].stored if stored.what == "output"]
+    [48]
     """
+    functions = _merged([_function(run) for run in _runs(target, args, features)])
+    if not functions:
+        raise FunctionError(f"{type(target).__name__} ran no function of vgraph's", cure="call one that does")
+    files = () if source is None else tuple(_write(functions, Path(source)))
+    return Explanation(functions, "" if config.kernels_enabled() else _OFF, files)
+
+
+def _runs(target: Any, args: tuple[Any, ...], features: Mapping[str, Any]) -> list[Run]:
+    """The functions that ran, or would run, with their situations."""
+    name = getattr(args[0], "__name__", type(args[0]).__name__) if isinstance(target, Graph) and args else ""
     try:
         if isinstance(target, Graph):
             bound, situation = capture_update(target, *args)
-        else:
+            return [(name, bound, situation)]
+        if isinstance(target, VertexFunction):
             bound, situation = capture_vertex(target, args[0], features)
+            return [(type(target).__name__, bound, situation)]
     except CaptureError as error:
-        where = f"\n  at {error.line}" if error.line else ""
-        return f"not captured, runs as written: {error.reason}{where}\n"
-    return _explain_captured(bound, situation)
+        how = "runs degree by degree, or as written" if name else "runs one vertex at a time"
+        return [(name or type(target).__name__, error, how)]
+    with watch_runs() as runs:
+        target(*args, **features)
+    return runs
 
 
-def _explain_captured(bound: Bound, situation: Situation) -> str:
-    programs = _programs(bound)
-    forward = next(iter(programs.values()))
-    moves = sum(not hasattr(op.target, "overloadpacket") for phase in forward.phases for op in phase.ops)
-    loops = sum(phase.is_loop for phase in forward.phases)
-    parts = [f"captured: {moves} Moves, {loops} loop{'' if loops == 1 else 's'} over frontiers\n"]
-    for title, program in programs.items():
-        parts += [f"\n{title}\n", format_program(program.program, lines=True), _phases(program)]
-    plan = make_plan(forward, situation)
-    return "".join([*parts, "\n", format_schedule(plan.schedule), format_memory(plan.memory)])
+def _merged(functions: Sequence[FunctionSteps]) -> tuple[FunctionSteps, ...]:
+    """Calls that ran alike, once."""
+    made: dict[Any, list[FunctionSteps]] = {}
+    for f in functions:
+        made.setdefault((f.name, f.reason, f.line, f.hoisted, f.programs), []).append(f)
+    return tuple(_counted(same) for same in made.values())
 
 
-def _programs(bound: Bound) -> Mapping[str, CompiledProgram]:
+def _counted(same: list[FunctionSteps]) -> FunctionSteps:
+    f = same[0]
+    return FunctionSteps(f.name, len(same), f.reason, f.line, f.hoisted, f.programs, f.details)
+
+
+def _write(functions: Sequence[FunctionSteps], path: Path) -> list[Path]:
+    texts = {f"{f.name.strip('<>')}_{p.name}": p.source for f in functions for p in f.programs}
+    if path.suffix:
+        path.write_text("\n".join(texts.values()))
+        return [path]
+    path.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (path / f"{name}.cpp").write_text(text)
+    return [path / f"{name}.cpp" for name in texts]
+
+
+# ---------------------------------------------------------------- one function
+def _function(run: Run) -> FunctionSteps:
+    name, what, situation = run
+    if isinstance(what, CaptureError):
+        return FunctionSteps(name, reason=f"{situation}: {what.reason}", line=what.line)
+    assert isinstance(situation, Situation)
+    compiled = _compiled(what)
+    own = frozenset(op.line for op in compiled["forward"].program.ops)
+    plans = {title: make_plan(one, situation) for title, one in compiled.items()}
+    programs = tuple(_Reader(title, one, plans[title], situation, own).program() for title, one in compiled.items())
+    texts = [f"{title}\n{format_program(one.program, lines=True)}" for title, one in compiled.items()]
+    plan = plans["forward"]
+    details = "".join([*texts, format_schedule(plan.schedule), format_memory(plan.memory)])
+    return FunctionSteps(name, 1, "", "", tuple(_hoisted(what, own)), programs, details)
+
+
+def _compiled(bound: Bound) -> dict[str, CompiledProgram]:
     captured = bound.captured
-    for pair in captured.pairs.values():
-        return {"forward": pair.forward, "backward": pair.backward}
+    for (derivation, _), pair in captured.pairs.items():
+        if not derivation:
+            return {"forward": pair.forward, "backward": pair.backward}
     return {"forward": captured.programs[()]}
 
 
-def _phases(program: CompiledProgram) -> str:
-    lines: list[str] = []
-    for number, phase in enumerate(program.phases):
-        how = "frontier by frontier" if phase.is_loop else "once over all rows"
-        if phase.is_reverse:
-            how += ", last frontier first"
-        if phase.is_serial:
-            how += ", one vertex at a time (an operator is not described by TDL)"
-        names = ", ".join(op_name(op.target) for op in phase.ops)
-        lines.append(f"  phase {number}, {how}: {names}\n")
-    return "".join(lines)
+class _Reader:
+    """A compiled Program with the numbers of rows of one call."""
+
+    def __init__(
+        self, name: str, compiled: CompiledProgram, plan: Plan, situation: Situation, own: frozenset[str]
+    ) -> None:
+        self.name, self.compiled, self.plan, self.own = name, compiled, plan, own
+        schedule = plan.schedule
+        self.rows = Extent(schedule, whole_frontier(schedule.frontiers), None, situation.subsets)
+        self.count: Count = lambda space: _rows(self.rows, space)
+        given = compiled.program.outputs
+        self.kinds = {v.id: "saved for the backward" for v in given[compiled.num_outputs :] if v is not None}
+        what = "gradient" if name == "backward" else "output"
+        self.kinds.update((v.id, what) for v in given[: compiled.num_outputs] if v is not None)
+        self.kernels = 0
+
+    def program(self) -> ProgramSteps:
+        phases = tuple(
+            PhaseSteps(_how(phase), tuple(self.steps(phase, code.units, frozenset(code.stores))))
+            for phase, code in zip(self.compiled.phases, self.compiled.codes, strict=True)
+        )
+        held = {v.id for code in self.compiled.codes for u in code.units for v in (u.kernel.stores if u.kernel else ())}
+        never = {
+            v.id: v for code in self.compiled.codes for u in code.units if u.kernel
+            for op in u.kernel.ops for v in op.results if v.space.kind == "edge" and v.id not in held
+        }  # fmt: skip
+        code = "\n".join(f"/*\n{code.source}*/" for code in self.compiled.codes)
+        return ProgramSteps(
+            self.name, phases, len(never), sum(num_bytes(v, self.count) for v in never.values()),
+            f"{kernel_source(self.compiled)}\n{code}\n", self.plan.memory.num_bytes,
+        )  # fmt: skip
+
+    def steps(self, phase: Phase, units: Sequence[Unit], kept: frozenset[int]) -> list[Step]:
+        self.count = lambda space: _rows(self.rows, space, phase.part)
+        units = units or [Unit(op=op) for op in phase.ops]
+        found = [self.kernel(u.kernel, phase, kept) if u.kernel else self.operator(u.op, phase, kept) for u in units]
+        return [step for step in found if step is not None]
+
+    def kernel(self, spec: KernelSpec, phase: Phase, kept: frozenset[int]) -> Step:
+        number, self.kernels = self.kernels, self.kernels + 1
+        names = tuple(dict.fromkeys(_named(op) for op in spec.ops))
+        edges = any(isinstance(op.target, SegmentReduce) or op.results[0].space == EDGE for op in spec.ops)
+        over = _WORDS["source" if spec.is_source else "vertex"]
+        over += f" and their {'out' if spec.is_source else 'in'}-edges" if edges else ""
+        read, written = kernel_bytes(spec, self.count)
+        return Step(
+            number, over, names, self.lines(spec.ops), sum(num_operations(op, self.count) for op in spec.ops),
+            read, written, self.stored(spec.stores, phase, kept),
+        )  # fmt: skip
+
+    def operator(self, op: Op | None, phase: Phase, kept: frozenset[int]) -> Step | None:
+        if op is None or (is_free(op) and not (phase.is_loop and any(v.id in kept for v in op.results))):
+            return None  # a view; what a loop keeps of one is copied
+        read = sum(num_bytes(v, self.count) for v in {v.id: v for v in op.operands()}.values())
+        written = sum(num_bytes(v, self.count) for v in op.results)
+        over = op.results[0].space
+        if over == SHARED:
+            over = next((v.space for v in op.operands() if v.space != SHARED), over)
+        return Step(
+            None, _WORDS.get(over.kind, str(over)), (_named(op),), self.lines([op]), num_operations(op, self.count),
+            read, written, self.stored(op.results, phase, kept), _why(op, phase) if config.kernels_enabled() else "",
+        )  # fmt: skip
+
+    def lines(self, ops: Sequence[Op]) -> tuple[str, ...]:
+        """Those of the function; what autograd derived has the line of whoever asked."""
+        return tuple(dict.fromkeys(op.line for op in ops if op.line in self.own and op.line))
+
+    def stored(self, values: Sequence[Value], phase: Phase, kept: frozenset[int]) -> tuple[Stored, ...]:
+        """In a loop over frontiers, what does not outlive one frontier is left out."""
+        return tuple(
+            Stored(
+                self.kinds.get(v.id, "temporary"), _WORDS.get(v.space.kind, str(v.space)),
+                None if v.space == SHARED else self.count(v.space), v.row_shape,
+                str(v.dtype).removeprefix("torch."), num_bytes(v, self.count), v.line,
+            )
+            for v in values if not phase.is_loop or v.id in kept
+        )  # fmt: skip
+
+
+def _rows(extent: Extent, space: Space, part: str = "") -> int:
+    """``part``: of a loop that runs on leaves alone, or on all others alone."""
+    leaves = extent.schedule.num_leaves
+    if part and space.kind == "vertex":
+        return leaves if part == LEAVES_PART else extent.count("vertex") - leaves
+    if part == LEAVES_PART and space.kind == "edge":
+        return 0
+    if space.key and space.key in extent.schedule.parts:
+        return extent.part(space.key).count(space.kind)
+    return extent.count(space.kind, space.key)
+
+
+def _how(phase: Phase) -> str:
+    how = "frontier by frontier" if phase.is_loop else "once over all rows"
+    how += f", {phase.part} alone" if phase.part else ""
+    how += ", last frontier first" if phase.is_reverse else ""
+    return how + (", one vertex at a time (TDL does not describe an operator)" if phase.is_serial else "")
+
+
+def _named(op: Op) -> str:
+    if isinstance(op.target, (*MOVES, Random)):
+        return str(op.target)
+    return op_name(op.target) if hasattr(op.target, "overloadpacket") else op.target.__name__
+
+
+def _why(op: Op, phase: Phase) -> str:
+    """Why an operator is not part of a kernel."""
+    if phase.is_serial:
+        return "TDL does not describe an operator of this function"
+    if is_product(op):
+        return "a product of matrices"
+    if isinstance(op.target, Gather):
+        return "an operator of the library reads its rows"
+    if isinstance(op.target, MOVES):
+        return "no kernel makes this move"
+    if not any(v.row_dim is not None for v in (*op.operands(), *op.results)):
+        return "no rows"
+    if is_pointwise(op.target) and has_expression(op):
+        return "its rows are too long or not of one shape"
+    return "no expression for it with these types" if is_pointwise(op.target) else "not pointwise"
+
+
+# ---------------------------------------------------------------- what moved off the edges
+def _hoisted(bound: Bound, own: frozenset[str]) -> list[Hoisted]:
+    """Ops of the function that ran on edges when it was recorded, and do not any more."""
+    found = bound.redo((), None)
+    before, after = found.as_written, found.tape.ops
+    wanted = found.values(found.levels[0].outputs)
+    kept = {id(op) for op in reachable(after, wanted, ())}
+    makers = {v.id: op for op in after for v in op.results}
+    old = {id(op) for op in before}
+    made: list[Hoisted] = []
+    for op in reachable(before, wanted, ()):
+        if id(op) in kept or isinstance(op.target, Gather) or not _is_on_edges(op) or is_free(op):
+            continue
+        new = _cone(op.results[0], makers, lambda o: id(o) in old)
+        computing = [o for o in new if not isinstance(o.target, Gather) and not is_free(o)]
+        if computing:
+            words = tuple(f"{_named(o)} over {_WORDS.get(o.results[0].space.kind, '')}" for o in computing)
+            made.append(Hoisted(_named(op), words, op.line if op.line in own else ""))
+    return made
+
+
+def _is_on_edges(op: Op) -> bool:
+    return any(v.space.kind == "edge" for v in (*op.operands(), *op.results))
+
+
+def _cone(value: Value, makers: Mapping[int, Op], is_old: Callable[[Op], bool]) -> list[Op]:
+    """The new ops that make a value, in order."""
+    made: list[Op] = []
+    op = makers.get(value.id)
+    if op is None or is_old(op):
+        return made
+    for operand in op.operands():
+        made += [o for o in _cone(operand, makers, is_old) if o not in made]
+    return [*made, op]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key
+from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key, note_run
 from vgraph.api.derive import Body, Spec
 from vgraph.api.message import (
     Columns,
@@ -141,6 +141,7 @@ _logged: set[Any] = set()
 
 def log_once(key: Any, what: str, why: CaptureError) -> None:
     """Says at INFO why a function does not run as fast as it could."""
+    note_run(getattr(key[0], "co_name", str(key[0])), why, what)
     if key not in _logged:
         _logged.add(key)
         logger.info("%s %s: %s %s", getattr(key[0], "co_name", key[0]), what, why.reason, why.line)

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key
+from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key, note_run
 from vgraph.api.feed import Feed
 from vgraph.api.graph import Graph
 from vgraph.api.serial import child_error, run_serially
@@ -110,6 +110,7 @@ class VertexFunction(nn.Module):
             else:
                 outputs: Any = bound.run(tensors, situation)
                 return dict(zip(bound.captured.facts.names, outputs, strict=True))
+        note_run(type(self).__name__, _refused[self], "runs one vertex at a time")
         return run_serially(self, *self.parts(graph, features), feed)
 
 

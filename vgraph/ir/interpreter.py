@@ -34,6 +34,7 @@ class PhaseCode:
     """``run(env, arena, extents)``: reads values by id from env, stores into arena (loops) or env.
 
     ``loop``: what runs all frontiers as native code in the place of ``run``, if anything does.
+    ``units``: the library ops and kernels that it is made of; without kernels, none.
     """
 
     source: str
@@ -41,6 +42,7 @@ class PhaseCode:
     reads: tuple[int, ...]
     stores: tuple[int, ...]
     loop: Any = None
+    units: tuple[Unit, ...] = ()
 
 
 def compile_phase(

@@ -1,0 +1,216 @@
+"""Explanation: what became of functions, as values that print.
+
+Takes: nothing (plain values). Gives: text; tempo: once.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor that is written to memory: ``rows`` of ``row_shape``."""
+
+    what: str  # output, gradient, saved for the backward, or temporary
+    space: str
+    rows: int | None  # None: a tensor without rows
+    row_shape: tuple[int, ...]
+    dtype: str
+    num_bytes: int
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Hoisted:
+    """An operator that the function runs on edges: what runs instead."""
+
+    operator: str
+    instead: tuple[str, ...]
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel, or one operator of the library (``why``: what keeps it out of a kernel)."""
+
+    kernel: int | None
+    over: str
+    operators: tuple[str, ...]
+    lines: tuple[str, ...]
+    num_operations: int
+    bytes_read: int
+    bytes_written: int
+    stored: tuple[Stored, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class PhaseSteps:
+    """Steps that run once over all rows, or frontier by frontier."""
+
+    how: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class ProgramSteps:
+    """A forward or a backward: its phases, its cost in one step, and what it never stores."""
+
+    name: str
+    phases: tuple[PhaseSteps, ...]
+    num_on_edges: int = 0  # values on edges that no memory holds
+    bytes_on_edges: int = 0
+    source: str = ""  # C++ of its kernels, and the code around them
+    arena_bytes: int = 0
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(step for phase in self.phases for step in phase.steps)
+
+    @property
+    def stored(self) -> tuple[Stored, ...]:
+        """All that is written to memory."""
+        return tuple(stored for step in self.steps for stored in step.stored)
+
+    @property
+    def num_operations(self) -> int:
+        return sum(step.num_operations for step in self.steps)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes read and written, each kernel's and operator's own."""
+        return sum(step.bytes_read + step.bytes_written for step in self.steps)
+
+    @property
+    def not_fused(self) -> tuple[Step, ...]:
+        """Operators of the library, each with its reason."""
+        return tuple(step for step in self.steps if step.kernel is None)
+
+
+@dataclass(frozen=True)
+class FunctionSteps:
+    """One function as it runs; ``reason``: how it runs and why, if it was not captured."""
+
+    name: str
+    num_calls: int = 1
+    reason: str = ""
+    line: str = ""
+    hoisted: tuple[Hoisted, ...] = ()
+    programs: tuple[ProgramSteps, ...] = ()
+    details: str = ""  # Programs, schedule and memory plan
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What vgraph makes of functions on a graph; prints as text."""
+
+    functions: tuple[FunctionSteps, ...]
+    note: str = ""
+    files: tuple[Path, ...] = field(default=())
+
+    @property
+    def details(self) -> str:
+        """The Programs with the user's lines, the schedule and the memory plan of every function."""
+        return "\n".join(f.details for f in self.functions if f.details)
+
+    def __str__(self) -> str:
+        lines = [line for f in self.functions for line in (*_function(f), "")]
+        lines += [self.note] if self.note else []
+        lines += [f"source written to {path}" for path in self.files]
+        return "\n".join(lines).rstrip("\n")
+
+
+# ---------------------------------------------------------------- text
+def _function(function: FunctionSteps) -> Iterator[str]:
+    calls = f", {function.num_calls} calls" if function.num_calls > 1 else ""
+    if function.reason:
+        yield f"{function.name}{calls}: not captured, {function.reason}"
+        if function.line:
+            yield f"  at {_shown(function.line)}"
+        return
+    parts = [f"{p.name} {_counted(p)}" for p in function.programs]
+    yield f"{function.name}{calls}: captured; {'; '.join(parts)}"
+    if function.hoisted:
+        yield "  hoisted: written on edges, runs over vertices"
+    for item in function.hoisted:
+        yield f"    {item.operator} -> {', '.join(item.instead)}{_at((item.line,))}"
+    for program in function.programs:
+        yield from _program(program)
+
+
+def _counted(program: ProgramSteps) -> str:
+    kernels = sum(step.kernel is not None for step in program.steps)
+    operators = len(program.steps) - kernels
+    return f"{_plural(kernels, 'kernel')}, {_plural(operators, 'operator')}"
+
+
+def _program(program: ProgramSteps) -> Iterator[str]:
+    cost = f"{_readable(program.num_operations, 'operations')}, {_bytes(program.num_bytes)} read and written"
+    yield f"  {program.name}: {cost}"
+    for phase in program.phases:
+        if len(program.phases) > 1 or not phase.how.startswith("once"):
+            yield f"    {phase.how}"
+        before: tuple[str, ...] = ()
+        for step in phase.steps:
+            yield from _step(step, before)
+            before = step.lines
+    stored = f"    stored: {_bytes(sum(s.num_bytes for s in program.stored))}"
+    if program.num_on_edges:
+        values = _plural(program.num_on_edges, "value")
+        stored += f"; {values} on edges never, which would take {_bytes(program.bytes_on_edges)}"
+    yield stored
+    if program.arena_bytes:
+        yield f"    arena of what frontiers leave: {_bytes(program.arena_bytes)}, used again by the next call"
+
+
+def _step(step: Step, before: tuple[str, ...]) -> Iterator[str]:
+    """``before``: the lines of the step before, which are not shown again."""
+    shown = "" if step.lines == before else _at(step.lines)
+    if step.kernel is None:
+        why = f" [{step.why}]" if step.why else ""
+        yield f"    operator {step.operators[0]} over {step.over}{why}{shown}"
+    else:
+        yield f"    kernel {step.kernel} over {step.over}: {', '.join(step.operators)}{shown}"
+    for s in step.stored:
+        row = " x ".join(str(n) for n in (s.rows, *s.row_shape) if n is not None)
+        yield f"      stores {s.what}: {s.space} {row} {s.dtype} = {_bytes(s.num_bytes)}"
+
+
+def _at(lines: tuple[str, ...]) -> str:
+    shown = [_shown(line) for line in dict.fromkeys(lines) if line]
+    return "".join(f"\n        {text}" for text in shown)
+
+
+def _shown(line: str) -> str:
+    """``file:line`` with the text there."""
+    path, _, number = line.rpartition(":")
+    text = linecache.getline(path, int(number)).strip() if number.isdigit() else ""
+    return f"{Path(path).name}:{number}  {text}".rstrip()
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _bytes(count: int) -> str:
+    return _readable(count, "bytes", ("kB", "MB", "GB", "TB"))
+
+
+def _readable(count: float, unit: str, larger: tuple[str, ...] = ("thousand", "million", "billion")) -> str:
+    """A number for people.
+
+    >>> _bytes(12), _bytes(3_400_000), _readable(4200, "operations")
+    ('12 bytes', '3.4 MB', '4.2 thousand operations')
+    """
+    suffix = "" if unit == "bytes" else f" {unit}"
+    if count < 1000:
+        return f"{count} {unit}"
+    for word in larger:
+        count /= 1000
+        if count < 999.5 or word == larger[-1]:
+            return f"{count:.3g} {word}{suffix}"
+    return ""
