@@ -34,7 +34,7 @@ from vgraph.runtime.compiled import CompiledProgram, Plan, Situation
 from vgraph.runtime.extent import Extent, whole_frontier
 
 _WORDS = {"source": "sources", "vertex": "vertices", "edge": "edges", "graph": "graphs", "shared": "no rows"}
-_OFF = "kernels are off: every operator is torch's own, and stores what it gives (VGRAPH_KERNELS=1 turns them on)"
+_OFF = "kernels are off: every operator is torch's own, and stores what it gives (VGRAPH_KERNELS=0)"
 
 
 def explain(
