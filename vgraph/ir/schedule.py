@@ -17,6 +17,10 @@ from vgraph.ir.topology import Topology
 LEAVES_PART, INNER_PART = "leaves", "inner"
 
 
+LOOK_AHEAD = 16  # elements behind a tensor of 32-bit rows that may be read, though they mean nothing
+MOST_SHORT = 2**31 - LOOK_AHEAD  # more edges than that have rows of 64 bits
+
+
 @dataclass(frozen=True)
 class Frontier:
     """Vertices [v0, v1) and their in-edges [e0, e1), as rows; ``degree`` if all have the same."""
@@ -38,7 +42,9 @@ class RowOrder:
 
     Edges lie in order of their destination's row, then of edge id, so that a vertex's in-edges
     and a frontier's in-edges are contiguous. ``src_rows``, ``dst_rows``: (edges,); ``in_ptr``,
-    ``out_ptr``: (vertices + 1,); ``out_edges``: edge rows grouped by source row.
+    ``out_ptr``: (vertices + 1,); ``out_edges``: edge rows grouped by source row. Rows of edges, and of
+    vertices by edge, are int32 with LOOK_AHEAD elements of room behind them, unless there are more than
+    MOST_SHORT edges; pointers are int64.
     """
 
     vertex_ids: Tensor | None

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vgraph.ir.schedule import RowOrder
+from vgraph.ir.schedule import LOOK_AHEAD, MOST_SHORT, RowOrder
 from vgraph.ir.topology import Topology, stable_argsort
 
 Keys: TypeAlias = NDArray[np.integer[Any]]
@@ -38,8 +38,10 @@ def build_row_order(topology: Topology, vertex_keys: Keys | None, second_keys: K
     out_ptr, out_edges = _grouped(src, topology.num_src)
     edge_rows = None if edge_ids is None else _inverse(edge_ids)
     out_edges = np.arange(len(src)) if out_edges is None else out_edges
-    arrays = (vertex_ids, rows, edge_ids, edge_rows, src, dst, in_ptr, out_ptr, out_edges)
-    return RowOrder(*(_as_tensor(array, device) for array in arrays))
+    by_vertex = [_as_tensor(array, device) for array in (vertex_ids, rows)]
+    by_edge = [_short(array, device) for array in (edge_ids, edge_rows, src, dst)]
+    pointers = [_as_tensor(array, device) for array in (in_ptr, out_ptr)]
+    return RowOrder(*by_vertex, *by_edge, *pointers, _short(out_edges, device))
 
 
 def _sorted_vertices(topology: Topology, first: Keys | None, second: Keys | None) -> Ids | None:
@@ -70,6 +72,15 @@ def _inverse(permutation: Ids) -> Ids:
 
 def _on_cpu(ids: Tensor) -> Ids:
     return ids.cpu().numpy().astype(np.int64, copy=False)
+
+
+def _short(array: Ids | None, device: torch.device) -> Any:
+    """Rows of 32 bits where they suffice, with room behind them for kernels that look ahead."""
+    if array is None or len(array) >= MOST_SHORT:
+        return _as_tensor(array, device)
+    made = np.zeros(len(array) + LOOK_AHEAD, np.int32)
+    made[: len(array)] = array
+    return torch.from_numpy(made).to(device)[: len(array)]
 
 
 def _as_tensor(array: Ids | None, device: torch.device) -> Any:

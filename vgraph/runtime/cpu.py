@@ -19,7 +19,7 @@ from vgraph.errors import GraphError
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import Random
 from vgraph.ir.program import SHARED, Value
-from vgraph.ir.schedule import RowOrder
+from vgraph.ir.schedule import LOOK_AHEAD, MOST_SHORT, RowOrder
 
 
 @cache
@@ -32,7 +32,6 @@ def pool_address() -> int:
     return 0
 
 
-_AHEAD = 16  # kernels fetch the rows of the next edges ahead: index tensors are as much longer
 _MOST_PIECES = 64  # into which a kernel cuts its rows
 _indices: WeakKeyDictionary[RowOrder, tuple[Tensor, ...]] = WeakKeyDictionary()
 
@@ -41,7 +40,7 @@ def index_tensors(order: RowOrder) -> tuple[Tensor, ...]:
     """in_ptr, src_rows, out_ptr, out_edges, out_dst: pointers of 64 bits, rows of 32; kept with the order."""
     known = _indices.get(order)
     if known is None:
-        if max(order.src_rows.shape[0], order.in_ptr.shape[0], order.out_ptr.shape[0]) >= 2**31 - _AHEAD:
+        if max(order.src_rows.shape[0], order.in_ptr.shape[0], order.out_ptr.shape[0]) >= MOST_SHORT:
             raise GraphError(f"a compiled kernel counts to 2^31 edges; this graph has {order.src_rows.shape[0]}")
         out_dst = order.dst_rows.index_select(0, order.out_edges)
         known = (order.in_ptr, _short(order.src_rows), order.out_ptr, _short(order.out_edges), _short(out_dst))
@@ -50,9 +49,13 @@ def index_tensors(order: RowOrder) -> tuple[Tensor, ...]:
 
 
 def _short(rows: Tensor) -> Tensor:
-    made = torch.zeros(rows.shape[0] + _AHEAD, dtype=torch.int32)
+    """Rows of 32 bits with room to look ahead; those of a row order have it."""
+    room = rows.untyped_storage().nbytes() // rows.element_size() - rows.storage_offset() - rows.shape[0]
+    if rows.dtype == torch.int32 and room >= LOOK_AHEAD:
+        return rows
+    made = torch.zeros(rows.shape[0] + LOOK_AHEAD, dtype=torch.int32)
     made[: rows.shape[0]] = rows
-    return made
+    return made[: rows.shape[0]]
 
 
 class CpuKernel:
