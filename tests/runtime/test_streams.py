@@ -13,7 +13,7 @@ from vgraph.ir.program import SHARED, Input, Op, Program, Value
 from vgraph.partition.program_graph import build_program_graph, placement_plan
 from vgraph.partition.rewrite import rewrite
 from vgraph.runtime.measure import measure_link, measure_ops
-from vgraph.runtime.streams import DeviceStream, PlacedProgram
+from vgraph.runtime.streams import DeviceStream, PlacedProgram, _makes_from_nothing
 
 CPU = torch.device("cpu")
 
@@ -101,6 +101,13 @@ def test_threads_are_the_device_s_own() -> None:
     assert [d.submit(torch.get_num_threads).result() for d in (four, one, four)] == [4, 1, 4]
     assert torch.get_num_threads() == before
     assert DeviceStream("later", CPU, 3).submit(torch.get_num_threads).result() == 3
+
+
+def test_factories_are_known() -> None:
+    result = Value(0, SHARED, torch.float32, (2,))
+    aten = torch.ops.aten
+    made = [Op(aten.zeros.default, ([2],), {}, (result,)), Op(aten.neg.default, (result,), {}, (result,))]
+    assert [_makes_from_nothing(op) for op in made] == [True, False]
 
 
 def test_every_op_is_measured() -> None:

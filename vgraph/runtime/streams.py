@@ -89,7 +89,10 @@ class _Receive:
         return f"receive_{self.number}"
 
     def __call__(self) -> Tensor:
-        return self.slot.arrived.result()
+        tensor = self.slot.arrived.result()
+        if tensor.is_cuda:  # pragma: no cover - the link's stream must not reuse it while this one reads
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))
+        return tensor
 
 
 def link_device(source: DeviceStream, target: DeviceStream) -> torch.device:
@@ -259,6 +262,8 @@ class PlacedProgram:
             return here if isinstance(leaf, torch.device) else leaf
 
         kwargs = {key: map_leaves(value, swap) for key, value in op.kwargs.items()}
+        if here.type == "cuda" and kwargs.get("device") is None and _makes_from_nothing(op):  # pragma: no cover
+            kwargs["device"] = here
         return replace(op, args=map_leaves(op.args, swap), kwargs=kwargs)
 
     # ------------------------------------------------------------ every step
@@ -324,6 +329,12 @@ class _Take:
 
     def __call__(self, tensor: Tensor) -> Tensor:
         return take(tensor, self.have, self.part)
+
+
+def _makes_from_nothing(op: Op) -> bool:
+    """Whether an op reads no tensor and has a device among its arguments: zeros, full, arange."""
+    schema = getattr(op.target, "_schema", None)
+    return schema is not None and not any(op.operands()) and any(a.name == "device" for a in schema.arguments)
 
 
 def _owner(regions: Sequence[Any] | None) -> int | None:
