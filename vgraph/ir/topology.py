@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from torch import Tensor
 
@@ -108,9 +109,15 @@ def stable_argsort(keys: Tensor, num_keys: int) -> Tensor:
         if num_keys <= 1 << 16:
             return torch.from_numpy(np.argsort(keys.numpy().astype(np.uint16), kind="stable"))
         return torch.argsort(keys, stable=True)
-    ones, rows, columns = np.ones(count, np.int8), keys.numpy().astype(np.int32), np.arange(count, dtype=np.int32)
-    counted = coo_array((ones, (rows, columns)), shape=(num_keys, count)).tocsr()
-    return torch.from_numpy(counted.indices.astype(np.int64))
+    return torch.from_numpy(counting_order(keys.numpy(), num_keys).astype(np.int64))
+
+
+def counting_order(keys: NDArray[np.integer[Any]], num_keys: int) -> NDArray[np.int32]:
+    """``stable_argsort`` of many keys, fewer than 2^31, as 32-bit numbers."""
+    count = len(keys)
+    ones, rows = np.ones(count, np.int8), keys.astype(np.int32, copy=False)
+    counted = coo_array((ones, (rows, np.arange(count, dtype=np.int32))), shape=(num_keys, count)).tocsr()
+    return counted.indices.astype(np.int32, copy=False)
 
 
 def compress(group: Tensor, other: Tensor, num_groups: int) -> Compressed:

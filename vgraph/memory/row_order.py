@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.ir.schedule import LOOK_AHEAD, MOST_SHORT, RowOrder
-from vgraph.ir.topology import Topology, stable_argsort
+from vgraph.ir.topology import Topology, counting_order, stable_argsort
 
+_MANY = 1 << 14  # edges from which on memory traffic counts more than calls
 Keys: TypeAlias = NDArray[np.integer[Any]]
-Ids: TypeAlias = NDArray[np.int64]
+Ids: TypeAlias = NDArray[np.integer[Any]]
 
 
 def build_row_order(topology: Topology, vertex_keys: Keys | None, second_keys: Keys | None = None) -> RowOrder:
@@ -31,17 +32,18 @@ def build_row_order(topology: Topology, vertex_keys: Keys | None, second_keys: K
     rows = None
     if vertex_ids is not None:
         rows = _inverse(vertex_ids)
-        src, dst = rows[src], rows[dst]
+        src, dst = _taken(rows, src), _taken(rows, dst)
     in_ptr, edge_ids = _grouped(dst, topology.num_dst)
     if edge_ids is not None:
-        src, dst = src[edge_ids], dst[edge_ids]
+        src, dst = _taken(src, edge_ids), _taken(dst, edge_ids)
     out_ptr, out_edges = _grouped(src, topology.num_src)
     edge_rows = None if edge_ids is None else _inverse(edge_ids)
     out_edges = np.arange(len(src)) if out_edges is None else out_edges
-    by_vertex = [_as_tensor(array, device) for array in (vertex_ids, rows)]
-    by_edge = [_short(array, device) for array in (edge_ids, edge_rows, src, dst)]
-    pointers = [_as_tensor(array, device) for array in (in_ptr, out_ptr)]
-    return RowOrder(*by_vertex, *by_edge, *pointers, _short(out_edges, device))
+    return RowOrder(
+        _as_tensor(vertex_ids, device), _as_tensor(rows, device),
+        _short(edge_ids, device), _short(edge_rows, device), _short(src, device), _short(dst, device),
+        _as_tensor(in_ptr, device), _as_tensor(out_ptr, device), _short(out_edges, device),
+    )  # fmt: skip
 
 
 def _sorted_vertices(topology: Topology, first: Keys | None, second: Keys | None) -> Ids | None:
@@ -61,17 +63,28 @@ def _grouped(group: Ids, num_groups: int) -> tuple[Ids, Ids | None]:
     np.cumsum(np.bincount(group, minlength=num_groups), out=ptr[1:])
     if (group[1:] >= group[:-1]).all():
         return ptr, None
+    if _MANY <= len(group) < MOST_SHORT and num_groups <= len(group):
+        return ptr, counting_order(group, num_groups)
     return ptr, stable_argsort(torch.from_numpy(group), num_groups).numpy()
 
 
 def _inverse(permutation: Ids) -> Ids:
     places = np.empty_like(permutation)
-    places[permutation] = np.arange(len(permutation))
+    places[permutation] = np.arange(len(permutation), dtype=permutation.dtype)
     return places
 
 
+def _taken(values: Ids, ids: Ids) -> Ids:
+    """``values[ids]``; many of them on all cores."""
+    if len(ids) < _MANY:
+        return values[ids]
+    return torch.from_numpy(values).index_select(0, torch.from_numpy(ids)).numpy()
+
+
 def _on_cpu(ids: Tensor) -> Ids:
-    return ids.cpu().numpy().astype(np.int64, copy=False)
+    """The ids in memory, many of them in as few bits as they need."""
+    is_short = _MANY <= ids.shape[0] < MOST_SHORT
+    return ids.cpu().numpy().astype(np.int32 if is_short else np.int64, copy=False)
 
 
 def _short(array: Ids | None, device: torch.device) -> Any:
