@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.plan_file import load_plan, save_plan
+from vgraph.api.plan_report import describe, save_tiles
 from vgraph.api.step import capture_step
 from vgraph.api.step_state import Init, StepState, shape_of
 from vgraph.api.step_update import Optimizer
@@ -26,8 +27,12 @@ from vgraph.ir.exchange import PartitionedProgram
 from vgraph.ir.notation import op_name
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
+from vgraph.partition.account import Account, account
+from vgraph.partition.footprint import footprint, whole_footprint
+from vgraph.partition.machines import Machine, machine
 from vgraph.partition.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search import search_best
+from vgraph.partition.simulate import Simulation, simulate
 from vgraph.runtime.in_process import collect, run_all, scatter
 from vgraph.runtime.process_group import WorkerGroup, join, replica_groups
 
@@ -77,6 +82,34 @@ class Plan:
         """Bytes that cross workers in one step: the sum over all fetches."""
         return self.parts.communicated_bytes
 
+    @cached_property
+    def book(self) -> Account:
+        """What every op fetches and every worker holds, by the search's own costs."""
+        return account(self.step, self.sharding)
+
+    @property
+    def memory_per_worker(self) -> int:
+        """Bytes that one worker needs at once: its state, live tensors, and copies that it fetched."""
+        return int(footprint(self.book).total)
+
+    def print(self) -> None:
+        """Prints, module by module, how products are divided and how many bytes are fetched."""
+        whole, worker = whole_footprint(self.step), footprint(self.book)
+        moved = self.__dict__["parts"].communicated_bytes if "parts" in self.__dict__ else None
+        print("\n".join(describe(self.book, whole, worker, self.search_seconds, moved)))
+
+    def save_plot(self, path: str | Path) -> None:
+        """Draws the tiles of weights and results in the colours of their workers (PNG, SVG, by the path's end)."""
+        save_tiles(self.book, path)
+
+    def simulate(self, preset: str | Machine = "paper") -> Simulation:
+        """Simulated seconds and memory of a step on a described machine: "paper", "nvlink" or "hosts".
+
+        Raises:
+            NameLookupError: there is no such preset.
+        """
+        return simulate(self.book, machine(preset))
+
     def save(self, path: str | Path) -> None:
         """Writes the plan (not the model) as JSON."""
         save_plan(path, self.sharding, self.step)
@@ -84,7 +117,8 @@ class Plan:
     def load(self, path: str | Path) -> Plan:
         """Takes over a plan that was saved for the same model, batch and optimizer; gives itself."""
         self.sharding = load_plan(path, self.step)
-        self.__dict__.pop("parts", None)
+        for made in ("parts", "book"):
+            self.__dict__.pop(made, None)
         return self
 
     def with_options(self, **switches: Any) -> Plan:
@@ -163,6 +197,7 @@ def parallelize(
     optimizer: Optimizer | None = None,
     init: Init | None = None,
     options: RewriteOptions | None = None,
+    memory_limit: float | None = None,
 ) -> Plan:
     """Divides a whole training step of a model among ``num_workers`` so that least bytes cross workers.
 
@@ -174,9 +209,10 @@ def parallelize(
             the step. Without one the step is forward and backward.
         init: for models on the meta device: a function of (name, tensor) that fills a parameter in place.
         options: switches of the generated program, for comparisons.
+        memory_limit: bytes that one worker may need at once.
 
     Raises:
-        ModelError: the model cannot be captured, or not be divided among so many workers.
+        ModelError: the model cannot be captured, not be divided among so many workers, or not fit the limit.
 
     >>> import torch, vgraph
     >>> class Model(torch.nn.Module):
@@ -192,7 +228,7 @@ def parallelize(
     inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     factors_of(num_workers)
     step = capture_step(model, inputs, optimizer)
-    found = search_best(step, num_workers)
+    found = search_best(step, num_workers, memory_limit)
     _refuse_undivided(found.plan, step, num_workers)
     rate = _learning_rate(optimizer)
     plan = Plan(step, StepState(model, step, init), found.plan, rate, options or RewriteOptions())

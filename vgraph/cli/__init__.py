@@ -1,4 +1,4 @@
-"""The command line: train, place, explain, info.
+"""The command line: train, partition, place, explain, info.
 
 Takes: arguments. Gives: an exit status; tempo: once. A command loads only what it runs.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import vgraph
+from vgraph.cli.partition import add_partition
 from vgraph.cli.place import add_place
 from vgraph.errors import VGraphError
 
@@ -58,6 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"vgraph {vgraph.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(commands)
+    add_partition(commands)
     add_place(commands)
     explain = commands.add_parser("explain", help="print how a built-in model is run")
     explain.add_argument("model", choices=("tree-lstm", "binary-tree-lstm", "gcn"))

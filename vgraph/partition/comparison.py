@@ -88,9 +88,13 @@ def _following(op: Op, lies: Sequence[Placement], ways: int, is_update: bool) ->
     every = strategies(op, ways)
     if is_update:
         return every[0]
-    fitting = [s for s in every if all(_is_free(have, need) for have, need in zip(lies, s.inputs, strict=True))]
-    divided = [s for s in fitting if s.index and _uses(lies, s)]
-    return divided[0] if divided else every[0]
+    summed = [Replicate() if isinstance(have, Partial) else have for have in lies]  # statistics of the whole batch
+    for given in (lies, summed):
+        fitting = [s for s in every if all(_is_free(h, n) for h, n in zip(given, s.inputs, strict=True))]
+        divided = [s for s in fitting if s.index and _uses(given, s)]
+        if divided:
+            return divided[0]
+    return every[0]
 
 
 def _uses(lies: Sequence[Placement], strategy: Strategy) -> bool:
@@ -111,20 +115,20 @@ def operator_placement(step: TrainingStep, workers: int) -> ShardingPlan:
     tops = list(dict.fromkeys(_layer(name) for name in names))
     worker = {top: i % workers for i, top in enumerate(tops)}
     placements: dict[int, tuple[Placement, ...]] = {}
-    last = 0
     owners = {v.id: worker[_layer(n.rpartition(".")[0])] for n, v in step.parameters.items()}
     owners |= {v.id: worker.get(_layer(n.rpartition(".")[0]), 0) for n, v in step.buffers.items()}
     owners |= {h.before.id: worker[_layer(h.parameter.rpartition(".")[0])] for h in step.history}
     for given in step.program.inputs:
-        placements[given.value.id] = (At(owners.get(given.value.id, 0)),)
+        owners.setdefault(given.value.id, 0)
+        placements[given.value.id] = (At(owners[given.value.id]),)
     chosen: list[tuple[Strategy, ...]] = []
     for op, note in zip(step.ops, step.notes, strict=True):
-        last = worker.get(_layer(note.module), last)
-        owned = [owners[v.id] for v in op.operands() if v.id in owners] if note.phase == UPDATE else []
-        here = At(owned[0] if owned else last)
-        if note.phase == UPDATE:
-            owners |= {v.id: here.worker for v in op.results}
-        chosen.append((Strategy("", 1, (here,) * len(list(op.operands())), (here,) * len(op.results)),))
+        operands = list(op.operands())
+        largest = max(operands, key=lambda value: (value.row_bytes, owners[value.id]), default=None)
+        beside = owners[largest.id] if largest is not None else 0
+        here = At(beside if note.phase == UPDATE else worker.get(_layer(note.module), beside))
+        owners.update((value.id, here.worker) for value in op.results)
+        chosen.append((Strategy("", 1, (here,) * len(operands), (here,) * len(op.results)),))
     for name, value in step.gradients.items():
         placements[value.id] = placements[step.parameters[name].id]
     return ShardingPlan((workers,), tuple(chosen), placements)

@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tqdm import tqdm
+
+from vgraph.errors import ModelError
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Strategy
 from vgraph.ir.step import TrainingStep
@@ -19,6 +22,7 @@ from vgraph.partition.classes import classify
 from vgraph.partition.clusters import Coarse, coarsen
 from vgraph.partition.critical import solve as solve_exactly
 from vgraph.partition.factors import find_factors, with_hints
+from vgraph.partition.footprint import footprint
 from vgraph.partition.options import Options, Past
 from vgraph.partition.states import Situation
 from vgraph.partition.step_costs import StepCosts
@@ -66,7 +70,7 @@ def search(
     options = restrict(Options(_small(step), {i: [frozenset(s) for s in dims] for i, dims in hints.items()}))
     past: list[Past] = [()] * len(coarse.cluster_of)
     costs: list[float] = []
-    for number, ways in enumerate(axes):
+    for number, ways in enumerate(tqdm(axes, desc="search", unit="step", leave=False, disable=None)):
         problem = StepCosts(Situation(coarse, options, past, axes[:number], ways))
         states = solve(problem)
         costs.append(problem.graph().cost(states))
@@ -79,13 +83,27 @@ def search(
     return Found(plan, tuple(costs), time.perf_counter() - began)
 
 
-def search_best(step: TrainingStep, num_workers: int) -> Found:
-    """The better of the recursion by prime factors and one step for all workers at once."""
+def search_best(step: TrainingStep, num_workers: int, memory_limit: float | None = None) -> Found:
+    """Of the recursion by prime factors and one step for all workers, what moves less and fits.
+
+    Raises:
+        ModelError: no plan needs as little memory as the limit allows.
+    """
     axes = factorised(num_workers)
-    found = [search(step, axes)]
-    if len(axes) > 1:
-        found.append(search(step, (num_workers,)))
-    best = min(found, key=lambda each: account(step, each.plan).total_bytes)
+    found = [search(step, a) for a in dict.fromkeys((axes, (num_workers,) if axes else ()))]
+    needs = [footprint(account(step, each.plan)).total for each in found]
+    if memory_limit is not None and min(needs) > memory_limit:  # nothing is held by several workers, or as terms
+        lean = search(step, axes, restrict=lambda o: replace(o, small=0, keeps_terms=False))
+        found.append(lean)
+        needs.append(footprint(account(step, lean.plan)).total)
+    fitting = [f for f, need in zip(found, needs, strict=True) if memory_limit is None or need <= memory_limit]
+    if not fitting:
+        raise ModelError(
+            f"{num_workers} workers need {min(needs):.4g} bytes each, {min(needs) - (memory_limit or 0):.4g} "
+            "more than the limit",
+            cure="use more workers, a smaller batch, or a higher memory_limit",
+        )
+    best = min(fitting, key=lambda each: account(step, each.plan).total_bytes)
     return replace(best, seconds=sum(each.seconds for each in found))
 
 

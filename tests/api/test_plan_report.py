@@ -1,0 +1,90 @@
+"""What a plan prints, draws, simulates; memory limits; the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import vgraph
+from tests.partition.test_search import Heads, Perceptron
+from vgraph.api.parallel import Plan
+from vgraph.cli import main
+from vgraph.errors import ModelError, NameLookupError
+from vgraph.partition.machines import MACHINES
+from vgraph.partition.simulate import sensitivity
+
+
+def plan_of(model: nn.Module, *inputs: torch.Tensor, workers: int = 4) -> Plan:
+    return vgraph.parallelize(model, inputs, workers, optimizer=lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+
+
+def test_print_names_modules_and_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = plan_of(Heads(), torch.zeros(8, 16, 64))
+    plan.print()
+    text = capsys.readouterr().out
+    for word in ("4 workers", "communication:", "memory a worker:", "up", "down", "mm "):
+        assert word in text
+    assert plan.search_seconds > 0
+    whole = 4 * 3 * sum(p.numel() for p in Heads().parameters())
+    assert plan.memory_per_worker > whole / 4
+
+
+def test_picture(tmp_path: Path) -> None:
+    plan = plan_of(Heads(), torch.zeros(8, 16, 64))
+    for name in ("tiles.png", "tiles.svg"):
+        plan.save_plot(tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 5000
+    assert (
+        "worker 3" in (tmp_path / "tiles.svg").read_text() or (tmp_path / "tiles.svg").read_text().count("<path") > 50
+    )
+
+
+def test_simulation_grows_with_what_it_should() -> None:
+    plan = plan_of(Perceptron((512, 2048, 512)), torch.zeros(64, 512), torch.zeros(64, 512), workers=8)
+    found = {name: plan.simulate(name) for name in MACHINES}
+    assert found["nvlink"].seconds < found["paper"].seconds
+    assert found["nvlink"].seconds == found["hosts"].seconds  # eight workers are one host
+    assert MACHINES["hosts"].link(16).bandwidth < MACHINES["hosts"].link(8).bandwidth
+    assert all(f.fits and 0 <= f.communication_share < 1 for f in found.values())
+    changed = sensitivity(plan.book, MACHINES["paper"])
+    assert changed["links twice"] <= changed["as described"] <= changed["links half"]
+    assert changed["flops twice"] <= changed["as described"] <= changed["flops half"]
+
+
+def test_unknown_machine() -> None:
+    plan = plan_of(Perceptron((8, 8)), torch.zeros(8, 8), torch.zeros(8, 8), workers=2)
+    with pytest.raises(NameLookupError, match="no machine is called 'abacus'"):
+        plan.simulate("abacus")
+
+
+def test_memory_limit() -> None:
+    model, inputs = Perceptron((64, 64, 64)), (torch.zeros(8, 64), torch.zeros(8, 64))
+    plan = vgraph.parallelize(model, inputs, 4)
+    roomy = vgraph.parallelize(model, inputs, 4, memory_limit=2 * plan.memory_per_worker)
+    assert roomy.memory_per_worker <= 2 * plan.memory_per_worker
+    with pytest.raises(ModelError, match="more than the limit"):
+        vgraph.parallelize(model, inputs, 4, memory_limit=1000)
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "net.py"
+    source.write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(64, 64)\n"
+        "    def forward(self, x):\n"
+        "        return self.layer(x).square().mean()\n"
+        "def make():\n"
+        "    return Net(), (torch.zeros(8, 64),)\n"
+    )
+    arguments = ["partition", f"{source}:make", "--workers", "2", "--optimizer", "adam"]
+    assert main([*arguments, "--plot", str(tmp_path / "t.png"), "--save", str(tmp_path / "plan.json")]) == 0
+    assert "simulated on" in capsys.readouterr().out
+    assert (tmp_path / "t.png").exists()
+    assert (tmp_path / "plan.json").exists()
+    assert main([*arguments, "--memory", "0.000001"]) == 1

@@ -1,0 +1,69 @@
+"""Machines: what a worker computes, holds and sends, for the simulator.
+
+Takes: a name. Gives: a Machine; tempo: once.
+Source: Tofu section 7.1 (eight K80 on one PCIe root), public data sheets of V100, A100 and their links.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vgraph.errors import NameLookupError
+
+
+@dataclass(frozen=True)
+class Link:
+    """What joins groups of ``size`` workers: bytes a second that each worker gets, seconds a transfer."""
+
+    size: int
+    bandwidth: float
+    latency: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A kind of worker and its links, the widest reaching first.
+
+    ``flops``: floating-point operations a second of a product, as measured on such devices rather than
+    promised; ``memory_bandwidth``: bytes a second; ``host_bandwidth``: of the link to the host's memory,
+    shared by all workers of a host.
+    """
+
+    name: str
+    flops: float
+    memory_bandwidth: float
+    memory: float
+    links: tuple[Link, ...]
+    host_bandwidth: float = 10e9
+    launch: float = 5e-6
+
+    def link(self, group: int) -> Link:
+        """The link that a step uses which divides a group of so many workers."""
+        for link in self.links:
+            if group > link.size:
+                return link
+        return self.links[-1]
+
+
+GIB = 2.0**30
+MACHINES: dict[str, Machine] = {
+    "paper": Machine("8 x K80, PCIe (the paper's)", 2.8e12, 190e9, 12 * GIB, (Link(1, 21e9, 20e-6),)),
+    "nvlink": Machine("8 x V100-32GB, NVLink", 13e12, 780e9, 32 * GIB, (Link(1, 120e9, 10e-6),)),
+    "hosts": Machine(
+        "hosts of 8 x V100-32GB, 100 Gb/s between", 13e12, 780e9, 32 * GIB,
+        (Link(8, 1.5e9, 30e-6), Link(1, 120e9, 10e-6)),
+    ),
+}  # fmt: skip
+
+
+def machine(preset: str | Machine) -> Machine:
+    """A preset by name.
+
+    Raises:
+        NameLookupError: there is no such preset.
+    """
+    if isinstance(preset, Machine):
+        return preset
+    if preset not in MACHINES:
+        raise NameLookupError(f"no machine is called {preset!r}", cure=f"use one of {', '.join(MACHINES)}")
+    return MACHINES[preset]

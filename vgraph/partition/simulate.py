@@ -1,0 +1,167 @@
+"""Simulate: seconds of one step of a plan on a described machine; never a measurement.
+
+Takes: an Account and a Machine. Gives: a Simulation; tempo: once a plan.
+Source: alpha-beta transfers and roofline operators; one compute and one copy stream a worker, in order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from vgraph.ir.notation import op_name
+from vgraph.ir.program import Op
+from vgraph.ir.sharding import At, Split, Strategy
+from vgraph.ir.tdl import is_pointwise, is_view
+from vgraph.partition.account import Account
+from vgraph.partition.footprint import Footprint, footprint
+from vgraph.partition.machines import Machine
+
+# Compilers and libraries fuse chains of pointwise ops; here each reads and writes this share of its bytes.
+FUSED = 0.35
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Simulated seconds of a step: all, computing, copying; whether a worker's memory suffices."""
+
+    seconds: float
+    compute_seconds: float
+    copy_seconds: float
+    memory: Footprint
+    fits: bool
+    machine: str
+
+    @property
+    def communication_share(self) -> float:
+        """The part of the step in which nothing is computed."""
+        return 1 - self.compute_seconds / self.seconds if self.seconds else 0.0
+
+
+def simulate(book: Account, machine: Machine) -> Simulation:
+    """Workers are alike, so one stands for all; placed ops run where they are, one worker each."""
+    placed = any(isinstance(s.outputs[0], At) for row in book.plan.strategies for s in row if s.outputs)
+    memory = _placed_memory(book) if placed else footprint(book)
+    times = [compute_seconds(op, row, book.plan.axes, machine) for op, row in _pairs(book)]
+    copies = [_copy_seconds(a, b, book, machine) for a, b in zip(book.fetched, book.kept, strict=True)]
+    seconds = _placed_seconds(book, times, copies) if placed else _streams(book, times, copies)
+    compute = sum(times) / (book.plan.num_workers if placed else 1)
+    return Simulation(seconds, compute, sum(a + b for a, b in copies), memory, memory.total <= machine.memory,
+                      machine.name)  # fmt: skip
+
+
+def sensitivity(book: Account, machine: Machine) -> Mapping[str, float]:
+    """Simulated seconds if one number of the machine were half or twice as large."""
+
+    def scaled(links: float = 1.0, **changes: float) -> float:
+        wires = tuple(replace(link, bandwidth=link.bandwidth * links) for link in machine.links)
+        return simulate(book, replace(machine, links=wires, **changes)).seconds
+
+    return {
+        "as described": scaled(), "links half": scaled(0.5), "links twice": scaled(2.0),
+        "flops half": scaled(flops=machine.flops / 2), "flops twice": scaled(flops=machine.flops * 2),
+        "memory bandwidth half": scaled(memory_bandwidth=machine.memory_bandwidth / 2),
+        "memory bandwidth twice": scaled(memory_bandwidth=machine.memory_bandwidth * 2),
+    }  # fmt: skip
+
+
+def _pairs(book: Account) -> Sequence[tuple[Op, tuple[Strategy, ...]]]:
+    return list(zip(book.step.ops, book.plan.strategies, strict=True))
+
+
+# ---------------------------------------------------------------- one op
+def num_flops(op: Op) -> float:
+    """Operations of the whole op; a multiplication and an addition count as two."""
+    name, operands = op_name(op.target), list(op.operands())
+    sizes = [[d for d in v.shape if isinstance(d, int)] for v in operands]
+    made = math.prod(d for d in op.results[0].shape if isinstance(d, int))
+    if name in ("mm", "bmm"):
+        return 2.0 * made * sizes[0][-1]
+    if name in ("addmm", "baddbmm"):
+        return 2.0 * made * sizes[1][-1]
+    if name == "convolution":
+        return 2.0 * made * math.prod(sizes[1][1:])
+    if name == "convolution_backward":
+        asked = sum(1 for value in op.results[:2] if value.shape != (0,))
+        return 2.0 * asked * math.prod(sizes[0]) * math.prod(sizes[2][1:])
+    return float(max([made, *(math.prod(s) for s in sizes)]))
+
+
+def compute_seconds(op: Op, row: tuple[Strategy, ...], axes: tuple[int, ...], machine: Machine) -> float:
+    """Roofline: the slower of arithmetic and memory, for one worker's share."""
+    if is_view(op.target):
+        return 0.0
+    flops = num_flops(op) / math.prod(w for s, w in zip(row, axes, strict=True) if s.index not in ("", "+"))
+    moved = sum(value.row_bytes * _share([s.outputs[i] for s in row], axes) for i, value in enumerate(op.results))
+    moved += sum(value.row_bytes * _share([s.inputs[i] for s in row], axes) for i, value in enumerate(op.operands()))
+    moved *= FUSED if is_pointwise(op.target) else 1.0
+    return max(flops / machine.flops, moved / machine.memory_bandwidth) + machine.launch * (
+        FUSED if is_pointwise(op.target) else 1.0
+    )
+
+
+def _share(placements: Sequence[object], axes: tuple[int, ...]) -> float:
+    return 1 / math.prod(w for p, w in zip(placements, axes, strict=True) if isinstance(p, Split))
+
+
+def _copy_seconds(
+    fetched: Sequence[float], kept: Sequence[float], book: Account, machine: Machine
+) -> tuple[float, float]:
+    """Before and after an op, of one worker: every step's bytes over the link that it crosses."""
+
+    def seconds(row: Sequence[float]) -> float:
+        total, group = 0.0, book.plan.num_workers
+        for amount, ways in zip(row, book.plan.axes, strict=True):
+            if amount:
+                link = machine.link(group)
+                total += amount / book.plan.num_workers / link.bandwidth + link.latency
+            group //= ways
+        return total
+
+    return seconds(fetched), seconds(kept)
+
+
+# ---------------------------------------------------------------- one step
+def _streams(book: Account, times: Sequence[float], copies: Sequence[tuple[float, float]]) -> float:
+    """A copy begins when its operands are made and the op before has begun, a worker's ops in order."""
+    ready: dict[int, float] = {}
+    computing = copying = began = 0.0
+    for op, spent, (before, after) in zip(book.step.ops, times, copies, strict=True):
+        given = max((ready.get(value.id, 0.0) for value in op.operands()), default=0.0)
+        arrived = given
+        if before:
+            copying = arrived = max(copying, given, began) + before
+        began = max(computing, arrived)
+        computing = began + spent
+        done = computing
+        if after:
+            copying = done = max(copying, computing) + after
+        for value in op.results:
+            ready[value.id] = done
+    return max(computing, copying)
+
+
+def _placed_seconds(book: Account, times: Sequence[float], copies: Sequence[tuple[float, float]]) -> float:
+    ready: dict[int, float] = {}
+    free = [0.0] * book.plan.num_workers
+    workers = book.plan.num_workers
+    for (op, row), spent, (before, after) in zip(_pairs(book), times, copies, strict=True):
+        where = row[0].outputs[0]
+        worker = where.worker if isinstance(where, At) else 0
+        given = max((ready.get(value.id, 0.0) for value in op.operands()), default=0.0)
+        free[worker] = max(free[worker], given + before * workers) + spent
+        for value in op.results:
+            ready[value.id] = free[worker] + after * workers
+    return max(free)
+
+
+def _placed_memory(book: Account) -> Footprint:
+    """The fullest worker: its state, and a fair part of the rest."""
+    state = [0.0] * book.plan.num_workers
+    step = book.step
+    for value in (*step.parameters.values(), *step.gradients.values(), *(h.before for h in step.history)):
+        home = book.homes[value.id][0]
+        state[home.worker if isinstance(home, At) else 0] += value.row_bytes
+    rest = footprint(book)
+    return Footprint(max(state), rest.activations, rest.copies)
