@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from vgraph.ir.program import Op
@@ -44,18 +46,35 @@ class RowOrder:
     and a frontier's in-edges are contiguous. ``src_rows``, ``dst_rows``: (edges,); ``in_ptr``,
     ``out_ptr``: (vertices + 1,); ``out_edges``: edge rows grouped by source row. Rows of edges, and of
     vertices by edge, are int32 with LOOK_AHEAD elements of room behind them, unless there are more than
-    MOST_SHORT edges; pointers are int64.
+    MOST_SHORT edges; pointers are int64. What kernels do not read is made when asked for.
     """
 
     vertex_ids: Tensor | None
     vertex_rows: Tensor | None
     edge_ids: Tensor | None
-    edge_rows: Tensor | None
     src_rows: Tensor
-    dst_rows: Tensor
     in_ptr: Tensor
     out_ptr: Tensor
     out_edges: Tensor
+
+    @cached_property
+    def edge_rows(self) -> Tensor | None:
+        """The row of every edge in the user's order."""
+        if self.edge_ids is None:
+            return None
+        rows = torch.empty_like(self.edge_ids)
+        places = torch.arange(rows.shape[0], dtype=rows.dtype, device=rows.device)
+        return rows.index_copy_(0, self.edge_ids.long(), places)
+
+    @cached_property
+    def dst_rows(self) -> Tensor:
+        return self.make_dst_rows()
+
+    def make_dst_rows(self) -> Tensor:
+        """``dst_rows``, not kept."""
+        counts = self.in_ptr[1:] - self.in_ptr[:-1]
+        rows = torch.arange(counts.shape[0], dtype=self.src_rows.dtype, device=counts.device)
+        return torch.repeat_interleave(rows, counts)
 
 
 @dataclass(frozen=True, eq=False)

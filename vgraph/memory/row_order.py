@@ -35,13 +35,11 @@ def build_row_order(topology: Topology, vertex_keys: Keys | None, second_keys: K
         src, dst = _taken(rows, src), _taken(rows, dst)
     in_ptr, edge_ids = _grouped(dst, topology.num_dst)
     if edge_ids is not None:
-        src, dst = _taken(src, edge_ids), _taken(dst, edge_ids)
+        src = _taken(src, edge_ids)
     out_ptr, out_edges = _grouped(src, topology.num_src)
-    edge_rows = None if edge_ids is None else _inverse(edge_ids)
     out_edges = np.arange(len(src)) if out_edges is None else out_edges
     return RowOrder(
-        _as_tensor(vertex_ids, device), _as_tensor(rows, device),
-        _short(edge_ids, device), _short(edge_rows, device), _short(src, device), _short(dst, device),
+        _as_tensor(vertex_ids, device), _as_tensor(rows, device), _short(edge_ids, device), _short(src, device),
         _as_tensor(in_ptr, device), _as_tensor(out_ptr, device), _short(out_edges, device),
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -84,7 +85,7 @@ class CompiledProgram:
         """Runs every phase; ``inputs`` by name, those that the topology gives left out."""
         plan = self.make_plan(self, situation)
         rows = _Rows(plan.schedule, situation)
-        env = {item.value.id: rows.bring_in(item, inputs) for item in self.program.inputs}
+        env = {item.value.id: rows.bring_in(item, inputs) for item in self._read_inputs}
         device = situation.topology.src.device
         lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
         arena = _arena_views(plan.memory, self.stored, lease)
@@ -95,6 +96,12 @@ class CompiledProgram:
                 code.run(env, arena, rows.extents(phase))
             env.update((i, arena[i]) for i in code.stores if i in arena)
         return self._outcome(env, rows, lease)
+
+    @cached_property
+    def _read_inputs(self) -> tuple[Input, ...]:
+        """Kernels compute for themselves what they can tell from the topology."""
+        read = {i for code in self.codes for i in code.reads} | {v.id for v in self.program.outputs if v is not None}
+        return tuple(item for item in self.program.inputs if item.value.id in read or not item.is_topological)
 
     def _outcome(self, env: Mapping[int, Tensor], rows: _Rows, lease: Lease | None) -> Outcome:
         values = self.program.outputs
@@ -184,7 +191,7 @@ class _Rows:
         if name == "$in_degree":
             return order.in_ptr[1:] - order.in_ptr[:-1]
         if name == "$slot":
-            positions = torch.arange(order.dst_rows.shape[0], device=order.dst_rows.device)
+            positions = torch.arange(order.src_rows.shape[0], device=order.src_rows.device)
             return positions - order.in_ptr.index_select(0, order.dst_rows)
         if name in ("$vertex_ids", "$edge_ids", "$src_ids", "$dst_ids"):
             return self._user_ids(name)
@@ -199,7 +206,7 @@ class _Rows:
             rows = order.src_rows
             ids = rows if order.vertex_ids is None else order.vertex_ids.index_select(0, rows)
             return ids.to(topology.src.dtype)
-        count = order.dst_rows.shape[0] if kind == "edge" else order.in_ptr.shape[0] - 1
+        count = order.src_rows.shape[0] if kind == "edge" else order.in_ptr.shape[0] - 1
         own = order.edge_ids if kind == "edge" else order.vertex_ids
         ids = torch.arange(count, device=order.src_rows.device) if own is None else own
         original = topology.original_ids.get(kind)

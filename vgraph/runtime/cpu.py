@@ -42,7 +42,7 @@ def index_tensors(order: RowOrder) -> tuple[Tensor, ...]:
     if known is None:
         if max(order.src_rows.shape[0], order.in_ptr.shape[0], order.out_ptr.shape[0]) >= MOST_SHORT:
             raise GraphError(f"a compiled kernel counts to 2^31 edges; this graph has {order.src_rows.shape[0]}")
-        out_dst = order.dst_rows.index_select(0, order.out_edges)
+        out_dst = order.make_dst_rows().index_select(0, order.out_edges)
         known = (order.in_ptr, _short(order.src_rows), order.out_ptr, _short(order.out_edges), _short(out_dst))
         _indices[order] = known
     return known

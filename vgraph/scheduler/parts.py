@@ -23,14 +23,12 @@ def build_parts(schedule: Schedule, types: Tensor, wanted: tuple[int, ...]) -> d
 def _part(schedule: Schedule, is_mine: Tensor, is_my_edge: Tensor) -> Part:
     order = schedule.order
     rows, edges = is_mine.nonzero().squeeze(1), is_my_edge.nonzero().squeeze(1)
-    number = torch.cumsum(is_mine, 0) - 1  # a row's place among rows of its own type
     degrees = (order.in_ptr[1:] - order.in_ptr[:-1]).index_select(0, rows)
     in_ptr = torch.cat([degrees.new_zeros(1), torch.cumsum(degrees, 0)])
     empty = rows.new_zeros(0)
     part = RowOrder(
-        _picked(order.vertex_ids, rows), None, _picked(order.edge_ids, edges), None,
-        order.src_rows.index_select(0, edges),
-        number.index_select(0, order.dst_rows.index_select(0, edges)), in_ptr, empty, empty,
+        _picked(order.vertex_ids, rows), None, _picked(order.edge_ids, edges),
+        order.src_rows.index_select(0, edges), in_ptr, empty, empty,
     )  # fmt: skip
     return Part(part, _frontiers(schedule, rows, in_ptr, degrees), rows, edges)
 
