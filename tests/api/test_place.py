@@ -91,6 +91,33 @@ def test_training_equals_one_process() -> None:
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10, msg=name)
 
 
+class Sequences(nn.Module):
+    """Ids through an embedding, an LSTM and attention down to a scalar."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.lstm = nn.Embedding(11, 8), nn.LSTM(8, 8, batch_first=True)
+        self.attend, self.out = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 11)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        h = self.lstm(self.embed(ids))[0]
+        h = h + self.attend(h, h, h, need_weights=False)[0]
+        return nn.functional.cross_entropy(self.out(h[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+
+
+def test_sequences_on_three_devices() -> None:
+    model, ids = Sequences().double(), torch.randint(0, 11, (3, 5))
+    reference = copy.deepcopy(model)
+    placement = forced(model, ids, ["cpu"] * 3)
+    assert len(set(placement.device_of.values())) > 1
+    ours, theirs = placement.run(ids), reference(ids)
+    ours.backward()
+    theirs.backward()
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0.0)
+    for a, b in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-9, atol=1e-12)
+
+
 def test_three_unequal_devices() -> None:
     model, x = TwoBranches(), torch.randn(5, 48)
     placement = forced(model, (x,), ["cpu", "cpu*2", "cpu"])
