@@ -77,7 +77,7 @@ def large_rows() -> Iterator[Row]:
     """Graphs of Reddit's size, and a thinner one; each side alone in memory."""
     sizes = {"reddit": 114_615_892, "reddit-s": 23_213_838}
     for name, edges in sizes.items():
-        gcn = Workload("gcn", 232_965, edges, (602, 16, 41))
+        gcn = Workload("gcn", 232_965, edges, (602, 16, 41), options={"ids": "int32"})
         aims = {"dgl": 1.0}
         yield Row(f"{name}-gcn", gcn, ("vgraph", "dgl"), aims, rounds=2, steps=2, memory=12)
         gat = replace(gcn, kind="gat", sizes=(602, 64, 41), heads=8)

@@ -55,7 +55,7 @@ def draw_edges(nodes: int, edges: int, law: str) -> tuple[np.ndarray, np.ndarray
 
 def write_graph(workload: Workload, folder: Path) -> None:
     for name, end in zip(("src", "dst"), draw_edges(workload.nodes, workload.edges, workload.law), strict=True):
-        np.save(folder / f"{name}.npy", end)
+        np.save(folder / f"{name}.npy", end.astype(workload.options.get("ids", "int64"), copy=False))
 
 
 class Data:
@@ -63,7 +63,8 @@ class Data:
 
     def __init__(self, workload: Workload) -> None:
         self.workload, self.num_nodes = workload, workload.nodes
-        self.src, self.dst = (torch.from_numpy(np.load(f"{workload.folder}/{n}.npy")) for n in ("src", "dst"))
+        files = (f"{workload.folder}/{name}.npy" for name in ("src", "dst"))
+        self.src, self.dst = (torch.from_numpy(np.load(file, mmap_mode="c")) for file in files)
 
     @property
     def num_edges(self) -> int:

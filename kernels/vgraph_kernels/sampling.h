@@ -4,9 +4,8 @@
 // which other vertices are asked for. vgraph/sampling/draws.py computes the same in NumPy.
 #pragma once
 #include <stdint.h>
-
-#include <algorithm>
-#include <vector>
+#include <stdlib.h>
+#include <string.h>
 
 static inline uint64_t vg_mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -21,19 +20,28 @@ static inline uint64_t vg_draw(uint64_t key, uint64_t vertex, uint64_t slot) {
 // Below n, for n up to 2^32.
 static inline int64_t vg_below(uint64_t drawn, uint64_t n) { return (int64_t)(((drawn >> 32) * n) >> 32); }
 
-// Floyd's method: k different numbers below n, ascending.
-static void vg_choose(uint64_t key, int64_t vertex, int64_t n, int64_t k, int64_t* out, std::vector<uint64_t>& bits) {
-  const bool is_long = k > 48;
-  if (is_long) bits.assign((n + 63) / 64, 0);
+// Floyd's method: k different numbers below n, ascending; ``bits``: n of them, all 0 before and after.
+static void vg_choose(uint64_t key, int64_t vertex, int64_t n, int64_t k, int64_t* out, uint64_t* bits) {
   for (int64_t i = 0; i < k; ++i) {
     const int64_t last = n - k + i;
     int64_t at = vg_below(vg_draw(key, vertex, i), last + 1);
-    const bool is_taken = is_long ? (bits[at >> 6] >> (at & 63)) & 1 : std::find(out, out + i, at) != out + i;
-    if (is_taken) at = last;
-    if (is_long) bits[at >> 6] |= 1ull << (at & 63);
-    out[i] = at;
+    if (bits[at >> 6] >> (at & 63) & 1) at = last;
+    bits[at >> 6] |= 1ull << (at & 63);
+    int64_t j = i;  // sorted as they come, where that is cheaper than to look through all bits
+    if (k <= 48) {
+      for (; j > 0 && out[j - 1] > at; --j) out[j] = out[j - 1];
+    }
+    out[j] = at;
   }
-  std::sort(out, out + k);
+  if (k <= 48) {
+    for (int64_t i = 0; i < k; ++i) bits[out[i] >> 6] = 0;
+    return;
+  }
+  int64_t found = 0;
+  for (int64_t word = 0; word < (n + 63) / 64; ++word) {
+    for (uint64_t rest = bits[word]; rest; rest &= rest - 1) out[found++] = word * 64 + __builtin_ctzll(rest);
+    bits[word] = 0;
+  }
 }
 
 // a: key, seeds, number of them, ptr, fanout (-1: all), with replacement, out_ptr, out places in the lists.
@@ -42,7 +50,12 @@ static void vg_sample(const int64_t* a) {
   const int64_t *seeds = (const int64_t*)a[1], *ptr = (const int64_t*)a[3], *out_ptr = (const int64_t*)a[6];
   int64_t* out = (int64_t*)a[7];
   const int64_t fanout = a[4];
-  std::vector<uint64_t> bits;
+  int64_t longest = 0;
+  for (int64_t i = 0; i < a[2]; ++i) {
+    const int64_t degree = ptr[seeds[i] + 1] - ptr[seeds[i]];
+    longest = degree > longest ? degree : longest;
+  }
+  uint64_t* bits = (uint64_t*)calloc(longest / 64 + 1, 8);
   for (int64_t i = 0; i < a[2]; ++i) {
     const int64_t v = seeds[i], begin = ptr[v], degree = ptr[v + 1] - begin, count = out_ptr[i + 1] - out_ptr[i];
     int64_t* mine = out + out_ptr[i];
@@ -55,9 +68,10 @@ static void vg_sample(const int64_t* a) {
     }
     for (int64_t j = 0; j < count; ++j) mine[j] += begin;
   }
+  free(bits);
 }
 
-// a: ids, number of them, how many come first whatever they are, out unique ids, out local ids, out count.
+// a: ids, number of them, out unique ids, out local ids, out count.
 // Ids are numbered as they are first seen, in a table of their own: no array as long as the graph.
 static void vg_renumber(int64_t* a) {
   const int64_t *ids = (const int64_t*)a[0], count = a[1];
@@ -65,7 +79,8 @@ static void vg_renumber(int64_t* a) {
   int bits = 4;
   while ((1ll << bits) < 2 * count) ++bits;
   const uint64_t mask = (1ull << bits) - 1;
-  std::vector<int64_t> table((size_t)mask + 1, -1);
+  int64_t* table = (int64_t*)malloc((mask + 1) * sizeof(int64_t));
+  memset(table, 0xff, (mask + 1) * sizeof(int64_t));  // -1
   for (int64_t i = 0; i < count; ++i) {
     uint64_t at = ((uint64_t)ids[i] * 0x9e3779b97f4a7c15ull) >> (64 - bits);
     while (table[at] >= 0 && unique[table[at]] != ids[i]) at = (at + 1) & mask;
@@ -75,6 +90,7 @@ static void vg_renumber(int64_t* a) {
     }
     local[i] = table[at];
   }
+  free(table);
   a[4] = found;
 }
 
