@@ -1,4 +1,4 @@
-"""Odd graphs, interrupted steps and failing functions, with everything switched on: right, or refused, and usable after."""
+"""Odd graphs, interrupted steps, failing functions, with everything switched on: right or refused, usable after."""
 
 from __future__ import annotations
 

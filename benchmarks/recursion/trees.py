@@ -1,0 +1,88 @@
+"""Tree-LSTM: child-sum cells over trees of sentences, words at the leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import tree_lstm
+
+from recursion.workload import Step, Workload, optional
+from vgraph.scheduler.frontiers import levels
+
+
+def tree_lstm_workload(batch: int, hidden: int, *, trains: bool = True) -> Workload:
+    """One step over ``batch`` trees: forward, backward and Adagrad, or forward alone."""
+    task = tree_lstm.Task(tree_lstm.make_trees(batch), hidden)
+    forwards: dict[str, Any] = {"vgraph": tree_lstm.vgraph_step, "level loop by hand": tree_lstm.by_hand_step}
+    dgl = optional("dgl")
+    if dgl is not None:
+        forwards[f"DGL {dgl.__version__}"] = tree_lstm.dgl_step(task, dgl)
+    sides = {name: _step(task, forward, batch, trains) for name, forward in forwards.items()}
+    dynet = by_dynet(task, trains)
+    if dynet is not None:
+        sides["DyNet"] = dynet
+    leaves = sum(kids is None for tree in task.trees for kids in tree)
+    inner = leaves - len(task.trees)
+    flops = 2 * hidden * (3 * tree_lstm.INPUTS * leaves + 3 * hidden * inner + hidden * 2 * inner)
+    depth = max(int(levels(g.topology).max()) for g in task.graphs) + 1
+    kind = "training" if trains else "inference"
+    return Workload(f"Tree-LSTM {kind} hidden {hidden} batch {batch}", sides, flops * (3 if trains else 1), depth)
+
+
+def _step(task: tree_lstm.Task, forward: Any, batch: int, trains: bool) -> Step:
+    def train() -> float:
+        task.optimizer.zero_grad()
+        loss = forward(task, range(batch))
+        loss.backward()
+        task.optimizer.step()
+        return float(loss.detach())
+
+    def infer() -> float:
+        with torch.no_grad():
+            return float(forward(task, range(batch)))
+
+    return train if trains else infer
+
+
+def by_dynet(task: tree_lstm.Task, trains: bool) -> Step | None:
+    config = optional("dynet_config")
+    if config is None:
+        return None
+    config.set(autobatch=1, mem="8192", random_seed=1)
+    dy = optional("dynet")
+    if dy is None:
+        return None
+    hidden, inputs, model = task.hidden, tree_lstm.INPUTS, dy.Model()
+    trainer = dy.AdagradTrainer(model, 0.05)
+    E = model.add_lookup_parameters((tree_lstm.WORDS, inputs))
+    W, U = model.add_parameters((3 * hidden, inputs)), model.add_parameters((3 * hidden, hidden))
+    Uf, O = model.add_parameters((hidden, hidden)), model.add_parameters((tree_lstm.CLASSES, hidden))  # noqa: E741
+    b, bf = model.add_parameters(3 * hidden), model.add_parameters(hidden)
+
+    def losses(number: int) -> list[Any]:
+        states, found = [], []
+        for j, kids in enumerate(task.trees[number]):
+            if kids is None:
+                iou, carried = dy.affine_transform([b, W, E[int(task.words[number][j])]]), None
+            else:
+                below = [states[k] for k in kids]
+                iou = dy.affine_transform([b, U, dy.esum([h for h, _ in below])])
+                carried = dy.esum([dy.cmult(dy.logistic(dy.affine_transform([bf, Uf, h])), c) for h, c in below])
+            i, o, u = (dy.pick_range(iou, k * hidden, (k + 1) * hidden) for k in range(3))
+            c = dy.cmult(dy.logistic(i), dy.tanh(u))
+            c = c if carried is None else c + carried
+            states.append((dy.cmult(dy.logistic(o), dy.tanh(c)), c))
+            found.append(dy.pickneglogsoftmax(O * states[-1][0], int(task.labels[number][j])))
+        return found
+
+    def step() -> float:
+        dy.renew_cg()
+        total = dy.esum([loss for number in range(len(task.trees)) for loss in losses(number)])
+        value = total.value()
+        if trains:
+            total.backward()
+            trainer.update()
+        return float(value)
+
+    return step
