@@ -69,7 +69,7 @@ def by_dynet(tree: list[tuple[int, int] | None], words: np.ndarray, hidden: int)
     config = optional("dynet_config")
     if config is None:
         return None
-    config.set(autobatch=1, mem="6000", random_seed=1)
+    config.set(autobatch=1, mem="3000", random_seed=1)
     dy = optional("dynet")
     if dy is None:
         return None
@@ -95,4 +95,5 @@ def by_dynet(tree: list[tuple[int, int] | None], words: np.ndarray, hidden: int)
         loss.backward()
         trainer.update()
 
+    step.model = model  # type: ignore[attr-defined]  (the trainer does not keep it alive)
     return step

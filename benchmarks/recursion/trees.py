@@ -49,7 +49,7 @@ def by_dynet(task: tree_lstm.Task, trains: bool) -> Step | None:
     config = optional("dynet_config")
     if config is None:
         return None
-    config.set(autobatch=1, mem="8192", random_seed=1)
+    config.set(autobatch=1, mem="3000", random_seed=1)
     dy = optional("dynet")
     if dy is None:
         return None
@@ -85,4 +85,5 @@ def by_dynet(task: tree_lstm.Task, trains: bool) -> Step | None:
             trainer.update()
         return float(value)
 
+    step.model = model  # type: ignore[attr-defined]  (the trainer does not keep it alive)
     return step
