@@ -283,8 +283,8 @@ class Server:
         src, dst, sizes, offset = list[Tensor](), list[Tensor](), list[int](), 0
         for request in now:
             frontier, order = request.schedule.frontiers[request.at], request.schedule.order
-            src.append(order.src_rows[frontier.e0 : frontier.e1] + request.base)
-            dst.append(order.dst_rows[frontier.e0 : frontier.e1] + (offset - frontier.v0))
+            src.append(order.src_rows[frontier.e0 : frontier.e1].long() + request.base)
+            dst.append(order.dst_rows[frontier.e0 : frontier.e1].long() + (offset - frontier.v0))
             offset += frontier.batch_size
             sizes.append(frontier.batch_size)
         return Topology(torch.cat(src), torch.cat(dst), max(self._room, 1), offset, tuple(sizes))

@@ -7,12 +7,14 @@ Source: Cavs section 3.2; what lives within one batch of vertices stays in the c
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.ir.kernel import KernelSpec, Unit
@@ -28,6 +30,9 @@ CHUNK_BYTES = 1 << 19  # what a chunk of vertices touches should stay in the sec
 MOST_ROWS = 1024
 CALLS = 2048  # frontiers a call: between calls Ctrl-C is heard
 ALIGNMENT = 64
+
+# What stands before the loads of a kernel: v0, v1, pool, index tensors (1), ids that loops never need.
+ARGUMENTS, FIRST_INDEX = (0, 0, 0, 1, 1, 1, 1, 1, 0, 0), 3
 
 Steps = Sequence[tuple[Unit, Any]]
 
@@ -65,131 +70,217 @@ class FrontierLoop:
         steps = [f"  {u.op.target}" if u.op is not None else "  kernel" for u, _ in self.steps]
         return "\n".join([f"native loop, {len(self.temporary)} values in scratch", *steps]) + "\n"
 
+    @cached_property
+    def template(self) -> Template:
+        """The instructions without addresses."""
+        return _Writer(self).template()
+
     def run(self, env: Mapping[int, Tensor], arena: Mapping[int, Tensor], schedule: Schedule) -> None:
         """All frontiers of the phase's part of the schedule, in its direction."""
         first, stop = _range_of(self.phase, schedule)
         if first == stop:
             return
-        order = schedule.order
-        binding = _Binding(self, env, arena, order)
+        order, slots = schedule.order, torch.get_num_threads()
         chunk = max(1, min(MOST_ROWS, CHUNK_BYTES // max(self.row_bytes, 1)))
-        slots = torch.get_num_threads()
-        scratch_bytes = binding.lay_scratch(chunk, _most_edges(schedule, order, chunk))
-        code = table(binding.words())
-        v_ptr = _v_ptr(schedule)
+        offsets, scratch_bytes = self._lay_scratch(chunk, _most_edges(schedule, order, chunk))
+        given = self._given(env, arena)
+        packed = [self.native.pack(given[value.id]) for value in self.template.packed]
+        code = self.template.bind(given, packed, order, offsets)
         scratch = torch.empty(slots * scratch_bytes + ALIGNMENT, dtype=torch.uint8)
         aligned = -(-scratch.data_ptr() // ALIGNMENT) * ALIGNMENT
-        busy = np.zeros(slots, np.int32)
+        busy, v_ptr = np.zeros(slots, np.int32), _v_ptr(schedule)
         pool = pool_address() if slots > 1 else 0
-        fixed = [code.ctypes.data, len(code), order.in_ptr.data_ptr(), aligned, scratch_bytes, chunk]
+        fixed = [code.ctypes.data, self.template.num_words, order.in_ptr.data_ptr(), aligned, scratch_bytes, chunk]
         fixed += [busy.ctypes.data, slots, pool, *self.flops]
         step = 1 if stop > first else -1
         for at in range(first, stop, step * CALLS):
             until = min(stop, at + CALLS) if step > 0 else max(stop, at - CALLS)
             call(self.native.frontiers, [*fixed, at, until, v_ptr.ctypes.data])
 
+    def _given(self, env: Mapping[int, Tensor], arena: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """What lies outside of scratch, without gaps; the matrices of products may lie as they do."""
+        template, found = self.template, dict[int, Tensor]()
+        for value in (*template.roots, *template.packed):
+            tensor = arena[value.id] if value.id in self.kept else env[value.id]
+            found[value.id] = tensor if value.id in template.loose else tensor.contiguous()
+        return found
 
-# ---------------------------------------------------------------- every step
+    def _lay_scratch(self, num_vertices: int, num_edges: int) -> tuple[dict[int, int], int]:
+        """Offsets of the temporary values in the scratch of a thread; its bytes."""
+        offsets, end = dict[int, int](), 0
+        for value, row_bytes, is_edge in self.template.temporary:
+            offsets[value.id] = end
+            end += -(-(num_edges if is_edge else num_vertices) * row_bytes // ALIGNMENT) * ALIGNMENT
+        return offsets, max(end, ALIGNMENT)
+
+
+# ---------------------------------------------------------------- once a function
 @dataclass(eq=False)
-class _Binding:
-    """Instructions with addresses."""
+class Template:
+    """Instructions, then the arguments of kernels; ``*_at``: the words that a step adds its addresses to.
+
+    ``roots`` and ``temporary``: values at whose beginnings ``root_at`` and ``scratch_at`` count, by index.
+    ``loose``: ids of matrices that are packed and not otherwise read.
+    """
+
+    words: NDArray[np.int64]
+    num_words: int
+    roots: tuple[Value, ...]
+    temporary: tuple[tuple[Value, int, bool], ...]
+    packed: tuple[Value, ...]
+    loose: frozenset[int]
+    root_at: tuple[NDArray[np.int64], NDArray[np.int64]]  # places in words, indices of roots
+    scratch_at: tuple[NDArray[np.int64], NDArray[np.int64]]
+    packed_at: NDArray[np.int64]
+    order_at: tuple[NDArray[np.int64], NDArray[np.int64]]  # places, which of the order's index tensors
+    self_at: NDArray[np.int64]  # addresses of the words themselves
+
+    def bind(
+        self, given: Mapping[int, Tensor], packed: Sequence[Tensor], order: RowOrder, offsets: Mapping[int, int]
+    ) -> NDArray[np.int64]:
+        """The instructions of one step."""
+        words = self.words.copy()
+        words[self.self_at] += words.ctypes.data
+        for (places, which), starts in (
+            (self.root_at, [given[v.id].data_ptr() for v in self.roots]),
+            (self.scratch_at, [offsets[v.id] for v, _, _ in self.temporary]),
+            (self.order_at, [t.data_ptr() for t in index_tensors(order)]),
+        ):
+            if len(places):
+                words[places] += table(starts)[which]
+        words[self.packed_at] = [t.data_ptr() for t in packed]
+        return words
+
+
+@dataclass(eq=False)
+class _Writer:
+    """Writes words, and notes where addresses belong."""
 
     loop: FrontierLoop
-    env: Mapping[int, Tensor]
-    arena: Mapping[int, Tensor]
-    order: RowOrder
-    scratch: dict[int, int] = field(default_factory=dict[int, int])
-    alive: list[Tensor | Any] = field(default_factory=list[Any])
-    tensors: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+    words: list[int] = field(default_factory=list[int])
+    roots: dict[int, Value] = field(default_factory=dict[int, Value])
+    packed: list[Value] = field(default_factory=list[Value])
+    root_at: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    scratch_at: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    order_at: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    packed_at: list[int] = field(default_factory=list[int])
+    arguments: list[tuple[int, list[Value | int]]] = field(default_factory=list[tuple[int, list["Value | int"]]])
 
-    def lay_scratch(self, num_vertices: int, num_edges: int) -> int:
-        """Offsets of the temporary values in the scratch of a thread; its bytes."""
-        end = 0
-        for value in self.loop.temporary:
-            self.scratch[value.id] = end
-            size = (num_edges if value.space == EDGE else num_vertices) * value.row_bytes
-            end += -(-size // ALIGNMENT) * ALIGNMENT
-        return max(end, ALIGNMENT)
+    def __post_init__(self) -> None:
+        self.slots = {v.id: i for i, v in enumerate(self.loop.temporary)}
 
-    def words(self) -> list[int]:
-        made: list[int] = []
+    def template(self) -> Template:
         for unit, runner in self.loop.steps:
-            for words in [self.kernel(unit.kernel, runner)] if unit.kernel is not None else self.op(unit.op):
-                made += [words[0] | (len(words) << 8), *words[1:]]
-        return made
+            if unit.kernel is not None:
+                self.instruction(lambda spec=unit.kernel, runner=runner: self.kernel(spec, runner))
+            elif unit.op is not None:
+                self.op(unit.op)
+        num_words, self_at = len(self.words), list[int]()
+        for at, given in self.arguments:
+            self.words[at] = 8 * len(self.words)
+            self_at.append(at)
+            self.write_arguments(given)
+        roots = tuple(self.roots.values())
+        loose = {v.id for v in self.packed} - set(self.roots)
+        temporary = tuple((v, v.row_bytes, v.space == EDGE) for v in self.loop.temporary)
+        return Template(
+            table(self.words), num_words, roots, temporary, tuple(self.packed), frozenset(loose), _pairs(self.root_at),
+            _pairs(self.scratch_at), table(self.packed_at), _pairs(self.order_at), table(self_at),
+        )  # fmt: skip
 
-    def op(self, op: Op | None) -> list[list[int]]:
-        assert op is not None
-        name = op_name(op.target)
+    def instruction(self, write: Callable[[], None]) -> None:
+        """A first word of kind and length, then what ``write`` writes."""
+        start = len(self.words)
+        write()
+        self.words[start] |= (len(self.words) - start) << 8
+
+    # ------------------------------------------------------------ instructions
+    def op(self, op: Op) -> None:
+        name, result = op_name(op.target), op.results[0]
+        edges = int(result.space == EDGE)
         if name in ("mm", "addmm"):
-            return [self.product(op)]
-        result = op.results[0]
-        if name == "cat":
-            return self.side_by_side(op)
-        if name == "expand":
-            place, edges = self.place(result), int(result.space == EDGE)
-            return [[COPY, edges, result.row_bytes, self.address(op.args[0]), 0, edges, *place]]
-        if isinstance(op.target, Gather):
-            rows = index_tensors(self.order)[1].data_ptr()
-            at_source = int(op.target.end == "src")
-            return [[GATHER, at_source, result.row_bytes, rows, *self.place(op.args[0]), *self.place(result)]]
-        if isinstance(op.target, (TakeSlot, PutSlot)):
+            self.instruction(lambda: self.product(op))
+        elif name == "cat":
+            offset = 0
+            for value in op.args[0]:
+                self.copy([COPY, edges, value.row_bytes], value, result, offset)
+                offset += value.row_bytes
+        elif name == "expand":
+            self.copy([COPY, edges, result.row_bytes], op.args[0], result)
+        elif isinstance(op.target, Gather) and op.target.end in ("src", "dst"):
+            head = len(self.words) + 3
+            self.copy([GATHER, int(op.target.end == "src"), result.row_bytes, 0], op.args[0], result)
+            self.order_at.append((head, 1))
+        elif isinstance(op.target, (TakeSlot, PutSlot)):
             kind = TAKE if isinstance(op.target, TakeSlot) else PUT
-            return [[kind, op.target.k, result.row_bytes, *self.place(op.args[0]), *self.place(result)]]
-        return []  # a view
+            self.copy([kind, op.target.k, result.row_bytes], op.args[0], result)
 
-    def product(self, op: Op) -> list[int]:
+    def copy(self, head: list[int], source: Value, result: Value, offset: int = 0) -> None:
+        def write() -> None:
+            self.words.extend(head)
+            self.place(source)
+            self.place(result, offset)
+
+        self.instruction(write)
+
+    def product(self, op: Op) -> None:
         *bias, left, right = op.args
-        result = op.results[0]
-        packed = self.loop.native.pack(self.tensor(right))
-        self.alive.append(packed)
-        added = self.tensor(bias[0]).contiguous() if bias else None
-        self.alive.append(added)
-        k, n = right.shape
-        words = [GEMM, int(result.space == EDGE), n, k, packed.data_ptr(), 0 if added is None else added.data_ptr()]
-        return [*words, 0, result.dtype.itemsize, *self.place(left), *self.place(result)]
+        result, (k, n) = op.results[0], right.shape
+        self.words += [GEMM, int(result.space == EDGE), n, k]
+        self.packed_at.append(len(self.words))
+        self.packed.append(right)
+        self.words.append(0)
+        if bias:
+            self.root(bias[0], 0)
+        else:
+            self.words.append(0)
+        self.words += [0, result.dtype.itemsize]
+        self.place(left)
+        self.place(result)
 
-    def side_by_side(self, op: Op) -> list[list[int]]:
-        result, made, offset = op.results[0], list[list[int]](), 0
-        base, step, kind = self.place(result)
-        for value in op.args[0]:
-            to = (base + offset, step, kind)
-            made.append([COPY, int(result.space == EDGE), value.row_bytes, *self.place(value), *to])
-            offset += value.row_bytes
-        return made
+    def kernel(self, spec: KernelSpec, runner: CpuKernel) -> None:
+        values = (*spec.loads, *spec.stores)
+        start, temporary = len(ARGUMENTS), [v for v in values if self.place_of(v).root.id in self.slots]
+        self.words += [KERNEL, _address(runner.function), 0, start + len(values), len(temporary)]
+        at = len(self.words) - 3
+        self.arguments.append((at, [*ARGUMENTS, *(0 if v in temporary else v for v in values)]))
+        for number, value in enumerate(values, start=start):
+            if value in temporary:
+                self.words.append(number)
+                self.place(value)
 
-    def kernel(self, spec: KernelSpec, runner: CpuKernel) -> list[int]:
-        given = [0, 0, 0, *(t.data_ptr() for t in index_tensors(self.order)), 0, 0]
-        patches: list[int] = []
-        for value in (*spec.loads, *spec.stores):
-            base, step, kind = self.place(value) if value.space != SHARED else (self.address(value), 0, 0)
-            if kind >= 2:
-                patches += [len(given), base, step, kind]
-            given.append(base)
-        arguments = table(given)
-        self.alive.append(arguments)
-        function = _address(runner.function)
-        return [KERNEL, function, arguments.ctypes.data, len(given), len(patches) // 4, *patches]
+    def write_arguments(self, given: Sequence[Value | int]) -> None:
+        for number, value in enumerate(given):
+            if isinstance(value, Value):
+                self.root(self.place_of(value).root, self.place_of(value).offset)
+            else:
+                if value:
+                    self.order_at.append((len(self.words), number - FIRST_INDEX))
+                self.words.append(0)
 
     # ------------------------------------------------------------ where values lie
-    def place(self, value: Value) -> tuple[int, int, int]:
-        """Base, bytes from row to row, and kind, as in frontiers.h."""
-        at = self.loop.places[value.id]
-        kind = int(at.root.space == EDGE)
-        if at.root.id in self.scratch:
-            return self.scratch[at.root.id] + at.offset, at.root.row_bytes, kind + 2
-        return self.address(at.root) + at.offset, at.root.row_bytes, kind
+    def place_of(self, value: Value) -> Place:
+        return self.loop.places.get(value.id) or Place(value)
 
-    def address(self, value: Value) -> int:
-        tensor = self.tensor(value)
-        if not tensor.is_contiguous():
-            tensor = self.tensors[value.id] = tensor.contiguous()
-        return tensor.data_ptr()
+    def place(self, value: Value, more: int = 0) -> None:
+        """Base, bytes from row to row, and kind, as in frontiers.h; a shared value repeats its one row."""
+        at = self.place_of(value)
+        kind, step = int(at.root.space == EDGE), 0 if at.root.space == SHARED else at.root.row_bytes
+        if at.root.id in self.slots:
+            self.scratch_at.append((len(self.words), self.slots[at.root.id]))
+            self.words += [at.offset + more, step, kind + 2]
+        else:
+            self.root(at.root, at.offset + more)
+            self.words += [step, kind]
 
-    def tensor(self, value: Value) -> Tensor:
-        if value.id not in self.tensors:
-            self.tensors[value.id] = self.arena[value.id] if value.id in self.loop.kept else self.env[value.id]
-        return self.tensors[value.id]
+    def root(self, value: Value, offset: int) -> None:
+        self.roots[value.id] = value
+        self.root_at.append((len(self.words), list(self.roots).index(value.id)))
+        self.words.append(offset)
+
+
+def _pairs(found: Sequence[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return table([a for a, _ in found]), table([b for _, b in found])
 
 
 def _address(function: Any) -> int:
