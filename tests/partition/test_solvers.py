@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.partition.random_graphs import random_graph
 from vgraph.errors import ModelError
 from vgraph.partition.cost_graph import CostGraph
 from vgraph.partition.critical import critical_dp, solve
 from vgraph.partition.dominance import prune
 from vgraph.partition.eliminate import MAX_ENTRIES, Elimination, eliminate
 from vgraph.partition.optimum import brute_force, optimum
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from models.cost_graphs import random_graph
 
 
 @settings(max_examples=40, deadline=None)

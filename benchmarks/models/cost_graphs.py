@@ -1,4 +1,4 @@
-"""Random CostGraphs of the kinds that coarsened training steps have."""
+"""Random CostGraphs of the kinds that coarsened training steps have: chains with skips, forks that join."""
 
 from __future__ import annotations
 
