@@ -66,6 +66,13 @@ def compile_program(
     of inputs.
     """
     log_stage("program", program)
+
+    def on_operators() -> CompiledProgram:
+        return compile_program(
+            program, num_outputs=num_outputs, in_rows=in_rows, per_vertex=per_vertex, fuse=False, zero_at_leaves=given
+        )
+
+    given = zero_at_leaves
     phases = build_phases(program, per_vertex=per_vertex)
     if fuse and config.kernels_enabled():
         phases = sink_views(phases, _read_outside(program))
@@ -76,7 +83,7 @@ def compile_program(
     alive = lifetimes(phases, [code.stores for code in codes], program.outputs)
     return CompiledProgram(
         program, phases, codes, num_outputs, in_rows, stored, {v.id: alive[v.id] for v in stored},
-        zero_at_leaves, make_plan, _arenas.lease,
+        zero_at_leaves, make_plan, _arenas.lease, on_operators,
     )  # fmt: skip
 
 

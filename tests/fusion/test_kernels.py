@@ -13,6 +13,7 @@ import vgraph
 import vgraph.function as fn
 from vgraph.api import capture
 from vgraph.fusion import build
+from vgraph.runtime.compiled import CompiledProgram
 
 NUM_NODES, NUM_EDGES = 23, 90
 
@@ -185,3 +186,28 @@ def test_two_runs_are_bitwise_equal(threads: int, monkeypatch: pytest.MonkeyPatc
         assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
     finally:
         torch.set_num_threads(before)
+
+
+@needs_compiler
+def test_programs_run_on_operators_where_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another device than the CPU runs: the same Program without kernels."""
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    made: list[CompiledProgram] = []
+    run = CompiledProgram.__call__
+
+    def both(self: CompiledProgram, inputs: Any, situation: Any) -> Any:
+        assert self.has_kernels
+        assert not self.on_operators.has_kernels
+        made.append(self)
+        ours, theirs = run(self, inputs, situation), run(self.on_operators, inputs, situation)
+        for one, other in zip(ours.outputs, theirs.outputs, strict=True):
+            assert (one is None) == (other is None)
+            assert one is None or other is None or torch.allclose(one, other, rtol=1e-10, atol=1e-10)
+        return ours
+
+    monkeypatch.setattr(CompiledProgram, "__call__", both)
+    g, features = make_graph(5, torch.float64)
+    g.update_all(*PAIRS["softmax"])
+    g.ndata["o"].sum().backward()
+    assert len(made) == 2
+    assert features[0].grad is not None

@@ -13,6 +13,7 @@ from vgraph.ir.tdl import op_name
 
 _MOST_WEIGHTS = 16384  # numbers of a matrix that stay in the nearest cache while rows pass by
 _MOST_COLUMNS = 256  # sums that fit the registers of one row
+_MOST_ROWS = 1024  # numbers of which a block of rows fits a thread's stack
 
 
 def feature_sum(op: Op) -> tuple[int, ...] | None:
@@ -62,5 +63,6 @@ def has_edge_rows(value: Value) -> bool:
 def _is_small(value: Value) -> bool:
     if len(value.shape) != 2 or not all(isinstance(d, int) for d in value.shape):
         return False
-    small = 0 < math.prod(value.row_shape) <= _MOST_WEIGHTS and value.row_shape[1] <= _MOST_COLUMNS
+    rows, columns = value.row_shape
+    small = 0 < rows * columns <= _MOST_WEIGHTS and rows <= _MOST_ROWS and columns <= _MOST_COLUMNS
     return small and value.dtype.is_floating_point

@@ -80,9 +80,21 @@ class CompiledProgram:
     zero_at_leaves: frozenset[int]  # ids of values
     make_plan: Callable[[CompiledProgram, Situation], Plan]
     lease: Callable[[int, torch.device], Lease]
+    make_on_operators: Callable[[], CompiledProgram]
+
+    @cached_property
+    def on_operators(self) -> CompiledProgram:
+        """The same without compiled kernels, for devices that have none yet."""
+        return self.make_on_operators()
+
+    @cached_property
+    def has_kernels(self) -> bool:
+        return any(code.units for code in self.codes)
 
     def __call__(self, inputs: Mapping[str, Tensor], situation: Situation) -> Outcome:
         """Runs every phase; ``inputs`` by name, those that the topology gives left out."""
+        if self.has_kernels and situation.topology.src.device.type != "cpu":
+            return self.on_operators(inputs, situation)
         plan = self.make_plan(self, situation)
         rows = _Rows(plan.schedule, situation)
         env = {item.value.id: rows.bring_in(item, inputs) for item in self._read_inputs}
