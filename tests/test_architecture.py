@@ -37,7 +37,7 @@ RESTRICTED = {
 }
 
 PUBLIC_MODULES = {"vgraph", "vgraph.function", "vgraph.nn", "vgraph.data", "vgraph.errors"}
-PUBLIC_MODULES |= {"vgraph.compat", "vgraph.sampling"}
+PUBLIC_MODULES |= {"vgraph.tdl", "vgraph.compat", "vgraph.sampling"}
 
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|tmp|home|Users)/")
 

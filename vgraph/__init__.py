@@ -3,7 +3,7 @@
 Takes: graphs, features, functions of one vertex or one edge in ordinary PyTorch. Gives: tensors with gradient.
 """
 
-from vgraph import function, ops
+from vgraph import function, ops, tdl
 from vgraph.api.batching import batch, merge, slice_batch, unbatch
 from vgraph.api.blocks import compact_graphs, to_block
 from vgraph.api.by_type import ByType
@@ -150,6 +150,7 @@ __all__ = [
     "softmax_nodes",
     "sum_edges",
     "sum_nodes",
+    "tdl",
     "to_bidirected",
     "to_block",
     "to_heterogeneous",

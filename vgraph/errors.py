@@ -64,6 +64,10 @@ class WorkerError(VGraphError, RuntimeError):
     """Workers that do not fit a plan, or one that was lost while others wait for it."""
 
 
+class DescriptionError(VGraphError, ValueError):
+    """A description of an operator that is not affine, or of one that is described already."""
+
+
 class ModelError(VGraphError, ValueError):
     """A model that cannot be captured, or split as asked."""
 

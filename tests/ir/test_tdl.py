@@ -21,7 +21,7 @@ from vgraph.ir.tdl import FACTORIES, POINTWISE, describe, described_ops, is_abse
 COUNT, CUT = 7, 3
 UNRECORDED = {  # torch takes them apart before they could be recorded
     "chunk", "narrow", "reshape", "contiguous", "to", "true_divide", "square", "float_power",
-    "special_entr", "log_sigmoid_forward", "squeeze", "conv", "selu", "celu", "_unsafe_view",
+    "special_entr", "log_sigmoid_forward", "squeeze", "conv", "alias", "detach", "selu", "celu", "_unsafe_view",
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -55,3 +56,24 @@ def test_random_plans(name: str, axes: tuple[int, ...]) -> None:
     step, inputs = step_of(model, *batch, optimizer=adamw if name == "attention" else sgd)
     for seed in range(2):
         check(step.program, inputs, random_plan(step, axes, random.Random(seed)))
+
+
+SWITCHES: list[dict[str, bool | int]] = [
+    {"fused_fetch": False}, {"spread_reductions": False}, {"original_order": False}, {"late_fetch": False},
+    {"reuse": 2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda s: next(iter(s)))
+def test_switches_change_the_program_and_not_its_result(switch: dict[str, Any]) -> None:
+    model, batch = model_and_batch("attention")
+    step, inputs = step_of(model, *batch, optimizer=sgd)
+    plan = random_plan(step, (2, 2), random.Random(0))
+    plain, other = rewrite(step.program, plan), rewrite(step.program, plan, RewriteOptions(**switch))
+    texts = ["".join(f"{op.target}\n" for op in parts.programs[0].ops) for parts in (plain, other)]
+    assert texts[0] != texts[1]
+    found = check(step.program, inputs, plan, RewriteOptions(**switch))
+    if "reuse" in switch:
+        assert found > plain.communicated_bytes  # what is fetched again counts again
+    elif "spread_reductions" not in switch:
+        assert found == plain.communicated_bytes

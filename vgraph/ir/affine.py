@@ -53,14 +53,23 @@ class Affine:
         text = text.removeprefix("+")
         return text if self.divisor == 1 else f"({text})/{self.divisor}"
 
-    def symbolic(self, name: str) -> str:
-        """The interval as a function of the bounds of one index, the others whole: for people.
+    def symbolic(self) -> str:
+        """The interval as a function of the bounds of the indices.
 
-        >>> parse_access("2*y-1").symbolic("y")
-        '[2*y.lower-1, 2*(y.upper-1)-1]'
+        >>> parse_access("2*y-k+1").symbolic()
+        '[2*y.lower-k.upper+2, 2*y.upper-k.lower)'
         """
-        text = str(self)
-        return f"[{text.replace(name, f'{name}.lower')}, {text.replace(name, f'({name}.upper-1)')}]"
+        assert self.divisor == 1
+        up, down = [(n, f) for n, f in self.terms if f > 0], [(n, f) for n, f in self.terms if f < 0]
+        lower = Affine(
+            (*((f"{n}.lower", f) for n, f in up), *((f"{n}.upper", f) for n, f in down)),
+            self.constant - sum(f for _, f in down),
+        )
+        upper = Affine(
+            (*((f"{n}.upper", f) for n, f in up), *((f"{n}.lower", f) for n, f in down)),
+            self.constant + 1 - sum(f for _, f in up),
+        )
+        return f"[{lower}, {upper})"
 
 
 @cache

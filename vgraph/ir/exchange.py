@@ -81,6 +81,18 @@ class Fetch:
 
 
 @dataclass(frozen=True)
+class Assemble:
+    """Puts pieces that were fetched one by one in their places; its operands are the pieces, in order."""
+
+    need: Region
+    pieces: tuple[Piece, ...]
+    reducer: str | None
+
+    def __str__(self) -> str:
+        return f"assemble[{self.need}]"
+
+
+@dataclass(frozen=True)
 class PartitionedProgram:
     """One Program a worker; inputs and outputs in the order of the whole Program, with their layouts."""
 

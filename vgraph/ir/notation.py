@@ -25,6 +25,7 @@ class Notation:
     ``whole``: indices along which an element of the result depends on more than its own position.
     ``located``: those among ``whole`` that may be split if ids are counted from the part's first entry;
     the reducer that joins what the parts give, "" where they follow one another.
+    ``sizes``: of indices that stand alone in no dim.
     ``reads``: for a result that does not read every operand, the positions of those it reads.
     """
 
@@ -33,6 +34,7 @@ class Notation:
     reduced: Mapping[str, str] = field(default_factory=dict[str, str])
     whole: frozenset[str] = frozenset()
     located: Mapping[str, str] = field(default_factory=dict[str, str])
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     reads: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, "tuple[int, ...]"])
 
     def __str__(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vgraph.errors import DescriptionError
 from vgraph.ir import tdl_layers as layers
 from vgraph.ir import tdl_rules as rules
 from vgraph.ir import tdl_views as views
@@ -19,7 +20,8 @@ from vgraph.ir.program import Op, Value
 
 def describe(op: Op) -> Notation | None:
     """The notation of an aten op, or None: then it is handled with all its rows at once."""
-    rule = rules.pointwise if isinstance(op.target, Random) else _RULES.get(op_name(op.target))
+    name = op_name(op.target)
+    rule = rules.pointwise if isinstance(op.target, Random) else _RULES.get(name) or _registered.get(name)
     notation = rule(op) if rule else None
     return notation if notation is not None and _fits(op, notation) else None
 
@@ -41,6 +43,16 @@ def is_absent(result: Value) -> bool:
 def described_ops() -> frozenset[str]:
     """The names of all operators that the table describes."""
     return frozenset(_RULES)
+
+
+def rearranging_ops() -> frozenset[str]:
+    """Operators that move elements and compute nothing: their notation is an index map."""
+    return frozenset(_REARRANGED)
+
+
+def along_ops() -> frozenset[str]:
+    """Operators that need some dims whole and keep the others apart."""
+    return frozenset(_ALONG)
 
 
 def is_view(target: Any) -> bool:
@@ -132,6 +144,7 @@ _REARRANGED: Mapping[str, Rule] = {
     "t": views.permute(lambda op, rank: range(rank)[::-1]),
     "permute": views.permute(lambda op, rank: [d % rank for d in op.args[1]]),
     "transpose": views.permute(views.swap),
+    **_named("alias detach", views.permute(lambda op, rank: range(rank))),
     "expand": views.expand,
     "repeat": views.repeat,
     "unsqueeze": views.unsqueeze,
@@ -174,3 +187,13 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(FACTORIES, rules.factory),
     **_CONTRACTIONS, **_REDUCTIONS, **_REARRANGED, **_ALONG, **_INDEXING, **_LAYERS,
 }  # fmt: skip
+_registered: dict[str, Rule] = {}  # by users
+
+
+def register(name: str, rule: Rule) -> None:
+    """Adds a user's operator to the table; describing it again replaces its description."""
+    if name in _RULES:
+        raise DescriptionError(
+            f"{name} is described already", cure="give the operator another name, or pass op= for the one that is meant"
+        )
+    _registered[name] = rule

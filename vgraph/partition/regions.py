@@ -23,7 +23,7 @@ Sets = Mapping[str, IndexSet]
 
 def index_sizes(op: Op, notation: Notation) -> dict[str, int]:
     """The size of every index that stands alone in a dim of an operand or result."""
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int] = dict(notation.sizes)
     sides = [*zip(op.operands(), notation.inputs, strict=True), *zip(op.results, notation.outputs, strict=False)]
     for value, dims in reversed(sides):
         if len(value.shape) != len(dims):  # a result that was left out

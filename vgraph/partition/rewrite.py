@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from vgraph.ir.exchange import Exchange, Fetch, Layout, PartitionedProgram
+from vgraph.ir.exchange import Assemble, Exchange, Fetch, Layout, PartitionedProgram
 from vgraph.ir.notation import Notation
 from vgraph.ir.program import Input, Op, Program, Value
 from vgraph.ir.sharding import At, Partial, Placement, Region, Replicate, ShardingPlan, Strategy
@@ -55,7 +55,22 @@ class _Held:
 
 def rewrite(program: Program, plan: ShardingPlan, options: RewriteOptions | None = None) -> PartitionedProgram:
     """One Program a worker, equal in what it computes to the whole Program."""
-    return _Rewriter(program, plan, options or RewriteOptions()).run()
+    options = options or RewriteOptions()
+    if not options.original_order:
+        order = _breadth_first(program)
+        program = replace(program, ops=tuple(program.ops[i] for i in order))
+        plan = replace(plan, strategies=tuple(plan.strategies[i] for i in order))
+    return _Rewriter(program, plan, options).run()
+
+
+def _breadth_first(program: Program) -> list[int]:
+    """The order in which ops become ready, all that are ready together one after the other."""
+    level: dict[int, int] = {}
+    depth: list[int] = []
+    for op in program.ops:
+        depth.append(1 + max((level.get(v.id, 0) for v in op.operands()), default=0))
+        level.update((v.id, depth[-1]) for v in op.results)
+    return sorted(range(len(depth)), key=lambda i: depth[i])
 
 
 def shape_of(value: Value) -> tuple[int, ...]:
@@ -78,12 +93,21 @@ class _Rewriter:
         counter = itertools.count()
         self.builders = [Builder(counter) for _ in self.digits]
         self.known: dict[tuple[object, ...], list[OpRegions | None]] = {}
+        self.readers: dict[int, list[tuple[int, int]]] = {}
+        if not self.options.late_fetch:
+            for number, op in enumerate(self.program.ops):
+                for position, value in enumerate(op.operands()):
+                    self.readers.setdefault(value.id, []).append((number, position))
 
     def run(self) -> PartitionedProgram:
         inputs = [self._input(given) for given in self.program.inputs]
+        for given in self.program.inputs:
+            self._fetch_early(given.value)
         for number, op in enumerate(self.program.ops):
             self.at = number
             self._rewrite_op(op, self.plan.strategies[number])
+            for value in op.results:
+                self._fetch_early(value)
         outputs = [None if value is None else self._output(value) for value in self.program.outputs]
         programs = tuple(
             Program(
@@ -141,6 +165,15 @@ class _Rewriter:
             regions = tuple(None if share is None else share.outputs[number] for share in shares)
             values = tuple(None if results is None else results[number] for results in made)
             self._hold(result, _Held(Layout(placements, regions), values, self.at))
+
+    def _fetch_early(self, value: Value) -> None:
+        """Without ``late_fetch``: everything that later ops read of a value, as soon as it is made."""
+        for number, position in self.readers.get(value.id, ()):
+            op, strategies = self.program.ops[number], self.plan.strategies[number]
+            if reads_values(op, position):
+                shares = self._shares(op, None if _is_placed(strategies) else notation_of(op), strategies)
+                need = tuple(None if share is None else share.inputs[position] for share in shares)
+                self._bring(value, need, partial_steps([strategy.inputs[position] for strategy in strategies]))
 
     def _stand_ins(self, value: Value, regions: Sequence[Region | None]) -> tuple[Value | None, ...]:
         """Values of which only the shape matters are not fetched: one number, expanded."""
@@ -225,16 +258,43 @@ class _Rewriter:
 
     def _fetch(self, value: Value, source: _Held, need: tuple[Region | None, ...], kept: Steps) -> _Held:
         exchange = build_exchange(len(self.exchanges), value.dtype, source.layout, need, kept, self.workers)
+        is_single = all(len(pieces) <= 1 for pieces in exchange.pieces)
+        local = (
+            self._exchange(value, source, exchange)
+            if self.options.fused_fetch or is_single or exchange.fill
+            else self._piecewise(value, source, exchange)
+        )
+        placements = tuple(Partial() if s in kept else Replicate() for s in range(len(self.plan.axes)))
+        return _Held(Layout(placements, need), local, self.at)
+
+    def _exchange(self, value: Value, source: _Held, exchange: Exchange) -> tuple[Value | None, ...]:
+        exchange = replace(exchange, number=len(self.exchanges))
         self.exchanges.append(exchange)
         self.origin[exchange.number] = self.at
-        local = self._new_values(value, need)
+        local = self._new_values(value, exchange.need)
         for worker in range(self.workers.count):
             mine, result = source.locals[worker], local[worker]
             args = () if mine is None else (mine,)
             results = () if result is None else (result,)
             self.builders[worker].ops.append(Op(Fetch(exchange, worker), args, {}, results, value.line))
-        placements = tuple(Partial() if s in kept else Replicate() for s in range(len(self.plan.axes)))
-        return _Held(Layout(placements, need), local, self.at)
+        return local
+
+    def _piecewise(self, value: Value, source: _Held, exchange: Exchange) -> tuple[Value | None, ...]:
+        """Without ``fused_fetch``: each piece is fetched for itself, then they are put together."""
+        count = self.workers.count
+        fetched: list[list[Value]] = [[] for _ in range(count)]
+        for number in range(max(len(pieces) for pieces in exchange.pieces)):
+            pieces = tuple(p[number : number + 1] for p in exchange.pieces)
+            need = tuple(p[0].region if p else None for p in pieces)
+            local = self._exchange(value, source, replace(exchange, need=need, pieces=pieces, reducer=None))
+            for worker in range(count):
+                fetched[worker] += [part for part in local[worker : worker + 1] if part is not None]
+        made = self._new_values(value, exchange.need)
+        for worker, (result, region) in enumerate(zip(made, exchange.need, strict=True)):
+            if result is not None and region is not None:
+                target = Assemble(region, exchange.pieces[worker], exchange.reducer)
+                self.builders[worker].ops.append(Op(target, tuple(fetched[worker]), {}, (result,), value.line))
+        return made
 
 
 def _is_placed(strategies: tuple[Strategy, ...]) -> bool:

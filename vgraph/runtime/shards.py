@@ -6,13 +6,13 @@ Source: Tofu section 6 (MultiFetch).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vgraph.ir.exchange import Exchange, Fetch, Piece
+from vgraph.ir.exchange import Assemble, Exchange, Fetch, Piece
 from vgraph.ir.program import Program
 from vgraph.ir.sharding import Region
 from vgraph.runtime.dense_ops import evaluate
@@ -76,9 +76,13 @@ def assemble(exchange: Exchange, worker: int, data: Callable[[Piece], Tensor], l
     if len(pieces) == 1 and pieces[0].region == need:
         return data(pieces[0])
     result = torch.empty(shape, dtype=exchange.dtype, device=like)
-    for piece in sorted(pieces, key=lambda p: p.term):
-        join = _JOIN[exchange.reducer] if exchange.reducer and piece.term else None
-        put(result, need, piece.region, data(piece), join)
+    return _join(result, need, ((piece, data(piece)) for piece in pieces), exchange.reducer)
+
+
+def _join(result: Tensor, need: Region, pieces: Iterable[tuple[Piece, Tensor]], reducer: str | None) -> Tensor:
+    """Pieces come in the order of their terms: the first is written, the others are reduced with it."""
+    for piece, data in pieces:
+        put(result, need, piece.region, data, _JOIN[reducer] if reducer and piece.term else None)
     return result
 
 
@@ -96,6 +100,12 @@ def run_worker(program: Program, inputs: Sequence[Tensor], device: torch.device 
                 assert fetched is not None
                 env[op.results[0].id] = fetched
             del fetched
+        elif isinstance(op.target, Assemble):
+            parts = [env[v.id] for v in op.operands()]
+            result = parts[0].new_empty(tuple(len(entries) for entries in op.target.need))
+            pairs = zip(op.target.pieces, parts, strict=True)
+            env[op.results[0].id] = _join(result, op.target.need, pairs, op.target.reducer)
+            del parts, pairs
         else:
             evaluate(op, env, device)
         for number in dead.get(position, ()):

@@ -1,0 +1,57 @@
+"""tdl: describes an operator of the user's own, so that it is batched, fused and divided like any other.
+
+Takes: a function of operands that returns a lambda of indices. Gives: a Description; tempo: once an operator.
+Source: Tofu section 4.1 (tensor description language).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from vgraph.ir.notation import op_name
+from vgraph.ir.tdl import register
+from vgraph.ir.tdl_lambda import Description, describe_function, opaque, reducer
+
+__all__ = ["Max", "Min", "Prod", "Sum", "describe", "opaque"]
+
+Sum, Max, Min, Prod = (reducer(kind) for kind in ("sum", "max", "min", "prod"))
+
+
+def describe(function: Any = None, *, op: Any = None) -> Any:
+    """Describes an operator: ``@vgraph.tdl`` for the one of the function's name, ``@vgraph.tdl(op=...)`` for another.
+
+    The function takes the operands and returns a lambda of the result's indices, which reads the
+    operands at affine indices and reduces with ``Sum``, ``Max``, ``Min`` and ``Prod``; ``opaque()``
+    makes a function of whole slices, ``Inverse(matrix[b, :, :])[i, j]``. A window's index that stands
+    alone nowhere needs its size: ``Max(lambda dx: x[2 * i + dx], dx=3)``.
+
+    Raises:
+        DescriptionError: an index that is not affine, or a name that is described already.
+
+    >>> import vgraph
+    >>> from vgraph.tdl import Sum
+    >>> @vgraph.tdl
+    ... def shifted_sum(data, filters):
+    ...     return lambda b, co, x: Sum(lambda ci, dx: data[b, ci, x + dx] * filters[ci, co, dx])
+    >>> print(shifted_sum)
+    b ci x+dx, ci co dx -> b co x
+    >>> shifted_sum.regions("x")
+    ('all, all, [x.lower+dx.lower, x.upper+dx.upper-1)', 'all, all, all')
+    """
+    if function is None:
+        return lambda given: describe(given, op=op)
+    found: Description = describe_function(function)
+    register(found.name if op is None else op_name(op), found.rule)
+    return found
+
+
+class _Module(ModuleType):
+    """So that ``@vgraph.tdl`` decorates and ``from vgraph.tdl import Sum`` imports."""
+
+    __call__: Callable[..., Any] = staticmethod(describe)
+
+
+sys.modules[__name__].__class__ = _Module
