@@ -117,12 +117,25 @@ class CompiledProgram:
 
     def _outcome(self, env: Mapping[int, Tensor], rows: _Rows, lease: Lease | None) -> Outcome:
         values = self.program.outputs
-        given = [
-            None if v is None else rows.bring_out(v, env[v.id], permute=i not in self.in_rows)
-            for i, v in enumerate(values[: self.num_outputs])
-        ]
         saved = [env[v.id] for v in values[self.num_outputs :] if v is not None]
+        taken = {_memory(env[item.value.id]) for item in self._read_inputs}.union(map(_memory, saved))
+        if lease is not None:
+            taken.add(_memory(lease.buffer))
+        given: list[Tensor | None] = []
+        for i, value in enumerate(values[: self.num_outputs]):
+            if value is None:
+                given.append(None)
+                continue
+            tensor = rows.bring_out(value, env[value.id], permute=i not in self.in_rows)
+            if _memory(tensor) in taken or not tensor.is_contiguous():
+                tensor = tensor.clone()  # memory of its own: the caller may write to it
+            taken.add(_memory(tensor))
+            given.append(tensor)
         return Outcome(given, saved, lease)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _arena_views(memory: MemoryPlan, values: Sequence[Value], lease: Lease | None) -> dict[int, Tensor]:
@@ -188,7 +201,7 @@ class _Rows:
                 split = tensor.unflatten(value.row_dim, (-1, rows.times))
                 return split.index_select(value.row_dim, ids).flatten(value.row_dim, value.row_dim + 1)
             return tensor.index_select(value.row_dim, ids)
-        return tensor.clone()
+        return tensor
 
     def _permutation(self, value: Value, *, inward: bool) -> Tensor | None:
         order = self.order
