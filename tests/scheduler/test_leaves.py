@@ -139,3 +139,14 @@ def test_leaves_in_another_order_are_any_vertices() -> None:
     one = model(g, x=vgraph.at(rows, torch.arange(5)))["h"]
     two = model(g, x=vgraph.at(rows[order], order))["h"]
     torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
+
+
+def test_what_depends_on_the_degree_is_known_at_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``gather(k, default=...)`` asks for the degree; at leaves its answer is a constant, and so is all that follows."""
+    seen = phases_seen(monkeypatch)
+    g, model = binary_tree(6), MODELS["tree-fc"]()
+    outcome(model, g, features(g, torch.float32))
+    leaves = names(seen, LEAVES_PART)
+    assert not {"addmm", "mm", "cat"} & set(leaves), leaves
+    once = [str(op.target) for phase in seen if not phase.is_loop for op in phase.ops]
+    assert once.count("inner_rows") == 2

@@ -41,6 +41,8 @@ def split_leaves(
     degrees = {item.value.id for item in program.inputs if item.name == "$in_degree"}
     found, known = list[Phase](), set(zeros)
     read = [_read_from_others(phase) for phase in phases]
+    shared = _shared_zeros(phases)
+    derived = _derived_from_degrees(phases, degrees)
     outside = {v.id for v in program.outputs if v is not None} | {c.source.id for c in program.carries}
     for index, phase in enumerate(phases):
         if not phase.is_loop or phase.is_serial:
@@ -48,10 +50,11 @@ def split_leaves(
             continue
         wanted = outside.union(*(ids for i, ids in enumerate(read) if i != index), _read_whole(phase))
         try:
-            parts = [_Half(phase, part, wanted, numbers, degrees) for part in (LEAVES_PART, INNER_PART)]
+            parts = [_Half(phase, part, wanted, numbers, degrees, derived) for part in (LEAVES_PART, INNER_PART)]
+            parts[0].zeros |= shared
             halves = [part.phases() for part in parts]
             found += [p for half in (halves[::-1] if phase.is_reverse else halves) for p in half]
-            known |= parts[0].zeros
+            known |= parts[0].zeros - shared
         except _CannotSplit:
             found.append(phase)
     trimmed = [phase if phase.is_loop else _without_leaves(phase, known, numbers) for phase in found]
@@ -75,6 +78,24 @@ def _read_whole(phase: Phase) -> set[int]:
     return {v.id for op in phase.ops if getattr(op.target, "end", "dst") == "src" for v in op.operands()}
 
 
+def _derived_from_degrees(phases: Sequence[Phase], degrees: set[int]) -> dict[int, Op]:
+    """By id of a result: the ops that run once on rows of which nothing but in-degrees is known."""
+    found: dict[int, Op] = {}
+    for op in (op for phase in phases if not phase.is_loop for op in phase.ops):
+        rows = [v for v in op.operands() if v.row_dim is not None]
+        known = bool(rows) and all(v.id in degrees or v.id in found for v in rows)
+        plain = all(v.space.kind == "vertex" and v.shape[:1] == (Rows(v.space),) for v in op.results)
+        if known and plain and op.is_rowwise and not isinstance(op.target, (Random, *MOVES)):
+            found.update((v.id, op) for v in op.results)
+    return found
+
+
+def _shared_zeros(phases: Sequence[Phase]) -> set[int]:
+    """Numbers 0 that were recorded as tensors."""
+    ops = (op for phase in phases for op in phase.ops if op_name(op.target) == "scalar_tensor")
+    return {op.results[0].id for op in ops if op.args[0] == 0}
+
+
 @dataclass(eq=False)
 class _Half:
     """A loop on leaves, or on the others. ``rows``: the one row, (1, ...), of values that are alike on all of them."""
@@ -84,6 +105,7 @@ class _Half:
     wanted: set[int]
     numbers: Any
     degrees: set[int]
+    derived: Mapping[int, Op]
     rows: dict[int, Value] = field(default_factory=dict[int, Value])
     flat: dict[int, Value] = field(default_factory=dict[int, Value])
     spread: dict[int, Value] = field(default_factory=dict[int, Value])
@@ -155,8 +177,8 @@ class _Half:
     # ------------------------------------------------------------ maps
     def map(self, op: Op) -> None:
         for value in op.operands():
-            if self.part == LEAVES_PART and value.id in self.degrees and value.id not in self.rows:
-                self.constant(value, 0)
+            if self.part == LEAVES_PART:
+                self.know(value)
         rows = [v for v in op.operands() if v.row_dim is not None]
         if isinstance(op.target, Select) and rows[0].id in self.rows:
             self.rows[op.results[0].id] = self.rows[rows[0].id]
@@ -167,6 +189,18 @@ class _Half:
             self.on_one_row(op)
         else:
             self.on_leaves(op)
+
+    def know(self, value: Value) -> None:
+        """What was computed of in-degrees before the loop is alike on all leaves."""
+        if value.id in self.rows:
+            return
+        if value.id in self.degrees:
+            self.constant(value, 0)
+        elif value.id in self.derived:
+            op = self.derived[value.id]
+            for operand in op.operands():
+                self.know(operand)
+            self.on_one_row(op)
 
     def on_one_row(self, op: Op) -> None:
         def now(leaf: Any) -> Any:
