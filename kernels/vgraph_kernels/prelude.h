@@ -5,6 +5,7 @@
 
 #define vg_inf __builtin_inf()
 #define vg_nan __builtin_nan("")
+constexpr int64_t vg_chain = 512;  // edges whose rows are added one after the other; then sums are added
 #if defined(__clang__)
 #define VG_UNROLL _Pragma("unroll")
 #else

@@ -23,6 +23,7 @@ NUM_FIXED = 3 + len(INDICES)  # v0, v1, pool, then INDICES; then loads, then sto
 _WIDE_INDICES = ("in_ptr", "out_ptr", "vertex_ids", "edge_ids")
 _MOST_REGISTERS = 24  # vectors of sums that one loop over edges keeps
 _AHEAD = 12  # edges between a prefetch and its use
+_ADD_CHAIN = "c{0}[q] = c{0}[q] + a{0}[q];"
 _MOST_LINES = 16  # cache lines of one row that are fetched ahead
 
 
@@ -165,7 +166,9 @@ class _Emitter:
     def _edge_stage(self, stage: Stage) -> list[str]:
         ptr = "in_ptr" if stage.over == "in" else "out_ptr"
         before: list[str] = []
+        first: list[str] = []  # of every chain of edges
         inside: list[str] = []
+        last: list[str] = []
         after: list[str] = []
         rows: set[str] = set()
         fetch: list[tuple[Value, str]] = []
@@ -176,17 +179,29 @@ class _Emitter:
             rows |= features.rows
             fetch += features.irregular
             for op in _reductions(loop):
-                before += self._open_reduction(op, features)
+                opened = self._open_reduction(op, features)
+                if op.target.reduction == "sum":
+                    first += opened
+                    before += self._open_chains(op, features)
+                    last += _over_tiles(features.num_tiles(), _ADD_CHAIN.format(op.results[0].id), features.unrolled)
+                else:
+                    before += opened
                 after += self._close_reduction(op, features)
         edge, other = ("e", "src_rows[{}]") if stage.over == "in" else ("k", "out_dst[{}]")
-        head = [f"    for (int64_t {edge} = {ptr}[v]; {edge} < {ptr}[v + 1]; ++{edge}) {{"]
+        head = [f"      for (int64_t {edge} = from; {edge} < to; ++{edge}) {{"]
         if edge == "k":
             head.append("      const int64_t e = out_edges[k]; (void)e;")
         if "o" in rows:
             head.append(f"      const int64_t o = {other.format(edge)};")
         head.append(f"      const int64_t j = {edge} - {ptr}[v]; (void)j;")
         head += self._prefetches(fetch, edge, other)
-        return [*before, *head, *inside, *self._full_blocks(stage), "    }", *after]
+        chains = [
+            f"    for (int64_t from = {ptr}[v], stop = {ptr}[v + 1]; ; from += vg_chain) {{",
+            "      const int64_t to = from + vg_chain < stop ? from + vg_chain : stop;",
+        ]
+        tail = ["      if (to == stop) break;", "    }"]
+        edges = [*head, *inside, *self._full_blocks(stage), "      }"]
+        return [*before, *chains, *first, *edges, *last, *tail, *after]
 
     def _prefetches(self, fetch: list[tuple[Value, str]], edge: str, other: str) -> list[str]:
         """Rows that the next edges will read from somewhere else."""
@@ -225,14 +240,22 @@ class _Emitter:
             lines += _over_tiles(tiles, f"b{result.id}[q] = vg_set<{places}>(-1);", features.unrolled)
         return lines
 
+    def _open_chains(self, op: Op, features: Features) -> list[str]:
+        """Sums of sums: a long row's error grows with the length of a chain, and with their number."""
+        result, tiles = op.results[0], features.num_tiles()
+        vector = f"vg_t<{NUMBER_TYPES[result.dtype]}, {features.width}>"
+        zero = _over_tiles(tiles, f"c{result.id}[q] = {vector}{{}};", features.unrolled)
+        return [f"    {vector} c{result.id}[{tiles}];", *zero]
+
     def _close_reduction(self, op: Op, features: Features) -> list[str]:
         """From registers to the scratch that later stages read."""
         result = op.results[0]
 
         def body(text: Body) -> None:
             if self._is_used(result):
-                sum_ = f"a{result.id}[{features.tile()}]"
-                text.put(f"vg_store<{features.width}>(t{result.id} + {features.flat()}, {sum_});")
+                letter = "c" if op.target.reduction == "sum" else "a"
+                given = f"{letter}{result.id}[{features.tile()}]"
+                text.put(f"vg_store<{features.width}>(t{result.id} + {features.flat()}, {given});")
             if self._needs_slot(op):
                 slots = f"vg_cast<int64_t>(b{result.id}[{features.tile()}])"
                 text.put(f"vg_store<{features.width}>(t{op.results[1].id} + {features.flat()}, {slots});")
