@@ -13,21 +13,22 @@ import tree_lstm
 import vgraph
 
 
-def capacity(task: tree_lstm.Task, batch: int) -> float:
-    """Trees a second of full batches, forward alone."""
-    with torch.no_grad():
-        tree_lstm.vgraph_step(task, range(batch))
+def capacity(task: tree_lstm.Task, xs: list[torch.Tensor]) -> float:
+    """Trees a second that the server manages where all are there from the beginning."""
+    with vgraph.serve(task.cell) as server:
+        server.submit(task.graphs[0], x=xs[0]).result()
         start = time.perf_counter()
-        tree_lstm.vgraph_step(task, range(batch))
-        return batch / (time.perf_counter() - start)
+        for future in [server.submit(g, x=x) for g, x in zip(task.graphs, xs, strict=True)]:
+            future.result()
+        return len(xs) / (time.perf_counter() - start)
 
 
 def latencies(hidden: int, batch: int, count: int, load: float) -> dict[str, float]:
-    """Mean seconds from arrival to result; trees arrive at random times, ``load`` of what batches manage."""
-    task = tree_lstm.Task(tree_lstm.make_trees(max(count, batch)), hidden)
-    rate = load * capacity(task, batch)
-    arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / rate, count))
+    """Mean seconds from arrival to result; trees arrive at random times, ``load`` of what the server manages."""
+    task = tree_lstm.Task(tree_lstm.make_trees(count), hidden)
     xs = [_embedded(task, i) for i in range(count)]
+    rate = load * capacity(task, xs)
+    arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / rate, count))
     return {
         "rate": rate,
         "joining frontiers": _mean(arrivals, _served(task, xs)),

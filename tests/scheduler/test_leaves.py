@@ -142,7 +142,7 @@ def test_leaves_in_another_order_are_any_vertices() -> None:
 
 
 def test_what_depends_on_the_degree_is_known_at_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``gather(k, default=...)`` asks for the degree; at leaves its answer is a constant, and so is all that follows."""
+    """``gather(k, default=...)`` asks for the degree; at leaves its answer is a constant, as is what follows."""
     seen = phases_seen(monkeypatch)
     g, model = binary_tree(6), MODELS["tree-fc"]()
     outcome(model, g, features(g, torch.float32))

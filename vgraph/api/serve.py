@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -92,17 +92,26 @@ class _Request:
     at: int = 0
     found: list[Sequence[Tensor]] = field(default_factory=list[Sequence[Tensor]])
 
-    @cached_property
-    def num_rows(self) -> int:
-        return self.schedule.topology.num_dst
+    def __post_init__(self) -> None:
+        order, frontiers = self.schedule.order, self.schedule.frontiers
+        self.num_rows = self.schedule.topology.num_dst
+        self.widths, edges = [f.batch_size for f in frontiers], [f.e1 - f.e0 for f in frontiers]
+        self.src, self.dst = order.src_rows.long().split(edges), order.dst_rows.long().split(edges)
+        counts = {"vertex": self.widths, "edge": edges}
+        self.parts = {
+            name: tensor.split(counts[kind]) if (kind := name.partition(":")[0]) in counts else [tensor] * len(edges)
+            for name, tensor in self.features.items()
+        }
 
-    def rows_of(self, name: str) -> Tensor:
-        """The rows of a feature that the next frontier reads."""
-        frontier, kind = self.schedule.frontiers[self.at], name.partition(":")[0]
-        if kind == "graph":
-            return self.features[name]
-        first, last = (frontier.e0, frontier.e1) if kind == "edge" else (frontier.v0, frontier.v1)
-        return self.features[name][first:last]
+    @property
+    def width(self) -> int:
+        """Vertices of the next frontier."""
+        return self.widths[self.at]
+
+    @property
+    def row(self) -> int:
+        """The row of the graph where the next frontier begins."""
+        return self.schedule.frontiers[self.at].v0
 
 
 class Server:
@@ -238,11 +247,10 @@ class Server:
         """Those that came first, as many as one frontier takes."""
         chosen, count = list[_Request](), 0
         for request in self._running:
-            width = request.schedule.frontiers[request.at].batch_size
-            if chosen and count + width > self.most_vertices:
+            if chosen and count + request.width > self.most_vertices:
                 break
             chosen.append(request)
-            count += width
+            count += request.width
         return chosen
 
     def _leave(self, requests: Sequence[_Request]) -> None:
@@ -280,17 +288,15 @@ class Server:
 
     def _frontier(self, now: Sequence[_Request]) -> Topology:
         """The next frontier of each graph, as edges from rows of the pool."""
-        src, dst, sizes, offset = list[Tensor](), list[Tensor](), list[int](), 0
-        for request in now:
-            frontier, order = request.schedule.frontiers[request.at], request.schedule.order
-            src.append(order.src_rows[frontier.e0 : frontier.e1].long() + request.base)
-            dst.append(order.dst_rows[frontier.e0 : frontier.e1].long() + (offset - frontier.v0))
-            offset += frontier.batch_size
-            sizes.append(frontier.batch_size)
-        return Topology(torch.cat(src), torch.cat(dst), max(self._room, 1), offset, tuple(sizes))
+        src, dst = [r.src[r.at] for r in now], [r.dst[r.at] for r in now]
+        sizes = [r.width for r in now]
+        ends = np.cumsum(sizes)
+        shifts = np.array([[r.base for r in now], ends - sizes - [r.row for r in now]]).repeat([len(s) for s in src], 1)
+        moved = torch.cat([torch.cat(src), torch.cat(dst)]).view(2, -1) + torch.from_numpy(shifts)
+        return Topology(moved[0], moved[1], max(self._room, 1), int(ends[-1]), tuple(sizes))
 
     def _hand_out(self, now: Sequence[_Request], names: Sequence[str], pushed: Sequence[Tensor]) -> None:
-        widths = [r.schedule.frontiers[r.at].batch_size for r in now]
+        widths = [r.width for r in now]
         parts = list(zip(*(t.split(widths) for t in pushed), strict=True)) or [()] * len(now)
         done = list[_Request]()
         for request, part in zip(now, parts, strict=True):
@@ -316,7 +322,7 @@ class _Tick:
             return self.pool.get(name)
         if full not in self.requests[0].features:
             return None
-        return torch.cat([request.rows_of(full) for request in self.requests])
+        return torch.cat([request.parts[full][request.at] for request in self.requests])
 
     def spec(self, full: str) -> Spec:
         kind, _, name = full.partition(":")
@@ -326,8 +332,10 @@ class _Tick:
 
 
 def _rows(now: Sequence[_Request]) -> Tensor:
-    parts = [(r.base, r.schedule.frontiers[r.at]) for r in now]
-    return torch.cat([torch.arange(base + f.v0, base + f.v1) for base, f in parts])
+    """The rows of the pool that a frontier writes."""
+    sizes = [r.width for r in now]
+    starts = np.array([r.base + r.row for r in now]) - (np.cumsum(sizes) - sizes)
+    return torch.from_numpy(starts.repeat(sizes) + np.arange(sum(sizes)))
 
 
 def _result(request: _Request, names: Sequence[str]) -> dict[str, Tensor]:
