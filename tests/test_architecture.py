@@ -27,12 +27,13 @@ VERTEX_FOLDERS = ("vgraph/ir/", "vgraph/scheduler/", "vgraph/memory/", "vgraph/r
 
 # Only these files of vgraph may import these modules; a second one is worth an ADR.
 RESTRICTED = {
-    "torch.fx": {"vgraph/ir/fx.py", "vgraph/api/capture.py"},
+    "torch.fx": {"vgraph/ir/fx.py", "vgraph/api/capture.py", "vgraph/api/probe.py"},
     "torch.distributed": {"vgraph/runtime/process_group.py", "vgraph/api/parallel.py"},
     "torch.utils._python_dispatch": {"vgraph/api/tracer.py", "vgraph/api/step_tracer.py"},
     "torch._subclasses": {"vgraph/api/step.py"},
     "torch._decomp": {"vgraph/api/step_tracer.py"},
     "torch.autograd._get_sequence_nr": {"vgraph/api/step_tracer.py"},
+    "torch._assert_async": {"vgraph/nn/inputs.py"},
     "cupy": {"vgraph/runtime/cuda.py"},
 }
 

@@ -36,9 +36,9 @@ def copy_e(e: str, out: str) -> Message:
 
 
 _ENDS: dict[str, Callable[[Any], Any]] = {
-    "u": operator.attrgetter("src"),
-    "v": operator.attrgetter("dst"),
-    "e": operator.attrgetter("data"),
+    "u": lambda edges: edges.src,
+    "v": lambda edges: edges.dst,
+    "e": lambda edges: edges.data,
 }
 
 

@@ -25,12 +25,12 @@ class Adjacency(Relations):
     def in_degrees(self, v: Any = None, etype: Any = None) -> Any:
         """The number of in-edges of all nodes, or of ``v`` (k,); a plain int where v is one."""
         t = self._topology(etype)
-        return self._degrees(t.in_degrees, v, t.num_dst)
+        return self._degrees(_degrees_of(t, out=False), v, t.num_dst)
 
     def out_degrees(self, u: Any = None, etype: Any = None) -> Any:
         """The number of out-edges of all nodes, or of ``u`` (k,); a plain int where u is one."""
         t = self._topology(etype)
-        return self._degrees(t.out_degrees, u, t.num_src)
+        return self._degrees(_degrees_of(t, out=True), u, t.num_src)
 
     def _degrees(self, degrees: Tensor, v: Any, count: int) -> Any:
         if is_all(v):
@@ -153,6 +153,14 @@ class Adjacency(Relations):
 
     def _arange(self, count: int) -> Tensor:
         return torch.arange(count, dtype=self.idtype, device=self.device)
+
+
+def _degrees_of(topology: Topology, *, out: bool) -> Tensor:
+    if torch.compiler.is_dynamo_compiling():
+        from vgraph.runtime.custom_op import degrees
+
+        return degrees(topology.handle, out, topology.num_src if out else topology.num_dst)
+    return topology.out_degrees if out else topology.in_degrees
 
 
 def is_all(ids: Any) -> bool:

@@ -54,6 +54,8 @@ class ByType(VertexFunction):
     tensor([2., 3., 6.])
     """
 
+    has_operator = False  # which function a vertex runs is looked up outside a compiled graph
+
     def __init__(self, functions: Mapping[int, VertexFunction], key: str = "type", **options: Any) -> None:
         super().__init__(**options)
         nested = [kind for kind, function in functions.items() if isinstance(function, ByType)]

@@ -313,15 +313,14 @@ def _example_like(tracer: Tracer, name: str, like: Tensor, grad: bool) -> Tensor
 
 
 # ---------------------------------------------------------------- Programs from a trace
-def level_program(name: str, found: Trace, options: Mapping[str, Any]) -> CompiledProgram:
-    """The last level alone."""
+def level_program(name: str, found: Trace, options: Mapping[str, Any], *, with_states: bool = False) -> CompiledProgram:
+    """The last level alone; ``with_states``: what its derivative reads is saved, as rows lie."""
     level = found.levels[-1]
-    num_outputs = level.num_outputs
     ops, inputs = _with_known_carries(found, len(found.levels) - 1)
-    outputs = found.values(level.outputs)[:num_outputs]
+    values = found.values(level.outputs)
+    outputs = values[: level.num_outputs] + [values[i] for i, _, _ in level.carries if with_states]
     program = make_program(name, ops, inputs, outputs, found.carries(-1))
-    rows = _in_rows(level.wrt)
-    return compile_program(program, num_outputs=num_outputs, in_rows=rows, **options)
+    return compile_program(program, num_outputs=level.num_outputs, in_rows=_in_rows(level.wrt), **options)
 
 
 def level_pair(name: str, found: Trace, options: Mapping[str, Any]) -> Pair:

@@ -165,12 +165,12 @@ class Relations:
         there = self._src if among is None else among
         if ntype is not None and (ntype in there or (among is None and ntype in self._dst)):
             return ntype
+        if ntype is None and len(there) == 1 and (among is not None or not self.is_block):
+            return next(iter(there))
         known, line = ", ".join(map(repr, dict.fromkeys([*there, *(self._dst if among is None else ())]))), user_line()
         if ntype is not None:
             fact = f"there is no node type {ntype!r}; there is: {known}"
             raise NameLookupError(fact, cure="name one of them", line=line)
-        if len(there) == 1 and (among is not None or not self.is_block):
-            return next(iter(there))
         if among is None and self.is_block:
             raise GraphError("a block's sources and destinations are apart", cure="use src or dst names", line=line)
         fact = f"the graph has {len(there)} node types: {known}"

@@ -7,6 +7,7 @@ Two recordings that differ only in sizes show which numbers count rows: no symbo
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -66,11 +67,13 @@ _BASE_SPACES = (VERTEX, EDGE, SOURCE, GRAPH)
 _HERE = str(Path(__file__).resolve().parents[1])
 _LAYERS = str(Path(_HERE) / "nn")
 _TORCH = str(Path(torch.__file__).resolve().parent)
+_THREADS = (threading.__file__, str(Path(threading.__file__).parent / "concurrent"))
 
 
 def user_line() -> str:
     """``file:line`` of the innermost frame outside torch and vgraph, or nothing."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    is_traced = torch.compiler.is_dynamo_compiling()  # by what cannot look at frames
+    frame = None if is_traced else sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         name = frame.f_code.co_filename
         if is_user_file(name):
@@ -81,7 +84,7 @@ def user_line() -> str:
 
 def is_user_file(name: str) -> bool:
     """Whether code of this file is neither torch's nor ours; our layers are written as a user's are."""
-    return name.startswith(_LAYERS) or not name.startswith((_HERE, _TORCH, "<frozen", "<string", "<vgraph"))
+    return name.startswith(_LAYERS) or not name.startswith((_HERE, _TORCH, *_THREADS, "<frozen", "<string", "<vgraph"))
 
 
 def _geometry(tensor: Tensor) -> Any:

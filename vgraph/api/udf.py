@@ -91,6 +91,11 @@ class _Part:
 # ---------------------------------------------------------------- message and reduce
 def propagate(topology: Topology, frames: Frames, message: Any, reduce: Any) -> Results:
     """One row for every destination: zeros where it has no in-edge."""
+    if torch.compiler.is_dynamo_compiling():
+        from vgraph.api.probe import outside, updated
+
+        found = updated(topology, frames, message, reduce)
+        return outside(propagate, topology, frames, message, reduce) if found is None else found
     roots = (message, reduce)
     key = tuple(function_key(root) for root in roots)
     try:
@@ -190,6 +195,11 @@ def columns_of(words: str, frame: Mapping[str, Tensor], ids: Tensor | None) -> C
 
 def evaluate_edges(topology: Topology, frames: Frames, function: Any) -> Results:
     """What a function of edges gives, by name."""
+    if torch.compiler.is_dynamo_compiling():
+        from vgraph.api.probe import edges_evaluated, outside
+
+        found = edges_evaluated(topology, frames, function)
+        return outside(evaluate_edges, topology, frames, function) if found is None else found
     part, key = _Part(topology, frames), (function_key(function), "edges")
     try:
         return part.evaluate(key, (function,), lambda: EdgeBody(function, part.names))

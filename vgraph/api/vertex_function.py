@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 
 from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key, note_run
@@ -61,6 +62,8 @@ class VertexFunction(nn.Module):
             [7.]])
     """
 
+    has_operator = True  # of ``torch.compile``
+
     def __init__(
         self,
         *,
@@ -97,6 +100,11 @@ class VertexFunction(nn.Module):
 
     def __call__(self, graph: Graph, **features: Any) -> dict[str, Tensor]:
         """Evaluates every vertex of ``graph``; ``features`` are looked up before the graph's frames."""
+        if torch.compiler.is_dynamo_compiling():
+            from vgraph.api.probe import outside, vertices_evaluated
+
+            found = vertices_evaluated(self, graph, features)
+            return outside(self, graph, **features) if found is None else found
         feed = _feed(self, graph, features)
         refused = _refused.get(self)
         if refused is None:
@@ -147,7 +155,7 @@ def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ..
         family, (forward,), Features(feed.find, feed.spec), lambda: _make_body(function, feed)
     )
     if bound.captured.num_slots_needed:
-        _check_children(bound, feed.topology, types)
+        check_children(bound.captured.num_slots_needed, bound.captured.facts.gather_lines, feed.topology, types)
     return bound, tensors, bound.situation(feed.topology, function.policy, feed.subsets, types)
 
 
@@ -160,17 +168,18 @@ def _write_error(function: VertexFunction, error: CaptureError) -> FunctionError
     )
 
 
-def _check_children(bound: Bound, topology: Topology, types: VertexTypes | None) -> None:
+def check_children(
+    needs: Sequence[Any], lines: Mapping[int, str], topology: Topology, types: VertexTypes | None
+) -> None:
     """``gather(k)`` without a default needs vertices with no children at all, or more than k."""
-    for need in bound.captured.num_slots_needed:
+    for need in needs:
         k, part = need if isinstance(need, tuple) else (need, "")
         if types is None or not part:
             vertex = topology.keep(("short of", k), lambda k=k: _first_short(topology, k, None))
         else:
             vertex = _first_short(topology, k, types[0] == int(part))
         if vertex is not None:
-            line = bound.captured.facts.gather_lines.get(k, "")
-            raise child_error(k, vertex, int(topology.in_degrees[vertex]), line)
+            raise child_error(k, vertex, int(topology.in_degrees[vertex]), lines.get(k, ""))
 
 
 def _first_short(topology: Topology, k: int, among: Tensor | None) -> int | None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -47,6 +49,19 @@ class Topology:
     graph_sizes: tuple[int, ...] | None = None
     parts: tuple[Topology, ...] | None = None
     original_ids: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    handle: Tensor = field(init=False, repr=False)  # (): stands for the topology where only tensors may go
+
+    def __post_init__(self) -> None:
+        number = next(_numbers)
+        object.__setattr__(self, "handle", torch.tensor(number))
+        _by_number[number] = self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "handle"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
 
     @property
     def num_edges(self) -> int:
@@ -94,6 +109,17 @@ class Topology:
         """The graph of every vertex, (num_dst,)."""
         sizes = torch.tensor(self.graph_sizes or (self.num_dst,), dtype=torch.int64)
         return torch.repeat_interleave(torch.arange(len(sizes)), sizes).to(self.src.device)
+
+
+_numbers = count()
+_by_number: WeakValueDictionary[int, Topology] = WeakValueDictionary()
+
+
+def topology_of(handle: Tensor) -> Topology:
+    """The topology that a handle stands for, which must still be there."""
+    topology = _by_number[int(handle)]
+    vars(handle)["topology"] = topology  # it lives as long as a backward that was given the handle
+    return topology
 
 
 def stable_argsort(keys: Tensor, num_keys: int) -> Tensor:

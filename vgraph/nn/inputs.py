@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 import vgraph
@@ -35,7 +36,12 @@ def receivers_of(graph: vgraph.Graph, rows: Tensor) -> Tensor:
 
 
 def check_in_degrees(graph: vgraph.Graph) -> None:
-    """GraphError: a vertex has no in-edge."""
+    """GraphError: a vertex has no in-edge; RuntimeError where the layer is compiled."""
+    if torch.compiler.is_compiling():
+        has_all = (graph.in_degrees() > 0).all()
+        cure = "a node has no in-edge: add self-loops, or pass allow_zero_in_degree=True"
+        torch._assert_async(has_all, cure)  # pyright: ignore[reportPrivateUsage]
+        return
     lonely = (graph.in_degrees() == 0).nonzero()
     if len(lonely):
         raise GraphError(

@@ -1,0 +1,257 @@
+"""torch.compile: one graph, equal to eager, compiled anew only where it must be."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vgraph
+import vgraph.function as fn
+import vgraph.nn as layers
+
+F64 = torch.float64
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Any:
+    torch.compiler.reset()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(F64)
+    yield
+    torch.set_default_dtype(before)
+    torch.compiler.reset()
+
+
+def a_graph(num_nodes: int = 10, num_edges: int = 30, lonely: int = 2) -> vgraph.Graph:
+    ends = torch.randint(num_nodes, (num_edges,)), torch.randint(num_nodes - lonely, (num_edges,))
+    return vgraph.graph(ends, num_nodes=num_nodes)
+
+
+class Counter:
+    """A backend that runs the graph as it is, and counts."""
+
+    def __init__(self) -> None:
+        self.graphs: list[Any] = []
+
+    def __call__(self, module: Any, _: Any) -> Any:
+        self.graphs.append(module)
+        return module
+
+
+def steps(call: Callable[..., Tensor], module: nn.Module, graph: Any, *rows: Tensor) -> list[Tensor]:
+    """Output and gradients of features and parameters, from the same random numbers."""
+    torch.manual_seed(1)
+    given = [row.clone().requires_grad_() for row in rows]
+    out = call(graph, *given)
+    wrt = [*given, *module.parameters()]
+    grads = torch.autograd.grad(out.cos().sum(), wrt, allow_unused=True)
+    return [out, *(torch.zeros_like(w) if g is None else g for g, w in zip(grads, wrt, strict=True))]
+
+
+def assert_same(compiled: Any, module: nn.Module, graph: Any, *rows: Tensor) -> None:
+    expected, found = (steps(call, module, graph, *rows) for call in (module, compiled))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+class Attention(nn.Module):
+    """Lambdas that close over modules, numbers and a tensor of the graph itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key, self.scale = nn.Linear(4, 5), 2.5
+
+    def forward(self, g: vgraph.Graph, x: Tensor, w: Tensor) -> Tensor:
+        g.ndata["h"], g.edata["w"] = x * 2, w
+        shift = x.sum(-1).mean()
+        g.update_all(
+            lambda edges: {
+                "m": torch.sigmoid(self.key(edges.src["h"]) + shift) * edges.data["w"] * self.scale,
+                "s": (edges.src["h"] * edges.dst["h"]).sum(-1, keepdim=True),
+            },
+            lambda nodes: {
+                "o": (torch.softmax(nodes.mailbox["s"], 1) * nodes.mailbox["m"]).sum(1) + nodes.data["h"][:, :1]
+            },
+        )
+        g.update_all(fn.u_mul_e("o", "w", "m"), fn.max("m", "z"))
+        g.apply_edges(lambda edges: {"d": edges.src["z"] - edges.dst["o"]})
+        return g.ndata["z"] + g.edata["d"].mean()
+
+
+def test_update_all_is_one_graph_and_equals_eager() -> None:
+    module, graph = Attention(), a_graph()
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    assert_same(compiled, module, graph, torch.randn(10, 4), torch.randn(30, 1))
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="Inductor needs a compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own making
+def test_inductor_equals_eager() -> None:
+    module, graph = Attention(), a_graph()
+    assert_same(torch.compile(module, fullgraph=True), module, graph, torch.randn(10, 4), torch.randn(30, 1))
+
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "GraphConv": lambda: layers.GraphConv(4, 5),
+    "GATConv": lambda: layers.GATConv(4, 5, 2, attn_drop=0.5),
+    "GATv2Conv": lambda: layers.GATv2Conv(4, 5, 2),
+    "SAGEConv": lambda: layers.SAGEConv(4, 5, "pool"),
+    "GINConv": lambda: layers.GINConv(nn.Linear(4, 5)),
+    "PNAConv": lambda: layers.PNAConv(4, 5, ["mean", "max"], ["identity"], 2.5),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_do_not_break_the_graph(name: str) -> None:
+    module, graph = LAYERS[name](), vgraph.add_self_loop(a_graph())
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    assert_same(compiled, module, graph, torch.randn(10, 4))
+
+
+def test_a_compiled_layer_still_checks_in_degrees() -> None:
+    compiled = torch.compile(layers.GraphConv(4, 5), backend="eager", fullgraph=True)
+    with pytest.raises(RuntimeError, match="no in-edge"):
+        compiled(a_graph(), torch.randn(10, 4))
+
+
+class TreeLSTM(vgraph.VertexFunction):
+    def __init__(self, width: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.W, self.U, self.Uf = nn.Linear(width, 3 * width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        child, x = v.gather(), v.pull("x")
+        i, o, u = (self.W(x) + self.U(child["h"].sum())).chunk(3, -1)
+        c = torch.sigmoid(i) * torch.tanh(u) + (torch.sigmoid(self.Uf(child["h"])) * child["c"]).sum()
+        h = torch.sigmoid(o) * torch.tanh(c)
+        v.scatter(h=h, c=c)
+        v.push(h=h)
+
+
+class Slots(vgraph.VertexFunction):
+    """Children by number, and reductions without a dim."""
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        child = v.gather()["h"]
+        first, second = v.gather(0)["h"], v.gather(1, default=0.5)["h"]
+        h = torch.tanh(first - second + v.pull("x")) + child.max() * (child.softmax() * child).sum()
+        v.scatter(h=h + v.in_degree.unsqueeze(-1))
+        v.push(h=h)
+
+
+class Readout(nn.Module):
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell, self.out = cell, nn.Linear(4, 2)
+
+    def forward(self, g: vgraph.Graph, x: Tensor) -> Tensor:
+        return self.out(self.cell(g, x=x * 2)["h"])
+
+
+def trees(count: int) -> vgraph.Graph:
+    return vgraph.batch([vgraph.graph(([0, 1, 2, 3], [2, 2, 4, 4])) for _ in range(count)])
+
+
+@pytest.mark.parametrize(
+    "cell", [lambda: TreeLSTM(4), lambda: TreeLSTM(4, direction="reverse"), Slots], ids=["tree", "reverse", "slots"]
+)
+def test_vertex_functions_are_one_graph_for_any_batch(cell: Callable[[], nn.Module]) -> None:
+    module, backend = Readout(cell()), Counter()
+    compiled = torch.compile(module, backend=backend, fullgraph=True)
+    for count in (3, 4, 6, 5):
+        assert_same(compiled, module, trees(count), torch.randn(5 * count, 4))
+    assert len(backend.graphs) <= 2  # numbers of rows become symbols when they change
+
+
+def test_gather_of_a_missing_child_is_refused_by_the_operator() -> None:
+    class Second(vgraph.VertexFunction):
+        def forward(self, v: vgraph.Vertex) -> None:
+            v.scatter(h=v.pull("x") + v.gather(1)["h"])
+            v.push(h=v.pull("x"))
+
+    compiled = torch.compile(Second(), backend="eager", fullgraph=True)
+    compiled(trees(1), x=torch.randn(5, 4))
+    with pytest.raises(vgraph.errors.VGraphError, match="child"):
+        compiled(vgraph.graph(([0, 1, 2, 3], [1, 2, 3, 4])), x=torch.randn(5, 4))
+
+
+def test_it_compiles_anew_only_where_it_must() -> None:
+    module, backend = Attention(), Counter()
+    compiled = torch.compile(module, backend=backend, fullgraph=True)
+
+    def run(num_nodes: int, num_edges: int) -> int:
+        graph = a_graph(num_nodes, num_edges)
+        assert_same(compiled, module, graph, torch.randn(num_nodes, 4), torch.randn(num_edges, 1))
+        return len(backend.graphs)
+
+    first = run(10, 30)
+    assert run(10, 30) == first  # another graph of the same sizes
+    run(10, 41)
+    symbolic = run(15, 55)
+    assert run(17, 77) == run(12, 20) == symbolic
+    module.scale = 3.5
+    changed = run(17, 77)
+    assert changed > symbolic
+    module.scale = 4.5
+    assert run(17, 77) == changed  # it moves: an input by now
+
+
+def test_a_number_that_must_be_constant_stays_one() -> None:
+    class Power(nn.Module):
+        dim = -1
+
+        def forward(self, g: vgraph.Graph, x: Tensor) -> Tensor:
+            g.ndata["h"] = x
+            g.update_all(lambda edges: {"m": edges.src["h"].sum(self.dim)}, fn.sum("m", "o"))
+            return g.ndata["o"]
+
+    module, graph = Power(), a_graph()
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    for module.dim in (-1, 1, 2, -2):
+        assert_same(compiled, module, graph, torch.randn(10, 3, 3))
+
+
+def test_the_graph_may_be_gone_before_the_backward() -> None:
+    module = Attention()
+    compiled, graph = torch.compile(module, backend="aot_eager", fullgraph=True), a_graph()
+    x, w = torch.randn(10, 4, requires_grad=True), torch.randn(30, 1)
+    (expected,) = torch.autograd.grad(module(graph, x, w).sum(), x)
+    out = compiled(graph, x, w)
+    del graph
+    gc.collect()
+    (found,) = torch.autograd.grad(out.sum(), x)
+    torch.testing.assert_close(found, expected)
+
+
+def test_what_cannot_be_an_operator_leaves_the_graph() -> None:
+    class Looks(nn.Module):
+        def forward(self, g: vgraph.Graph, x: Tensor) -> Tensor:
+            g.ndata["h"] = x + 1
+            g.update_all(
+                lambda edges: {"m": edges.src["h"] * (2 if edges.src["h"].sum().item() > 0 else 1)}, fn.sum("m", "o")
+            )
+            return g.ndata["o"] * 2
+
+    module, graph, x = Looks(), a_graph(), torch.randn(10, 4)
+    assert torch.equal(torch.compile(module, backend="eager")(graph, x), module(graph, x))
+    torch.compiler.reset()
+    with pytest.raises(Exception, match="cannot become one operator"):
+        torch.compile(module, backend="eager", fullgraph=True)(graph, x)
+
+
+def test_a_wrong_function_raises_what_it_raises_uncompiled() -> None:
+    graph, x = a_graph(), torch.randn(10, 4)
+
+    def call(rows: Tensor) -> Tensor:
+        graph.ndata["h"] = rows
+        graph.update_all(lambda edges: {"m": edges.src["nothing"]}, fn.sum("m", "o"))
+        return graph.ndata["o"]
+
+    with pytest.raises(vgraph.errors.NameLookupError, match="nothing"):
+        torch.compile(call, backend="eager")(x)

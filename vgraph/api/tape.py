@@ -1,0 +1,395 @@
+"""Tape: what a function does, noted by Dynamo call by call, and played again on a Session's examples.
+
+Takes: events (calls of torch functions, features read, states scattered). Gives: a function for the operator
+that stands for it in a compiled graph; tempo: once a compiled graph. Source: HOUSE of captured functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.api.capture import Modes, ambient, current_modes
+from vgraph.api.derive import Body, Given, Session, Spec, compile_options, level_program, trace
+from vgraph.api.mixing import refuse_mixing
+from vgraph.api.reductions import move_rows
+from vgraph.api.rows import as_rows, plain
+from vgraph.api.sizes import sizes_for
+from vgraph.api.states import infer_states
+from vgraph.api.tracer import CaptureError, Tracer
+from vgraph.api.vertex import StateSpec, Vertex, VertexBody
+from vgraph.api.vertex_function import check_children
+from vgraph.ir.moves import Gather
+from vgraph.ir.program import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space
+from vgraph.ir.topology import Topology
+from vgraph.runtime.autograd import Derivation
+from vgraph.runtime.compiled import CompiledProgram, Situation
+from vgraph.runtime.custom_op import Rows, known, register
+from vgraph.scheduler.degree_buckets import active_part
+
+Event = tuple[Any, tuple[Any, ...], tuple[tuple[str, Any], ...], Modes]
+SPACES = {"src": SOURCE, "dst": VERTEX, "vertex": VERTEX, "edge": EDGE, "graph": GRAPH, "shared": SHARED}
+
+
+class Column(NamedTuple):
+    """A feature, or a tensor that the function reached, as plain constants."""
+
+    name: str  # "src:h", "shared:0"
+    row_shape: tuple[int, ...]
+    dtype: torch.dtype
+    requires_grad: bool
+
+    def spec(self) -> Spec:
+        return Spec(SPACES[self.name.partition(":")[0]], self.row_shape, self.dtype, self.requires_grad)
+
+
+class Player:
+    """Plays events on a session; tensors that come out are numbered in order."""
+
+    def __init__(self, session: Session, vertex: Vertex | None = None) -> None:
+        self.session, self.vertex, self.results = session, vertex, list[Tensor]()
+
+    def play(self, event: Event) -> Any:
+        """What the event gives, as a tree of ("probe", number, shape, dtype) and ("const", value)."""
+        action, args, kwargs, (grad, enabled, dtype, _) = event
+        with torch.set_grad_enabled(grad), torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=False):
+            given = [self._get(arg) for arg in args]
+            named = {name: self._get(arg) for name, arg in kwargs}
+            out = getattr(self, action)(*given, **named) if isinstance(action, str) else _call(action, given, named)
+        return self._put(out)
+
+    def _get(self, leaf: Any) -> Any:
+        kind, *rest = leaf
+        if kind == "probe":
+            return self.results[rest[0]]
+        if kind == "lifted":
+            return plain(self.session.input(f"shared:{rest[0]}"))
+        if kind in ("tuple", "list"):
+            return (tuple if kind == "tuple" else list)(self._get(item) for item in rest[0])
+        return rest[0]
+
+    def _put(self, out: Any) -> Any:
+        if isinstance(out, Tensor):
+            self.results.append(out)
+            bare = plain(out)
+            return "probe", len(self.results) - 1, tuple(bare.shape), bare.dtype
+        if isinstance(out, torch.Size):
+            return "const", tuple(int(size) for size in out)
+        if isinstance(out, (tuple, list)):
+            kind = type(out).__name__.rpartition(".")[2] if hasattr(out, "_fields") or hasattr(out, "n_fields") else ""
+            return "items", tuple(self._put(item) for item in out), kind  # pyright: ignore[reportUnknownVariableType]
+        if type(out) is not bool and isinstance(out, int):
+            return "const", int(out)
+        return "const", out
+
+    # ------------------------------------------------------------ what is not a torch function
+    def column(self, name: str) -> Tensor:
+        """A feature's rows, at the ends of edges where a message reads them."""
+        kind = name.partition(":")[0]
+        rows = self.session.input(name)
+        if kind not in ("src", "dst"):
+            return rows
+        return as_rows(move_rows(self.session, Gather(kind), plain(rows)), EDGE, self.session)
+
+    def at_vertex(self, name: str) -> Tensor:
+        return self.session.input(name)
+
+    def ids(self, name: str, kind: str) -> Tensor:
+        return self.session.ids(name, SPACES[kind])
+
+    def mailbox(self, message: Tensor) -> Tensor:
+        rows, mailbox = plain(message), self.session.mailbox
+        assert mailbox is not None
+        return as_rows(rows.reshape(*mailbox, *rows.shape[1:]), VERTEX, self.session)
+
+    def checked(self) -> None:
+        self.session.note_checked()
+
+    def on_vertex(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """pull, pull_edge, pull_graph, scatter, push or in_degree of ``v``."""
+        found = getattr(self.vertex, method)
+        return found(*args, **kwargs) if callable(found) and not isinstance(found, Tensor) else found
+
+    def gathered(self, name: str, k: int | None, default: float | None) -> Tensor:
+        assert self.vertex is not None
+        return self.vertex.gather(k, default=default)[name]
+
+
+def _call(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A method of tensors is looked up on the tensor: rows have some of their own."""
+    if type(function).__name__ == "method_descriptor" and args and isinstance(args[0], Tensor):
+        return getattr(args[0], function.__name__)(*args[1:], **kwargs)
+    return function(*args, **kwargs)
+
+
+# ---------------------------------------------------------------- bodies that play a tape
+@dataclass(eq=False)
+class TapeBody:
+    """A message and a reduce function, or one of edges, as it was noted on both sizes of examples."""
+
+    name: str
+    mailbox: bool | int
+    tapes: tuple[list[Event], list[Event]]
+    outputs: tuple[int, ...]  # numbers of results
+    per_vertex: bool = False
+    spaces: tuple[Space, ...] = ()
+
+    def run(self, session: Session) -> Given:
+        player = Player(session)
+        for event in self.tapes[_which(session)]:
+            player.play(event)
+        return Given([plain(player.results[i]) for i in self.outputs], [], len(self.outputs))
+
+    def facts(self) -> Any:
+        return None
+
+
+class TapeModule(nn.Module):
+    """A vertex function that plays a tape."""
+
+    def __init__(self, tapes: tuple[list[Event], list[Event]]) -> None:
+        super().__init__()
+        self.tapes = tapes
+
+    def forward(self, v: Vertex) -> None:
+        player = Player(v.session, v)
+        for event in self.tapes[_which(v.session)]:
+            player.play(event)
+
+
+def _which(session: Session) -> int:
+    first = sizes_for(False)[0]
+    return 0 if session.tracer.recording.sizes[VERTEX] == first[VERTEX] else 1
+
+
+# ---------------------------------------------------------------- the function behind an operator
+@dataclass(eq=False)
+class TapedFunction:
+    """A Callee: levels are recorded from the tape when they are first asked for."""
+
+    body: Callable[[], Body]
+    specs: Mapping[str, Spec]
+    modes: Modes
+    names: tuple[str, ...]
+    policy: str
+    is_partial: bool  # vertices without in-edges get zeros
+    outputs: tuple[Rows, ...] = ()
+    states: tuple[Rows, ...] = ()
+    num_slots_needed: tuple[Any, ...] = ()
+    reverses: bool = False
+    programs: dict[Derivation, CompiledProgram] = field(default_factory=dict[Derivation, CompiledProgram])
+
+    def level(self, derivation: Derivation) -> CompiledProgram:
+        """The Program of a derivative; of the function itself with its states as further outputs."""
+        if derivation not in self.programs:
+            # an operator runs below autograd; a thread of its own knows nothing of where it was called
+            with ThreadPoolExecutor(1) as pool:
+                self.programs[derivation] = pool.submit(self._record, derivation).result()
+        return self.programs[derivation]
+
+    def _record(self, derivation: Derivation) -> CompiledProgram:
+        body = self.body()
+        with ambient(*self.modes):
+            found = trace(body, self.specs.__getitem__, derivation, None)
+        if body.per_vertex and not derivation:
+            refuse_mixing(body.name, found.tape.ops)
+        return level_program(body.name, found, compile_options(body), with_states=not derivation)
+
+    def evaluate(
+        self, derivation: Derivation, names: tuple[str, ...], tensors: Sequence[Tensor], topology: Topology, seed: Any
+    ) -> list[Tensor | None]:
+        program = self.level(derivation)
+        topology = topology.reversed if self.reverses else topology
+        check_children(self.num_slots_needed, {}, topology, None)
+        part = active_part(topology) if self.is_partial else None
+        if part is None:
+            outcome = program(dict(zip(names, tensors, strict=True)), Situation(topology, self.policy, {}, seed))
+            return [*outcome.outputs, *(state.clone() for state in outcome.saved)]
+        ids = {VERTEX: part.vertex_ids, EDGE: part.edge_ids}
+        given: dict[str, Tensor] = {}
+        for name, tensor in zip(names, tensors, strict=True):
+            at = ids.get(self._space(name, derivation))
+            given[name] = tensor if at is None else tensor.index_select(0, at)
+        found = program(given, Situation(part.topology, self.policy, {}, seed)).outputs
+        sizes = {VERTEX: topology.num_dst, EDGE: topology.num_edges}
+        made: list[Tensor | None] = []
+        for place, rows in enumerate(found):
+            space = self._output_space(place, derivation)
+            if rows is not None and space in ids:
+                rows = rows.new_zeros((sizes[space], *rows.shape[1:])).index_copy_(0, ids[space], rows)
+            made.append(rows)
+        return made
+
+    def _output_space(self, place: int, derivation: Derivation) -> Space:
+        if derivation:
+            return self._space(derivation[-1].wrt[place], derivation[:-1])
+        return EDGE if self.outputs[place].per_edge else VERTEX
+
+    def _space(self, name: str, derivation: Derivation) -> Space:
+        if not name.startswith("cotangent"):
+            return self.specs[name].space
+        level, _, place = name.removeprefix("cotangent").partition(":")
+        return self._output_space(int(place), derivation[: int(level) - 1])
+
+
+# ---------------------------------------------------------------- noting, called by Dynamo at compile time
+@dataclass(eq=False)
+class _Noting:
+    """One run of a user's function on examples of one size."""
+
+    player: Player
+    tracer: Tracer
+    specs: dict[str, Spec]
+    mailbox: bool | int
+    events: list[Event] = field(default_factory=list[Event])
+    module: Any = None  # of a vertex function: what inferred its states
+
+
+_notings: dict[int, _Noting] = {}
+_numbers = count()
+
+
+def _begin(which: int, mailbox: bool, per_vertex: bool) -> _Noting:
+    tracer = Tracer(sizes_for(mailbox, (), one_vertex_set=per_vertex)[which])
+    specs: dict[str, Spec] = {}
+    session = Session(tracer, specs.__getitem__, mailbox)
+    session.per_vertex = per_vertex
+    return _Noting(Player(session), tracer, specs, mailbox)
+
+
+def _started(noting: _Noting) -> tuple[int, int, int]:
+    while len(_notings) > 16:  # of compilations that were given up
+        _notings.pop(next(iter(_notings))).tracer.forget()
+    number = next(_numbers)
+    _notings[number] = noting
+    sizes = noting.tracer.recording.sizes
+    return number, sizes[VERTEX], sizes[EDGE]
+
+
+def begin_update(which: int, mailbox: bool) -> tuple[int, int, int]:
+    """A run of functions of edges and nodes: its number, how many vertices and edges the examples have."""
+    return _started(_begin(which, mailbox, per_vertex=False))
+
+
+def begin_vertex(which: int, function: Any, columns: tuple[tuple[Any, ...], ...]) -> Any:
+    """A run of a vertex function, whose states are inferred first: its number and the names of the states.
+
+    A text where they cannot be inferred.
+    """
+    noting = _begin(which, False, per_vertex=True)
+    noting.specs.update((c[0], Column(*c).spec()) for c in columns)
+    find = _finder(noting.specs)
+
+    def body_of(states: Mapping[str, StateSpec]) -> VertexBody:
+        return VertexBody(function, states, find, ())
+
+    try:
+        states = infer_states(function, body_of, noting.specs.__getitem__, (), function.given_states)
+    except Exception as error:  # the call outside the compiled graph will tell
+        return f"{type(error).__name__}: {error}"
+    noting.player.vertex = Vertex(noting.player.session, states, find)
+    noting.module = (type(function).__name__, states)
+    return _started(noting)[0], tuple(states)
+
+
+def _finder(specs: Mapping[str, Spec]) -> Callable[[str, str], str]:
+    def find(kind: str, name: str) -> str:
+        if f"{kind}:{name}" not in specs:
+            raise CaptureError(f"there is no {kind} feature {name!r}")
+        return f"{kind}:{name}"
+
+    return find
+
+
+def note(number: int, action: Any, args: Any, kwargs: Any, lifted: tuple[Any, ...]) -> Any:
+    """Plays one event and keeps it; ("refused", reason) where it cannot be played."""
+    noting = _notings[number]
+    noting.specs.update((c[0], Column(*c).spec()) for c in lifted)
+    event = (action, args, kwargs, current_modes())
+    try:
+        with noting.tracer:
+            found = noting.player.play(event)
+    except Exception as error:  # whatever the user's call raises on examples it will raise uncompiled
+        return "refused", f"{type(error).__name__}: {error}"
+    noting.events.append(event)
+    return found
+
+
+def finish_update(numbers: tuple[int, int], name: str, outputs: tuple[int, ...], is_partial: bool) -> Any:
+    """The operator's key, its inputs' names and whether it draws; a text where it is refused."""
+    notings = _ended(numbers)
+    mailbox, tapes = notings[0].mailbox, (notings[0].events, notings[1].events)
+    results = [plain(notings[0].player.results[i]) for i in outputs]
+    rows = tuple(Rows(not mailbox, tuple(t.shape[1:]), t.dtype) for t in results)
+    function = TapedFunction(
+        lambda: TapeBody(name, mailbox, tapes, outputs), notings[0].specs, current_modes(), (), "once", is_partial, rows
+    )
+    return _finished(function, notings, (mailbox, outputs, is_partial))
+
+
+def finish_vertex(numbers: tuple[int, int], policy: str, reverses: bool) -> Any:
+    """As ``finish_update``, for a vertex function; the names of its outputs beside."""
+    notings = _ended(numbers)
+    vertex, (name, states) = notings[0].player.vertex, notings[0].module
+    assert vertex is not None
+    module, find = TapeModule((notings[0].events, notings[1].events)), vertex.find
+
+    def make_body() -> VertexBody:
+        body = VertexBody(module, states, find, ())
+        body.name = name
+        return body
+
+    rows = [Rows(False, tuple(plain(t).shape[1:]), t.dtype) for t in vertex.pushed.values()]
+    carried = [vertex.scattered[n] for n in vertex.gathered if n in vertex.scattered]
+    function = TapedFunction(
+        make_body, notings[0].specs, current_modes(), (), policy, False,
+        tuple(rows), tuple(Rows(False, tuple(plain(t).shape[1:]), t.dtype) for t in carried),
+        tuple(sorted(vertex.session.num_slots_needed)), reverses,
+    )  # fmt: skip
+    found = _finished(function, notings, (name, policy, reverses, tuple(vertex.pushed)))
+    return found if isinstance(found, str) else (*found, tuple(vertex.pushed))
+
+
+def _ended(numbers: tuple[int, int]) -> tuple[_Noting, _Noting]:
+    first, second = (_notings.pop(number) for number in numbers)
+    return first, second
+
+
+def _finished(function: TapedFunction, notings: tuple[_Noting, _Noting], facts: Any) -> Any:
+    inputs = notings[0].tracer.recording.inputs
+    function.names = tuple(name for name in inputs if not name.startswith(("$", "child:")))
+    draws = "$seed" in inputs
+    for noting in notings:
+        noting.tracer.forget()
+    try:
+        function.level(())
+    except CaptureError as error:
+        return f"{error.reason} {error.line}"
+    key = _key(function, notings[0].events, notings[1].events, facts)
+    if not known(key):
+        register(key, function)
+    return key, function.names, draws
+
+
+def _key(function: TapedFunction, *parts: Any) -> str:
+    """The same for the same function in every process, so that what is kept on disk fits."""
+    specs = sorted((name, str(spec)) for name, spec in function.specs.items())
+    text = _spell((parts, function.modes, function.names, function.outputs, function.states, specs))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _spell(thing: Any) -> str:
+    if isinstance(thing, (tuple, list)):
+        return f"({','.join(_spell(item) for item in thing)})"  # pyright: ignore[reportUnknownVariableType]
+    if callable(thing) and not isinstance(thing, type):
+        module = getattr(thing, "__module__", None) or type(getattr(thing, "__self__", thing))
+        return f"{getattr(thing, '__objclass__', module)}.{getattr(thing, '__qualname__', uuid.uuid4())}"
+    return repr(thing)
