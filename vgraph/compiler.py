@@ -26,6 +26,7 @@ from vgraph import config
 from vgraph.fusion.build import build_kernels
 from vgraph.fusion.emit import emit_kernels
 from vgraph.fusion.grouping import group_ops
+from vgraph.ir.cost import is_product
 from vgraph.ir.interpreter import PhaseCode, Step, compile_phase, reads_whole
 from vgraph.ir.printer import log_stage
 from vgraph.ir.program import Program, Value
@@ -113,7 +114,8 @@ def _reads(phase: Phase) -> set[int]:
 
 
 def _compile_phase(phase: Phase, wanted: set[int], name: str, steps: list[Step] | None) -> PhaseCode:
-    native = load_native() if steps is not None else None
+    multiplies = any(is_product(op) for op in phase.ops)
+    native = load_native() if steps is not None and (phase.is_loop or multiplies) else None
     loop = None if native is None or steps is None else plan_loop(phase, steps, wanted, native)
     if loop is not None:
         code = PhaseCode(str(loop), loop.refuse, loop.outside, tuple(sorted(loop.kept)), loop)

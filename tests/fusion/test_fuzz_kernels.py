@@ -9,7 +9,7 @@ import pytest
 from tests.fusion.fuzz import check_seed, compile_fast
 from vgraph.fusion import build
 
-NUM_CASES = 120
+NUM_CASES = 100
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 
