@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args()
-    todo = chosen(options.rows or (["gat", "udf-gated"] if options.smoke else []), options.data)
+    todo = chosen(options.rows or (["gat"] if options.smoke else []), options.data)
     if options.list:
         print("\n".join([*(row.name for row, _ in todo), "first-call"]))
         return

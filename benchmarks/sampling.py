@@ -44,7 +44,7 @@ def main() -> None:
         base = Workload("sampling", options.nodes, options.edges, (100, 64, 64, 41), folder=folder)
         write_graph(base, Path(folder))
         for workers in options.workers:
-            for trains in (False, True):
+            for trains in (True,) if options.smoke else (False, True):
                 given = {"workers": workers, "trains": trains, "seeds": seeds, "batch": BATCH, "fanouts": FANOUTS}
                 work = Workload(**{**base.as_json(), "options": given})
                 found = alternate(work, sides, settings)
