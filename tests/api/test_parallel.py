@@ -73,3 +73,81 @@ def test_dropout_does_not_depend_on_the_number_of_workers() -> None:
     close(losses[1:], losses[:1] * 2)
     other = vgraph.parallelize(model, batch, 2).run_in_process(*batch, seed=4).loss
     assert not torch.equal(losses[0], other)
+
+
+def test_bf16_autocast_is_divided_as_it_is_captured() -> None:
+    class Cast(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *batch: Tensor) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                return self.model(*batch)
+
+    model, batch = model_and_batch("mlp")
+    cast, batch = Cast(model.float()), tuple(x.float() for x in batch)
+    plan = vgraph.parallelize(cast, batch, 2)
+    assert any(v.dtype == torch.bfloat16 for op in plan.step.ops for v in op.results)
+    found, (loss, grads, _) = plan.run_in_process(*batch), one_process(cast, batch, None)
+    torch.testing.assert_close(found.loss, loss, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(list(found.grads), grads, rtol=5e-2, atol=5e-2)
+
+
+def test_a_plan_is_saved_and_loaded(tmp_path: Any) -> None:
+    model, batch = model_and_batch("mlp")
+    plan, path = vgraph.parallelize(model, batch, 2), tmp_path / "plan.json"
+    plan.save(path)
+    other = vgraph.parallelize(model, batch, 2).load(path)
+    assert other.sharding == plan.sharding
+    assert other.communicated_bytes == plan.communicated_bytes
+    small, x = nn.Linear(8, 8), torch.randn(4, 8)
+
+    class Other(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.small = small
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.small(x).sum()
+
+    with pytest.raises(vgraph.VGraphError, match="saved for another model"):
+        vgraph.parallelize(Other(), (x,), 2).load(path)
+    path.write_text("no plan")
+    with pytest.raises(vgraph.VGraphError, match="is not a saved plan"):
+        plan.load(path)
+
+
+def test_batches_that_do_not_fit() -> None:
+    model, (x,) = model_and_batch("mlp")
+    plan = vgraph.parallelize(model, (x,), 2)
+    with pytest.raises(vgraph.VGraphError, match="the plan was made for"):
+        plan.run_in_process(x[:8])
+    with pytest.raises(vgraph.VGraphError, match="2 tensors were passed; the plan was made for 1"):
+        plan.run_in_process(x, x)
+
+
+def test_a_meta_model_needs_init() -> None:
+    real, batch = model_and_batch("mlp")
+    with torch.device("meta"):
+        model, _ = model_and_batch("mlp")
+    with pytest.raises(vgraph.VGraphError, match="is on the meta device"):
+        vgraph.parallelize(model, batch, 2).run_in_process(*batch)
+    plan = vgraph.parallelize(model, batch, 2, init=lambda name, tensor: tensor.copy_(real.state_dict()[name]))
+    close([plan.run_in_process(*batch).loss], [real(*batch).detach()])
+    wrong = vgraph.parallelize(model, batch, 2, init=lambda name, tensor: torch.zeros(3))
+    with pytest.raises(vgraph.VGraphError, match="the shape"):
+        wrong.run_in_process(*batch)
+
+
+@pytest.mark.parametrize("workers", [0, -2, 2.0, True])
+def test_numbers_of_workers_that_are_none(workers: Any) -> None:
+    model, batch = model_and_batch("mlp")
+    with pytest.raises(vgraph.VGraphError, match="is no number of workers"):
+        vgraph.parallelize(model, batch, workers)
+
+
+def test_more_workers_than_the_dims_allow() -> None:
+    model, batch = model_and_batch("mlp")
+    with pytest.raises(vgraph.VGraphError, match="cannot be divided among 7 workers"):
+        vgraph.parallelize(model, batch, 7)
