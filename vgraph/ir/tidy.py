@@ -37,6 +37,7 @@ class _Tidy:
         self.bases: dict[int, Value] = {}  # a reshape's result -> what it reshapes
         self.transposed: dict[int, Value] = {}  # t(x) -> x
         self.shapes: dict[tuple[int, Any], Value] = {}  # (base, shape) -> the reshape that exists
+        self.casts: dict[tuple[int, Any], Value] = {}  # (what all rows share, how) -> the cast that exists
 
     def add(self, op: Op) -> None:
         op = self._on_known(op)
@@ -47,6 +48,8 @@ class _Tidy:
             self._drop(op.results[0], self.transposed[op.args[0].id])
         elif name == "permute" and _is_identity(op):
             self._drop(op.results[0], op.args[0])
+        elif name == "_to_copy" and op.args[0].space == SHARED and self._is_cast(op):
+            self._drop(op.results[0], self.casts[op.args[0].id, str(op.kwargs)])
         else:
             squeezed = self._squeezed(op)
             if squeezed is None:
@@ -60,6 +63,10 @@ class _Tidy:
 
         kwargs = {key: map_leaves(value, now) for key, value in op.kwargs.items()}
         return replace(op, args=map_leaves(op.args, now), kwargs=kwargs)
+
+    def _is_cast(self, op: Op) -> bool:
+        """Whether this cast was made before: autocast casts a parameter wherever it is used."""
+        return self.casts.setdefault((op.args[0].id, str(op.kwargs)), op.results[0]) is not op.results[0]
 
     def _drop(self, value: Value, now: Value) -> None:
         self.stands_for[value.id] = now
