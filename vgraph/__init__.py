@@ -3,6 +3,9 @@
 Takes: graphs, features, functions of one vertex or one edge in ordinary PyTorch. Gives: tensors with gradient.
 """
 
+from importlib import import_module
+from types import ModuleType
+
 from vgraph import function, ops, tdl
 from vgraph.api.batching import batch, merge, slice_batch, unbatch
 from vgraph.api.blocks import compact_graphs, to_block
@@ -35,6 +38,7 @@ from vgraph.api.readout import (
     topk_nodes,
 )
 from vgraph.api.reorder import khop_adj, khop_graph, metapath_reachable_graph, reorder_graph
+from vgraph.api.seeding import seed
 from vgraph.api.serve import Server, serve
 from vgraph.api.storage import load_graphs, load_labels, save_graphs
 from vgraph.api.subgraph import (
@@ -71,16 +75,19 @@ from vgraph.api.vertex import Vertex
 from vgraph.api.vertex_function import VertexFunction
 from vgraph.errors import VGraphError
 
+DGLGraph, DGLError = Graph, VGraphError  # the names that programs written for DGL use
+ALL, NID, EID, NTYPE, ETYPE = "__ALL__", "_ID", "_ID", "_TYPE", "_TYPE"
+
 __version__ = "0.1.0"
 __all__ = [
     "ByType",
     "Graph",
     "GraphLoader",
+    "Placement",
+    "Server",
     "VGraphError",
     "Vertex",
     "VertexFunction",
-    "Placement",
-    "Server",
     "__version__",
     "add_edges",
     "add_nodes",
@@ -128,6 +135,7 @@ __all__ = [
     "ops",
     "out_subgraph",
     "parallelize",
+    "place",
     "prop_edges",
     "prop_edges_dfs",
     "prop_nodes",
@@ -141,9 +149,9 @@ __all__ = [
     "remove_nodes",
     "remove_self_loop",
     "reorder_graph",
-    "place",
     "reverse",
     "save_graphs",
+    "seed",
     "serve",
     "slice_batch",
     "softmax_edges",
@@ -164,3 +172,10 @@ __all__ = [
     "topological_nodes_generator",
     "unbatch",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Packages that are written with the names above are imported when they are asked for."""
+    if name in ("compat", "data", "nn", "sampling"):
+        return import_module(f"vgraph.{name}")
+    raise AttributeError(f"module 'vgraph' has no attribute {name!r}")

@@ -124,6 +124,34 @@ def test_one_schedule_is_a_loop_of_pulls(edges: tuple[list[int], list[int], int]
         torch.testing.assert_close(ours, wanted)
 
 
+REDUCTIONS: dict[str, Callable[[Any], dict[str, Tensor]]] = {
+    "gates": lambda n: {"i": n.mailbox["h"].sum(1), "c": (torch.sigmoid(n.mailbox["h"]) * n.mailbox["c"]).sum(1)},
+    "products": lambda n: {"i": n.mailbox["h"].sum(1), "c": (n.mailbox["h"] * n.mailbox["h"] * n.mailbox["c"]).sum(1)},
+    "a state that goes nowhere": lambda n: {"i": 3 * n.mailbox["h"].sum(1), "c": n.mailbox["h"].mean(1)},
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_gradients_through_every_use_of_a_state(name: str) -> None:
+    found: list[list[Tensor]] = []
+    for run in (
+        lambda g, *f: vgraph.prop_nodes_topo(g, *f[:2], apply_node_func=f[2]),
+        lambda g, *f: vgraph.prop_nodes(g, vgraph.topological_nodes_generator(g), *f),
+    ):
+        torch.manual_seed(0)
+        g = vgraph.graph(([0, 1, 2, 1], [2, 2, 3, 3]))
+        i = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+        g.ndata["h"] = g.ndata["c"] = torch.zeros(4, 2, dtype=torch.float64)
+        g.ndata["i"] = i
+        run(
+            g, lambda e: {"h": e.src["h"], "c": e.src["c"]}, REDUCTIONS[name],
+            lambda n: {"h": torch.tanh(n.data["c"] + n.data["i"]), "c": n.data["c"] + n.data["i"]},
+        )  # fmt: skip
+        found.append([g.ndata["h"], *torch.autograd.grad(g.ndata["h"].sum(), i)])
+    for ours, wanted in zip(*found, strict=True):
+        torch.testing.assert_close(ours, wanted)
+
+
 def test_it_is_one_schedule(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     g, cell = with_features((list(range(8)), list(range(1, 9)), 9)), Cell().double()
     calls: list[Any] = []

@@ -32,7 +32,7 @@ def to_block(g: Graph, dst_nodes: Any = None, include_dst_in_src: bool = True, s
         include_dst_in_src: the destinations are the first sources, too.
         src_nodes: the sources, in order; by default those of the edges as they first appear.
 
-    The features ``"_ID"`` of srcdata, dstdata and edata hold the ids in ``g``.
+    Features come along; ``"_ID"`` of srcdata, dstdata and edata hold the ids in ``g``.
 
     Raises:
         GraphError: a destination of an edge is not among ``dst_nodes``, or ids are wrong.
@@ -53,7 +53,7 @@ def to_block(g: Graph, dst_nodes: Any = None, include_dst_in_src: bool = True, s
     sides = [{name: _side(g, name, ids) for name, ids in side.items()} for side in (src, dst)]
     edges: dict[EdgeType, Frame] = {}
     for key in g.canonical_etypes:
-        edges[key] = g.edge_frames[key].empty()
+        edges[key] = g.edge_frames[key].copy()
         edges[key][ID] = torch.arange(g.num_edges(key), dtype=g.idtype, device=g.device)
     return Graph.of_types(topologies, sides[0], sides[1], edges)
 
@@ -96,7 +96,7 @@ def _between(g: Graph, key: EdgeType, src: Tensor, dst: Tensor) -> Topology:
 
 
 def _side(g: Graph, name: str, ids: Tensor) -> Frame:
-    frame = Frame(ids.shape[0], g.device, "node", type_name=g.src_frames[name].type_name)
+    frame = g.src_frames[name].take(ids)
     frame[ID] = ids.to(g.idtype)
     return frame
 

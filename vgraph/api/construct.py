@@ -23,6 +23,7 @@ from vgraph.api.create import (
 from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph
 from vgraph.api.relations import EDGE, NODE, EdgeType
+from vgraph.api.seeding import generator
 from vgraph.api.tracer import user_line
 from vgraph.errors import DTypeError, GraphError
 
@@ -205,7 +206,7 @@ def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64
     >>> vgraph.rand_graph(10, 30).num_edges()
     30
     """
-    ends = torch.randint(0, num_nodes, (2, num_edges))
+    ends = torch.randint(0, num_nodes, (2, num_edges), generator=generator())
     return graph(ends, num_nodes=num_nodes, idtype=idtype, device=device)
 
 
@@ -219,6 +220,6 @@ def rand_bipartite(
     >>> vgraph.rand_bipartite("user", "buys", "thing", 3, 4, 10).num_nodes("thing")
     4
     """
-    ends = (torch.randint(0, num_src_nodes, (num_edges,)), torch.randint(0, num_dst_nodes, (num_edges,)))
+    src, dst = (torch.randint(0, n, (num_edges,), generator=generator()) for n in (num_src_nodes, num_dst_nodes))
     counts = {utype: num_src_nodes, vtype: num_dst_nodes}
-    return heterograph({(utype, etype, vtype): ends}, counts, idtype, device)
+    return heterograph({(utype, etype, vtype): (src, dst)}, counts, idtype, device)

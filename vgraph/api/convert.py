@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.construct import graph
-from vgraph.api.graph import Graph
+from vgraph.api.graph import Graph, method
 from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError, GraphError, NameLookupError
 
@@ -113,6 +113,7 @@ def _stack(attr: str, rows: list[tuple[str, Any]]) -> Tensor:
     return torch.stack(tensors)
 
 
+@method
 def to_networkx(
     g: Graph, node_attrs: Sequence[str] | None = None, edge_attrs: Sequence[str] | None = None
 ) -> nx.MultiDiGraph[int]:

@@ -81,6 +81,11 @@ class Session(Context):
         tensor = self.tracer.new_input(f"child:{name}", EDGE, row_shape, dtype, has_grad)
         return as_rows(tensor, EDGE, self)
 
+    def leaf(self, name: str) -> Tensor:
+        """The example that stands for an input; others are its twins, and no way leads through them all."""
+        recording = self.tracer.recording
+        return recording.tensors[recording.inputs[name].index]
+
     def _topological(self, name: str, space: Space) -> Tensor:
         known = self.tracer.recording.inputs.get(name)
         if known is not None:
@@ -285,6 +290,10 @@ def _differentiate(
             back.append((k, fed, carries[k][2].transpose()))
     grads = _grad(pairs, [*targets, *(carried_in[k] for k, _, _ in back)], create_graph)
     positions = [(len(step.wrt) + i, fed, move) for i, (_, fed, move) in enumerate(back)]
+    unused = {id(fed) for i, fed, _ in positions if grads[i] is None}
+    if unused:  # a state that is gathered and goes nowhere: nothing will feed its cotangent
+        pairs = [pair for pair in pairs if id(pair[1]) not in unused]
+        grads = _grad(pairs, [*targets, *(carried_in[k] for k, _, _ in back)], create_graph)
     return grads, [p for p in positions if grads[p[0]] is not None], cotangents
 
 
@@ -293,14 +302,8 @@ def _grad(pairs: list[tuple[Tensor, Tensor]], wrt: list[Tensor], create_graph: b
     found: list[Tensor | None] = [None] * len(wrt)
     if pairs and able:
         outs, grads = zip(*pairs, strict=True)
-        got = torch.autograd.grad(
-            outs,
-            [t for _, t in able],
-            grads,
-            allow_unused=True,
-            create_graph=create_graph,
-            retain_graph=True,
-        )
+        wanted = [t for _, t in able]
+        got = torch.autograd.grad(outs, wanted, grads, allow_unused=True, create_graph=create_graph, retain_graph=True)
         for (i, _), grad in zip(able, got, strict=True):
             found[i] = plain(grad)
     return found

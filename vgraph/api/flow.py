@@ -59,7 +59,7 @@ class FlowBody(UpdateBody):
         self.output_names = tuple(given)
         places = {name: i for i, name in enumerate(given)}
         carries: list[tuple[int, Tensor, Move]] = [
-            (len(given) + i, plain(child), Gather("src")) for i, child in enumerate(children.values())
+            (len(given) + i, session.leaf(f"child:{name}"), Gather("src")) for i, name in enumerate(children)
         ]
         states = [outputs[places[name]] for name in children]
         return Given([*outputs, *states], carries, len(given))

@@ -48,6 +48,7 @@ class Graph(Mutation):
     """
 
     if TYPE_CHECKING:  # functions of a graph that are methods, too: see ``method``
+        from vgraph.api.convert import to_networkx
         from vgraph.api.prop import prop_edges, prop_nodes
         from vgraph.api.reorder import reorder_graph
         from vgraph.api.subgraph import (

@@ -201,13 +201,13 @@ class VertexBody:
         self.seen = {name: StateSpec(tuple(plain(t).shape[1:]), t.dtype) for name, t in vertex.scattered.items()}
         outputs = [plain(t) for t in vertex.pushed.values()]
         carries: list[tuple[int, Tensor, Move]] = []
-        for name, child in vertex.gathered.items():
+        for name in vertex.gathered:
             if name not in vertex.scattered:
                 raise NameLookupError(
                     f"the state {name!r} is gathered but never scattered",
                     cure=f"scatter it, v.scatter({name}=...), or gather one of {sorted(vertex.scattered)}",
                     line=vertex.state_lines.get(name, ""),
                 )
-            carries.append((len(outputs), plain(child), Gather("src")))
+            carries.append((len(outputs), session.leaf(f"child:{name}"), Gather("src")))
             outputs.append(plain(vertex.scattered[name]))
         return Given(outputs, carries, len(vertex.pushed))

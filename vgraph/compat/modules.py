@@ -1,0 +1,56 @@
+"""Where the names of DGL's modules are found.
+
+Takes: a module of DGL and a name. Gives: the thing itself; tempo: once a process.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+# a module of DGL -> where its names are looked up, in this order; True: it is that module itself
+MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
+    "dgl": (("vgraph.compat.names", "vgraph"), False),
+    "dgl.function": (("vgraph.function",), True),
+    "dgl.ops": (("vgraph.ops",), True),
+    "dgl.nn": (("vgraph.nn",), False),
+    "dgl.nn.pytorch": (("vgraph.nn",), False),
+    "dgl.nn.functional": (("vgraph.nn", "vgraph.ops"), False),
+    "dgl.data": (("vgraph.compat.data", "vgraph.data"), False),
+    "dgl.data.utils": (("vgraph.compat.data",), False),
+    "dgl.dataloading": (("vgraph.sampling", "vgraph.compat.names"), False),
+    "dgl.sampling": (("vgraph.sampling",), False),
+    "dgl.backend": (("vgraph.compat.backend",), True),
+    "dgl.base": (("vgraph.compat.names",), True),
+    "dgl.udf": (("vgraph.api.message",), False),
+    "dgl.utils": (("vgraph.compat.arguments",), True),
+    "dgl.init": (("vgraph.compat.initial",), True),
+    "dgl.transforms": (("vgraph.compat.transforms", "vgraph"), False),
+    **{
+        f"dgl.{name}": (("vgraph.compat.names", "vgraph"), False)
+        for name in ("convert", "readout", "random", "subgraph", "transform", "traversal", "propagate", "generators")
+    },
+    **{
+        f"dgl.nn.pytorch.{name}": (("vgraph.nn",), False)
+        for name in ("conv", "glob", "softmax", "hetero", "utils", "factory", "linear", "explain")
+    },
+    **{
+        f"dgl.nn.pytorch.conv.{name}": (("vgraph.nn",), False)
+        for name in "graphconv gatconv gatv2conv sageconv ginconv relgraphconv chebconv sgconv tagconv edgeconv".split()
+    },
+}
+SUBMODULES = frozenset(name.partition(".")[2] for name in MODULES if name.count(".") == 1)
+
+
+def lookup(module: str, name: str) -> Any:
+    """What a name of a module of DGL means; LookupError: vgraph has no such thing."""
+    for source in MODULES[module][0]:
+        try:
+            place = importlib.import_module(source)
+        except ModuleNotFoundError:
+            continue
+        found = getattr(place, name, None)
+        if found is not None and not (isinstance(found, ModuleType) and name not in SUBMODULES):
+            return found
+    raise LookupError(name)

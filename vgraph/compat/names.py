@@ -1,0 +1,32 @@
+"""Names that DGL's programs use and that are no better called anything else in vgraph.
+
+Takes: nothing. Gives: constants, the class of graphs, errors; tempo: once a process.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import vgraph
+from vgraph.errors import VGraphError
+
+__version__ = "1.1.3+vgraph"  # what programs compare
+ALL, NID, EID, NTYPE, ETYPE = vgraph.ALL, vgraph.NID, vgraph.EID, vgraph.NTYPE, vgraph.ETYPE
+DGLGraph = DGLHeteroGraph = vgraph.Graph
+DGLError = VGraphError
+seed = vgraph.seed
+
+
+class DGLWarning(UserWarning):
+    """A warning that a program raises with ``dgl_warning``."""
+
+
+def dgl_warning(message: str, category: type[Warning] = DGLWarning, stacklevel: int = 2) -> None:
+    """Warns."""
+    warnings.warn(message, category, stacklevel=stacklevel)
+
+
+def is_all(arg: Any) -> bool:
+    """Whether an argument is DGL's word for all nodes or edges."""
+    return isinstance(arg, str) and arg == ALL
