@@ -2,8 +2,9 @@
 
     python benchmarks/overhead.py [--smoke]
 
-Prints microseconds of the processor a call (one thread), the least of several rounds. ``VGRAPH_DGL_PYTHON`` names a Python that has
-DGL or PyG; the same script then runs there, too, and its column is printed beside ours.
+Prints microseconds of the processor a call (one thread), the least of several rounds.
+``VGRAPH_DGL_PYTHON`` names a Python that has DGL or PyG; the same script then runs there, too, and its
+column is printed beside ours.
 """
 
 from __future__ import annotations

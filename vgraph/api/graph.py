@@ -151,7 +151,7 @@ class Graph(Mutation):
 
     def local_scope(self) -> LocalScope:
         """A context at whose end features and edges are again what they were at its beginning."""
-        return LocalScope(self.__dict__, self._frames())
+        return LocalScope(self.__dict__, self._frames)
 
     def local_var(self) -> Graph:
         """A graph with the same edges and features; what is set in one is not in the other."""

@@ -37,6 +37,8 @@ class Relations:
     ) -> None:
         """``src`` is ``dst``, but in a block; ``sizes``: nodes of each graph of a batch, by type."""
         self._src, self._dst, self._edges, self._gdata = src, dst, edges, gdata
+        nodes = src.values() if src is dst else [*src.values(), *dst.values()]
+        self._frames = (*nodes, *edges.values(), gdata)
         self._join(topologies, sizes)
 
     def _join(self, topologies: Mapping[EdgeType, Topology], sizes: Mapping[str, tuple[int, ...]] | None) -> None:
@@ -44,6 +46,7 @@ class Relations:
         self._topologies, self._sizes = dict(topologies), sizes
         self.messages: dict[EdgeType, tuple[Tensor, dict[str, Tensor]]] = {}  # sent, not received
         self._single = next(iter(self._topologies.values())) if len(self._topologies) == 1 else None
+        self._sole = None if self._single is None else self._relation(next(iter(self._topologies)))
         self._device = next(iter(self._topologies.values())).src.device
 
     @property
@@ -70,10 +73,6 @@ class Relations:
     def sizes(self) -> Mapping[str, tuple[int, ...]] | None:
         """The nodes of each graph of a batch, by type; None: it is no batch."""
         return self._sizes
-
-    def _frames(self) -> list[Frame]:
-        nodes = [*self._src.values()] if self._src is self._dst else [*self._src.values(), *self._dst.values()]
-        return [*nodes, *self._edges.values(), self._gdata]
 
     # ------------------------------------------------------------ names
     @property
@@ -195,7 +194,11 @@ class Relations:
 
     def relation(self, etype: Any = None) -> tuple[Topology, Frame, Frame, Frame]:
         """One type of edges: its topology, and the features of sources, destinations and edges."""
-        key = self._edge_type(etype)
+        if etype is None and self._sole is not None:
+            return self._sole
+        return self._relation(self._edge_type(etype))
+
+    def _relation(self, key: EdgeType) -> tuple[Topology, Frame, Frame, Frame]:
         return self._topologies[key], self._src[key[0]], self._dst[key[2]], self._edges[key]
 
     # ------------------------------------------------------------ counts
