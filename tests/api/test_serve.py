@@ -10,6 +10,7 @@ from torch import nn
 
 import vgraph
 from tests.runtime.engine_models import MODELS, WIDTH, binary_tree, chain, features
+from vgraph.api import capture
 from vgraph.errors import CycleError, FunctionError, NameLookupError
 
 SECONDS = 60
@@ -132,3 +133,17 @@ def test_closing_finishes_what_was_submitted() -> None:
     futures = [server.submit(chain(4), x=torch.ones(4, WIDTH)) for _ in range(5)]
     server.close()
     assert all(future.done() for future in futures)
+
+
+def test_calls_beside_a_server() -> None:
+    """Both threads record the same function at the same time, and neither sees the other's examples."""
+    for _ in range(5):
+        model = MODELS["attentive"]().double()
+        with vgraph.serve(model) as server:
+            graphs = [binary_tree(n) for n in (3, 5, 2)]
+            xs = [features(g) for g in graphs]
+            futures = [server.submit(g, x=x) for g, x in zip(graphs, xs, strict=True)]
+            wanted = [model(g, x=x)["y"] for g, x in zip(graphs, xs, strict=True)]
+            for future, one in zip(futures, wanted, strict=True):
+                torch.testing.assert_close(future.result(SECONDS)["y"], one, rtol=1e-10, atol=1e-12)
+        capture.forget()

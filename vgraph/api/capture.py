@@ -7,6 +7,7 @@ Source: HOUSE "captured functions"; the decision against Dynamo is docs/adr/0003
 from __future__ import annotations
 
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,9 @@ from vgraph.runtime.autograd import Call, Derivation, Pair, run
 from vgraph.runtime.compiled import CompiledProgram, Situation, VertexTypes
 
 logger = logging.getLogger("vgraph")
+
+# A recording puts stand-ins in the place of what the user's objects hold: no other thread may look then.
+recording = threading.RLock()
 
 _MOST_ENTRIES = 16  # kept of one function: shapes, dtypes, modes that alternate
 _MOST_FAMILIES = 512
@@ -156,7 +160,7 @@ class Bound:
                 f"{captured.name} reads something that changed between forward and backward",
                 cure="call backward before changing modules, closures or globals that it reads",
             )
-        with ambient(*captured.modes), stand_ins(self.roots, captured.numbers, captured.moving):
+        with recording, ambient(*captured.modes), stand_ins(self.roots, captured.numbers, captured.moving):
             return trace(self.make_body(), captured.specs.__getitem__, derivation, wrt)
 
     def situation(
@@ -256,6 +260,13 @@ def find_captured(
     family: _Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body]
 ) -> tuple[Bound, tuple[Tensor, ...]]:
     """The capture that holds for this call and its input tensors; raises CaptureError if there is none."""
+    with recording:
+        return _find_captured(family, roots, features, make_body)
+
+
+def _find_captured(
+    family: _Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body]
+) -> tuple[Bound, tuple[Tensor, ...]]:
     modes = current_modes()
     for index, entry in enumerate(family.entries):
         tensors = entry.matches(modes, roots, features)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key
+from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key, recording
 from vgraph.api.derive import Given, Session, Spec
 from vgraph.api.feed import At, Feed
 from vgraph.api.graph import Graph
@@ -194,7 +194,7 @@ class Server:
         def body_of(states: Mapping[str, StateSpec]) -> VertexBody:
             return VertexBody(self.function, states, find, ())
 
-        with torch.no_grad():
+        with recording, torch.no_grad():
             states = infer_states(self.function, body_of, feed.spec, (), self.function.given_states)
         body = _FrontierBody(self.function, states, lambda kind, name: f"{kind}:{name}", ())
         body.read = tuple(read)
