@@ -71,7 +71,7 @@ def classify(step: TrainingStep) -> Classes:
     class_of: list[int] = []
     places: dict[int, int] = {}
     for number, (op, note) in enumerate(zip(step.ops, step.notes, strict=True)):
-        operands = tuple(op.operands())
+        operands = operands_of(op)
         kind = kinds.setdefault(signature(op, operands), len(kinds))
         place = places.get(note.pair)
         if note.phase == "forward" or place is None:
@@ -89,6 +89,13 @@ def classify(step: TrainingStep) -> Classes:
         classes[found].members.append(number)
         class_of.append(found)
     return _linked(step, classes, class_of)
+
+
+def operands_of(op: Op) -> tuple[Value, ...]:
+    """``op.operands()``; most ops hold their Values side by side."""
+    if op.kwargs or any(type(arg) in (list, tuple) for arg in op.args):
+        return tuple(op.operands())
+    return tuple([arg for arg in op.args if isinstance(arg, Value)])
 
 
 def signature(op: Op, operands: tuple[Value, ...]) -> Hashable:
@@ -114,7 +121,7 @@ def _linked(step: TrainingStep, classes: list[OpClass], class_of: list[int]) -> 
         reader, operands = class_of[number], classes[class_of[number]].operands
         reads = int(reads_values(op))
         if op is not classes[reader].op:
-            operands = tuple(op.operands())
+            operands = operands_of(op)
         for position, value in enumerate(operands):
             key = (*home[value.id], reader, position)
             counts[key] = counts.get(key, 0) + reads

@@ -36,6 +36,16 @@ Port = tuple[bool, int, int]  # whether it is read from outside; member; result 
 
 
 @dataclass(frozen=True, eq=False)
+class Link:
+    """One value of a cluster and all that reads it in another; ``form``: which members, how often."""
+
+    source: int
+    reader: int
+    form: int
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Coarse:
     """All clusters, which one every class and input is in, and the readings between clusters."""
 
@@ -43,7 +53,7 @@ class Coarse:
     clusters: tuple[Cluster, ...]
     cluster_of: tuple[int, ...]
     inside: tuple[tuple[Reading, ...], ...]  # readings within a cluster, by cluster
-    between: tuple[tuple[tuple[int, int], tuple[Reading, ...]], ...]  # by (source cluster, reader cluster)
+    between: tuple[Link, ...]
     member_of: tuple[int, ...]  # a class's place within its cluster
     ports: tuple[tuple[Port, ...], ...]  # by cluster: what other clusters read from it, and what it reads
 
@@ -163,9 +173,21 @@ class _Coarsening:
                 ports[reader].add((False, max(member_of[r.reader], 0), r.position))
         return Coarse(
             self.classes, tuple(self.clusters), tuple(self.cluster_of), tuple(map(tuple, inside)),
-            tuple((pair, tuple(found)) for pair, found in between.items()), tuple(member_of),
+            tuple(_links(between, member_of)), tuple(member_of),
             tuple([tuple(sorted(found)) for found in ports]),
         )  # fmt: skip
+
+
+def _links(between: dict[tuple[int, int], list[Reading]], member_of: list[int]) -> Iterator[Link]:
+    forms: dict[Hashable, int] = {}
+    for (source, reader), readings in between.items():
+        values: dict[tuple[int, int], list[Reading]] = {}
+        for r in readings:
+            if r.count:
+                values.setdefault((r.source, r.result), []).append(r)
+        for found in values.values():
+            form = tuple([(member_of[r.source], r.result, member_of[r.reader], r.position, r.count) for r in found])
+            yield Link(source, reader, forms.setdefault(form, len(forms)), tuple(found))
 
 
 _LIGHT = frozenset("reshape flatten unflatten split split_with_sizes unbind select slice cat stack".split()) - {

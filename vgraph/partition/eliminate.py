@@ -39,6 +39,7 @@ class Elimination:
         self.graph, self.max_entries = graph, max_entries
         self.tables: list[Costs] = []
         self.numbers: dict[int, int] = {}
+        self.lines: dict[tuple[int, bool], Costs] = {}
         self.equal: dict[tuple[object, ...], Costs] = {}
         self.known: dict[tuple[object, ...], _Made] = {}
         self.sizes = [len(costs) for costs in graph.alone]
@@ -47,10 +48,25 @@ class Elimination:
         self.count = 0
         self.order: list[tuple[int, tuple[int, ...], _Made]] = []
         self.total = 0.0
+        self.logs = [math.log(size) for size in self.sizes]
         for v, costs in enumerate(graph.alone):
             self._add(_Factor((v,), self._number(costs)))
         for pair, costs in graph.pairs.items():
+            self._add_pair(pair, costs)
+
+    def _add_pair(self, pair: tuple[int, int], costs: Costs) -> None:
+        """A vertex with one state joins nothing: its neighbours bear what it costs beside them."""
+        u, v = pair
+        if self.sizes[u] > 1 and self.sizes[v] > 1:
             self._add(_Factor(pair, self._number(costs)))
+            return
+        self.neighbours[u].discard(v)
+        self.neighbours[v].discard(u)
+        rest = u if self.sizes[u] > 1 else v
+        key = (id(costs), rest == u)
+        if key not in self.lines:
+            self.lines[key] = costs[:, 0] if rest == u else costs[0]
+        self._add(_Factor((rest,), self._number(self.lines[key])))
 
     def _number(self, costs: Costs) -> int:
         found = self.numbers.setdefault(id(costs), len(self.tables))
@@ -84,7 +100,8 @@ class Elimination:
         return self._states()
 
     def _width(self, v: int) -> float:
-        return math.log(self.sizes[v]) + sum(math.log(self.sizes[u]) for u in self.neighbours[v])
+        logs = self.logs
+        return logs[v] + sum([logs[u] for u in self.neighbours[v]])
 
     def _eliminate(self, v: int) -> tuple[int, ...]:
         scope = tuple(sorted(self.neighbours[v]))

@@ -13,6 +13,7 @@ from functools import cache
 
 import numpy as np
 
+from vgraph.ir.program import Value
 from vgraph.ir.sharding import Partial, Replicate, Split
 from vgraph.partition.classes import Reading
 from vgraph.partition.clusters import Cluster, Coarse, Port
@@ -24,6 +25,11 @@ MAX_STATES = 64
 
 Amount = tuple[float, float]
 State = tuple[Choice, ...]  # a choice a member
+
+
+def dense_bytes(value: Value) -> int:
+    """``value.row_bytes`` of a value without rows."""
+    return math.prod(value.shape) * value.dtype.itemsize  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 @dataclass(eq=False)
@@ -69,7 +75,7 @@ class Situation:
         step keeps terms as well: then every worker has terms of all of it.
         """
         value = self.coarse.classes.value(reading.source, reading.result)
-        whole = terms = float(value.row_bytes * reading.count * math.prod(self.past_ways))
+        whole = terms = float(dense_bytes(value) * reading.count * math.prod(self.past_ways))
         if self.past_ways:
             steps = zip(self.past[reading.reader], self.past[reading.source], self.past_ways, strict=True)
             for reader, source, count in steps:
@@ -82,7 +88,7 @@ class Situation:
     def made(self, member: int, result: int) -> float:
         """Bytes of a result, of all members of a class in all groups."""
         op_class = self.coarse.classes.classes[member]
-        amount = float(op_class.op.results[result].row_bytes * len(op_class.members) * math.prod(self.past_ways))
+        amount = float(dense_bytes(op_class.op.results[result]) * len(op_class.members) * math.prod(self.past_ways))
         for choice, count in zip(self.past[member], self.past_ways, strict=True):
             if choice.strategy is not None and isinstance(choice.strategy.outputs[result], Split):
                 amount /= count
@@ -91,7 +97,7 @@ class Situation:
     def brought(self, member: int, result: int) -> float:
         """Bytes that earlier steps moved to keep a result; terms that are kept on are moved one by one."""
         op_class = self.coarse.classes.classes[member]
-        amount, total = float(op_class.op.results[result].row_bytes * len(op_class.members)), 0.0
+        amount, total = float(dense_bytes(op_class.op.results[result]) * len(op_class.members)), 0.0
         for choice, count in zip(self.past[member], self.past_ways, strict=True):
             assert choice.strategy is not None
             made, kept = choice.strategy.outputs[result], choice.kept[result]

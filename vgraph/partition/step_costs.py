@@ -26,6 +26,8 @@ class StepCosts:
         self.situation, self.coarse = situation, situation.coarse
         self._graph: CostGraph | None = None
         self._kinds: dict[Hashable, Kind] = {}
+        self._known: dict[Hashable, Hashable] = {}
+        self._numbers: dict[Hashable, int] = {}
         self._matrices: dict[Hashable, Costs] = {}
         self._sums: dict[Hashable, Costs] = {}
         numbers = [tuple([choice.number for choice in past]) for past in situation.past]
@@ -47,15 +49,16 @@ class StepCosts:
 
     def _build(self) -> CostGraph:
         pairs: dict[tuple[int, int], list[Part]] = {}
-        for (source, reader), readings in self.coarse.between:
-            values: dict[tuple[int, int], list[Reading]] = {}
-            for reading in readings:
-                if reading.count:
-                    values.setdefault((reading.source, reading.result), []).append(reading)
-            parts = pairs.setdefault((min(source, reader), max(source, reader)), [])
-            parts += [(source > reader, self._matrix(source, reader, found)) for found in values.values()]
-        alone = [kind.alone for kind in self.kinds]
-        return CostGraph(alone, {pair: self._sum(parts) for pair, parts in pairs.items() if parts})
+        kinds = self.kinds
+        for link in self.coarse.between:
+            source, reader = link.source, link.reader
+            key = (id(kinds[source]), id(kinds[reader]), link.form)
+            if key not in self._known:
+                self._known[key] = self._matrix(source, reader, link.readings)
+            pair = (source, reader) if source < reader else (reader, source)
+            pairs.setdefault(pair, []).append((source > reader, self._known[key]))
+        alone = [kind.alone for kind in kinds]
+        return CostGraph(alone, {pair: self._sum(parts) for pair, parts in pairs.items()})
 
     def _sum(self, parts: list[Part]) -> Costs:
         key = tuple(parts)
@@ -66,20 +69,19 @@ class StepCosts:
 
     def _matrix(self, source: int, reader: int, readings: Sequence[Reading]) -> Hashable:
         """One value and all that read it in one cluster: what two of them need alike is fetched once."""
-        first, situation = readings[0], self.situation
+        first, kind = readings[0], self.kinds[reader]
         have = self.kinds[source].codes((True, max(self.coarse.member_of[first.source], 0), first.result))
-        kind, key = self.kinds[reader], list[Hashable]([have])
         found: list[tuple[tuple[int, ...], int, int, Amount]] = []
         for r in readings:
             place = max(self.coarse.member_of[r.reader], 0)
-            need, amount = kind.codes((False, place, r.position)), situation.amount(r)
+            need, amount = kind.codes((False, place, r.position)), self.situation.amount(r)
             if (need, amount) not in [(n, a) for n, _, _, a in found]:
                 found.append((need, place, r.position, amount))
-                key.append((need, amount, tuple(kind.halos(place, r.position))))
-        whole = tuple(key)
-        if whole not in self._matrices:
-            self._matrices[whole] = self._combined(have, kind, found)
-        return whole
+        key = (have, *((need, amount, tuple(kind.halos(m, p))) for need, m, p, amount in found))
+        if key not in self._numbers:
+            self._numbers[key] = len(self._numbers)
+            self._matrices[self._numbers[key]] = self._combined(have, kind, found)
+        return self._numbers[key]
 
     def _combined(
         self, have: tuple[int, ...], kind: Kind, found: Sequence[tuple[tuple[int, ...], int, int, Amount]]
