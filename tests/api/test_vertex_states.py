@@ -198,8 +198,11 @@ def test_dropout_depends_on_the_seed_alone(threads: int) -> None:
     assert not (run(model, 7)[0] == 0).any()
 
 
+@pytest.mark.parametrize("kernels", ["0", "1"])
 @pytest.mark.parametrize("policy", ["frontier", "serial"])
-def test_masks_are_bitwise_the_same(policy: str) -> None:
+def test_masks_are_bitwise_the_same(policy: str, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGRAPH_KERNELS", kernels)
+
     class Masks(vgraph.VertexFunction):
         def forward(self, v: vgraph.Vertex) -> None:
             slots = functional.dropout(v.pull_edge("one"), 0.5)

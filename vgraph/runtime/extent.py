@@ -136,11 +136,11 @@ class Extent:
         return self._original("edge", ids)
 
     def user_ids(self, kind: str) -> Tensor | None:
-        """The user's ids of all vertices or edges; None where row r has id r."""
+        """The user's ids of all vertices or edges, int64 as kernels read them; None where row r has id r."""
         ids = self.order.vertex_ids if kind == "vertex" else self.order.edge_ids
         if ids is None and self.topology.original_ids.get(kind) is None:
             return None
-        return self.vertex_ids if kind == "vertex" else self.edge_ids
+        return (self.vertex_ids if kind == "vertex" else self.edge_ids).to(torch.int64)
 
     # ------------------------------------------------------------ moves
     def gather_src(self, rows: Tensor) -> Tensor:
