@@ -18,6 +18,7 @@ from vgraph.data.sst import (
     renumber_words,
 )
 from vgraph.data.syntax import FunctionTree, load_syntax, parse_functions
+from vgraph.data.tu import LabelledGraphs, load_tu, parse_tu
 
 __all__ = [
     "AIG",
@@ -27,6 +28,7 @@ __all__ = [
     "EdgeList",
     "Forest",
     "FunctionTree",
+    "LabelledGraphs",
     "TreeDataset",
     "TreeSample",
     "TreeSplits",
@@ -37,10 +39,12 @@ __all__ = [
     "load_ptb",
     "load_sst",
     "load_syntax",
+    "load_tu",
     "parse_aiger",
     "parse_edge_list",
     "parse_functions",
     "parse_planetoid",
     "parse_ptb",
+    "parse_tu",
     "renumber_words",
 ]

@@ -1,0 +1,46 @@
+"""Labelled graphs from text: what is read, and what every refusal says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vgraph.data import load_tu, parse_tu
+from vgraph.errors import DataError
+
+TEXT = "2\n3 -1\n4 2 1 2\n9 1 0\n4 1 0\n1 1\n9 0\n"
+
+
+def test_graphs_tags_and_labels() -> None:
+    data = parse_tu(TEXT)
+    assert [g.num_nodes() for g in data.graphs] == [3, 1]
+    assert [end.tolist() for end in data.graphs[0].edges()] == [[1, 2, 0, 0], [0, 0, 1, 2]]
+    assert data.graphs[0].ndata["tag"].tolist() == [0, 1, 0]
+    assert (data.labels.tolist(), data.num_classes, data.num_tags) == ([0, 1], 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("2\n1 0\n0 0\n", "there are 0 numbers where 2 are needed"),
+        ("1\n1 0", "the file ends too early"),
+        ("1\n1 x\n", "is no list of whole numbers"),
+        ("1\n1 0\n0 1 1\n", "vertex 0 of 1 has no 1 neighbours there"),
+        ("1\n1 0\n0 2 0\n", "vertex 0 of 1 has no 2 neighbours there"),
+    ],
+)
+def test_refusals(text: str, fact: str) -> None:
+    with pytest.raises(DataError, match=fact):
+        parse_tu(text, path="x.txt")
+
+
+@pytest.mark.parametrize(("name", "count", "classes", "tags"), [("MUTAG", 188, 2, 7), ("PROTEINS", 1113, 2, 3)])
+def test_public_data(data_dir: Path, name: str, count: int, classes: int, tags: int) -> None:
+    path = data_dir / "tu" / f"{name}.txt"
+    if not path.exists():
+        pytest.skip(f"no {path.name}")
+    data = load_tu(path)
+    assert (len(data.graphs), data.num_classes, data.num_tags) == (count, classes, tags)
+    g = data.graphs[0]
+    assert g.has_edges_between(*g.edges()[::-1]).all()

@@ -1,0 +1,92 @@
+"""Graphs with labels from text: the TU collection as it is used for graph isomorphism networks.
+
+Takes: text. Gives: graphs and their labels. Tempo: once a file. Source: Xu et al. 2019, section 7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import vgraph
+from vgraph.data.edge_list import read_text
+from vgraph.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledGraphs:
+    """Graphs with ``ndata["tag"]`` (int64), and ``labels`` (graphs,) below ``num_classes``."""
+
+    graphs: list[vgraph.Graph]
+    labels: Tensor
+    num_classes: int
+    num_tags: int
+
+
+def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
+    """Read "number of graphs", then for each "vertices label" and a line "tag degree neighbours ..." a vertex.
+
+    Labels and tags are numbered 0, 1, ... in order of their first appearance; neighbours are the
+    sources of edges, in both directions as the file has them.
+
+    Raises:
+        DataError: a line is missing, is no list of whole numbers, or names a vertex out of range.
+
+    >>> data = parse_tu("1\\n2 7\\n5 1 1\\n5 1 0\\n")
+    >>> data.graphs[0].edges(), data.labels.tolist(), data.num_tags
+    ((tensor([1, 0]), tensor([0, 1])), [0], 1)
+    """
+    rows = _Rows(text, path)
+    graphs: list[vgraph.Graph] = []
+    labels: list[int] = []
+    known_labels: dict[int, int] = {}
+    known_tags: dict[int, int] = {}
+    for _ in range(rows.take(1)[0]):
+        count, label = rows.take(2)[:2]
+        labels.append(known_labels.setdefault(label, len(known_labels)))
+        tags, src, dst = list[int](), list[int](), list[int]()
+        for vertex in range(count):
+            tag, degree, *rest = rows.take(2)
+            if len(rest) < degree or any(not 0 <= other < count for other in rest[:degree]):
+                raise rows.wrong(f"vertex {vertex} of {count} has no {degree} neighbours there")
+            tags.append(known_tags.setdefault(tag, len(known_tags)))
+            src += rest[:degree]
+            dst += [vertex] * degree
+        g = vgraph.graph((torch.tensor(src, dtype=torch.int64), torch.tensor(dst, dtype=torch.int64)), num_nodes=count)
+        g.ndata["tag"] = torch.tensor(tags, dtype=torch.int64)
+        graphs.append(g)
+    return LabelledGraphs(graphs, torch.tensor(labels, dtype=torch.int64), len(known_labels), len(known_tags))
+
+
+def load_tu(path: str | Path) -> LabelledGraphs:
+    """The graphs of ``MUTAG.txt``, ``PROTEINS.txt`` and their like; DataError as in ``parse_tu``."""
+    return parse_tu(read_text(path), path=path)
+
+
+class _Rows:
+    def __init__(self, text: str, path: str | Path) -> None:
+        self.lines, self.path, self.number = text.split("\n"), path, 0
+
+    def wrong(self, fact: str) -> DataError:
+        return DataError(fact, line=f"{self.path}:{self.number}", cure="give whole numbers, a line for every vertex")
+
+    def take(self, least: int) -> list[int]:
+        if self.number >= len(self.lines):
+            raise self.wrong("the file ends too early")
+        self.number += 1
+        words = self.lines[self.number - 1].split()
+        try:
+            found = [int(float(word)) for word in words[:2]] + [int(word) for word in _whole(words[2:])]
+        except ValueError:
+            raise self.wrong(f"{self.lines[self.number - 1][:80]!r} is no list of whole numbers") from None
+        if len(found) < least:
+            raise self.wrong(f"there are {len(found)} numbers where {least} are needed")
+        return found
+
+
+def _whole(words: list[str]) -> list[str]:
+    """Neighbours; what follows them may be attributes, with points."""
+    return [word for word in words if "." not in word]
