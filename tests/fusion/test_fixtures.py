@@ -106,6 +106,24 @@ def test_widths(width: int) -> None:
     assert_three_ways(topology, frames_of(topology, width, torch.float32), tolerance=3e-5)
 
 
+@pytest.mark.parametrize("ids", [torch.int64, torch.int32], ids=str)
+def test_random_numbers_by_edge(ids: torch.dtype) -> None:
+    """The same with kernels and without, whatever the order of edges and the width of ids."""
+    topology = topology_of([3, 2, 1, 0, 3], [3, 3, 2, 1, 0], 4, 4, ids)
+    frames: Any = {"src": {"h": torch.ones(4, 3)}, "dst": {}, "edge": {}}
+    found: list[Tensor] = []
+
+    def dropped(edges: Any) -> dict[str, Tensor]:
+        return {"m": torch.dropout(edges.src["h"], 0.4, True)}
+
+    for way in ("operators", "kernels"):
+        with mock.patch.dict(os.environ, WAYS[way]):
+            capture.forget()
+            torch.manual_seed(0)
+            found.append(propagate(topology, frames, dropped, fn.sum("m", "o"))["o"])
+    assert torch.equal(*found) and (found[0] == 0).any()
+
+
 def test_without_edges() -> None:
     g = vgraph.graph(([], []), num_nodes=3)
     g.ndata["h"] = torch.ones(3, 2, requires_grad=True)

@@ -74,7 +74,8 @@ class CpuKernel:
         given = [t if t.is_contiguous() else t.contiguous() for t in loads]
         index = index_tensors(order)
         pointers = [t.data_ptr() for t in index]
-        pointers += [0 if t is None else t.data_ptr() for t in ids or (None, None)]
+        ids = [None if t is None else t.long() for t in ids or (None, None)]  # as kernels read them
+        pointers += [0 if t is None else t.data_ptr() for t in ids]
         pointers += [t.data_ptr() for t in (*given, *stores)]
         arguments = (ctypes.c_int64 * (3 + len(pointers)))(0, 0, pool_address(), *pointers)
         function, address = self.function, ctypes.addressof(arguments)
