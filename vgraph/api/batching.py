@@ -48,10 +48,13 @@ def batch(graphs: Iterable[Graph], ndata: Any = "__ALL__", edata: Any = "__ALL__
     members = list(graphs)
     _check_members(members)
     first = members[0]
+    is_single = len(first.edge_frames) == 1
     counts = {t: [g.src_frames[t].num_rows for g in members] for t in first.src_frames}
     sizes = {t: _sizes(members, t) for t in first.src_frames}
     topologies = {
-        e: _join([g.relation(e)[0] for g in members], counts[e[0]], counts[e[2]], sizes[e[2]])
+        e: _join(
+            [g.topology if is_single else g.relation(e)[0] for g in members], counts[e[0]], counts[e[2]], sizes[e[2]]
+        )
         for e in first.canonical_etypes
     }
     nodes = {t: _concat([g.src_frames[t] for g in members], ndata) for t in first.src_frames}
@@ -109,8 +112,9 @@ def _join(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequence[i
         fact = f"{max(totals)} nodes cannot be numbered in int32"
         raise GraphError(fact, cure="convert the graphs with .long()", line=user_line())
     num_edges = [t.src.shape[0] for t in parts]
-    src = torch.cat([t.src for t in parts]).add_(_offsets(num_src, num_edges, first))
-    dst = torch.cat([t.dst for t in parts]).add_(_offsets(num_dst, num_edges, first))
+    shift = _offsets(num_src, num_edges, first)
+    src = torch.cat([t.src for t in parts]).add_(shift)
+    dst = torch.cat([t.dst for t in parts]).add_(shift if num_dst is num_src else _offsets(num_dst, num_edges, first))
     flat = tuple(part for t in parts for part in t.parts or (t,))
     return Topology(src, dst, *totals, sizes, flat)
 
