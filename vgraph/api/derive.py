@@ -16,6 +16,7 @@ from torch import Tensor
 from vgraph import config
 from vgraph.api.aliases import Ref
 from vgraph.api.mailbox import lower_mailbox, refuse_mixed_batches
+from vgraph.api.reading import unwatched
 from vgraph.api.reductions import Context, move_rows
 from vgraph.api.rows import RowTensor, as_rows, plain
 from vgraph.api.sizes import sizes_for
@@ -87,10 +88,8 @@ class Session(Context):
         return recording.tensors[recording.inputs[name].index]
 
     def _topological(self, name: str, space: Space) -> Tensor:
-        known = self.tracer.recording.inputs.get(name)
-        if known is not None:
-            return self.tracer.recording.tensors[known.index]
-        return self.tracer.new_input(name, space, (), torch.int64)
+        known, tensors = self.tracer.recording.inputs.get(name), self.tracer.recording.tensors
+        return self.tracer.new_input(name, space, (), torch.int64) if known is None else tensors[known.index]
 
     def ids(self, name: str, space: Space) -> RowTensor:
         """The user's ids of rows: ``$vertex_ids``, ``$edge_ids``, ``$src_ids`` or ``$dst_ids``."""
@@ -200,12 +199,17 @@ def trace(body: Body, specs: Specs, derivation: Derivation, wrt: tuple[str, ...]
                 levels, step = _run_levels(body, session, derivation, wrt)
         if any(session.branched for session in sessions):
             raise CaptureError("it branches on a number of rows or slots")
-        tape = unify(sessions[0].tracer.recording, sessions[1].tracer.recording)
+        with unwatched():
+            return _assemble(body, sessions, levels, step)
     finally:
         for session in sessions:
             session.tracer.forget()
+
+
+def _assemble(body: Body, sessions: Sequence[Session], levels: list[_Level], step: Step | None) -> Trace:
+    tape, session = unify(*(one.tracer.recording for one in sessions)), sessions[0]
     if not body.per_vertex:
-        refuse_mixed_batches(tape, sessions[0].num_checked)
+        refuse_mixed_batches(tape, session.num_checked)
     if body.mailbox is True:
         lower_mailbox(tape, [ref.index for ref in levels[0].outputs if ref is not None])
     tape.ops, renamed = tidy(tape.ops, tape.new_value)
@@ -213,7 +217,7 @@ def trace(body: Body, specs: Specs, derivation: Derivation, wrt: tuple[str, ...]
     as_written = tuple(tape.ops)
     if isinstance(body.mailbox, bool) and not body.per_vertex and config.hoists():
         tape.ops = hoist(tape.ops, tape.new_value)
-    return Trace(tape, levels, tuple(sorted(sessions[0].num_slots_needed, key=str)), step, as_written)
+    return Trace(tape, levels, tuple(sorted(session.num_slots_needed, key=str)), step, as_written)
 
 
 def _run_levels(
@@ -298,15 +302,14 @@ def _differentiate(
 
 
 def _grad(pairs: list[tuple[Tensor, Tensor]], wrt: list[Tensor], create_graph: bool) -> list[Tensor | None]:
-    able = [(i, t) for i, t in enumerate(wrt) if t.requires_grad]
-    found: list[Tensor | None] = [None] * len(wrt)
-    if pairs and able:
-        outs, grads = zip(*pairs, strict=True)
-        wanted = [t for _, t in able]
-        got = torch.autograd.grad(outs, wanted, grads, allow_unused=True, create_graph=create_graph, retain_graph=True)
-        for (i, _), grad in zip(able, got, strict=True):
-            found[i] = plain(grad)
-    return found
+    able = {i: t for i, t in enumerate(wrt) if t.requires_grad}
+    if not pairs or not able:
+        return [None] * len(wrt)
+    outs, grads = zip(*pairs, strict=True)
+    wanted = list(able.values())
+    got = torch.autograd.grad(outs, wanted, grads, allow_unused=True, create_graph=create_graph, retain_graph=True)
+    found = dict(zip(able, got, strict=True))
+    return [plain(found.get(i)) for i in range(len(wrt))]
 
 
 def _example_like(tracer: Tracer, name: str, like: Tensor, grad: bool) -> Tensor:
