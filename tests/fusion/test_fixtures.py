@@ -256,6 +256,6 @@ def test_more_numbers_than_32_bits_count() -> None:
 def test_more_edges_than_32_bits_count() -> None:
     """Refused before anything is allocated."""
     few = torch.zeros(1, dtype=torch.int64)
-    order = RowOrder(None, None, None, None, few, few, few, few, few)
+    order = RowOrder(None, None, None, few, few, few, few)
     with pytest.raises(GraphError, match=f"this graph has {2**31}"):
         index_tensors(replace(order, src_rows=few.expand(2**31)))

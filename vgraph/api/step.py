@@ -104,14 +104,14 @@ def _record(
 @contextmanager
 def _quiet_and_plain() -> Generator[None]:
     """No kernels that hide a whole LSTM, and no log of an error that is raised besides."""
-    log, before = logging.getLogger("torch._subclasses.fake_tensor"), torch.backends.mkldnn.enabled
-    level = log.level
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level, before = log.level, torch.backends.mkldnn.enabled
     log.setLevel(logging.CRITICAL)
-    torch.backends.mkldnn.enabled = False
+    torch.backends.mkldnn.set_flags(False, _fp32_precision=None)  # pyright: ignore[reportArgumentType]  # allowed where the flags themselves are frozen
     try:
         yield
     finally:
-        torch.backends.mkldnn.enabled = before
+        torch.backends.mkldnn.set_flags(before, _fp32_precision=None)  # pyright: ignore[reportArgumentType]
         log.setLevel(level)
 
 

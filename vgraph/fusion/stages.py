@@ -240,11 +240,12 @@ class _Loops:
         self.here = {key: op for key, op in here.items() if key not in self.kept}
         self.arrays |= {key for key, op in self.here.items() if needs_whole_row(op)}
         while True:
+            known = len(self.arrays)
             self._count()
-            again = self._computed_twice(sinks)
-            if not again:
+            if len(self.arrays) == known:  # else what reads a new array must come later than it was counted
+                self.arrays |= self._computed_twice(sinks)
+            if len(self.arrays) == known:
                 break
-            self.arrays |= again
         every = [*sinks, *(self._own_sink(i) for i in sorted(self.arrays) if not _has_array(sinks, i))]
         loops: dict[tuple[int, Shape, int], Loop] = {}
         for sink in every:
