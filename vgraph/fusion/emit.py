@@ -160,7 +160,7 @@ class _Emitter:
         lines: list[str] = []
         for loop in stage.loops:
             features = Features(self.layout, stage, loop, self.width)
-            lines += features.text(lambda body, loop=loop: self._statements(body, loop, None), "    ")
+            lines += features.text(lambda body, loop=loop: self._statements(body, loop), "    ")
         return lines
 
     def _edge_stage(self, stage: Stage) -> list[str]:
@@ -175,7 +175,7 @@ class _Emitter:
         for loop in stage.loops:
             features = Features(self.layout, stage, loop, self.width)
             features.unrolled = self._reduces_in_registers(loop, features)
-            inside += features.text(lambda body, loop=loop, f=features: self._statements(body, loop, f), "      ")
+            inside += features.text(lambda body, loop=loop: self._statements(body, loop), "      ")
             rows |= features.rows
             fetch += features.irregular
             for op in _reductions(loop):
@@ -262,7 +262,7 @@ class _Emitter:
 
         return features.text(body, "    ")
 
-    def _statements(self, body: Body, loop: Loop, features: Features | None) -> None:
+    def _statements(self, body: Body, loop: Loop) -> None:
         for sink in loop.sinks:
             self._statement(body, sink, body.features)
 
