@@ -74,7 +74,7 @@ def compile_program(
         )
 
     given = zero_at_leaves
-    phases = build_phases(program, per_vertex=per_vertex)
+    phases = build_phases(program, per_vertex=per_vertex, eager=config.is_eager(), lazy=config.is_lazy())
     if fuse and config.kernels_enabled():
         phases = sink_views(phases, _read_outside(program))
     if config.leaves_enabled():

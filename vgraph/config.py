@@ -39,6 +39,16 @@ def leaves_enabled() -> bool:
     return os.environ.get("VGRAPH_LEAVES", "1") != "0"
 
 
+def is_eager() -> bool:
+    """Whether what no frontier feeds runs once before them: ``VGRAPH_EAGER=0`` runs it with every frontier."""
+    return os.environ.get("VGRAPH_EAGER", "1") != "0"
+
+
+def is_lazy() -> bool:
+    """Whether what feeds no frontier, parameter gradients too, runs once after them: ``VGRAPH_LAZY=0`` says no."""
+    return os.environ.get("VGRAPH_LAZY", "1") != "0"
+
+
 def own_products() -> bool:
     """Whether phases that run once use vgraph's matrix products: ``VGRAPH_PRODUCTS=1`` or ``0``.
 

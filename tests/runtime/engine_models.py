@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.api import capture
 from vgraph.nn import ChildSumTreeLSTM, NaryTreeLSTM
 
 WIDTH = 5
@@ -114,3 +117,17 @@ def outcome(model: vgraph.VertexFunction, graph: vgraph.Graph, rows: Tensor, at:
     found = torch.autograd.grad(loss, wanted, allow_unused=True)
     grads = [torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found, strict=True)]
     return [*(o.detach() for o in outputs), *grads]
+
+
+PLAIN = {"VGRAPH_KERNELS": "0", "VGRAPH_LEAVES": "0"}
+
+
+def outcome_with(monkeypatch: pytest.MonkeyPatch, switches: dict[str, str], *given: Any) -> list[Tensor]:
+    """The outcome under other settings; with ``PLAIN``: torch's operators, all frontiers alike."""
+    with monkeypatch.context() as patch:
+        for name, value in switches.items():
+            patch.setenv(name, value)
+        capture.forget()
+        found = outcome(*given)
+    capture.forget()
+    return found

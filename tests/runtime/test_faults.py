@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -13,20 +12,11 @@ from torch import nn
 import vgraph
 from tests.runtime.engine_models import GRAPHS, GRU, MODELS, WIDTH, binary_tree, chain, features, outcome
 from vgraph import compiler
-from vgraph.api import capture
 from vgraph.memory import arena
 from vgraph.memory.arena import ArenaPool
 from vgraph.runtime.frontier_loop import FrontierLoop
 
-
-@pytest.fixture(autouse=True)
-def with_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    capture.forget()
-    compiler.load_native.cache_clear()
-    yield
-    capture.forget()
-    compiler.load_native.cache_clear()
+pytestmark = pytest.mark.usefixtures("with_kernels")
 
 
 @pytest.mark.parametrize("name", ["gru", "child-sum", "tree-fc"])

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 import vgraph
-from tests.runtime.engine_models import GRAPHS, GRU, MODELS, WIDTH, chain, features, outcome
+from tests.runtime.engine_models import GRAPHS, GRU, MODELS, PLAIN, WIDTH, chain, features, outcome, outcome_with
 from vgraph import compiler
-from vgraph.api import capture
 from vgraph.fusion import build
 from vgraph.ir.interpreter import PhaseCode
 from vgraph.runtime import frontier_loop
 
+pytestmark = pytest.mark.usefixtures("with_kernels")
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
-
-
-@pytest.fixture(autouse=True)
-def forget_captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    capture.forget()
-    compiler.load_native.cache_clear()
-    yield
-    capture.forget()
-    compiler.load_native.cache_clear()
-
-
-def without_kernels(monkeypatch: pytest.MonkeyPatch, *given: object) -> list[torch.Tensor]:
-    """What the plain way gives: torch's operators, all frontiers alike."""
-    with monkeypatch.context() as patch:
-        patch.setenv("VGRAPH_KERNELS", "0")
-        patch.setenv("VGRAPH_LEAVES", "0")
-        capture.forget()
-        wanted = outcome(*given)  # pyright: ignore[reportArgumentType]
-    capture.forget()
-    return wanted
 
 
 def loops_seen(monkeypatch: pytest.MonkeyPatch) -> list[PhaseCode]:
@@ -58,7 +35,7 @@ def loops_seen(monkeypatch: pytest.MonkeyPatch) -> list[PhaseCode]:
 def test_native_loops_agree_with_torch(name: str, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     g, model = GRAPHS[graph](), MODELS[name]().double()
     x = features(g)
-    wanted = without_kernels(monkeypatch, model, g, x)
+    wanted = outcome_with(monkeypatch, PLAIN, model, g, x)
     seen = loops_seen(monkeypatch)
     got = outcome(model, g, x)
     if name in ("gru", "child-sum"):

@@ -77,6 +77,7 @@ class _Writer:
     wholes: set[int] = field(default_factory=set[int])
     slices: dict[int, Value] = field(default_factory=dict[int, Value])
     part_names: dict[str, str] = field(default_factory=dict[str, str])
+    sums: list[Value] = field(default_factory=list[Value])  # over rows, in a loop: added up frontier by frontier
 
     def __post_init__(self) -> None:
         self.library = [unit.op for unit, _ in self.steps if unit.op is not None]
@@ -91,7 +92,9 @@ class _Writer:
             whole = reads_whole(op.target)
             for value in op.operands():
                 self._note_operand(value, value.id in made, whole)
-        self.stored = sorted(made & self.wanted)
+        if self.phase.is_loop:
+            self.sums = [op.results[0] for op in self.library if _is_sum(op) and op.results[0].id in self.wanted]
+        self.stored = sorted(made & self.wanted - {v.id for v in self.sums})
         self.read = {v.id for op in self.library for v in op.operands()}
 
     def _note_operand(self, value: Value, is_made_here: bool, whole: bool) -> None:
@@ -150,8 +153,13 @@ class _Writer:
             lines.append(f"    w{i} = {'arena' if i in stored else 'env'}[{i}]")
         lines += [f"    s{i} = env[{i}]" for i in self.slices if i not in self.wholes]
         lines += [f"    a{i} = arena[{i}]" for i in self.stored]
+        lines += [f"    t{v.id} = env.get({v.id})" for v in self.sums]
         if self.kernels:
-            lines += ["    if not extents: return", "    order = extents[0].order"]
+            lines += (
+                ["    order = extents[0].order if extents else None"]
+                if self.sums
+                else ["    if not extents: return", "    order = extents[0].order"]
+            )
         lines += [f"    {line}" for line in self.bindings()]
         lines.append("    for x in extents:")
         lines += [f"        {line}" for line in self.parts()]
@@ -168,16 +176,28 @@ class _Writer:
                     f"        v{v.id} = {self.sliced(f'a{v.id}', v)}"
                     for v in unit.kernel.stores if v.id in self.read
                 ]  # fmt: skip
+        return self.with_sums(lines)
+
+    def with_sums(self, lines: list[str]) -> str:
+        """What is summed over rows: zero where there are no frontiers."""
+        for v in self.sums:
+            lines.append(f"        t{v.id} = v{v.id} if t{v.id} is None else t{v.id} + v{v.id}")
+        for v in self.sums:
+            zeros = (
+                f"{self.constant(torch.zeros, 'zeros')}({tuple(v.shape)!r}, dtype={self.constant(v.dtype, 'dtype')})"
+            )
+            lines.append(f"    env[{v.id}] = {zeros} if t{v.id} is None else t{v.id}")
         return "\n".join(lines) + "\n"
 
     def bindings(self) -> list[str]:
         """Kernels bound to the tensors of all rows, before the loop begins."""
         lines: list[str] = []
+        known = " if extents else None" if self.sums else ""
         for number, (unit, runner) in enumerate(self.steps):
             if unit.kernel is not None:
                 loads = ", ".join(f"w{v.id}" for v in unit.kernel.loads)
                 stores = ", ".join(f"a{v.id}" for v in unit.kernel.stores)
-                lines.append(f"c{number} = {self.constant(runner, 'kernel')}.bind(order, [{loads}], [{stores}])")
+                lines.append(f"c{number} = {self.constant(runner, 'kernel')}.bind(order, [{loads}], [{stores}]){known}")
         return lines
 
     def parts(self) -> list[str]:
@@ -285,6 +305,12 @@ class _Writer:
         name = f"{hint.strip('_')}_{len(self.constants)}"
         self.constants[name] = thing
         return name
+
+
+def _is_sum(op: Op) -> bool:
+    """Rows go in, none come out."""
+    rows = any(v.row_dim is not None for v in op.operands())
+    return rows and len(op.results) == 1 and op.results[0].row_dim is None
 
 
 def move_method(move: Any) -> str:

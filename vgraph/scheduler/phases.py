@@ -11,26 +11,31 @@ import networkx as nx
 from vgraph.ir.moves import Gather, SegmentReduce
 from vgraph.ir.program import SHARED, Op, Program
 from vgraph.ir.schedule import Phase
+from vgraph.scheduler.unbatched import draw_into_loops, is_sum_of_rows
 
 
-def build_phases(program: Program, *, per_vertex: bool) -> tuple[Phase, ...]:
+def build_phases(program: Program, *, per_vertex: bool, eager: bool = True, lazy: bool = True) -> tuple[Phase, ...]:
     """Strongly connected components that hold a Carry become loops, all else runs once.
 
     ``per_vertex``: ops that TDL does not describe must see one vertex at a time (a vertex function);
-    otherwise they see all rows at once, as under DGL's batches.
+    otherwise they see all rows at once, as under DGL's batches. Without ``eager``, what could run once
+    before a loop runs within it; without ``lazy``, what could run once after it, sums added up.
     """
     carry_ops = {c.target.id: Op(c.move, (c.source,), {}, (c.target,)) for c in program.carries}
     ops = [*carry_ops.values(), *program.ops]
     graph = _dataflow(ops)
     loops = _loop_members(graph, ops, per_vertex)
     stages = _stages(graph, loops)
+    if not (eager and lazy):
+        drawn = draw_into_loops(graph, ops, stages, eager=eager, lazy=lazy)
+        stages = _stages(graph, loops | drawn)
     members: dict[int, list[Op]] = {}
     for index in _evaluation_order(graph, ops, set(range(len(carry_ops))), stages):
         members.setdefault(stages[index], []).append(ops[index])
     phases = tuple(_phase(stage, members[stage], per_vertex) for stage in sorted(members))
     read = {value.id for op in ops for value in op.operands()}
     read |= {value.id for value in program.outputs if value is not None}
-    assert not any(_sums_in_loop(phase, read) for phase in phases), "a loop holds no sum over rows"
+    assert not any(_sums_in_loop(phase, read, lazy) for phase in phases), "a loop holds no sum over rows"
     return phases
 
 
@@ -93,9 +98,9 @@ def _phase(stage: int, ops: list[Op], per_vertex: bool) -> Phase:
     return Phase(tuple(ops), is_loop, reverse, serial)
 
 
-def _sums_in_loop(phase: Phase, read: set[int]) -> bool:
+def _sums_in_loop(phase: Phase, read: set[int], lazy: bool) -> bool:
     return phase.is_loop and any(
-        value.space == SHARED and value.id in read
+        value.space == SHARED and value.id in read and (lazy or not is_sum_of_rows(op))
         for op in phase.ops if any(v.row_dim is not None for v in op.operands())
         for value in op.results
     )  # fmt: skip

@@ -1,0 +1,21 @@
+"""What tests of loops over frontiers share: kernels on, and nothing left of what was captured before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from vgraph import compiler
+from vgraph.api import capture
+
+
+@pytest.fixture
+def with_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compiled kernels and native loops."""
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    capture.forget()
+    compiler.load_native.cache_clear()
+    yield
+    capture.forget()
+    compiler.load_native.cache_clear()

@@ -1,0 +1,81 @@
+"""Every idea of the engine can be switched off, and no number changes with it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, features, outcome_with
+from vgraph import compiler
+from vgraph.ir.schedule import Phase
+from vgraph.ir.tdl import op_name
+
+pytestmark = pytest.mark.usefixtures("with_kernels")
+ALL = (
+    "VGRAPH_KERNELS",
+    "VGRAPH_LAZY",
+    "VGRAPH_EAGER",
+    "VGRAPH_LEAVES",
+    "VGRAPH_NATIVE",
+    "VGRAPH_PRODUCTS",
+    "VGRAPH_HOIST",
+)
+
+
+def switches(*off: str) -> dict[str, str]:
+    return {name: "0" if name.removeprefix("VGRAPH_").lower() in off else "1" for name in ALL}
+
+
+WAYS = {
+    "all on": (),
+    "base": ("kernels", "lazy", "eager", "leaves", "native", "products"),
+    "fusion": ("lazy", "eager", "leaves", "native", "products"),
+    "not lazy": ("lazy",),
+    "not eager": ("eager",),
+    "neither, on torch": ("kernels", "lazy", "eager"),
+    "not hoisted": ("hoist",),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("graph", ["dag", "trees"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_way_gives_the_same_numbers(name: str, graph: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    g, model = GRAPHS[graph](), MODELS[name]().double()
+    x = features(g)
+    wanted = outcome_with(monkeypatch, PLAIN, model, g, x)
+    for one, two in zip(outcome_with(monkeypatch, switches(*WAYS[way]), model, g, x), wanted, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
+
+
+def test_policies_agree_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no sum over vertices made is the same bit for bit under both policies: outputs, and gradients of rows."""
+    g, model = GRAPHS["trees"](), MODELS["child-sum"]().double()
+    x = features(g)
+    one = outcome_with(monkeypatch, switches("products"), model, g, x)
+    model.policy = "serial"
+    two = outcome_with(monkeypatch, switches("products"), model, g, x)
+    assert torch.equal(one[0], two[0]) and torch.equal(one[1], two[1])
+
+
+def test_what_is_not_eager_or_lazy_runs_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Phase] = []
+    real = compiler._compile_phases
+
+    def watched(program, phases, **options):
+        seen.extend(phases)
+        return real(program, phases, **options)
+
+    monkeypatch.setattr(compiler, "_compile_phases", watched)
+    g, model = GRAPHS["trees"](), MODELS["child-sum"]().double()
+    x = features(g)
+    products = dict[str, int]()
+    for way in ("all on", "not lazy", "not eager", "base"):
+        seen.clear()
+        outcome_with(monkeypatch, switches(*WAYS[way]), model, g, x)
+        once = [op for phase in seen if not phase.is_loop for op in phase.ops]
+        products[way] = sum(
+            hasattr(op.target, "overloadpacket") and op_name(op.target) in ("mm", "addmm") for op in once
+        )
+    assert products["all on"] > products["not eager"] > products["base"] == 0, products
+    assert products["all on"] > products["not lazy"] > 0, products
