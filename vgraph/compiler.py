@@ -84,7 +84,7 @@ def compile_program(
     alive = lifetimes(phases, [code.stores for code in codes], program.outputs)
     return CompiledProgram(
         program, phases, codes, num_outputs, in_rows, stored, {v.id: alive[v.id] for v in stored},
-        zero_at_leaves, make_plan, _arenas.lease, on_operators,
+        zero_at_leaves, make_plan, _arenas.lease, _arenas.empty, on_operators,
     )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def _compile_phase(phase: Phase, wanted: set[int], name: str, steps: list[Step] 
 def load_native() -> Native | None:
     """The compiled part that all functions share; None where it is switched off or cannot be had."""
     built = build_kernels(*native_source()) if config.native_enabled() else None
-    return None if built is None else Native(*built, multiplies=config.own_products())
+    return None if built is None else Native(*built, multiplies=config.own_products(), empty=_arenas.empty)
 
 
 def _fuse(phases: Sequence[Phase], wanted: Sequence[set[int]], names: Mapping[int, str]) -> list[list[Step]] | None:
@@ -142,7 +142,7 @@ def _fuse(phases: Sequence[Phase], wanted: Sequence[set[int]], names: Mapping[in
     built = build_kernels(source, len(specs))
     if built is None:
         return None
-    made = {id(spec): CpuKernel(function, spec) for spec, function in zip(specs, built, strict=True)}
+    made = {id(spec): CpuKernel(function, spec, _arenas.empty) for spec, function in zip(specs, built, strict=True)}
     return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
 
 

@@ -149,3 +149,34 @@ def test_more_than_the_machine_has() -> None:
         str(caught.value),
     )
     assert take(pool, 10).buffer.numel() == SMALLEST
+
+
+def test_memory_of_large_tensors_is_used_again() -> None:
+    pool = ArenaPool()
+    one = pool.empty((1000, 200), torch.float32)
+    place, view = one.data_ptr(), one[5:, 3]
+    assert one.is_contiguous() and place % 64 == 0 and one.untyped_storage().nbytes() == 800_000
+    del one
+    gc.collect()
+    other = pool.empty((1000, 200), torch.float32)
+    assert other.data_ptr() != place, "a view still reads it"
+    view.fill_(1)
+    del view
+    gc.collect()
+    again = pool.empty((100, 1900), torch.float32)
+    assert again.data_ptr() == place and again.shape == (100, 1900)
+    assert pool.empty((), torch.int64).shape == () and pool.empty((0, 5), torch.float64).shape == (0, 5)
+
+
+def test_a_small_tensor_does_not_hold_a_large_buffer() -> None:
+    pool = ArenaPool()
+    large = pool.empty((1 << 22,), torch.uint8)
+    place = large.data_ptr()
+    del large
+    gc.collect()
+    assert pool.empty((1 << 20,), torch.uint8).data_ptr() != place
+
+
+def test_a_tensor_without_memory_is_an_error_of_torch() -> None:
+    with pytest.raises(RuntimeError, match="allocate"):
+        ArenaPool().empty((1 << 50,), torch.uint8)

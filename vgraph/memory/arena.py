@@ -6,23 +6,27 @@ Source: Cavs section 3.3 (memory of dynamic tensors, allocated once and reused).
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
 import weakref
 from bisect import insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vgraph.errors import VGraphError
 
 SMALLEST = 1 << 16  # bytes; below this a buffer of its own size saves nothing
-Place: TypeAlias = tuple[torch.device, int]  # a device and, on a GPU, the stream that uses it
+_LARGE = 1 << 18  # bytes of a tensor from which on the system's fresh pages cost more than ours do to keep
+_ALIGNMENT = 64
+Place: TypeAlias = tuple[torch.device, int, bool]  # a device, on a GPU the stream, and whether for single tensors
 
 
 class ArenaMemoryError(VGraphError, MemoryError):
@@ -54,11 +58,10 @@ class _Shelf:
     leased: int = 0
     peak: int = 0
 
-    def take(self, num_bytes: int) -> Tensor | None:
-        """The smallest that fits."""
-        fits = (i for i, buffer in enumerate(self.idle) if buffer.numel() >= num_bytes)
-        index = next(fits, None)
-        return None if index is None else self.idle.pop(index)
+    def take(self, num_bytes: int, most: float = math.inf) -> Tensor | None:
+        """The smallest that fits, unless it has more than ``most`` bytes."""
+        index = next((i for i, buffer in enumerate(self.idle) if buffer.numel() >= num_bytes), None)
+        return None if index is None or self.idle[index].numel() > most else self.idle.pop(index)
 
     def lend(self, buffer: Tensor) -> None:
         self.leased += buffer.numel()
@@ -111,6 +114,30 @@ class ArenaPool:
         self._settle()
         return Lease(buffer, lambda returned: self._give_back(shelf, returned))
 
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """As ``torch.empty`` on the CPU; a large one lies in a buffer that comes back when the last view is freed.
+
+        The system hands out fresh memory page by page and clears it, which takes longer than most of what is
+        done with it.
+        """
+        num_bytes = math.prod(shape) * dtype.itemsize
+        if num_bytes < _LARGE:
+            return torch.empty(shape, dtype=dtype)
+        with self._lock:
+            self._sort_in()
+            shelf = self._shelves.setdefault(_TENSORS, _Shelf())
+            buffer = shelf.take(num_bytes, 2 * num_bytes)
+            if buffer is None:
+                try:
+                    buffer = _empty(_rounded(num_bytes), _TENSORS[0])
+                except MemoryError:
+                    return torch.empty(shape, dtype=dtype)  # or torch's own error
+            shelf.lend(buffer)
+        self._settle()
+        owner = buffer.numpy()[:num_bytes]  # torch holds it for as long as the memory is in use
+        weakref.finalize(owner, self._give_back, shelf, buffer).atexit = False
+        return torch.from_numpy(owner).view(dtype).view(*shape)
+
     def num_idle_bytes(self) -> int:
         """Bytes that are kept for later leases, on all devices."""
         self._settle()
@@ -137,9 +164,18 @@ class ArenaPool:
 def _place(device: torch.device) -> Place:
     """Work queued on one stream may still use what was given back: no other stream gets it."""
     if device.type != "cuda":
-        return device, 0
+        return device, 0, False
     stream = torch.cuda.current_stream(device)
-    return stream.device, stream.cuda_stream
+    return stream.device, stream.cuda_stream, False
+
+
+_TENSORS: Place = (torch.device("cpu"), 0, True)
+
+
+def _rounded(num_bytes: int) -> int:
+    """One of eight sizes between powers of two, so that batches of about one size share buffers."""
+    step = 1 << max(num_bytes.bit_length() - 4, 0)
+    return -(-num_bytes // step) * step
 
 
 def _allocate(shelf: _Shelf, num_bytes: int, device: torch.device) -> Tensor:
@@ -149,11 +185,11 @@ def _allocate(shelf: _Shelf, num_bytes: int, device: torch.device) -> Tensor:
         raise ArenaMemoryError(fact, cure="pass a smaller batch of graphs")
     try:
         return _empty(shelf.replace(num_bytes), device)
-    except RuntimeError:
+    except (RuntimeError, MemoryError):
         shelf.idle.clear()
     try:
         return _empty(num_bytes, device)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         fact = f"{num_bytes:,} bytes for the values of one call do not fit in the memory of {device}"
         raise ArenaMemoryError(fact, cure="pass a smaller batch of graphs") from error
 
@@ -170,4 +206,8 @@ def most_bytes(device: torch.device) -> int:
 
 def _empty(num_bytes: int, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # a buffer outlives the mode that it was first asked for in
-        return torch.empty(num_bytes, dtype=torch.uint8, device=device)
+        if device.type != "cpu":
+            return torch.empty(num_bytes, dtype=torch.uint8, device=device)
+        room = np.empty(num_bytes + _ALIGNMENT, np.uint8)  # NumPy asks the system for large pages
+        start = -room.ctypes.data % _ALIGNMENT
+        return torch.from_numpy(room[start : start + num_bytes])

@@ -18,6 +18,7 @@ from vgraph.ir.memory import Lifetime, MemoryPlan
 from vgraph.ir.program import EDGE, OF_LEAVES, SOURCE, VERTEX, Input, Program, Rows, Value
 from vgraph.ir.schedule import Phase, RowOrder, Schedule
 from vgraph.ir.topology import Topology
+from vgraph.runtime.cpu import Empty
 from vgraph.runtime.extent import Extent, whole_frontier
 
 
@@ -80,6 +81,7 @@ class CompiledProgram:
     zero_at_leaves: frozenset[int]  # ids of values
     make_plan: Callable[[CompiledProgram, Situation], Plan]
     lease: Callable[[int, torch.device], Lease]
+    empty: Empty
     make_on_operators: Callable[[], CompiledProgram]
 
     @cached_property
@@ -96,7 +98,7 @@ class CompiledProgram:
         if self.has_kernels and situation.topology.src.device.type != "cpu":
             return self.on_operators(inputs, situation)
         plan = self.make_plan(self, situation)
-        rows = _Rows(plan.schedule, situation)
+        rows = _Rows(plan.schedule, situation, self.empty)
         env = {item.value.id: rows.bring_in(item, inputs) for item in self._read_inputs}
         device = situation.topology.src.device
         lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
@@ -128,7 +130,7 @@ class CompiledProgram:
                 continue
             tensor = rows.bring_out(value, env[value.id], permute=i not in self.in_rows)
             if _memory(tensor) in taken or not tensor.is_contiguous():
-                tensor = tensor.clone()  # memory of its own: the caller may write to it
+                tensor = rows.copied(tensor)  # memory of its own: the caller may write to it
             taken.add(_memory(tensor))
             given.append(tensor)
         return Outcome(given, saved, lease)
@@ -156,8 +158,8 @@ def _arena_views(memory: MemoryPlan, values: Sequence[Value], lease: Lease | Non
 class _Rows:
     """Brings tensors from the user's order into row order and back."""
 
-    def __init__(self, schedule: Schedule, situation: Situation) -> None:
-        self.schedule, self.situation = schedule, situation
+    def __init__(self, schedule: Schedule, situation: Situation, empty: Empty) -> None:
+        self.schedule, self.situation, self.empty = schedule, situation, empty
         self.order: RowOrder = schedule.order
         self.subsets = {
             k: (t if k.endswith(OF_LEAVES) else self._rows_of(t), n) for k, (t, n) in situation.subsets.items()
@@ -190,7 +192,20 @@ class _Rows:
         if name.startswith(("saved:", "state")):
             return given
         ids = self._permutation(item.value, inward=True)
-        return given if ids is None else given.index_select(0, ids)
+        return given if ids is None else self._taken(given, ids)
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        """The same in memory of its own, without gaps."""
+        if tensor.device.type != "cpu":
+            return tensor.clone(memory_format=torch.contiguous_format)
+        return self.empty(tensor.shape, tensor.dtype).copy_(tensor)
+
+    def _taken(self, tensor: Tensor, ids: Tensor) -> Tensor:
+        """Rows ``ids``."""
+        if tensor.device.type != "cpu" or tensor.requires_grad:
+            return tensor.index_select(0, ids)
+        room = self.empty((ids.shape[0], *tensor.shape[1:]), tensor.dtype)
+        return torch.index_select(tensor, 0, ids, out=room)
 
     def bring_out(self, value: Value, tensor: Tensor, *, permute: bool) -> Tensor:
         ids = self._permutation(value, inward=False) if permute else None
@@ -200,7 +215,7 @@ class _Rows:
             if rows.times != 1:
                 split = tensor.unflatten(value.row_dim, (-1, rows.times))
                 return split.index_select(value.row_dim, ids).flatten(value.row_dim, value.row_dim + 1)
-            return tensor.index_select(value.row_dim, ids)
+            return tensor.index_select(value.row_dim, ids) if value.row_dim else self._taken(tensor, ids)
         return tensor
 
     def _permutation(self, value: Value, *, inward: bool) -> Tensor | None:

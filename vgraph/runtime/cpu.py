@@ -32,6 +32,14 @@ def pool_address() -> int:
     return 0
 
 
+Empty = Callable[[Sequence[int], torch.dtype], Tensor]  # room for a tensor, from wherever the process keeps it
+
+
+def torch_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Room that torch gives."""
+    return torch.empty(shape, dtype=dtype)
+
+
 _MOST_PIECES = 64  # into which a kernel cuts its rows
 _indices: WeakKeyDictionary[RowOrder, tuple[Tensor, ...]] = WeakKeyDictionary()
 
@@ -62,8 +70,9 @@ def _short(rows: Tensor) -> Tensor:
 class CpuKernel:
     """A compiled loop over vertices [v0, v1): see ``fusion/emit.py`` for its arguments."""
 
-    def __init__(self, function: Any, spec: KernelSpec) -> None:
+    def __init__(self, function: Any, spec: KernelSpec, empty: Empty = torch_empty) -> None:
         self.function, self.stores, self.is_source = function, spec.stores, spec.is_source
+        self.empty = empty
         drawn = [op.results[0].space.kind for op in spec.ops if isinstance(op.target, Random)]
         self.draws = tuple(kind in drawn for kind in ("vertex", "edge"))
 
@@ -97,8 +106,7 @@ class CpuKernel:
         self.bind(extent.order, loads, made, ids)(*rows)
         return tuple(t.sum(0) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
 
-    @staticmethod
-    def _empty(extent: Any, value: Value) -> Tensor:
+    def _empty(self, extent: Any, value: Value) -> Tensor:
         if value.space == SHARED:  # one sum for each piece of the work
             return torch.zeros((_MOST_PIECES, *value.row_shape), dtype=value.dtype)
-        return torch.empty((extent.count(value.space.kind), *value.row_shape), dtype=value.dtype)
+        return self.empty((extent.count(value.space.kind), *value.row_shape), value.dtype)

@@ -86,7 +86,7 @@ class FrontierLoop:
         given = self._given(env, arena)
         packed = [self.native.pack(given[value.id]) for value in self.template.packed]
         code = self.template.bind(given, packed, order, offsets)
-        scratch = torch.empty(slots * scratch_bytes + ALIGNMENT, dtype=torch.uint8)
+        scratch = self.native.empty((slots * scratch_bytes + ALIGNMENT,), torch.uint8)
         aligned = -(-scratch.data_ptr() // ALIGNMENT) * ALIGNMENT
         busy, v_ptr = np.zeros(slots, np.int32), _v_ptr(schedule)
         pool = pool_address() if slots > 1 else 0

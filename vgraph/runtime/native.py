@@ -22,7 +22,7 @@ from torch import Tensor
 import vgraph_kernels
 from vgraph.ir.program import Op
 from vgraph.ir.tdl import op_name
-from vgraph.runtime.cpu import pool_address
+from vgraph.runtime.cpu import Empty, pool_address, torch_empty
 
 FLOATS = (torch.float32, torch.float64)
 _EXPORTS = ("vg_frontiers", "vg_pack_matrix", "vg_product", "vg_packed_bytes")
@@ -39,6 +39,7 @@ class Native:
     product: Any
     packed_bytes: Any
     multiplies: bool = True  # whether products of phases that run once are made here
+    empty: Empty = torch_empty
 
     @cached_property
     def _room(self) -> threading.local:
@@ -54,7 +55,7 @@ class Native:
         """A matrix (k, n) as the loop's products read it."""
         k, n = matrix.shape
         itemsize = matrix.element_size()
-        packed = torch.empty(max(k * self.packed_row_bytes(n, itemsize), 1), dtype=torch.uint8)
+        packed = self.empty((max(k * self.packed_row_bytes(n, itemsize), 1),), torch.uint8)
         call(self.pack_matrix, [itemsize, k, n, matrix.data_ptr(), *matrix.stride(), packed.data_ptr()])
         return packed
 
@@ -62,7 +63,7 @@ class Native:
         """``a @ b (+ bias)``, (m, k), (k, n), (n,) -> (m, n); ``out`` has rows without gaps inside."""
         (m, k), n = a.shape, b.shape[1]
         itemsize = a.element_size()
-        out = torch.empty((m, n), dtype=a.dtype) if out is None else out
+        out = self.empty((m, n), a.dtype) if out is None else out
         room = self._scratch(k * self.packed_row_bytes(n, itemsize))
         words = [m, n, k, a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride(), room.data_ptr(), out.data_ptr()]
         words += [out.stride(0), 0 if bias is None else bias.data_ptr(), pool_address(), itemsize]
@@ -73,7 +74,7 @@ class Native:
         """Room that this thread keeps from product to product."""
         room: Tensor | None = getattr(self._room, "bytes", None)
         if room is None or room.numel() < num_bytes:
-            room = self._room.bytes = torch.empty(num_bytes, dtype=torch.uint8)
+            room = self._room.bytes = self.empty((num_bytes,), torch.uint8)
         return room
 
     # ------------------------------------------------------------ in the place of torch's operators
