@@ -134,35 +134,55 @@ template <class T> static void vg_pack_whole(const int64_t* a) {
 // a: bytes of a number, k, n, matrix, its steps from row to row and from column to column, place
 extern "C" void vg_pack_matrix(const int64_t* a) { a[0] == 4 ? vg_pack_whole<float>(a) : vg_pack_whole<double>(a); }
 
-struct vg_pack_call { const int64_t* a; };
+constexpr int64_t vg_group = 1 << 21;  // bytes of B that are packed at a time, and then multiplied
+
+struct vg_pack_call { const int64_t* a; int64_t first, stop; };
 
 template <class T> static void vg_pack_blocks(int64_t begin, int64_t end, void* context) {
-  const int64_t* a = ((vg_pack_call*)context)->a;  // m, n, k, A and its two steps, B and its two steps
+  const vg_pack_call& call = *(vg_pack_call*)context;
+  const int64_t* a = call.a;  // m, n, k, A and its two steps, B and its two steps
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t p = i * VG_DEPTH, depth = a[2] - p < VG_DEPTH ? a[2] - p : VG_DEPTH;
-    T* to = (T*)a[9] + vg_packed_size<T>(p, a[1]);
+    const int64_t p = call.first + i * VG_DEPTH, depth = call.stop - p < VG_DEPTH ? call.stop - p : VG_DEPTH;
+    T* to = (T*)a[9] + vg_packed_size<T>(i * VG_DEPTH, a[1]);
     vg_pack_block(depth, a[1], (const T*)a[6] + p * a[7], a[7], a[8], to);
   }
 }
 
+// Steps of depth whose rows of B fill the room.
+template <class T> static int64_t vg_group_depth(int64_t k, int64_t n) {
+  const int64_t blocks = vg_group / (VG_DEPTH * (int64_t)sizeof(T) * (n > 0 ? n : 1)), depth = (blocks > 1 ? blocks : 1) * VG_DEPTH;
+  return k < depth ? k : depth;
+}
+
 template <class T> static void vg_product_of(const int64_t* a) {
-  vg_gemm_call<T> g = {a[1], a[2], (const T*)a[3], (const T*)a[9], (const T*)a[12], (T*)a[10], a[4], a[5], a[11], false};
-  vg_pack_call packing = {a};
-  const int64_t blocks = (a[2] + VG_DEPTH - 1) / VG_DEPTH, flops = 2 * a[0] * a[1] * a[2];
-  if (a[13] != 0 && flops > 4000000) {
-    ((vg_parallel_for)a[13])(0, blocks, 1, vg_pack_blocks<T>, &packing);
-    int64_t grain = a[0] * 2000000 / flops;
-    ((vg_parallel_for)a[13])(0, a[0], grain < VG_ROWS ? VG_ROWS : grain, vg_gemm_packed<T>, &g);
-  } else {
-    vg_pack_blocks<T>(0, blocks, &packing);
-    vg_gemm_packed<T>(0, a[0], &g);
-  }
+  const int64_t m = a[0], n = a[1], k = a[2], group = vg_group_depth<T>(k, n), flops = 2 * m * n * k;
+  const bool is_shared = a[13] != 0 && flops > 4000000;
+  int64_t first = 0;
+  do {
+    const int64_t stop = k - first < group ? k : first + group;
+    const T* left = (const T*)a[3] + first * a[5];
+    vg_gemm_call<T> g = {n, stop - first, left, (const T*)a[9], (const T*)a[12], (T*)a[10], a[4], a[5], a[11], first > 0};
+    vg_pack_call packing = {a, first, stop};
+    const int64_t blocks = (stop - first + VG_DEPTH - 1) / VG_DEPTH;
+    if (is_shared) {
+      ((vg_parallel_for)a[13])(0, blocks, 1, vg_pack_blocks<T>, &packing);
+      int64_t grain = m * 2000000 / (2 * m * n * (stop - first) + 1);
+      ((vg_parallel_for)a[13])(0, m, grain < VG_ROWS ? VG_ROWS : grain, vg_gemm_packed<T>, &g);
+    } else {
+      vg_pack_blocks<T>(0, blocks, &packing);
+      vg_gemm_packed<T>(0, m, &g);
+    }
+    first = stop;
+  } while (first < k);
 }
 
 // a: m, n, k, A and its steps, B and its steps, room for B packed, C, its step, bias or 0, pool, bytes of a number
 extern "C" void vg_product(const int64_t* a) { a[14] == 4 ? vg_product_of<float>(a) : vg_product_of<double>(a); }
 
-// a: bytes of a number, columns; gives: bytes of a packed row of so many columns
+// a: bytes of a number, columns, depth of a product or 0; gives: bytes of a packed row of so many columns, or of
+// the room that such a product needs
 extern "C" void vg_packed_bytes(int64_t* a) {
-  a[0] = a[0] == 4 ? 4 * vg_packed_size<float>(1, a[1]) : 8 * vg_packed_size<double>(1, a[1]);
+  const bool is_single = a[0] == 4;
+  const int64_t depth = a[2] == 0 ? 1 : is_single ? vg_group_depth<float>(a[2], a[1]) : vg_group_depth<double>(a[2], a[1]);
+  a[0] = is_single ? 4 * vg_packed_size<float>(depth, a[1]) : 8 * vg_packed_size<double>(depth, a[1]);
 }

@@ -6,84 +6,96 @@
 
 #if defined(__AVX512F__)
 #define VG_BYTES 64
-#define VG_ROWS 14
+#define VG_ROWS 8     // of C in registers, times VG_VECTORS vectors: two thirds of the loads are of B, all of them hidden
+#define VG_VECTORS 3
 #elif defined(__AVX__)
 #define VG_BYTES 32
 #define VG_ROWS 6
+#define VG_VECTORS 2
 #else
 #define VG_BYTES 16
 #define VG_ROWS 6
+#define VG_VECTORS 2
 #endif
-#define VG_DEPTH 384  // of a block of B: a panel of it and as many rows of A lie in the first cache
+#define VG_DEPTH 256  // of a block of B: so much of VG_ROWS rows of A stays in the first cache
+#define VG_BLOCK 128  // rows of C that stay in the second cache from block to block
 
 template <class T> struct vg_vector;
 template <> struct vg_vector<float> { typedef float type __attribute__((vector_size(VG_BYTES), aligned(4), may_alias)); };
 template <> struct vg_vector<double> { typedef double type __attribute__((vector_size(VG_BYTES), aligned(8), may_alias)); };
 
-template <class T> struct vg_panel { static const int64_t lanes = VG_BYTES / sizeof(T), width = 2 * lanes; };
+// B lies in panels of ``width`` columns, depth by depth; the last one has as many vectors as it needs.
+template <class T> struct vg_panel { static const int64_t lanes = VG_BYTES / sizeof(T), width = VG_VECTORS * lanes; };
 
-// R rows of C times P panels (each of two vectors), over one block of depth k.
-template <class T, int R, int P>
-static inline __attribute__((always_inline)) void vg_tile(
-    int64_t k, const T* a, int64_t row, int64_t column, const T* b, int64_t panel, T* c, int64_t step_c,
-    const T* start, int64_t step_start, int64_t width) {
+// R rows of C times Q panels of N vectors, over one block of depth k. A: rows ``row`` apart, or, packed, R
+// numbers for each step of depth.
+template <class T, int R, int N, int Q, bool IS_PACKED>
+static __attribute__((noinline)) void vg_tile(
+    int64_t k, const T* a, int64_t row, const T* b, T* c, int64_t step_c, const T* start, int64_t step_start) {
   typedef typename vg_vector<T>::type V;
-  const int64_t L = vg_panel<T>::lanes;
-  V sums[R][2 * P];
-  const bool is_full = width >= 2 * P * L;
-  T edge[R * 2 * P * VG_BYTES / sizeof(T)];
-  if (start == nullptr) {
-    for (int r = 0; r < R; ++r) for (int j = 0; j < 2 * P; ++j) sums[r][j] = V{};
-  } else if (is_full) {
-    for (int r = 0; r < R; ++r)
-      for (int j = 0; j < 2 * P; ++j) sums[r][j] = *(const V*)(start + r * step_start + j * L);
-  } else {
-    for (int r = 0; r < R; ++r)
-      for (int64_t j = 0; j < 2 * P * L; ++j) edge[r * 2 * P * L + j] = j < width ? start[r * step_start + j] : T(0);
-    for (int r = 0; r < R; ++r)
-      for (int j = 0; j < 2 * P; ++j) sums[r][j] = *(const V*)(edge + (r * 2 * P + j) * L);
-  }
+  const int64_t L = vg_panel<T>::lanes, panel = k * N * L;
+  const int M = N * Q;
+  V sums[R][M];
+  for (int r = 0; r < R; ++r)
+    for (int j = 0; j < M; ++j) sums[r][j] = start == nullptr ? V{} : *(const V*)(start + r * step_start + j * L);
   for (int64_t p = 0; p < k; ++p) {
-    V right[2 * P];
+    V right[M];
 #pragma GCC unroll 8
-    for (int j = 0; j < 2 * P; ++j) right[j] = *(const V*)(b + (j / 2) * panel + p * 2 * L + (j % 2) * L);
+    for (int j = 0; j < M; ++j) right[j] = *(const V*)(b + (j / N) * panel + (p * N + j % N) * L);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      const T left = a[r * row + p * column];
+      const T left = IS_PACKED ? a[p * R + r] : a[r * row + p];
 #pragma GCC unroll 8
-      for (int j = 0; j < 2 * P; ++j) sums[r][j] += left * right[j];
+      for (int j = 0; j < M; ++j) sums[r][j] += left * right[j];
     }
   }
-  if (is_full) {
-    for (int r = 0; r < R; ++r)
-      for (int j = 0; j < 2 * P; ++j) *(V*)(c + r * step_c + j * L) = sums[r][j];
-  } else {
-    for (int r = 0; r < R; ++r)
-      for (int j = 0; j < 2 * P; ++j) *(V*)(edge + (r * 2 * P + j) * L) = sums[r][j];
-    for (int r = 0; r < R; ++r)
-      for (int64_t j = 0; j < width; ++j) c[r * step_c + j] = edge[r * 2 * P * L + j];
-  }
+  for (int r = 0; r < R; ++r) for (int j = 0; j < M; ++j) *(V*)(c + r * step_c + j * L) = sums[r][j];
 }
 
-// Few rows take several panels at once: enough sums in flight to hide the latency of an addition.
-template <class T, int R> static void vg_rows(
-    int64_t k, const T* a, int64_t row, int64_t column, const T* b, int64_t panel, T* c, int64_t step_c,
-    const T* start, int64_t step_start, int64_t n) {
-  const int64_t W = vg_panel<T>::width;
-  const int P = VG_BYTES < 64 ? 1 : R <= 3 ? 4 : R <= 6 ? 2 : 1;
+template <class T> static void vg_copy_part(
+    int64_t rows, int64_t width, const T* from, int64_t step_from, T* to, int64_t step_to) {
+  for (int64_t r = 0; r < rows; ++r) __builtin_memcpy(to + r * step_to, from + r * step_from, width * sizeof(T));
+}
+
+// The last panel of R rows where C has no room for whole vectors.
+template <class T, int R, int N, bool IS_PACKED> static void vg_edge(
+    int64_t k, const T* a, int64_t row, const T* b, T* c, int64_t step_c, const T* start, int64_t step_start, int64_t width) {
+  const int64_t W = N * vg_panel<T>::lanes;
+  if (width >= W) return vg_tile<T, R, N, 1, IS_PACKED>(k, a, row, b, c, step_c, start, step_start);
+  T room[R * N * VG_BYTES / sizeof(T)];
+  if (start != nullptr) {
+    for (int64_t i = 0; i < R * W; ++i) room[i] = T(0);
+    vg_copy_part(R, width, start, step_start, room, W);
+  }
+  vg_tile<T, R, N, 1, IS_PACKED>(k, a, row, b, room, W, start == nullptr ? nullptr : room, W);
+  vg_copy_part(R, width, room, W, c, step_c);
+}
+
+// Few rows take two panels at once: enough sums in flight to hide the latency of an addition.
+template <class T, int R, bool IS_PACKED> static void vg_rows(
+    int64_t k, const T* a, int64_t row, const T* b, T* c, int64_t step_c, const T* start, int64_t step_start, int64_t n) {
+  const int64_t L = vg_panel<T>::lanes, W = vg_panel<T>::width;
+  const int Q = R <= 2 ? 2 : 1;
+  const T* from = start;
   int64_t j = 0;
-  for (; P > 1 && j + P * W <= n; j += P * W) {
-    const T* from = start == nullptr ? nullptr : start + j;
-    vg_tile<T, R, P>(k, a, row, column, b + j / W * panel, panel, c + j, step_c, from, step_start, P * W);
+  for (; j + Q * W <= n; j += Q * W) {
+    vg_tile<T, R, VG_VECTORS, Q, IS_PACKED>(k, a, row, b + j * k, c + j, step_c, from, step_start);
+    from = start == nullptr ? nullptr : from + Q * W;
   }
-  for (; j < n; j += W) {
-    const T* from = start == nullptr ? nullptr : start + j;
-    vg_tile<T, R, 1>(k, a, row, column, b + j / W * panel, panel, c + j, step_c, from, step_start, n - j);
+  while (j < n) {
+    const int64_t vectors = (n - j + L - 1) / L;
+    if (vectors >= VG_VECTORS) vg_edge<T, R, VG_VECTORS, IS_PACKED>(k, a, row, b + j * k, c + j, step_c, from, step_start, n - j);
+#if VG_VECTORS == 3
+    else if (vectors == 2) vg_edge<T, R, 2, IS_PACKED>(k, a, row, b + j * k, c + j, step_c, from, step_start, n - j);
+#endif
+    else vg_edge<T, R, 1, IS_PACKED>(k, a, row, b + j * k, c + j, step_c, from, step_start, n - j);
+    from = start == nullptr ? nullptr : from + W;
+    j += W;
   }
 }
 
-#if VG_ROWS == 14
-#define VG_FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+#if VG_ROWS == 8
+#define VG_FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #else
 #define VG_FOR_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #endif
@@ -96,33 +108,60 @@ template <class T> struct vg_gemm_call {
   bool adds;
 };
 
-// Rows [begin, end) of C with B packed whole: blocks of depth one after the other, each panel by panel.
+// Only floats in rows have a tile for every number of rows: what is compiled once a machine should not take long.
+static constexpr bool vg_is_cheap(int64_t rows) { return rows == VG_ROWS || (rows & (rows - 1)) == 0; }
+
+template <class T, int R, bool IS_PACKED> static inline void vg_few(
+    int64_t k, const T* a, int64_t row, const T* b, T* c, int64_t step_c, const T* start, int64_t step_start, int64_t n) {
+  if constexpr (vg_is_cheap(R) || (sizeof(T) == 4 && !IS_PACKED))
+    vg_rows<T, R, IS_PACKED>(k, a, row, b, c, step_c, start, step_start, n);
+}
+
+// R rows of A, number by number of a block of depth.
+template <class T, int R> static void vg_pack_rows(const T* a, int64_t row, int64_t column, int64_t depth, T* to) {
+  if (row == 1) {  // rows of A^T, a vector at a time
+    for (int64_t p = 0; p < depth; ++p) __builtin_memcpy(to + p * R, a + p * column, R * sizeof(T));
+    return;
+  }
+  for (int64_t p = 0; p < depth; ++p)
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) to[p * R + r] = a[r * row + p * column];
+}
+
+// Rows [begin, end) of C times one block of depth: a few rows at a time, panel by panel.
 template <class T> static void vg_gemm_rows(int64_t begin, int64_t end, const vg_gemm_call<T>& g, int64_t first, int64_t depth,
                                             const T* block) {
   const T* a = g.a + first * g.column;
   const T* start = first > 0 || g.adds ? g.c : g.bias;
   const int64_t step_start = start == g.bias ? 0 : g.step_c;
+  T packed[VG_ROWS * VG_DEPTH];
   int64_t blocks = (end - begin + VG_ROWS - 1) / VG_ROWS;
   for (int64_t i = begin; i < end; --blocks) {
-    const int64_t rows = (end - i + blocks - 1) / blocks;
-    const T* from = start == nullptr ? nullptr : start + i * step_start;
-#define X(R) case R: vg_rows<T, R>(depth, a + i * g.row, g.row, g.column, block, depth * vg_panel<T>::width, \
-    g.c + i * g.step_c, g.step_c, from, step_start, g.n); break;
+    const bool is_plain = sizeof(T) == 4 && g.column == 1;
+    int64_t rows = (end - i + blocks - 1) / blocks;
+    if (!is_plain) for (rows = VG_ROWS; rows > end - i || !vg_is_cheap(rows); ) --rows;
+    const T *from = start == nullptr ? nullptr : start + i * step_start, *left = a + i * g.row;
+    T* to = g.c + i * g.step_c;
+#define X(R) case R: \
+    if (g.column == 1) { vg_few<T, R, false>(depth, left, g.row, block, to, g.step_c, from, step_start, g.n); break; } \
+    vg_pack_rows<T, R>(left, g.row, g.column, depth, packed); \
+    vg_few<T, R, true>(depth, packed, 0, block, to, g.step_c, from, step_start, g.n); break;
     switch (rows) { VG_FOR_ROWS(X) }
 #undef X
     i += rows;
   }
 }
 
-template <class T> static inline int64_t vg_panels(int64_t n) { return (n + vg_panel<T>::width - 1) / vg_panel<T>::width; }
-
 // Elements of the packed form of a k x n matrix.
-template <class T> static inline int64_t vg_packed_size(int64_t k, int64_t n) { return k * vg_panels<T>(n) * vg_panel<T>::width; }
+template <class T> static inline int64_t vg_packed_size(int64_t k, int64_t n) {
+  const int64_t L = vg_panel<T>::lanes;
+  return k * ((n + L - 1) / L * L);
+}
 
 template <class T> static void vg_pack_block(int64_t depth, int64_t n, const T* b, int64_t row, int64_t column, T* to) {
-  const int64_t W = vg_panel<T>::width;
-  for (int64_t j = 0; j < n; j += W) {
-    const int64_t width = n - j < W ? n - j : W;
+  const int64_t L = vg_panel<T>::lanes, most = vg_panel<T>::width;
+  for (int64_t j = 0; j < n; j += most) {
+    const int64_t width = n - j < most ? n - j : most, W = (width + L - 1) / L * L;
     const T* from = b + j * column;
     if (column == 1) {
       for (int64_t p = 0; p < depth; ++p) {
@@ -149,6 +188,7 @@ template <class T> static void vg_pack(int64_t k, int64_t n, const T* b, int64_t
   }
 }
 
+// Rows [begin, end) of C with B packed whole.
 template <class T> static void vg_gemm_packed(int64_t begin, int64_t end, void* context) {
   const vg_gemm_call<T>& g = *(const vg_gemm_call<T>*)context;
   if (g.k == 0) {
@@ -156,9 +196,8 @@ template <class T> static void vg_gemm_packed(int64_t begin, int64_t end, void* 
       for (int64_t j = 0; j < g.n; ++j) g.c[i * g.step_c + j] = g.bias == nullptr ? T(0) : g.bias[j];
     return;
   }
-  const int64_t most = 28 * VG_ROWS;  // rows of A that stay in the second cache
-  for (int64_t i = begin; i < end; i += most) {
-    const int64_t stop = end - i < most ? end : i + most;
+  for (int64_t i = begin; i < end; i += VG_BLOCK) {
+    const int64_t stop = end - i < VG_BLOCK ? end : i + VG_BLOCK;
     const T* block = g.b;
     for (int64_t p = 0; p < g.k; p += VG_DEPTH) {
       const int64_t depth = g.k - p < VG_DEPTH ? g.k - p : VG_DEPTH;

@@ -45,9 +45,9 @@ class Native:
     def _room(self) -> threading.local:
         return threading.local()
 
-    def packed_row_bytes(self, num_columns: int, itemsize: int) -> int:
-        """Bytes that a row of so many columns takes when packed."""
-        numbers = (ctypes.c_int64 * 2)(itemsize, num_columns)
+    def packed_bytes_of(self, num_columns: int, itemsize: int, depth: int = 0) -> int:
+        """Bytes that a row of so many columns takes when packed; or the room for a product of some depth."""
+        numbers = (ctypes.c_int64 * 3)(itemsize, num_columns, depth)
         self.packed_bytes(ctypes.addressof(numbers))
         return numbers[0]
 
@@ -55,7 +55,7 @@ class Native:
         """A matrix (k, n) as the loop's products read it."""
         k, n = matrix.shape
         itemsize = matrix.element_size()
-        packed = self.empty((max(k * self.packed_row_bytes(n, itemsize), 1),), torch.uint8)
+        packed = self.empty((max(k * self.packed_bytes_of(n, itemsize), 1),), torch.uint8)
         call(self.pack_matrix, [itemsize, k, n, matrix.data_ptr(), *matrix.stride(), packed.data_ptr()])
         return packed
 
@@ -64,7 +64,7 @@ class Native:
         (m, k), n = a.shape, b.shape[1]
         itemsize = a.element_size()
         out = self.empty((m, n), a.dtype) if out is None else out
-        room = self._scratch(k * self.packed_row_bytes(n, itemsize))
+        room = self._scratch(self.packed_bytes_of(n, itemsize, k))
         words = [m, n, k, a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride(), room.data_ptr(), out.data_ptr()]
         words += [out.stride(0), 0 if bias is None else bias.data_ptr(), pool_address(), itemsize]
         call(self.product, words)
