@@ -21,6 +21,7 @@ from vgraph.api.grouped import gather_mm as _gather_mm
 from vgraph.api.grouped import segment_mm as _segment_mm
 from vgraph.api.segments import reduce_segments, segments_of_lengths, softmax_segments
 from vgraph.api.tracer import user_line
+from vgraph.api.typed_sum import typed_sum as _typed_sum
 from vgraph.api.udf import evaluate_edges, propagate
 from vgraph.errors import FunctionError
 
@@ -190,6 +191,7 @@ def segment_softmax(seglen: Array, value: Array) -> Array:
 
 segment_mm = of_arrays(_segment_mm)
 gather_mm = of_arrays(_gather_mm)
+typed_sum = of_arrays(_typed_sum)
 
 
 def _spmm_of(name: str, left: bool, op: str, reducer: str) -> Callable[..., Array]:
@@ -242,4 +244,5 @@ __all__ = [
     "segment_mm",
     "segment_reduce",
     "segment_softmax",
+    "typed_sum",
 ]

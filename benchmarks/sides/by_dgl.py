@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from sides.batches import epoch
 from sides.functions import by_functions
+from sides.relational import BASES, HIDDEN, ManyGraphs, OneGraph, Relational
 from sides.steps import Step, alone, training
 from sides.workloads import Data
 
@@ -84,8 +85,25 @@ def sampled(data: Data, g: Any) -> Step:
     return epoch(data, loader, dglnn.SAGEConv)
 
 
+def relational(data: Data) -> Step:
+    given = Relational(data)
+    if data.workload.options["form"] == "HeteroGraphConv":
+        ends = {("_N", f"{i:03d}", "_N"): (data.src[at], data.dst[at]) for i, at in enumerate(given.places_by_type())}
+        g = dgl.heterograph(ends, {"_N": data.num_nodes})
+        model: nn.Module = ManyGraphs(given, g, dglnn)
+        return given.training(lambda: model(g), [model.vectors, model.coefficients[0]],
+                              [model.matrices, model.coefficients[1]])  # fmt: skip
+    g = dgl.graph((data.src, data.dst), num_nodes=data.num_nodes)
+    g.create_formats_()
+    layer = dglnn.RelGraphConv(HIDDEN, given.num_classes, given.num_rels, "basis", BASES, bias=False, self_loop=False)
+    model = OneGraph(given, data.num_nodes, layer)
+    return given.training(lambda: model(g, given, fn), [model.vectors, model.first], model.second.parameters())
+
+
 def build(data: Data) -> Step:
     kind = data.workload.kind
+    if kind == "relational":
+        return relational(data)
     g = dgl.graph((data.src, data.dst), num_nodes=data.num_nodes)
     if kind == "sampling":
         return sampled(data, g)

@@ -10,9 +10,10 @@ import vgraph
 import vgraph.function as fn
 from sides.batches import epoch
 from sides.functions import by_functions
+from sides.relational import BASES, HIDDEN, Relational
 from sides.steps import Step, alone, training
 from sides.workloads import Data
-from vgraph.nn import GATConv, GATv2Conv, GraphConv, SAGEConv
+from vgraph.nn import GATConv, GATv2Conv, GraphConv, RelGraphConv, RelGraphEmbedding, SAGEConv
 from vgraph.sampling import DataLoader, NeighborSampler
 
 
@@ -79,9 +80,24 @@ def sampled(data: Data, g: vgraph.Graph) -> Step:
     return epoch(data, loader, SAGEConv)
 
 
+def relational(data: Data, g: vgraph.Graph) -> Step:
+    given = Relational(data)
+    first = RelGraphEmbedding(data.num_nodes, HIDDEN, given.num_rels, BASES, bias=False)
+    second = RelGraphConv(HIDDEN, given.num_classes, given.num_rels, "basis", BASES, bias=False, self_loop=False)
+    filled(first, {"weight": given.values["vectors"], "coeff": given.values["first"]})
+    filled(second, {"linear_r.W": given.values["matrices"], "linear_r.coeff": given.values["second"]})
+
+    def run() -> Tensor:
+        return second(g, torch.relu(first(g, given.etypes, given.norm)), given.etypes, given.norm)
+
+    return given.training(run, first.parameters(), second.parameters())
+
+
 def build(data: Data) -> Step:
     kind = data.workload.kind
     g = vgraph.graph((data.src, data.dst), num_nodes=data.num_nodes)
+    if kind == "relational":
+        return relational(data, g)
     if kind == "sampling":
         return sampled(data, g)
     if kind == "aggregate":

@@ -6,11 +6,14 @@ Source: DGL's typed linear maps (R-GCN, HGT): rows of one type are cut into tile
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch
 from torch import Tensor
 
 from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError
+from vgraph.ir.topology import stable_argsort
 
 TILE = 64  # rows of one type that share a matrix in the batched product
 
@@ -65,6 +68,7 @@ class Tiles:
 
     def __init__(self, types: Tensor, num_types: int, order: Tensor | None) -> None:
         """``order``: the rows type by type; None: they lie so."""
+        self.source = types
         counts = torch.bincount(types, minlength=num_types)
         tiles = (counts + TILE - 1) // TILE
         ends, first_tile = counts.cumsum(0), tiles.cumsum(0) - tiles
@@ -83,16 +87,36 @@ class Tiles:
         self.filled[self.places] = True
 
 
-def tiles_of(types: Tensor, num_rows: int, num_types: int) -> Tiles:
-    """Tiles for types in any order; FeatureError: they are not one a row, below ``num_types``."""
-    if types.shape != (num_rows,) or types.is_floating_point():
+def check_types(types: Tensor, num_rows: int, num_types: int) -> Tensor:
+    """The types as int64; FeatureError: they are not one a row, below ``num_types``."""
+    if types.shape != (num_rows,) or types.is_floating_point() or types.dtype == torch.bool:
         fact = f"types are {types.dtype} {tuple(types.shape)} for {num_rows} rows"
         raise FeatureError(fact, cure="give a whole number for every row", line=user_line())
     types = types.long()
-    if types.numel() and not (int(types.min()) >= 0 and int(types.max()) < num_types):
-        fact = f"types are from {int(types.min())} to {int(types.max())} where there are {num_types} matrices"
+    low, high = (int(end) for end in torch.aminmax(types)) if types.numel() else (0, -1)
+    if low < 0 or high >= num_types:
+        fact = f"types are from {low} to {high} where there are {num_types} matrices"
         raise FeatureError(fact, cure="number the types 0, 1, 2, ...", line=user_line())
-    return Tiles(types, num_types, types.argsort(stable=True))
+    return types
+
+
+_known: OrderedDict[tuple[int, int, int], Tiles] = OrderedDict()  # by where types lie, how many, of how many
+_MOST_KNOWN = 16
+
+
+def tiles_of(types: Tensor, num_rows: int, num_types: int) -> Tiles:
+    """Tiles for types in any order, kept while the same memory holds the same types."""
+    checked = check_types(types, num_rows, num_types)
+    key = (types.data_ptr(), num_rows, num_types)
+    found = _known.get(key)
+    if found is None or found.source.device != checked.device or not torch.equal(found.source, checked):
+        found = Tiles(checked, num_types, stable_argsort(checked, num_types))
+        found.source = checked.clone()
+        _known[key] = found
+    _known.move_to_end(key)
+    while len(_known) > _MOST_KNOWN:
+        _known.popitem(last=False)
+    return found
 
 
 def tiled(a: Tensor, b: Tensor, tiles: Tiles) -> Tensor:

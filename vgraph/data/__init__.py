@@ -6,6 +6,7 @@ Takes: paths. Gives: graphs and datasets of graphs. Tempo: once a file.
 from vgraph.data.aiger import AIG, Circuit, load_aiger, parse_aiger
 from vgraph.data.edge_list import EdgeList, load_edge_list, parse_edge_list
 from vgraph.data.planetoid import CitationArrays, CitationGraph, load_planetoid, parse_planetoid
+from vgraph.data.rdf import RdfGraph, RdfTask, load_rdf, load_rdf_task, parse_ntriples
 from vgraph.data.sst import (
     Forest,
     TreeDataset,
@@ -29,6 +30,8 @@ __all__ = [
     "Forest",
     "FunctionTree",
     "LabelledGraphs",
+    "RdfGraph",
+    "RdfTask",
     "TreeDataset",
     "TreeSample",
     "TreeSplits",
@@ -37,12 +40,15 @@ __all__ = [
     "load_edge_list",
     "load_planetoid",
     "load_ptb",
+    "load_rdf",
+    "load_rdf_task",
     "load_sst",
     "load_syntax",
     "load_tu",
     "parse_aiger",
     "parse_edge_list",
     "parse_functions",
+    "parse_ntriples",
     "parse_planetoid",
     "parse_ptb",
     "parse_tu",

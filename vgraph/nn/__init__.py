@@ -30,7 +30,7 @@ from vgraph.nn.pooling import (
     SumPooling,
     WeightAndSum,
 )
-from vgraph.nn.rel_graph_conv import RelGraphConv
+from vgraph.nn.rel_graph_conv import RelGraphConv, RelGraphEmbedding
 from vgraph.nn.sage_conv import SAGEConv
 from vgraph.nn.tree_lstm import ChildSumTreeLSTM, NaryTreeLSTM
 from vgraph.nn.typed_linear import TypedLinear
@@ -66,6 +66,7 @@ __all__ = [
     "NaryTreeLSTM",
     "PNAConv",
     "RelGraphConv",
+    "RelGraphEmbedding",
     "SAGEConv",
     "SGConv",
     "Set2Set",

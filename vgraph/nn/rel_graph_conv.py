@@ -12,9 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-import vgraph.function as fn
 from vgraph.nn.inputs import receivers_of
-from vgraph.nn.propagate import propagate
 from vgraph.nn.typed_linear import TypedLinear
 
 
@@ -22,7 +20,8 @@ class RelGraphConv(nn.Module):
     """The sum of in-neighbours, each mapped by its edge's type, plus the vertex itself by ``loop_weight``.
 
     Called with a graph, a feature (vertices, in_feat), ``etypes`` (edges,) from 0 to num_rels - 1, and
-    optionally ``norm`` (edges, 1), which multiplies messages; gives (vertices, out_feat).
+    optionally ``norm`` (edges, 1), which multiplies messages; gives (vertices, out_feat). Edges may lie in any
+    order: which rows are mapped together is found once a graph, so ``presorted`` changes nothing.
 
     Args:
         regularizer: of the maps: None, "basis" or "bdd", see ``TypedLinear``.
@@ -71,10 +70,7 @@ class RelGraphConv(nn.Module):
     def forward(
         self, g: vgraph.Graph, feat: Tensor, etypes: Tensor, norm: Tensor | None = None, *, presorted: bool = False
     ) -> Tensor:
-        sent = self.linear_r(feat.index_select(0, g.topology.src), etypes, presorted)
-        with g.local_scope():
-            g.edata["m"] = sent if norm is None else sent * norm.reshape(-1, 1)
-            rows = propagate(g, fn.copy_e("m", "m"), fn.sum("m", "out"), sent)
+        rows = vgraph.ops.typed_sum(g, feat, self.linear_r.get_matrices(), etypes, norm)
         if self.layer_norm:
             rows = self.layer_norm_weight(rows)
         if self.bias:
@@ -83,3 +79,46 @@ class RelGraphConv(nn.Module):
             rows = rows + receivers_of(g, feat) @ self.loop_weight
         rows = rows if self.activation is None else self.activation(rows)
         return self.dropout(rows)
+
+
+class RelGraphEmbedding(nn.Module):
+    """The first layer of R-GCN where vertices have no features: a vector for each vertex and relation.
+
+    Called with a graph, ``etypes`` (edges,) and optionally ``norm`` (edges, 1), which multiplies messages; gives
+    (vertices, out_feat). It is ``RelGraphConv`` with bases on one-hot rows, but nothing is as large as relations
+    times vertices: each vertex has ``num_bases`` vectors, and a relation takes sums of them.
+
+    Args:
+        num_nodes: vertices that send messages.
+        out_feat: width.
+        num_rels: types of edges.
+        num_bases: vectors of a vertex.
+
+    Raises:
+        FeatureError: types are outside, or not one an edge; the graph has other vertices.
+
+    Source: Schlichtkrull et al. 2018, equations 2 and 3, section 2.1 (one-hot input).
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import RelGraphEmbedding
+    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+    >>> RelGraphEmbedding(3, 2, num_rels=3, num_bases=2)(g, torch.tensor([0, 2, 2])).shape
+    torch.Size([3, 2])
+    """
+
+    def __init__(self, num_nodes: int, out_feat: int, num_rels: int, num_bases: int, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_nodes, num_bases, out_feat))
+        self.coeff = nn.Parameter(torch.empty(num_rels, num_bases))
+        self.h_bias = nn.Parameter(torch.zeros(out_feat)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot's uniform matrices from one-hot rows to ``out_feat``, and coefficients."""
+        limit = (6 / (self.weight.shape[0] + self.weight.shape[2])) ** 0.5
+        nn.init.uniform_(self.weight, -limit, limit)
+        nn.init.xavier_uniform_(self.coeff)
+
+    def forward(self, g: vgraph.Graph, etypes: Tensor, norm: Tensor | None = None) -> Tensor:
+        rows = vgraph.ops.typed_sum(g, self.weight, self.coeff, etypes, norm)
+        return rows if self.h_bias is None else rows + self.h_bias

@@ -64,9 +64,14 @@ class TypedLinear(nn.Module):
             return self.W
         return (self.coeff @ self.W.flatten(1)).view(self.num_types, self.in_size, self.out_size)
 
+    def get_matrices(self) -> Tensor:
+        """``get_weight``, but blocks as (num_types, blocks, in, out)."""
+        weight = self.get_weight()
+        return weight if weight.ndim == 3 else weight.view(self.num_types, -1, self.submat_in, self.submat_out)
+
     def forward(self, x: Tensor, x_type: Tensor, sorted_by_type: bool = False) -> Tensor:
         if self.regularizer == "bdd":
-            blocks = self.W.view(self.num_types, -1, self.submat_in, self.submat_out)
+            blocks = self.get_matrices()
             parts = x.unflatten(1, (-1, self.submat_in)).unbind(1)
             made = (vgraph.ops.gather_mm(p, blocks[:, i], idx_b=x_type) for i, p in enumerate(parts))
             return torch.cat(list(made), 1)

@@ -1,0 +1,174 @@
+"""Graphs from RDF: one type of edges a relation, as relational graph networks take them.
+
+Takes: N-Triples, tables of labelled entities. Gives: a graph of several types, splits. Tempo: once a file.
+Source: Schlichtkrull et al. 2018, section 5.1; Ristoski et al. 2016 (the splits).
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import vgraph
+from vgraph.data.edge_list import read_bytes, read_text
+from vgraph.errors import DataError
+
+ENTITY, LITERAL, INVERSE = "entity", "literal", "inverse-"
+TRIPLE = re.compile(
+    r'(<[^<>"\s]*>|_:\S+)[ \t]+<([^<>"\s]*)>[ \t]+'
+    r'(<[^<>"\s]*>|_:\S+|"(?:[^"\\]|\\.)*"(?:\^\^<[^<>"\s]*>|@[\w-]+)?)[ \t]*\.[ \t]*(?:#.*)?'
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RdfGraph:
+    """A graph with nodes of the types "entity" and "literal", an edge type for every relation.
+
+    ``names``: by type, what each node is called in the file, without brackets, quotes kept. ``relations``:
+    the full name of every edge type. Inverse relations are called "inverse-...".
+    """
+
+    graph: vgraph.Graph
+    names: Mapping[str, list[str]]
+    relations: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class RdfTask:
+    """Entities to be classified: ids of nodes of type "entity" and their labels, in train and test."""
+
+    train_ids: Tensor
+    train_labels: Tensor
+    test_ids: Tensor
+    test_labels: Tensor
+    num_classes: int
+
+
+def parse_ntriples(text: str, *, inverse: bool = True, path: str | Path = "<text>") -> RdfGraph:
+    """Read "<subject> <relation> object ." lines; a triple that is stated twice counts once.
+
+    Args:
+        inverse: every relation gets another one with its edges turned round, so that messages go both ways.
+
+    Raises:
+        DataError: a line is no triple.
+
+    >>> data = parse_ntriples('<x#a> <x#knows> <x#b> .\\n<x#b> <x#age> "7" .\\n')
+    >>> sorted(data.graph.canonical_etypes)[:2]
+    [('entity', 'age', 'literal'), ('entity', 'inverse-knows', 'entity')]
+    >>> data.names["literal"], data.graph.num_edges("inverse-knows")
+    (['"7"'], 1)
+    """
+    numbers: dict[str, dict[str, int]] = {ENTITY: {}, LITERAL: {}}
+    edges: dict[tuple[str, str], dict[tuple[int, int], None]] = {}
+    for count, line in enumerate(text.split("\n"), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        found = TRIPLE.fullmatch(stripped)
+        if found is None:
+            fact, cure = f"{stripped[:80]!r} is no triple", "write <subject> <relation> <object> ."
+            raise DataError(fact, line=f"{path}:{count}", cure=cure)
+        subject, relation, value = found.groups()
+        kind = LITERAL if value.startswith('"') else ENTITY
+        ids = (_number(numbers[ENTITY], subject), _number(numbers[kind], value))
+        edges.setdefault((relation, kind), {})[ids] = None
+    short = _short_names(dict.fromkeys(relation for relation, _ in edges))
+    names = {ENTITY: [name.strip("<>") for name in numbers[ENTITY]], LITERAL: list(numbers[LITERAL])}
+    return RdfGraph(_typed_graph(edges, short, numbers, inverse), names, {name: full for full, name in short.items()})
+
+
+def load_rdf(path: str | Path, *, inverse: bool = True) -> RdfGraph:
+    """The graph of a file of N-Triples, also compressed (``.nt.gz``).
+
+    Raises:
+        DataError: the file is missing, no gzip where it is called so, or malformed.
+    """
+    if Path(path).suffix != ".gz":
+        return parse_ntriples(read_text(path), inverse=inverse, path=path)
+    try:
+        text = gzip.decompress(read_bytes(path)).decode("utf-8")
+    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise DataError(f"not a readable .gz: {error}", line=str(path), cure="compress UTF-8 text with gzip") from error
+    return parse_ntriples(text, inverse=inverse, path=path)
+
+
+def load_rdf_task(data: RdfGraph, train: str | Path, test: str | Path, *, entity: str, label: str) -> RdfTask:
+    """Who is in train and test, with what label, from tables with tabs and a header.
+
+    Args:
+        data: the graph.
+        train: a file, like ``trainingSet.tsv``.
+        test: another.
+        entity: the column of names.
+        label: the column of labels, whatever they are: they are numbered as they sort.
+
+    Raises:
+        DataError: a column is missing, a name is not in the graph, one stands in both files.
+    """
+    known = {name: i for i, name in enumerate(data.names[ENTITY])}
+    tables = [_read_table(path, entity, label) for path in (train, test)]
+    classes = {word: i for i, word in enumerate(sorted({word for table in tables for word in table.values()}))}
+    for name in tables[1]:
+        if name in tables[0]:
+            raise DataError(f"{name} is in train and in test", line=str(test), cure="keep it in one of them")
+    ids: list[Tensor] = []
+    for path, table in zip((train, test), tables, strict=True):
+        for name in table:
+            if name not in known:
+                raise DataError(f"{name} is not in the graph", line=str(path), cure="pass the tables of this graph")
+        ids.append(torch.tensor([known[name] for name in table], dtype=torch.int64))
+    labels = [torch.tensor([classes[word] for word in table.values()], dtype=torch.int64) for table in tables]
+    return RdfTask(ids[0], labels[0], ids[1], labels[1], len(classes))
+
+
+def _read_table(path: str | Path, entity: str, label: str) -> dict[str, str]:
+    """Labels by name; whole numbers are written without a point."""
+    header, *lines = read_text(path).rstrip("\n").split("\n")
+    columns = header.rstrip("\r").split("\t")
+    for name in (entity, label):
+        if name not in columns:
+            raise DataError(f"there is no column {name!r}", line=f"{path}:1", cure=f"one of {', '.join(columns)}")
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 2):
+        cells = line.rstrip("\r").split("\t")
+        if len(cells) != len(columns):
+            fact = f"{len(cells)} cells under {len(columns)} columns"
+            raise DataError(fact, line=f"{path}:{number}", cure="separate them by tabs")
+        found[cells[columns.index(entity)]] = cells[columns.index(label)].removesuffix(".0")
+    return found
+
+
+def _number(known: dict[str, int], name: str) -> int:
+    return known.setdefault(name, len(known))
+
+
+def _short_names(relations: Mapping[str, None]) -> dict[str, str]:
+    """What stands behind the last "#" or "/", where that tells relations apart."""
+    tails = {full: re.split(r"[#/]", full)[-1] or full for full in relations}
+    seen = list(tails.values())
+    return {full: tail if seen.count(tail) == 1 else full for full, tail in tails.items()}
+
+
+def _typed_graph(
+    edges: Mapping[tuple[str, str], Mapping[tuple[int, int], None]],
+    short: Mapping[str, str],
+    numbers: Mapping[str, Mapping[str, int]],
+    inverse: bool,
+) -> vgraph.Graph:
+    forward: dict[tuple[str, str, str], tuple[Tensor, Tensor]] = {}
+    backward: dict[tuple[str, str, str], tuple[Tensor, Tensor]] = {}
+    for (relation, kind), pairs in edges.items():
+        src, dst = torch.from_numpy(np.array(list(pairs), np.int64)).unbind(1)
+        forward[ENTITY, short[relation], kind] = (src.contiguous(), dst.contiguous())
+        backward[kind, INVERSE + short[relation], ENTITY] = (dst.contiguous(), src.contiguous())
+    counts = {kind: len(known) for kind, known in numbers.items()}
+    return vgraph.heterograph({**forward, **(backward if inverse else {})}, counts)
