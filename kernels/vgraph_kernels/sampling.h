@@ -4,8 +4,7 @@
 // which other vertices are asked for. vgraph/sampling/draws.py computes the same in NumPy.
 #pragma once
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "threads.h"
 
 static inline uint64_t vg_mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -44,21 +43,22 @@ static void vg_choose(uint64_t key, int64_t vertex, int64_t n, int64_t k, int64_
   }
 }
 
-// a: key, seeds, number of them, ptr, fanout (-1: all), with replacement, out_ptr, out places in the lists.
-static void vg_sample(const int64_t* a) {
+static void vg_sample_some(int64_t first, int64_t last, int64_t, void* context) {
+  const int64_t* a = (const int64_t*)context;
   const uint64_t key = (uint64_t)a[0];
   const int64_t *seeds = (const int64_t*)a[1], *ptr = (const int64_t*)a[3], *out_ptr = (const int64_t*)a[6];
-  int64_t* out = (int64_t*)a[7];
+  int64_t *out = (int64_t*)a[7], *owner = (int64_t*)a[8];
   const int64_t fanout = a[4];
   int64_t longest = 0;
-  for (int64_t i = 0; i < a[2]; ++i) {
+  for (int64_t i = first; i < last; ++i) {
     const int64_t degree = ptr[seeds[i] + 1] - ptr[seeds[i]];
     longest = degree > longest ? degree : longest;
   }
-  uint64_t* bits = (uint64_t*)calloc(longest / 64 + 1, 8);
-  for (int64_t i = 0; i < a[2]; ++i) {
+  const int64_t bytes = (longest / 64 + 1) * 8;
+  uint64_t* bits = (uint64_t*)__builtin_memset(malloc(bytes), 0, bytes);
+  for (int64_t i = first; i < last; ++i) {
     const int64_t v = seeds[i], begin = ptr[v], degree = ptr[v + 1] - begin, count = out_ptr[i + 1] - out_ptr[i];
-    int64_t* mine = out + out_ptr[i];
+    int64_t *mine = out + out_ptr[i], *own = owner + out_ptr[i];
     if (a[5]) {
       for (int64_t j = 0; j < count; ++j) mine[j] = vg_below(vg_draw(key, v, j), degree);
     } else if (fanout < 0 || degree <= fanout) {
@@ -66,28 +66,60 @@ static void vg_sample(const int64_t* a) {
     } else {
       vg_choose(key, v, degree, fanout, mine, bits);
     }
-    for (int64_t j = 0; j < count; ++j) mine[j] += begin;
+    for (int64_t j = 0; j < count; ++j) mine[j] += begin, own[j] = i;
   }
   free(bits);
 }
 
-// a: ids, number of them, out unique ids, out local ids, out count.
-// Ids are numbered as they are first seen, in a table of their own: no array as long as the graph.
+// a: key, seeds, number of them, ptr, fanout (-1: all), with replacement, out_ptr, out places in the lists,
+// out the seeds that they belong to, pool.
+static void vg_sample(int64_t* a) {
+  vg_run(0, a[2], (const int64_t*)a[6], 16, vg_sample_some, a, (void*)a[9]);
+}
+
+constexpr int64_t vg_ahead = 16;  // so many entries before one is needed it is asked for
+
+static void vg_fetch_some(int64_t first, int64_t last, int64_t, void* context) {
+  const int64_t* a = (const int64_t*)context;
+  const int64_t *places = (const int64_t*)a[0], *edge_ids = (const int64_t*)a[4];
+  const char* other = (const char*)a[2];
+  int64_t *out = (int64_t*)a[5], *out_edges = (int64_t*)a[6];
+  for (int64_t i = first; i < last; ++i) {
+    const int64_t next = places[i + vg_ahead < last ? i + vg_ahead : last - 1], at = places[i];
+    __builtin_prefetch(other + next * a[3]);
+    if (edge_ids) __builtin_prefetch(edge_ids + next);
+    out[i] = a[3] == 4 ? ((const int32_t*)other)[at] : ((const int64_t*)other)[at];
+    if (edge_ids) out_edges[i] = edge_ids[at];
+  }
+}
+
+// What stands at some places of adjacency lists.
+// a: places, number of them, other ends, bytes of one, edge ids or 0, out other ends, out edge ids, pool.
+static void vg_fetch(int64_t* a) { vg_run(0, a[1], nullptr, 16, vg_fetch_some, a, (void*)a[7]); }
+
+// a: ids, number of them, out unique ids, out local ids, out count, ids are below this.
+// Ids are numbered as they are first seen: in a table of all ids where those are not many more than are given,
+// else in one of a size with what is given.
 static void vg_renumber(int64_t* a) {
-  const int64_t *ids = (const int64_t*)a[0], count = a[1];
+  const int64_t *ids = (const int64_t*)a[0], count = a[1], limit = a[5];
   int64_t *unique = (int64_t*)a[2], *local = (int64_t*)a[3], found = 0;
   int bits = 4;
   while ((1ll << bits) < 2 * count) ++bits;
+  const bool is_whole = limit <= (4ll << bits);
   const uint64_t mask = (1ull << bits) - 1;
-  int64_t* table = (int64_t*)malloc((mask + 1) * sizeof(int64_t));
-  memset(table, 0xff, (mask + 1) * sizeof(int64_t));  // -1
+  const int64_t bytes = (is_whole ? limit : (int64_t)mask + 1) * 4;
+  int32_t* table = (int32_t*)__builtin_memset(malloc(bytes ? bytes : 1), 0xff, bytes);  // -1
   for (int64_t i = 0; i < count; ++i) {
+    if (is_whole) {
+      int32_t* mine = table + ids[i];
+      if (*mine < 0) *mine = (int32_t)found, unique[found++] = ids[i];
+      local[i] = *mine;
+      continue;
+    }
+    __builtin_prefetch(table + (((uint64_t)ids[i + vg_ahead < count ? i + vg_ahead : i] * 0x9e3779b97f4a7c15ull) >> (64 - bits)));
     uint64_t at = ((uint64_t)ids[i] * 0x9e3779b97f4a7c15ull) >> (64 - bits);
     while (table[at] >= 0 && unique[table[at]] != ids[i]) at = (at + 1) & mask;
-    if (table[at] < 0) {
-      table[at] = found;
-      unique[found++] = ids[i];
-    }
+    if (table[at] < 0) table[at] = (int32_t)found, unique[found++] = ids[i];
     local[i] = table[at];
   }
   free(table);
@@ -96,7 +128,7 @@ static void vg_renumber(int64_t* a) {
 
 // a: key, starts, number of them, length, table of (ptr, other, edge_ids or 0, width of ids) a step,
 // probability to stop before a step in 2^32nds, out vertices (number x (length + 1)), out edges (number x length).
-static void vg_walk(const int64_t* a) {
+static void vg_walk(int64_t* a) {
   const uint64_t key = (uint64_t)a[0];
   const int64_t *starts = (const int64_t*)a[1], length = a[3], *steps = (const int64_t*)a[4];
   int64_t *vertices = (int64_t*)a[6], *edges = (int64_t*)a[7];

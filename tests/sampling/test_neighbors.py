@@ -10,6 +10,7 @@ import torch
 
 import vgraph
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.ir.topology import Compressed
 from vgraph.sampling import pick, sample_neighbors, select_topk
 from vgraph.sampling.draws import below, draw, keyed, mix, next_key, uniform
 
@@ -42,11 +43,11 @@ def test_compiled_and_numpy_draw_the_same(fanout: int, replace: bool, monkeypatc
 def test_counts_and_places(by: str, replace: bool) -> None:
     ptr, seeds = lists(), np.arange(40)
     degrees = np.diff(ptr)
-    out_ptr, places = pick.pick_uniform(ptr, seeds, 60, 5, replace=replace)
+    places, owners = pick.pick_uniform(ptr, seeds, 60, 5, replace=replace)
     wanted = np.where(degrees > 0, 60, 0) if replace else np.minimum(degrees, 60)
-    assert np.array_equal(np.diff(out_ptr), wanted)
+    assert np.array_equal(np.bincount(owners, minlength=40), wanted) and (np.diff(owners) >= 0).all()
     for v in seeds:
-        mine = places[out_ptr[v] : out_ptr[v + 1]]
+        mine = places[owners == v]
         assert bool(((mine >= ptr[v]) & (mine < ptr[v + 1])).all())
         assert replace or (np.diff(mine) > 0).all()
 
@@ -56,7 +57,7 @@ def test_every_place_is_as_likely(by: str, replace: bool) -> None:
     ptr, rounds = np.array([0, 20]), 4000
     count = np.zeros(20)
     for key in range(rounds):
-        np.add.at(count, pick.pick_uniform(ptr, np.array([0]), 5, mix(key), replace=replace)[1], 1)
+        np.add.at(count, pick.pick_uniform(ptr, np.array([0]), 5, mix(key), replace=replace)[0], 1)
     assert abs(count / rounds - 0.25).max() < 5 * (0.25 * 0.75 / rounds) ** 0.5
 
 
@@ -65,23 +66,48 @@ def test_weights(replace: bool) -> None:
     ptr, rounds, weights = np.array([0, 3, 7]), 4000, np.array([1.0, 0.0, 3.0, 0.0, 2.0, 0.0, 2.0])
     count = np.zeros(7)
     for key in range(rounds):
-        np.add.at(count, pick.pick_weighted(ptr, weights, np.array([1, 0]), 1, mix(key), replace=replace)[1], 1)
+        np.add.at(count, pick.pick_weighted(ptr, weights, np.array([1, 0]), 1, mix(key), replace=replace)[0], 1)
     wanted = np.array([0.25, 0, 0.75, 0, 0.5, 0, 0.5])
     assert abs(count / rounds - wanted).max() < 5 * (0.25 / rounds) ** 0.5
-    out_ptr, places = pick.pick_weighted(ptr, weights, np.array([1, 0]), 5, 3, replace=False)
-    assert out_ptr.tolist() == [0, 2, 4] and places.tolist() == [4, 6, 0, 2]
-    everything = pick.pick_weighted(ptr, weights, np.array([0]), -1, 3, replace=replace)[1]
+    places, owners = pick.pick_weighted(ptr, weights, np.array([1, 0]), 5, 3, replace=False)
+    assert owners.tolist() == [0, 0, 1, 1] and places.tolist() == [4, 6, 0, 2]
+    everything = pick.pick_weighted(ptr, weights, np.array([0]), -1, 3, replace=replace)[0]
     assert everything.tolist() == [0, 2]
 
 
 def test_renumber(by: str) -> None:
-    unique, local = pick.renumber(np.array([7, 3, 7, 10**12, 0, 3]))
-    assert unique.tolist() == [7, 3, 10**12, 0] and local.tolist() == [0, 1, 0, 2, 3, 1]
-    unique, local = pick.renumber(np.empty(0, np.int64))
-    assert len(unique) == len(local) == 0
-    many = np.random.default_rng(0).integers(0, 500, 3000)
-    unique, local = pick.renumber(many)
-    assert np.array_equal(unique[local], many) and len(unique) == len(np.unique(many))
+    for limit in (20, 10**13):  # a table of all ids, or one as large as what is given
+        large = limit - 1
+        unique, local = pick.renumber(np.array([7, 3, 7, large, 0, 3]), limit)
+        assert unique.tolist() == [7, 3, large, 0] and local.tolist() == [0, 1, 0, 2, 3, 1]
+        unique, local = pick.renumber(np.empty(0, np.int64), limit)
+        assert len(unique) == len(local) == 0
+        many = np.random.default_rng(0).integers(0, 500, 3000)
+        unique, local = pick.renumber(many, max(limit, 500))
+        assert np.array_equal(unique[local], many) and len(unique) == len(np.unique(many))
+
+
+@pytest.mark.parametrize("width", [torch.int32, torch.int64])
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_fetch(by: str, width: torch.dtype, is_sorted: bool) -> None:
+    edge_ids = None if is_sorted else torch.randperm(50)
+    lists = Compressed(torch.tensor([0, 50]), torch.randint(9, (50,), dtype=width), edge_ids)
+    places = np.array([3, 49, 0, 3])
+    far, edges = pick.fetch(lists, places)
+    assert far.tolist() == lists.other[torch.from_numpy(places)].tolist() and far.dtype == np.int64
+    assert edges.tolist() == (places.tolist() if edge_ids is None else edge_ids[torch.from_numpy(places)].tolist())
+
+
+def test_threads_draw_the_same() -> None:
+    ptr = np.arange(0, 50 * 5001, 50)
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            found.append(pick.pick_uniform(ptr, np.arange(5000), 20, 9, replace=False))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
 
 
 def test_keys() -> None:

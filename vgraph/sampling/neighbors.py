@@ -21,7 +21,7 @@ from vgraph.api.relations import EdgeType
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
 from vgraph.ir.topology import Compressed, Topology
 from vgraph.sampling.draws import Array, mix, next_key
-from vgraph.sampling.pick import pick_uniform, pick_weighted
+from vgraph.sampling.pick import fetch, pick_uniform, pick_weighted
 
 ByType = Mapping[str, Tensor]
 
@@ -96,14 +96,12 @@ def _draw(
     lists = topology.csc if edge_dir == "in" else topology.csr
     ids, ptr = seeds.long().numpy(), lists.ptr.numpy()
     if prob is None:
-        out_ptr, places = pick_uniform(ptr, ids, fanout, key, replace=replace)
+        places, seed_places = pick_uniform(ptr, ids, fanout, key, replace=replace)
     else:
         weights = weights_of(frame, prob, lists)
-        out_ptr, places = pick_weighted(ptr, weights, ids, fanout, key, replace=replace)
-    seed_places = np.repeat(np.arange(len(ids)), np.diff(out_ptr))
+        places, seed_places = pick_weighted(ptr, weights, ids, fanout, key, replace=replace)
+    far, edge_ids = fetch(lists, places)
     near = ids[seed_places]
-    far = lists.other.numpy()[places].astype(np.int64, copy=False)
-    edge_ids = places if lists.edge_ids is None else lists.edge_ids.numpy()[places]
     src, dst = (far, near) if edge_dir == "in" else (near, far)
     return Drawn(src, dst, edge_ids, seed_places)
 

@@ -8,6 +8,7 @@ Compiled where there is a compiler, else in NumPy: the same numbers either way.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -17,9 +18,12 @@ import numpy as np
 
 import vgraph_kernels
 from vgraph.fusion.build import build_kernels
+from vgraph.ir.topology import Compressed
+from vgraph.runtime.cpu import pool_address
 from vgraph.sampling.draws import Array, below, draw, uniform
 
-_EXPORTS = ("vg_sample", "vg_renumber", "vg_walk")
+_EXPORTS = ("vg_sample", "vg_fetch", "vg_renumber", "vg_walk")
+_MOST_RENUMBERED = 2**31  # in the compiled table
 
 
 @cache
@@ -46,21 +50,38 @@ def address(array: Array | None) -> int:
     return 0 if array is None else int(array.ctypes.data)
 
 
-def pick_uniform(ptr: Array, seeds: Array, fanout: int, key: int, *, replace: bool) -> tuple[Array, Array]:
-    """(out_ptr, places): for every seed up to ``fanout`` of its list's places, all if that is negative.
+def pool() -> int:
+    """Torch's threads, for the thread of the program; a loader's workers are as many as it was told."""
+    return pool_address() if threading.current_thread() is threading.main_thread() else 0
 
-    Without replacement places ascend; a list that is not longer is taken whole.
+
+def pick_uniform(ptr: Array, seeds: Array, fanout: int, key: int, *, replace: bool) -> tuple[Array, Array]:
+    """(places, owners): for every seed up to ``fanout`` of its list's places, all if that is negative.
+
+    Without replacement places ascend; a list that is not longer is taken whole. ``owners`` tells whose a place is:
+    the seed's number.
     """
     degrees = ptr[seeds + 1] - ptr[seeds]
     counts = degrees if fanout < 0 else np.where(degrees > 0, fanout, 0) if replace else np.minimum(degrees, fanout)
     out_ptr = np.zeros(len(seeds) + 1, np.int64)
     np.cumsum(counts, out=out_ptr[1:])
-    places = np.empty(out_ptr[-1], np.int64)
+    places, owners = np.empty(out_ptr[-1], np.int64), np.empty(out_ptr[-1], np.int64)
     replaces = replace and fanout >= 0
-    words = [signed(key), address(seeds), len(seeds), address(ptr), fanout, replaces, address(out_ptr), address(places)]
-    if run("vg_sample", words) is None:
+    words = [signed(key), address(seeds), len(seeds), address(ptr), fanout, replaces, address(out_ptr)]
+    if run("vg_sample", [*words, address(places), address(owners), pool()]) is None:
+        owners[:] = np.repeat(np.arange(len(seeds)), counts)
         _fill(ptr, seeds, degrees, out_ptr, places, fanout, key, replaces)
-    return out_ptr, places
+    return places, owners
+
+
+def fetch(lists: Compressed, places: Array) -> tuple[Array, Array]:
+    """The other ends and the edge ids at some places of adjacency lists."""
+    other, edge_ids = lists.other.numpy(), None if lists.edge_ids is None else lists.edge_ids.numpy()
+    out, out_edges = np.empty(len(places), np.int64), places if edge_ids is None else np.empty(len(places), np.int64)
+    words = [address(places), len(places), address(other), other.itemsize, address(edge_ids)]
+    if run("vg_fetch", [*words, address(out), address(out_edges), pool()]) is not None:
+        return out, out_edges
+    return other[places].astype(np.int64, copy=False), places if edge_ids is None else edge_ids[places]
 
 
 def signed(key: int) -> int:
@@ -116,9 +137,7 @@ def pick_weighted(
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order)) - first[owner[order]]
     is_taken = (own > 0) & ((rank < fanout) if fanout >= 0 else True)
-    out_ptr = np.zeros(len(seeds) + 1, np.int64)
-    np.cumsum(np.bincount(owner[is_taken], minlength=len(seeds)), out=out_ptr[1:])
-    return out_ptr, places[is_taken]
+    return places[is_taken], owner[is_taken]
 
 
 def _pick_weighted_again(
@@ -137,15 +156,16 @@ def _pick_weighted_again(
     found = np.clip(found, first[owner], first[owner + 1] - 1)
     solid = np.maximum.accumulate(np.where(own > 0, np.arange(len(own)), -1))
     found = np.where(own[found] > 0, found, np.maximum(solid[found], first[owner]))
-    return out_ptr, places[found]
+    return places[found], owner
 
 
-def renumber(ids: Array) -> tuple[Array, Array]:
-    """(unique ids as they are first seen, every id's place among them)."""
-    unique, local = np.empty_like(ids), np.empty(len(ids), np.int64)
-    words = run("vg_renumber", [address(ids), len(ids), address(unique), address(local), 0])
-    if words is not None:
-        return unique[: words[4]].copy(), local
+def renumber(ids: Array, limit: int) -> tuple[Array, Array]:
+    """(unique ids as they are first seen, every id's place among them); all are from 0 to ``limit`` - 1."""
+    if len(ids) < _MOST_RENUMBERED:
+        unique, local = np.empty_like(ids), np.empty(len(ids), np.int64)
+        words = run("vg_renumber", [address(ids), len(ids), address(unique), address(local), 0, limit])
+        if words is not None:
+            return unique[: words[4]].copy(), local
     found, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     rank = np.empty(len(order), np.int64)

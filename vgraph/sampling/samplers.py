@@ -213,7 +213,7 @@ class ShaDowKHopSampler(Sampler):
         for fanout in reversed(self.fanouts):
             given = {name: torch.from_numpy(ids) for name, ids in reached.items()}
             drawn = draw_edges(g, given, fanout, prob=self.prob, replace=self.replace)
-            reached = _with_sources(reached, without(g, drawn, exclude_eids))
+            reached = _with_sources(g, reached, without(g, drawn, exclude_eids))
         part = _induced(g, reached, exclude_eids)
         for ntype, name in _listed(self.prefetch_node_feats, g.ntypes):
             copy_rows(g.src_frames[ntype], part.src_frames[ntype], name)
@@ -234,12 +234,14 @@ def as_given(g: Graph, ids: ByType) -> Any:
     return found[g.ntypes[0]] if len(g.ntypes) == 1 else found
 
 
-def _with_sources(seeds: Mapping[str, Array], drawn: Mapping[EdgeType, Drawn]) -> dict[str, Array]:
+def _with_sources(g: Graph, seeds: Mapping[str, Array], drawn: Mapping[EdgeType, Drawn]) -> dict[str, Array]:
     """Seeds first, then where the drawn edges begin, as they are first seen."""
     found: dict[str, Array] = {}
     for name in dict.fromkeys([*seeds, *(etype[0] for etype in drawn)]):
         own = [seeds[name]] if name in seeds else []
-        found[name] = renumber(np.concatenate([*own, *(d.src for t, d in drawn.items() if t[0] == name)]))[0]
+        found[name] = renumber(
+            np.concatenate([*own, *(d.src for t, d in drawn.items() if t[0] == name)]), g.num_nodes(name)
+        )[0]
     return found
 
 
@@ -254,7 +256,9 @@ def make_block(g: Graph, seeds: ByType, drawn: Mapping[EdgeType, Drawn]) -> tupl
     local: dict[EdgeType, Array] = {}
     for name in g.ntypes:
         etypes = [etype for etype in drawn if etype[0] == name]
-        ids[name], places = renumber(np.concatenate([own[name], *(drawn[etype].src for etype in etypes)]))
+        ids[name], places = renumber(
+            np.concatenate([own[name], *(drawn[etype].src for etype in etypes)]), g.num_nodes(name)
+        )
         if not np.array_equal(ids[name][: len(own[name])], own[name]):
             raise GraphError("a node is given twice as a seed", cure="give every id once: torch.unique(ids)")
         bounds = np.cumsum([len(own[name]), *(len(drawn[etype].src) for etype in etypes)])
@@ -285,7 +289,7 @@ def _induced(g: Graph, nodes: Mapping[str, Array], exclude: Any) -> Graph:
     edges: dict[EdgeType, Frame] = {}
     for etype in g.canonical_etypes:
         mine, own = drawn[etype], every[etype[0]]
-        local = renumber(np.concatenate([own, mine.src]))[1][len(own) :]
+        local = renumber(np.concatenate([own, mine.src]), g.num_nodes(etype[0]))[1][len(own) :]
         is_inside = local < len(own)
         src, dst = (torch.from_numpy(end[is_inside]).to(g.idtype) for end in (local, mine.seed_places))
         topologies[etype] = Topology(src, dst, len(own), len(every[etype[2]]))
