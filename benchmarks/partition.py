@@ -36,11 +36,12 @@ from vgraph.ir.step import TrainingStep
 from vgraph.partition import comparison
 from vgraph.partition.account import account
 from vgraph.partition.critical import critical_dp, solve
+from vgraph.partition.fit import search_best
 from vgraph.partition.footprint import whole_footprint
 from vgraph.partition.machines import MACHINES
 from vgraph.partition.optimum import optimum
 from vgraph.partition.rewrite import rewrite
-from vgraph.partition.search import factorised, search, search_best
+from vgraph.partition.search import factorised, search
 from vgraph.partition.simulate import compute_seconds, sensitivity, simulate
 
 GIB = 2**30

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 from tests.partition.test_search import Heads, Perceptron, Recurrent, captured
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.account import account
-from vgraph.partition.footprint import footprint, whole_footprint
+from vgraph.partition.footprint import footprint, keep_within, program_footprint, whole_footprint, whole_plan
 from vgraph.partition.rewrite import rewrite
 from vgraph.partition.search import search
 
@@ -40,7 +42,44 @@ def test_a_worker_holds_its_part() -> None:
         worker = footprint(account(step, plan))
         assert whole.state / 4 <= worker.state <= 1.25 * whole.state / 4
         assert worker.total <= 1.5 * whole.total / 4
-        assert footprint(account(step, plan), keeps_copies=True).copies >= worker.copies
+        assert sum(worker.excess(whole, 4).values()) == pytest.approx(worker.total - whole.total / 4)
+
+
+@pytest.mark.parametrize("axes", [(), (2,), (2, 2), (4,)])
+def test_memory_of_the_books_is_that_of_the_program(axes: tuple[int, ...]) -> None:
+    for step in cases():
+        plan = search(step, axes).plan if axes else whole_plan(step)
+        program = program_footprint(rewrite(step.program, plan, None, step.overwrites), step)
+        assert footprint(account(step, plan)).total == pytest.approx(program.total, rel=0.25 if axes else 1e-9)
+
+
+def test_copies_are_let_go_where_memory_is_short() -> None:
+    """Hidden states are read whole again in backward; a budget makes some be fetched twice."""
+    step = captured(Recurrent(128), torch.zeros(8, 16, 128))
+    found = search(step, (2, 2)).plan
+    book = account(step, found)
+    need, copies = footprint(book).total, footprint(book).copies
+    assert copies > 0
+    budget = need - 0.8 * copies
+    kept = keep_within(book, budget)
+    assert kept.fetched_again
+    assert footprint(account(step, kept)).total <= budget
+    before, after = (rewrite(step.program, plan, None, step.overwrites) for plan in (found, kept))
+    assert program_footprint(after, step).total < program_footprint(before, step).total - 0.5 * copies
+    moved = after.communicated_bytes
+    assert moved > before.communicated_bytes
+    assert moved == pytest.approx(account(step, kept).total_bytes, rel=0.2)
+    assert keep_within(book, need).fetched_again == frozenset()
+
+
+def test_a_price_of_memory_makes_plans_that_hold_less() -> None:
+    step = captured(Perceptron((64, 256, 64)), torch.zeros(32, 64), torch.zeros(32, 64))
+    free, dear = (
+        search(step, (2, 2), restrict=lambda o, p=p: replace(o, small=2**20, price=p)).plan for p in (0.0, 64.0)
+    )
+    need = [footprint(account(step, plan)) for plan in (free, dear)]
+    assert need[1].total < need[0].total
+    assert account(step, dear).total_bytes > account(step, free).total_bytes
 
 
 def test_the_whole_is_the_liveness_of_a_run() -> None:

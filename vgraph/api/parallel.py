@@ -28,10 +28,10 @@ from vgraph.ir.notation import op_name
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.account import Account, account
-from vgraph.partition.footprint import footprint, whole_footprint
+from vgraph.partition.fit import search_best
+from vgraph.partition.footprint import Footprint, program_footprint, whole_footprint
 from vgraph.partition.machines import Machine, machine
 from vgraph.partition.rewrite import RewriteOptions, rewrite
-from vgraph.partition.search import search_best
 from vgraph.partition.simulate import Simulation, simulate
 from vgraph.runtime.in_process import collect, run_all, scatter
 from vgraph.runtime.process_group import WorkerGroup, join, replica_groups
@@ -75,7 +75,7 @@ class Plan:
     @cached_property
     def parts(self) -> PartitionedProgram:
         """One Program a worker."""
-        return rewrite(self.step.program, self.sharding, self.options)
+        return rewrite(self.step.program, self.sharding, self.options, self.step.overwrites)
 
     @property
     def communicated_bytes(self) -> int:
@@ -89,14 +89,22 @@ class Plan:
 
     @property
     def memory_per_worker(self) -> int:
-        """Bytes that one worker needs at once: its state, live tensors, and copies that it fetched."""
-        return int(footprint(self.book).total)
+        """Bytes that the fullest worker needs at once, by the lifetimes of its generated program's buffers.
+
+        Inputs (parameters, history, its part of the batch) count as long as the step, updates take the memory of
+        what they update, and a fetch holds what it sends and receives.
+        """
+        return int(self.footprint.total)
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """``memory_per_worker`` by what it is for."""
+        return program_footprint(self.parts, self.step)
 
     def print(self) -> None:
         """Prints, module by module, how products are divided and how many bytes are fetched."""
-        whole, worker = whole_footprint(self.step), footprint(self.book)
-        moved = self.__dict__["parts"].communicated_bytes if "parts" in self.__dict__ else None
-        print("\n".join(describe(self.book, whole, worker, self.search_seconds, moved)))
+        whole = whole_footprint(self.step)
+        print("\n".join(describe(self.book, whole, self.footprint, self.search_seconds, self.communicated_bytes)))
 
     def save_plot(self, path: str | Path) -> None:
         """Draws the tiles of weights and results in the colours of their workers (PNG, SVG, by the path's end)."""
@@ -117,7 +125,7 @@ class Plan:
     def load(self, path: str | Path) -> Plan:
         """Takes over a plan that was saved for the same model, batch and optimizer; gives itself."""
         self.sharding = load_plan(path, self.step)
-        for made in ("parts", "book"):
+        for made in ("parts", "book", "footprint"):
             self.__dict__.pop(made, None)
         return self
 
@@ -133,7 +141,7 @@ class Plan:
         Every call begins with the parameters that the model had; ``state=result.state`` continues.
         ``seed`` is what random numbers are keyed by; without it torch's generator gives one.
         """
-        given = self._given(inputs, dict(state or {}), lr, seed)
+        given = self.given(inputs, dict(state or {}), lr, seed)
         parts, program = self.parts, self.step.program
         shards = [
             scatter(given[i.value.id], layout) for i, layout in zip(program.inputs, parts.input_layouts, strict=True)
@@ -145,7 +153,7 @@ class Plan:
             whole[value.id] = collect([outputs[place] for outputs in found], layout, shape_of(value))
         return self._result(given, whole)
 
-    def _given(
+    def given(
         self, inputs: Sequence[Any], state: dict[int, Tensor], lr: float | None, seed: int | None
     ) -> dict[int, Tensor]:
         batch = self._state.batch(inputs)

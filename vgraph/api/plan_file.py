@@ -27,6 +27,7 @@ def save_plan(path: str | Path, sharding: ShardingPlan, step: TrainingStep) -> N
         "axes": sharding.axes,
         "strategies": [[_strategy_text(s) for s in strategies] for strategies in sharding.strategies],
         "placements": {places[i]: [_text(p) for p in placements] for i, placements in sharding.placements.items()},
+        "fetched again": [[op, places[value]] for op, value in sorted(sharding.fetched_again)],
     }
     Path(path).write_text(json.dumps(content), encoding="utf-8")
 
@@ -52,6 +53,7 @@ def load_plan(path: str | Path, step: TrainingStep) -> ShardingPlan:
         tuple(content["axes"]),
         tuple(tuple(_strategy(s) for s in strategies) for strategies in content["strategies"]),
         {ids[place]: tuple(_placement(p) for p in found) for place, found in content["placements"].items()},
+        frozenset((op, ids[place]) for op, place in content.get("fetched again", ())),
     )
 
 

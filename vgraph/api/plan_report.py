@@ -66,19 +66,24 @@ def shown(placements: Placements) -> str:
     return ".".join(map(str, placements)) or "whole"
 
 
-def describe(book: Account, whole: Footprint, worker: Footprint, seconds: float, moved: int | None) -> Iterator[str]:
-    """The lines that ``plan.print()`` prints; ``moved``: bytes of the generated program, where it was generated."""
+def describe(book: Account, whole: Footprint, worker: Footprint, seconds: float, moved: int) -> Iterator[str]:
+    """The lines that ``plan.print()`` prints; ``moved``: bytes of the generated program."""
     axes = " x ".join(map(str, book.plan.axes)) or "1"
     yield f"{book.plan.num_workers} workers ({axes}), {len(book.step.ops)} ops, found in {seconds:.2f} s"
-    total = book.total_bytes if moved is None else moved
     steps = ", ".join(_size(amount) for amount in book.step_bytes)
-    yield f"communication: {_size(total)} a step of training (by step of the recursion: {steps})"
-    part = 1 / book.plan.num_workers
+    yield f"communication: {_size(moved)} a step of training (by step of the recursion: {steps})"
+    count = book.plan.num_workers
     yield (
-        f"memory a worker: {_size(worker.total)} = {_size(worker.state)} state + {_size(worker.activations)} "
-        f"activations + {_size(worker.copies)} copies; {worker.total / max(whole.total * part, 1):.2f} "
-        f"of 1/{book.plan.num_workers} of the whole {_size(whole.total)}"
+        f"memory a worker: {_size(worker.total)} = {_parts(worker)}; {count * worker.total / max(whole.total, 1):.2f} "
+        f"of 1/{count} of the whole {_size(whole.total)}"
     )
+    over = [
+        f"{_size(extra)} {name}" for name, extra in worker.excess(whole, count).items() if extra > 0.005 * worker.total
+    ]
+    if count > 1 and over:
+        yield f"beyond 1/{count} of the whole: {', '.join(over)}"
+    if book.plan.fetched_again:
+        yield f"{len(book.plan.fetched_again)} copies are let go after forward and fetched again, to save memory"
     width = max((len(layer.name) for layer in layers_of(book)), default=0)
     yield f"{'module':{width}s}  {'moved':>10s}  forward | backward (the index that each step splits)"
     for layer in layers_of(book):
@@ -86,6 +91,11 @@ def describe(book: Account, whole: Footprint, worker: Footprint, seconds: float,
             yield f"{layer.name:{width}s}  {_size(layer.bytes_moved):>10s}  {layer.forward} | {layer.backward}"
     for line in replicated(book):
         yield f"replicated: {line}"
+
+
+def _parts(worker: Footprint) -> str:
+    sizes = vars(worker)
+    return " + ".join(f"{_size(amount)} {name}" for name, amount in sizes.items() if amount)
 
 
 def _size(amount: float) -> str:

@@ -103,7 +103,7 @@ class Worker(nn.Module):
         program = self._parts.programs[self.rank]
         inputs = [given.pop(i.value.id) for i in step.program.inputs]
         with torch.no_grad():
-            found = self._group.run(program, inputs)
+            found = self._group.run(program, inputs, self._parts.overwrites)
         outputs = {v.id: t for v, t in zip(step.program.outputs, found, strict=True) if v is not None and t is not None}
         return self._file(outputs)
 
@@ -125,7 +125,7 @@ class Worker(nn.Module):
 
     def _overwrite(self, pairs: Mapping[Value, Value], outputs: Mapping[int, Tensor]) -> None:
         for before, after in pairs.items():
-            if after.id in outputs:
+            if after.id in outputs and outputs[after.id].data_ptr() != self._held[before.id].data_ptr():
                 self._held[before.id].copy_(outputs[after.id])
 
     # ------------------------------------------------------------ over all shards

@@ -62,6 +62,10 @@ class Exchange:
     def received_bytes(self, worker: int) -> int:
         return sum(p.num_entries for p in self.pieces[worker] if p.source != worker) * self.dtype.itemsize
 
+    def sent_bytes(self, worker: int) -> int:
+        others = (pieces for receiver, pieces in enumerate(self.pieces) if receiver != worker)
+        return sum(p.num_entries for pieces in others for p in pieces if p.source == worker) * self.dtype.itemsize
+
     def sent(self, worker: int, receiver: int) -> list[Piece]:
         """The pieces of one worker that another one receives, in the order in which they are packed."""
         return [p for p in self.pieces[receiver] if p.source == worker]
@@ -101,6 +105,7 @@ class PartitionedProgram:
     input_layouts: tuple[Layout, ...]
     output_layouts: tuple[Layout | None, ...]
     origin: Mapping[int, int] = field(default_factory=dict[int, int])  # exchange number -> op that reads
+    overwrites: tuple[tuple[int, int], ...] = ()  # (input, output): an update takes the memory of what it updates
 
     @property
     def communicated_bytes(self) -> int:

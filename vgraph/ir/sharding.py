@@ -91,12 +91,14 @@ class ShardingPlan:
     first the most significant. ``strategies[i][s]``: op i of the Program in step s. ``placements``:
     value id to its placement a step, for every input of the Program and for each output or other
     value that is to be brought to a placement as soon as it is made; a value that is not named stays
-    as its op made it, Partial included, and every reader fetches what it reads.
+    as its op made it, Partial included, and every reader fetches what it reads. A copy that was fetched
+    is kept for later readers, but for those in ``fetched_again``: (op, value id), where memory is short.
     """
 
     axes: tuple[int, ...]
     strategies: tuple[tuple[Strategy, ...], ...]
     placements: Mapping[int, tuple[Placement, ...]]
+    fetched_again: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def num_workers(self) -> int:

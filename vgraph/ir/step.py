@@ -63,6 +63,16 @@ class TrainingStep:
         return self.program.ops
 
     @property
+    def overwrites(self) -> tuple[tuple[int, int], ...]:
+        """(input, output) of the Program, where the output is the input after the step."""
+        inputs = {given.value.id: i for i, given in enumerate(self.program.inputs)}
+        outputs = {value.id: o for o, value in enumerate(self.program.outputs) if value is not None}
+        pairs = [(self.parameters[name], value) for name, value in self.updated.items()]
+        pairs += [(self.buffers[name], value) for name, value in self.new_buffers.items()]
+        pairs += [(kept.before, kept.after) for kept in self.history]
+        return tuple((inputs[before.id], outputs[after.id]) for before, after in pairs)
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of parameters, their gradients and the optimizer's history."""
         held = [*self.parameters.values(), *self.gradients.values(), *(h.before for h in self.history)]

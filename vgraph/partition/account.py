@@ -61,17 +61,20 @@ def share(placements: Placements, axes: tuple[int, ...]) -> float:
 def account(step: TrainingStep, plan: ShardingPlan, *, reuse: bool = True) -> Account:
     """The books of a plan; ``reuse``: what was fetched once is not fetched again."""
     homes: dict[int, Placements] = {i.value.id: plan.placements[i.value.id] for i in step.program.inputs}
-    copies: set[tuple[int, Placements]] = set()
+    copies: dict[int, set[Placements]] = {}
     nothing = (0.0,) * len(plan.axes)
     fetched: list[tuple[float, ...]] = []
     kept: list[tuple[float, ...]] = []
-    for op, strategies in zip(step.ops, plan.strategies, strict=True):
+    for place, (op, strategies) in enumerate(zip(step.ops, plan.strategies, strict=True)):
         rows: list[tuple[float, ...]] = []
         for value, needed, halos in _needs(op, strategies) if reads_values(op) else ():
-            if (value.id, needed) not in copies:
+            known = copies.setdefault(value.id, set())
+            if (place, value.id) in plan.fetched_again:
+                known.clear()
+            if needed not in known:
                 rows.append(moved(value, homes[value.id], needed, plan.axes, halos))
                 if reuse:
-                    copies.add((value.id, needed))
+                    known.add(needed)
         fetched.append(_sum(rows) if rows else nothing)
         rows = []
         for number, value in enumerate(op.results):

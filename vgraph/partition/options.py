@@ -44,13 +44,15 @@ class Options:
     """All choices, remembered by the kind of op, what came before, and the number of workers.
 
     ``small``: bytes up to which a tensor may be kept by every worker; ``factors``: see ``strategies``.
-    ``reduces``: whether a reduction may be divided; ``keeps_terms``: whether a sum may stay in terms.
+    ``reduces``: whether a reduction may be divided; ``keeps_terms``: whether a sum may stay in terms;
+    ``price``: what a byte of a tensor costs that a second worker holds, in bytes moved.
     """
 
     small: int
     factors: Factors
     reduces: bool = True
     keeps_terms: bool = True
+    price: float = 0.0
 
     def __post_init__(self) -> None:
         self._all: dict[Hashable, list[Strategy]] = {}

@@ -53,14 +53,23 @@ class _Held:
     made_at: int
 
 
-def rewrite(program: Program, plan: ShardingPlan, options: RewriteOptions | None = None) -> PartitionedProgram:
-    """One Program a worker, equal in what it computes to the whole Program."""
+def rewrite(
+    program: Program,
+    plan: ShardingPlan,
+    options: RewriteOptions | None = None,
+    overwrites: tuple[tuple[int, int], ...] = (),
+) -> PartitionedProgram:
+    """One Program a worker, equal in what it computes to the whole Program.
+
+    ``overwrites``: (input, output) where an executor may put the output into the input's memory.
+    """
     options = options or RewriteOptions()
     if not options.original_order:
         order = _breadth_first(program)
         program = replace(program, ops=tuple(program.ops[i] for i in order))
-        plan = replace(plan, strategies=tuple(plan.strategies[i] for i in order))
-    return _Rewriter(program, plan, options).run()
+        strategies = tuple(plan.strategies[i] for i in order)
+        plan = replace(plan, strategies=strategies, fetched_again=frozenset())
+    return replace(_Rewriter(program, plan, options).run(), overwrites=overwrites)
 
 
 def _breadth_first(program: Program) -> list[int]:
@@ -226,6 +235,8 @@ class _Rewriter:
     # ------------------------------------------------------------ communication
     def _bring(self, value: Value, need: tuple[Region | None, ...], kept: Steps) -> tuple[Value | None, ...]:
         """Local values with the regions that each worker needs, fetched where they are not at hand."""
+        if (self.at, value.id) in self.plan.fetched_again:
+            del self.held[value.id][1:]
         for copy in self.held[value.id]:
             if partial_steps(copy.layout.placements) != kept or not self._is_near(copy):
                 continue

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from vgraph.errors import ModelError
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Strategy
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl import is_absent
-from vgraph.partition.account import account
 from vgraph.partition.classes import classify
 from vgraph.partition.clusters import Coarse, coarsen
 from vgraph.partition.critical import solve as solve_exactly
 from vgraph.partition.factors import find_factors, with_hints
-from vgraph.partition.footprint import footprint
 from vgraph.partition.options import Options, Past
 from vgraph.partition.states import Situation
 from vgraph.partition.step_costs import StepCosts
@@ -38,6 +35,16 @@ class Found:
     plan: ShardingPlan
     step_bytes: tuple[float, ...]
     seconds: float
+
+
+class Prepared:
+    """What searches of one step have in common: the coarsened graph, and what was found of its ops."""
+
+    def __init__(self, step: TrainingStep) -> None:
+        classes = classify(step)
+        hints = find_factors(classes)
+        self.coarse = coarsen(with_hints(classes, hints))
+        self.options = Options(_small(step), {i: [frozenset(s) for s in dims] for i, dims in hints.items()})
 
 
 def factorised(num_workers: int) -> tuple[int, ...]:
@@ -61,13 +68,12 @@ def search(
     axes: Sequence[int],
     solve: Solver = lambda problem: solve_exactly(problem.graph()),
     restrict: Callable[[Options], Options] = lambda options: options,
+    prepared: Prepared | None = None,
 ) -> Found:
     """The plan for ``axes``: the workers of each step of the recursion, the first step first."""
     began = time.perf_counter()
-    classes = classify(step)
-    hints = find_factors(classes)
-    coarse = coarsen(with_hints(classes, hints))
-    options = restrict(Options(_small(step), {i: [frozenset(s) for s in dims] for i, dims in hints.items()}))
+    prepared = prepared or Prepared(step)
+    coarse, options = prepared.coarse, restrict(prepared.options)
     past: list[Past] = [()] * len(coarse.cluster_of)
     costs: list[float] = []
     for number, ways in enumerate(tqdm(axes, desc="search", unit="step", leave=False, disable=None)):
@@ -81,30 +87,6 @@ def search(
                 past[other] = past[cluster.members[0]]
     plan = _plan(coarse, past, tuple(axes))
     return Found(plan, tuple(costs), time.perf_counter() - began)
-
-
-def search_best(step: TrainingStep, num_workers: int, memory_limit: float | None = None) -> Found:
-    """Of the recursion by prime factors and one step for all workers, what moves less and fits.
-
-    Raises:
-        ModelError: no plan needs as little memory as the limit allows.
-    """
-    axes = factorised(num_workers)
-    found = [search(step, a) for a in dict.fromkeys((axes, (num_workers,) if axes else ()))]
-    needs = [footprint(account(step, each.plan)).total for each in found]
-    if memory_limit is not None and min(needs) > memory_limit:  # nothing is held by several workers, or as terms
-        lean = search(step, axes, restrict=lambda o: replace(o, small=0, keeps_terms=False))
-        found.append(lean)
-        needs.append(footprint(account(step, lean.plan)).total)
-    fitting = [f for f, need in zip(found, needs, strict=True) if memory_limit is None or need <= memory_limit]
-    if not fitting:
-        raise ModelError(
-            f"{num_workers} workers need {min(needs):.4g} bytes each, {min(needs) - (memory_limit or 0):.4g} "
-            "more than the limit",
-            cure="use more workers, a smaller batch, or a higher memory_limit",
-        )
-    best = min(fitting, key=lambda each: account(step, each.plan).total_bytes)
-    return replace(best, seconds=sum(each.seconds for each in found))
 
 
 def _small(step: TrainingStep) -> int:

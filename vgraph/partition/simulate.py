@@ -160,8 +160,8 @@ def _placed_memory(book: Account) -> Footprint:
     """The fullest worker: its state, and a fair part of the rest."""
     state = [0.0] * book.plan.num_workers
     step = book.step
-    for value in (*step.parameters.values(), *step.gradients.values(), *(h.before for h in step.history)):
+    for value in (*(given.value for given in step.program.inputs), *step.gradients.values()):
         home = book.homes[value.id][0]
         state[home.worker if isinstance(home, At) else 0] += value.row_bytes
     rest = footprint(book)
-    return Footprint(max(state), rest.activations, rest.copies)
+    return replace(rest, state=max(state), gradients=0.0)

@@ -94,6 +94,15 @@ class Situation:
                 amount /= count
         return amount
 
+    def kept(self, member: int, result: int) -> float:
+        """Bytes of a result or an input as all groups keep it."""
+        count = len(self.coarse.classes.classes[member].members) if member < self.first_input else 1
+        amount = float(dense_bytes(self.coarse.classes.value(member, result)) * count * math.prod(self.past_ways))
+        for choice, ways in zip(self.past[member], self.past_ways, strict=True):
+            if isinstance(choice.kept[result], Split):
+                amount /= ways
+        return amount
+
     def brought(self, member: int, result: int) -> float:
         """Bytes that earlier steps moved to keep a result; terms that are kept on are moved one by one."""
         op_class = self.coarse.classes.classes[member]
@@ -177,6 +186,9 @@ class Enumeration:
 
     def _keeping(self, place: int, choice: Choice) -> float:
         member, total = self.cluster.members[place], 0.0
+        if self.situation.options.price:
+            shared = sum(self.situation.kept(member, i) for i, p in enumerate(choice.kept) if not isinstance(p, Split))
+            total += self.situation.options.price * (self.ways - 1) * shared
         if choice.strategy is not None:
             for result, (made, kept) in enumerate(zip(choice.strategy.outputs, choice.kept, strict=True)):
                 if made != kept:

@@ -66,10 +66,10 @@ def run_all(parts: PartitionedProgram, inputs: Sequence[Sequence[Tensor]]) -> li
             assert len(outputs) == len(workers), "workers disagree about the number of fetches"
             return outputs
         is_first = False
-        given = _serve(asked)
+        given = serve(asked)
 
 
-def _serve(asked: Sequence[tuple[Exchange, Tensor | None]]) -> list[Tensor | None]:
+def serve(asked: Sequence[tuple[Exchange, Tensor | None]]) -> list[Tensor | None]:
     exchange = asked[0][0]
     assert all(other is exchange for other, _ in asked), "workers disagree about the order of fetches"
     shards = [shard for _, shard in asked]

@@ -21,6 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from vgraph.errors import CheckpointError, WorkerError
+from vgraph.ir.buffers import Overwrites
 from vgraph.ir.exchange import Exchange, Piece
 from vgraph.ir.program import Program
 from vgraph.runtime.shards import assemble, run_worker, take
@@ -41,9 +42,9 @@ class WorkerGroup:
     def has_replicas(self) -> bool:
         return self.peers is not None
 
-    def run(self, program: Program, inputs: Sequence[Tensor]) -> list[Tensor | None]:
-        """One step of this worker."""
-        worker = run_worker(program, inputs, self.device)
+    def run(self, program: Program, inputs: Sequence[Tensor], overwrites: Overwrites = ()) -> list[Tensor | None]:
+        """One step of this worker, which updates inputs in their own memory."""
+        worker = run_worker(program, inputs, self.device, overwrites)
         with lost_workers():
             try:
                 exchange, shard = next(worker)

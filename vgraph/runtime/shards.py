@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph.ir.buffers import Overwrites, lifetimes
 from vgraph.ir.exchange import Assemble, Exchange, Fetch, Piece
 from vgraph.ir.program import Program
 from vgraph.ir.sharding import Region
@@ -86,11 +87,18 @@ def _join(result: Tensor, need: Region, pieces: Iterable[tuple[Piece, Tensor]], 
     return result
 
 
-def run_worker(program: Program, inputs: Sequence[Tensor], device: torch.device | None = None) -> Run:
-    """Runs a worker's Program; yields (exchange, its shard) at every fetch and is sent the assembled region."""
+def run_worker(
+    program: Program, inputs: Sequence[Tensor], device: torch.device | None = None, overwrites: Overwrites = ()
+) -> Run:
+    """Runs a worker's Program; yields (exchange, its shard) at every fetch and is sent the assembled region.
+
+    ``overwrites``: outputs that are written into the memory of an input as soon as nothing reads that.
+    """
     env: dict[int, Tensor] = {i.value.id: tensor for i, tensor in zip(program.inputs, inputs, strict=True)}
     del inputs
     dead = last_uses(program)
+    overwritten = lifetimes(program, overwrites).overwritten if overwrites else {}
+    places = {before: env[before] for pairs in overwritten.values() for before, _ in pairs}
     for position, op in enumerate(program.ops):
         if isinstance(op.target, Fetch):
             shard = next((env[v.id] for v in op.operands()), None)
@@ -108,6 +116,8 @@ def run_worker(program: Program, inputs: Sequence[Tensor], device: torch.device 
             del parts, pairs
         else:
             evaluate(op, env, device)
+        for before, after in overwritten.get(position, ()):
+            env[after] = places[before].copy_(env[after])
         for number in dead.get(position, ()):
             env.pop(number, None)
     return [None if value is None else env[value.id] for value in program.outputs]
