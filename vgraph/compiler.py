@@ -17,17 +17,22 @@ Backward Programs, and theirs, come the same way: see ir/joint.py and runtime/au
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from vgraph import config
 from vgraph.fusion.build import build_kernels
+from vgraph.fusion.build_cuda import build_cubin
 from vgraph.fusion.emit import emit_kernels
+from vgraph.fusion.emit_cuda import emit_cuda
 from vgraph.fusion.grouping import group_ops
 from vgraph.ir.cost import is_product
 from vgraph.ir.interpreter import PhaseCode, Step, compile_phase, reads_whole
+from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.printer import log_stage
 from vgraph.ir.program import Program, Value
 from vgraph.ir.schedule import Phase, Schedule
@@ -36,8 +41,10 @@ from vgraph.memory.arena import ArenaPool
 from vgraph.memory.liveness import lifetimes
 from vgraph.memory.plan import plan_memory
 from vgraph.memory.row_order import build_row_order
+from vgraph.runtime import cuda
 from vgraph.runtime.compiled import CompiledProgram, Plan, Situation, VertexTypes
 from vgraph.runtime.cpu import CpuKernel
+from vgraph.runtime.device_kernel import DeviceKernel
 from vgraph.runtime.loop_plan import plan_loop
 from vgraph.runtime.native import Native, native_source
 from vgraph.scheduler.build import build_schedule, evaluation_keys
@@ -47,6 +54,7 @@ from vgraph.scheduler.phases import build_phases
 from vgraph.scheduler.policy import FRONTIER, choose_policy
 from vgraph.scheduler.views import sink_views
 
+logger = logging.getLogger("vgraph")
 _arenas = ArenaPool()
 
 
@@ -57,47 +65,57 @@ def compile_program(
     in_rows: frozenset[int] = frozenset(),
     per_vertex: bool = False,
     fuse: bool = True,
+    device: str = "cpu",
     zero_at_leaves: frozenset[int] = frozenset(),
 ) -> CompiledProgram:
     """Once a function: a Program made ready to run on any topology.
 
     The first ``num_outputs`` outputs are the caller's, the others are saved for a backward Program;
     outputs of ``in_rows`` stay in row order. ``per_vertex``: an op that TDL does not describe sees
-    one vertex at a time. ``fuse``: groups of ops may become compiled kernels. ``zero_at_leaves``: ids
-    of inputs.
+    one vertex at a time. ``fuse``: groups of ops may become compiled kernels, for the kind of ``device``.
+    ``zero_at_leaves``: ids of inputs.
     """
     log_stage("program", program)
-
-    def on_operators() -> CompiledProgram:
-        return compile_program(
-            program, num_outputs=num_outputs, in_rows=in_rows, per_vertex=per_vertex, fuse=False, zero_at_leaves=given
-        )
-
-    given = zero_at_leaves
+    given = (num_outputs, in_rows, per_vertex, fuse, zero_at_leaves)
+    fuse = fuse and config.kernels_enabled() and device in TARGETS
     phases = build_phases(program, per_vertex=per_vertex, eager=config.is_eager(), lazy=config.is_lazy())
-    if fuse and config.kernels_enabled():
+    if fuse:
         phases = sink_views(phases, _read_outside(program))
     if config.leaves_enabled():
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves)
-    codes = _compile_phases(program, phases, fuse=fuse)
+    codes = _compile_phases(program, phases, device if fuse else None)
     stored = _values_in_loops(phases, codes)
     alive = lifetimes(phases, [code.stores for code in codes], program.outputs)
     return CompiledProgram(
         program, phases, codes, num_outputs, in_rows, stored, {v.id: alive[v.id] for v in stored},
-        zero_at_leaves, make_plan, _arenas.lease, _arenas.empty, on_operators,
+        zero_at_leaves, make_plan, _arenas.lease, _arenas.empty, device,
+        lambda kind: _compile_again(program, kind, *given),
     )  # fmt: skip
 
 
-def _compile_phases(program: Program, phases: tuple[Phase, ...], *, fuse: bool) -> tuple[PhaseCode, ...]:
-    """Code for each phase, which keeps what other phases, the caller or a Carry will read."""
+def _compile_again(
+    program: Program, device: str, num_outputs: int, in_rows: frozenset[int], per_vertex: bool, fuse: bool,
+    zero_at_leaves: frozenset[int],
+) -> CompiledProgram:  # fmt: skip
+    return compile_program(
+        program, num_outputs=num_outputs, in_rows=in_rows, per_vertex=per_vertex, fuse=fuse, device=device,
+        zero_at_leaves=zero_at_leaves,
+    )  # fmt: skip
+
+
+def _compile_phases(program: Program, phases: tuple[Phase, ...], device: str | None) -> tuple[PhaseCode, ...]:
+    """Code for each phase, which keeps what other phases, the caller or a Carry will read.
+
+    ``device``: that of compiled kernels; None: torch's operators alone.
+    """
     outside = _read_outside(program)
     reads = [_reads(phase) for phase in phases]
     wanted = [outside.union(*reads[:i], *reads[i + 1 :]) for i in range(len(phases))]
     names = {item.value.id: item.name for item in program.inputs}
-    steps = _fuse(phases, wanted, names) if fuse and config.kernels_enabled() else None
+    steps = None if device is None else _fuse(phases, wanted, names, device)
     codes: list[PhaseCode] = []
     for index, phase in enumerate(phases):
-        codes.append(_compile_phase(phase, wanted[index], f"phase{index}", steps[index] if steps else None))
+        codes.append(_compile_phase(phase, wanted[index], f"phase{index}", steps[index] if steps else None, device))
         log_stage("program", codes[-1].source)
     return tuple(codes)
 
@@ -113,9 +131,12 @@ def _reads(phase: Phase) -> set[int]:
     return {v.id for op in phase.ops for v in op.operands() if v.id not in made or reads_whole(op.target)}
 
 
-def _compile_phase(phase: Phase, wanted: set[int], name: str, steps: list[Step] | None) -> PhaseCode:
+def _compile_phase(
+    phase: Phase, wanted: set[int], name: str, steps: list[Step] | None, device: str | None
+) -> PhaseCode:
     multiplies = any(is_product(op) for op in phase.ops)
-    native = load_native() if steps is not None and (phase.is_loop or multiplies) else None
+    on_cpu = steps is not None and device == "cpu"
+    native = load_native() if on_cpu and (phase.is_loop or multiplies) else None
     loop = None if native is None or steps is None else plan_loop(phase, steps, wanted, native)
     if loop is not None:
         code = PhaseCode(str(loop), loop.refuse, loop.outside, tuple(sorted(loop.kept)), loop)
@@ -131,19 +152,46 @@ def load_native() -> Native | None:
     return None if built is None else Native(*built, multiplies=config.own_products(), empty=_arenas.empty)
 
 
-def _fuse(phases: Sequence[Phase], wanted: Sequence[set[int]], names: Mapping[int, str]) -> list[list[Step]] | None:
+def _fuse(
+    phases: Sequence[Phase], wanted: Sequence[set[int]], names: Mapping[int, str], device: str
+) -> list[list[Step]] | None:
     """Each phase's ops as library calls and compiled kernels; None where those cannot be had."""
     units = [group_ops(phase, needed, names) for phase, needed in zip(phases, wanted, strict=True)]
     specs = [unit.kernel for group in units for unit in group if unit.kernel is not None]
-    if not specs:
+    runners = TARGETS[device](specs) if specs else None
+    if runners is None:
         return None
+    made = {id(spec): runner for spec, runner in zip(specs, runners, strict=True)}
+    return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
+
+
+def _for_cpu(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:
     source = emit_kernels(specs)
     log_stage("kernels", source)
     built = build_kernels(source, len(specs))
-    if built is None:
+    return (
+        None
+        if built is None
+        else [CpuKernel(made, spec, _arenas.empty) for made, spec in zip(built, specs, strict=True)]
+    )
+
+
+def _for_cuda(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:
+    lacking = cuda.missing()
+    if lacking is not None:
+        logger.info("Programs on a GPU run on torch's operators: %s", lacking)
         return None
-    made = {id(spec): CpuKernel(function, spec, _arenas.empty) for spec, function in zip(specs, built, strict=True)}
-    return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
+    source, loops = emit_cuda(specs)
+    log_stage("kernels", source)
+    cubin = build_cubin(source, cuda.architecture())
+    if cubin is None:
+        return None
+    functions = cuda.load(cubin, [entry.name for loop in loops for entry in loop.entries])
+    return [DeviceKernel(spec, loop, functions) for spec, loop in zip(specs, loops, strict=True)]
+
+
+# What makes kernels run on a kind of device; None: they cannot be had.
+TARGETS: dict[str, Callable[[Sequence[KernelSpec]], Sequence[Any] | None]] = {"cpu": _for_cpu, "cuda": _for_cuda}
 
 
 def kernel_source(compiled: CompiledProgram) -> str:

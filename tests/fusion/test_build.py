@@ -20,10 +20,10 @@ import vgraph
 import vgraph.function as fn
 from tests.conftest import PROJECT
 from vgraph.api import capture
-from vgraph.fusion import build
+from vgraph.fusion import build, kept
 
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
-_CACHES = (build.find_compiler, build._cache_folder, build._fingerprint, build._say)
+_CACHES = (build.find_compiler, kept.cache_folder, build._fingerprint, kept.say)
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +181,7 @@ def test_a_file_cut_short(part: float, said: Any, tmp_path: Path) -> None:
         content = library.read_bytes()
         library.write_bytes(content[: int(len(content) * part)])
     os.environ["VGRAPH_CACHE_DIR"] = str(cut)
-    build._cache_folder.cache_clear()
+    kept.cache_folder.cache_clear()
     lines = said()
     assert lines and all("is damaged and is built again" in line for line in lines)
     assert len(lines) == len(set(lines)) == len(kernels_in(cut))

@@ -20,7 +20,7 @@ from vgraph.ir.row_ops import outer_sum
 
 INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst", "vertex_ids", "edge_ids")
 NUM_FIXED = 3 + len(INDICES)  # v0, v1, pool, then INDICES; then loads, then stores
-_WIDE_INDICES = ("in_ptr", "out_ptr", "vertex_ids", "edge_ids")
+WIDE_INDICES = ("in_ptr", "out_ptr", "vertex_ids", "edge_ids")
 _MOST_REGISTERS = 24  # vectors of sums that one loop over edges keeps
 _AHEAD = 12  # edges between a prefetch and its use
 _ADD_CHAIN = "c{0}[q] = c{0}[q] + a{0}[q];"
@@ -74,7 +74,7 @@ class _Emitter:
             "  const int64_t* a = (const int64_t*)context; (void)piece;",
         ]
         for place, name in enumerate(INDICES, start=3):
-            kind = "int64_t" if name in _WIDE_INDICES else "int32_t"
+            kind = "int64_t" if name in WIDE_INDICES else "int32_t"
             self.lines.append(f"  const {kind}* {name} = (const {kind}*)a[{place}]; (void){name};")
         place = NUM_FIXED
         for value in self.spec.loads:

@@ -39,7 +39,7 @@ class Features:
         self.shape, self.width, self.length = self.loop.shape, 1, 1
         self.makes = frozenset(sink.value.id for sink in self.loop.sinks if sink.kind == "array")
         self.groups: list[tuple[int, int]] = [(0, len(self.shape))] if self.shape else []
-        dry = Body(self)
+        dry = self._body()
         for sink in self.loop.sinks:
             if sink.kind == "product":
                 dry.multiply(sink.op)
@@ -56,9 +56,16 @@ class Features:
         inner = self.groups[-1] if self.groups else (0, 0)
         self.length = math.prod(self.shape[inner[0] : inner[1]])
         fits = all(self.stride(strides, -1) in (0, 1) for strides in dry.accesses) if self.groups else True
-        self.width = min(self.most, 1 << (self.length.bit_length() - 1)) if fits else 1
+        self.width = self._widest(dry) if fits else 1
         self.rows.clear()
         self.irregular.clear()
+
+    def _body(self) -> Body:
+        return Body(self)
+
+    def _widest(self, dry: Body) -> int:
+        """Numbers in a vector of the innermost dims, as the accesses of ``dry`` allow."""
+        return min(self.most, 1 << (self.length.bit_length() - 1))
 
     # ------------------------------------------------------------ dims
     def _groups(self, accesses: list[Strides]) -> list[tuple[int, int]]:
@@ -185,7 +192,7 @@ class Body:
         size = math.prod(result.row_shape)
         self.before.append(f"for (int64_t z = 0; z < {size}; ++z) t{result.id}[z] = 0;")
         place = features.index((0, strides))
-        scale = size / math.prod(operand.row_shape) if _is_mean(op) else 1.0
+        scale = size / math.prod(operand.row_shape) if is_mean(op) else 1.0
         by = f" * {kind}({scale.hex()})" if scale != 1.0 else ""
         if features.steps((0, strides)) or features.width == 1:
             assert features.length % features.width == 0 or features.steps((0, strides)) or features.width == 1
@@ -270,8 +277,7 @@ class Body:
         pointer = self._pointer(place, access, row, reader)
         if pointer is None:
             return None
-        width = self.features.width if self.features.steps(access) else 1
-        return f"vg_load<{width}>({pointer})"
+        return f"vg_load<{self._width(access)}>({pointer})"
 
     def _told(self, base: Value, row: str) -> str:
         """What the topology tells of a row."""
@@ -309,10 +315,9 @@ class Body:
 
     # ------------------------------------------------------------ computing
     def _computed(self, op: Op, access: Access) -> str:
-        features = self.features
         if isinstance(op.target, Random):
             return self._random(op, access)
-        return expression(op, lambda value: self._operand(op, value, access), features.width)
+        return expression(op, lambda value: self._operand(op, value, access), self._width(access))
 
     def _operand(self, op: Op, value: Value, access: Access) -> str:
         """An operand at the features at which the result is computed."""
@@ -332,8 +337,11 @@ class Body:
         seed = self._operand(op, op.kwargs["seed"], access)
         row, ids = ("e", "edge_ids") if op.results[0].space == EDGE else ("v", "vertex_ids")
         user = f"({ids} ? {ids}[{row}] : (int64_t){row})"
-        return random_expression(op, seed, user, self.features.index(access), self.features.width)
+        return random_expression(op, seed, user, self.features.index(access), self._width(access))
+
+    def _width(self, access: Access) -> int:
+        return self.features.width if self.features.steps(access) else 1
 
 
-def _is_mean(op: Op) -> bool:
+def is_mean(op: Op) -> bool:
     return str(op.target).startswith("aten.mean")

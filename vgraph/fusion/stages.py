@@ -75,9 +75,12 @@ def place_of(spec: KernelSpec, value: Value) -> Place:
     return spec.places.get(value.id) or whole(value)
 
 
-def lay_out(spec: KernelSpec) -> Layout:
-    """The kernel's loops in order."""
-    return _Planner(spec).layout()
+def lay_out(spec: KernelSpec, *, by_lanes: bool = False) -> Layout:
+    """The kernel's loops in order.
+
+    ``by_lanes``: many lanes share a row, so that computing a number again costs less than handing it over.
+    """
+    return _Planner(spec, by_lanes).layout()
 
 
 def needs_whole_row(op: Op) -> bool:
@@ -98,6 +101,7 @@ def plain_shape(shape: Shape) -> Shape:
 @dataclass(eq=False)
 class _Planner:
     spec: KernelSpec
+    by_lanes: bool
     makers: dict[int, Op] = field(default_factory=dict[int, Op])
     stage_of: dict[int, int] = field(default_factory=dict[int, int])
     costly: set[int] = field(default_factory=set[int])
@@ -167,6 +171,8 @@ class _Planner:
         return [op for op in self.spec.ops if id(op) in needed], kept
 
     def _is_worth_keeping(self, value: Value) -> bool:
+        if self.by_lanes:
+            return False  # there is no memory near by that holds a long row
         return math.prod(value.row_shape) <= _MOST_KEPT and value.id in self.costly
 
     def _row_arrays(self, members: dict[int, tuple[list[Op], set[int]]]) -> set[int]:
@@ -243,16 +249,20 @@ class _Loops:
             known = len(self.arrays)
             self._count()
             if len(self.arrays) == known:  # else what reads a new array must come later than it was counted
-                self.arrays |= self._computed_twice(sinks)
+                self.arrays |= set() if self.planner.by_lanes else self._computed_twice(sinks)
             if len(self.arrays) == known:
                 break
         every = [*sinks, *(self._own_sink(i) for i in sorted(self.arrays) if not _has_array(sinks, i))]
         loops: dict[tuple[int, Shape, int], Loop] = {}
         for sink in every:
             micro, shape = self._loop_key(sink)
-            alone = sink.value.id if sink.kind == "product" else 0
+            alone = sink.value.id if sink.kind in self._alone else 0
             loops.setdefault((micro, shape, alone), Loop(shape)).sinks.append(sink)
         return [loops[key] for key in sorted(loops)], self.arrays
+
+    @property
+    def _alone(self) -> tuple[str, ...]:
+        return ("product", "feature") if self.planner.by_lanes else ("product",)
 
     def _own_sink(self, value_id: int) -> Sink:
         op = self.here[value_id]
@@ -283,6 +293,8 @@ class _Loops:
     def _can_inline(self, op: Op, place: Place) -> bool:
         """Whether the reader's loop can compute the value at the very features that it reads."""
         base = place.base
+        if self.planner.by_lanes and self._is_flat(self.here[base.id]):
+            return True
         size = math.prod(base.row_shape)
         shape = self._reading_shape(op, place)
         if place.size != math.prod(shape) or not place.is_plain:

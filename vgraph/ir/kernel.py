@@ -70,3 +70,33 @@ class Unit:
 
     op: Op | None = None
     kernel: KernelSpec | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One function of a kernel's source for a GPU: ``team`` threads a row, ``threads`` a block."""
+
+    name: str
+    team: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class DeviceLoop:
+    """How a KernelSpec is launched on a GPU.
+
+    ``narrow``: rows of few edges, or loops without edges; ``wide``: rows of more than ``most_narrow``.
+    ``pointer``: which index tensor tells a row's edges ("" none). ``team_bytes``: scratch in global memory a
+    team, 0 where it fits a block's own. ``pieces``: teams that each store a sum of their own; 0: no such sum.
+    """
+
+    narrow: Entry
+    wide: Entry | None
+    most_narrow: int
+    pointer: str
+    team_bytes: int
+    pieces: int
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return (self.narrow,) if self.wide is None else (self.narrow, self.wide)

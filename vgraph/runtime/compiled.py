@@ -82,12 +82,18 @@ class CompiledProgram:
     make_plan: Callable[[CompiledProgram, Situation], Plan]
     lease: Callable[[int, torch.device], Lease]
     empty: Empty
-    make_on_operators: Callable[[], CompiledProgram]
+    device: str  # the kind of device that its kernels run on
+    make_for: Callable[[str], CompiledProgram]
 
     @cached_property
-    def on_operators(self) -> CompiledProgram:
-        """The same without compiled kernels, for devices that have none yet."""
-        return self.make_on_operators()
+    def _elsewhere(self) -> dict[str, CompiledProgram]:
+        return {}
+
+    def on(self, device: str) -> CompiledProgram:
+        """The same with kernels for another kind of device, or with torch's operators where that has none."""
+        if device not in self._elsewhere:
+            self._elsewhere[device] = self.make_for(device)
+        return self._elsewhere[device]
 
     @cached_property
     def has_kernels(self) -> bool:
@@ -95,12 +101,12 @@ class CompiledProgram:
 
     def __call__(self, inputs: Mapping[str, Tensor], situation: Situation) -> Outcome:
         """Runs every phase; ``inputs`` by name, those that the topology gives left out."""
-        if self.has_kernels and situation.topology.src.device.type != "cpu":
-            return self.on_operators(inputs, situation)
+        device = situation.topology.src.device
+        if self.has_kernels and device.type != self.device:
+            return self.on(device.type)(inputs, situation)
         plan = self.make_plan(self, situation)
         rows = _Rows(plan.schedule, situation, self.empty)
         env = {item.value.id: rows.bring_in(item, inputs) for item in self._read_inputs}
-        device = situation.topology.src.device
         lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
         arena = _arena_views(plan.memory, self.stored, lease)
         for phase, code in zip(self.phases, self.codes, strict=True):

@@ -62,7 +62,7 @@ def _short(rows: Tensor) -> Tensor:
     room = rows.untyped_storage().nbytes() // rows.element_size() - rows.storage_offset() - rows.shape[0]
     if rows.dtype == torch.int32 and room >= LOOK_AHEAD:
         return rows
-    made = torch.zeros(rows.shape[0] + LOOK_AHEAD, dtype=torch.int32)
+    made = torch.zeros(rows.shape[0] + LOOK_AHEAD, dtype=torch.int32, device=rows.device)
     made[: rows.shape[0]] = rows
     return made[: rows.shape[0]]
 

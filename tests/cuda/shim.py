@@ -1,0 +1,96 @@
+"""Kernels for a GPU on the CPU: the generated CUDA source behind shim.h, compiled by the machine's own compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import subprocess
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import vgraph_kernels
+from vgraph import compiler
+from vgraph.fusion import build
+from vgraph.fusion.emit_cuda import emit_cuda
+from vgraph.ir.kernel import KernelSpec
+from vgraph.runtime.device_kernel import DeviceKernel, Launch
+
+_FOLDER, _HEADERS = Path(__file__).parent, Path(vgraph_kernels.__file__).parent
+_FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-ffp-contract=off", "-w")
+_PREFIX = '#include "shim.h"\n#include "prelude.cuh"\n'
+
+
+@cache
+def _room() -> Path:
+    """A folder with the headers, compiled ahead for all kernels."""
+    folder = Path(tempfile.mkdtemp(prefix="vgraph-shim-"))
+    (folder / "first.h").write_text(_PREFIX)
+    _compile("-x", "c++-header", str(folder / "first.h"), "-o", str(folder / "first.h.gch"))
+    return folder
+
+
+def _compile(*words: str) -> None:
+    compiler_ = build.find_compiler()
+    assert compiler_ is not None
+    flags = [f for f in _FLAGS if f != "-shared" or "c++-header" not in words]
+    done = subprocess.run(
+        [*compiler_, *flags, f"-I{_FOLDER}", f"-I{_HEADERS}", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[:4000]
+
+
+@cache
+def load(source: str, names: tuple[str, ...]) -> dict[str, Launch]:
+    """The functions of a CUDA source, each launched by ``(grid, block, words)``."""
+    counts = {name: source.split(f" {name}(")[1].split(")", 1)[0].count(",") + 1 for name in names}
+    text = ['#include "first.h"', source.replace('#include "prelude.cuh"', "")]
+    for name, count in counts.items():
+        words = ", ".join(f"a[{i}]" for i in range(count))
+        text.append(f"static void enter_{name}(const int64_t* a) {{ {name}({words}); }}")
+        text.append(
+            f'extern "C" void run_{name}(const int64_t* a, const int64_t* g, const int64_t* b)'
+            f" {{ vg_launch(enter_{name}, a, g, b); }}"
+        )
+    folder = _room()
+    stem = hashlib.sha256(source.encode()).hexdigest()[:24]
+    (folder / f"{stem}.cpp").write_text("\n".join(text))
+    _compile(f"-I{folder}", str(folder / f"{stem}.cpp"), "-o", str(folder / f"{stem}.so"))
+    library = ctypes.CDLL(str(folder / f"{stem}.so"))
+    return {name: _launcher(library, name, count) for name, count in counts.items()}
+
+
+def _launcher(library: Any, name: str, count: int) -> Launch:
+    function, backwards = getattr(library, f"run_{name}"), ctypes.c_int.in_dll(library, "vg_backwards")
+
+    def launch(grid: Sequence[int], block: Sequence[int], words: Sequence[int]) -> None:
+        assert len(words) == count, f"{name} takes {count} arguments, not {len(words)}"
+        backwards.value = _backwards[0]
+        launched.append(name)
+        function(*((ctypes.c_int64 * len(given))(*given) for given in (words, grid, block)))
+
+    return launch
+
+
+launched: list[str] = []  # names, in order
+_backwards = [0]
+
+
+def runners(specs: Sequence[KernelSpec]) -> list[DeviceKernel]:
+    """In the place of a compiler's target: kernels for a GPU that read the memory of the CPU."""
+    source, loops = emit_cuda(specs)
+    functions = load(source, tuple(entry.name for loop in loops for entry in loop.entries))
+    return [DeviceKernel(spec, loop, functions) for spec, loop in zip(specs, loops, strict=True)]
+
+
+@contextmanager
+def in_place_of_cpu(*, backwards: bool = False) -> Generator[None]:
+    """While it lasts, Programs run as on a GPU; ``backwards``: the threads of a block in the opposite order."""
+    with mock.patch.dict(compiler.TARGETS, cpu=runners), mock.patch.object(compiler, "load_native", lambda: None):
+        _backwards[0] = int(backwards)
+        yield
+        _backwards[0] = 0

@@ -1,0 +1,67 @@
+"""Generated kernels become machine code of the GPUs that there are, with nothing spilled; no GPU is needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from unittest import mock
+
+import pytest
+import torch
+
+from tests.cuda.test_shim import LAYERS, results
+from vgraph import compiler
+from vgraph.api import capture
+from vgraph.fusion import build, build_cuda
+from vgraph.fusion.emit_cuda import emit_cuda
+from vgraph.ir.kernel import KernelSpec
+
+pytestmark = [
+    pytest.mark.skipif(build_cuda.find_nvrtc() is None, reason="there is no NVRTC: pip install nvidia-cuda-nvrtc"),
+    pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler"),
+]
+_USED = re.compile(
+    r"Function properties for (\w+).*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) reg", re.S
+)
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    capture.forget()
+    yield
+    capture.forget()
+
+
+def sources_of(name: str, width: int, dtype: torch.dtype) -> list[str]:
+    """The CUDA C++ of a layer's forward and backward."""
+    made: list[str] = []
+    on_cpu = compiler.TARGETS["cpu"]
+
+    def noted(specs: Sequence[KernelSpec]) -> object:
+        made.append(emit_cuda(specs)[0])
+        return on_cpu(specs)
+
+    with mock.patch.dict(compiler.TARGETS, cpu=noted):
+        results(LAYERS[name], width, dtype, second=False)
+    return made
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_kernels_compile_without_spills(name: str, architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    nvrtc = build_cuda.find_nvrtc()
+    assert nvrtc is not None
+    for source in sources_of(name, 16, torch.float32):
+        cubin, said = nvrtc.compile(source, architecture)
+        assert cubin[:4] == b"\x7fELF", said
+        used = _USED.findall(said)
+        assert len(used) == source.count("__global__"), said
+        assert all((stores, loads) == ("0", "0") for _, stores, loads, _ in used), said
+
+
+def test_cubins_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = '#include "prelude.cuh"\nextern "C" __global__ void kernel0(int64_t a) { *(float*)a = vg_exp(1.0f); }\n'
+    first = build_cuda.build_cubin(source, "sm_90")
+    monkeypatch.setattr(build_cuda.Nvrtc, "compile", lambda *_: pytest.fail("compiled again"))
+    assert first and build_cuda.build_cubin(source, "sm_90") == first

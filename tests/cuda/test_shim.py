@@ -1,0 +1,74 @@
+"""Kernels for a GPU, run on the CPU by the shim, beside torch's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vgraph
+import vgraph.nn as vnn
+from tests.cuda import shim
+from vgraph.api import capture
+from vgraph.fusion import build
+
+pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
+
+LAYERS: dict[str, Callable[[int], nn.Module]] = {
+    "gcn": lambda d: vnn.GraphConv(d, 8, allow_zero_in_degree=True),
+    "gat": lambda d: vnn.GATConv(d, 6, num_heads=3, allow_zero_in_degree=True),
+    "gatv2": lambda d: vnn.GATv2Conv(d, 7, num_heads=2, allow_zero_in_degree=True),
+    "sage": lambda d: vnn.SAGEConv(d, 8, "pool"),
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    capture.forget()
+    shim.launched.clear()
+    yield
+    capture.forget()
+
+
+def graph() -> vgraph.Graph:
+    """A hub, empty rows, parallel edges."""
+    made = torch.Generator().manual_seed(3)
+    src, dst = torch.randint(0, 40, (200,), generator=made), torch.randint(0, 30, (200,), generator=made)
+    return vgraph.graph((src, torch.cat([dst[:120], torch.full((80,), 7)])), num_nodes=40)
+
+
+def results(make: Callable[[int], nn.Module], width: int, dtype: torch.dtype, *, second: bool) -> list[Tensor]:
+    """Outputs, gradients, gradients of gradients."""
+    torch.manual_seed(1)
+    layer, rows = make(width).to(dtype), torch.randn(40, width, dtype=dtype, requires_grad=True)
+    leaves = [rows, *layer.parameters()]
+    output = layer(graph(), rows)
+    first = torch.autograd.grad(output.tanh().sum(), leaves, create_graph=second)
+    again = torch.autograd.grad(first[0].square().sum(), leaves, allow_unused=True) if second else ()
+    return [output, *first, *(g for g in again if g is not None)]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward, backward and double backward, fp64."""
+    monkeypatch.setenv("VGRAPH_KERNELS", "0")
+    wanted = results(LAYERS[name], 5, torch.float64, second=True)
+    capture.forget()
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    with shim.in_place_of_cpu():
+        found = results(LAYERS[name], 5, torch.float64, second=True)
+    assert shim.launched, "no kernel ran"
+    for mine, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_two_runs_are_bitwise_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whichever order a block's threads come: lanes wait where they read what others wrote."""
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    runs: list[list[Tensor]] = []
+    for backwards in (False, True):
+        with shim.in_place_of_cpu(backwards=backwards):
+            runs.append(results(LAYERS["gatv2"], 16, torch.float32, second=False))
+    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
