@@ -150,6 +150,34 @@ def test_autocast_is_recorded() -> None:
     assert all(value.dtype == torch.float32 for value in step.gradients.values())
 
 
+class Unusual(nn.Module):
+    """Results by out=, a write through a mask, a branch on a constant made in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
+        self.transformer = nn.TransformerDecoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        y[x > 0.5] = 0.25
+        y[x[..., 0] < 0.1] = 0.5
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype)
+        return self.transformer(y, y, tgt_mask=mask).square().mean()
+
+
+def test_unusual_calls_are_recorded() -> None:
+    model, x = Unusual().double(), torch.rand(3, 5, 4, dtype=torch.float64)
+    step = capture_step(model, (x,))
+    known = interpret(step, given_for(step, model, (x,), 0.1))
+    loss = model(x)
+    loss.backward()
+    parameters = dict(model.named_parameters())
+    torch.testing.assert_close(known[step.loss.id], loss.detach(), rtol=1e-12, atol=1e-12)
+    for n, value in step.gradients.items():
+        torch.testing.assert_close(known[value.id], parameters[n].grad, rtol=1e-10, atol=1e-12)
+
+
 class Mean(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.mean()

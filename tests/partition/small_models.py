@@ -33,6 +33,42 @@ class Block(nn.Module):
         return F.cross_entropy(self.out(h.mean((2, 3))), y)
 
 
+class Bottleneck(nn.Module):
+    """1 x 1, 3 x 3, 1 x 1 with batch normalisation, and a shortcut of its own."""
+
+    def __init__(self, given: int, inner: int, made: int, stride: int) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(
+            [
+                nn.Conv2d(given, inner, 1, bias=False),
+                nn.Conv2d(inner, inner, 3, stride, 1, bias=False),
+                nn.Conv2d(inner, made, 1, bias=False),
+                nn.Conv2d(given, made, 1, stride, bias=False),
+            ]
+        )
+        self.norms = nn.ModuleList([nn.BatchNorm2d(n) for n in (inner, inner, made, made)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x
+        for conv, norm in zip(self.convs[:2], self.norms[:2], strict=True):
+            h = F.relu(norm(conv(h)), inplace=True)
+        return F.relu(self.norms[2](self.convs[2](h)) + self.norms[3](self.convs[3](x)))
+
+
+class WResNet(nn.Module):
+    """The stem, two bottlenecks of doubled width, and the head of a wide residual network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16)
+        self.blocks = nn.Sequential(Bottleneck(16, 16, 32, 1), Bottleneck(32, 32, 64, 2))
+        self.out = nn.Linear(64, 8)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        h = self.blocks(F.max_pool2d(F.relu(self.norm(self.stem(x))), 3, 2, 1))
+        return F.cross_entropy(self.out(F.adaptive_avg_pool2d(h, 1).flatten(1)), y)
+
+
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -68,6 +104,8 @@ def model_and_batch(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
         return MLP().double(), (torch.randn(16, 16, dtype=torch.float64),)
     if name == "block":
         return Block().double(), (torch.randn(8, 4, 16, 16, dtype=torch.float64), torch.randint(0, 8, (8,)))
+    if name == "wresnet":
+        return WResNet().double(), (torch.randn(8, 3, 32, 32, dtype=torch.float64), torch.randint(0, 8, (8,)))
     if name == "lstm":
         return Recurrent().double(), (torch.randn(3, 8, 16).double(), torch.randn(3, 8, 8).double())
     return Attention().double(), (torch.randint(0, 32, (8, 8)), torch.randint(0, 32, (8, 8)))

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 
@@ -32,23 +34,30 @@ def processes(count: int, folder: Path, *tasks: str, ends: tuple[int, ...] = ())
         for rank in range(count)
     ]  # fmt: skip
     try:
-        said = [process.communicate(timeout=240)[0] for process in started]
+        stays = [end == -9 for end in ends] or [False] * count  # until it is killed
+        said = [p.communicate(timeout=240)[0] for p, stay in zip(started, stays, strict=True) if not stay]
     finally:
         for process in started:
             process.kill()
+            process.communicate()
     codes = tuple(process.returncode for process in started)
     assert codes == (ends or (0,) * count), "\n".join(said)
 
 
 def test_two_and_four_processes(tmp_path: Path) -> None:
     """Training, accumulation, a meta model, replicas, and a checkpoint of 2 workers that 4 go on from."""
-    processes(2, tmp_path, "train:block:2", "train:lstm:2", "train:attention:2", "accumulate:mlp:2", "meta:lstm:2",
+    processes(2, tmp_path, "seeds:mlp:2", "train:wresnet:2", "train:lstm:2", "train:attention:2", "update:attention:2",
+              "accumulate:mlp:2", "meta:lstm:2", "dropout:attention:2", "autocast:attention:2",
               "save:attention:2")  # fmt: skip
-    processes(4, tmp_path, "train:attention:4", "train:mlp:2", "load:attention:4")
+    processes(4, tmp_path, "train:wresnet:4", "update:lstm:4", "train:attention:4", "train:mlp:2", "update:mlp:2",
+              "load:attention:4")  # fmt: skip
 
 
-def test_a_worker_that_dies(tmp_path: Path) -> None:
-    processes(2, tmp_path, "die:mlp:2", ends=(0, 7))
+@pytest.mark.parametrize(("task", "end"), [("die", 7), ("hang", -9), ("die_saving", 7)])
+def test_a_worker_that_is_lost(task: str, end: int, tmp_path: Path) -> None:
+    """The others end with an error within the timeout, and the checkpoint of before is whole."""
+    processes(2, tmp_path, f"{task}:mlp:2", ends=(0, end))
     assert (tmp_path / "error0").read_text().startswith("WorkerError: a worker was lost")
     assert (tmp_path / "checkpoint" / ".metadata").exists()
-    assert not (tmp_path / "checkpoint.partial").exists()
+    if task == "die_saving":
+        processes(2, tmp_path, "resume:mlp:2")

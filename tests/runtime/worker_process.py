@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,24 @@ from torch import Tensor, nn
 
 import vgraph
 from tests.partition.small_models import model_and_batch
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, eps=1e-6),
+}  # eps: gradients that are zero but for rounding (of the keys' bias) would be divided by themselves
+RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+UPDATES = {"wresnet": "sgd", "lstm": "adagrad", "attention": "adam", "mlp": "adam"}
+
+
+class Cast(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.model(*batch)
 
 
 def close(found: Any, wanted: Any) -> None:
@@ -33,38 +53,120 @@ def shard_of(plan: Any, worker: Any, name: str, whole: Tensor) -> Tensor:
     from vgraph.runtime.shards import take
 
     region = worker.layout(name).regions[worker.rank]
-    return take(whole, whole_like(whole), region)
+    return whole.new_empty((0,)) if region is None else take(whole, whole_like(whole), region)
+
+
+def same_step(plan: Any, worker: Any, model: nn.Module, loss: Tensor, wanted: Tensor) -> None:
+    """The loss and every gradient, parameter and buffer, each compared with this worker's part of it."""
+    close(loss, wanted.detach())
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    for key, parameter in worker.named_parameters():
+        close(parameter.detach(), shard_of(plan, worker, key, parameters[key].detach()))
+        close(parameter.grad, shard_of(plan, worker, key, parameters[key].grad))
+    for key, buffer in worker.named_buffers():
+        close(buffer, shard_of(plan, worker, key, buffers[key]))
+
+
+def sent(plan: Any, worker: Any, batch: tuple[Tensor, ...]) -> Tensor:
+    """The loss of a step, whose bytes over all workers are those of the plan."""
+    before = worker.sent_bytes
+    loss = worker(*batch)
+    bytes_sent = torch.tensor(worker.sent_bytes - before)
+    dist.all_reduce(bytes_sent)
+    assert int(bytes_sent) == plan.communicated_bytes * (SIZE // plan.num_workers), (
+        int(bytes_sent),
+        plan.communicated_bytes,
+    )
+    return loss
 
 
 def train(name: str, workers: int, folder: Path) -> None:
-    """Three steps with clipping: loss, gradients, parameters as one process has them; bytes as planned."""
+    """Three steps of each optimizer on the shards, gradients clipped: one process has the same."""
     model, batch = made(name)
     plan = vgraph.parallelize(model, batch, workers)
-    worker = plan.launch(timeout=60)
-    mine = torch.optim.Adam(worker.parameters(), lr=0.01)
-    whole = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(3):
-        mine.zero_grad()
+    for make in OPTIMIZERS.values():
+        model, _ = made(name)
+        worker = plan.launch(timeout=60)
+        mine, whole = make(worker.parameters()), make(model.parameters())
+        for _ in range(2):
+            mine.zero_grad()
+            whole.zero_grad()
+            loss, wanted = sent(plan, worker, batch), model(*batch)
+            wanted.backward()
+            close(worker.clip_grad_norm_(0.05), nn.utils.clip_grad_norm_(model.parameters(), 0.05))
+            mine.step()
+            whole.step()
+            same_step(plan, worker, model, loss, wanted)
+
+
+def update(name: str, workers: int, folder: Path) -> None:
+    """Three steps whose update is part of the plan, at another rate from the second on, gradients clipped.
+
+    Where there are replicas each has a batch of its own; one process has them one after the other.
+    """
+    model, batch = made(name)
+    make = OPTIMIZERS[UPDATES[name]]
+    replicas, mine = SIZE // workers, RANK // workers
+    batches = [tuple(x.roll(r, 0) for x in batch[:1]) + batch[1:] for r in range(replicas)]
+    plan = vgraph.parallelize(model, batch, workers, optimizer=make, max_norm=0.5)
+    worker, whole = plan.launch(timeout=60), make(model.parameters())
+    for step in range(3):
+        if step == 1:
+            worker.learning_rate = whole.param_groups[0]["lr"] = 0.03
+        worker.zero_grad()
         whole.zero_grad()
-        before = worker.sent_bytes
-        loss = worker(*batch)
-        sent = torch.tensor(worker.sent_bytes - before)
-        wanted = model(*batch)
+        loss = sent(plan, worker, batches[mine])
+        losses = [model(*b) for b in batches]
+        wanted = torch.stack(losses).mean()
         wanted.backward()
-        close(loss, wanted.detach())
-        named = dict(model.named_parameters())
-        for key, parameter in worker.named_parameters():
-            close(parameter.grad, shard_of(plan, worker, key, named[key].grad))
-        dist.all_reduce(sent)
-        replicas = dist.get_world_size() // workers
-        assert int(sent) == plan.communicated_bytes * replicas, (int(sent), plan.communicated_bytes)
-        close(worker.clip_grad_norm_(0.05), nn.utils.clip_grad_norm_(model.parameters(), 0.05))
-        mine.step()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         whole.step()
-        for key, parameter in worker.named_parameters():
-            close(parameter.detach(), shard_of(plan, worker, key, named[key].detach()))
-        for key, buffer in worker.named_buffers():
-            close(buffer, shard_of(plan, worker, key, dict(model.named_buffers())[key]))
+        same_step(plan, worker, model, loss, wanted)
+
+
+def dropout(name: str, workers: int, folder: Path) -> None:
+    """Random numbers are those of one process, given the same seed of torch's generator."""
+    model, batch = model_and_batch(name)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    assert any(isinstance(m, nn.Dropout) and m.p for m in model.modules())
+    worker, alone = vgraph.parallelize(model, batch, workers).launch(timeout=60), vgraph.parallelize(model, batch, 1)
+    torch.manual_seed(5)
+    first, second = worker(*batch), worker(*batch)
+    torch.manual_seed(5)
+    close(first, alone.run_in_process(*batch).loss)
+    close(second, alone.run_in_process(*batch).loss)
+    assert not torch.equal(first, second)
+
+
+def autocast(name: str, workers: int, folder: Path) -> None:
+    """bf16 products: what the workers compute is what the plan computes in one process."""
+    model, batch = made(name)
+    cast, batch = Cast(model.float()), tuple(x.float() if x.is_floating_point() else x for x in batch)
+    plan = vgraph.parallelize(cast, batch, workers)
+    assert any(e.dtype == torch.bfloat16 for e in plan.parts.exchanges)
+    worker = plan.launch(timeout=60)
+    loss, found = sent(plan, worker, batch), plan.run_in_process(*batch)
+    assert torch.equal(loss, found.loss)
+    for (key, parameter), whole in zip(worker.named_parameters(), found.grads, strict=True):
+        assert torch.equal(parameter.grad, shard_of(plan, worker, key, whole))
+
+
+def seeds(name: str, workers: int, folder: Path) -> None:
+    """Processes whose models differ train the first one's; processes whose plans differ say so."""
+    model, batch = made(name)
+    wanted = model(*batch).detach()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(RANK + 1)
+    close(vgraph.parallelize(model, batch, workers).launch(timeout=60)(*batch), wanted)
+    rows = tuple(x.repeat(1 + RANK, 1) for x in batch)
+    try:
+        vgraph.parallelize(model, rows, workers).launch(timeout=60)
+    except vgraph.VGraphError as error:
+        assert "have made different plans" in str(error)
+    else:
+        raise AssertionError("different plans were launched")
 
 
 def accumulate(name: str, workers: int, folder: Path) -> None:
@@ -126,19 +228,57 @@ def meta(name: str, workers: int, folder: Path) -> None:
 
 def die(name: str, workers: int, folder: Path) -> None:
     """The last worker leaves without a word in its second step; the others say so."""
+    worker = begun(name, workers, folder)
+    if worker.rank == workers - 1:
+        os._exit(7)
+    tell(worker, folder, lambda: [worker(*made(name)[1]) for _ in range(3)])
+
+
+def hang(name: str, workers: int, folder: Path) -> None:
+    """The last worker stops answering; the others give it up after the timeout."""
+    worker = begun(name, workers, folder, timeout=4)
+    if worker.rank == workers - 1:
+        time.sleep(60)
+    tell(worker, folder, lambda: worker(*made(name)[1]))
+
+
+def die_saving(name: str, workers: int, folder: Path) -> None:
+    """The last worker leaves while the second checkpoint is written: the first is still whole."""
+    import torch.distributed.checkpoint as dcp
+
+    worker = begun(name, workers, folder)
+    worker(*made(name)[1])
+    if worker.rank == workers - 1:
+        dcp.save = lambda *_, **__: os._exit(7)
+    tell(worker, folder, lambda: worker.save(folder / "checkpoint"))
+
+
+def resume(name: str, workers: int, folder: Path) -> None:
+    """What is left can be gone on with."""
     model, batch = made(name)
-    worker = vgraph.parallelize(model, batch, workers).launch(timeout=20)
+    worker = vgraph.parallelize(model, batch, workers).launch(timeout=60)
+    worker.load(folder / "checkpoint", torch.optim.SGD(worker.parameters(), lr=0.01))
+    close(worker(*batch), model(*batch).detach())
+
+
+def begun(name: str, workers: int, folder: Path, timeout: float = 20) -> Any:
+    """A worker that has made a step and a checkpoint."""
+    model, batch = made(name)
+    worker = vgraph.parallelize(model, batch, workers).launch(timeout=timeout)
     optimizer = torch.optim.SGD(worker.parameters(), lr=0.01)
     worker(*batch)
     worker.save(folder / "checkpoint", optimizer)
-    if worker.rank == workers - 1:
-        os._exit(7)
+    return worker
+
+
+def tell(worker: Any, folder: Path, action: Callable[[], Any]) -> None:
+    """Writes down what error an action ends with, and leaves."""
     try:
-        for _ in range(3):
-            worker(*batch)
+        action()
     except vgraph.VGraphError as error:
         (folder / f"error{worker.rank}").write_text(f"{type(error).__name__}: {error}")
         os._exit(0)
+    os._exit(3)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.plan_file import load_plan, save_plan
+from vgraph.api.plan_file import load_plan, plan_digest, save_plan
 from vgraph.api.plan_report import describe, save_tiles
 from vgraph.api.step import capture_step
 from vgraph.api.step_state import Init, StepState, shape_of
-from vgraph.api.step_update import Optimizer
+from vgraph.api.step_update import Optimizer, base_rate
 from vgraph.api.worker import Worker
 from vgraph.errors import ModelError
 from vgraph.ir.exchange import PartitionedProgram
@@ -31,10 +31,11 @@ from vgraph.partition.account import Account, account
 from vgraph.partition.fit import search_best
 from vgraph.partition.footprint import Footprint, program_footprint, whole_footprint
 from vgraph.partition.machines import Machine, machine
+from vgraph.partition.replicas import average_gradients
 from vgraph.partition.rewrite import RewriteOptions, rewrite
 from vgraph.partition.simulate import Simulation, simulate
 from vgraph.runtime.in_process import collect, run_all, scatter
-from vgraph.runtime.process_group import WorkerGroup, join, replica_groups
+from vgraph.runtime.process_group import WorkerGroup, join, local_device, replica_groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,17 +185,25 @@ class Plan:
         """This process's worker, in each process that torchrun started; a module of sharded parameters.
 
         ``loss = worker(*batch)`` runs one step; every rank of a replica passes the same full batch. A
-        multiple of the plan's workers makes replicas, whose gradients are averaged. ``timeout``: seconds
-        after which a worker that does not answer is given up.
+        multiple of the plan's workers makes replicas, each with a batch of its own, whose gradients are averaged.
+        All begin with the numbers that the first process's model has. ``device``: the CPU by default; "cuda"
+        is the GPU of the process's local rank. ``timeout``: seconds after which a worker that does not answer
+        is given up.
 
         Raises:
-            WorkerError: the number of processes is no multiple of the plan's workers.
+            WorkerError: the number of processes is no multiple of the plan's workers, there is no such device, or
+                the processes have made different plans.
         """
-        place = torch.device(device) if device is not None else torch.device("cpu")
+        place = local_device(device)
         rank, size = join(self.num_workers, place, timedelta(seconds=timeout))
         mine, peers = replica_groups(self.num_workers, rank, size)
         group = WorkerGroup(rank % self.num_workers, mine, peers, place, is_first=rank < self.num_workers)
-        return Worker(self.step, self.parts, self._state, group, self.sharding, self.learning_rate)
+        group.check_equal("plans", plan_digest(self.sharding, self.step))
+        step, parts = self.step, self.parts
+        if group.has_replicas and step.updated:
+            step, sharding = average_gradients(self.step, self.sharding)
+            parts = rewrite(step.program, sharding, self.options, step.overwrites)
+        return Worker(step, parts, self._state, group, self.sharding, self.learning_rate)
 
 
 def parallelize(
@@ -203,6 +212,7 @@ def parallelize(
     num_workers: int,
     *,
     optimizer: Optimizer | None = None,
+    max_norm: float | None = None,
     init: Init | None = None,
     options: RewriteOptions | None = None,
     memory_limit: float | None = None,
@@ -215,6 +225,7 @@ def parallelize(
         num_workers: how many workers; each dim that is split is divided by their factors, largest first.
         optimizer: a factory, ``lambda parameters: torch.optim.SGD(parameters, lr=0.1)``; adds the update to
             the step. Without one the step is forward and backward.
+        max_norm: what the optimizer's gradients are clipped to, by their norm over all parameters.
         init: for models on the meta device: a function of (name, tensor) that fills a parameter in place.
         options: switches of the generated program, for comparisons.
         memory_limit: bytes that one worker may need at once.
@@ -235,7 +246,12 @@ def parallelize(
     """
     inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     factors_of(num_workers)
-    step = capture_step(model, inputs, optimizer)
+    if max_norm is not None and optimizer is None:
+        raise ModelError(
+            "max_norm= clips gradients before an update, and the plan has none",
+            cure="pass optimizer=, or call worker.clip_grad_norm_(max_norm) before your own optimizer's step",
+        )
+    step = capture_step(model, inputs, optimizer, max_norm)
     found = search_best(step, num_workers, memory_limit)
     _refuse_undivided(found.plan, step, num_workers)
     rate = _learning_rate(optimizer)
@@ -280,4 +296,4 @@ def _refuse_undivided(sharding: ShardingPlan, step: TrainingStep, num_workers: i
 def _learning_rate(optimizer: Optimizer | None) -> float:
     if optimizer is None:
         return 0.0
-    return float(optimizer([nn.Parameter(torch.zeros(()))]).param_groups[0]["lr"])
+    return base_rate(optimizer([nn.Parameter(torch.zeros(1, 1))]))

@@ -7,6 +7,7 @@ Source: Tofu section 6 (plans are searched once and kept).
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,15 @@ _FORMAT = 1
 
 def save_plan(path: str | Path, sharding: ShardingPlan, step: TrainingStep) -> None:
     """Writes a plan; values are named by their place in the Program."""
+    Path(path).write_text(_text_of(sharding, step), encoding="utf-8")
+
+
+def plan_digest(sharding: ShardingPlan, step: TrainingStep) -> int:
+    """A number that is equal for equal plans of equal steps, in every process."""
+    return zlib.crc32(_text_of(sharding, step).encode())
+
+
+def _text_of(sharding: ShardingPlan, step: TrainingStep) -> str:
     places = {value: place for place, value in _places(step).items()}
     content = {
         "format": _FORMAT,
@@ -29,7 +39,7 @@ def save_plan(path: str | Path, sharding: ShardingPlan, step: TrainingStep) -> N
         "placements": {places[i]: [_text(p) for p in placements] for i, placements in sharding.placements.items()},
         "fetched again": [[op, places[value]] for op, value in sorted(sharding.fetched_again)],
     }
-    Path(path).write_text(json.dumps(content), encoding="utf-8")
+    return json.dumps(content)
 
 
 def load_plan(path: str | Path, step: TrainingStep) -> ShardingPlan:

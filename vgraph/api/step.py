@@ -66,16 +66,22 @@ class Returned:
     number: int
 
 
-def capture_step(model: nn.Module, example_inputs: Sequence[Any], optimizer: Optimizer | None = None) -> TrainingStep:
+def capture_step(
+    model: nn.Module,
+    example_inputs: Sequence[Any],
+    optimizer: Optimizer | None = None,
+    max_norm: float | None = None,
+) -> TrainingStep:
     """One training step of ``model(*example_inputs)``, which returns a scalar loss, as a Program.
 
     Nothing is computed, so the model may be on the meta device, or larger than memory. The model is
-    not modified: what is traced is a copy of its modules around fake tensors.
+    not modified: what is traced is a copy of its modules around fake tensors. ``max_norm``: what the
+    optimizer's gradients are clipped to, over all parameters.
 
     Raises:
         ModelError: what the model does cannot be recorded; the message has its own line.
     """
-    update = (optimizer, initial_history(optimizer)) if optimizer else None
+    update = (optimizer, initial_history(optimizer), max_norm) if optimizer else None
     return _record(model, example_inputs, lambda fakes, tracer: _run(fakes, tracer, update))
 
 
@@ -115,7 +121,9 @@ def _quiet_and_plain() -> Generator[None]:
         log.setLevel(level)
 
 
-def _run(fakes: _FakeModel, tracer: StepTracer, optimizer: tuple[Optimizer, Mapping[str, float]] | None) -> Finished:
+def _run(
+    fakes: _FakeModel, tracer: StepTracer, optimizer: tuple[Optimizer, Mapping[str, float], float | None] | None
+) -> Finished:
     loss = _forward(fakes, tracer)
     wanted = {name: p for name, p in fakes.parameters.items() if p.requires_grad}
     tracer.phase = BACKWARD

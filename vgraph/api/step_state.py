@@ -43,6 +43,10 @@ class StepState:
             return torch.tensor(learning_rate, dtype=value.dtype)
         raise AssertionError(f"{value} is given anew in every step")
 
+    def is_copied(self, value: Value) -> bool:
+        """Whether an input begins with a tensor of the model itself, in each process its own."""
+        return self.names.get(value.id) in self.copied
+
     def _named(self, name: str, value: Value) -> Tensor:
         if name in self.copied:
             return self.copied[name]

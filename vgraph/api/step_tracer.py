@@ -13,11 +13,16 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch._decomp import get_decompositions
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,  # pyright: ignore[reportPrivateUsage]  # docs/adr/0004
+)
 
 from vgraph.api.aliases import Ref
+from vgraph.api.step_rules import Constants, masked_write, without_out
 from vgraph.api.tracer import ALIASES, Tracer, user_line
 from vgraph.ir.notation import op_name
+from vgraph.ir.program import map_leaves
 from vgraph.ir.step import BACKWARD, FORWARD, OpNote
 
 aten = torch.ops.aten
@@ -93,6 +98,14 @@ class StepTracer(Tracer):
         if not self._depth and op_name(func) not in ALIASES:
             self._number_pair()
             self.last_line = user_line() or self.last_line
+        if (known := self._constant(func, args)) is not None:
+            return known
+        if (choice := masked_write(func, args, kwargs or {})) is not None:
+            with self:
+                chosen = choice(*args)
+                return args[0].copy_(chosen) if func._schema.is_mutable else chosen
+        if func not in self._table and (returning := without_out(func)) is not None:
+            self._table[func] = returning
         if func not in self._table:
             composed = func.namespace == "aten" and func._can_decompose()
             self._table[func] = func.decompose if composed else None
@@ -105,6 +118,17 @@ class StepTracer(Tracer):
                 return decompose(*args, **(kwargs or {}))
         finally:
             self._depth -= 1
+
+    def _constant(self, func: Any, args: tuple[Any, ...]) -> Any:
+        """What an op says of data that no input reaches, such as a mask made in place; None where one does."""
+        if torch.Tag.data_dependent_output not in func.tags:
+            return None
+        if not all(self.is_known(x) for x in args if isinstance(x, Tensor)):
+            return None
+        refs = map_leaves(args, lambda leaf: self.ref(leaf) if isinstance(leaf, Tensor) else leaf)
+        with _disable_current_modes():
+            given = Constants(self.recording.records).evaluate(refs)
+            return None if given is None else func(*given)
 
     def record(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
         out = super().record(target, args, kwargs, out)

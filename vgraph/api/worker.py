@@ -68,7 +68,10 @@ class Worker(nn.Module):
             for entry in self._step.program.inputs:
                 value = entry.value
                 if entry.name != "$seed" and not any(value is x for x in self._step.inputs):
-                    self._held[value.id] = self._shard(value, self._state.initial(value, self.learning_rate))
+                    whole = self._state.initial(value, self.learning_rate)
+                    if self._state.is_copied(value):  # models of other seeds are no parts of one model
+                        whole = self._group.from_first(whole)
+                    self._held[value.id] = self._shard(value, whole)
         for name, value in self._step.parameters.items():
             tensor = self._held[value.id]
             parameter = nn.Parameter(tensor, requires_grad=tensor.is_floating_point() and name in self._step.gradients)
@@ -112,8 +115,8 @@ class Worker(nn.Module):
         gradients = {n: outputs[v.id] for n, v in step.gradients.items() if v.id in outputs}
         if self._group.has_replicas:
             loss = loss.clone()
-            gradients = {n: g.clone() for n, g in gradients.items()}
-            self._group.average([loss, *gradients.values()])
+            gradients = {n: g if step.updated else g.clone() for n, g in gradients.items()}
+            self._group.average([loss, *(gradients.values() if not step.updated else ())])
         with torch.no_grad():
             for name, gradient in gradients.items():
                 parameter = self._held[step.parameters[name].id]

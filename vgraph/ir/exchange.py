@@ -85,6 +85,14 @@ class Fetch:
 
 
 @dataclass(frozen=True)
+class ReplicaMean:
+    """The mean of a value over replicas of the plan, each of which computed it from its own batch."""
+
+    def __str__(self) -> str:
+        return "replica_mean"
+
+
+@dataclass(frozen=True)
 class Assemble:
     """Puts pieces that were fetched one by one in their places; its operands are the pieces, in order."""
 

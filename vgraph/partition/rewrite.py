@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from vgraph.ir.exchange import Assemble, Exchange, Fetch, Layout, PartitionedProgram
+from vgraph.ir.exchange import Assemble, Exchange, Fetch, Layout, PartitionedProgram, ReplicaMean
 from vgraph.ir.notation import Notation
 from vgraph.ir.program import Input, Op, Program, Value
 from vgraph.ir.sharding import At, Partial, Placement, Region, Replicate, ShardingPlan, Strategy
@@ -114,7 +114,10 @@ class _Rewriter:
             self._fetch_early(given.value)
         for number, op in enumerate(self.program.ops):
             self.at = number
-            self._rewrite_op(op, self.plan.strategies[number])
+            if isinstance(op.target, ReplicaMean):
+                self._mean_where_it_lies(op)
+            else:
+                self._rewrite_op(op, self.plan.strategies[number])
             for value in op.results:
                 self._fetch_early(value)
         outputs = [None if value is None else self._output(value) for value in self.program.outputs]
@@ -174,6 +177,16 @@ class _Rewriter:
             regions = tuple(None if share is None else share.outputs[number] for share in shares)
             values = tuple(None if results is None else results[number] for results in made)
             self._hold(result, _Held(Layout(placements, regions), values, self.at))
+
+    def _mean_where_it_lies(self, op: Op) -> None:
+        """Workers of the same number exchange their parts; a term's mean is a term of the mean."""
+        (value,), (result,) = op.operands(), op.results
+        held = self.held[value.id][0]
+        made = tuple(
+            None if mine is None else builder.emit(op.target, (mine,), builder.value(shape_of(mine), mine.dtype))
+            for builder, mine in zip(self.builders, held.locals, strict=True)
+        )
+        self.held[result.id] = [_Held(held.layout, made, self.at)]
 
     def _fetch_early(self, value: Value) -> None:
         """Without ``late_fetch``: everything that later ops read of a value, as soon as it is made."""

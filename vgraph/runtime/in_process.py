@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vgraph.ir.exchange import Exchange, Layout, PartitionedProgram, Piece
+from vgraph.ir.exchange import Exchange, Layout, PartitionedProgram, Piece, ReplicaMean
 from vgraph.ir.index_set import IndexSet
 from vgraph.ir.sharding import Region
 from vgraph.runtime.shards import assemble, put, run_worker, take
@@ -53,7 +53,7 @@ def run_all(parts: PartitionedProgram, inputs: Sequence[Sequence[Tensor]]) -> li
     is_first = True
     while True:
         state = torch.get_rng_state()
-        asked: list[tuple[Exchange, Tensor | None]] = []
+        asked: list[tuple[Exchange | ReplicaMean, Tensor | None]] = []
         outputs: list[list[Tensor | None]] = []
         for number, worker in enumerate(workers):
             torch.set_rng_state(state)
@@ -69,8 +69,9 @@ def run_all(parts: PartitionedProgram, inputs: Sequence[Sequence[Tensor]]) -> li
         given = serve(asked)
 
 
-def serve(asked: Sequence[tuple[Exchange, Tensor | None]]) -> list[Tensor | None]:
+def serve(asked: Sequence[tuple[Exchange | ReplicaMean, Tensor | None]]) -> list[Tensor | None]:
     exchange = asked[0][0]
+    assert isinstance(exchange, Exchange), "one process has no replicas"
     assert all(other is exchange for other, _ in asked), "workers disagree about the order of fetches"
     shards = [shard for _, shard in asked]
     device = next(s.device for s in shards if s is not None)

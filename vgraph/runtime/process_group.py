@@ -6,6 +6,7 @@ Source: Tofu section 6 (MultiFetch), as one all-to-all with uneven parts an exch
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from vgraph.errors import CheckpointError, WorkerError
 from vgraph.ir.buffers import Overwrites
-from vgraph.ir.exchange import Exchange, Piece
+from vgraph.ir.exchange import Exchange, Piece, ReplicaMean
 from vgraph.ir.program import Program
 from vgraph.runtime.shards import assemble, run_worker, take
 
@@ -49,7 +50,8 @@ class WorkerGroup:
             try:
                 exchange, shard = next(worker)
                 while True:
-                    exchange, shard = worker.send(self.exchange(exchange, shard))
+                    answer = self._mean(shard) if isinstance(exchange, ReplicaMean) else self.exchange(exchange, shard)
+                    exchange, shard = worker.send(answer)
             except StopIteration as end:
                 return end.value
 
@@ -98,12 +100,41 @@ class WorkerGroup:
             dist.broadcast(tensor, group=self.group, group_src=0)
         return tensor
 
+    def from_first(self, tensor: Tensor) -> Tensor:
+        """The tensor of the first process of all, on every worker of every replica."""
+        tensor = tensor.to(self.device, copy=True, memory_format=torch.contiguous_format)
+        with lost_workers():
+            dist.broadcast(tensor, src=0)
+        return tensor
+
+    def check_equal(self, what: str, number: int) -> None:
+        """Refuses to go on where processes do not hold the same ``what``, of which ``number`` is a digest.
+
+        Raises:
+            WorkerError: some process has another number.
+        """
+        mine = torch.tensor([number, -number], device=self.device)
+        with lost_workers():
+            dist.all_reduce(mine, dist.ReduceOp.MIN)
+        if mine.tolist() != [number, -number]:
+            raise WorkerError(
+                f"the processes have made different {what}",
+                cure="call parallelize with the same model, shapes and arguments in every process",
+            )
+
     def total(self, tensor: Tensor) -> Tensor:
         """The sum over the workers of the replica."""
         tensor = tensor.to(self.device)
         with lost_workers():
             dist.all_reduce(tensor, group=self.group)
         return tensor
+
+    def _mean(self, shard: Tensor | None) -> Tensor | None:
+        if shard is None:
+            return None
+        mean = shard.clone(memory_format=torch.contiguous_format)
+        self.average([mean])
+        return mean
 
     def average(self, tensors: Sequence[Tensor]) -> None:
         """The mean over replicas, in place."""
@@ -142,10 +173,45 @@ def lost_workers() -> Generator[None]:
         ) from error
 
 
+def local_device(name: str | torch.device | None) -> torch.device:
+    """The device of this process: the CPU unless one is named; "cuda" is the GPU of the process's local rank.
+
+    Raises:
+        WorkerError: there is no such device.
+    """
+    try:
+        device = torch.device("cpu" if name is None else name)
+    except RuntimeError as error:
+        raise WorkerError(f"there is no device {name!r}", cure="name cpu, cuda or cuda:0") from error
+    if device.type not in ("cpu", "cuda"):
+        raise WorkerError(f"workers do not run on {device.type!r}", cure="name cpu, cuda or cuda:0")
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        index = device.index if ":" in str(device) else int(os.environ.get("LOCAL_RANK", "0"))
+        if index >= count:
+            there = f"{count} are" if count else "no GPU is"
+            raise WorkerError(
+                f"this process would run on cuda:{index}: {there} visible to torch",
+                cure="start as many processes on a host as it has GPUs, or launch on the CPU: plan.launch()",
+            )
+        device = torch.device("cuda", index)  # pragma: no cover - needs a GPU
+        torch.cuda.set_device(device)  # pragma: no cover - needs a GPU
+    return device
+
+
 def join(num_workers: int, device: torch.device, timeout: timedelta) -> tuple[int, int]:
     """This process's rank and the number of processes; the default group is made where there is none."""
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        if "RANK" in os.environ:
+            dist.init_process_group(backend, timeout=timeout)
+        elif num_workers == 1:
+            dist.init_process_group(backend, timeout=timeout, store=dist.HashStore(), rank=0, world_size=1)
+        else:
+            raise WorkerError(
+                f"the plan is for {num_workers} workers and this process is alone: torchrun did not start it",
+                cure=f"start torchrun --nproc-per-node {num_workers} program.py, or use plan.run_in_process(*batch)",
+            )
     rank, size = dist.get_rank(), dist.get_world_size()
     if size % num_workers:
         raise WorkerError(

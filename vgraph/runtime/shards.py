@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from vgraph.ir.buffers import Overwrites, lifetimes
-from vgraph.ir.exchange import Assemble, Exchange, Fetch, Piece
+from vgraph.ir.exchange import Assemble, Exchange, Fetch, Piece, ReplicaMean
 from vgraph.ir.program import Program
 from vgraph.ir.sharding import Region
 from vgraph.runtime.dense_ops import evaluate
 
-Run = Generator[tuple[Exchange, Tensor | None], Tensor | None, list[Tensor | None]]
+Run = Generator[tuple[Exchange | ReplicaMean, Tensor | None], Tensor | None, list[Tensor | None]]
 
 
 def take(shard: Tensor, have: Region, part: Region) -> Tensor:
@@ -93,6 +93,7 @@ def run_worker(
     """Runs a worker's Program; yields (exchange, its shard) at every fetch and is sent the assembled region.
 
     ``overwrites``: outputs that are written into the memory of an input as soon as nothing reads that.
+    Where there are replicas it also yields (mean, its shard), and is sent the mean over them.
     """
     env: dict[int, Tensor] = {i.value.id: tensor for i, tensor in zip(program.inputs, inputs, strict=True)}
     del inputs
@@ -100,9 +101,9 @@ def run_worker(
     overwritten = lifetimes(program, overwrites).overwritten if overwrites else {}
     places = {before: env[before] for pairs in overwritten.values() for before, _ in pairs}
     for position, op in enumerate(program.ops):
-        if isinstance(op.target, Fetch):
+        if isinstance(op.target, (Fetch, ReplicaMean)):
             shard = next((env[v.id] for v in op.operands()), None)
-            fetched = yield op.target.exchange, shard
+            fetched = yield op.target.exchange if isinstance(op.target, Fetch) else op.target, shard
             del shard
             if op.results:
                 assert fetched is not None
