@@ -5,7 +5,7 @@ processes of their own; figures are seeds a second. DGL needs to be installed, i
 that --peer-python names.
 
 usage: sampling.py [--nodes 232965] [--edges 23213838] [--workers 0 2] [--threads N] [--peer-python PATH]
-                   [--json FILE] [--smoke]
+                   [--folder FOLDER] [--json FILE] [--smoke]
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--peer-python", default=sys.executable, help="an interpreter that has DGL")
+    parser.add_argument("--folder", type=Path, help="where the drawn edges are kept, for another run")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args()
@@ -40,9 +41,11 @@ def main() -> None:
         options.nodes, options.edges, options.workers, options.steps, seeds, sides = 200, 2000, [1], 1, 50, ["vgraph"]
     settings = Settings(options.threads, options.steps, peer_python=options.peer_python)
     results: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="vgraph-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="vgraph-bench-") as made:
+        folder = str(options.folder or made)
         base = Workload("sampling", options.nodes, options.edges, (100, 64, 64, 41), folder=folder)
-        write_graph(base, Path(folder))
+        if not (Path(folder) / "dst.npy").exists():
+            write_graph(base, Path(folder))
         for workers in options.workers:
             for trains in (True,) if options.smoke else (False, True):
                 given = {"workers": workers, "trains": trains, "seeds": seeds, "batch": BATCH, "fanouts": FANOUTS}

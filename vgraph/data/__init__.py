@@ -5,6 +5,7 @@ Takes: paths. Gives: graphs and datasets of graphs. Tempo: once a file.
 
 from vgraph.data.aiger import AIG, Circuit, load_aiger, parse_aiger
 from vgraph.data.edge_list import EdgeList, load_edge_list, parse_edge_list
+from vgraph.data.heterophilous import load_heterophilous
 from vgraph.data.planetoid import CitationArrays, CitationGraph, load_planetoid, parse_planetoid
 from vgraph.data.rdf import RdfGraph, RdfTask, load_rdf, load_rdf_task, parse_ntriples
 from vgraph.data.sst import (
@@ -38,6 +39,7 @@ __all__ = [
     "build_vocabulary",
     "load_aiger",
     "load_edge_list",
+    "load_heterophilous",
     "load_planetoid",
     "load_ptb",
     "load_rdf",

@@ -1,0 +1,59 @@
+"""Graphs whose neighbours often differ (Tolokers, Minesweeper), from one .npz of plain arrays.
+
+Takes: a file. Gives: a graph with one of its ten splits. Tempo: once a file.
+Source: Platonov et al. 2023 (the data and the splits).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import vgraph
+from vgraph.data.planetoid import CitationGraph, read_members
+from vgraph.errors import DataError
+
+PARTS = ("train", "val", "test")
+
+
+def load_heterophilous(path: str | Path, split: int = 0) -> CitationGraph:
+    """The graph of ``tolokers.npz`` or its like, every edge in both directions; ``ndata`` as in ``load_planetoid``.
+
+    Args:
+        path: an .npz with node_features, node_labels, edges, and train_masks, val_masks, test_masks, one a split.
+        split: which of the splits.
+
+    Raises:
+        DataError: the file is missing or malformed, or has no such split.
+    """
+    members = read_members(path)
+    feat, label, edges = (_member(members, name, path) for name in ("node_features", "node_labels", "edges"))
+    if feat.ndim != 2 or label.shape != feat.shape[:1] or edges.ndim != 2 or edges.shape[1] != 2:
+        fact = f"node_features {feat.shape}, node_labels {label.shape} and edges {edges.shape} do not fit"
+        raise DataError(fact, line=str(path), cure="store (n, f), (n,) and (e, 2)")
+    count = len(feat)
+    if edges.size and not (edges.min() >= 0 and edges.max() < count):
+        fact = f"edges name vertices from {edges.min()} to {edges.max()} of {count}"
+        raise DataError(fact, line=str(path), cure="number the vertices 0, 1, 2, ...")
+    one, other = (torch.from_numpy(edges[:, i].astype(np.int64)) for i in (0, 1))
+    graph = vgraph.graph((torch.cat([one, other]), torch.cat([other, one])), num_nodes=count)
+    graph.ndata["feat"] = torch.from_numpy(feat.astype(np.float32))
+    graph.ndata["label"] = torch.from_numpy(label.astype(np.int64))
+    for part in PARTS:
+        masks = _member(members, f"{part}_masks", path)
+        if masks.ndim != 2 or masks.shape[1] != count or not 0 <= split < len(masks):
+            fact = f"{part}_masks is {masks.shape}; split {split} of {count} vertices was asked for"
+            raise DataError(fact, line=str(path), cure="store (splits, n), and ask for one of them")
+        graph.ndata[f"{part}_mask"] = torch.from_numpy(masks[split].astype(np.bool_))
+    return CitationGraph(graph, int(label.max(initial=-1)) + 1, feat.shape[1])
+
+
+def _member(members: dict[str, NDArray[Any]], name: str, path: str | Path) -> NDArray[Any]:
+    if name not in members:
+        fact = f"member {name!r} is missing; the file has {', '.join(sorted(members))}"
+        raise DataError(fact, line=str(path), cure="use the files of heterophilous-graphs")
+    return members[name]
