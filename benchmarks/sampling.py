@@ -4,7 +4,7 @@ Blocks of fanouts 15, 10, 5 for 1,000 seeds each, made by the loader; then Graph
 processes of their own; figures are seeds a second. DGL needs to be installed, in this interpreter or the one
 that --peer-python names.
 
-usage: sampling.py [--nodes 232965] [--edges 23213838] [--workers 0 2] [--threads N] [--peer-python PATH]
+usage: sampling.py [--nodes 232965] [--edges 23213838] [--workers 0 2] [--what sampling training] [--threads N] [--peer-python PATH]
                    [--folder FOLDER] [--json FILE] [--smoke]
 """
 
@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=232_965)
     parser.add_argument("--edges", type=int, default=23_213_838)
     parser.add_argument("--workers", type=int, nargs="*", default=[0, 2])
+    parser.add_argument("--what", nargs="*", choices=("sampling", "training"), default=("sampling", "training"))
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--peer-python", default=sys.executable, help="an interpreter that has DGL")
@@ -47,7 +48,7 @@ def main() -> None:
         if not (Path(folder) / "dst.npy").exists():
             write_graph(base, Path(folder))
         for workers in options.workers:
-            for trains in (True,) if options.smoke else (False, True):
+            for trains in (True,) if options.smoke else [name == "training" for name in options.what]:
                 given = {"workers": workers, "trains": trains, "seeds": seeds, "batch": BATCH, "fanouts": FANOUTS}
                 work = Workload(**{**base.as_json(), "options": given})
                 found = alternate(work, sides, settings)

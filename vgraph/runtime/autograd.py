@@ -6,7 +6,9 @@ Source: Cavs section 3.4; higher orders by tracing autograd.grad of the function
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Protocol
 
 import torch
@@ -72,26 +74,21 @@ def cotangent_name(level: int, output: int, is_state: bool) -> str:
 
 def run(call: Call, tensors: tuple[Tensor, ...]) -> list[Tensor | None]:
     """The outputs of a level, with gradient where any input has it."""
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        outputs: Any = _Level.apply(call, *tensors)
-        return list(outputs[: _num_outputs(call, tensors)])
+    if torch.is_grad_enabled() and (wrt := _wrt(call, [t.requires_grad for t in tensors])):
+        pair = call.code.pair(call.derivation, wrt)
+        outputs: Any = _Level.apply(call, pair, *tensors)
+        return list(outputs[: pair.forward.num_outputs])
     program = call.code.plain(call.derivation)
     return program(dict(zip(call.names, tensors, strict=True)), call.situation).outputs
 
 
-def _wrt(call: Call, needs: tuple[bool, ...]) -> tuple[str, ...]:
-    return tuple(name for name, needed in zip(call.names, needs, strict=True) if needed)
-
-
-def _num_outputs(call: Call, tensors: tuple[Tensor, ...]) -> int:
-    wrt = _wrt(call, tuple(t.requires_grad for t in tensors))
-    return call.code.pair(call.derivation, wrt).forward.num_outputs
+def _wrt(call: Call, needs: Sequence[bool]) -> tuple[str, ...]:
+    return tuple(compress(call.names, needs))
 
 
 class _Level(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, call: Call, *tensors: Tensor) -> Any:
-        pair = call.code.pair(call.derivation, _wrt(call, ctx.needs_input_grad[1:]))
+    def forward(ctx: Any, call: Call, pair: Pair, *tensors: Tensor) -> Any:
         outcome = pair.forward(dict(zip(call.names, tensors, strict=True)), call.situation)
         num_states = pair.num_states
         outputs = outcome.outputs
@@ -101,16 +98,17 @@ class _Level(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors, *states)
         ctx.shapes = [None if o is None else (o.shape, o.dtype, o.device) for o in outputs]
-        ctx.mark_non_differentiable(
-            *(o for o, has in zip(outputs, pair.has_grad, strict=True) if o is not None and not has)
-        )
+        if not all(pair.has_grad):
+            ctx.mark_non_differentiable(
+                *(o for o, has in zip(outputs, pair.has_grad, strict=True) if o is not None and not has)
+            )
         return (*outputs, *states)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         call, pair = ctx.call, ctx.pair
         given = _cotangents(ctx, grads)
-        step = Step(tuple(given), _wrt(call, ctx.needs_input_grad[1:]))
+        step = Step(tuple(given), _wrt(call, ctx.needs_input_grad[2:]))
         level = len(call.derivation) + 1
         cotangents = (cotangent_name(level, i, i >= len(ctx.shapes)) for i in given)
         names = (*call.names, *pair.state_names, *cotangents)
@@ -122,7 +120,7 @@ class _Level(torch.autograd.Function):
         else:
             found = run(Call(call.code, call.situation, (*call.derivation, step), names), tensors)
         by_name = dict(zip(step.wrt, found, strict=True))
-        return (None, *(by_name.get(name) for name in call.names))
+        return (None, None, *(by_name.get(name) for name in call.names))
 
 
 def _cotangents(ctx: Any, grads: tuple[Tensor | None, ...]) -> dict[int, Tensor]:

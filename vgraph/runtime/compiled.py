@@ -114,7 +114,8 @@ class CompiledProgram:
                 code.loop.run(env, arena, plan.schedule)
             else:
                 code.run(env, arena, rows.extents(phase))
-            env.update((i, arena[i]) for i in code.stores if i in arena)
+            if arena:
+                env.update((i, arena[i]) for i in code.stores if i in arena)
         return self._outcome(env, rows, lease)
 
     @cached_property
@@ -148,6 +149,8 @@ def _memory(tensor: Tensor) -> int:
 
 def _arena_views(memory: MemoryPlan, values: Sequence[Value], lease: Lease | None) -> dict[int, Tensor]:
     views: dict[int, Tensor] = {}
+    if not values:
+        return views
     buffer = lease.buffer if lease else torch.empty(0, dtype=torch.uint8)
     for value in values:
         view = memory.tensors[value.id].view(buffer)

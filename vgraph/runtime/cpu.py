@@ -18,7 +18,7 @@ from torch import Tensor
 from vgraph.errors import GraphError
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import Random
-from vgraph.ir.program import SHARED, Value
+from vgraph.ir.program import SHARED
 from vgraph.ir.schedule import LOOK_AHEAD, MOST_SHORT, RowOrder
 
 
@@ -67,6 +67,9 @@ def _short(rows: Tensor) -> Tensor:
     return made[: rows.shape[0]]
 
 
+_NO_IDS = (None, None)
+
+
 class CpuKernel:
     """A compiled loop over vertices [v0, v1): see ``fusion/emit.py`` for its arguments."""
 
@@ -75,18 +78,22 @@ class CpuKernel:
         self.empty = empty
         drawn = [op.results[0].space.kind for op in spec.ops if isinstance(op.target, Random)]
         self.draws = tuple(kind in drawn for kind in ("vertex", "edge"))
+        self._rooms = [(v.space.kind, v.space == SHARED, tuple(v.row_shape), v.dtype) for v in spec.stores]
+        self._sums = any(is_shared for _, is_shared, _, _ in self._rooms)
 
     def bind(
         self, order: RowOrder, loads: Sequence[Tensor], stores: Sequence[Tensor], ids: Sequence[Tensor | None] = ()
     ) -> Callable[[int, int], None]:
         """A call ``(v0, v1)`` on tensors of all rows; it keeps them alive. ``ids``: the user's, if not in order."""
-        assert all(t.device.type == "cpu" for t in (*loads, *stores)), "a CPU kernel reads CPU memory"
+        for tensor in loads:
+            assert tensor.device.type == "cpu", "a CPU kernel reads CPU memory"
         given = [t if t.is_contiguous() else t.contiguous() for t in loads]
         index = index_tensors(order)
         pointers = [t.data_ptr() for t in index]
-        ids = [None if t is None else t.long() for t in ids or (None, None)]  # as kernels read them
+        ids = [None if t is None else t.long() for t in ids] if ids else _NO_IDS  # as kernels read them
         pointers += [0 if t is None else t.data_ptr() for t in ids]
-        pointers += [t.data_ptr() for t in (*given, *stores)]
+        pointers += [t.data_ptr() for t in given]
+        pointers += [t.data_ptr() for t in stores]
         arguments = (ctypes.c_int64 * (3 + len(pointers)))(0, 0, pool_address(), *pointers)
         function, address = self.function, ctypes.addressof(arguments)
 
@@ -98,15 +105,22 @@ class CpuKernel:
 
     def run(self, extent: Any, *loads: Tensor) -> tuple[Tensor, ...]:
         """Once over all rows; allocates what it stores."""
-        made = tuple(self._empty(extent, value) for value in self.stores)
+        made = tuple([self._empty(extent, *room) for room in self._rooms])
         rows = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
-        ids = tuple(
-            extent.user_ids(kind) if drawn else None for kind, drawn in zip(("vertex", "edge"), self.draws, strict=True)
+        ids = (
+            ()
+            if self.draws == (False, False)
+            else tuple(
+                extent.user_ids(kind) if drawn else None
+                for kind, drawn in zip(("vertex", "edge"), self.draws, strict=True)
+            )
         )
         self.bind(extent.order, loads, made, ids)(*rows)
+        if not self._sums:
+            return made
         return tuple(t.sum(0) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
 
-    def _empty(self, extent: Any, value: Value) -> Tensor:
-        if value.space == SHARED:  # one sum for each piece of the work
-            return torch.zeros((_MOST_PIECES, *value.row_shape), dtype=value.dtype)
-        return self.empty((extent.count(value.space.kind), *value.row_shape), value.dtype)
+    def _empty(self, extent: Any, kind: str, is_shared: bool, row_shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        if is_shared:  # one sum for each piece of the work
+            return torch.zeros((_MOST_PIECES, *row_shape), dtype=dtype)
+        return self.empty((extent.count(kind), *row_shape), dtype)
