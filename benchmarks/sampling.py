@@ -4,8 +4,8 @@ Blocks of fanouts 15, 10, 5 for 1,000 seeds each, made by the loader; then Graph
 processes of their own; figures are seeds a second. DGL needs to be installed, in this interpreter or the one
 that --peer-python names.
 
-usage: sampling.py [--nodes 232965] [--edges 23213838] [--workers 0 2] [--what sampling training] [--threads N] [--peer-python PATH]
-                   [--folder FOLDER] [--json FILE] [--smoke]
+usage: sampling.py [--nodes 232965] [--edges 23213838] [--workers 0 2] [--what sampling training] [--threads N]
+                   [--peer-python PATH] [--folder FOLDER] [--json FILE] [--smoke]
 """
 
 from __future__ import annotations
