@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from vgraph.api.check import make_check, stand_ins
-from vgraph.api.derive import Body, Spec, Trace, compile_options, level_pair, level_program, trace
+from vgraph.api.derive import ALL, Body, Spec, Trace, compile_options, trace
 from vgraph.api.guards import Numbers, walk_roots
+from vgraph.api.levels import level_pair, level_program
 from vgraph.api.mixing import refuse_mixing
-from vgraph.api.reading import Reading, watch_code
+from vgraph.api.reading import Reading, uncollected, watch_code
 from vgraph.api.tracer import CaptureError
 from vgraph.errors import FunctionError
 from vgraph.ir.topology import Topology
@@ -132,10 +133,13 @@ class Captured:
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """A Captured with the functions of one call, from which further orders are recorded."""
+    """A Captured with the functions of one call, from which further orders are recorded.
+
+    ``make_body`` holds no feature: autograd's nodes hold a Bound, and features hold autograd's nodes.
+    """
 
     captured: Captured
-    make_body: Callable[[], Body]
+    make_body: Callable[[Captured], Body]
     roots: Sequence[Any]
 
     def plain(self, derivation: Derivation) -> CompiledProgram:
@@ -161,7 +165,7 @@ class Bound:
                 cure="call backward before changing modules, closures or globals that it reads",
             )
         with recording, ambient(*captured.modes), stand_ins(self.roots, captured.numbers, captured.moving):
-            return trace(self.make_body(), captured.specs.__getitem__, derivation, wrt)
+            return trace(self.make_body(captured), captured.specs.__getitem__, derivation, wrt)
 
     def situation(
         self,
@@ -205,6 +209,11 @@ def note_run(name: str, what: Bound | CaptureError, situation: Situation | str) 
         runs.append((name, what, situation))
 
 
+def without_frames(error: CaptureError) -> CaptureError:
+    """The same error, to be kept or raised again: frames hold all the tensors of a step."""
+    return CaptureError(error.reason, error.line)
+
+
 @dataclass(eq=False)
 class _Family:
     """Everything captured of functions with one code, and which of their numbers move."""
@@ -216,10 +225,14 @@ class _Family:
     numbers: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
     num_captures: int = 0
 
-    def refuse(self, key: Any, error: CaptureError) -> CaptureError:
-        """Remembers why a function is not captured; not the frames, which hold a whole step."""
-        self.refused[key] = CaptureError(error.reason, error.line)
-        return self.refused[key]
+    def refuse(self, key: Any, error: CaptureError) -> None:
+        """Remembers why a function is not captured."""
+        self.refused[key] = without_frames(error)
+
+    def check(self) -> None:
+        """Raises what was remembered."""
+        for error in self.refused.values():
+            raise without_frames(error)
 
 
 _families: OrderedDict[Any, _Family] = OrderedDict()
@@ -257,30 +270,36 @@ def function_key(function: Any) -> Any:
 
 
 def find_captured(
-    family: _Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body]
-) -> tuple[Bound, tuple[Tensor, ...]]:
-    """The capture that holds for this call and its input tensors; raises CaptureError if there is none."""
+    family: _Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body],
+    make_again: Callable[[Captured], Body] | None = None,
+) -> tuple[Bound, tuple[Tensor, ...]]:  # fmt: skip
+    """The capture that holds for this call and its input tensors; raises CaptureError if there is none.
+
+    ``make_again`` makes the body from what was captured, where ``make_body`` needs features.
+    """
     with recording:
-        return _find_captured(family, roots, features, make_body)
+        entry, tensors = _find_captured(family, roots, features, make_body)
+    return Bound(entry, make_again or (lambda _: make_body()), roots), tensors
 
 
 def _find_captured(
     family: _Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body]
-) -> tuple[Bound, tuple[Tensor, ...]]:
+) -> tuple[Captured, tuple[Tensor, ...]]:
     modes = current_modes()
     for index, entry in enumerate(family.entries):
         tensors = entry.matches(modes, roots, features)
         if tensors is not None:
             if index:
                 family.entries.insert(0, family.entries.pop(index))
-            return Bound(entry, make_body, roots), tensors
-    entry = _capture(family, roots, features, make_body, modes)
+            return entry, tensors
+    with uncollected():
+        entry = _capture(family, roots, features, make_body, modes)
     tensors = entry.matches(modes, roots, features)
     if tensors is None:
         raise CaptureError("what it reads changes while it runs")
     family.entries.insert(0, entry)
     del family.entries[_MOST_ENTRIES:]
-    return Bound(entry, make_body, roots), tensors
+    return entry, tensors
 
 
 def _capture(
@@ -330,30 +349,23 @@ def _record(
         stand_ins(roots, *standing_in) as scalars,
         watch_code() as reading,
     ):
-        found = trace(body, spec_of, (), None)
+        # Its derivative in the same recording, so that what has none falls back before it runs.
+        found = trace(body, spec_of, (), ALL if modes[0] else None)
     if body.per_vertex:
-        refuse_mixing(body.name, found.tape.ops)
+        refuse_mixing(body.name, found.written())
     tape = found.tape
     entry = Captured(
-        body.name, modes, specs,
-        tuple(name for name in tape.inputs if not name.startswith(("$", "child:"))),
+        body.name, modes, specs, found.features,
         tuple(tensor.requires_grad for tensor, _ in tape.lifted),
         "$seed" in tape.inputs, found.num_slots_needed, compile_options(body),
         standing_in[1], body.facts(),
     )  # fmt: skip
     entry.numbers, entry.check = _guard(family, roots, reading, found, scalars)
-    bound = Bound(entry, make_body, roots)
-    wrt = _wrt(entry)
-    if modes[0] and wrt:
-        bound.pair((), wrt)  # now, so that what cannot be differentiated falls back before it runs
-    else:
+    if found.step is None:
         entry.programs[()] = level_program(entry.name, found, entry.options)
+    else:
+        entry.pairs[(), found.step.wrt] = level_pair(entry.name, found, entry.options)
     return entry
-
-
-def _wrt(entry: Captured) -> tuple[str, ...]:
-    features = [name for name in entry.feature_names if entry.specs[name].requires_grad]
-    return (*features, *(f"lifted:{i}" for i, has in enumerate(entry.lifted_grads) if has))
 
 
 def _guard(

@@ -1,12 +1,13 @@
-"""Derive: runs a function and its derivatives on examples, and cuts what happened into Programs.
+"""Derive: runs a function and its derivatives on examples, and notes what happened.
 
-Takes: a Body (a user function) and a Derivation. Gives: CompiledPrograms; tempo: once a function.
+Takes: a Body (a user function) and a Derivation. Gives: a Trace; tempo: once a function.
 Source: Cavs section 3.4; derivatives of every order by autograd.grad inside the recording.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,14 +23,11 @@ from vgraph.api.rows import RowTensor, as_rows, plain
 from vgraph.api.sizes import sizes_for
 from vgraph.api.tracer import CaptureError, Tracer, user_line
 from vgraph.api.unify import Tape, unify
-from vgraph.compiler import compile_program
 from vgraph.ir.hoist import hoist
-from vgraph.ir.joint import Joint, make_program, split_joint
 from vgraph.ir.moves import Move, SegmentReduce
 from vgraph.ir.program import EDGE, VERTEX, Carry, Op, Space, Value
 from vgraph.ir.tidy import tidy
-from vgraph.runtime.autograd import Derivation, Pair, Step, cotangent_name
-from vgraph.runtime.compiled import CompiledProgram
+from vgraph.runtime.autograd import Derivation, Step, cotangent_name
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,7 @@ class Body(Protocol):
 
 
 @dataclass(eq=False)
-class _Level:
+class Level:
     """One level as it ran: everything by number of recorded tensor."""
 
     outputs: list[Ref | None]
@@ -164,9 +162,10 @@ class Trace:
     """A tape and the levels on it, the function itself first."""
 
     tape: Tape
-    levels: list[_Level]
+    levels: list[Level]
     num_slots_needed: tuple[Any, ...]
     step: Step | None  # the last one, if it was asked for by ``wrt`` alone
+    features: tuple[str, ...]  # inputs of the function itself, but what the topology gives
     as_written: tuple[Op, ...] = ()  # the tape before ops moved from edges to vertices
 
     def values(self, refs: Sequence[Ref | None]) -> list[Value | None]:
@@ -182,31 +181,49 @@ class Trace:
                 made.append(Carry(source, self.tape.values[target.index], move))
         return made
 
+    def written(self) -> list[Op]:
+        """The ops that lead to what the function itself gives, in order."""
+        needed = {value.id for value in self.values(self.levels[0].outputs) if value is not None}
+        found: list[Op] = []
+        for op in reversed(self.tape.ops):
+            if not needed.isdisjoint(value.id for value in op.results):
+                needed.update(value.id for value in op.operands())
+                found.append(op)
+        return found[::-1]
+
+
+ALL = ("*",)  # for ``wrt``: whatever has a gradient
+
 
 def trace(body: Body, specs: Specs, derivation: Derivation, wrt: tuple[str, ...] | None) -> Trace:
     """Two recordings of the body and the derivatives that ``derivation`` asks for, unified.
 
-    ``wrt`` asks for one derivative more, of every output that has one.
+    ``wrt`` asks for one derivative more, of every output that has one; ALL: for every input that has
+    one, if any.
     """
     sizes = sizes_for(body.mailbox, body.spaces, one_vertex_set=body.per_vertex)
     sessions = [Session(Tracer(one), specs, body.mailbox) for one in sizes]
-    levels: list[_Level] = []
-    step: Step | None = None
+    runs: list[_Run] = []
     try:
         for session in sessions:
             session.per_vertex = body.per_vertex
-            with session.tracer:
-                levels, step = _run_levels(body, session, derivation, wrt)
+            # what runs is noted once: it runs again in the same way, or the recordings differ
+            with session.tracer, unwatched() if runs else nullcontext():
+                runs.append(_run_levels(body, session, derivation, wrt))
         if any(session.branched for session in sessions):
             raise CaptureError("it branches on a number of rows or slots")
         with unwatched():
-            return _assemble(body, sessions, levels, step)
+            return _assemble(body, sessions, runs[-1])
     finally:
         for session in sessions:
             session.tracer.forget()
 
 
-def _assemble(body: Body, sessions: Sequence[Session], levels: list[_Level], step: Step | None) -> Trace:
+_Run = tuple[list[Level], Step | None, tuple[str, ...]]
+
+
+def _assemble(body: Body, sessions: Sequence[Session], run: _Run) -> Trace:
+    levels, step, features = run
     tape, session = unify(*(one.tracer.recording for one in sessions)), sessions[0]
     if not body.per_vertex:
         refuse_mixed_batches(tape, session.num_checked)
@@ -217,14 +234,27 @@ def _assemble(body: Body, sessions: Sequence[Session], levels: list[_Level], ste
     as_written = tuple(tape.ops)
     if isinstance(body.mailbox, bool) and not body.per_vertex and config.hoists():
         tape.ops = hoist(tape.ops, tape.new_value)
-    return Trace(tape, levels, tuple(sorted(session.num_slots_needed, key=str)), step, as_written)
+    return Trace(tape, levels, tuple(sorted(session.num_slots_needed, key=str)), step, features, as_written)
 
 
-def _run_levels(
-    body: Body, session: Session, derivation: Derivation, wrt: tuple[str, ...] | None
-) -> tuple[list[_Level], Step | None]:
-    tracer = session.tracer
+def _run_levels(body: Body, session: Session, derivation: Derivation, wrt: tuple[str, ...] | None) -> _Run:
     zero = body.run(session)
+    with unwatched():
+        features = tuple(n for n in session.tracer.recording.inputs if not n.startswith(("$", "child:")))
+        asked = _with_grad(session, features) if wrt == ALL else wrt
+        return (*_derive_levels(session, zero, derivation, asked), features)
+
+
+def _with_grad(session: Session, features: Sequence[str]) -> tuple[str, ...] | None:
+    lifted = enumerate(session.tracer.recording.lifted)
+    named = [name for name in features if session.specs(name).requires_grad]
+    return (*named, *(f"lifted:{i}" for i, (tensor, _) in lifted if tensor.requires_grad)) or None
+
+
+def _derive_levels(
+    session: Session, zero: Given, derivation: Derivation, wrt: tuple[str, ...] | None
+) -> tuple[list[Level], Step | None]:
+    tracer = session.tracer
     outputs: list[Tensor | None] = [plain(t) for t in zero.outputs]
     tensors = tracer.recording.tensors  # a carry's own leaf, not a twin of it
     carries = [(i, tensors[tracer.ref(t).index], m) for i, t, m in zero.carries]
@@ -256,10 +286,10 @@ def _run_levels(
 def _note(
     tracer: Tracer, outputs: list[Tensor | None], carries: list[tuple[int, Tensor, Move]], num_outputs: int,
     wrt: tuple[str, ...] = (),
-) -> _Level:  # fmt: skip
+) -> Level:  # fmt: skip
     refs = [None if t is None else tracer.ref(t) for t in outputs]
     has_grad = [t is not None and t.requires_grad for t in outputs]
-    return _Level(refs, [(i, tracer.ref(t), m) for i, t, m in carries], has_grad, num_outputs, wrt)
+    return Level(refs, [(i, tracer.ref(t), m) for i, t, m in carries], has_grad, num_outputs, wrt)
 
 
 def _named_inputs(tracer: Tracer) -> dict[str, Tensor]:
@@ -316,85 +346,3 @@ def _example_like(tracer: Tracer, name: str, like: Tensor, grad: bool) -> Tensor
     with tracer.paused():
         tensor = torch.ones(like.shape, dtype=like.dtype).requires_grad_(grad)
     return tracer.add_input(name, tensor)
-
-
-# ---------------------------------------------------------------- Programs from a trace
-def level_program(name: str, found: Trace, options: Mapping[str, Any], *, with_states: bool = False) -> CompiledProgram:
-    """The last level alone; ``with_states``: what its derivative reads is saved, as rows lie."""
-    level = found.levels[-1]
-    ops, inputs = _with_known_carries(found, len(found.levels) - 1)
-    values = found.values(level.outputs)
-    outputs = values[: level.num_outputs] + [values[i] for i, _, _ in level.carries if with_states]
-    program = make_program(name, ops, inputs, outputs, found.carries(-1))
-    return compile_program(program, num_outputs=level.num_outputs, in_rows=_in_rows(level.wrt), **options)
-
-
-def level_pair(name: str, found: Trace, options: Mapping[str, Any]) -> Pair:
-    """The last level as backward of the one before it."""
-    step = found.step
-    assert step is not None
-    depth = len(found.levels) - 2
-    before, after = found.levels[depth], found.levels[depth + 1]
-    num_outputs = before.num_outputs
-    ops, inputs = _with_known_carries(found, depth + 1)
-    ahead_ops = _drop_known(ops, found, depth)
-    outs, grads = found.values(before.outputs)[:num_outputs], found.values(after.outputs)
-    ahead, behind = found.carries(depth), found.carries(depth + 1)
-    states: list[Value | None] = [found.values(before.outputs)[i] for i, _, _ in before.carries]
-    joint = split_joint(
-        name,
-        (ahead_ops, ops),
-        inputs,
-        ([*outs, *states], ahead),
-        (grads[: len(step.wrt)], behind),
-        recompute_edges=options["fuse"] and not options["per_vertex"],
-    )
-    return _as_pair(joint, before, after, step, num_outputs, len(states), depth, options)
-
-
-def _as_pair(
-    joint: Joint, before: _Level, after: _Level, step: Step, num_outputs: int, num_states: int, depth: int,
-    options: Mapping[str, Any],
-) -> Pair:  # fmt: skip
-    forward = compile_program(joint.forward, num_outputs=num_outputs, in_rows=_in_rows(before.wrt), **options)
-    backward = compile_program(
-        joint.backward,
-        num_outputs=len(step.wrt),
-        in_rows=_in_rows(after.wrt),
-        zero_at_leaves=forward.zero_at_leaves,
-        **options,
-    )
-    return Pair(
-        forward, backward, step, num_states,
-        tuple(f"state{depth}:{i}" for i in range(num_states)),
-        tuple(f"saved:{v.id}" for v in joint.saved),
-        tuple(before.has_grad[:num_outputs]),
-    )  # fmt: skip
-
-
-def _in_rows(wrt: Sequence[str]) -> frozenset[int]:
-    return frozenset(i for i, name in enumerate(wrt) if name.startswith("state"))
-
-
-def _with_known_carries(found: Trace, depth: int) -> tuple[list[Op], dict[str, Value]]:
-    """Below ``depth`` the carried values are known: each is the Move of a state that is an input."""
-    tape = found.tape
-    ops: list[Op] = []
-    inputs = dict(tape.inputs)
-    for level in range(depth):
-        for number, (position, target, move) in enumerate(found.levels[level].carries):
-            source = found.values(found.levels[level].outputs)[position]
-            assert source is not None
-            state = tape.new_value(source)
-            inputs[f"state{level}:{number}"] = state
-            ops.append(Op(move, (state,), {}, (tape.values[target.index],)))
-    inputs.update((f"lifted:{i}", value) for i, (_, value) in enumerate(tape.lifted))
-    carried = {tape.values[t.index].id for level in found.levels for _, t, _ in level.carries}
-    inputs = {name: value for name, value in inputs.items() if value.id not in carried}
-    return [*ops, *tape.ops], inputs
-
-
-def _drop_known(ops: list[Op], found: Trace, depth: int) -> list[Op]:
-    """Without the Moves of this level's own states: it is this level that makes them."""
-    own = {found.tape.values[t.index].id for _, t, _ in found.levels[depth].carries}
-    return [op for op in ops if not any(r.id in own for r in op.results)]

@@ -86,8 +86,8 @@ class Feed:
 
     def full_name(self, kind: str, name: str) -> str:
         """The name of an input; raises where there is no such feature."""
-        for subset_name in (f"subset:{name}", f"subset:{name}{OF_LEAVES}"):
-            if kind == "vertex" and subset_name in self._columns:
+        for subset_name in subset_names(kind, name):
+            if subset_name in self._columns:
                 return subset_name
         if self.find(f"{kind}:{name}") is None:
             frame, words = _frame(self.graph, kind)
@@ -138,6 +138,11 @@ class Feed:
         assert value is not None, full
         kind, _, name = full.partition(":")
         return Spec(_space(kind, name), tuple(value.shape[1:]), value.dtype, value.requires_grad)
+
+
+def subset_names(kind: str, name: str) -> tuple[str, ...]:
+    """The names that a feature has where it is given for some vertices only."""
+    return (f"subset:{name}", f"subset:{name}{OF_LEAVES}") if kind == "vertex" else ()
 
 
 def leaf_ids(topology: Topology) -> Tensor:

@@ -94,8 +94,7 @@ def run_flow(
     spaces = {"src": SOURCE, "dst": VERTEX, "edge": EDGE}
     states: dict[str, State] = {n: (tuple(rows.shape[1:]), rows.dtype) for n, rows in given.items()}
     family = family_of(("flow", *(function_key(root) for root in roots if root is not None)))
-    if family.refused:
-        raise next(iter(family.refused.values()))
+    family.check()
 
     def find(full: str) -> Tensor | None:
         kind, _, name = full.partition(":")
@@ -107,10 +106,9 @@ def run_flow(
         return Spec(spaces[full.partition(":")[0]], tuple(value.shape[1:]), value.dtype, value.requires_grad)
 
     used = tuple(root for root in roots if root is not None)
+    names = {kind: tuple(side) for kind, side in sides.items()}.__getitem__  # a backward holds no features by it
     try:
-        bound, tensors = find_captured(
-            family, used, Features(find, spec), lambda: FlowBody(roots, lambda kind: tuple(sides[kind]), states)
-        )
+        bound, tensors = find_captured(family, used, Features(find, spec), lambda: FlowBody(roots, names, states))
     except CaptureError as error:
         family.refuse(None, error)
         log_once((function_key(roots[0]), "flow"), "runs step by step", error)

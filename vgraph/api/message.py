@@ -131,7 +131,7 @@ def as_raised() -> Generator[None]:
 
 
 class UpdateBody:
-    """A message and a reduce function as derive.py runs them.
+    """A message and a reduce function as derive.py runs them, and perhaps one of all nodes behind them.
 
     ``mailbox``: True where slots of any number stand for edges, a number where all have that degree.
     """
@@ -139,9 +139,12 @@ class UpdateBody:
     per_vertex = False
     spaces: tuple[Space, ...] = ()
 
-    def __init__(self, message: Any, reduce: Any, names: Callable[[str], Sequence[str]], mailbox: bool | int) -> None:
+    def __init__(
+        self, message: Any, reduce: Any, names: Callable[[str], Sequence[str]], mailbox: bool | int, apply: Any = None
+    ) -> None:
         self.name = getattr(message, "__name__", "message")
         self.message, self.reduce, self.names, self.mailbox = message, reduce, names, mailbox
+        self.apply = apply
         self.output_names: tuple[str, ...] = ()
 
     def facts(self) -> tuple[str, ...]:
@@ -150,8 +153,23 @@ class UpdateBody:
     def run(self, session: Session) -> Given:
         with as_raised():
             given = self.reduced(session)
+            if self.apply is not None:
+                given.update(self._applied(session, given))
         self.output_names = tuple(given)
         return Given([plain(t) for t in given.values()], [], len(given))
+
+    def _applied(self, session: Session, fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        rows = {name: as_rows(plain(tensor), VERTEX, session) for name, tensor in fresh.items()}
+        size = session.tracer.recording.sizes[VERTEX]
+        columns = Columns(
+            "feature",
+            lambda: tuple({**dict.fromkeys(self.names("dst")), **rows}),
+            lambda name: rows[name] if name in rows else session.input(f"dst:{name}"),
+        )
+        nodes = NodeBatch(columns, {}, lambda: session.ids("$vertex_ids", VERTEX), _count(size, session))
+        given = checked(self.apply, self.apply(nodes), size, "nodes")
+        session.note_checked()
+        return given
 
     def reduced(self, session: Session, at_source: Callable[[str], Tensor | None] | None = None) -> dict[str, Tensor]:
         """What the two functions give on examples; ``at_source``: features that sources do not have in rows."""

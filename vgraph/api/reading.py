@@ -5,6 +5,7 @@ Takes: a running function. Gives: the code that it ran and the first impure call
 
 from __future__ import annotations
 
+import cProfile
 import datetime
 import gc
 import os
@@ -48,20 +49,31 @@ class Reading:
 def watch_code() -> Generator[Reading]:
     """Notes every Python function that runs, outside the libraries."""
     reading, before = Reading(), sys.getprofile()
+    known = dict(_of_libraries)  # by id: the hash of code is computed anew from all its parts
 
     def note(frame: types.FrameType, event: str, arg: Any) -> None:
+        is_watched = known.get(id(frame.f_code))
         if event == "call":
-            _note_call(reading, frame)
-        elif event == "c_call" and not reading.impure and frame.f_code in reading.codes:
+            if is_watched is None:
+                _note_call(reading, known, frame)
+        elif event == "c_call" and is_watched and not reading.impure:
             reading.impure = _impurity(arg)
 
-    collects = gc.isenabled()
-    gc.disable()  # callbacks and finalizers of a collection are not the function's doing
     sys.setprofile(note)
     try:
         yield reading
     finally:
-        sys.setprofile(before)
+        _watch_again(before)
+
+
+@contextmanager
+def uncollected() -> Generator[None]:
+    """No collection meanwhile: its callbacks and finalizers are not the function's doing, and it takes long."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
         if collects:
             gc.enable()
 
@@ -74,16 +86,32 @@ def unwatched() -> Generator[None]:
     try:
         yield
     finally:
+        _watch_again(before)
+
+
+def _watch_again(before: Any) -> None:
+    """Whoever watched before, be it cProfile, which is no function of frames."""
+    if isinstance(before, cProfile.Profile):
+        before.enable()
+    else:
         sys.setprofile(before)
 
 
-def _note_call(reading: Reading, frame: types.FrameType) -> None:
-    file, name = frame.f_code.co_filename, frame.f_code.co_name
-    if _is_importing(frame):
-        return
+_of_libraries: dict[int, bool] = {}  # ids of code whose calls say nothing: False
+_alive: list[types.CodeType] = []  # the same code, so that its ids stay its own
+
+
+def _note_call(reading: Reading, known: dict[int, bool], frame: types.FrameType) -> None:
+    """``known``: ids of code and whether it is watched."""
+    code, file, name = frame.f_code, frame.f_code.co_filename, frame.f_code.co_name
     if _is_watched(file):
-        reading.codes.add(frame.f_code)
-    elif not reading.impure and (file in _RANDOM_FILES or (file == _TORCH_TENSOR and name in _PEEKS)):
+        if not _is_importing(frame):
+            reading.codes.add(code)
+            known[id(code)] = True
+    elif file not in _RANDOM_FILES and (file != _TORCH_TENSOR or name not in _PEEKS):
+        known[id(code)] = _of_libraries[id(code)] = False
+        _alive.append(code)
+    elif not reading.impure and not _is_importing(frame):
         caller = frame.f_back
         if caller is not None and caller.f_code in reading.codes:
             reading.impure = f"{Path(file).stem.strip('_')}.{name}"

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.capture import Modes, ambient, current_modes
-from vgraph.api.derive import Body, Given, Session, Spec, compile_options, level_program, trace
+from vgraph.api.derive import Body, Given, Session, Spec, compile_options, trace
+from vgraph.api.levels import level_program
 from vgraph.api.mixing import refuse_mixing
 from vgraph.api.reductions import move_rows
 from vgraph.api.rows import as_rows, plain

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key, note_run
+from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key, note_run, without_frames
 from vgraph.api.derive import Body, Spec
 from vgraph.api.message import (
     Columns,
@@ -25,7 +25,6 @@ from vgraph.api.message import (
     checked,
 )
 from vgraph.api.tracer import CaptureError
-from vgraph.api.views import LazyRows
 from vgraph.errors import FunctionError
 from vgraph.ir.program import EDGE, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
@@ -35,6 +34,7 @@ from vgraph.scheduler.degree_buckets import DegreeBucket, active_part, degree_bu
 logger = logging.getLogger("vgraph")
 Frames = Mapping[str, Mapping[str, Tensor]]  # "src", "dst" and "edge" to features
 Results = dict[str, Tensor]
+Names = Callable[[str], tuple[str, ...]]
 _SPACES = {"src": SOURCE, "dst": VERTEX, "edge": EDGE}
 
 
@@ -43,13 +43,12 @@ class _Part:
 
     def __init__(self, topology: Topology, frames: Frames, bucket: DegreeBucket | None = None) -> None:
         self.topology = topology if bucket is None else bucket.topology
-        # as they are now: a further derivative may be recorded when they have changed
-        self.frames = {k: frame if isinstance(frame, LazyRows) else dict(frame) for k, frame in frames.items()}
+        self.frames = frames
+        # as they are now: a further derivative may be recorded when they have changed, and only the names,
+        # for what a backward holds would hold the last step's results, and so all steps before
+        self.names = {kind: tuple(frame) for kind, frame in frames.items()}.__getitem__
         self._rows = {} if bucket is None else {"dst": bucket.vertex_ids, "edge": bucket.edge_ids}
         self._columns: dict[str, Tensor] = {}
-
-    def names(self, kind: str) -> tuple[str, ...]:
-        return tuple(self.frames[kind])
 
     def find(self, full: str) -> Tensor | None:
         known = self._columns.get(full)
@@ -75,8 +74,7 @@ class _Part:
     def evaluate(self, key: Any, roots: tuple[Any, ...], make_body: Callable[[], Body]) -> Results:
         """Outputs by name; raises CaptureError where the functions cannot be captured so."""
         family = family_of(key)
-        if family.refused:
-            raise next(iter(family.refused.values()))
+        family.check()
         try:
             bound, tensors = find_captured(family, roots, Features(self.find, self.spec), make_body)
         except RaisedError:  # perhaps a feature is missing that is there next time
@@ -101,7 +99,7 @@ def propagate(topology: Topology, frames: Frames, message: Any, reduce: Any) -> 
     try:
         return _as_segments(topology, frames, roots, key)
     except CaptureError as error:
-        first = error
+        first = without_frames(error)
     try:
         return _by_degree(topology, frames, roots, key, first)
     except CaptureError as error:
@@ -113,16 +111,34 @@ def _as_segments(topology: Topology, frames: Frames, roots: tuple[Any, Any], key
     """All degrees at once, over the vertices that have in-edges."""
     bucket = None if getattr(roots[1], "is_total", False) else active_part(topology)
     part = _Part(topology, frames, bucket)
-    found = part.evaluate((*key, "segments"), roots, lambda: UpdateBody(*roots, part.names, True))
+    names = part.names
+    found = part.evaluate((*key, "segments"), roots, lambda: UpdateBody(*roots, names, True))
     return found if bucket is None else _join([(bucket, found)], topology)
+
+
+def applied(topology: Topology, frames: Frames, roots: tuple[Any, Any, Any]) -> Results | None:
+    """Message, reduce and a function of all nodes as one; None where the last must run by itself.
+
+    That is where a node has no in-edge and the reduce function may not give zeros by itself.
+    """
+    is_whole = getattr(roots[1], "is_total", False) or active_part(topology) is None
+    if not is_whole or torch.compiler.is_dynamo_compiling():
+        return None
+    part, key = _Part(topology, frames), tuple(function_key(root) for root in roots)
+    names = part.names
+    try:
+        return part.evaluate((*key, "applied"), roots, lambda: UpdateBody(*roots[:2], names, True, roots[2]))
+    except CaptureError as error:
+        log_once(key, "and the function of nodes run apart", error)
+        return None
 
 
 def capture_segments(topology: Topology, frames: Frames, message: Any, reduce: Any) -> tuple[Bound, Situation]:
     """What ``propagate`` would run over all degrees; raises CaptureError where it would not."""
     part, roots = _Part(topology, frames), (message, reduce)
+    names, features = part.names, Features(part.find, part.spec)
     family = family_of((*(function_key(root) for root in roots), "segments"))
-    features = Features(part.find, part.spec)
-    bound, _ = find_captured(family, roots, features, lambda: UpdateBody(*roots, part.names, True))
+    bound, _ = find_captured(family, roots, features, lambda: UpdateBody(*roots, names, True))
     return bound, Situation(part.topology, "once", {})
 
 
@@ -133,8 +149,8 @@ def _by_degree(topology: Topology, frames: Frames, roots: tuple[Any, Any], key: 
         part, degree = _Part(topology, frames, bucket), bucket.degree
         assert degree is not None
 
-        def body(part: _Part = part, degree: int = degree) -> Body:
-            return UpdateBody(*roots, part.names, degree)
+        def body(names: Names = part.names, degree: int = degree) -> Body:
+            return UpdateBody(*roots, names, degree)
 
         done.append((bucket, part.evaluate((*key, "degree", degree), roots, body)))
     log_once((*key, "degree"), "runs degree by degree", why)
@@ -201,8 +217,9 @@ def evaluate_edges(topology: Topology, frames: Frames, function: Any) -> Results
         found = edges_evaluated(topology, frames, function)
         return outside(evaluate_edges, topology, frames, function) if found is None else found
     part, key = _Part(topology, frames), (function_key(function), "edges")
+    names = part.names
     try:
-        return part.evaluate(key, (function,), lambda: EdgeBody(function, part.names))
+        return part.evaluate(key, (function,), lambda: EdgeBody(function, names))
     except CaptureError as error:
         log_once(key, "runs uncaptured on all edges", error)
     return _run_on_edges(topology, frames, function)

@@ -16,7 +16,7 @@ from torch import Tensor
 from vgraph.api.adjacency import incident, is_all
 from vgraph.api.message import Columns, NodeBatch, checked
 from vgraph.api.tracer import user_line
-from vgraph.api.udf import Frames, Results, capture_segments, columns_of, evaluate_edges, propagate
+from vgraph.api.udf import Frames, Results, applied, capture_segments, columns_of, evaluate_edges, propagate
 from vgraph.api.views import LazyRows
 from vgraph.errors import FunctionError, GraphError
 from vgraph.ir.topology import Topology
@@ -63,16 +63,23 @@ def update_all(
     if on.topology.num_edges == 0:
         warnings.warn("update_all on a graph without edges: only the apply function runs", stacklevel=2)
         results: Results = {}
+        if apply_node_func is not None:
+            results.update(_results_on(on.dst, apply_node_func, None, results))
     else:
-        results = propagate(on.topology, on.frames(), message_func, reduce_func)
-    if apply_node_func is not None:
-        results.update(_results_on(on.dst, apply_node_func, None, results))
+        results = _results_of(on, message_func, reduce_func, apply_node_func)
     on.dst.update(results)
 
 
 def results_of(graph: Graph, message: Any, reduce: Any, apply: Any = None, etype: Any = None) -> Results:
     """What ``update_all`` would set; zeros where no edge ends."""
-    on = Relation(graph, etype)
+    return _results_of(Relation(graph, etype), message, reduce, apply)
+
+
+def _results_of(on: Relation, message: Any, reduce: Any, apply: Any) -> Results:
+    if apply is not None:
+        found = applied(on.topology, on.frames(), (message, reduce, apply))
+        if found is not None:
+            return found
     results = propagate(on.topology, on.frames(), message, reduce)
     if apply is not None:
         results.update(_results_on(on.dst, apply, None, results))

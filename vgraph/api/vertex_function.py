@@ -7,15 +7,17 @@ Source: Cavs section 3.1 (gather, scatter, pull, push).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key, note_run
-from vgraph.api.feed import Feed
+from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key, note_run, without_frames
+from vgraph.api.derive import Spec, Specs
+from vgraph.api.feed import Feed, subset_names
 from vgraph.api.graph import Graph
 from vgraph.api.serial import child_error, run_serially
 from vgraph.api.states import infer_states
@@ -113,7 +115,7 @@ class VertexFunction(nn.Module):
             except OutsideWriteError as error:
                 raise _write_error(self, error) from None
             except CaptureError as error:
-                _refused[self] = CaptureError(error.reason, error.line)  # without its frames
+                _refused[self] = without_frames(error)
                 logger.info(_SERIAL, type(self).__name__, error.reason, error.line)
             else:
                 outputs: Any = bound.run(tensors, situation)
@@ -151,9 +153,12 @@ def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ..
     types = function.vertex_types(feed.graph, feed.given)
     forward = function.forward
     family = family_of((type(function), function_key(forward)))
+    names = tuple(feed.subsets)
     bound, tensors = find_captured(
-        family, (forward,), Features(feed.find, feed.spec), lambda: _make_body(function, feed)
-    )
+        family, (forward,), Features(feed.find, feed.spec),
+        lambda: _make_body(function, names, feed.full_name, feed.spec),
+        lambda captured: _make_body(function, names, partial(_known_name, captured.specs), captured.specs.__getitem__),
+    )  # fmt: skip
     if bound.captured.num_slots_needed:
         check_children(bound.captured.num_slots_needed, bound.captured.facts.gather_lines, feed.topology, types)
     return bound, tensors, bound.situation(feed.topology, function.policy, feed.subsets, types)
@@ -190,10 +195,17 @@ def _first_short(topology: Topology, k: int, among: Tensor | None) -> int | None
     return int(found[0]) if found.shape[0] else None
 
 
-def _make_body(function: VertexFunction, feed: Feed) -> VertexBody:
-    spaces = (*(subset(name[1:]) for name in feed.subsets), *function.part_spaces())
+def _make_body(
+    function: VertexFunction, subsets: Sequence[str], full_name: Callable[[str, str], str], spec: Specs
+) -> VertexBody:
+    spaces = (*(subset(name[1:]) for name in subsets), *function.part_spaces())
 
     def body_of(states: Mapping[str, StateSpec]) -> VertexBody:
-        return VertexBody(function, states, feed.full_name, spaces)
+        return VertexBody(function, states, full_name, spaces)
 
-    return body_of(infer_states(function, body_of, feed.spec, spaces, function.given_states))
+    return body_of(infer_states(function, body_of, spec, spaces, function.given_states))
+
+
+def _known_name(specs: Mapping[str, Spec], kind: str, name: str) -> str:
+    """As ``Feed.full_name``, among the features that a capture read."""
+    return next((n for n in subset_names(kind, name) if n in specs), f"{kind}:{name}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -71,12 +72,12 @@ class Value:
     shape: tuple[Dim, ...]
     line: str = ""
 
-    @property
+    @cached_property
     def row_dim(self) -> int | None:
         """The position of the dim that counts rows, or None."""
         return next((i for i, d in enumerate(self.shape) if isinstance(d, Rows)), None)
 
-    @property
+    @cached_property
     def row_shape(self) -> tuple[int, ...]:
         """The shape of one row: the factor inside the row dim first, where it is not 1."""
         rows = [d for d in self.shape if isinstance(d, Rows)]
@@ -109,15 +110,22 @@ class Op:
 
     def operands(self) -> Iterator[Value]:
         """Every Value among the arguments, in order, repeats included."""
-        return (leaf for leaf in _leaves((self.args, tuple(self.kwargs.values()))) if isinstance(leaf, Value))
+        return iter(self._operands)
+
+    @cached_property
+    def _operands(self) -> tuple[Value, ...]:
+        found: list[Value] = []
+        for part in (*self.args, *self.kwargs.values()):
+            _collect(part, found)
+        return tuple(found)
 
 
-def _leaves(tree: Any) -> Iterator[Any]:
-    if isinstance(tree, (tuple, list)):
+def _collect(tree: Any, found: list[Value]) -> None:
+    if isinstance(tree, Value):
+        found.append(tree)
+    elif isinstance(tree, (tuple, list)):
         for item in tree:  # pyright: ignore[reportUnknownVariableType]
-            yield from _leaves(item)
-    else:
-        yield tree
+            _collect(item, found)
 
 
 def map_leaves(tree: Any, function: Callable[[Any], Any]) -> Any:

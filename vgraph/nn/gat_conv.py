@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
 from vgraph.nn.attention import attend
-from vgraph.nn.heads import add_residual, init_glorot, make_head_vector, split_heads
+from vgraph.nn.heads import add_residual, by_head, init_glorot, make_head_vector, split_heads
 from vgraph.nn.inputs import check_edge_weight, check_in_degrees, pair, receivers_of
 
 
@@ -105,8 +106,7 @@ class GATConv(nn.Module):
         slope = self.leaky_relu.negative_slope
         with graph.local_scope():
             graph.srcdata["ft"] = feat_src
-            graph.srcdata["el"] = (feat_src * self.attn_l).sum(-1, keepdim=True)
-            graph.dstdata["er"] = (feat_dst * self.attn_r).sum(-1, keepdim=True)
+            graph.srcdata["el"], graph.dstdata["er"] = self._scores(feat_src, feat_dst)
             rows, attention = attend(
                 graph, lambda edges: F.leaky_relu(edges.src["el"] + edges.dst["er"], slope),
                 drop=self.attn_drop, weight=weight, get_attention=get_attention,
@@ -116,6 +116,15 @@ class GATConv(nn.Module):
             rows = rows + self.bias.view(self._num_heads, self._out_feats)
         rows = rows if self.activation is None else self.activation(rows)
         return rows if attention is None else (rows, attention)
+
+    def _scores(self, src: Tensor, dst: Tensor) -> tuple[Tensor, Tensor]:
+        """Every head's row times the head's vector; as matrices, so that no products of their size are stored."""
+        left, right = by_head(self.attn_l), by_head(self.attn_r)
+        if src is not dst:
+            return (src.flatten(-2) @ left).unsqueeze(-1), (dst.flatten(-2) @ right).unsqueeze(-1)
+        both = src.flatten(-2) @ torch.cat([left, right], 1)
+        el, er = both.unsqueeze(-1).chunk(2, -2)
+        return el, er
 
     def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Senders and receivers by head, and what the receivers were given."""

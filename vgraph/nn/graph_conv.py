@@ -96,13 +96,22 @@ class GraphConv(nn.Module):
         is_first = weight is not None and self._in_feats > self._out_feats
         if weight is not None and is_first:
             rows = rows @ weight
-        if self._norm in ("left", "both"):
-            rows = rows * degree_factor(graph.out_degrees(), rows, is_root=self._norm == "both")
-        rows = send_rows(graph, rows, edge_weight)
-        if weight is not None and not is_first:
-            rows = rows @ weight
-        if self._norm in ("right", "both"):
-            rows = rows * degree_factor(graph.in_degrees(), rows, is_root=self._norm == "both")
+        ahead, behind = self._scales(graph, rows)
+        if weight is None or is_first:
+            return send_rows(graph, rows, edge_weight, ahead=ahead, behind=behind, finish=self._finish)
+        rows = send_rows(graph, rows, edge_weight, ahead=ahead, behind=behind)
+        if self.bias is None or rows.dim() != 2:
+            return self._finish(rows @ weight)
+        rows = torch.addmm(self.bias, rows, weight)
+        return rows if self._activation is None else self._activation(rows)
+
+    def _scales(self, graph: vgraph.Graph, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        is_root = self._norm == "both"
+        ahead = degree_factor(graph.out_degrees(), rows, is_root=is_root) if self._norm in ("left", "both") else None
+        behind = degree_factor(graph.in_degrees(), rows, is_root=is_root) if self._norm in ("right", "both") else None
+        return ahead, behind
+
+    def _finish(self, rows: Tensor) -> Tensor:
         if self.bias is not None:
             rows = rows + self.bias
         return rows if self._activation is None else self._activation(rows)

@@ -25,6 +25,11 @@ def init_glorot(layer: nn.Module) -> None:
             nn.init.zeros_(parameter)
 
 
+def by_head(vectors: Tensor) -> Tensor:
+    """(1, num_heads, width) as (num_heads * width, num_heads): each column has one head's vector in its rows."""
+    return torch.diag_embed(vectors[0].t()).transpose(0, 1).flatten(0, 1)
+
+
 def split_heads(rows: Tensor, num_heads: int) -> Tensor:
     """(..., num_heads * width) as (..., num_heads, width)."""
     return rows.unflatten(-1, (num_heads, -1))

@@ -36,7 +36,7 @@ def make_hop(graph: vgraph.Graph, like: Tensor, edge_weight: Tensor | None, *, b
         return weighted
     right = degree_factor(graph.in_degrees(), like)
     left = degree_factor(graph.out_degrees(), like) if by_out_degrees else right
-    return lambda rows: send_rows(graph, rows * left) * right
+    return lambda rows: send_rows(graph, rows, ahead=left, behind=right)
 
 
 class ChebConv(nn.Module):
@@ -240,4 +240,4 @@ class APPNPConv(nn.Module):
             return lambda rows: send_rows(graph, rows, self.edge_drop(weight))
         ones = feat.new_ones(graph.num_edges())
         left, right = (degree_factor(d, feat) for d in (graph.out_degrees(), graph.in_degrees()))
-        return lambda rows: send_rows(graph, rows * left, self.edge_drop(ones)) * right
+        return lambda rows: send_rows(graph, rows, self.edge_drop(ones), ahead=left, behind=right)

@@ -6,6 +6,7 @@ Takes: a graph, rows of senders, weights of edges. Gives: one row a receiver; te
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
@@ -14,6 +15,13 @@ import vgraph.function as fn
 from vgraph.nn.inputs import check_edge_weight
 
 Reducer = Callable[[str, str], fn.Reduce]
+OfRows = Callable[[Tensor], Tensor]
+MESSAGES: dict[tuple[bool, bool], Callable[..., Any]] = {  # whether senders are scaled, whether edges have weights
+    (False, False): fn.copy_u("h", "m"),
+    (False, True): fn.u_mul_e("h", "w", "m"),
+    (True, False): lambda edges: {"m": edges.src["h"] * edges.src["ahead"]},
+    (True, True): lambda edges: {"m": edges.src["h"] * edges.src["ahead"] * edges.data["w"]},
+}
 
 
 def propagate(graph: vgraph.Graph, message: fn.Message, reduce: fn.Reduce, like: Tensor) -> Tensor:
@@ -24,13 +32,35 @@ def propagate(graph: vgraph.Graph, message: fn.Message, reduce: fn.Reduce, like:
     return graph.dstdata["out"]
 
 
-def send_rows(graph: vgraph.Graph, rows: Tensor, edge_weight: Tensor | None = None, reduce: Reducer = fn.sum) -> Tensor:
-    """The senders' rows, each times its edge's weight (edges,) or (edges, 1), reduced where edges end."""
+def send_rows(
+    graph: vgraph.Graph, rows: Tensor, edge_weight: Tensor | None = None, reduce: Reducer = fn.sum, *,
+    ahead: Tensor | None = None, behind: Tensor | None = None, finish: OfRows | None = None,
+) -> Tensor:  # fmt: skip
+    """The senders' rows, each times its edge's weight (edges,) or (edges, 1), reduced where edges end.
+
+    ``ahead`` and ``behind`` scale senders and receivers, one number a vertex and as many dims as ``rows``;
+    ``finish`` then makes other rows of the receivers'. All run in the loops that send.
+    """
     with graph.local_scope():
         graph.srcdata["h"] = rows
-        message = fn.copy_u("h", "m")
+        if ahead is not None:
+            graph.srcdata["ahead"] = ahead
+        if behind is not None:
+            graph.dstdata["behind"] = behind
         if edge_weight is not None:
-            weight = check_edge_weight(graph, edge_weight)
-            graph.edata["w"] = weight.reshape(-1, *(1,) * (rows.dim() - 1))
-            message = fn.u_mul_e("h", "w", "m")
-        return propagate(graph, message, reduce("m", "out"), rows)
+            graph.edata["w"] = check_edge_weight(graph, edge_weight).reshape(-1, *(1,) * (rows.dim() - 1))
+        message = MESSAGES[ahead is not None, edge_weight is not None]
+        if graph.num_edges() == 0:
+            graph.dstdata["out"] = rows.new_zeros(graph.topology.num_dst, *rows.shape[1:])
+            return graph.dstdata["out"] if finish is None else finish(graph.dstdata["out"])
+        then = None if behind is None and finish is None else _finisher(behind is not None, finish)
+        graph.update_all(message, reduce("m", "out"), then)
+        return graph.dstdata["out"]
+
+
+def _finisher(scales: bool, finish: OfRows | None) -> Callable[[Any], dict[str, Tensor]]:
+    def then(nodes: Any) -> dict[str, Tensor]:
+        rows = nodes.data["out"] * nodes.data["behind"] if scales else nodes.data["out"]
+        return {"out": rows if finish is None else finish(rows)}
+
+    return then

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from vgraph.runtime.compiled import CompiledProgram, Situation
+from vgraph.runtime.compiled import CompiledProgram, Lease, Situation
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ class _Level(torch.autograd.Function):
         outputs = outcome.outputs
         states, saved = outcome.saved[:num_states], outcome.saved[num_states:]
         states = [state.detach() for state in states]
-        ctx.call, ctx.pair, ctx.lease, ctx.saved = call, pair, outcome.lease, saved
+        ctx.call, ctx.pair = call, pair
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, *states)
+        ctx.save_for_backward(*tensors, *states, *saved, _keeper(outcome.lease))
         ctx.shapes = [None if o is None else (o.shape, o.dtype, o.device) for o in outputs]
         if not all(pair.has_grad):
             ctx.mark_non_differentiable(
@@ -112,15 +112,26 @@ class _Level(torch.autograd.Function):
         level = len(call.derivation) + 1
         cotangents = (cotangent_name(level, i, i >= len(ctx.shapes)) for i in given)
         names = (*call.names, *pair.state_names, *cotangents)
-        tensors = (*ctx.saved_tensors, *given.values())
+        *kept, keeper = ctx.saved_tensors
+        num_inputs = len(call.names) + pair.num_states
+        tensors = (*kept[:num_inputs], *given.values())
         if step == pair.step and not torch.is_grad_enabled():
             inputs = dict(zip(names, tensors, strict=True))
-            inputs.update(zip(pair.saved_names, ctx.saved, strict=True))
+            inputs.update(zip(pair.saved_names, kept[num_inputs:], strict=True))
             found = pair.backward(inputs, call.situation).outputs
         else:
+            for state in kept[len(call.names) : num_inputs]:
+                vars(state)["lease"] = vars(keeper)["lease"]
             found = run(Call(call.code, call.situation, (*call.derivation, step), names), tensors)
         by_name = dict(zip(step.wrt, found, strict=True))
         return (None, None, *(by_name.get(name) for name in call.names))
+
+
+def _keeper(lease: Lease | None) -> Tensor:
+    """A tensor that holds a lease: it is let go with all that was saved, when autograd has no more use for it."""
+    keeper = torch.empty(0)
+    vars(keeper)["lease"] = lease
+    return keeper
 
 
 def _cotangents(ctx: Any, grads: tuple[Tensor | None, ...]) -> dict[int, Tensor]:

@@ -1,0 +1,115 @@
+"""What a graph's results keep alive: no earlier step, and after a backward nothing that was saved for it."""
+
+from __future__ import annotations
+
+import cProfile
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import vgraph
+import vgraph.function as fn
+from tests.runtime.engine_models import chain
+from vgraph import compiler
+
+
+def small_graph() -> vgraph.Graph:
+    g = vgraph.graph(([0, 1, 2, 2], [1, 2, 0, 1]))
+    g.ndata["h"] = torch.rand(3, 4)
+    g.edata["w"] = torch.rand(4, 1)
+    return g
+
+
+def by_update_all(g: vgraph.Graph, weight: Tensor) -> None:
+    g.update_all(lambda e: {"m": (e.src["h"] @ weight) * e.data["w"]}, fn.sum("m", "o"))
+
+
+def by_mean_of_slots(g: vgraph.Graph, weight: Tensor) -> None:
+    g.update_all(lambda e: {"m": e.src["h"] @ weight}, lambda v: {"o": v.mailbox["m"].sort(1).values.sum(1)})
+
+
+def by_apply(g: vgraph.Graph, weight: Tensor) -> None:
+    g.update_all(fn.copy_u("h", "m"), fn.sum("m", "s"), lambda v: {"o": v.data["s"] @ weight})
+
+
+def by_edges(g: vgraph.Graph, weight: Tensor) -> None:
+    g.apply_edges(lambda e: {"o": e.src["h"] @ weight})
+    g.ndata["o"] = g.edata["o"][:3]
+
+
+class Passing(vgraph.VertexFunction):
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = v.pull("h") @ self.weight + v.gather()["h"].sum()
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+@pytest.mark.parametrize("step", [by_update_all, by_mean_of_slots, by_apply, by_edges])
+def test_results_kept_in_a_graph_do_not_keep_earlier_ones(step: Any) -> None:
+    g, weight = small_graph(), torch.rand(4, 4, requires_grad=True)
+    results: list[weakref.ref[Tensor]] = []
+    for _ in range(4):
+        step(g, weight)
+        g.ndata["o"].sum().backward()
+        results.append(weakref.ref(g.ndata["o"]))
+    gc.collect()
+    assert [one() is None for one in results] == [True, True, True, False]
+
+
+def test_results_of_vertex_functions_do_not_keep_their_graph() -> None:
+    function = Passing(torch.rand(4, 4, requires_grad=True))
+
+    def step() -> weakref.ref[vgraph.Graph]:
+        g = chain(5)
+        g.ndata["h"] = torch.rand(5, 4)
+        g.ndata["o"] = function(g)["h"]
+        g.ndata["o"].sum().backward()
+        return weakref.ref(g)
+
+    kept = [step() for _ in range(2)]
+    gc.collect()
+    assert [one() for one in kept] == [None, None]
+
+
+def test_a_backward_gives_the_arena_back_though_its_result_lives() -> None:
+    function, g, x = Passing(torch.rand(64, 64, requires_grad=True)), chain(300), torch.rand(300, 64)
+    pool = compiler._arenas  # pyright: ignore[reportPrivateUsage]
+    out = function(g, h=x)["h"]
+    before = pool.num_idle_bytes()
+    out.sum().backward(retain_graph=True)
+    held = pool.num_idle_bytes()
+    out.sum().backward()
+    assert pool.num_idle_bytes() > held >= before
+    with pytest.raises(RuntimeError, match="second time"):
+        out.sum().backward()
+
+
+def test_second_derivatives_where_the_first_graph_is_freed() -> None:
+    """What a further derivative reads stays in its memory, though the first one let go of it."""
+    function, g = Passing(torch.rand(4, 4, requires_grad=True, dtype=torch.float64)), chain(50)
+    x = torch.rand(50, 4, dtype=torch.float64, requires_grad=True)
+    seed = torch.rand(50, 4, dtype=torch.float64, requires_grad=True)
+    (grad,) = torch.autograd.grad(function(g, h=x)["h"], x, seed, create_graph=True, retain_graph=False)
+    noise = [function(g, h=torch.rand(50, 4, dtype=torch.float64))["h"] for _ in range(3)]
+    (found,) = torch.autograd.grad(grad.square().sum(), seed)
+    (again,) = torch.autograd.grad(function(g, h=x)["h"], x, seed, create_graph=True)
+    assert len(noise) == 3
+    assert torch.equal(found, torch.autograd.grad(again.square().sum(), seed)[0])
+
+
+def test_capture_under_a_profiler() -> None:
+    g, weight, profile = small_graph(), torch.rand(4, 4), cProfile.Profile()
+    profile.enable()
+    g.update_all(lambda e: {"m": torch.tanh(e.src["h"] @ weight)}, fn.max("m", "o"))
+    chain(3)
+    profile.disable()
+    assert g.ndata["o"].shape == (3, 4)
+    assert any(entry.code is chain.__code__ for entry in profile.getstats())
