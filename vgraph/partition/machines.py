@@ -26,7 +26,8 @@ class Machine:
 
     ``flops``: floating-point operations a second of a product, as measured on such devices rather than
     promised; ``memory_bandwidth``: bytes a second; ``host_bandwidth``: of the link to the host's memory,
-    shared by all workers of a host.
+    shared by all workers of a host; ``launch``: seconds that any op takes; ``fused``: which part of its bytes and
+    launches a pointwise op costs, where compilers and libraries fuse chains of them (1: none does).
     """
 
     name: str
@@ -36,6 +37,7 @@ class Machine:
     links: tuple[Link, ...]
     host_bandwidth: float = 10e9
     launch: float = 5e-6
+    fused: float = 0.35
 
     def link(self, group: int) -> Link:
         """The link that a step uses which divides a group of so many workers."""

@@ -18,9 +18,6 @@ from vgraph.partition.account import Account
 from vgraph.partition.footprint import Footprint, footprint
 from vgraph.partition.machines import Machine
 
-# Compilers and libraries fuse chains of pointwise ops; here each reads and writes this share of its bytes.
-FUSED = 0.35
-
 
 @dataclass(frozen=True)
 class Simulation:
@@ -95,10 +92,8 @@ def compute_seconds(op: Op, row: tuple[Strategy, ...], axes: tuple[int, ...], ma
     flops = num_flops(op) / math.prod(w for s, w in zip(row, axes, strict=True) if s.index not in ("", "+"))
     moved = sum(value.row_bytes * _share([s.outputs[i] for s in row], axes) for i, value in enumerate(op.results))
     moved += sum(value.row_bytes * _share([s.inputs[i] for s in row], axes) for i, value in enumerate(op.operands()))
-    moved *= FUSED if is_pointwise(op.target) else 1.0
-    return max(flops / machine.flops, moved / machine.memory_bandwidth) + machine.launch * (
-        FUSED if is_pointwise(op.target) else 1.0
-    )
+    part = machine.fused if is_pointwise(op.target) else 1.0
+    return max(flops / machine.flops, part * moved / machine.memory_bandwidth) + part * machine.launch
 
 
 def _share(placements: Sequence[object], axes: tuple[int, ...]) -> float:

@@ -111,8 +111,15 @@ def _mark(tensor: Tensor) -> Any:
     """When a GPU will have made the tensor; None on a CPU, where it has."""
     if not tensor.is_cuda:
         return None
+    return _mark_of(tensor.device)  # pragma: no cover - needs a GPU
+
+
+def _mark_of(device: torch.device) -> Any:
+    """When a GPU will have done what its caller asked of it so far; None on a CPU, which has."""
+    if device.type != "cuda":
+        return None
     event = torch.cuda.Event()  # pragma: no cover - needs a GPU
-    event.record(torch.cuda.current_stream(tensor.device))  # pragma: no cover
+    event.record(torch.cuda.current_stream(device))  # pragma: no cover
     return event  # pragma: no cover
 
 
@@ -273,18 +280,28 @@ class PlacedProgram:
         with self._lock:
             for slot in self._slots.values():
                 slot.arrived = Future()
-            running = [device.submit(self._run_part, number, inputs) for number, device in enumerate(self.devices)]
+            made_by_caller = [_mark_of(device.torch_device) for device in self.devices]
+            running = [
+                device.submit(self._run_part, number, inputs, made_by_caller[number])
+                for number, device in enumerate(self.devices)
+            ]
             wait(running)
             errors = [error for future in running if (error := future.exception()) is not None]
             if errors:
                 raise next((e for e in errors if not isinstance(e, _Stopped)), errors[0])
             made = [future.result() for future in running]
-            return [None if owner is None else made[owner][i] for i, owner in enumerate(self._owner)]
+            found = [None if owner is None else made[owner][i] for i, owner in enumerate(self._owner)]
+            for tensor in found:
+                if tensor is not None and tensor.is_cuda:  # pragma: no cover - made on a stream, read on the caller's
+                    tensor.record_stream(torch.cuda.current_stream(tensor.device))
+            return found
 
-    def _run_part(self, number: int, inputs: Sequence[Tensor]) -> dict[int, Tensor]:
+    def _run_part(self, number: int, inputs: Sequence[Tensor], made_by_caller: Any) -> dict[int, Tensor]:
         part, device = self._parts[number], self.devices[number]
         with torch.no_grad():
             try:
+                if made_by_caller is not None:  # pragma: no cover - an optimizer's step may still be under way
+                    torch.cuda.current_stream(device.torch_device).wait_event(made_by_caller)
                 env: dict[int, Any] = {value: self._input(number, i, inputs[i]) for i, value in part.inputs.items()}
                 part.run(env, {}, [_Draw()])
                 device.finish()
