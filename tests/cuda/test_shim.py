@@ -13,6 +13,7 @@ import vgraph.nn as vnn
 from tests.cuda import shim
 from vgraph.api import capture
 from vgraph.fusion import build
+from vgraph.runtime import device_kernel
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 
@@ -60,6 +61,22 @@ def test_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with shim.in_place_of_cpu():
         found = results(LAYERS[name], 5, torch.float64, second=True)
     assert shim.launched, "no kernel ran"
+    for mine, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gat", "sage"])
+def test_hubs_in_chunks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of more edges than a team takes: sums, maxima and their places from partial results."""
+    monkeypatch.setenv("VGRAPH_KERNELS", "0")
+    wanted = results(LAYERS[name], 5, torch.float64, second=False)
+    capture.forget()
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    monkeypatch.setattr(device_kernel, "MOST_EDGES", 8)
+    monkeypatch.setattr(device_kernel, "CHUNK", 3)
+    with shim.in_place_of_cpu():
+        found = results(LAYERS[name], 5, torch.float64, second=False)
+    assert any("_chunk" in name for name in shim.launched)
     for mine, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from tests.api.agreement import Frames, leaves_of
 from tests.api.random_functions import Maker, Pair
+from tests.cuda import shim
 from vgraph.api import capture
 from vgraph.api.udf import _uncaptured, propagate
 from vgraph.fusion import build
@@ -32,7 +33,9 @@ WAYS = {  # by name: the settings under which a function runs
     "hoisted": {"VGRAPH_KERNELS": "0", "VGRAPH_HOIST": "1"},
     "kernels": {"VGRAPH_KERNELS": "1", "VGRAPH_HOIST": "1"},
     "kernels, not hoisted": {"VGRAPH_KERNELS": "1", "VGRAPH_HOIST": "0"},
+    "cuda-shim": {"VGRAPH_KERNELS": "1", "VGRAPH_HOIST": "1"},
 }
+ON_CPU = tuple(way for way in WAYS if way != "cuda-shim")
 WIDTHS = (1, 2, 3, 4, 5, 8, 16, 17, 33)
 TIGHT = 1e-8
 
@@ -118,14 +121,14 @@ def _with_dropout(message: Any) -> Any:
 
 
 # ---------------------------------------------------------------- agreement
-def check_seed(seed: int, *, second: bool | None = None, ways: tuple[str, ...] = tuple(WAYS)) -> None:
+def check_seed(seed: int, *, second: bool | None = None, ways: tuple[str, ...] = ON_CPU) -> None:
     """Raises an AssertionError that names way and tensor where one does not agree."""
     case = make_case(seed, second=second)
     wanted = None if case.drops else case.run(_uncaptured)
     if case.drops:  # to be found out: in a new process the first capture of some seeds draws other numbers
         case.run(propagate)
     for way in ways:
-        with mock.patch.dict(os.environ, WAYS[way]):
+        with running(way):
             capture.forget()
             found = case.run(propagate)
         capture.forget()
@@ -134,6 +137,14 @@ def check_seed(seed: int, *, second: bool | None = None, ways: tuple[str, ...] =
         for number, (mine, theirs) in enumerate(zip(found, wanted, strict=True)):
             off = difference(mine, theirs)
             assert off <= TIGHT, f"seed {seed}, {way}, tensor {number} of {len(wanted)}: off by {off:.3g} of its scale"
+
+
+@contextmanager
+def running(way: str) -> Generator[None]:
+    """Functions run that way while it lasts."""
+    place = shim.in_place_of_cpu() if way == "cuda-shim" else nullcontext()
+    with mock.patch.dict(os.environ, WAYS[way]), place:
+        yield
 
 
 def difference(found: Tensor, wanted: Tensor) -> float:
@@ -166,12 +177,13 @@ def main() -> None:
     parser.add_argument("--cases", type=int, help="at most so many")
     parser.add_argument("--second", action="store_true", help="second gradients of every case")
     parser.add_argument("--fast", action="store_true", help="kernels that are compiled faster and run slower")
+    parser.add_argument("--ways", nargs="+", default=ON_CPU, choices=WAYS)
     given = parser.parse_args()
     end, seed, failed = time.monotonic() + 60 * given.minutes, given.seed, list[int]()
     with compile_fast() if given.fast else nullcontext():
         while time.monotonic() < end and (given.cases is None or seed < given.seed + given.cases):
             try:
-                check_seed(seed, second=True if given.second else None)
+                check_seed(seed, second=True if given.second else None, ways=tuple(given.ways))
             except Exception:
                 failed.append(seed)
                 traceback.print_exc(limit=-3)

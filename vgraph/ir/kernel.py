@@ -82,12 +82,25 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class HubLoop:
+    """How rows of very many edges are run: functions in order, and whether each takes chunks of edges or rows.
+
+    ``row_bytes``, ``chunk_bytes``: what they leave for one another in the GPU's memory.
+    """
+
+    steps: tuple[tuple[Entry, bool], ...]
+    row_bytes: int
+    chunk_bytes: int
+
+
+@dataclass(frozen=True)
 class DeviceLoop:
     """How a KernelSpec is launched on a GPU.
 
-    ``narrow``: rows of few edges, or loops without edges; ``wide``: rows of more than ``most_narrow``.
-    ``pointer``: which index tensor tells a row's edges ("" none). ``team_bytes``: scratch in global memory a
-    team, 0 where it fits a block's own. ``pieces``: teams that each store a sum of their own; 0: no such sum.
+    ``narrow``: rows of few edges, or loops without edges; ``wide``: rows of more than ``most_narrow``; ``hubs``:
+    rows of so many that several teams share them. ``pointer``: which index tensor tells a row's edges ("" none).
+    ``team_bytes``: scratch in global memory a team, 0 where it fits a block's own. ``pieces``: teams that each store
+    a sum of their own; 0: no such sum.
     """
 
     narrow: Entry
@@ -96,7 +109,9 @@ class DeviceLoop:
     pointer: str
     team_bytes: int
     pieces: int
+    hubs: HubLoop | None
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        return (self.narrow,) if self.wide is None else (self.narrow, self.wide)
+        both = (self.narrow,) if self.wide is None else (self.narrow, self.wide)
+        return both + tuple(entry for entry, _ in self.hubs.steps) if self.hubs else both

@@ -23,33 +23,58 @@ from vgraph.runtime.cpu import index_tensors
 Launch = Callable[[tuple[int, int, int], tuple[int, int, int], Sequence[int]], None]  # grid, block, arguments
 _ALIGNMENT = 16  # bytes of the widest access
 _MOST_BLOCKS = 1 << 30
+CHUNK = 512  # edges whose rows are added one after the other, where a row has more than MOST_EDGES
+MOST_EDGES = 1024
 _SCRATCH_BLOCKS = 1024  # where teams need memory of their own
 
 
 @dataclass(frozen=True, eq=False)
+class Chunks:
+    """Rows in chunks: ``rows`` (hubs,), each chunk's hub and first edge, each hub's first chunk (hubs + 1,)."""
+
+    rows: Tensor
+    hubs: Tensor
+    starts: Tensor
+    first: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Buckets:
-    """Rows by degree, int32: (rows, their number); None: all rows, in order."""
+    """Rows by degree, int32, and their number; ``hubs`` None: no row has so many edges."""
 
-    narrow: tuple[Tensor | None, int]
-    wide: tuple[Tensor | None, int]
-
-
-_buckets: WeakKeyDictionary[RowOrder, dict[tuple[str, int], Buckets]] = WeakKeyDictionary()
+    narrow: tuple[Tensor, int]
+    wide: tuple[Tensor, int]
+    hubs: Chunks | None
 
 
-def buckets_of(order: RowOrder, pointer: str, most_narrow: int) -> Buckets:
-    """Rows of few edges, the longest first, and those of many; kept with the order."""
+_buckets: WeakKeyDictionary[RowOrder, dict[tuple[str, int, int], Buckets]] = WeakKeyDictionary()
+
+
+def buckets_of(order: RowOrder, pointer: str, most_narrow: int, most_wide: int) -> Buckets:
+    """Rows of few edges, the longest first, those of more, and those of very many; kept with the order."""
     known = _buckets.setdefault(order, {})
-    key = (pointer, most_narrow)
+    key = (pointer, most_narrow, most_wide)
     if key not in known:
         ptr = order.out_ptr if pointer == "out_ptr" else order.in_ptr
-        degrees = ptr[1:] - ptr[:-1]
-        sorted_degrees, rows = torch.sort(degrees, descending=True, stable=True)
-        num_wide = int((sorted_degrees > most_narrow).sum())
+        degrees, rows = torch.sort(ptr[1:] - ptr[:-1], descending=True, stable=True)
+        bounds = torch.tensor([most_wide, most_narrow], device=ptr.device)
+        num_hubs, num_longer = (degrees[:, None] > bounds).sum(0).tolist()
         rows = rows.to(torch.int32)
-        wide, narrow = rows[:num_wide].sort().values, rows[num_wide:]
-        known[key] = Buckets((narrow, narrow.shape[0]), (wide, num_wide))
+        wide, narrow = rows[num_hubs:num_longer].sort().values, rows[num_longer:]
+        hubs = _chunks(ptr, rows[:num_hubs]) if num_hubs else None
+        known[key] = Buckets((narrow, narrow.shape[0]), (wide, wide.shape[0]), hubs)
     return known[key]
+
+
+def _chunks(ptr: Tensor, rows: Tensor) -> Chunks:
+    """Chunks of CHUNK edges, in order; the last one of a row is shorter."""
+    long = rows.long()
+    counts = (ptr[long + 1] - ptr[long] + CHUNK - 1) // CHUNK
+    first = torch.zeros(rows.shape[0] + 1, dtype=torch.int64, device=ptr.device)
+    torch.cumsum(counts, 0, out=first[1:])
+    hubs = torch.repeat_interleave(torch.arange(rows.shape[0], device=ptr.device), counts)
+    within = torch.arange(hubs.shape[0], device=ptr.device) - first[hubs]
+    return Chunks(rows, hubs.to(torch.int32), ptr[long[hubs]] + within * CHUNK, first.to(torch.int32))
 
 
 class DeviceKernel:
@@ -84,26 +109,45 @@ class DeviceKernel:
         """Once over all rows; allocates what it stores."""
         order: RowOrder = extent.order
         count = extent.count("source") if self.is_source else extent.v1 - extent.v0
-        work = self._work(order, extent.v0 if not self.is_source else 0, count)
-        num_teams = max((self._grid(entry, n) * _teams(entry) for entry, _, _, n in work), default=0)
+        work, chunks = self._work(order, count)
+        num_teams = max((self._grid(entry, n) * _teams(entry) for entry, _, n in work), default=0)
         made = tuple(self._empty(extent, value, num_teams) for value in self.stores)
         ids = tuple(
             extent.user_ids(kind) if drawn else None for kind, drawn in zip(("vertex", "edge"), self.draws, strict=True)
         )
         keep, words = self._words(order, loads, made, ids)
-        for entry, rows, first, number in work:
-            self._launch(entry, rows, first, number, words, order.src_rows.device)
+        if chunks is not None:
+            self._run_hubs(chunks, words)
+        for entry, rows, number in work:
+            self._launch(entry, rows, 0, number, words, order.src_rows.device)
         del keep
         return tuple(t.sum(0) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
 
-    def _work(self, order: RowOrder, first: int, count: int) -> list[tuple[Entry, Tensor | None, int, int]]:
-        """What is launched: a function, its rows, or the first of them, and how many."""
+    def _work(self, order: RowOrder, count: int) -> tuple[list[tuple[Entry, Tensor | None, int]], Chunks | None]:
+        """What is launched: functions, their rows (None: all) and how many; and the rows in chunks."""
         loop = self.loop
-        if loop.wide is None or not loop.pointer:
-            return [(loop.narrow, None, first, count)] if count else []
-        found = buckets_of(order, loop.pointer, loop.most_narrow)
-        both = [(loop.wide, *found.wide), (loop.narrow, *found.narrow)]
-        return [(entry, rows, 0, number) for entry, rows, number in both if number]
+        if not loop.pointer or not count or (loop.wide is None and loop.hubs is None):
+            return [(loop.narrow, None, count)] if count else [], None
+        most_wide = MOST_EDGES if loop.hubs else order.src_rows.shape[0]
+        found = buckets_of(order, loop.pointer, loop.most_narrow if loop.wide else most_wide, most_wide)
+        if loop.wide is None and found.hubs is None:
+            return [(loop.narrow, None, count)], None  # in order, as they lie
+        both = [(loop.wide or loop.narrow, *found.wide), (loop.narrow, *found.narrow)]
+        return [(entry, rows, number) for entry, rows, number in both if number], found.hubs
+
+    def _run_hubs(self, chunks: Chunks, words: list[int]) -> None:
+        """Stage by stage, all chunks of all hubs at once."""
+        loop = self.loop.hubs
+        assert loop is not None
+        num_hubs, num_chunks, device = chunks.rows.shape[0], chunks.hubs.shape[0], chunks.rows.device
+        scratch = torch.empty(max(num_hubs * loop.row_bytes, 1), dtype=torch.uint8, device=device)
+        partials = torch.empty(max(num_chunks * loop.chunk_bytes, 1), dtype=torch.uint8, device=device)
+        for entry, takes_chunks in loop.steps:
+            count, hubs = (num_chunks, chunks.hubs) if takes_chunks else (num_hubs, chunks.first)
+            head = [chunks.rows.data_ptr(), CHUNK, count, scratch.data_ptr()]
+            head += [hubs.data_ptr(), chunks.starts.data_ptr(), partials.data_ptr()]
+            blocks = min(-(-count // _teams(entry)), _MOST_BLOCKS)
+            self.functions[entry.name]((blocks, 1, 1), (entry.threads, 1, 1), [*head, *words])
 
     def _empty(self, extent: Any, value: Value, num_teams: int) -> Tensor:
         device = extent.order.src_rows.device
@@ -146,6 +190,7 @@ class DeviceKernel:
             size = blocks * _teams(entry) * self.loop.team_bytes
             scratch = torch.empty(size, dtype=torch.uint8, device=device)
         head = [0 if rows is None else rows.data_ptr(), first, count, 0 if scratch is None else scratch.data_ptr()]
+        head += [0, 0, 0]
         self.functions[entry.name]((blocks, 1, 1), (entry.threads, 1, 1), [*head, *words])
 
 

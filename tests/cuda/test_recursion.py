@@ -1,0 +1,39 @@
+"""Vertex functions as on a GPU: loops over frontiers that launch kernels, beside torch's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.cuda import shim
+from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, features, outcome, outcome_with
+from vgraph.api import capture
+from vgraph.fusion import build
+
+pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    capture.forget()
+    shim.launched.clear()
+    yield
+    capture.forget()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_frontiers_launch_kernels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs and all gradients; the same compiled Programs on every graph."""
+    model = MODELS[name]().double()
+    for graph in GRAPHS:
+        g = GRAPHS[graph]()
+        x = features(g)
+        wanted = outcome_with(monkeypatch, PLAIN, model, g, x)
+        with shim.in_place_of_cpu():
+            got = outcome(model, g, x)
+        assert shim.launched, "no kernel ran"
+        for one, two in zip(got, wanted, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
