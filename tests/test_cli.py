@@ -319,14 +319,6 @@ def test_cora(data_dir: Path, tmp_path: Path, model: str, epochs: int) -> None:
     assert json.loads(log.read_text())["summary"]["test"] > 78
 
 
-def test_info(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"vgraph    {vgraph.__version__}"
-    starts = {line.split()[0] for line in lines}
-    assert starts >= {"vgraph", "python", "torch", "numpy", "cpu", "gpu", "compiler", "cache"}
-
-
 @pytest.mark.parametrize("model", ["tree-lstm", "binary-tree-lstm", "gcn"])
 def test_explain(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["explain", model])

@@ -37,6 +37,7 @@ from vgraph.api.readout import (
     topk_edges,
     topk_nodes,
 )
+from vgraph.api.reduce import reduce
 from vgraph.api.reorder import khop_adj, khop_graph, metapath_reachable_graph, reorder_graph
 from vgraph.api.seeding import seed
 from vgraph.api.serve import Server, serve
@@ -145,6 +146,7 @@ __all__ = [
     "rand_graph",
     "readout_edges",
     "readout_nodes",
+    "reduce",
     "remove_edges",
     "remove_nodes",
     "remove_self_loop",

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -30,11 +30,14 @@ from vgraph.fusion.build_cuda import build_cubin
 from vgraph.fusion.emit import emit_kernels
 from vgraph.fusion.emit_cuda import emit_cuda
 from vgraph.fusion.grouping import group_ops
+from vgraph.fusion.reduction import emit_reduction
+from vgraph.fusion.reduction_cuda import emit_reduction_cuda
 from vgraph.ir.cost import is_product
 from vgraph.ir.interpreter import PhaseCode, Step, compile_phase, reads_whole
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.printer import log_stage
 from vgraph.ir.program import Program, Value
+from vgraph.ir.reduction import DeviceShape, Reduction
 from vgraph.ir.schedule import Phase, Schedule
 from vgraph.ir.topology import Topology
 from vgraph.memory.arena import ArenaPool
@@ -47,6 +50,8 @@ from vgraph.runtime.cpu import CpuKernel
 from vgraph.runtime.device_kernel import DeviceKernel
 from vgraph.runtime.loop_plan import plan_loop
 from vgraph.runtime.native import Native, native_source
+from vgraph.runtime.reduction import Bind, CompiledReduction, bind_cpu
+from vgraph.runtime.reduction_device import bind_device
 from vgraph.scheduler.build import build_schedule, evaluation_keys
 from vgraph.scheduler.leaves import split_leaves
 from vgraph.scheduler.parts import build_parts
@@ -176,17 +181,21 @@ def _for_cpu(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:
     )
 
 
+def _load_cubin(source: str, names: Sequence[str]) -> Mapping[str, cuda.Launch] | None:
+    log_stage("kernels", source)
+    cubin = build_cubin(source, cuda.architecture())
+    return None if cubin is None else cuda.load(cubin, names)
+
+
 def _for_cuda(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:
     lacking = cuda.missing()
     if lacking is not None:
         logger.info("Programs on a GPU run on torch's operators: %s", lacking)
         return None
     source, loops = emit_cuda(specs)
-    log_stage("kernels", source)
-    cubin = build_cubin(source, cuda.architecture())
-    if cubin is None:
+    functions = _load_cubin(source, [entry.name for loop in loops for entry in loop.entries])
+    if functions is None:
         return None
-    functions = cuda.load(cubin, [entry.name for loop in loops for entry in loop.entries])
     return [DeviceKernel(spec, loop, functions) for spec, loop in zip(specs, loops, strict=True)]
 
 
@@ -198,6 +207,33 @@ def kernel_source(compiled: CompiledProgram) -> str:
     """The C++ of a Program's kernels, in the order in which they run; nothing where there are none."""
     specs = [unit.kernel for code in compiled.codes for unit in code.units if unit.kernel is not None]
     return emit_kernels(specs) if specs else ""
+
+
+def compile_reduction(reduction: Reduction) -> CompiledReduction:
+    """Once a function: a Reduction made ready to run on tensors of any layout."""
+    return CompiledReduction(reduction, REDUCTIONS)
+
+
+def _build_reduction(reduction: Reduction, kinds: tuple[str, ...]) -> Any:
+    source = emit_reduction(reduction, kinds)
+    log_stage("kernels", source)
+    built = build_kernels(source, 1)
+    return None if built is None else built[0]
+
+
+def _load_reduction(reduction: Reduction, shape: DeviceShape) -> Mapping[str, cuda.Launch] | None:
+    lacking = cuda.missing()
+    if lacking is not None:
+        logger.info("reductions on a GPU run on torch's operators: %s", lacking)
+        return None
+    return _load_cubin(emit_reduction_cuda(reduction, shape), ["kernel0", "kernel1"])
+
+
+# What binds a Reduction to a layout, by kind of device.
+REDUCTIONS: dict[str, Bind] = {
+    "cpu": partial(bind_cpu, build=_build_reduction),
+    "cuda": partial(bind_device, load=_load_reduction),
+}
 
 
 _Plans = WeakKeyDictionary[CompiledProgram, Plan]  # a Program that is forgotten takes its plans along

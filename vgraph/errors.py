@@ -52,6 +52,10 @@ class DTypeError(VGraphError, TypeError):
     """A tensor of a dtype that does not fit."""
 
 
+class DimError(VGraphError, IndexError):
+    """A dim that a tensor does not have, or that is named twice."""
+
+
 class NameLookupError(VGraphError, KeyError):
     """A feature, state, message or type name that does not exist."""
 

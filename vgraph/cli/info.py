@@ -1,4 +1,4 @@
-"""What a report of a problem needs: versions, devices, compilers, the cache.
+"""What a report of a problem needs: versions, devices, compilers, the cache; what is missing, and its cure.
 
 Takes: nothing. Gives: one line each; tempo: once.
 """
@@ -10,13 +10,18 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import vgraph
-from vgraph.config import cache_dir
+from vgraph.config import cache_dir, kernels_enabled
+from vgraph.fusion.build import find_compiler
+from vgraph.fusion.build_cuda import find_nvrtc
+from vgraph.runtime import cuda
 
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "nvcc")
 SECONDS_TO_ANSWER = 10
@@ -30,14 +35,54 @@ def describe() -> Iterator[str]:
     yield f"torch     {torch.__version__}"
     yield f"numpy     {np.__version__}"
     yield f"cpu       {os.cpu_count()} processors, torch uses {torch.get_num_threads()} threads"
-    for index in range(torch.cuda.device_count()):
-        yield f"gpu {index}     {torch.cuda.get_device_name(index)}"
-    if not torch.cuda.device_count():
-        yield "gpu       none"
     found = [line for line in map(_describe_compiler, COMPILERS) if line]
     for line in found or ["none: what needs one will say so"]:
         yield f"compiler  {line}"
+    yield f"kernels   {_describe_kernels()}"
+    for index in range(torch.cuda.device_count()):
+        memory = _readable(torch.cuda.get_device_properties(index).total_memory)
+        yield f"gpu {index}     {torch.cuda.get_device_name(index)}, {cuda.architecture(index)}, {memory}"
+    if not torch.cuda.device_count():
+        yield f"gpu       none: torch {_describe_build()}"
+    yield f"cupy      {_describe_cupy()}"
+    nvrtc = find_nvrtc()
+    yield f"nvrtc     {'.'.join(map(str, nvrtc.version)) if nvrtc else 'missing: ' + _extra()}"
+    yield f"dgl       {_describe_dgl()}"
     yield f"cache     {_describe_folder(cache_dir())}"
+
+
+def _describe_kernels() -> str:
+    """What generated loops are compiled with."""
+    if not kernels_enabled():
+        return "switched off by VGRAPH_KERNELS=0: torch's operators run"
+    command = find_compiler()
+    return f"compiled by {' '.join(command)}" if command else "no compiler: pip install vgraph[jit] brings one"
+
+
+def _describe_build() -> str:
+    built = torch.version.cuda
+    return f"was built for CUDA {built} and finds no device" if built else "was built without CUDA"
+
+
+def _describe_cupy() -> str:
+    """Its version, without importing it: that takes a second and a driver."""
+    for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy"):
+        with suppress(PackageNotFoundError):
+            return f"{version(name)} ({name})"
+    return f"missing: {_extra()}"
+
+
+def _extra() -> str:
+    """Which extra fits torch."""
+    major = (torch.version.cuda or "").partition(".")[0]
+    wanted = f"vgraph[cuda{major}]" if major in ("12", "13") else "vgraph[cuda12] or vgraph[cuda13]"
+    return f"pip install {wanted} for kernels on a GPU"
+
+
+def _describe_dgl() -> str:
+    with suppress(PackageNotFoundError):
+        return f"{version('dgl')} is installed; python -m vgraph.compat hides it from a program"
+    return "not installed; python -m vgraph.compat runs programs written for it"
 
 
 def _describe_compiler(name: str) -> str | None:

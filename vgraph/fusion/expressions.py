@@ -185,8 +185,8 @@ def _same_types(name: str, op: Op) -> bool:
     return dtypes == {result} and result.is_floating_point
 
 
-def expression(op: Op, text_of: Callable[[Value], str], width: int) -> str:
-    """The op as an expression of ``width`` numbers; ``text_of`` gives operands that are Values."""
+def expression(op: Op, text_of: Callable[[Value], str], width: int | str) -> str:
+    """The op as an expression of ``width`` numbers (or as many as a name says); ``text_of`` gives operands."""
     operand = next((v.dtype for v in op.operands()), op.results[0].dtype)
     kind = NUMBER_TYPES[op.results[0].dtype]
     name = op_name(op.target)
@@ -211,7 +211,7 @@ def _clamp(op: Op, args: list[str]) -> str:
     return _TEMPLATES["clamp_max"].replace("{1}", "{2}").replace("{0}", f"({text})") if high else text
 
 
-def _convert_truth(given: str, operand: torch.dtype, kind: str, width: int) -> str:
+def _convert_truth(given: str, operand: torch.dtype, kind: str, width: int | str) -> str:
     if kind == "bool":
         return given if operand == torch.bool else f"({given} != 0)"
     return f"vg_select<vg_t<{kind}, {width}>>({given}, {kind}(1), {kind}(0))"

@@ -1,0 +1,379 @@
+"""vgraph.reduce: any subset of a tensor's dims in one launch, with what is pointwise before it computed inside.
+
+Takes: tensors, dims, an operation. Gives: the reduced tensor, with gradient; tempo: every call.
+Source: Koç, multi-mode tensor reduction on GPUs (virtual coordinates); docs/adr/0016.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph import config
+from vgraph.api.pointwise import NAMES, Function, checked, identity_of, record_pointwise
+from vgraph.api.tracer import user_line
+from vgraph.compiler import REDUCTIONS, compile_reduction
+from vgraph.errors import DimError, DTypeError, FeatureError, FunctionError
+from vgraph.ir.reduction import ACCUMULATED, IDENTITIES, Reduction
+from vgraph.runtime.reduction import CompiledReduction, torch_reduce
+
+_MOST_KEPT = 512
+_compiled: dict[str, CompiledReduction] = {}
+_plain: set[Any] = set()  # layouts of sums that torch computes: the way there is as short as it can be
+logger = logging.getLogger("vgraph")
+
+
+def _layout(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.device, tensor.dtype
+
+
+def forget() -> None:
+    """Lets go of all compiled reductions."""
+    _compiled.clear()
+    _builtin.cache_clear()
+    _plain.clear()
+
+
+@cache
+def _say(line: str) -> None:
+    logger.info("%s", line)
+
+
+def reduce(
+    tensor: Tensor | Sequence[Tensor],
+    dims: int | Sequence[int] | None = None,
+    op: str | Function = "sum",
+    *,
+    of: Function | None = None,
+    keepdim: bool = False,
+    identity: float | None = None,
+) -> Tensor:
+    """Reduces any dims of a tensor in one launch; two runs give the same bits.
+
+    Args:
+        tensor: of any shape and strides, or several tensors that broadcast, for ``of``.
+        dims: the dims to reduce, of what the tensors broadcast to; None: all; (): none.
+        op: ``"sum"``, ``"prod"``, ``"max"``, ``"min"`` (of equal elements, each gets its share of the gradient), or an
+            associative function of two scalars, written in torch on tensors of any shape. It need not be
+            commutative: elements are combined in row-major order.
+        of: a pointwise function of the tensors that is computed inside the loop, element by element, and never
+            stored. A number that changes from call to call is best one of the tensors.
+        keepdim: whether reduced dims stay, with size 1.
+        identity: what slices without elements give; 0 for a sum, 1 for a product, none for anything else.
+
+    Returns:
+        The kept dims in their order. float16 and bfloat16 are added in float32 and rounded once; sums and products
+        of integers have 64 bits.
+
+    Raises:
+        DimError: a dim that is not there, or is named twice (IndexError).
+        FunctionError: an operation that is unknown, or does not give one tensor of its arguments' shape (TypeError).
+        FeatureError: tensors that do not broadcast, or lie on two devices; no elements and no identity (ValueError).
+        DTypeError: what is given is no tensor (TypeError).
+
+    Source: Koç, multi-mode tensor reduction on GPUs.
+
+    >>> x = torch.arange(24.0).reshape(2, 3, 4)
+    >>> reduce(x, (0, 2))
+    tensor([ 60.,  92., 124.])
+    >>> reduce((x, x), (0, 2), "max", of=lambda a, b: a * b)
+    tensor([225., 361., 529.])
+    >>> reduce(x, (1, 2), lambda a, b: torch.maximum(a, b))
+    tensor([11., 23.])
+    """
+    if of is None and op == "sum" and type(tensor) is Tensor and isinstance(dims, (int, tuple)):
+        if (dims, *_layout(tensor)) in _plain:
+            return tensor.sum(dims, keepdim)
+    tensors = _tensors(tensor, of)
+    shape = _shape(tensors)
+    taken = _dims(dims, len(shape))
+    call = _Call(op, None, of, taken) if isinstance(op, str) else _Call("", checked(op), of, taken, op)
+    if call.combine is None and call.name not in NAMES:
+        raise FunctionError(
+            f"there is no operation {op!r}", line=user_line(), cure=f"one of {', '.join(NAMES)}, or a function"
+        )
+    result = _reduce(call, tensors, shape, identity)
+    kernel = call.kernel(tensors) if of is None and op == "sum" and type(dims) in (int, tuple) else None
+    if kernel is not None and not kernel.bound(tensors, taken):
+        _plain.add((dims, *_layout(tensors[0])))
+    return _keep(result, taken) if keepdim else result
+
+
+def _reduce(call: _Call, tensors: tuple[Tensor, ...], shape: tuple[int, ...], identity: float | None) -> Tensor:
+    if any(shape[d] == 0 for d in call.dims):
+        return _of_nothing(call, tensors, shape, identity)
+    if call.of is not None and call.kernel(tensors) is None:  # stored first
+        tensors, call = (call.element(tensors),), replace(call, of=None)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors) and call.kernel(tensors) is not None:
+        result: Any = _Reduce.apply(call, *tensors)
+        return result
+    return call.run(tensors)
+
+
+# ---------------------------------------------------------------- what was asked for
+def _tensors(given: Any, of: Function | None) -> tuple[Tensor, ...]:
+    tensors: list[Any] = list(given) if isinstance(given, (tuple, list)) else [given]
+    if not tensors or not all(isinstance(t, Tensor) for t in tensors):
+        found = type(next((t for t in tensors if not isinstance(t, Tensor)), given)).__name__
+        raise DTypeError(f"reduce was given a {found}", line=user_line(), cure="give a tensor, or several and of=")
+    if len(tensors) > 1 and of is None:
+        raise FunctionError(
+            f"reduce was given {len(tensors)} tensors and no function of them",
+            line=user_line(),
+            cure="say what is reduced: of=lambda a, b: a * b",
+        )
+    first = tensors[0].device
+    for position, t in enumerate(tensors):
+        if t.device != first and t.dim():
+            fact = f"tensor 0 lies on {first}, tensor {position} on {t.device}"
+            raise FeatureError(fact, line=user_line(), cure=f"move one: .to({str(first)!r})")
+    return tuple(tensors)
+
+
+def _shape(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    if len(tensors) == 1:
+        return tuple(tensors[0].shape)
+    try:
+        return tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))
+    except RuntimeError:
+        shapes = " and ".join(str(tuple(t.shape)) for t in tensors)
+        cure = "give dims of the same size, or of size 1"
+        raise FeatureError(f"tensors of {shapes} do not broadcast", line=user_line(), cure=cure) from None
+
+
+def _dims(given: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    asked = tuple(range(rank)) if given is None else (given,) if isinstance(given, int) else tuple(given)
+    for dim in asked:
+        if not isinstance(dim, int) or not -max(rank, 1) <= dim < max(rank, 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+            cure = f"name dims from {-rank} to {rank - 1}" if rank else "leave dims out"
+            raise DimError(f"dim {dim!r} of a tensor of {rank} dims", line=user_line(), cure=cure)
+    found = sorted(dim % rank for dim in asked) if rank else []
+    for one, other in itertools.pairwise(found):
+        if one == other:
+            raise DimError(f"dim {one} is named twice in {asked}", line=user_line(), cure="name it once")
+    return tuple(found)
+
+
+def _of_nothing(call: _Call, tensors: Sequence[Tensor], shape: tuple[int, ...], identity: float | None) -> Tensor:
+    """No elements in any slice; gradients are zeros."""
+    value = identity if identity is not None else IDENTITIES.get(call.name)
+    kept = tuple(size for d, size in enumerate(shape) if d not in call.dims)
+    if value is None and 0 not in kept:
+        asked = f"op={call.name!r}" if call.name else "a function"
+        fact = f"dims {call.dims} of {shape} hold no elements, of which {asked} gives nothing"
+        raise FeatureError(fact, line=user_line(), cure="say what it is: identity=")
+    element = call.element(tensors)
+    total = torch_reduce(element, call.dims, "sum", None)  # for its shape, dtype and gradient
+    if call.name not in IDENTITIES:
+        total = total.to(element.dtype)
+    return total + (value or 0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """One reduction as it was asked for."""
+
+    name: str
+    combine: Function | None
+    of: Function | None
+    dims: tuple[int, ...]
+    given: Function | None = None  # the combination as the user wrote it
+
+    def element(self, tensors: Sequence[Tensor]) -> Tensor:
+        """What is reduced, stored."""
+        if self.of is None:
+            return tensors[0]
+        out: Any = self.of(*tensors)
+        shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+        if not isinstance(out, Tensor) or out.shape != shape:
+            kind = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+            fact = f"of gives {kind} for tensors that broadcast to {tuple(shape)}"
+            raise FunctionError(fact, line=user_line(), cure="give one number for each element")
+        return out
+
+    def by_library(self, tensors: Sequence[Tensor]) -> Tensor:
+        """By torch's operators, differentiable to any order."""
+        return torch_reduce(self.element(tensors), self.dims, self.name, self.combine)
+
+    def run(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Without gradient where a kernel runs."""
+        kernel = self.kernel(tensors)
+        found = None if kernel is None else kernel([t.detach() for t in tensors], self.dims)
+        return self.by_library(tensors) if found is None else found
+
+    def kernel(self, tensors: Sequence[Tensor]) -> CompiledReduction | None:
+        """What runs it in one launch; None: torch's operators do, and the log says why."""
+        is_one = len({t.device for t in tensors}) == 1  # a number may lie elsewhere
+        if not config.kernels_enabled() or not self.dims or not is_one or not all(map(_has_memory, tensors)):
+            return None
+        if self.combine is None and self.of is None:
+            return _builtin(self.name, tensors[0].dtype)
+        made = self._reduction(tensors)
+        if isinstance(made, str):
+            _say(f"a reduction runs on torch's operators: {made}")
+            return None
+        known = _compiled.get(made.key)
+        if known is None:
+            if len(_compiled) >= _MOST_KEPT:
+                _compiled.clear()
+            known = _compiled[made.key] = compile_reduction(made)
+        return known
+
+    def _reduction(self, tensors: Sequence[Tensor]) -> Reduction | str:
+        dtypes = [t.dtype for t in tensors]
+        element = identity_of(dtypes[0]) if self.of is None else record_pointwise(self.of, dtypes)
+        if isinstance(element, str):
+            return element
+        dtype = element.result.dtype
+        if dtype not in ACCUMULATED:
+            return f"there are no loops over modes for {dtype}"
+        if self.combine is None:
+            return Reduction(element, self.name)
+        total = ACCUMULATED[dtype]
+        function = record_pointwise(self.given or self.combine, (total, total))
+        return function if isinstance(function, str) else Reduction(element, function=function)
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """Elements that a loop can read."""
+    return tensor.layout == torch.strided and tensor.device.type in REDUCTIONS and tensor.numel() > 0
+
+
+@cache
+def _builtin(name: str, dtype: torch.dtype) -> CompiledReduction | None:
+    return compile_reduction(Reduction(identity_of(dtype), name)) if dtype in ACCUMULATED else None
+
+
+# ---------------------------------------------------------------- gradients
+class _Reduce(torch.autograd.Function):
+    """Derivatives of higher order are those of torch's operators."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *tensors: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        out = call.run(tensors)
+        ctx.call = call
+        ctx.save_for_backward(out, *tensors)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        out, *tensors = ctx.saved_tensors
+        wanted = [i for i, needs in enumerate(ctx.needs_input_grad[1:]) if needs]
+        if torch.is_grad_enabled() or ctx.call.combine is not None:
+            found = _through_library(ctx.call, tensors, wanted, grad)
+        else:
+            found = _gradients(ctx.call, tensors, wanted, out, grad)
+        return (None, *(found.get(i) for i in range(len(tensors))))
+
+
+def _through_library(call: _Call, tensors: Sequence[Tensor], wanted: Sequence[int], grad: Tensor) -> dict[int, Tensor]:
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        given = [t.view_as(t) if i in wanted else t.detach() for i, t in enumerate(tensors)]
+        found: tuple[Any, ...] = torch.autograd.grad(
+            call.by_library(given), [given[i] for i in wanted], grad, create_graph=again, allow_unused=True
+        )
+    return {i: g for i, g in zip(wanted, found, strict=True) if isinstance(g, Tensor)}
+
+
+def _gradients(
+    call: _Call, tensors: Sequence[Tensor], wanted: Sequence[int], out: Tensor, grad: Tensor
+) -> dict[int, Tensor]:
+    """A reduction over the dims along which a tensor was broadcast; else pointwise."""
+    tensors = [t.detach() for t in tensors]
+    shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+    share, extras = _SHARES[call.name](call, tensors, _keep(out, call.dims), _keep(grad, call.dims))
+    element = call.of or (lambda x: x)
+    found: dict[int, Tensor] = {}
+    for i in wanted:
+        if call.of is None:
+            found[i] = share(tensors[0], *extras).expand(shape)
+            continue
+        own = (1,) * (len(shape) - tensors[i].dim()) + tuple(tensors[i].shape)
+        repeated = tuple(d for d in range(len(shape)) if own[d] != shape[d])
+        pull = _pull_back(element, share, i, len(tensors))
+        total = _Call("sum", None, pull, repeated)
+        found[i] = total.run((*tensors, *extras)).reshape(tensors[i].shape)
+    return found
+
+
+def _pull_back(element: Function, share: Function, index: int, count: int) -> Function:
+    """The share of ``index`` in the gradient at one element."""
+
+    def pull(*given: Tensor) -> Tensor:
+        with torch.enable_grad():
+            shape = torch.broadcast_shapes(*(x.shape for x in given))
+            leaves = [_expanded(x, shape).detach() for x in given[:count]]
+            leaf = leaves[index].requires_grad_()
+            value = element(*leaves)
+            part = _expanded(share(value.detach(), *given[count:]), shape)
+            found: Any = torch.autograd.grad(value, [leaf], part, allow_unused=True)[0]
+        return torch.zeros_like(leaf) if found is None else found
+
+    return pull
+
+
+def _expanded(x: Tensor, shape: torch.Size) -> Tensor:
+    return x if x.shape == shape else x.expand(shape)
+
+
+def _keep(reduced: Tensor, dims: Sequence[int]) -> Tensor:
+    for dim in dims:
+        reduced = reduced.unsqueeze(dim)
+    return reduced
+
+
+Share = tuple[Callable[..., Tensor], tuple[Tensor, ...]]  # of an element in the gradient, by more operands
+
+
+def _share_of_sum(call: _Call, tensors: Sequence[Tensor], out: Tensor, grad: Tensor) -> Share:
+    return (lambda value, grad: grad), (grad,)
+
+
+def _share_of_extremum(call: _Call, tensors: Sequence[Tensor], out: Tensor, grad: Tensor) -> Share:
+    """Equal elements share, as under torch.amax."""
+    count = _inside(call, "sum", lambda value, best: (value == best).to(ACCUMULATED[best.dtype]), tensors, (out,))
+
+    def share(value: Tensor, best: Tensor, grad: Tensor, count: Tensor) -> Tensor:
+        part = (grad.to(count.dtype) / count).to(grad.dtype)
+        return torch.where(value == best, part, torch.zeros_like(part))
+
+    return share, (out, grad, _keep(count, call.dims))
+
+
+def _share_of_product(call: _Call, tensors: Sequence[Tensor], out: Tensor, grad: Tensor) -> Share:
+    """The product of all others, which is not ``out / value`` where the value is 0."""
+    zeros = _inside(call, "sum", lambda value: (value == 0).to(ACCUMULATED[value.dtype]), tensors, ())
+    others = _inside(call, "prod", lambda value: torch.where(value == 0, torch.ones_like(value), value), tensors, ())
+
+    def share(value: Tensor, grad: Tensor, zeros: Tensor, others: Tensor) -> Tensor:
+        whole = grad * others
+        nothing = torch.zeros_like(whole)
+        without = torch.where(zeros == 0, whole / value, nothing)
+        return torch.where(value == 0, torch.where(zeros == 1, whole, nothing), without)
+
+    return share, (grad, _keep(zeros, call.dims), _keep(others, call.dims))
+
+
+def _inside(
+    call: _Call, name: str, function: Function, tensors: Sequence[Tensor], extras: tuple[Tensor, ...]
+) -> Tensor:
+    """Another reduction over the same elements."""
+    element, count = call.of or (lambda x: x), len(tensors)
+    again = _Call(name, None, lambda *xs: function(element(*xs[:count]), *xs[count:]), call.dims)
+    return again.run((*tensors, *extras))
+
+
+_SHARES: dict[str, Callable[..., Share]] = {
+    "sum": _share_of_sum,
+    "prod": _share_of_product,
+    "max": _share_of_extremum,
+    "min": _share_of_extremum,
+}
