@@ -141,7 +141,7 @@ def send_and_recv(
 ) -> None:
     """As update_all, with the messages of some edges; only nodes where they end change."""
     on, ids = Relation(graph, etype), edge_ids_of(graph, edges, etype)
-    touched = torch.unique(on.topology.dst.index_select(0, ids))
+    touched = torch.unique(on.topology.dst.index_select(0, ids)).long()
     _update_part(on, ids, touched, message_func, reduce_func, apply_node_func)
 
 
@@ -170,7 +170,7 @@ def push(
     """As update_all, with the out-edges of ``u``; only nodes where they end change."""
     on = Relation(graph, etype)
     ids = incident(on.topology.csr, _ids_of(u, on.src.num_rows, "node", graph.device))
-    touched = torch.unique(on.topology.dst.index_select(0, ids))
+    touched = torch.unique(on.topology.dst.index_select(0, ids)).long()
     _update_part(on, ids, touched, message_func, reduce_func, apply_node_func)
 
 
