@@ -12,12 +12,14 @@ from vgraph.api.blocks import compact_graphs, to_block
 from vgraph.api.by_type import ByType
 from vgraph.api.construct import block_to_graph, create_block, graph, heterograph, rand_bipartite, rand_graph
 from vgraph.api.convert import from_networkx, from_scipy, to_networkx
+from vgraph.api.encodings import lap_pe, laplacian_lambda_max, norm_by_dst, random_walk_pe
 from vgraph.api.exchange import bipartite_from_networkx, bipartite_from_scipy, from_pandas, from_pyg, to_pandas, to_pyg
 from vgraph.api.explain import explain
 from vgraph.api.feed import at
 from vgraph.api.graph import Graph
 from vgraph.api.homogenise import to_heterogeneous, to_homogeneous
 from vgraph.api.loader import GraphLoader
+from vgraph.api.nearest import knn_graph, radius_graph, segmented_knn_graph
 from vgraph.api.parallel import parallelize
 from vgraph.api.place import Placement, place
 from vgraph.api.prop import prop_edges, prop_edges_dfs, prop_nodes, prop_nodes_bfs, prop_nodes_topo
@@ -40,6 +42,7 @@ from vgraph.api.readout import (
 from vgraph.api.reduce import reduce
 from vgraph.api.reorder import khop_adj, khop_graph, metapath_reachable_graph, reorder_graph
 from vgraph.api.seeding import seed
+from vgraph.api.select import filter_edges, filter_nodes
 from vgraph.api.serve import Server, serve
 from vgraph.api.storage import load_graphs, load_labels, save_graphs
 from vgraph.api.subgraph import (
@@ -110,6 +113,8 @@ __all__ = [
     "edge_subgraph",
     "edge_type_subgraph",
     "explain",
+    "filter_edges",
+    "filter_nodes",
     "from_networkx",
     "from_pandas",
     "from_pyg",
@@ -122,6 +127,9 @@ __all__ = [
     "khop_graph",
     "khop_in_subgraph",
     "khop_out_subgraph",
+    "knn_graph",
+    "lap_pe",
+    "laplacian_lambda_max",
     "line_graph",
     "load_graphs",
     "load_labels",
@@ -133,6 +141,7 @@ __all__ = [
     "metapath_reachable_graph",
     "node_subgraph",
     "node_type_subgraph",
+    "norm_by_dst",
     "ops",
     "out_subgraph",
     "parallelize",
@@ -142,8 +151,10 @@ __all__ = [
     "prop_nodes",
     "prop_nodes_bfs",
     "prop_nodes_topo",
+    "radius_graph",
     "rand_bipartite",
     "rand_graph",
+    "random_walk_pe",
     "readout_edges",
     "readout_nodes",
     "reduce",
@@ -154,6 +165,7 @@ __all__ = [
     "reverse",
     "save_graphs",
     "seed",
+    "segmented_knn_graph",
     "serve",
     "slice_batch",
     "softmax_edges",

@@ -16,11 +16,14 @@ from typing import Any
 
 import pytest
 
-from vgraph.compat.ranked import COUNTS, NAMES, NEXT, table, where
+from vgraph.compat.ranked import BEYOND, COUNTS, NAMES, NEXT, table, where
 
 FOLDER = Path(__file__).parent
 PROJECT = FOLDER.parent.parent
-ONLY_HERE = {"g.adj", "dgl.data.download", "dgl.data.CoraGraphDataset", "dgl.data.PubmedGraphDataset"}
+DATA = {
+    f"dgl.data.{name}" for name in ("download", "CoraGraphDataset", "PubmedGraphDataset", "GINDataset", "TUDataset")
+}
+ONLY_HERE = {"g.adj", *DATA}
 NEEDS_SAMPLING = ("dgl.dataloading.", "dgl.sampling.")
 
 
@@ -50,7 +53,7 @@ def test_a_name_does_what_it_does_in_dgl(name: str) -> None:
 
 
 def test_all_names_are_there() -> None:
-    assert (len(COUNTS), len(NEXT)) == (99, 37)
+    assert (len(COUNTS), len(NEXT), len(BEYOND)) == (99, 37, 25)
     assert set(found()) == set(NAMES)
 
 

@@ -51,6 +51,7 @@ class Graph(Mutation):
         from vgraph.api.convert import to_networkx
         from vgraph.api.prop import prop_edges, prop_nodes
         from vgraph.api.reorder import reorder_graph
+        from vgraph.api.select import filter_edges, filter_nodes
         from vgraph.api.subgraph import (
             edge_subgraph,
             edge_type_subgraph,

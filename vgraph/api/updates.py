@@ -95,13 +95,9 @@ def capture_update(graph: Graph, message: Any, reduce: Any) -> tuple[Bound, Situ
 def apply_edges(graph: Graph, func: Func, edges: Any = None, etype: Any = None) -> None:
     """Sets what ``func(edges)`` gives as features of all edges, or of those given."""
     on = Relation(graph, etype)
-    if is_all(edges):
-        on.edge.update(evaluate_edges(on.topology, on.frames(), func))
-        return
-    ids = edge_ids_of(graph, edges, etype)
-    part, frames = _edge_part(on, ids)
+    ids, part, frames = some_edges(graph, on, edges, etype)
     for name, rows in evaluate_edges(part, frames, func).items():
-        on.edge[name] = _with_rows(on.edge, name, ids, rows)
+        on.edge[name] = rows if ids is None else _with_rows(on.edge, name, ids, rows)
 
 
 def apply_nodes(graph: Graph, func: Func, v: Any = None, ntype: str | None = None) -> None:
@@ -115,6 +111,19 @@ def apply_on(frame: Frame, function: Any, ids: Tensor | None = None) -> None:
     """Sets what a function of nodes returns in a frame, on all rows or on those given."""
     for name, rows in _results_on(frame, function, ids, {}).items():
         frame[name] = rows if ids is None else _with_rows(frame, name, ids, rows)
+
+
+def results_on_nodes(frame: Frame, function: Any, ids: Tensor | None) -> Results:
+    """What a function of nodes gives on all rows of a frame, or on those given; nothing is set."""
+    return _results_on(frame, function, ids, {})
+
+
+def some_edges(graph: Graph, on: Relation, edges: Any, etype: Any) -> tuple[Tensor | None, Topology, Frames]:
+    """Ids, topology and features of the edges given; None for ids of all."""
+    if is_all(edges):
+        return None, on.topology, on.frames()
+    ids = edge_ids_of(graph, edges, etype)
+    return ids, *_edge_part(on, ids)
 
 
 def _results_on(frame: Frame, function: Any, ids: Tensor | None, fresh: Mapping[str, Tensor]) -> Results:

@@ -11,14 +11,14 @@ from typing import Any
 
 # a module of DGL -> where its names are looked up, in this order; True: it is that module itself
 MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
-    "dgl": (("vgraph.compat.names", "vgraph"), False),
+    "dgl": (("vgraph.compat.names", "vgraph", "vgraph.compat.transforms"), False),
     "dgl.function": (("vgraph.function",), True),
     "dgl.ops": (("vgraph.ops",), True),
     "dgl.nn": (("vgraph.nn",), False),
     "dgl.nn.pytorch": (("vgraph.nn",), False),
     "dgl.nn.functional": (("vgraph.nn", "vgraph.ops"), False),
-    "dgl.data": (("vgraph.compat.data", "vgraph.data"), False),
-    "dgl.data.utils": (("vgraph.compat.data",), False),
+    "dgl.data": (("vgraph.compat.data", "vgraph.compat.splits", "vgraph.compat.collections", "vgraph.data"), False),
+    "dgl.data.utils": (("vgraph.compat.data", "vgraph.compat.splits"), False),
     "dgl.dataloading": (("vgraph.sampling", "vgraph.compat.names"), False),
     "dgl.sampling": (("vgraph.sampling",), False),
     "dgl.backend": (("vgraph.compat.backend",), True),
@@ -33,7 +33,7 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     },
     **{
         f"dgl.nn.pytorch.{name}": (("vgraph.nn",), False)
-        for name in ("conv", "glob", "softmax", "hetero", "utils", "factory", "linear", "explain")
+        for name in ("conv", "glob", "softmax", "hetero", "utils", "factory", "linear", "link", "explain")
     },
     **{
         f"dgl.nn.pytorch.conv.{name}": (("vgraph.nn",), False)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 import vgraph
 
 
@@ -83,3 +85,88 @@ class KHopGraph(BaseTransform):
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
         return vgraph.khop_graph(g, self.k)
+
+
+class RowFeatNormalizer(BaseTransform):
+    """Rows of the named features divided by their sums."""
+
+    def __init__(
+        self, subtract_min: bool = False, node_feat_names: Sequence[str] | None = None,
+        edge_feat_names: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.subtract_min, self.names = subtract_min, (node_feat_names or (), edge_feat_names or ())
+
+    def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
+        g = g.local_var()
+        for frame, names in zip((g.ndata, g.edata), self.names, strict=True):
+            for name in names:
+                rows = frame[name] - frame[name].min() if self.subtract_min else frame[name]
+                total = rows.sum(-1, keepdim=True)
+                frame[name] = rows / torch.where(total == 0, 1.0, total)
+        return g
+
+
+class GCNNorm(BaseTransform):
+    """The factor of every edge in a graph convolution, as the feature ``eweight_name``."""
+
+    def __init__(self, eweight_name: str = "w") -> None:
+        self.name = eweight_name
+
+    def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
+        g = g.local_var()
+        src, dst = (end.long() for end in g.edges())
+        weight = g.edata[self.name] if self.name in g.edata else torch.ones(g.num_edges())
+        degree = torch.zeros(g.num_nodes()).index_add(0, dst, weight)
+        scale = torch.where(degree > 0, degree.rsqrt(), 0.0)
+        g.edata[self.name] = scale[src] * weight * scale[dst]
+        return g
+
+
+class DropNode(BaseTransform):
+    """Removes each node with probability ``p``."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = p
+
+    def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
+        return vgraph.remove_nodes(g, (torch.rand(g.num_nodes()) < self.p).nonzero().squeeze(1))
+
+
+class DropEdge(BaseTransform):
+    """Removes each edge with probability ``p``."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = p
+
+    def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
+        return vgraph.remove_edges(g, (torch.rand(g.num_edges()) < self.p).nonzero().squeeze(1))
+
+
+class LapPE(BaseTransform):
+    """``lap_pe`` as the node feature ``feat_name``."""
+
+    def __init__(self, k: int, feat_name: str = "PE", eigval_name: str | None = None, padding: bool = False) -> None:
+        self.k, self.names, self.padding = k, (feat_name, eigval_name), padding
+
+    def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
+        g = g.local_var()
+        rows, values = vgraph.lap_pe(g, self.k, self.padding, return_eigval=True)
+        g.ndata[self.names[0]] = rows
+        if self.names[1] is not None:
+            g.ndata[self.names[1]] = values.expand(g.num_nodes(), -1)
+        return g
+
+
+class RandomWalkPE(BaseTransform):
+    """``random_walk_pe`` as the node feature ``feat_name``."""
+
+    def __init__(self, k: int, feat_name: str = "PE", eweight_name: str | None = None) -> None:
+        self.k, self.feat_name, self.eweight_name = k, feat_name, eweight_name
+
+    def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
+        g = g.local_var()
+        g.ndata[self.feat_name] = vgraph.random_walk_pe(g, self.k, self.eweight_name)
+        return g
+
+
+laplacian_pe, LaplacianPE = vgraph.lap_pe, LapPE  # their older names

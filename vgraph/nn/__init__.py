@@ -5,6 +5,7 @@ Takes: graphs and features. Gives: modules; tempo: every call.
 
 from vgraph.nn.agnn_conv import AGNNConv
 from vgraph.nn.attention import edge_softmax
+from vgraph.nn.combine import EdgePredictor, JumpingKnowledge, KNNGraph, LabelPropagation, Sequential, WeightBasis
 from vgraph.nn.dot_gat_conv import DotGatConv
 from vgraph.nn.edge_conv import EdgeConv
 from vgraph.nn.edge_network import CFConv, GMMConv, NNConv
@@ -47,6 +48,7 @@ __all__ = [
     "EGATConv",
     "EGNNConv",
     "EdgeConv",
+    "EdgePredictor",
     "EdgeWeightNorm",
     "GATConv",
     "GATv2Conv",
@@ -61,6 +63,9 @@ __all__ = [
     "HeteroEmbedding",
     "HeteroGraphConv",
     "HeteroLinear",
+    "JumpingKnowledge",
+    "KNNGraph",
+    "LabelPropagation",
     "MaxPooling",
     "NNConv",
     "NaryTreeLSTM",
@@ -69,11 +74,13 @@ __all__ = [
     "RelGraphEmbedding",
     "SAGEConv",
     "SGConv",
+    "Sequential",
     "Set2Set",
     "SortPooling",
     "SumPooling",
     "TAGConv",
     "TypedLinear",
     "WeightAndSum",
+    "WeightBasis",
     "edge_softmax",
 ]

@@ -1,0 +1,68 @@
+"""Nodes and edges chosen by functions, graphs of points, encodings: what they refuse, and corners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import vgraph
+from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.nn import EdgePredictor, JumpingKnowledge, LabelPropagation
+
+
+def a_graph(idtype: torch.dtype = torch.int64) -> vgraph.Graph:
+    g = vgraph.graph((torch.tensor([0, 1, 2], dtype=idtype), torch.tensor([1, 2, 0], dtype=idtype)))
+    g.ndata["h"], g.edata["w"] = torch.tensor([1.0, 2.0, 3.0]), torch.ones(3, 2)
+    return g
+
+
+def test_ids_are_of_the_graphs_dtype_and_in_the_order_asked_for() -> None:
+    g = a_graph(torch.int32)
+    nodes = g.filter_nodes(lambda nodes: nodes.data["h"] > 1, nodes=[2, 0, 1])
+    edges = g.filter_edges(lambda edges: edges.src["h"] > 1, edges=[2, 0, 1])
+    assert nodes.tolist() == [2, 1] and edges.tolist() == [2, 1] and nodes.dtype == edges.dtype == torch.int32
+    assert g.filter_edges(lambda edges: edges.src["h"] > 1, edges=([2, 0], [0, 1])).tolist() == [2]
+    assert sorted(g.ndata) == ["h"] and sorted(g.edata) == ["w"]
+
+
+def test_a_batch_of_sets_of_points() -> None:
+    x = torch.rand(3, 6, 2)
+    g = vgraph.knn_graph(x, 2)
+    assert g.batch_size == 3 and g.in_degrees().tolist() == [2] * 18
+    assert all(part.in_degrees().tolist() == [2] * 6 for part in vgraph.unbatch(g))
+    same = vgraph.knn_graph(x[0], 2, dist="cosine").edges()[0]
+    assert torch.equal(same, vgraph.knn_graph(x[0] * torch.rand(6, 1).add(0.5), 2, dist="cosine").edges()[0])
+
+
+REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "no truth values": (lambda: a_graph().filter_nodes(lambda v: v.data["h"]), FunctionError, "gives torch.float32"),
+    "two an edge": (lambda: a_graph().filter_edges(lambda e: e.data["w"] > 0), FunctionError, "gives torch.bool"),
+    "no such node": (lambda: a_graph().filter_nodes(lambda v: v.data["h"] > 0, [7]), GraphError, "is 7"),
+    "no such edge": (lambda: a_graph().filter_edges(lambda e: e.src["h"] > 0, [7]), GraphError, "from 0 to 2"),
+    "no such type": (lambda: a_graph().filter_nodes(lambda v: v.data["h"] > 0, ntype="x"), NameLookupError, "'x'"),
+    "dims of points": (lambda: vgraph.knn_graph(torch.rand(3), 1), FeatureError, r"x is \(3,\)"),
+    "too many": (lambda: vgraph.knn_graph(torch.rand(3, 1), 4), GraphError, "4 nearest of 3 points"),
+    "too many others": (
+        lambda: vgraph.knn_graph(torch.rand(3, 1), 3, exclude_self=True), GraphError, "without the point itself"
+    ),
+    "distance": (lambda: vgraph.knn_graph(torch.rand(3, 1), 1, dist="hamming"), FunctionError, "'hamming'"),
+    "sets": (lambda: vgraph.segmented_knn_graph(torch.rand(3, 1), 1, [2]), GraphError, "2 points in all"),
+    "dims within a radius": (lambda: vgraph.radius_graph(torch.rand(3), 1.0), FeatureError, r"x is \(3,\)"),
+    "vectors": (lambda: vgraph.lap_pe(a_graph(), 3), GraphError, "3 vectors of 3 nodes"),
+    "weights": (lambda: vgraph.random_walk_pe(a_graph(), 2, "w"), FeatureError, "'w' has shape"),
+    "mode": (lambda: JumpingKnowledge("sum"), NameLookupError, "there is no mode 'sum'"),
+    "sizes": (lambda: JumpingKnowledge("lstm"), FunctionError, "without sizes"),
+    "norm": (lambda: LabelPropagation(1, 0.5, "col"), NameLookupError, "there is no norm_type 'col'"),
+    "operator": (lambda: EdgePredictor("sub"), NameLookupError, "there is no operator 'sub'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusals(name: str) -> None:
+    call, kind, fact = REFUSALS[name]
+    with pytest.raises(kind, match=fact) as caught:
+        call()
+    assert isinstance(caught.value, vgraph.VGraphError)

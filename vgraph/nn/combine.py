@@ -1,0 +1,203 @@
+"""What stands around layers: results of several joined, bases of weights, labels spread, pairs scored, points joined.
+
+Takes: rows, graphs. Gives: rows, graphs; tempo: every call.
+Source: Xu et al. 2018 (jumping knowledge), Zhu and Ghahramani 2002 (labels), Schlichtkrull et al. 2018 (bases).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import vgraph
+from vgraph.errors import FunctionError
+from vgraph.nn.inputs import check_name
+from vgraph.nn.propagate import send_rows
+
+
+class Sequential(nn.Sequential):
+    """Layers one after the other, all on one graph, or each on its own of a list.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import GraphConv, Sequential
+    >>> Sequential(GraphConv(2, 3), GraphConv(3, 4))(vgraph.graph(([0, 1], [1, 0])), torch.ones(2, 2)).shape
+    torch.Size([2, 4])
+    """
+
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, graph: vgraph.Graph | list[vgraph.Graph], *feats: Any
+    ) -> Any:
+        graphs = graph if isinstance(graph, list) else [graph] * len(self)
+        for one, layer in zip(graphs, self, strict=False):
+            found = layer(one, *feats)
+            feats = found if isinstance(found, tuple) else (found,)
+        return feats[0] if len(feats) == 1 else feats
+
+
+class JumpingKnowledge(nn.Module):
+    """The results of several layers as one: side by side, their maximum, or weighed by an LSTM over layers.
+
+    Called with a list of (vertices, in_feats).
+
+    Args:
+        mode: "cat", "max" or "lstm", which needs the other two.
+
+    Raises:
+        NameLookupError: an unknown mode. FunctionError: sizes are missing.
+
+    Source: Xu et al. 2018, section 4.
+
+    >>> import torch
+    >>> from vgraph.nn import JumpingKnowledge
+    >>> JumpingKnowledge()([torch.ones(3, 4), torch.ones(3, 4)]).shape
+    torch.Size([3, 8])
+    """
+
+    def __init__(self, mode: str = "cat", in_feats: int | None = None, num_layers: int | None = None) -> None:
+        super().__init__()
+        self.mode = check_name(mode, ("cat", "max", "lstm"), "mode")
+        if mode == "lstm":
+            if in_feats is None or num_layers is None:
+                raise FunctionError("mode lstm without sizes", cure="pass in_feats and num_layers")
+            hidden = num_layers * in_feats // 2
+            self.lstm = nn.LSTM(in_feats, hidden, bidirectional=True, batch_first=True)
+            self.att = nn.Linear(2 * hidden, 1)
+
+    def reset_parameters(self) -> None:
+        """The LSTM's and the linear map's own."""
+        for layer in self.children():
+            layer.reset_parameters()  # pyright: ignore[reportCallIssue]
+
+    def forward(self, feat_list: Items[Tensor]) -> Tensor:
+        if self.mode == "cat":
+            return torch.cat(list(feat_list), -1)
+        if self.mode == "max":
+            return torch.stack(list(feat_list), -1).max(-1).values
+        rows = torch.stack(list(feat_list), 1)
+        share = torch.softmax(self.att(self.lstm(rows)[0]).squeeze(-1), -1)
+        return (rows * share.unsqueeze(-1)).sum(1)
+
+
+class WeightBasis(nn.Module):
+    """Matrices as sums of a few bases: (num_outputs, *shape).
+
+    Source: Schlichtkrull et al. 2018, equation 3.
+
+    >>> from vgraph.nn import WeightBasis
+    >>> WeightBasis((5, 2), num_bases=3, num_outputs=7)().shape
+    torch.Size([7, 5, 2])
+    """
+
+    def __init__(self, shape: tuple[int, ...], num_bases: int, num_outputs: int) -> None:
+        super().__init__()
+        self.shape, self.num_bases, self.num_outputs = shape, num_bases, num_outputs
+        self.weight = nn.Parameter(torch.empty(num_bases, *shape))
+        self.w_comp = nn.Parameter(torch.empty(num_outputs, num_bases))
+        for parameter in (self.weight, self.w_comp):
+            nn.init.xavier_uniform_(parameter, gain=nn.init.calculate_gain("relu"))
+
+    def forward(self) -> Tensor:
+        return (self.w_comp @ self.weight.flatten(1)).view(self.num_outputs, *self.shape)
+
+
+class LabelPropagation(nn.Module):
+    """Labels of some vertices spread to the others: ``y = alpha * A y + (1 - alpha) * y0``, ``k`` times.
+
+    Called with a graph, labels (vertices,) of classes, or one-hot or several 0 and 1 a vertex (vertices, L), and a
+    mask of vertices whose labels are known; gives (vertices, L).
+
+    Args:
+        norm_type: "sym" scales by the roots of the degrees at both ends, "row" by the in-degree.
+        clamp: results stay from 0 to 1. normalize: rows sum to 1. reset: known labels stay what they are.
+
+    Source: Zhu and Ghahramani 2002.
+
+    >>> import torch, vgraph
+    >>> from vgraph.nn import LabelPropagation
+    >>> g = vgraph.graph(([0, 1], [1, 2]))
+    >>> LabelPropagation(k=2, alpha=0.5)(g, torch.tensor([1, 0, 0]), torch.tensor([True, False, False]))[:, 1]
+    tensor([0.5000, 0.2500, 0.2500])
+    """
+
+    def __init__(
+        self, k: int, alpha: float, norm_type: str = "sym", clamp: bool = True, normalize: bool = False,
+        reset: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.k, self.alpha, self.norm_type = k, alpha, check_name(norm_type, ("sym", "row"), "norm_type")
+        self.clamp, self.normalize, self.reset = clamp, normalize, reset
+
+    def forward(self, g: vgraph.Graph, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+        is_wide = labels.ndim > 1 and labels.shape[1] > 1
+        known = labels.float() if is_wide else F.one_hot(labels.reshape(-1)).float()
+        fixed = torch.ones(len(known), 1, dtype=torch.bool) if mask is None else mask.reshape(-1, 1)
+        y = first = torch.where(fixed, known, 0.0)
+        power = -0.5 if self.norm_type == "sym" else -1.0
+        arrives = g.in_degrees().float().clamp(min=1).pow(power).unsqueeze(1)
+        leaves = g.out_degrees().float().clamp(min=1).rsqrt().unsqueeze(1) if self.norm_type == "sym" else 1.0
+        for _ in range(self.k):
+            y = (1 - self.alpha) * first + self.alpha * send_rows(g, y * leaves) * arrives
+            y = y.clamp(0.0, 1.0) if self.clamp else y
+            y = F.normalize(y, p=1) if self.normalize else y
+            y = torch.where(fixed, known, y) if self.reset else y
+        return y
+
+
+class EdgePredictor(nn.Module):
+    """A score, or rows, of pairs: rows of their ends (pairs, in_feats) twice, multiplied, compared or joined.
+
+    Args:
+        op: "dot", "cos", "ele" (elementwise product) or "cat".
+        in_feats, out_feats: with both, a linear map follows.
+
+    Raises:
+        NameLookupError: an unknown ``op``.
+
+    >>> import torch
+    >>> from vgraph.nn import EdgePredictor
+    >>> EdgePredictor("cat", 4, 3)(torch.ones(5, 4), torch.ones(5, 4)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(self, op: str, in_feats: int | None = None, out_feats: int | None = None, bias: bool = False) -> None:
+        super().__init__()
+        self.op = check_name(op, ("dot", "cos", "ele", "cat"), "operator")
+        self.linear = None
+        if in_feats is not None and out_feats is not None:
+            width = {"dot": 1, "cos": 1, "ele": in_feats, "cat": 2 * in_feats}[op]
+            self.linear = nn.Linear(width, out_feats, bias=bias)
+
+    def reset_parameters(self) -> None:
+        """The linear map's own."""
+        if self.linear is not None:
+            self.linear.reset_parameters()
+
+    def forward(self, h_src: Tensor, h_dst: Tensor) -> Tensor:
+        if self.op == "dot":
+            h = (h_src * h_dst).sum(-1, keepdim=True)
+        elif self.op == "cos":
+            h = F.cosine_similarity(h_src, h_dst).unsqueeze(-1)
+        else:
+            h = h_src * h_dst if self.op == "ele" else torch.cat([h_src, h_dst], -1)
+        return h if self.linear is None else self.linear(h)
+
+
+class KNNGraph(nn.Module):
+    """``vgraph.knn_graph`` as a layer.
+
+    >>> import torch
+    >>> from vgraph.nn import KNNGraph
+    >>> KNNGraph(2)(torch.rand(5, 3)).num_edges()
+    10
+    """
+
+    def __init__(self, k: int) -> None:
+        super().__init__()
+        self.k = k
+
+    def forward(self, x: Tensor, algorithm: str = "", dist: str = "euclidean", exclude_self: bool = False) -> Any:
+        return vgraph.knn_graph(x, self.k, algorithm, dist, exclude_self)
