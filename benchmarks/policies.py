@@ -1,9 +1,12 @@
 """Batching policy against serial evaluation, and what scheduling costs.
 
 Trains one step of a Tree-LSTM on batches of trees under both policies, alternating, and prints the
-losses, the ratio of times and the share of a step that goes into batch, schedule and plan.
+losses, the ratio of times and the share of a step that goes into batch, schedule and plan. Before that, how
+many batches each policy makes where vertices have types, beside the least that any could make: tokens and
+phrases of the trees, and the gates of circuits by how many of their wires are inverted.
 
-usage: policies.py [--data SST_FOLDER] [--batch-size 64] [--hidden 150] [--steps 5] [--json FILE] [--smoke]
+usage: policies.py [--data SST_FOLDER] [--circuits FILE.aig ...] [--batch-size 64] [--hidden 150] [--steps 5]
+                   [--json FILE] [--smoke]
 Without --data the trees are those of Python's own standard library.
 """
 
@@ -22,8 +25,9 @@ from torch.nn import functional as F
 import vgraph
 from vgraph import compiler
 from vgraph.api import vertex_function
-from vgraph.data import load_sst, load_syntax
+from vgraph.data import load_aiger, load_sst, load_syntax
 from vgraph.runtime import compiled
+from vgraph.scheduler.policy import count_batches, lower_bound
 
 
 class TreeLSTM(vgraph.VertexFunction):
@@ -105,9 +109,34 @@ class Planning:
         setattr(owner, name, timed)
 
 
+def count_of(name: str, graph: vgraph.Graph, types: torch.Tensor) -> dict[str, int | str]:
+    """Batches by policy, and the least there can be."""
+    topology, numbers = graph.topology, types.numpy()
+    row = {**count_batches(topology, numbers), "least possible": lower_bound(topology, numbers)}
+    print(f"{name:36s} " + ", ".join(f"{policy} {count}" for policy, count in row.items()), flush=True)
+    return {"graph": name, **row}
+
+
+def count_all(trees: list, circuits: list[Path]) -> list[dict[str, int | str]]:
+    g = vgraph.batch([sample.graph for sample in trees])
+    rows = [count_of(f"batches for {len(trees)} trees", g, (g.in_degrees() > 0).long())]
+    random = [[int(n) for n in torch.randint(0, 200, (2,))] for _ in range(400)]
+    dag = vgraph.graph(([min(p) for p in random], [max(p) + 1 for p in random]), num_nodes=201)
+    rows.append(count_of("... a random DAG, 4 types", dag, torch.arange(201) % 4))
+    for path in circuits:
+        loaded = load_aiger(path)
+        inverted = torch.as_tensor(loaded.aig.inverted).long()
+        wires = torch.zeros(loaded.graph.num_nodes(), dtype=torch.int64)
+        wires.index_add_(0, torch.as_tensor(loaded.aig.dst), inverted)
+        types = torch.where(loaded.graph.in_degrees() > 0, wires + 1, 0)
+        rows.append(count_of(f"... {path.stem}, 4 types", loaded.graph, types))
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data")
+    parser.add_argument("--circuits", type=Path, nargs="*", default=[])
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--hidden", type=int, default=150)
     parser.add_argument("--steps", type=int, default=5)
@@ -118,6 +147,7 @@ def main() -> None:
         options.batch_size, options.hidden, options.steps = 8, 16, 2
     data, feature, num_tokens, num_classes, title = load_trees(options.data)
     torch.manual_seed(0)
+    batches = count_all([data[i] for i in range(options.batch_size)], options.circuits)
     model, planning = Model(num_tokens, num_classes, options.hidden), Planning()
     first, rows = [], []
     for number in range(2 * options.steps + 1):
@@ -129,10 +159,12 @@ def main() -> None:
             row[policy] = step(model, samples, feature, planning)
         if number:  # the very first step records the function
             (first if number < options.steps else rows).append(row)
-    report(first, rows, title, options)
+    report(first, rows, title, options, batches)
 
 
-def report(first: list[dict], rows: list[dict], title: str, options: argparse.Namespace) -> None:
+def report(
+    first: list[dict], rows: list[dict], title: str, options: argparse.Namespace, batches: list[dict[str, int | str]]
+) -> None:
     """Prints the table and writes JSON; ``first`` are steps on graphs not seen before."""
     ratios = sorted(row["serial"][1] / row["frontier"][1] for row in rows)
     difference = max(abs(row["serial"][0] - row["frontier"][0]) for row in rows)
@@ -146,7 +178,10 @@ def report(first: list[dict], rows: list[dict], title: str, options: argparse.Na
         "the same on graphs not seen before": share(first),
         "frontier step, ms": sorted(row["frontier"][1] for row in rows)[len(rows) // 2] * 1e3,
     }
+    result |= {"batches": batches}
     for name, value in result.items():
+        if name == "batches":
+            continue
         print(f"{name:36s} {value:.3g}" if isinstance(value, float) else f"{name:36s} {value}")
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=1))

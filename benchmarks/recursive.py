@@ -3,12 +3,15 @@
 Every side does the same whole step (inference: forward alone); figures are the best of several rounds, since
 other work on the machine only ever slows a step down. The floor is the time of the matrix products alone at
 the rate that torch.mm reaches here. What is not installed is left out (DGL 1.1.3 and DyNet have wheels for
-Python 3.11). ``--ablation`` adds one idea after the other, ``--division`` says where the time of a step goes,
-``--serving`` how long graphs wait that come one by one, ``--pictures`` draws widths of frontiers and a plan
-of memory.
+Python 3.11). ``--sst`` adds rows on the Stanford Sentiment Treebank, ``--circuit`` a row on a circuit and one on
+its first frontiers, beside DGL. ``--policies``: the Fixed-LSTM batched and one vertex at a time; ``--memory``: growth
+of resident memory in a step; ``--serving``: how long graphs wait that come one by one; ``--lines``: lines of code a
+model; ``--pictures``: widths of frontiers, a timeline, a plan of memory. What each idea is worth: ablation.py;
+where the time of a step goes: division.py.
 
-usage: recursive.py [--rows NAME ...] [--rounds 5] [--threads N] [--circuit hyp.aig] [--ablation] [--division]
-                    [--serving] [--pictures FOLDER] [--json FILE] [--smoke]
+usage: recursive.py [--rows NAME ...] [--rounds 5] [--threads N] [--sst FOLDER] [--circuit hyp.aig] [--policies]
+                    [--memory] [--serving] [--lines] [--pictures FOLDER] [--json FILE] [--smoke]
+A JSON file that exists is added to, so that rows can be measured in several runs.
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from recursion.ablation import ablate
 from recursion.circuits import circuit
-from recursion.division import divide
+from recursion.growth import growths
+from recursion.lines import counted
 from recursion.pictures import draw
 from recursion.sequences import fixed_length, variable_lengths
 from recursion.serving import latencies
@@ -34,7 +37,15 @@ from recursion.workload import Workload, product_rate, take_turns
 Rows = dict[str, Callable[[], Workload]]
 
 
-def all_rows(path: Path | None) -> Rows:
+def all_rows(path: Path | None, sst: Path | None) -> Rows:
+    on_sst: Rows = {
+        "sst-256": lambda: tree_lstm_workload(256, 150, sst=sst),
+        "sst-25": lambda: tree_lstm_workload(25, 150, sst=sst),
+    }
+    on_circuit: Rows = {
+        "circuit": lambda: circuit(path, 64),
+        "circuit-first": lambda: circuit(path, 64, first=400),
+    }
     return {
         "tree-lstm-25": lambda: tree_lstm_workload(25, 150),
         "tree-lstm-256": lambda: tree_lstm_workload(256, 150),
@@ -46,7 +57,8 @@ def all_rows(path: Path | None) -> Rows:
         "fixed-lstm": lambda: fixed_length(64, 512),
         "serial-policy": lambda: fixed_length(128, 64, serial=True),
         "braid": lambda: circuit(None, 64, 1000),
-        **({} if path is None else {"circuit": lambda: circuit(path, 64)}),
+        **(on_sst if sst else {}),
+        **(on_circuit if path else {}),
     }
 
 
@@ -74,11 +86,38 @@ def measure(row: str, workload: Workload, rounds: int, rate: float) -> dict[str,
     }  # fmt: skip
 
 
-def show(title: str, seconds: dict[str, float]) -> dict[str, float]:
-    print(title)
-    for name, one in seconds.items():
-        print(f"    {name:28s} {1e3 * one:9.2f} ms", flush=True)
-    return seconds
+def policies(batches: list[int], hidden: int, steps: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Seconds of a Fixed-LSTM step, batched and one vertex at a time, by batch size."""
+    print(f"Fixed-LSTM of {steps} steps, hidden {hidden}: all graphs of a batch together, one vertex at a time")
+    found = dict[str, dict[str, float]]()
+    for batch in batches:
+        workload = fixed_length(batch, hidden, steps, serial=True)
+        del workload.sides["torch LSTM"]
+        seconds = take_turns(workload, rounds)
+        together, alone = seconds.values()
+        print(
+            f"    batch {batch:4d} {1e3 * together:9.2f} ms {1e3 * alone:9.2f} ms {alone / together:6.1f} times",
+            flush=True,
+        )
+        found[str(batch)] = seconds
+    return found
+
+
+def memory(batch: int, hidden: int, threads: int) -> dict[str, dict[str, int]]:
+    found = dict[str, dict[str, int]]()
+    for mode in ("training", "inference"):
+        found[mode] = growths(batch, hidden, threads, trains=mode == "training")
+        print(f"Growth of resident memory in a step, Tree-LSTM batch {batch}, {mode}:")
+        for name, count in found[mode].items():
+            print(f"    {name:28s} {count / 2**20:9.1f} MiB", flush=True)
+    return found
+
+
+def lines() -> dict[str, dict[str, int]]:
+    found = counted()
+    for model, sides in found.items():
+        print(f"Lines of code, {model}: " + ", ".join(f"{side} {count}" for side, count in sides.items()))
+    return found
 
 
 def serving(smoke: bool) -> dict[str, float]:
@@ -95,7 +134,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--circuit", type=Path)
-    for option in ("--ablation", "--division", "--serving", "--smoke"):
+    parser.add_argument("--sst", type=Path)
+    for option in ("--policies", "--memory", "--serving", "--lines", "--smoke"):
         parser.add_argument(option, action="store_true")
     parser.add_argument("--pictures", type=Path)
     parser.add_argument("--json", type=Path)
@@ -103,16 +143,21 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     smoke = options.smoke
     rate, rounds = product_rate(64 if smoke else 1024), 0 if smoke else options.rounds
-    rows = small_rows() if smoke else all_rows(options.circuit)
+    rows = small_rows() if smoke else all_rows(options.circuit, options.sst)
     chosen = {name: make for name, make in rows.items() if any(fnmatch.fnmatch(name, p) for p in options.rows)}
     batch, hidden = (3, 8) if smoke else (256, 150)
-    found: dict[str, Any] = {"threads": options.threads, "product rate": rate}
-    found["rows"] = [measure(name, make(), rounds, rate) for name, make in chosen.items()]
-    if options.division or smoke:
-        own = tree_lstm_workload(batch, hidden).sides["vgraph"]
-        found["division"] = show("A Tree-LSTM step divided:", divide(own, max(rounds, 1)))
-    if options.ablation:
-        found["ablation"] = show("One idea after the other:", ablate(batch, hidden, max(rounds, 1), options.threads))
+    found: dict[str, Any] = {"rows": []}
+    if options.json and options.json.exists():
+        found = json.loads(options.json.read_text())
+    found |= {"threads": options.threads, "product rate": rate}
+    measured = [measure(name, make(), rounds, rate) for name, make in chosen.items()]
+    found["rows"] = [row for row in found["rows"] if row["row"] not in chosen] + measured
+    if options.policies or smoke:
+        found["policies"] = policies(*(([1, 2], 4, 3) if smoke else ([2**n for n in range(9)], 64, 64)), rounds)
+    if options.memory:
+        found["memory"] = memory(batch, hidden, options.threads)
+    if options.lines or smoke:
+        found["lines"] = lines()
     if options.serving or smoke:
         found["serving"] = serving(smoke)
     if options.pictures:

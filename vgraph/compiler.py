@@ -24,6 +24,10 @@ from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from vgraph import config
 from vgraph.fusion.build import build_kernels
 from vgraph.fusion.build_cuda import build_cubin
@@ -52,11 +56,12 @@ from vgraph.runtime.loop_plan import plan_loop
 from vgraph.runtime.native import Native, native_source
 from vgraph.runtime.reduction import Bind, CompiledReduction, bind_cpu
 from vgraph.runtime.reduction_device import bind_device
-from vgraph.scheduler.build import build_schedule, evaluation_keys
+from vgraph.scheduler.build import build_schedule
 from vgraph.scheduler.leaves import split_leaves
-from vgraph.scheduler.parts import build_parts
+from vgraph.scheduler.one_type import divide_by_type, together
+from vgraph.scheduler.parts import build_parts, kinds_of_frontiers
 from vgraph.scheduler.phases import build_phases
-from vgraph.scheduler.policy import FRONTIER, choose_policy
+from vgraph.scheduler.policy import FRONTIER, choose_policy, vertex_keys
 from vgraph.scheduler.views import sink_views
 
 logger = logging.getLogger("vgraph")
@@ -88,11 +93,14 @@ def compile_program(
         phases = sink_views(phases, _read_outside(program))
     if config.leaves_enabled():
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves)
+    phases = divide_by_type(program, phases)
     codes = _compile_phases(program, phases, device if fuse else None)
     stored = _values_in_loops(phases, codes)
-    alive = lifetimes(phases, [code.stores for code in codes], program.outputs)
+    turns = together(phases)
+    stores = [[i for index in turn for i in codes[index].stores] for turn in turns]
+    alive = lifetimes([_joined([phases[i] for i in turn]) for turn in turns], stores, program.outputs)
     return CompiledProgram(
-        program, phases, codes, num_outputs, in_rows, stored, {v.id: alive[v.id] for v in stored},
+        program, phases, turns, codes, num_outputs, in_rows, stored, {v.id: alive[v.id] for v in stored},
         zero_at_leaves, make_plan, _arenas.lease, _arenas.empty, device,
         lambda kind: _compile_again(program, kind, *given),
     )  # fmt: skip
@@ -106,6 +114,11 @@ def _compile_again(
         program, num_outputs=num_outputs, in_rows=in_rows, per_vertex=per_vertex, fuse=fuse, device=device,
         zero_at_leaves=zero_at_leaves,
     )  # fmt: skip
+
+
+def _joined(phases: Sequence[Phase]) -> Phase:
+    """Loops that take turns, as far as lifetimes go."""
+    return replace(phases[0], ops=tuple(op for phase in phases for op in phase.ops))
 
 
 def _compile_phases(program: Program, phases: tuple[Phase, ...], device: str | None) -> tuple[PhaseCode, ...]:
@@ -264,17 +277,25 @@ def level_schedule(topology: Topology) -> Schedule:
 
 
 def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -> Schedule:
-    """Shared by all Programs on this topology; with types, also the rows of each type."""
+    """Shared by all Programs on this topology; with types no frontier holds two, and each has rows of its own."""
+    key = None if types is None else id(types[0])  # kept with the tensor, so that its id stays its own
 
-    def build() -> Schedule:
-        keys = evaluation_keys(topology, policy)
-        return build_schedule(topology, policy, build_row_order(topology, keys))
+    def build() -> tuple[Schedule, VertexTypes | None]:
+        keys = vertex_keys(topology, policy, None if types is None else type_numbers(types))
+        schedule = build_schedule(topology, policy, keys, build_row_order(topology, keys))
+        if types is None:
+            return schedule, types
+        kinds = () if keys is None else kinds_of_frontiers(schedule, types[0])
+        name = policy if keys is None else f"{policy}, types {key}"
+        return replace(schedule, policy=name, parts=build_parts(schedule, *types), kinds=kinds), types
 
-    plain = topology.keep(("schedule", policy), build)
-    if types is None:
-        return plain
-    key = ("typed schedule", policy, id(types[0]))  # kept with the tensor, so that its id stays its own
-    return topology.keep(key, lambda: (replace(plain, parts=build_parts(plain, *types)), types))[0]
+    return topology.keep(("schedule", policy, key), build)[0]
+
+
+def type_numbers(types: VertexTypes) -> NDArray[np.int64]:
+    """The type of every vertex, counted from 0."""
+    known = torch.tensor(sorted(types[1]))
+    return torch.searchsorted(known, types[0].cpu().long()).numpy()
 
 
 def _values_in_loops(phases: tuple[Phase, ...], codes: tuple[PhaseCode, ...]) -> tuple[Value, ...]:

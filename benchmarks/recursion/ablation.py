@@ -1,4 +1,4 @@
-"""What each idea is worth: the same step in processes that have one idea more each (Cavs, figure 10)."""
+"""What each idea is worth: the same steps in processes that have one idea more each (Cavs, figure 10)."""
 
 from __future__ import annotations
 
@@ -6,39 +6,61 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-# Ideas are added from left to right; "serial" is Cavs' baseline of one vertex at a time.
-IDEAS: dict[str, dict[str, str]] = {
-    "base": {"VGRAPH_KERNELS": "0", "VGRAPH_LEAVES": "0", "VGRAPH_NATIVE": "0"},
-    "+leaf": {"VGRAPH_KERNELS": "0", "VGRAPH_NATIVE": "0"},
-    "+fusion": {"VGRAPH_KERNELS": "1", "VGRAPH_NATIVE": "0"},
-    "+native loop": {"VGRAPH_KERNELS": "1", "VGRAPH_PRODUCTS": "0"},
-    "+own products": {"VGRAPH_KERNELS": "1", "VGRAPH_PRODUCTS": "1"},
-}
-
-_WORKER = """
-import json, sys
 import torch
-torch.set_num_threads(int(sys.argv[4]))
-from recursion.trees import tree_lstm_workload
-from recursion.workload import take_turns
-workload = tree_lstm_workload(int(sys.argv[1]), int(sys.argv[2]))
-only = {"vgraph": workload.sides["vgraph"]}
-workload.sides.clear()
-workload.sides.update(only)
-print(json.dumps(take_turns(workload, int(sys.argv[3]))["vgraph"]))
-"""
+import tree_lstm
+
+import vgraph
+
+_OFF = "KERNELS LAZY EAGER LEAVES NATIVE PRODUCTS".split()
+# Ideas are added from left to right; "base" batches vertices and has nothing else, as Cavs' own.
+IDEAS: dict[str, str] = {
+    "base": "", "+fusion": "KERNELS", "+lazy": "LAZY", "+eager": "EAGER", "+leaf": "LEAVES",
+    "+native loop": "NATIVE", "+own products": "PRODUCTS", "+streaming": "STREAMING",
+}  # fmt: skip
+Point = tuple[int, int]  # batch, hidden
 
 
-def ablate(batch: int, hidden: int, rounds: int, threads: int) -> dict[str, float]:
-    """Seconds a training step of the Tree-LSTM, by the last idea that was added."""
+def switches(idea: str) -> dict[str, str]:
+    """Variables of the environment that leave out what comes after an idea."""
+    names = list(IDEAS)
+    on = {IDEAS[name] for name in names[: names.index(idea) + 1]}
+    return {f"VGRAPH_{name}": str(int(name in on)) for name in (*_OFF, "STREAMING")}
+
+
+def ablate(idea: str, points: list[Point], rounds: int, threads: int) -> list[float]:
+    """Seconds a training step of the Tree-LSTM at every point, in a process of its own."""
     folder = Path(__file__).resolve().parents[1]
-    found: dict[str, float] = {}
-    for name, switches in IDEAS.items():
-        environment = os.environ | switches
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
-        command = [sys.executable, "-c", _WORKER, *map(str, (batch, hidden, rounds, threads))]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-        found[name] = float(json.loads(done.stdout.splitlines()[-1]))
-    return found
+    environment = os.environ | switches(idea)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
+    request = json.dumps([points, rounds, threads, idea == "+streaming"])
+    command = [sys.executable, "-m", "recursion.ablation", request]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def step_seconds(point: Point, rounds: int, *, streams: bool) -> float:
+    """Of the best epoch; batches differ, and each is batched and scheduled anew, ahead of time if it ``streams``."""
+    (batch, hidden), best = point, float("inf")
+    count = 2 if batch >= 64 else 4
+    task = tree_lstm.Task(tree_lstm.make_trees(batch * count), hidden)
+    loader = vgraph.GraphLoader(task.graphs, batch, prefetch=2 if streams else 0)
+    for number in range(rounds + 1):
+        start = time.perf_counter()
+        for graph in loader:
+            task.optimizer.zero_grad()
+            tree_lstm.loss_of(task, graph).backward()
+            task.optimizer.step()
+        if number or not rounds:
+            best = min(best, (time.perf_counter() - start) / count)
+    return best
+
+
+if __name__ == "__main__":
+    given, asked_rounds, asked_threads, does_stream = json.loads(sys.argv[1])
+    torch.set_num_threads(asked_threads)
+    print(json.dumps([step_seconds(tuple(point), asked_rounds, streams=does_stream) for point in given]))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import vgraph
-from recursion.workload import Step, Workload, optional, training
+from recursion.division import stopwatch
+from recursion.workload import Step, Workload, forward_alone, optional, training
 
 WORDS = 1000
 
@@ -36,7 +39,11 @@ def complete_tree(leaves: int) -> list[tuple[int, int] | None]:
     return tree
 
 
-def tree_fc(leaves: int, hidden: int, batch: int) -> Workload:
+def loss_of(model: TreeFC, g: vgraph.Graph, x: Tensor, leaves: Tensor, roots: Tensor) -> Tensor:
+    return (model(g, x=vgraph.at(x, leaves))["h"][roots] ** 2).sum()
+
+
+def tree_fc(leaves: int, hidden: int, batch: int, *, trains: bool = True) -> Workload:
     torch.manual_seed(0)
     tree, model, embed = complete_tree(leaves), TreeFC(hidden), nn.Embedding(WORDS, hidden)
     edges = [(kid, v) for v, kids in enumerate(tree) if kids for kid in kids]
@@ -46,9 +53,7 @@ def tree_fc(leaves: int, hidden: int, batch: int) -> Workload:
     places = (torch.arange(batch)[:, None] * len(tree) + torch.arange(leaves)).flatten()
 
     def by_vgraph() -> Tensor:
-        g = vgraph.batch([graph] * batch)
-        h = model(g, x=vgraph.at(embed(words.flatten()), places))["h"]
-        return (h[roots] ** 2).sum()
+        return loss_of(model, vgraph.batch([graph] * batch), embed(words.flatten()), places, roots)
 
     def by_levels() -> Tensor:
         h = embed(words)
@@ -57,15 +62,21 @@ def tree_fc(leaves: int, hidden: int, batch: int) -> Workload:
         return (h**2).sum()
 
     parameters = [*model.parameters(), *embed.parameters()]
-    sides = {"vgraph": training(parameters, by_vgraph), "level loop by hand": training(parameters, by_levels)}
-    dynet = by_dynet(tree, words.numpy(), hidden)
+    losses = {"vgraph": by_vgraph, "level loop by hand": by_levels}
+    sides = {name: training(parameters, loss) if trains else forward_alone(loss) for name, loss in losses.items()}
+    dynet = by_dynet(tree, words.numpy(), hidden, trains)
     if dynet is not None:
         sides["DyNet"] = dynet
-    flops = 2 * 2 * hidden * hidden * batch * (leaves - 1) * 3
-    return Workload(f"Tree-FC {leaves} leaves hidden {hidden} batch {batch}", sides, flops, len(bin(leaves)) - 2)
+    flops = 2 * 2 * hidden * hidden * batch * (leaves - 1) * (3 if trains else 1)
+    return Workload(
+        f"Tree-FC {'' if trains else 'inference '}{leaves} leaves hidden {hidden} batch {batch}",
+        sides,
+        flops,
+        len(bin(leaves)) - 2,
+    )
 
 
-def by_dynet(tree: list[tuple[int, int] | None], words: np.ndarray, hidden: int) -> Step | None:
+def by_dynet(tree: list[tuple[int, int] | None], words: np.ndarray, hidden: int, trains: bool) -> Step | None:
     config = optional("dynet_config")
     if config is None:
         return None
@@ -78,7 +89,9 @@ def by_dynet(tree: list[tuple[int, int] | None], words: np.ndarray, hidden: int)
     W, b = model.add_parameters((hidden, 2 * hidden)), model.add_parameters(hidden)
     E = model.add_lookup_parameters((WORDS, hidden))
 
-    def step() -> None:
+    construction = [0.0]
+
+    def built() -> Any:
         dy.renew_cg()
         losses = []
         for row in words:
@@ -90,10 +103,16 @@ def by_dynet(tree: list[tuple[int, int] | None], words: np.ndarray, hidden: int)
                     both = dy.concatenate([states[kids[0]], states[kids[1]]])
                     states.append(dy.tanh(dy.affine_transform([b, W, both])))
             losses.append(dy.squared_norm(states[-1]))
-        loss = dy.esum(losses)
+        return dy.esum(losses)
+
+    def step() -> None:
+        with stopwatch(construction):
+            loss = built()
         loss.value()
-        loss.backward()
-        trainer.update()
+        if trains:
+            loss.backward()
+            trainer.update()
 
     step.model = model  # type: ignore[attr-defined]  (the trainer does not keep it alive)
+    step.construction = construction  # type: ignore[attr-defined]
     return step

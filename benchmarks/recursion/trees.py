@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 import tree_lstm
 
+from recursion.division import stopwatch
 from recursion.workload import Step, Workload, optional
+from vgraph.data import load_sst
 from vgraph.scheduler.frontiers import levels
 
 
-def tree_lstm_workload(batch: int, hidden: int, *, trains: bool = True) -> Workload:
+def sst_task(folder: Path, count: int, hidden: int) -> tree_lstm.Task:
+    """The first trees of SST's training set, vertices numbered from the leaves up."""
+    data = load_sst(folder).train
+    trees, words, labels = [], [], []
+    for number in range(count):
+        g = data[number % len(data)].graph
+        last = g.num_nodes() - 1
+        tree: list[Any] = [None] * (last + 1)
+        for kid, vertex in zip(*(ids.tolist() for ids in g.edges()), strict=True):
+            tree[last - vertex] = (*(tree[last - vertex] or ()), last - kid)
+        trees.append(tree)
+        words.append(g.ndata["word"].flip(0).clamp(min=0))
+        labels.append(g.ndata["label"].flip(0))
+    return tree_lstm.Task(trees, hidden, words, labels, data.num_tokens)
+
+
+def tree_lstm_workload(batch: int, hidden: int, *, trains: bool = True, sst: Path | None = None) -> Workload:
     """One step over ``batch`` trees: forward, backward and Adagrad, or forward alone."""
-    task = tree_lstm.Task(tree_lstm.make_trees(batch), hidden)
+    made = sst_task(sst, batch, hidden) if sst else tree_lstm.Task(tree_lstm.make_trees(batch), hidden)
+    return workload_of(made, batch, trains=trains, where="on SST " if sst else "")
+
+
+def workload_of(task: tree_lstm.Task, batch: int, *, trains: bool = True, where: str = "") -> Workload:
+    hidden = task.hidden
     forwards: dict[str, Any] = {"vgraph": tree_lstm.vgraph_step, "level loop by hand": tree_lstm.by_hand_step}
     dgl = optional("dgl")
     if dgl is not None:
@@ -27,7 +51,9 @@ def tree_lstm_workload(batch: int, hidden: int, *, trains: bool = True) -> Workl
     flops = 2 * hidden * (3 * tree_lstm.INPUTS * leaves + 3 * hidden * inner + hidden * 2 * inner)
     depth = max(int(levels(g.topology).max()) for g in task.graphs) + 1
     kind = "training" if trains else "inference"
-    return Workload(f"Tree-LSTM {kind} hidden {hidden} batch {batch}", sides, flops * (3 if trains else 1), depth)
+    return Workload(
+        f"Tree-LSTM {kind} {where}hidden {hidden} batch {batch}", sides, flops * (3 if trains else 1), depth
+    )
 
 
 def _step(task: tree_lstm.Task, forward: Any, batch: int, trains: bool) -> Step:
@@ -42,7 +68,9 @@ def _step(task: tree_lstm.Task, forward: Any, batch: int, trains: bool) -> Step:
         with torch.no_grad():
             return float(forward(task, range(batch)))
 
-    return train if trains else infer
+    step = train if trains else infer
+    step.construction = getattr(forward, "construction", [0.0])  # type: ignore[attr-defined]
+    return step
 
 
 def by_dynet(task: tree_lstm.Task, trains: bool) -> Step | None:
@@ -55,7 +83,7 @@ def by_dynet(task: tree_lstm.Task, trains: bool) -> Step | None:
         return None
     hidden, inputs, model = task.hidden, tree_lstm.INPUTS, dy.Model()
     trainer = dy.AdagradTrainer(model, 0.05)
-    E = model.add_lookup_parameters((tree_lstm.WORDS, inputs))
+    E = model.add_lookup_parameters((task.num_words, inputs))
     W, U = model.add_parameters((3 * hidden, inputs)), model.add_parameters((3 * hidden, hidden))
     Uf, O = model.add_parameters((hidden, hidden)), model.add_parameters((tree_lstm.CLASSES, hidden))  # noqa: E741
     b, bf = model.add_parameters(3 * hidden), model.add_parameters(hidden)
@@ -76,9 +104,12 @@ def by_dynet(task: tree_lstm.Task, trains: bool) -> Step | None:
             found.append(dy.pickneglogsoftmax(O * states[-1][0], int(task.labels[number][j])))
         return found
 
+    construction = [0.0]
+
     def step() -> float:
-        dy.renew_cg()
-        total = dy.esum([loss for number in range(len(task.trees)) for loss in losses(number)])
+        with stopwatch(construction):
+            dy.renew_cg()
+            total = dy.esum([loss for number in range(len(task.trees)) for loss in losses(number)])
         value = total.value()
         if trains:
             total.backward()
@@ -86,4 +117,5 @@ def by_dynet(task: tree_lstm.Task, trains: bool) -> Step | None:
         return float(value)
 
     step.model = model  # type: ignore[attr-defined]  (the trainer does not keep it alive)
+    step.construction = construction  # type: ignore[attr-defined]
     return step

@@ -64,6 +64,16 @@ def training(parameters: Iterable[torch.Tensor], loss: Callable[[], torch.Tensor
     return step
 
 
+def forward_alone(loss: Callable[[], torch.Tensor]) -> Step:
+    """Inference: no gradients."""
+
+    def step() -> float:
+        with torch.no_grad():
+            return float(loss())
+
+    return step
+
+
 def optional(name: str) -> ModuleType | None:
     """A library that may not be there, or that does not import under this torch."""
     try:

@@ -196,7 +196,7 @@ def test_verify_catches(name: str) -> None:
 
 # ---------------------------------------------------------------- moves
 def whole_extent(topology: Topology) -> Extent:
-    schedule = build_schedule(topology, ONCE, build_row_order(topology, None))
+    schedule = build_schedule(topology, ONCE, None, build_row_order(topology, None))
     return Extent(schedule, schedule.frontiers[0], None, {})
 
 

@@ -11,8 +11,8 @@ from vgraph.errors import NameLookupError
 from vgraph.ir.schedule import Frontier, Phase, Schedule
 from vgraph.ir.topology import Topology
 from vgraph.memory.row_order import build_row_order
-from vgraph.scheduler.build import build_schedule, evaluation_keys
-from vgraph.scheduler.policy import choose_policy, lower_bound
+from vgraph.scheduler.build import build_schedule
+from vgraph.scheduler.policy import choose_policy, lower_bound, vertex_keys
 
 
 def make(num_vertices: int, edges: list[tuple[int, int]]) -> Topology:
@@ -30,8 +30,8 @@ def dags(draw: st.DrawFn) -> Topology:
 
 
 def schedule_of(topology: Topology, policy: str) -> Schedule:
-    order = build_row_order(topology, evaluation_keys(topology, policy))
-    return build_schedule(topology, policy, order)
+    keys = vertex_keys(topology, policy)
+    return build_schedule(topology, policy, keys, build_row_order(topology, keys))
 
 
 def user_ids(ids: torch.Tensor | None, count: int) -> list[int]:
@@ -99,7 +99,7 @@ def test_serial_and_frontier_share_their_rows() -> None:
     topology = make(4, [(3, 2), (2, 0), (1, 0)])
     orders = [schedule_of(topology, policy).order for policy in ("frontier", "serial")]
     assert orders[0].src_rows.equal(orders[1].src_rows)
-    assert evaluation_keys(topology, "once") is None
+    assert vertex_keys(topology, "once") is None
 
 
 def test_once_takes_cycles_and_two_sets_of_vertices() -> None:
@@ -132,4 +132,6 @@ def test_choose_policy() -> None:
 def test_unknown_policy() -> None:
     with pytest.raises(NameLookupError) as caught:
         choose_policy([], "lazy")
-    assert str(caught.value) == ('there is no policy "lazy"\n  cure: pass one of "frontier", "serial", "once"')
+    assert str(caught.value) == (
+        'there is no policy "lazy"\n  cure: pass one of "frontier", "type-aware", "serial", "once"'
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from vgraph.api.graph import Graph
 from vgraph.api.tracer import CaptureError
 from vgraph.api.updates import capture_update
 from vgraph.api.vertex_function import VertexFunction, capture_vertex
-from vgraph.compiler import kernel_source, make_plan
+from vgraph.compiler import kernel_source, make_plan, type_numbers
 from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
 from vgraph.ir.cost import Count, is_free, is_product, kernel_bytes, num_bytes, num_operations
@@ -28,10 +29,11 @@ from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.moves import MOVES, Gather, Random, SegmentReduce
 from vgraph.ir.printer import format_memory, format_program, format_schedule
 from vgraph.ir.program import EDGE, SHARED, Op, Space, Value
-from vgraph.ir.schedule import LEAVES_PART, Phase
+from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import is_pointwise, op_name
 from vgraph.runtime.compiled import CompiledProgram, Plan, Situation
 from vgraph.runtime.extent import Extent, whole_frontier
+from vgraph.scheduler.policy import choose_policy, count_batches, lower_bound
 
 _WORDS = {"source": "sources", "vertex": "vertices", "edge": "edges", "graph": "graphs", "shared": "no rows"}
 _OFF = "kernels are off: every operator is torch's own, and stores what it gives (VGRAPH_KERNELS=0)"
@@ -93,7 +95,7 @@ def _merged(functions: Sequence[FunctionSteps]) -> tuple[FunctionSteps, ...]:
 
 def _counted(same: list[FunctionSteps]) -> FunctionSteps:
     f = same[0]
-    return FunctionSteps(f.name, len(same), f.reason, f.line, f.hoisted, f.programs, f.details)
+    return replace(f, num_calls=len(same))
 
 
 def _write(functions: Sequence[FunctionSteps], path: Path) -> list[Path]:
@@ -120,7 +122,17 @@ def _function(run: Run) -> FunctionSteps:
     texts = [f"{title}\n{format_program(one.program, lines=True)}" for title, one in compiled.items()]
     plan = plans["forward"]
     details = "".join([*texts, format_schedule(plan.schedule), format_memory(plan.memory)])
-    return FunctionSteps(name, 1, "", "", tuple(_hoisted(what, own)), programs, details)
+    policy, batches, least = _batches(compiled["forward"], situation)
+    return FunctionSteps(name, 1, "", "", tuple(_hoisted(what, own)), programs, details, policy, batches, least)
+
+
+def _batches(forward: CompiledProgram, situation: Situation) -> tuple[str, dict[str, int], int]:
+    """The policy, how many batches each would make of the graph, and how few are possible."""
+    if not any(phase.is_loop for phase in forward.phases):
+        return "", {}, 0
+    types = None if situation.types is None else type_numbers(situation.types)
+    policy = choose_policy(forward.phases, situation.policy)
+    return policy, count_batches(situation.topology, types), lower_bound(situation.topology, types)
 
 
 def _compiled(bound: Bound) -> dict[str, CompiledProgram]:
@@ -164,7 +176,7 @@ class _Reader:
         )  # fmt: skip
 
     def steps(self, phase: Phase, units: Sequence[Unit], kept: frozenset[int]) -> list[Step]:
-        self.count = lambda space: _rows(self.rows, space, phase.part)
+        self.count = lambda space: _rows(self.rows, space, phase)
         units = units or [Unit(op=op) for op in phase.ops]
         found = [self.kernel(u.kernel, phase, kept) if u.kernel else self.operator(u.op, phase, kept) for u in units]
         return [step for step in found if step is not None]
@@ -210,14 +222,16 @@ class _Reader:
         )  # fmt: skip
 
 
-def _rows(extent: Extent, space: Space, part: str = "") -> int:
-    """``part``: of a loop that runs on leaves alone, or on all others alone."""
-    leaves = extent.schedule.num_leaves
-    if part and space.kind == "vertex":
-        return leaves if part == LEAVES_PART else extent.count("vertex") - leaves
-    if part == LEAVES_PART and space.kind == "edge":
-        return 0
-    if space.key and space.key in extent.schedule.parts:
+def _rows(extent: Extent, space: Space, phase: Phase | None = None) -> int:
+    """``phase``: a loop may run on leaves alone, on all others alone, or on vertices of one type."""
+    schedule = extent.schedule
+    if phase is not None and (phase.part or phase.kind) and space.kind in ("vertex", "edge") and not space.key:
+        mine = [
+            schedule.frontiers[i]
+            for i in schedule.numbers(phase.part) if not phase.kind or schedule.kinds[i] == phase.kind
+        ]  # fmt: skip
+        return sum(f.v1 - f.v0 if space.kind == "vertex" else f.e1 - f.e0 for f in mine)
+    if space.key and space.key in schedule.parts:
         return extent.part(space.key).count(space.kind)
     return extent.count(space.kind, space.key)
 
@@ -225,6 +239,7 @@ def _rows(extent: Extent, space: Space, part: str = "") -> int:
 def _how(phase: Phase) -> str:
     how = "frontier by frontier" if phase.is_loop else "once over all rows"
     how += f", {phase.part} alone" if phase.part else ""
+    how += f", vertices of type {phase.kind}" if phase.kind else ""
     how += ", last frontier first" if phase.is_reverse else ""
     return how + (", one vertex at a time (TDL does not describe an operator)" if phase.is_serial else "")
 

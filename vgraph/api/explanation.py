@@ -6,7 +6,7 @@ Takes: nothing (plain values). Gives: text; tempo: once.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -102,6 +102,9 @@ class FunctionSteps:
     hoisted: tuple[Hoisted, ...] = ()
     programs: tuple[ProgramSteps, ...] = ()
     details: str = ""  # Programs, schedule and memory plan
+    policy: str = ""  # of a loop over frontiers
+    batches: Mapping[str, int] = field(default_factory=dict[str, int])  # that each policy makes of this graph
+    least_batches: int = 0  # that any policy could make
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,10 @@ def _function(function: FunctionSteps) -> Iterator[str]:
         yield "  hoisted: written on edges, runs over vertices"
     for item in function.hoisted:
         yield f"    {item.operator} -> {', '.join(item.instead)}{_at((item.line,))}"
+    if function.batches:
+        others = ", ".join(f"{name} {n}" for name, n in function.batches.items() if name != function.policy)
+        mine = _plural(function.batches[function.policy], "batch", "batches")
+        yield f"  policy {function.policy}: {mine} ({others}); no policy makes fewer than {function.least_batches}"
     for program in function.programs:
         yield from _program(program)
 
@@ -192,8 +199,8 @@ def _shown(line: str) -> str:
     return f"{Path(path).name}:{number}  {text}".rstrip()
 
 
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+def _plural(count: int, word: str, words: str = "") -> str:
+    return f"{count} {word if count == 1 else words or word + 's'}"
 
 
 def _bytes(count: int) -> str:

@@ -60,8 +60,9 @@ def at(rows: Tensor, ids: Tensor) -> At:
 class Feed:
     """The features of one call: keywords first, then the graph's frames."""
 
-    def __init__(self, graph: Graph, topology: Topology, given: Mapping[str, Any]) -> None:
+    def __init__(self, graph: Graph, topology: Topology, given: Mapping[str, Any], *, is_typed: bool = False) -> None:
         self.graph, self.topology, self.given = graph, topology, given
+        self.leaves_in_order = config.leaves_enabled() and not is_typed  # of several types, rows go by type first
         self.subsets: dict[str, tuple[Tensor, int]] = {}
         self._columns: dict[str, Tensor] = {}
         for name, value in given.items():
@@ -76,7 +77,7 @@ class Feed:
                 f"the ids of at(...) for {name!r} are not distinct vertices of a graph of {count}",
                 cure="give every id once, from 0 to num_nodes - 1", line=user_line(),
             )  # fmt: skip
-        if config.leaves_enabled() and torch.equal(ids, leaf_ids(self.topology)):
+        if self.leaves_in_order and torch.equal(ids, leaf_ids(self.topology)):
             name += OF_LEAVES
         place = torch.full((count,), ids.shape[0], dtype=torch.int64, device=ids.device)
         place[ids] = torch.arange(ids.shape[0], device=ids.device)

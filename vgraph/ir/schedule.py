@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -100,6 +101,7 @@ class Schedule:
     order: RowOrder
     frontiers: tuple[Frontier, ...]
     parts: Mapping[str, Part] = field(default_factory=dict[str, Part])
+    kinds: tuple[str, ...] = ()  # with parts: the type of every frontier's vertices
 
     @property
     def num_leaf_frontiers(self) -> int:
@@ -110,6 +112,13 @@ class Schedule:
     def num_leaves(self) -> int:
         """Rows of vertices without in-edges; they come first where rows follow frontiers."""
         return self.frontiers[number - 1].v1 if (number := self.num_leaf_frontiers) else 0
+
+    def stretches(self, part: str) -> list[tuple[str, Stretch]]:
+        """The frontiers of a phase's part as runs of one type of vertices each."""
+        numbers, kinds = self.numbers(part), self.kinds
+        runs = [(kind, list(run)) for kind, run in groupby(numbers, key=kinds.__getitem__)]
+        fields = (self.topology, self.policy, self.order, self.frontiers, self.parts, kinds)
+        return [(kind, Stretch(*fields, range(run[0], run[-1] + 1))) for kind, run in runs]
 
     def numbers(self, part: str) -> range:
         """The frontiers of a phase's part."""
@@ -122,12 +131,23 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
+class Stretch(Schedule):
+    """A schedule of which loops run some neighbouring frontiers alone."""
+
+    only: range = range(0)
+
+    def numbers(self, part: str) -> range:
+        return self.only
+
+
+@dataclass(frozen=True, eq=False)
 class Phase:
     """Ops that run together: once over all rows, or frontier by frontier.
 
     ``is_reverse``: walks the frontiers from the last to the first; ``is_serial``: an op of it is
     not described by TDL, so it runs on one vertex at a time. ``part``: of a loop, only the frontiers
-    without in-edges (LEAVES_PART), only the others (INNER_PART), or all ("").
+    without in-edges (LEAVES_PART), only the others (INNER_PART), or all (""). ``kind``: of a loop, only the
+    frontiers of vertices of this type; the loops of the other types stand beside it and take turns with it.
     """
 
     ops: tuple[Op, ...]
@@ -135,3 +155,4 @@ class Phase:
     is_reverse: bool = False
     is_serial: bool = False
     part: str = ""
+    kind: str = ""

@@ -6,7 +6,7 @@ Takes: tensors in the user's order. Gives: tensors in the user's order; tempo: e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from vgraph.ir.interpreter import PhaseCode
 from vgraph.ir.memory import Lifetime, MemoryPlan
 from vgraph.ir.program import EDGE, OF_LEAVES, SOURCE, VERTEX, Input, Program, Rows, Value
-from vgraph.ir.schedule import Phase, RowOrder, Schedule
+from vgraph.ir.schedule import Phase, RowOrder, Schedule, Stretch
 from vgraph.ir.topology import Topology
 from vgraph.runtime.cpu import Empty
 from vgraph.runtime.extent import Extent, whole_frontier
@@ -73,6 +73,7 @@ class CompiledProgram:
 
     program: Program
     phases: tuple[Phase, ...]
+    turns: Sequence[range]  # phases that run one after the other; several of one range take turns
     codes: tuple[PhaseCode, ...]
     num_outputs: int
     in_rows: frozenset[int]
@@ -109,14 +110,45 @@ class CompiledProgram:
         env = {item.value.id: rows.bring_in(item, inputs) for item in self._read_inputs}
         lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
         arena = _arena_views(plan.memory, self.stored, lease)
-        for phase, code in zip(self.phases, self.codes, strict=True):
-            if code.loop is not None:
-                code.loop.run(env, arena, plan.schedule)
+        for turn in self.turns:
+            first = self.phases[turn[0]]
+            if first.kind:
+                self._take_turns(turn, env, arena, rows)
+            elif self.codes[turn[0]].loop is not None:
+                self.codes[turn[0]].loop.run(env, arena, plan.schedule)
             else:
-                code.run(env, arena, rows.extents(phase))
+                self.codes[turn[0]].run(env, arena, rows.extents(first))
             if arena:
-                env.update((i, arena[i]) for i in code.stores if i in arena)
+                env.update((i, arena[i]) for index in turn for i in self.codes[index].stores if i in arena)
         return self._outcome(env, rows, lease)
+
+    def _take_turns(self, turn: range, env: dict[int, Tensor], arena: dict[int, Tensor], rows: _Rows) -> None:
+        """Loops of one type of vertices each, as frontiers of their types follow one another."""
+        first = self.phases[turn[0]]
+        codes = {self.phases[index].kind: self.codes[index] for index in turn}
+        in_python = any(code.loop is None for code in codes.values())
+        extents = rows.extents(replace(first, is_reverse=False)) if in_python else []
+        schedule = rows.schedule
+        start = schedule.numbers(first.part).start
+        key = ("stretches", schedule, first.part)
+        stretches = schedule.topology.keep(key, lambda: schedule.stretches(first.part))
+        for kind, stretch in stretches[::-1] if first.is_reverse else stretches:
+            code = codes.get(kind)
+            if code is None:  # vertices of this type do nothing
+                self._leave_zeros(turn, arena, stretch)
+            elif code.loop is not None:
+                code.loop.run(env, arena, stretch)
+            else:
+                mine = extents[stretch.only.start - start : stretch.only.stop - start]
+                code.run(env, arena, mine[::-1] if first.is_reverse else mine)
+
+    def _leave_zeros(self, turn: range, arena: dict[int, Tensor], stretch: Stretch) -> None:
+        first, last = (stretch.frontiers[i] for i in (stretch.only[0], stretch.only[-1]))
+        for value in self.stored:
+            if value.row_dim == 0 and any(value.id in self.codes[index].stores for index in turn):
+                is_edge = value.space.kind == "edge"
+                rows = slice(first.e0, last.e1) if is_edge else slice(first.v0, last.v1)
+                arena[value.id][rows].zero_()
 
     @cached_property
     def _read_inputs(self) -> tuple[Input, ...]:

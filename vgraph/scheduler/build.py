@@ -11,18 +11,13 @@ from numpy.typing import NDArray
 
 from vgraph.ir.schedule import Frontier, RowOrder, Schedule
 from vgraph.ir.topology import Topology
-from vgraph.scheduler.frontiers import Levels, levels
-from vgraph.scheduler.policy import ONCE, SERIAL
+from vgraph.scheduler.frontiers import Levels
+from vgraph.scheduler.policy import SERIAL
 
 
-def evaluation_keys(topology: Topology, policy: str) -> Levels | None:
-    """By what rows are sorted, (vertices,), so that frontiers are slices; None: not sorted."""
-    return None if policy == ONCE else levels(topology)
-
-
-def build_schedule(topology: Topology, policy: str, order: RowOrder) -> Schedule:
-    """The frontiers, children first; ``order`` is that of ``evaluation_keys``."""
-    v_ptr = _vertex_ptr(topology, policy)
+def build_schedule(topology: Topology, policy: str, keys: Levels | None, order: RowOrder) -> Schedule:
+    """The frontiers, children first; ``keys`` are those of ``vertex_keys``, by which ``order`` sorts rows."""
+    v_ptr = _vertex_ptr(topology, policy, keys)
     in_ptr: NDArray[np.int64] = order.in_ptr.cpu().numpy()
     v, e = v_ptr.tolist(), in_ptr[v_ptr].tolist()
     degrees = _common_degrees(in_ptr, v_ptr[:-1])
@@ -30,13 +25,13 @@ def build_schedule(topology: Topology, policy: str, order: RowOrder) -> Schedule
     return Schedule(topology, policy, order, frontiers)
 
 
-def _vertex_ptr(topology: Topology, policy: str) -> NDArray[np.int64]:
+def _vertex_ptr(topology: Topology, policy: str, keys: Levels | None) -> NDArray[np.int64]:
     """Where every frontier begins, and where the last one ends."""
-    if policy == ONCE:
+    if keys is None:
         return np.array([0, topology.num_dst])
     if policy == SERIAL:
         return np.arange(topology.num_dst + 1)
-    sizes = np.bincount(levels(topology))
+    sizes = np.bincount(keys)
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
 
 

@@ -94,8 +94,8 @@ def _peel(topology: Topology, max_rounds: int) -> Levels | None:
         if not len(ready):
             return level
         level[ready] = number
-        reached = _heads_of(ptr, heads, ready)
-        ready = _released(waiting, reached, scratch)
+        reached = heads_of(ptr, heads, ready)
+        ready = released(waiting, reached, scratch)
     return None
 
 
@@ -103,7 +103,7 @@ def _on_cpu(tensor: Tensor) -> NDArray[np.int64]:
     return tensor.cpu().numpy()
 
 
-def _heads_of(ptr: NDArray[np.int64], heads: NDArray[np.int64], vertices: NDArray[np.int64]) -> NDArray[np.int64]:
+def heads_of(ptr: NDArray[np.int64], heads: NDArray[np.int64], vertices: NDArray[np.int64]) -> NDArray[np.int64]:
     """The other ends of all out-edges of some vertices, repeats included."""
     starts = ptr[vertices]
     counts = ptr[vertices + 1] - starts
@@ -111,7 +111,7 @@ def _heads_of(ptr: NDArray[np.int64], heads: NDArray[np.int64], vertices: NDArra
     return heads[np.repeat(starts - ends + counts, counts) + np.arange(ends[-1])]
 
 
-def _released(waiting: NDArray[np.int64], reached: NDArray[np.int64], scratch: NDArray[np.int64]) -> NDArray[np.int64]:
+def released(waiting: NDArray[np.int64], reached: NDArray[np.int64], scratch: NDArray[np.int64]) -> NDArray[np.int64]:
     """Counts down what vertices wait for; gives those that wait for nothing more, each once."""
     if len(reached) * 8 > len(waiting):
         waiting -= np.bincount(reached, minlength=len(waiting))

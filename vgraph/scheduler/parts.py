@@ -20,6 +20,14 @@ def build_parts(schedule: Schedule, types: Tensor, wanted: tuple[int, ...]) -> d
     return {str(kind): _part(schedule, by_row == kind, by_edge == kind) for kind in wanted}
 
 
+def kinds_of_frontiers(schedule: Schedule, types: Tensor) -> tuple[str, ...]:
+    """The type of every frontier's vertices, of which none has two."""
+    order = schedule.order
+    by_row = types if order.vertex_ids is None else types.index_select(0, order.vertex_ids)
+    firsts = torch.tensor([f.v0 for f in schedule.frontiers], dtype=torch.int64, device=by_row.device)
+    return tuple(map(str, by_row.index_select(0, firsts).tolist()))
+
+
 def _part(schedule: Schedule, is_mine: Tensor, is_my_edge: Tensor) -> Part:
     order = schedule.order
     rows, edges = is_mine.nonzero().squeeze(1), is_my_edge.nonzero().squeeze(1)

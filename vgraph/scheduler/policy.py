@@ -11,12 +11,14 @@ from collections.abc import Iterable
 from vgraph.errors import NameLookupError
 from vgraph.ir.schedule import Phase
 from vgraph.ir.topology import Topology
-from vgraph.scheduler.frontiers import levels
+from vgraph.scheduler.agenda import Types, agenda, split_levels, typed_lower_bound
+from vgraph.scheduler.frontiers import Levels, levels
 
-FRONTIER = "frontier"  # one frontier a level
+FRONTIER = "frontier"  # one frontier a level; of several types of vertices, one a level and type
+TYPE_AWARE = "type-aware"  # vertices of one type that wait for nothing; types in an order that makes few batches
 SERIAL = "serial"  # one vertex a frontier, in the same order of rows as "frontier"
 ONCE = "once"  # no levels: a single frontier of all rows, in the user's order
-POLICIES = (FRONTIER, SERIAL, ONCE)
+POLICIES = (FRONTIER, TYPE_AWARE, SERIAL, ONCE)
 
 
 def choose_policy(phases: Iterable[Phase], asked: str | None = None) -> str:
@@ -35,6 +37,27 @@ def choose_policy(phases: Iterable[Phase], asked: str | None = None) -> str:
     return asked or (FRONTIER if loops else ONCE)
 
 
-def lower_bound(topology: Topology) -> int:
-    """The least number of frontiers under any policy that puts children first: the levels."""
-    return int(levels(topology).max(initial=-1)) + 1
+def vertex_keys(topology: Topology, policy: str, types: Types | None = None) -> Levels | None:
+    """By what rows are sorted, (vertices,), so that frontiers are slices; None: not sorted.
+
+    ``types``: of every vertex, from 0; then no frontier holds two of them.
+    """
+    if policy == ONCE:
+        return None
+    if types is None or policy == SERIAL:
+        return levels(topology)
+    return (agenda if policy == TYPE_AWARE else split_levels)(topology, types)
+
+
+def lower_bound(topology: Topology, types: Types | None = None) -> int:
+    """The least number of frontiers under any policy that puts children first and keeps types apart."""
+    if types is None:
+        return int(levels(topology).max(initial=-1)) + 1
+    return typed_lower_bound(topology, types)
+
+
+def count_batches(topology: Topology, types: Types | None = None) -> dict[str, int]:
+    """How many frontiers each policy makes."""
+    keys = {policy: vertex_keys(topology, policy, types) for policy in (FRONTIER, TYPE_AWARE)}
+    made = {policy: 0 if key is None else int(key.max(initial=-1)) + 1 for policy, key in keys.items()}
+    return {SERIAL: topology.num_dst, **made}
