@@ -1,7 +1,8 @@
-"""Tree-LSTM: name the functions of Python's standard library by their syntax trees.
+"""Tree-LSTM: name the functions of Python's standard library by their syntax trees, or tell sentiments.
 
     python examples/tree_lstm.py                    child-sum: any number of children
     python examples/tree_lstm.py --cell binary      two children: more are folded into pairs
+    python examples/tree_lstm.py --sst FOLDER       the sentiment of sentences (train.txt, dev.txt, test.txt)
     python examples/tree_lstm.py --smoke            a few steps of both, on one package
 
 A vertex function says what one vertex does: gather what the children scattered, pull what is from
@@ -21,7 +22,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 import vgraph
-from vgraph.data import TreeDataset, TreeSample, load_syntax
+from vgraph.data import TreeDataset, TreeSample, TreeSplits, load_sst, load_syntax
 
 
 class ChildSum(vgraph.VertexFunction):
@@ -110,14 +111,24 @@ def accuracy(model: Namer, samples: Labelled) -> float:
     return 100 * float((model(trees).argmax(1) == label).double().mean())
 
 
-def train(cell: str, epochs: int, smoke: bool) -> None:
+def load(sst: Path | None, smoke: bool) -> TreeSplits:
+    if sst is None:
+        package = Path(email.__file__).parent if smoke else None  # None: the whole standard library
+        return load_syntax(folder=package, num_classes=3 if smoke else 12)
+    splits = load_sst(sst)
+    for sample in (sample for part in splits for sample in part):
+        sample.graph.ndata["token"] = sample.graph.ndata["word"].clamp(min=0)  # 0 where there is no word
+    return splits
+
+
+def train(cell: str, epochs: int, smoke: bool, sst: Path | None) -> None:
     torch.manual_seed(0)
-    package = Path(email.__file__).parent if smoke else None  # None: the whole standard library
-    splits = load_syntax(folder=package, num_classes=3 if smoke else 12)
+    splits = load(sst, smoke)
     size = 16 if smoke else 128
     model = Namer(Binary(size) if cell == "binary" else ChildSum(size), size, splits.train)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    samples, val = prepare(splits.train, cell), prepare(splits.val, cell)
+    some = slice(96 if smoke else None)
+    samples, val = prepare(splits.train[some], cell), prepare(splits.val[some], cell)
     for epoch in range(epochs):
         model.train()
         order = torch.randperm(len(samples)).split(32)
@@ -137,13 +148,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])  # type: ignore[union-attr]
     parser.add_argument("--cell", choices=("child-sum", "binary"), default="child-sum")
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--sst", type=Path, metavar="FOLDER")
     parser.add_argument("--smoke", action="store_true", help="a few steps of both cells")
     arguments = parser.parse_args()
     if arguments.smoke:
         for cell in ("child-sum", "binary"):
-            train(cell, 2, smoke=True)
+            train(cell, 2, smoke=True, sst=arguments.sst)
     else:
-        train(arguments.cell, arguments.epochs, smoke=False)
+        train(arguments.cell, arguments.epochs, smoke=False, sst=arguments.sst)
 
 
 if __name__ == "__main__":

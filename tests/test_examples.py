@@ -31,6 +31,14 @@ def test_reddit_reads_its_files(tmp_path: Path, run_script: Callable[..., str]) 
     assert "30 posts" in lines[0] and all(line.startswith("Reddit: ") for line in lines)
 
 
+def test_trees_of_sst(data_dir: Path, run_script: Callable[..., str]) -> None:
+    path = next(path for path in EXAMPLES if path.stem == "tree_lstm")
+    printed = run_script(path, "--smoke", "--sst", str(data_dir / "sst" / "trees")).splitlines()
+    assert [line.partition(",")[0] for line in printed] == [
+        f"{cell}: epoch {n}" for cell in ("child-sum", "binary") for n in (1, 2)
+    ]
+
+
 def test_circuits_of_epfl(data_dir: Path, run_script: Callable[..., str]) -> None:
     path = next(path for path in EXAMPLES if path.stem == "circuits")
     files = [str(data_dir / "epfl_aig" / name) for name in ("ctrl.aig", "int2float.aig")]

@@ -83,6 +83,10 @@ def _parts(tape: Tape, op: Op) -> list[Op]:
     return [part for part in made if any(part.args[place])]
 
 
+def _plain(tensor: Tensor) -> Tensor:
+    return tensor if tensor.is_sparse else tensor.as_subclass(Tensor)  # a sparse one has no storage to share
+
+
 @dataclass(eq=False)
 class _Pairs:
     tape: Tape
@@ -93,7 +97,7 @@ class _Pairs:
         """The Value of a recorded tensor, its shape read off both recordings."""
         known = self.tape.values.get(ref.index)
         if known is None:
-            one, two = (r.tensors[ref.index].as_subclass(Tensor) for r in (self.first, self.second))
+            one, two = (_plain(r.tensors[ref.index]) for r in (self.first, self.second))
             if one.dim() != two.dim() or one.dtype != two.dtype:
                 raise CaptureError("a tensor's rank depends on the number of rows", line)
             shape = tuple(self.dim(a, b, line) for a, b in zip(one.shape, two.shape, strict=True))

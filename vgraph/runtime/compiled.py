@@ -168,6 +168,9 @@ class CompiledProgram:
                 given.append(None)
                 continue
             tensor = rows.bring_out(value, env[value.id], permute=i not in self.in_rows)
+            if tensor.is_sparse:  # the gradient of an embedding, whose rows may lie in the arena
+                given.append(tensor.clone())
+                continue
             if _memory(tensor) in taken or not tensor.is_contiguous():
                 tensor = rows.copied(tensor)  # memory of its own: the caller may write to it
             taken.add(_memory(tensor))
