@@ -100,8 +100,8 @@ def vgraph_step(task: Task, batch: range) -> Tensor:
 
 def loss_of(task: Task, g: vgraph.Graph) -> Tensor:
     leaves = (g.ndata["word"] >= 0).nonzero().squeeze(1)
-    x = vgraph.at(task.embed(g.ndata["word"][leaves]), leaves)
-    return task.loss(task.cell(g, x=x)["h"], g.ndata["label"])
+    h = task.cell(g, x=vgraph.at(task.embed(g.ndata["word"][leaves]), leaves))["h"]
+    return task.loss(h, g.ndata["label"])
 
 
 def by_hand_step(task: Task, batch: range) -> Tensor:

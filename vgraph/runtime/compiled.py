@@ -108,9 +108,10 @@ class CompiledProgram:
         plan = self.make_plan(self, situation)
         rows = _Rows(plan.schedule, situation, self.empty)
         env = {item.value.id: rows.bring_in(item, inputs) for item in self._read_inputs}
+        kept = {item.value.id for item in self._read_inputs if env[item.value.id] is inputs.get(item.name)}
         lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
         arena = _arena_views(plan.memory, self.stored, lease)
-        for turn in self.turns:
+        for turn, last_read in zip(self.turns, self._last_reads, strict=True):
             first = self.phases[turn[0]]
             if first.kind:
                 self._take_turns(turn, env, arena, rows)
@@ -120,7 +121,18 @@ class CompiledProgram:
                 self.codes[turn[0]].run(env, arena, rows.extents(first))
             if arena:
                 env.update((i, arena[i]) for index in turn for i in self.codes[index].stores if i in arena)
+            for i in last_read - kept:  # what the caller gave is compared with what it gets
+                del env[i]
         return self._outcome(env, rows, lease)
+
+    @cached_property
+    def _last_reads(self) -> list[set[int]]:
+        """For every turn: ids of what nothing reads after it."""
+        seen, found = {v.id for v in self.program.outputs if v is not None}, list[set[int]]()
+        for turn in reversed(self.turns):
+            found.append({i for index in turn for i in self.codes[index].reads} - seen)
+            seen |= found[-1]
+        return found[::-1]
 
     def _take_turns(self, turn: range, env: dict[int, Tensor], arena: dict[int, Tensor], rows: _Rows) -> None:
         """Loops of one type of vertices each, as frontiers of their types follow one another."""
@@ -159,7 +171,7 @@ class CompiledProgram:
     def _outcome(self, env: Mapping[int, Tensor], rows: _Rows, lease: Lease | None) -> Outcome:
         values = self.program.outputs
         saved = [env[v.id] for v in values[self.num_outputs :] if v is not None]
-        taken = {_memory(env[item.value.id]) for item in self._read_inputs}.union(map(_memory, saved))
+        taken = {_memory(env[i.value.id]) for i in self._read_inputs if i.value.id in env}.union(map(_memory, saved))
         if lease is not None:
             taken.add(_memory(lease.buffer))
         given: list[Tensor | None] = []
