@@ -50,7 +50,8 @@ def batch(graphs: Iterable[Graph], ndata: Any = "__ALL__", edata: Any = "__ALL__
     first = members[0]
     is_single = len(first.edge_frames) == 1
     counts = {t: [g.src_frames[t].num_rows for g in members] for t in first.src_frames}
-    sizes = {t: _sizes(members, t) for t in first.src_frames}
+    is_flat = all(g.sizes is None for g in members)
+    sizes = {t: tuple(counts[t]) if is_flat else _sizes(members, t) for t in first.src_frames}
     topologies = {
         e: _join(
             [g.topology if is_single else g.relation(e)[0] for g in members], counts[e[0]], counts[e[2]], sizes[e[2]]
@@ -88,6 +89,9 @@ def _check_members(graphs: Sequence[Any]) -> None:
         fact = f"item {wrong} of the batch is a {type(graphs[wrong]).__name__}, not a graph"
         cure = "pass the graphs alone, as in batch([sample.graph for sample in samples])"
         raise FunctionError(fact, cure=cure, line=user_line())
+    form = graphs[0].form
+    if not form[2] and all(g.form == form for g in graphs):
+        return
     kinds = [(g.idtype, g.device) for g in graphs]
     if any(kind != kinds[0] for kind in kinds):
         index = next(i for i, kind in enumerate(kinds) if kind != kinds[0])

@@ -227,7 +227,7 @@ def concat_frames(frames: Sequence[Frame]) -> Frame:
             A frame without rows and features fits any.
     """
     first = frames[0]
-    full = [(i, frame) for i, frame in enumerate(frames) if len(frame) or frame.num_rows]
+    full = [(i, frame) for i, frame in enumerate(frames) if frame.num_rows or len(frame)]
     columns = {name: _concat(name, full) for name in (_common_names(full) if full else ())}
     return Frame(sum(frame.num_rows for frame in frames), first.device, first.kind, columns, first.type_name)
 
@@ -235,9 +235,8 @@ def concat_frames(frames: Sequence[Frame]) -> Frame:
 def _common_names(frames: Sequence[tuple[int, Frame]]) -> list[str]:
     origin, first = frames[0]
     names = first.columns.keys()
-    for index, frame in frames:
-        if frame.columns.keys() == names:
-            continue
+    others = ((i, frame) for i, frame in frames if (frame.columns.keys() != names if names else frame.columns))
+    for index, frame in others:
         lost = next((name for name in names if name not in frame), None)
         name = next(n for n in frame if n not in first) if lost is None else lost
         having, lacking = (index, origin) if lost is None else (origin, index)

@@ -47,7 +47,11 @@ class Relations:
         self.messages: dict[EdgeType, tuple[Tensor, dict[str, Tensor]]] = {}  # sent, not received
         self._single = next(iter(self._topologies.values())) if len(self._topologies) == 1 else None
         self._sole = None if self._single is None else self._relation(next(iter(self._topologies)))
-        self._device = next(iter(self._topologies.values())).src.device
+        ids = next(iter(self._topologies.values())).src
+        self._device = ids.device
+        self.form = (tuple(self._src), tuple(self._topologies), self.is_block, ids.dtype, ids.device)
+
+    form: tuple[Any, ...]  # equal for graphs that can be batched: types, and where and what ids are
 
     @property
     def topology(self) -> Topology:

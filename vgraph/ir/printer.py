@@ -72,10 +72,8 @@ def _is_plain_row(value: Value, dim: Any) -> bool:
 def format_schedule(schedule: Schedule, most: int = 20) -> str:
     """Policy, number of frontiers, and the slices of the first ones."""
     sizes = [f.batch_size for f in schedule.frontiers]
-    text = [
-        f"schedule {schedule.policy}: {sum(sizes)} vertices, {schedule.topology.num_edges} edges, "
-        f"{len(sizes)} frontiers"
-    ]
+    name = schedule.policy.partition(",")[0] + (" by type" if schedule.kinds else "")
+    text = [f"schedule {name}: {sum(sizes)} vertices, {schedule.topology.num_edges} edges, {len(sizes)} frontiers"]
     for number, f in enumerate(schedule.frontiers[:most]):
         degree = "mixed" if f.degree is None else f.degree
         text.append(f"  {number}: vertices {f.v0}:{f.v1} edges {f.e0}:{f.e1} degree {degree}")

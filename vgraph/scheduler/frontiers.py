@@ -20,6 +20,7 @@ Levels: TypeAlias = NDArray[np.int32]
 # A round over arrays costs about what Python needs for this many vertices and edges.
 ROUND_COST = 128
 SMALL = 16 * ROUND_COST
+MOST_ROUNDS = 256  # over the graphs of a batch at once; deeper ones are looked at one by one
 MOST_SHOWN = 8
 
 
@@ -39,11 +40,19 @@ def _make_levels(topology: Topology) -> Levels:
 
 
 def _batched_levels(topology: Topology, parts: tuple[Topology, ...]) -> Levels:
-    """What is known of the graphs of a batch is not computed again."""
+    """What is known of the graphs of a batch is not computed again; many new ones are computed together."""
+    known: list[Levels | None] = [part.kept.get("levels") for part in parts]
+    if sum(one is None for one in known) * 2 > len(parts) > 1:
+        whole = _peel(topology, MOST_ROUNDS)
+        if whole is not None and not (whole < 0).any():
+            ends = np.cumsum([part.num_dst for part in parts]).tolist()
+            for part, first, last in zip(parts, [0, *ends], ends, strict=False):
+                part.kept.setdefault("levels", whole[first:last])
+            return whole
     found, offset = [np.empty(0, np.int32)], 0
-    for part in parts:
+    for part, one in zip(parts, known, strict=True):
         try:
-            found.append(levels(part))
+            found.append(levels(part) if one is None else one)
         except CycleError as error:
             sizes = topology.graph_sizes or [p.num_dst for p in parts]
             cycle = [vertex + offset for vertex in error.cycle]

@@ -63,9 +63,9 @@ def together(phases: Sequence[Phase]) -> list[range]:
     """Neighbouring loops of different types take turns; every other phase stands alone."""
     found = list[range]()
     for index, phase in enumerate(phases):
-        before = phases[found[-1][0]] if found else None
-        same = before is not None and phase.kind and before.kind and phase.part == before.part
-        if same and phase.kind not in {phases[i].kind for i in found[-1]}:
+        before = phases[found[-1][0]] if found else phase
+        alike = (before.part, before.is_reverse) == (phase.part, phase.is_reverse)
+        if phase.kind and before.kind and alike and found and phase.kind not in {phases[i].kind for i in found[-1]}:
             found[-1] = range(found[-1].start, index + 1)
         else:
             found.append(range(index, index + 1))
