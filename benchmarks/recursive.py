@@ -4,7 +4,7 @@ Every side does the same whole step (inference: forward alone); figures are the 
 other work on the machine only ever slows a step down. The floor is the time of the matrix products alone at
 the rate that torch.mm reaches here. What is not installed is left out (DGL 1.1.3 and DyNet have wheels for
 Python 3.11). ``--sst`` adds rows on the Stanford Sentiment Treebank, ``--circuit`` a row on a circuit and one on
-its first frontiers, beside DGL. ``--policies``: the Fixed-LSTM batched and one vertex at a time; ``--memory``: growth
+its last frontiers, beside DGL. ``--policies``: the Fixed-LSTM batched and one vertex at a time; ``--memory``: growth
 of resident memory in a step; ``--serving``: how long graphs wait that come one by one; ``--lines``: lines of code a
 model; ``--pictures``: widths of frontiers, a timeline, a plan of memory. What each idea is worth: ablation.py;
 where the time of a step goes: division.py.
@@ -44,7 +44,7 @@ def all_rows(path: Path | None, sst: Path | None) -> Rows:
     }
     on_circuit: Rows = {
         "circuit": lambda: circuit(path, 64),
-        "circuit-first": lambda: circuit(path, 64, first=400),
+        "circuit-last": lambda: circuit(path, 64, last=400),
     }
     return {
         "tree-lstm-25": lambda: tree_lstm_workload(25, 150),
@@ -87,18 +87,20 @@ def measure(row: str, workload: Workload, rounds: int, rate: float) -> dict[str,
 
 
 def policies(batches: list[int], hidden: int, steps: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Seconds of a Fixed-LSTM step, batched and one vertex at a time, by batch size."""
-    print(f"Fixed-LSTM of {steps} steps, hidden {hidden}: all graphs of a batch together, one vertex at a time")
+    """Seconds of a Fixed-LSTM step, batched and one vertex at a time, by batch size.
+
+    Of one vertex at a time also without the native loop, kernels, eager and lazy phases: as an engine runs
+    that has no batching and nothing else, which is what Cavs calls serial.
+    """
+    print(f"Fixed-LSTM of {steps} steps, hidden {hidden}: batched; one vertex at a time; and that with all else off")
     found = dict[str, dict[str, float]]()
     for batch in batches:
         workload = fixed_length(batch, hidden, steps, serial=True)
         del workload.sides["torch LSTM"]
         seconds = take_turns(workload, rounds)
-        together, alone = seconds.values()
-        print(
-            f"    batch {batch:4d} {1e3 * together:9.2f} ms {1e3 * alone:9.2f} ms {alone / together:6.1f} times",
-            flush=True,
-        )
+        together, *alone = seconds.values()
+        shown = "".join(f"{1e3 * one:10.2f} ms {one / together:6.1f} times" for one in alone)
+        print(f"    batch {batch:4d} {1e3 * together:9.2f} ms {shown}", flush=True)
         found[str(batch)] = seconds
     return found
 

@@ -21,6 +21,7 @@ IDEAS: dict[str, str] = {
     "+native loop": "NATIVE", "+own products": "PRODUCTS", "+streaming": "STREAMING",
 }  # fmt: skip
 Point = tuple[int, int]  # batch, hidden
+SECONDS = 0.8  # that a point takes at least
 
 
 def switches(idea: str) -> dict[str, str]:
@@ -44,20 +45,26 @@ def ablate(idea: str, points: list[Point], rounds: int, threads: int) -> list[fl
 
 
 def step_seconds(point: Point, rounds: int, *, streams: bool) -> float:
-    """Of the best epoch; batches differ, and each is batched and scheduled anew, ahead of time if it ``streams``."""
-    (batch, hidden), best = point, float("inf")
+    """The mean over a few batches of each one's best step; every step batches and schedules anew.
+
+    If it ``streams``, the next batch is prepared by a thread meanwhile. Fast steps are repeated more often.
+    """
+    batch, hidden = point
     count = 2 if batch >= 64 else 4
     task = tree_lstm.Task(tree_lstm.make_trees(batch * count), hidden)
     loader = vgraph.GraphLoader(task.graphs, batch, prefetch=2 if streams else 0)
-    for number in range(rounds + 1):
+    best, begin, number = [float("inf")] * count, time.perf_counter(), 0
+    while number <= rounds or (rounds and time.perf_counter() - begin < SECONDS):
         start = time.perf_counter()
-        for graph in loader:
+        for index, graph in enumerate(loader):
             task.optimizer.zero_grad()
             tree_lstm.loss_of(task, graph).backward()
             task.optimizer.step()
-        if number or not rounds:
-            best = min(best, (time.perf_counter() - start) / count)
-    return best
+            now = time.perf_counter()
+            best[index] = min(best[index], now - start) if number or not rounds else best[index]
+            start = now
+        number += 1
+    return sum(best) / count
 
 
 if __name__ == "__main__":

@@ -42,25 +42,25 @@ def braid(length: int) -> vgraph.Graph:
     return vgraph.graph((torch.cat([first, first]), torch.cat([step + 2, step + 3])), num_nodes=2 * length)
 
 
-def first_frontiers(graph: vgraph.Graph, count: int) -> vgraph.Graph:
-    """The vertices of the first frontiers."""
-    kept = (torch.as_tensor(levels(graph.topology)) < count).nonzero().squeeze(1)
-    return vgraph.node_subgraph(graph, kept)
+def last_frontiers(graph: vgraph.Graph, count: int) -> vgraph.Graph:
+    """The vertices of the last frontiers, and the edges between them."""
+    level = torch.as_tensor(levels(graph.topology))
+    return vgraph.node_subgraph(graph, (level > level.max() - count).nonzero().squeeze(1))
 
 
-def circuit(path: Path | None, hidden: int, length: int = 2000, first: int = 0) -> Workload:
-    """``first``: so many frontiers of the circuit; 0: all, without the sides that would take minutes."""
+def circuit(path: Path | None, hidden: int, length: int = 2000, last: int = 0) -> Workload:
+    """``last``: so many frontiers of the circuit; 0: all, without the side that would take minutes."""
     torch.manual_seed(0)
     graph = braid(length) if path is None else load_aiger(path).graph
-    graph = first_frontiers(graph, first) if first else graph
+    graph = last_frontiers(graph, last) if last else graph
     x, model = torch.randn(graph.num_nodes(), hidden), GateGRU(hidden)
     sides = {"vgraph": training(model.parameters(), lambda: loss_of(model, graph, x))}
     dgl = optional("dgl")
-    if dgl is not None and (first or path is None):
+    if dgl is not None and (last or path is None):
         sides["DGL prop_nodes_topo"] = training(model.parameters(), by_dgl(dgl, graph, x, model))
     frontiers = int(levels(graph.topology).max()) + 1
     name = f"braid of {length}" if path is None else path.stem
-    name += f", first {first} frontiers," if first else ""
+    name += f", last {last} frontiers" if last else ""
     flops = 2 * 3 * hidden * hidden * graph.num_nodes() * 5
     return Workload(f"GRU hidden {hidden} on {name}", sides, flops, frontiers)
 
