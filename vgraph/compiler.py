@@ -289,7 +289,7 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
         name = policy if keys is None else f"{policy}, types {key}"
         return replace(schedule, policy=name, parts=build_parts(schedule, *types), kinds=kinds), types
 
-    return topology.keep(("schedule", policy, key), build)[0]
+    return topology.keep(("schedule", policy) if key is None else ("schedule", policy, key), build)[0]
 
 
 def type_numbers(types: VertexTypes) -> NDArray[np.int64]:
