@@ -29,9 +29,9 @@ def phases_seen(monkeypatch: pytest.MonkeyPatch) -> list[Phase]:
     seen: list[Phase] = []
     real = compiler._compile_phases
 
-    def watched(program, phases, **options):
+    def watched(program, phases, *rest, **options):
         seen.extend(phases)
-        return real(program, phases, **options)
+        return real(program, phases, *rest, **options)
 
     monkeypatch.setattr(compiler, "_compile_phases", watched)
     return seen
