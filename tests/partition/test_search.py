@@ -116,6 +116,27 @@ def test_megatrons_columns_then_rows() -> None:
     assert indices(step, plan, FORWARD, "out") in (["k"], ["n"])  # a sum or a gather of as many bytes
 
 
+def test_batch_in_low_channels_in_high_convolutions() -> None:
+    """Early layers have large images and small filters, late ones the other way round."""
+
+    class Tower(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.low = nn.Conv2d(3, 16, 3, 1, padding=1, bias=False)
+            self.middle = nn.Conv2d(16, 256, 8, 8, bias=False)
+            self.high = nn.Conv2d(256, 512, 3, padding=1, bias=False)
+            self.top = nn.Conv2d(512, 512, 3, padding=1, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.top(torch.relu(self.high(self.middle(torch.relu(self.low(x)))))).square().mean()
+
+    step = captured(Tower(), torch.zeros(8, 3, 32, 32))
+    plan = search(step, (2,)).plan
+    assert indices(step, plan, FORWARD, "low", "convolution") == ["n"]
+    for module in ("high", "top"):
+        assert indices(step, plan, FORWARD, module, "convolution")[0] in ("o", "c")
+
+
 def test_time_steps_are_divided_alike() -> None:
     step = captured(Recurrent(16), torch.zeros(5, 8, 16))
     classes = classify(step)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vgraph.partition.cost_graph import CostGraph, Costs
 
 Kept = NDArray[np.intp]
-MAX_ROUNDS = 12
+MAX_ROUNDS = 6
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from vgraph.errors import ModelError
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
-from vgraph.partition.account import account
-from vgraph.partition.footprint import footprint, keep_within, program_footprint, whole_footprint
+from vgraph.partition.account import Account, account
+from vgraph.partition.footprint import keep_within, program_footprint, whole_footprint
 from vgraph.partition.rewrite import rewrite
-from vgraph.partition.search import Found, Prepared, factorised, search
+from vgraph.partition.search import Found, Prepared, factorised, search, without_collection
 
 FAIR_SHARE = 1.22  # without a limit a worker keeps copies up to this multiple of its part of the whole
 _PRICES = (0.0, 0.25, 1.0, 4.0, 64.0)  # moved bytes that one byte held by a second worker is worth
@@ -29,6 +29,7 @@ class _Candidate:
     found: Found
     moved: float
     need: float  # bytes a worker
+    book: Account  # with all copies kept
 
 
 def search_best(step: TrainingStep, num_workers: int, memory_limit: float | None = None) -> Found:
@@ -38,12 +39,24 @@ def search_best(step: TrainingStep, num_workers: int, memory_limit: float | None
         ModelError: no plan needs as little memory as the limit allows.
     """
     began = time.perf_counter()
-    if memory_limit is None:
-        budget = FAIR_SHARE * whole_footprint(step).total / num_workers
-        best = min(_candidates(step, num_workers, budget, 0.0, Prepared(step)), key=lambda each: each.moved)
-    else:
-        best = _fitting(step, num_workers, memory_limit)
+    with without_collection():
+        if memory_limit is None:
+            best = _moving_least(step, num_workers, FAIR_SHARE * whole_footprint(step).total / num_workers)
+        else:
+            best = _fitting(step, num_workers, memory_limit)
     return replace(best.found, seconds=time.perf_counter() - began)
+
+
+def _moving_least(step: TrainingStep, num_workers: int, budget: float) -> _Candidate:
+    """Plans in the order of what they move while all copies are kept; later ones if copies had to go."""
+    prepared = Prepared(step)
+    found = [search(step, axes, prepared=prepared) for axes in _factorisations(num_workers)]
+    books = sorted(((account(step, f.plan), f) for f in found), key=lambda pair: pair[0].total_bytes)
+    best = _kept(step, books[0][1], budget, books[0][0])
+    for book, other in books[1:]:
+        if book.total_bytes < best.moved:
+            best = min(best, _kept(step, other, budget, book), key=lambda each: each.moved)
+    return best
 
 
 def _fitting(step: TrainingStep, num_workers: int, limit: float) -> _Candidate:
@@ -58,7 +71,7 @@ def _fitting(step: TrainingStep, num_workers: int, limit: float) -> _Candidate:
                     return candidate
                 least = min(least, need)
                 budget *= _TIGHTER * limit / need
-                tighter = _kept(step, candidate.found, budget)
+                tighter = _kept(step, candidate.found, budget, candidate.book)
                 if tighter.found.plan == candidate.found.plan:
                     break
                 candidate = tighter
@@ -77,16 +90,18 @@ def generated_need(step: TrainingStep, plan: ShardingPlan) -> float:
 def _candidates(
     step: TrainingStep, num_workers: int, budget: float, price: float, prepared: Prepared
 ) -> Iterator[_Candidate]:
+    for axes in _factorisations(num_workers):
+        found = search(step, axes, restrict=lambda o: replace(o, price=price), prepared=prepared)
+        yield _kept(step, found, budget, account(step, found.plan))
+
+
+def _factorisations(num_workers: int) -> list[tuple[int, ...]]:
     axes = factorised(num_workers)
-    for each in dict.fromkeys((axes, (num_workers,) if axes else ())):
-        yield _kept(step, search(step, each, restrict=lambda o: replace(o, price=price), prepared=prepared), budget)
+    return list(dict.fromkeys((axes, (num_workers,) if axes else ())))
 
 
-def _kept(step: TrainingStep, found: Found, budget: float) -> _Candidate:
-    """The plan with its copies within a budget."""
-    plan = replace(found.plan, fetched_again=frozenset())
-    book = account(step, plan)
-    kept = keep_within(book, budget)
-    if kept.fetched_again:
-        book = account(step, kept)
-    return _Candidate(replace(found, plan=kept), book.total_bytes, footprint(book).total)
+def _kept(step: TrainingStep, found: Found, budget: float, book: Account) -> _Candidate:
+    """The plan with its copies within a budget; ``book``: that of the plan that keeps all."""
+    plan, need = keep_within(book, budget)
+    moved = account(step, plan).total_bytes if plan.fetched_again else book.total_bytes
+    return _Candidate(replace(found, plan=plan), moved, need, book)

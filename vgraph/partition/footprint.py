@@ -7,7 +7,7 @@ Source: Tofu sections 6 and 7.1: original order, buffers freed after their last 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,10 +217,10 @@ def footprint(book: Account) -> Footprint:
     return Books(book).peak()
 
 
-def keep_within(book: Account, budget: float) -> ShardingPlan:
-    """The same plan, in which copies are let go and fetched again as far as that brings the peak within budget.
+def keep_within(book: Account, budget: float) -> tuple[ShardingPlan, float]:
+    """The plan with copies let go and fetched again as far as that brings the peak within budget; its peak then.
 
-    Those go first that save most bytes for each one that moves again.
+    Those go first that save most memory for longest.
     """
     books = Books(book)
     held, again = books.held(), set(book.plan.fetched_again)
@@ -228,13 +228,13 @@ def keep_within(book: Account, budget: float) -> ShardingPlan:
     starts, ends = (np.array([gap[i] for gap in gaps], dtype=np.int64) for i in (1, 2))
     sizes = np.array([gap[0].bytes for gap in gaps])
     left = np.ones(len(gaps), dtype=bool)
-    while gaps:
+    while held.max() > budget:
         at = int(np.argmax(held))
         spanning = left & (starts < at) & (at < ends)
-        if held[at] <= budget or not spanning.any():
+        if not spanning.any():
             break
         chosen = int(np.argmax(np.where(spanning, sizes * (ends - starts), -1.0)))
         left[chosen] = False
         held[starts[chosen] + 1 : ends[chosen]] -= sizes[chosen]
         again.add((int(ends[chosen]), gaps[chosen][0].value.id))
-    return ShardingPlan(book.plan.axes, book.plan.strategies, book.plan.placements, frozenset(again))
+    return replace(book.plan, fetched_again=frozenset(again)), float(held.max())

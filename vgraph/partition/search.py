@@ -6,8 +6,10 @@ Source: Tofu section 5.2 and 5.3: coarsen, then two groups of workers at a time.
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tqdm import tqdm
@@ -47,6 +49,18 @@ class Prepared:
         self.options = Options(_small(step), {i: [frozenset(s) for s in dims] for i, dims in hints.items()})
 
 
+@contextmanager
+def without_collection() -> Generator[None]:
+    """Nothing that a search makes is a cycle; looking for some costs a third of its time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def factorised(num_workers: int) -> tuple[int, ...]:
     """Prime factors, the largest first.
 
@@ -72,8 +86,16 @@ def search(
 ) -> Found:
     """The plan for ``axes``: the workers of each step of the recursion, the first step first."""
     began = time.perf_counter()
-    prepared = prepared or Prepared(step)
-    coarse, options = prepared.coarse, restrict(prepared.options)
+    with without_collection():
+        prepared = prepared or Prepared(step)
+        past, costs = _choose(prepared, axes, solve, restrict(prepared.options))
+        plan = plan_of(prepared.coarse, past, tuple(axes))
+    return Found(plan, tuple(costs), time.perf_counter() - began)
+
+
+def _choose(prepared: Prepared, axes: Sequence[int], solve: Solver, options: Options) -> tuple[list[Past], list[float]]:
+    """What every op and input chooses in every step, and the bytes of each step."""
+    coarse = prepared.coarse
     past: list[Past] = [()] * len(coarse.cluster_of)
     costs: list[float] = []
     for number, ways in enumerate(tqdm(axes, desc="search", unit="step", leave=False, disable=None)):
@@ -85,8 +107,7 @@ def search(
                 past[member] = (*past[member], choice)
             for other in cluster.owned:
                 past[other] = past[cluster.members[0]]
-    plan = _plan(coarse, past, tuple(axes))
-    return Found(plan, tuple(costs), time.perf_counter() - began)
+    return past, costs
 
 
 def _small(step: TrainingStep) -> int:
@@ -94,7 +115,8 @@ def _small(step: TrainingStep) -> int:
     return max((v.row_bytes for v in values), default=0) // SMALL_SHARE
 
 
-def _plan(coarse: Coarse, past: Sequence[Past], axes: tuple[int, ...]) -> ShardingPlan:
+def plan_of(coarse: Coarse, past: Sequence[Past], axes: tuple[int, ...]) -> ShardingPlan:
+    """The plan that all choices of all steps make."""
     classes, step = coarse.classes, coarse.classes.step
     chosen: list[tuple[Strategy, ...]] = []
     for op_class in classes.classes:

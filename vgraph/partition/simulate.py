@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import Op
-from vgraph.ir.sharding import At, Split, Strategy
+from vgraph.ir.sharding import Split, Strategy
 from vgraph.ir.tdl import is_pointwise, is_view
 from vgraph.partition.account import Account
 from vgraph.partition.footprint import Footprint, footprint
 from vgraph.partition.machines import Machine
+from vgraph.partition.placed_time import is_placed, placed_footprint, placed_seconds
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,14 @@ class Simulation:
 
 def simulate(book: Account, machine: Machine) -> Simulation:
     """Workers are alike, so one stands for all; placed ops run where they are, one worker each."""
-    placed = any(isinstance(s.outputs[0], At) for row in book.plan.strategies for s in row if s.outputs)
-    memory = _placed_memory(book) if placed else footprint(book)
+    placed = is_placed(book)
+    memory = placed_footprint(book) if placed else footprint(book)
     times = [compute_seconds(op, row, book.plan.axes, machine) for op, row in _pairs(book)]
     copies = [_copy_seconds(a, b, book, machine) for a, b in zip(book.fetched, book.kept, strict=True)]
-    seconds = _placed_seconds(book, times, copies) if placed else _streams(book, times, copies)
-    compute = sum(times) / (book.plan.num_workers if placed else 1)
+    workers = book.plan.num_workers
+    alone = [workers * (before + after) for before, after in copies]  # one pair of workers moves all of it
+    seconds = placed_seconds(book, times, alone) if placed else _streams(book, times, copies)
+    compute = sum(times) / (workers if placed else 1)
     return Simulation(seconds, compute, sum(a + b for a, b in copies), memory, memory.total <= machine.memory,
                       machine.name)  # fmt: skip
 
@@ -135,28 +138,3 @@ def _streams(book: Account, times: Sequence[float], copies: Sequence[tuple[float
         for value in op.results:
             ready[value.id] = done
     return max(computing, copying)
-
-
-def _placed_seconds(book: Account, times: Sequence[float], copies: Sequence[tuple[float, float]]) -> float:
-    ready: dict[int, float] = {}
-    free = [0.0] * book.plan.num_workers
-    workers = book.plan.num_workers
-    for (op, row), spent, (before, after) in zip(_pairs(book), times, copies, strict=True):
-        where = row[0].outputs[0]
-        worker = where.worker if isinstance(where, At) else 0
-        given = max((ready.get(value.id, 0.0) for value in op.operands()), default=0.0)
-        free[worker] = max(free[worker], given + before * workers) + spent
-        for value in op.results:
-            ready[value.id] = free[worker] + after * workers
-    return max(free)
-
-
-def _placed_memory(book: Account) -> Footprint:
-    """The fullest worker: its state, and a fair part of the rest."""
-    state = [0.0] * book.plan.num_workers
-    step = book.step
-    for value in (*(given.value for given in step.program.inputs), *step.gradients.values()):
-        home = book.homes[value.id][0]
-        state[home.worker if isinstance(home, At) else 0] += value.row_bytes
-    rest = footprint(book)
-    return replace(rest, state=max(state), gradients=0.0)

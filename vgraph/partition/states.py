@@ -160,7 +160,10 @@ class Enumeration:
                 for choice, kept in self._choices(place, state):
                     grown = (*state, choice)
                     longer.append((grown, cost + kept + self._cost(grown, wires)))
-            found = self._distinct(longer, live[place])
+            is_last = place + 1 == len(
+                self.cluster.members
+            )  # states that did not become more are as distinct as before
+            found = self._distinct(longer, live[place]) if is_last or len(longer) > len(found) else longer
         possible = [each for each in found if each[1] < math.inf] or found
         return Kind([state for state, _ in possible], np.array([cost for _, cost in possible]))
 

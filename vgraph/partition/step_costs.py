@@ -68,38 +68,48 @@ class StepCosts:
         return self._sums[key]
 
     def _matrix(self, source: int, reader: int, readings: Sequence[Reading]) -> Hashable:
-        """One value and all that read it in one cluster: what two of them need alike is fetched once."""
-        first, kind = readings[0], self.kinds[reader]
-        have = self.kinds[source].codes((True, max(self.coarse.member_of[first.source], 0), first.result))
-        found: list[tuple[tuple[int, ...], int, int, Amount]] = []
-        for r in readings:
-            place = max(self.coarse.member_of[r.reader], 0)
-            need, amount = kind.codes((False, place, r.position)), self.situation.amount(r)
-            if (need, amount) not in [(n, a) for n, _, _, a in found]:
-                found.append((need, place, r.position, amount))
+        have, found = needs_of(self.situation, self.kinds[source], self.kinds[reader], readings)
+        kind = self.kinds[reader]
         key = (have, *((need, amount, tuple(kind.halos(m, p))) for need, m, p, amount in found))
         if key not in self._numbers:
             self._numbers[key] = len(self._numbers)
-            self._matrices[self._numbers[key]] = self._combined(have, kind, found)
+            self._matrices[self._numbers[key]] = combined(have, kind, found, self.situation.ways)
         return self._numbers[key]
 
-    def _combined(
-        self, have: tuple[int, ...], kind: Kind, found: Sequence[tuple[tuple[int, ...], int, int, Amount]]
-    ) -> Costs:
-        ways = self.situation.ways
-        halos = [np.array(kind.halos(place, position)) for _, place, position, _ in found]
-        rows = np.array([int(is_terms(code)) for code in have])
-        parts = [
-            np.array(amount)[rows][:, None] * (_transfers(have, need, ways) + halo)
-            for (need, _, _, amount), halo in zip(found, halos, strict=True)
-        ]
-        if len(found) == 1:
-            return parts[0]
-        needs = np.array([need for need, _, _, _ in found])
-        for i in range(1, len(parts)):  # the same shard of a value was fetched for an earlier reader
-            again = (needs[:i] == needs[i]).any(axis=0)
-            parts[i] = np.where(again[None, :] & np.isfinite(parts[i]), 0.0, parts[i])
-        return np.sum(parts, axis=0)
+
+Need = tuple[tuple[int, ...], int, int, Amount]  # codes by state; member, operand; bytes
+
+
+def needs_of(
+    situation: Situation, source: Kind, reader: Kind, readings: Sequence[Reading]
+) -> tuple[tuple[int, ...], list[Need]]:
+    """How one value lies by state of its source, and all that read it in one cluster, those that read alike once."""
+    first, member_of = readings[0], situation.coarse.member_of
+    have = source.codes((True, max(member_of[first.source], 0), first.result))
+    found: list[Need] = []
+    for r in readings:
+        place = max(member_of[r.reader], 0)
+        need, amount = reader.codes((False, place, r.position)), situation.amount(r)
+        if (need, amount) not in [(n, a) for n, _, _, a in found]:
+            found.append((need, place, r.position, amount))
+    return have, found
+
+
+def combined(have: tuple[int, ...], kind: Kind, found: Sequence[Need], ways: int) -> Costs:
+    """Costs by state of source and reader; what two readers need alike is fetched once."""
+    halos = [np.array(kind.halos(place, position)) for _, place, position, _ in found]
+    rows = np.array([int(is_terms(code)) for code in have])
+    parts = [
+        np.array(amount)[rows][:, None] * (_transfers(have, need, ways) + halo)
+        for (need, _, _, amount), halo in zip(found, halos, strict=True)
+    ]
+    if len(found) == 1:
+        return parts[0]
+    needs = np.array([need for need, _, _, _ in found])
+    for i in range(1, len(parts)):  # the same shard of a value was fetched for an earlier reader
+        again = (needs[:i] == needs[i]).any(axis=0)
+        parts[i] = np.where(again[None, :] & np.isfinite(parts[i]), 0.0, parts[i])
+    return np.sum(parts, axis=0)
 
 
 def _transfers(have: tuple[int, ...], need: tuple[int, ...], ways: int) -> Costs:

@@ -1,0 +1,154 @@
+"""Plans of all methods in one cost framework: bytes, memory, simulated seconds; never measured ones."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from models import BENCHMARK
+from tqdm import tqdm
+
+from vgraph.ir.sharding import ShardingPlan
+from vgraph.ir.step import TrainingStep
+from vgraph.partition import comparison
+from vgraph.partition.account import Account, account
+from vgraph.partition.fit import FAIR_SHARE, search_best
+from vgraph.partition.footprint import Footprint, footprint, keep_within, program_footprint, whole_footprint
+from vgraph.partition.machines import MACHINES
+from vgraph.partition.rewrite import RewriteOptions, rewrite
+from vgraph.partition.search import search
+from vgraph.partition.simulate import compute_seconds, sensitivity, simulate
+
+from .workloads import GIB, PAPER, PUBLISHED_SAMPLES, PUBLISHED_WORDS, samples, step_of
+
+Rows = list[dict[str, Any]]
+Maker = Callable[[TrainingStep], ShardingPlan]
+METHODS: dict[str, Maker] = {
+    "tofu": lambda step: search_best(step, 8).plan,
+    "equal chop": lambda step: comparison.equal_chop(step, (2, 2, 2)).plan,
+    "icml18": lambda step: comparison.icml18(step, (2, 2, 2)).plan,
+    "spartan": lambda step: comparison.spartan(step, (2, 2, 2)).plan,
+    "all rows, greedy": lambda step: comparison.all_row(step, (2, 2, 2)).plan,
+    "data parallel": lambda step: comparison.data_parallel(step, (2, 2, 2)),
+    "operator placement": lambda step: comparison.operator_placement(step, 8),
+}
+MORE: dict[str, Maker] = {
+    "tofu, copies kept": lambda step: search_best(step, 8, memory_limit=2.0**60).plan,
+    "tofu, recursion": lambda step: search(step, (2, 2, 2)).plan,
+    "icml18 + reduction": lambda step: comparison.icml18(step, (2, 2, 2), reduces=True).plan,
+    "CriticalDP": lambda step: comparison.by_paths(step, (2, 2, 2)).plan,
+    "all rows, random": lambda step: comparison.all_row(step, (2, 2, 2), random.Random(0)).plan,
+}
+
+
+def books_of(step: TrainingStep, method: str, whole: Footprint) -> Account:
+    """The books of a method's plan; all let go of copies beyond the same share of memory, but one."""
+    book = account(step, {**METHODS, **MORE}[method](step))
+    if method in ("tofu, copies kept", "operator placement"):
+        return book
+    return account(step, keep_within(book, FAIR_SHARE * whole.total / 8)[0])
+
+
+BYTES_OF = ("rnn-4-8k", "rnn-10-8k", "wresnet-152-10")
+
+
+def chosen(options: argparse.Namespace, default: tuple[str, ...]) -> list[str]:
+    return options.models or (["rnn"] if options.smoke else list(default))
+
+
+def section_bytes(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """``moved``: by the books; of the generated program with --exact."""
+    for name in chosen(options, BYTES_OF):
+        step = step_of(name, options.smoke)
+        whole = whole_footprint(step)
+        for method in tqdm([*METHODS, *MORE], desc=name, disable=None):
+            book = books_of(step, method, whole)
+            found = simulate(book, PAPER)
+            moved = rewrite(step.program, book.plan).communicated_bytes if options.exact else book.total_bytes
+            yield {
+                "model": name, "method": method, "GB a step": moved / 1e9,
+                "of 1/8 of the whole": 8 * found.memory.total / whole.total,
+                "samples/s": samples(name, options.smoke) / found.seconds, "seconds": found.seconds,
+                "computing": found.compute_seconds, "waiting": found.communication_share, "fits": found.fits,
+            }  # fmt: skip
+
+
+def section_memory(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Memory of a worker by its generated program, with each switch of the program turned off in turn."""
+    for name in chosen(options, BYTES_OF):
+        step = step_of(name, options.smoke)
+        whole = whole_footprint(step)
+        plan = search_best(step, 8).plan
+        by_books = footprint(account(step, plan)).total
+        for what, switches in SWITCHES.items():
+            if options.brief and switches:
+                continue
+            parts = rewrite(step.program, plan, RewriteOptions(**switches), step.overwrites)
+            need = program_footprint(parts, step)
+            yield {
+                "model": name, "program": what, "whole GiB": whole.total / GIB, "worker GiB": need.total / GIB,
+                "by the books": by_books / GIB, "of 1/8": 8 * need.total / whole.total,
+                "moved GB": parts.communicated_bytes / 1e9, "fetched again": len(plan.fetched_again),
+                **{f"+ {kind} GiB": extra / GIB for kind, extra in need.excess(whole, 8).items()},
+            }  # fmt: skip
+
+
+SWITCHES: dict[str, dict[str, Any]] = {
+    "as it is": {}, "each piece a fetch": {"fused_fetch": False}, "one worker reduces": {"spread_reductions": False},
+    "order by depth": {"original_order": False}, "fetched early": {"late_fetch": False},
+}  # fmt: skip
+
+
+def section_figures(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Simulated samples a second of all models by all methods (thesis figures 3.8, 3.9, table 3.3)."""
+    for name in tqdm(chosen(options, tuple(BENCHMARK)), disable=None):
+        batch = samples(name, options.smoke)
+        step = step_of(name, options.smoke)
+        alone = sum(compute_seconds(op, (), (), PAPER) for op in step.ops)
+        row: dict[str, Any] = {"model": name, "batch": batch, "ideal": 8 * batch / alone}
+        whole = whole_footprint(step)
+        row["small batch"] = _small_batch(name, step, whole, batch, options.smoke)
+        out = 2 * max(whole.total - PAPER.memory, 0)  # what does not fit goes out and comes back once
+        row["swapping"] = 8 * batch / max(alone, out / (PAPER.host_bandwidth / 8))
+        for method in METHODS:
+            book = books_of(step, method, whole)
+            found = simulate(book, PAPER)
+            row[method] = batch / found.seconds if found.fits else "out of memory"
+            if method == "tofu":
+                row["tofu of ideal"] = row["ideal"] and batch / found.seconds / row["ideal"]
+                row["tofu, least and most"] = _range(batch, book)
+        published = PUBLISHED_SAMPLES.get(name, {})
+        row |= {f"{method}, published": published.get(method, "") for method in ("tofu", "operator placement")}
+        row["the paper says"] = PUBLISHED_WORDS.get(name, "")
+        yield row
+
+
+def _range(batch: int, book: Account) -> str:
+    seconds = sensitivity(book, PAPER)
+    return f"{batch / max(seconds.values()):.4g} to {batch / min(seconds.values()):.4g}"
+
+
+def _small_batch(name: str, step: TrainingStep, whole: Footprint, batch: int, smoke: bool) -> Any:
+    """The largest batch that one device holds, eight times as fast as one device is."""
+    fixed = max(whole.state + whole.gradients, step.state_bytes)
+    size = batch
+    while size and size * whole.activations / batch > PAPER.memory - fixed:
+        size //= 2
+    if not size:
+        return "out of memory"
+    smaller = step if size == batch or smoke else step_of(name, smoke, size)
+    return 8 * size / sum(compute_seconds(op, (), (), PAPER) for op in smaller.ops)
+
+
+def section_sensitivity(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Simulated seconds where one number of the machine is half or twice as large."""
+    for name in chosen(options, ("rnn-4-8k", "wresnet-152-10")):
+        step = step_of(name, options.smoke)
+        whole = whole_footprint(step)
+        for method in ("tofu", "icml18", "all rows, greedy"):
+            book = books_of(step, method, whole)
+            for machine in MACHINES.values():
+                found = sensitivity(book, machine)
+                yield {"model": name, "method": method, "machine": machine.name, **found}

@@ -1,0 +1,141 @@
+"""Plain DP: all steps at once, each cluster's state being its choices in every step; exact, and slow.
+
+Takes: a TrainingStep, the workers of each step. Gives: a Found; tempo: in benchmarks and tests.
+Source: Tofu section 5.2 (dynamic programming without recursion, which the paper gives 8 to 24 hours).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vgraph.errors import ModelError
+from vgraph.ir.step import TrainingStep
+from vgraph.partition.clusters import Cluster, Coarse, Link
+from vgraph.partition.cost_graph import CostGraph, Costs
+from vgraph.partition.eliminate import eliminate
+from vgraph.partition.options import Options, Past
+from vgraph.partition.search import Found, Prepared, plan_of
+from vgraph.partition.states import Enumeration, Kind, Situation, State
+from vgraph.partition.step_costs import combined, needs_of
+
+MAX_TABLE = 1 << 26
+
+
+@dataclass(eq=False)
+class _Branch:
+    """What a cluster may choose in one step after what it chose before, and where its sequences begin."""
+
+    past: tuple[State, ...]
+    kind: Kind
+    below: list[_Branch]  # one a state; none in the last step
+    first: int = 0
+    count: int = 0
+
+
+def plain_dp(
+    step: TrainingStep, axes: Sequence[int], restrict: Callable[[Options], Options] = lambda options: options
+) -> Found:
+    """The least bytes over all sequences of choices, by the costs of the recursion.
+
+    Raises:
+        ModelError: a table would need more than 67 million entries.
+    """
+    began = time.perf_counter()
+    prepared = Prepared(step)
+    joint = _Joint(prepared.coarse, restrict(prepared.options), tuple(axes))
+    graph = joint.graph()
+    chosen = eliminate(graph, MAX_TABLE)
+    if chosen is None:
+        raise ModelError("the model is too large for a search of all steps at once", cure="use search, step by step")
+    past: list[Past] = [()] * len(prepared.coarse.cluster_of)
+    for cluster, number in zip(prepared.coarse.clusters, chosen, strict=True):
+        sequence = joint.sequences[cluster.index][number]
+        for place, member in enumerate(cluster.members):
+            past[member] = tuple(state[place] for state in sequence)
+        for other in cluster.owned:
+            past[other] = past[cluster.members[0]]
+    plan = plan_of(prepared.coarse, past, tuple(axes))
+    return Found(plan, (graph.cost(chosen),), time.perf_counter() - began)
+
+
+class _Joint:
+    def __init__(self, coarse: Coarse, options: Options, axes: tuple[int, ...]) -> None:
+        self.coarse, self.options, self.axes = coarse, options, axes
+        self.known: dict[object, Costs] = {}
+        self.roots = [self._branch(cluster, ()) for cluster in coarse.clusters]
+        self.sequences = [list(_sequences(root)) for root in self.roots]
+        for root in self.roots:
+            _number(root, 0)
+
+    def _situation(self, *chosen: tuple[Cluster, tuple[State, ...]]) -> Situation:
+        past: list[Past] = [()] * len(self.coarse.cluster_of)
+        depth = len(chosen[0][1])
+        for cluster, states in chosen:
+            for place, member in enumerate(cluster.members):
+                past[member] = tuple(state[place] for state in states)
+            for other in cluster.owned:
+                past[other] = past[cluster.members[0]]
+        return Situation(self.coarse, self.options, past, self.axes[:depth], self.axes[depth])
+
+    def _branch(self, cluster: Cluster, past: tuple[State, ...]) -> _Branch:
+        kind = Enumeration(self._situation((cluster, past)), cluster).run()
+        is_last = len(past) + 1 == len(self.axes)
+        return _Branch(past, kind, [] if is_last else [self._branch(cluster, (*past, state)) for state in kind.states])
+
+    def graph(self) -> CostGraph:
+        alone = [np.array(list(_alone(root))) for root in self.roots]
+        pairs: dict[tuple[int, int], Costs] = {}
+        for link in self.coarse.between:
+            u, v = link.source, link.reader
+            costs = np.zeros((len(alone[u]), len(alone[v])))
+            self._fill(costs, link, self.roots[u], self.roots[v])
+            pair, matrix = ((u, v), costs) if u < v else ((v, u), costs.T)
+            pairs[pair] = pairs[pair] + matrix if pair in pairs else matrix
+        return CostGraph(alone, pairs)
+
+    def _fill(self, costs: Costs, link: Link, source: _Branch, reader: _Branch) -> None:
+        """Each step's costs, for every pair of states that the steps before lead to."""
+        clusters = self.coarse.clusters
+        situation = self._situation((clusters[link.source], source.past), (clusters[link.reader], reader.past))
+        have, found = needs_of(situation, source.kind, reader.kind, link.readings)
+        key = (have, *((need, amount, tuple(reader.kind.halos(m, p))) for need, m, p, amount in found))
+        step = self.known.get(key)
+        if step is None:
+            step = self.known[key] = combined(have, reader.kind, found, situation.ways)
+        rows, columns = _widths(source), _widths(reader)
+        block = np.repeat(np.repeat(step, rows, axis=0), columns, axis=1)
+        costs[source.first : source.first + source.count, reader.first : reader.first + reader.count] += block
+        for one in source.below:
+            for other in reader.below:
+                self._fill(costs, link, one, other)
+
+
+def _sequences(branch: _Branch) -> Iterator[tuple[State, ...]]:
+    if not branch.below:
+        yield from ((*branch.past, state) for state in branch.kind.states)
+    for below in branch.below:
+        yield from _sequences(below)
+
+
+def _alone(branch: _Branch, before: float = 0.0) -> Iterator[float]:
+    costs = [before + float(cost) for cost in branch.kind.alone]
+    if not branch.below:
+        yield from costs
+    for below, cost in zip(branch.below, costs, strict=False):
+        yield from _alone(below, cost)
+
+
+def _number(branch: _Branch, first: int) -> int:
+    branch.first = at = first
+    for below in branch.below:
+        at = _number(below, at)
+    branch.count = at - first if branch.below else len(branch.kind.states)
+    return first + branch.count
+
+
+def _widths(branch: _Branch) -> list[int]:
+    return [below.count for below in branch.below] or [1] * len(branch.kind.states)
