@@ -32,7 +32,7 @@ def plot_bars(rows: Rows, path: Path) -> None:
     figure, axes = plt.subplots(1, len(models), figsize=(4.5 * len(models), 3.4), squeeze=False)
     methods = ("all rows, greedy", "spartan", "equal chop", "icml18", "tofu")
     for place, model in zip(axes[0], models, strict=True):
-        found = {row["method"]: row for row in rows if row["model"] == model}
+        found = {row["method"]: row for row in rows if row["model"] == model and "computing" in row}
         shown = [m for m in methods if m in found]
         computing = np.array([found[m]["computing"] for m in shown])
         place.bar(shown, computing, label="computing", color="#1f77b4")

@@ -122,13 +122,14 @@ def test_batch_in_low_channels_in_high_convolutions() -> None:
     class Tower(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.low = nn.Conv2d(3, 16, 3, 1, padding=1, bias=False)
+            self.first = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+            self.low = nn.Conv2d(16, 16, 3, padding=1, bias=False)
             self.middle = nn.Conv2d(16, 256, 8, 8, bias=False)
             self.high = nn.Conv2d(256, 512, 3, padding=1, bias=False)
             self.top = nn.Conv2d(512, 512, 3, padding=1, bias=False)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.top(torch.relu(self.high(self.middle(torch.relu(self.low(x)))))).square().mean()
+            return self.top(torch.relu(self.high(self.middle(self.low(torch.relu(self.first(x))))))).square().mean()
 
     step = captured(Tower(), torch.zeros(8, 3, 32, 32))
     plan = search(step, (2,)).plan
