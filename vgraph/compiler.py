@@ -40,7 +40,7 @@ from vgraph.ir.cost import is_product
 from vgraph.ir.interpreter import PhaseCode, Step, compile_phase, reads_whole
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.printer import log_stage
-from vgraph.ir.program import Program, Value
+from vgraph.ir.program import Op, Program, Value, map_leaves
 from vgraph.ir.reduction import DeviceShape, Reduction
 from vgraph.ir.schedule import Phase, Schedule
 from vgraph.ir.topology import Topology
@@ -111,7 +111,8 @@ def _compile_again(
     zero_at_leaves: frozenset[int],
 ) -> CompiledProgram:  # fmt: skip
     return compile_program(
-        program, num_outputs=num_outputs, in_rows=in_rows, per_vertex=per_vertex, fuse=fuse, device=device,
+        _moved(program, torch.device(device)), num_outputs=num_outputs, in_rows=in_rows, per_vertex=per_vertex,
+        fuse=fuse, device=device,
         zero_at_leaves=zero_at_leaves,
     )  # fmt: skip
 
@@ -119,6 +120,20 @@ def _compile_again(
 def _joined(phases: Sequence[Phase]) -> Phase:
     """Loops that take turns, as far as lifetimes go."""
     return replace(phases[0], ops=tuple(op for phase in phases for op in phase.ops))
+
+
+def _moved(program: Program, device: torch.device) -> Program:
+    """The same where operators that name a device name this one."""
+
+    def moved(leaf: Any) -> Any:
+        return device if isinstance(leaf, torch.device) else leaf
+
+    def op_on(op: Op) -> Op:
+        return replace(
+            op, args=map_leaves(op.args, moved), kwargs={k: map_leaves(v, moved) for k, v in op.kwargs.items()}
+        )
+
+    return replace(program, ops=tuple(op_on(op) for op in program.ops))
 
 
 def _compile_phases(program: Program, phases: tuple[Phase, ...], device: str | None) -> tuple[PhaseCode, ...]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import vgraph
+import vgraph.function as fn
 import vgraph.nn as vnn
 from tests.cuda import shim
 from vgraph.api import capture
+from vgraph.errors import FeatureError
 from vgraph.fusion import build
 from vgraph.runtime import device_kernel
 
@@ -81,6 +85,22 @@ def test_hubs_in_chunks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
+def test_features_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows longer than the cache holds: some features at a time, the same numbers."""
+    g = graph()
+    g.ndata["h"] = torch.randn(40, 72, requires_grad=True)
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    found: list[Tensor] = []
+    for cached in (1.0, float("inf")):
+        monkeypatch.setattr(device_kernel, "cache_bytes", lambda device, cached=cached: cached)
+        with shim.in_place_of_cpu():
+            g.update_all(fn.copy_u("h", "m"), fn.mean("m", "o"))
+            found += [g.ndata["o"], *torch.autograd.grad(g.ndata["o"].square().sum(), [g.ndata["h"]])]
+    assert any("_tile" in name for name in shim.launched)
+    for mine, theirs in zip(found[:2], found[2:], strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
 def test_two_runs_are_bitwise_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     """In whichever order a block's threads come: lanes wait where they read what others wrote."""
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
@@ -89,3 +109,32 @@ def test_two_runs_are_bitwise_equal(monkeypatch: pytest.MonkeyPatch) -> None:
         with shim.in_place_of_cpu(backwards=backwards):
             runs.append(results(LAYERS["gatv2"], 16, torch.float32, second=False))
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
+
+
+def test_tensors_on_another_device_than_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    g = graph()
+    g.ndata["h"] = torch.ones(40, 2)
+    weights = [torch.ones(2)]
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        return {"m": edges.src["h"] * weights[0]}
+
+    g.update_all(message, fn.sum("m", "o"))
+    weights[0] = torch.ones(2, device="meta")
+    with pytest.raises(FeatureError, match=r"(?s)of shape \(2,\), is on meta, the graph on cpu.*\.to\("):
+        g.update_all(message, fn.sum("m", "o"))
+
+
+def test_dropout_draws_the_numbers_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    g = graph()
+    g.ndata["h"] = torch.ones(40, 4)
+    found: list[Tensor] = []
+    for place in (nullcontext(), shim.in_place_of_cpu()):
+        capture.forget()
+        torch.manual_seed(0)
+        with place:
+            g.update_all(lambda edges: {"m": torch.dropout(edges.src["h"], 0.5, True)}, fn.sum("m", "o"))
+        found.append(g.ndata["o"])
+    assert torch.equal(*found) and shim.launched

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.check import make_check, stand_ins
+from vgraph.api.check import check_devices, make_check, stand_ins
 from vgraph.api.derive import ALL, Body, Spec, Trace, compile_options, trace
 from vgraph.api.guards import Numbers, walk_roots
 from vgraph.api.levels import level_pair, level_program
@@ -180,6 +180,7 @@ class Bound:
 
     def run(self, tensors: tuple[Tensor, ...], situation: Situation) -> list[Tensor | None]:
         """Runs the function on a topology."""
+        check_devices(self.captured.name, self.captured.names, tensors, situation.topology)
         note_run(self.captured.name, self, situation)
         return run(Call(self, situation, (), self.captured.names), tensors)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib.util
+import re
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -64,6 +65,19 @@ class Nvrtc:
         room = ctypes.create_string_buffer(size.value)
         _check(getattr(self.library, f"nvrtcGet{what}")(program, room))
         return room.raw
+
+
+_USED = re.compile(
+    r"Function properties for (\w+).*?(\d+) bytes spill stores.*?Used (\d+) registers[^\n]*?(?:(\d+) bytes smem)?\n",
+    re.DOTALL,
+)
+
+
+def usages(said: str) -> dict[str, Usage]:
+    """By function, what the compiler said that each takes."""
+    return {
+        name: Usage(int(regs), int(spilt), int(room or 0)) for name, spilt, regs, room in _USED.findall(said + "\n")
+    }
 
 
 def _check(code: int) -> None:

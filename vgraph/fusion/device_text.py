@@ -33,7 +33,10 @@ _WIDTHS = {"bool": 1, "float": 4, "int32_t": 4}  # bytes of a number in scratch,
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """What all functions of one kernel share; ``most``: numbers in a vector, ``lanes``: how many share an edge."""
+    """What all functions of one kernel share; ``most``: numbers in a vector, ``lanes``: how many share an edge.
+
+    ``span``: vectors of a row that a launch has in one go, where features are cut into tiles; 0: all.
+    """
 
     spec: KernelSpec
     layout: Layout
@@ -41,6 +44,7 @@ class Design:
     outer: tuple[Op, ...]
     most: int
     lanes: int
+    span: int = 0
 
 
 @dataclass(eq=False)
@@ -148,6 +152,9 @@ class Writer:
             ]
         return [f"  {line}" for line in (*found, *self.near)]
 
+    def features(self, stage: Stage, loop: Loop, lanes: int, lane: str) -> LaneFeatures:
+        return LaneFeatures(self.layout, stage, loop, self.most, lanes=lanes, lane=lane, span=self.design.span)
+
     def sync(self) -> str:
         return f"vg_sync<{self.team}>();"
 
@@ -155,7 +162,7 @@ class Writer:
     def row_stage(self, stage: Stage) -> list[str]:
         lines: list[str] = []
         for loop in stage.loops:
-            features = LaneFeatures(self.layout, stage, loop, self.most, lanes=self.team, lane="all")
+            features = self.features(stage, loop, self.team, "all")
             lines += features.text(lambda body, loop=loop: self._statements(body, loop), "    ")
             if _hands_over(loop):
                 lines.append(f"    {self.sync()}")
@@ -168,7 +175,7 @@ class Writer:
         rows: set[str] = set()
         has_extreme = False
         for loop in stage.loops:
-            features = LaneFeatures(self.layout, stage, loop, self.most, lanes=self.lanes)
+            features = self.features(stage, loop, self.lanes, "lane")
             features.unrolled = self._reduces_in_registers(loop, features)
             inside += features.text(lambda body, loop=loop: self._statements(body, loop), "        ")
             if _hands_over(loop):
@@ -269,8 +276,8 @@ class Writer:
         if self.slots > 1:
             lines.append(f"      {self._across_slots(op)}")
         lines += [
-            f"      const int u = lane + n * {self.lanes};",
-            f"      if (slot == 0 && u < {features.num_dealt()}) {{",
+            f"      {features.vector()}",
+            f"      if (slot == 0 && {features.live() or 'true'}) {{",
             *(f"        {line}" for line in features.positions()),
             *(f"        {line}" for line in self.put_reduction(op, features)),
         ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vgraph.fusion.device_text import Design, Writer
 from vgraph.fusion.hubs import write_stages
@@ -18,6 +19,7 @@ from vgraph.ir.program import Op
 from vgraph.ir.row_ops import outer_sum
 
 _WARP = 32
+_SPAN = 8  # vectors of a tile: 128 bytes of a row of 32-bit numbers, a line of the cache
 _NARROW = 4  # edges a slot, up to which a row gets one slot alone
 _MOST_PIECES, _PIECE_BYTES = 1024, 32 << 20
 
@@ -38,7 +40,8 @@ def _emit(spec: KernelSpec, name: str) -> tuple[str, DeviceLoop]:
     staged, stages = [], None
     if over and not design.outer and not spec.in_loop:
         staged, stages = write_stages(design, name, slots)
-    lines = [line for writer in (*writers, *staged) for line in ["", *writer.lines]]
+    tiles = _tiles(design, name) if over else []
+    lines = [line for writer in (*writers, *staged, *tiles) for line in ["", *writer.lines]]
     loop = DeviceLoop(
         narrow=writers[0].entry,
         wide=writers[1].entry if slots > 1 else None,
@@ -47,8 +50,30 @@ def _emit(spec: KernelSpec, name: str) -> tuple[str, DeviceLoop]:
         team_bytes=max(writer.far_bytes for writer in writers),
         pieces=_pieces(design.outer),
         hubs=stages,
+        tiles=tuple(writer.entry for writer in tiles),
+        num_tiles=-(-_longest(design) // _SPAN) if tiles else 1,
     )
     return "\n".join(lines) + "\n", loop
+
+
+def _tiles(design: Design, name: str) -> list[Writer]:
+    """The functions for some features of a row at a time, for rows of few and of many edges; if that is possible."""
+    loops = [(stage, loop) for stage in design.layout.stages for loop in stage.loops]
+    found = [LaneFeatures(design.layout, stage, loop, design.most) for stage, loop in loops]
+    kinds = {sink.kind for _, loop in loops for sink in loop.sinks}
+    alike = {(f.shape, f.width, len(f.groups)) for f in found}
+    if design.outer or design.spec.in_loop or kinds - {"reduce", "store", "array"} or len(alike) != 1:
+        return []
+    if len(found[0].groups) != 1 or _longest(design) < 2 * _SPAN:
+        return []
+    narrow = replace(design, lanes=_SPAN, span=_SPAN)
+    return [Writer(narrow, f"{name}_tile", 1), Writer(narrow, f"{name}_tile_wide", _WARP // _SPAN)]
+
+
+def _longest(design: Design) -> int:
+    """Vectors in the longest loop."""
+    loops = [(stage, loop) for stage in design.layout.stages for loop in stage.loops]
+    return max(LaneFeatures(design.layout, stage, loop, design.most).num_dealt() for stage, loop in loops)
 
 
 def _design(spec: KernelSpec) -> Design:

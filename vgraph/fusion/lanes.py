@@ -20,10 +20,14 @@ from vgraph.ir.row_ops import row_product
 
 @dataclass(eq=False)
 class LaneFeatures(Features):
-    """``lanes``: how many share the loop; ``lane``: the variable with this one's number."""
+    """``lanes``: how many share the loop; ``lane``: the variable with this one's number.
+
+    ``span``: vectors that a block of the grid's second dim has, one tile of many; 0: all.
+    """
 
     lanes: int = 1
     lane: str = "lane"
+    span: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,7 +88,12 @@ class LaneFeatures(Features):
 
     def num_rounds(self) -> int:
         """Vectors of one lane."""
-        return -(-self.num_dealt() // self.lanes)
+        return -(-(self.span or self.num_dealt()) // self.lanes)
+
+    def vector(self) -> str:
+        """The line that says which vector this lane has in round ``n``."""
+        tile = f" + (int)blockIdx.y * {self.span}" if self.span else ""
+        return f"const int u = {self.lane} + n * {self.lanes}{tile}; (void)u;"
 
     def tile(self) -> str:
         return "n"
@@ -101,7 +110,7 @@ class LaneFeatures(Features):
         return [
             *self._pragma(),
             f"for (int n = 0; n < {self.num_rounds()}; ++n) {{",
-            f"  const int u = {self.lane} + n * {self.lanes}; (void)u;",
+            f"  {self.vector()}",
             *(f"  {line}" for line in body.around),
             *(f"  {line}" for line in self._guarded(body)),
             *(f"  {line}" for line in body.after),
@@ -110,13 +119,15 @@ class LaneFeatures(Features):
 
     def _guarded(self, body: Body) -> list[str]:
         inner = [*self.positions(), *self._turns(body)]
-        live = self._live()
+        live = self.live()
         return inner if live is None else [f"if ({live}) {{", *(f"  {line}" for line in inner), "}"]
 
-    def _live(self) -> str | None:
+    def live(self) -> str | None:
         """Whether this lane has a vector in this round; None: every one does."""
         tests: list[str] = []
-        if self.num_dealt() % self.lanes:
+        if self.span and self.span % self.lanes:
+            tests.append(f"{self.lane} + n * {self.lanes} < {self.span}")
+        if self.num_dealt() % (self.span or self.lanes):
             tests.append(f"u < {self.num_dealt()}")
         if self.sum is not None and not self.in_turn:
             real = self._taken_tiles([g >= len(self.groups) - self.num_taken for g in range(len(self.groups))])

@@ -100,7 +100,8 @@ class DeviceLoop:
     ``narrow``: rows of few edges, or loops without edges; ``wide``: rows of more than ``most_narrow``; ``hubs``:
     rows of so many that several teams share them. ``pointer``: which index tensor tells a row's edges ("" none).
     ``team_bytes``: scratch in global memory a team, 0 where it fits a block's own. ``pieces``: teams that each store
-    a sum of their own; 0: no such sum.
+    a sum of their own; 0: no such sum. ``tiles``: narrow and wide, for ``num_tiles`` tiles of a row's features one
+    after the other, so that what they gather stays in the GPU's cache; empty: features cannot be cut.
     """
 
     narrow: Entry
@@ -110,8 +111,10 @@ class DeviceLoop:
     team_bytes: int
     pieces: int
     hubs: HubLoop | None
+    tiles: tuple[Entry, ...] = ()
+    num_tiles: int = 1
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        both = (self.narrow,) if self.wide is None else (self.narrow, self.wide)
+        both = ((self.narrow,) if self.wide is None else (self.narrow, self.wide)) + self.tiles
         return both + tuple(entry for entry, _ in self.hubs.steps) if self.hubs else both

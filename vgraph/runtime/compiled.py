@@ -292,7 +292,7 @@ class _Rows:
         if name in ("$vertex_ids", "$edge_ids", "$src_ids", "$dst_ids"):
             return self._user_ids(name)
         assert name == "$seed" and self.situation.seed is not None, name
-        return self.situation.seed
+        return self.situation.seed.to(order.src_rows.device)
 
     def _user_ids(self, name: str) -> Tensor:
         """Ids as the user knows them: a part of a graph remembers those of the whole."""

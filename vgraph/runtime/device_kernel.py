@@ -6,8 +6,10 @@ It launches through a function that it is given, so that the same code runs wher
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,6 +27,8 @@ _ALIGNMENT = 16  # bytes of the widest access
 _MOST_BLOCKS = 1 << 30
 CHUNK = 512  # edges whose rows are added one after the other, where a row has more than MOST_EDGES
 MOST_EDGES = 1024
+_NARROW_TILES = 16  # edges up to which a row gets a narrow team, where features are cut into tiles
+_CACHE_SHARE = 0.75  # of the last cache, for what is gathered
 _SCRATCH_BLOCKS = 1024  # where teams need memory of their own
 
 
@@ -77,6 +81,14 @@ def _chunks(ptr: Tensor, rows: Tensor) -> Chunks:
     return Chunks(rows, hubs.to(torch.int32), ptr[long[hubs]] + within * CHUNK, first.to(torch.int32))
 
 
+@cache
+def cache_bytes(device: torch.device) -> float:
+    """Bytes of gathered rows that the GPU's last cache holds."""
+    if device.type != "cuda":
+        return math.inf
+    return _CACHE_SHARE * torch.cuda.get_device_properties(device).L2_cache_size
+
+
 class DeviceKernel:
     """A loop over rows [v0, v1) on a GPU: see ``fusion/emit_cuda.py`` for its arguments."""
 
@@ -109,7 +121,7 @@ class DeviceKernel:
         """Once over all rows; allocates what it stores."""
         order: RowOrder = extent.order
         count = extent.count("source") if self.is_source else extent.v1 - extent.v0
-        work, chunks = self._work(order, count)
+        work, chunks = self._work(order, count, tiled=self._is_tiled(loads))
         num_teams = max((self._grid(entry, n) * _teams(entry) for entry, _, n in work), default=0)
         made = tuple(self._empty(extent, value, num_teams) for value in self.stores)
         ids = tuple(
@@ -123,9 +135,20 @@ class DeviceKernel:
         del keep
         return tuple(t.sum(0) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
 
-    def _work(self, order: RowOrder, count: int) -> tuple[list[tuple[Entry, Tensor | None, int]], Chunks | None]:
+    def _is_tiled(self, loads: Sequence[Tensor]) -> bool:
+        """Whether rows are longer than the cache can hold of all that is gathered, and can be cut."""
+        if not self.loop.tiles:
+            return False
+        most = max((t.nbytes for t in loads), default=0)
+        return most > cache_bytes(loads[0].device)
+
+    def _work(
+        self, order: RowOrder, count: int, *, tiled: bool
+    ) -> tuple[list[tuple[Entry, Tensor | None, int]], Chunks | None]:
         """What is launched: functions, their rows (None: all) and how many; and the rows in chunks."""
         loop = self.loop
+        if tiled:
+            loop = replace(loop, narrow=loop.tiles[0], wide=loop.tiles[1], most_narrow=_NARROW_TILES)
         if not loop.pointer or not count or (loop.wide is None and loop.hubs is None):
             return [(loop.narrow, None, count)] if count else [], None
         most_wide = MOST_EDGES if loop.hubs else order.src_rows.shape[0]
@@ -162,6 +185,7 @@ class DeviceKernel:
         """What must stay alive, and the arguments behind the first ones."""
         index = index_tensors(order)
         device = index[0].device
+        loads = [t if t.dim() else t.to(device) for t in loads]  # single numbers may lie on the CPU
         assert all(t.device == device for t in (*loads, *stores)), "a kernel reads the memory of its own device"
         given = [_aligned(t) for t in loads]
         assert all(t.data_ptr() % _ALIGNMENT == 0 for t in stores), "rows that kernels write are aligned"
@@ -191,7 +215,8 @@ class DeviceKernel:
             scratch = torch.empty(size, dtype=torch.uint8, device=device)
         head = [0 if rows is None else rows.data_ptr(), first, count, 0 if scratch is None else scratch.data_ptr()]
         head += [0, 0, 0]
-        self.functions[entry.name]((blocks, 1, 1), (entry.threads, 1, 1), [*head, *words])
+        tiles = self.loop.num_tiles if entry in self.loop.tiles else 1
+        self.functions[entry.name]((blocks, tiles, 1), (entry.threads, 1, 1), [*head, *words])
 
 
 def _teams(entry: Entry) -> int:
