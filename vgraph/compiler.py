@@ -33,7 +33,7 @@ from vgraph.fusion.build import build_kernels
 from vgraph.fusion.build_cuda import build_cubin
 from vgraph.fusion.emit import emit_kernels
 from vgraph.fusion.emit_cuda import emit_cuda
-from vgraph.fusion.grouping import group_ops
+from vgraph.fusion.grouping import group_ops, stores_edge_rows
 from vgraph.fusion.reduction import emit_reduction
 from vgraph.fusion.reduction_cuda import emit_reduction_cuda
 from vgraph.ir.cost import is_product
@@ -57,6 +57,7 @@ from vgraph.runtime.native import Native, native_source
 from vgraph.runtime.reduction import Bind, CompiledReduction, bind_cpu
 from vgraph.runtime.reduction_device import bind_device
 from vgraph.scheduler.build import build_schedule
+from vgraph.scheduler.chunks import split_edge_rows
 from vgraph.scheduler.leaves import split_leaves
 from vgraph.scheduler.one_type import divide_by_type, together
 from vgraph.scheduler.parts import build_parts, kinds_of_frontiers
@@ -94,6 +95,8 @@ def compile_program(
     if config.leaves_enabled():
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves)
     phases = divide_by_type(program, phases)
+    if not per_vertex:
+        phases = _cut_edge_rows(program, phases, fuses=fuse)
     codes = _compile_phases(program, phases, device if fuse else None)
     stored = _values_in_loops(phases, codes)
     turns = together(phases)
@@ -141,16 +144,34 @@ def _compile_phases(program: Program, phases: tuple[Phase, ...], device: str | N
 
     ``device``: that of compiled kernels; None: torch's operators alone.
     """
-    outside = _read_outside(program)
-    reads = [_reads(phase) for phase in phases]
-    wanted = [outside.union(*reads[:i], *reads[i + 1 :]) for i in range(len(phases))]
-    names = {item.value.id: item.name for item in program.inputs}
+    wanted, names = _wanted(program, phases), _names(program)
     steps = None if device is None else _fuse(phases, wanted, names, device)
     codes: list[PhaseCode] = []
     for index, phase in enumerate(phases):
         codes.append(_compile_phase(phase, wanted[index], f"phase{index}", steps[index] if steps else None, device))
         log_stage("program", codes[-1].source)
     return tuple(codes)
+
+
+def _cut_edge_rows(program: Program, phases: tuple[Phase, ...], *, fuses: bool) -> tuple[Phase, ...]:
+    """Where rows of edges would be stored, they are made for some of the edges at a time."""
+    wanted, names = _wanted(program, phases), _names(program)
+    cut = [
+        split_edge_rows(phase) if not fuses or stores_edge_rows(phase, needed, names) else (phase,)
+        for phase, needed in zip(phases, wanted, strict=True)
+    ]
+    return tuple(part for parts in cut for part in parts)
+
+
+def _names(program: Program) -> dict[int, str]:
+    return {item.value.id: item.name for item in program.inputs}
+
+
+def _wanted(program: Program, phases: Sequence[Phase]) -> list[set[int]]:
+    """Of every phase what other phases, the caller or a Carry will read."""
+    outside = _read_outside(program)
+    reads = [_reads(phase) for phase in phases]
+    return [outside.union(*reads[:i], *reads[i + 1 :]) for i in range(len(phases))]
 
 
 def _read_outside(program: Program) -> set[int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import vgraph
+import vgraph.function as fn
 from tests.api.capturing import Apply, X, call
 from tests.api.recursion import DAG
+from vgraph.api.capture import Bound, watch_runs
 
 # ---------------------------------------------------------------- Python values that change
 SCALE: Any = 1.0
@@ -247,3 +252,30 @@ def test_autocast_and_default_dtype() -> None:
         assert call(ones).dtype == torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+# ---------------------------------------------------------------- what imports run
+class Finder:
+    """As import hooks are: code that is nobody's function, and could look at anything."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any, target: Any = None) -> None:
+        getattr(sys, name, None)
+
+
+def test_import_hooks_are_not_the_functions_doing(monkeypatch: pytest.MonkeyPatch) -> None:
+    knob: Any = Knob()
+    knob.chance = random.Random(0)  # which a function that looks at anything must not hold
+
+    def lazily(edges: Any) -> dict[str, Tensor]:
+        import colorsys
+
+        return {"m": edges.src["x"] * knob.scale * len(colorsys.__name__)}
+
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    g = vgraph.graph(([0, 1], [1, 0]))
+    g.ndata["x"] = torch.ones(2)
+    with watch_runs() as runs:
+        g.update_all(lazily, fn.sum("m", "o"))
+    assert [type(what) for _, what, _ in runs] == [Bound]

@@ -332,3 +332,24 @@ def test_one_call_of_both_built_ins_agrees_with_dgls_batches() -> None:
     topology = small_topology()
     frames = random_frames(topology, {"node:x": (2, 3), "edge:w": (2, 1)})
     assert_agrees(topology, frames, fn.u_mul_e("x", "w", "m"), fn.mean("m", "out"))
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [lambda t: t.cumsum(0), lambda t: t.flip(0), lambda t: torch.roll(t, 1, 0), lambda t: t.sort(0).values,
+     lambda t: torch.cummax(t, 0).values, lambda t: t - t.mean(0)],
+    ids=["cumsum", "flip", "roll", "sort", "cummax", "mean"],
+)  # fmt: skip
+def test_messages_that_mix_edges_see_all_in_order_of_ids(mix: Callable[[Tensor], Tensor]) -> None:
+    g, x = small_graph(), features(1)[0].requires_grad_()
+    g.ndata["x"] = x
+    wanted = mix(x[SRC])
+    g.apply_edges(lambda e: {"m": mix(e.src["x"])})
+    torch.testing.assert_close(g.edata["m"], wanted)
+    for name, reduce in (("sum", fn.sum("m", "out")), ("max", lambda v: {"out": v.mailbox["m"].sort(1).values[:, -1]})):
+        g.update_all(lambda e: {"m": mix(e.src["x"])}, reduce)
+        torch.testing.assert_close(g.ndata["out"], looped(wanted, REDUCERS[name]))
+        (grad,) = torch.autograd.grad(g.ndata["out"].sum(), x, retain_graph=True)
+        torch.testing.assert_close(
+            grad, torch.autograd.grad(looped(wanted, REDUCERS[name]).sum(), x, retain_graph=True)[0]
+        )

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
-import vgraph.api.derive
+import vgraph.api.levels
 import vgraph.function as fn
 from vgraph.ir.moves import Gather, PutSlot, SegmentReduce, TakeSlot
 from vgraph.ir.printer import format_program
@@ -90,13 +90,13 @@ MODELS: dict[str, Callable[[], Tensor]] = {
 def programs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Program]]:
     """The Programs that a model compiles: forward, then backward."""
     found: list[Program] = []
-    compile_program = vgraph.api.derive.compile_program
+    compile_program = vgraph.api.levels.compile_program
 
     def note(program: Program, **options: Any) -> Any:
         found.append(program)
         return compile_program(program, **options)
 
-    monkeypatch.setattr(vgraph.api.derive, "compile_program", note)
+    monkeypatch.setattr(vgraph.api.levels, "compile_program", note)
     monkeypatch.setattr("vgraph.api.capture._families", type(vgraph.api.capture._families)())
 
     def compiled(name: str) -> list[Program]:

@@ -60,8 +60,9 @@ def _sums_slots(op: Op) -> bool:
 
 
 def _is_about_slots(op: Op) -> bool:
-    """Slots that are mixed are refused, or run one degree at a time, by ``lower_mailbox``."""
-    return any(has_slots(v) for v in op.operands()) and any(v.row_dim is not None for v in op.results)
+    """Slots that are mixed are refused, or run one degree at a time, by ``lower_mailbox``; edges are not slots."""
+    has_slot = any(isinstance(d, Rows) and d.space == SLOT for v in op.operands() for d in v.shape)
+    return has_slot and any(v.row_dim is not None for v in op.results)
 
 
 def has_slots(value: Value) -> bool:

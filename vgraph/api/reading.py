@@ -120,7 +120,7 @@ def _note_call(reading: Reading, known: dict[int, bool], frame: types.FrameType)
 def _is_importing(frame: types.FrameType | None) -> bool:
     """Whether a module is being loaded below our own frames (torch loads parts of itself lazily)."""
     while frame is not None and not frame.f_code.co_filename.startswith(_VGRAPH):
-        if frame.f_code.co_name == "<module>":
+        if frame.f_code.co_name == "<module>" or frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
         frame = frame.f_back
     return False

@@ -33,6 +33,15 @@ def group_ops(phase: Phase, wanted: set[int], names: Mapping[int, str]) -> tuple
     return _Grouping(phase, wanted, names).units()
 
 
+def stores_edge_rows(phase: Phase, wanted: set[int], names: Mapping[int, str]) -> bool:
+    """Whether kernels leave an op on edges to the library, which stores a row an edge."""
+    grouping = _Grouping(phase, wanted, names)
+    return any(
+        grouping.runs_in_library(op) and id(op) not in grouping.viewing and v.id not in wanted
+        for op in grouping.phase.ops for v in (*op.operands(), *op.results) if v.space == EDGE
+    )  # fmt: skip
+
+
 def is_fusible(op: Op) -> bool:
     """Pointwise on rows of vertices or edges, or a reduction that a kernel can make."""
     if isinstance(op.target, SegmentReduce):

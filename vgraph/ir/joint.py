@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vgraph import config
 from vgraph.ir.moves import Gather, Random
 from vgraph.ir.program import EDGE, Carry, Input, Op, Program, Value
-from vgraph.ir.row_ops import row_product
-from vgraph.ir.tdl import is_pointwise, is_view, op_name
+from vgraph.ir.rowwise import Effect, row_effects
+from vgraph.ir.tdl import is_view
 from vgraph.ir.verify import verify
 
 
@@ -73,7 +72,7 @@ def split_joint(
     """Cuts where the backward reads what the forward computed; views and Gathers are computed again.
 
     ``ops``: those of the forward, and those of both (where the forward's carried values are known).
-    ``recompute_edges``: so is what is pointwise on edges, which a kernel then never stores.
+    ``recompute_edges``: so is what each edge has for itself, which is then never stored.
     """
     (outs, carries), (grads, back_carries) = forward, backward
     ahead_ops, all_ops = ops
@@ -105,7 +104,7 @@ def _values_to_save(
             continue
         seen.add(value.id)
         op = producers[value.id]
-        again = recompute_edges and value.space == EDGE and _is_cheap_on_edges(op)
+        again = recompute_edges and value.space == EDGE and _is_of_one_edge(op)
         if value.id in computed and not again and not _is_cheap(op):
             saved[value.id] = value
         else:
@@ -113,13 +112,9 @@ def _values_to_save(
     return tuple(saved[key] for key in sorted(saved))
 
 
-def _is_cheap_on_edges(op: Op) -> bool:
-    """What a kernel computes again rather than keep a row for each edge."""
-    if row_product(op) is not None:
-        return config.kernels_enabled()
-    if op_name(op.target) in ("sum", "mean"):
-        return op.results[0].shape[:1] == next(op.operands()).shape[:1]
-    return is_pointwise(op.target)
+def _is_of_one_edge(op: Op) -> bool:
+    """What each edge has for itself is computed again rather than kept: no row an edge is stored."""
+    return all(v.space == EDGE for v in op.results) and all(effect is Effect.ROWWISE for effect in row_effects(op))
 
 
 def _is_cheap(op: Op) -> bool:

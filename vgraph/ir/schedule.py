@@ -148,6 +148,8 @@ class Phase:
     not described by TDL, so it runs on one vertex at a time. ``part``: of a loop, only the frontiers
     without in-edges (LEAVES_PART), only the others (INNER_PART), or all (""). ``kind``: of a loop, only the
     frontiers of vertices of this type; the loops of the other types stand beside it and take turns with it.
+    ``is_chunked``: it may run on some vertices with their in-edges at a time; what it makes of sources or of
+    all rows is then added up.
     """
 
     ops: tuple[Op, ...]
@@ -156,3 +158,4 @@ class Phase:
     is_serial: bool = False
     part: str = ""
     kind: str = ""
+    is_chunked: bool = False

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from vgraph.ir.interpreter import PhaseCode
 from vgraph.ir.memory import Lifetime, MemoryPlan
-from vgraph.ir.program import EDGE, OF_LEAVES, SOURCE, VERTEX, Input, Program, Rows, Value
+from vgraph.ir.program import EDGE, OF_LEAVES, SOURCE, VERTEX, Input, Program, Rows, Space, Value
 from vgraph.ir.schedule import Phase, RowOrder, Schedule, Stretch
 from vgraph.ir.topology import Topology
+from vgraph.runtime.chunks import MOST_BYTES, ChunkedCode, chunked_code, chunks_of
 from vgraph.runtime.cpu import Empty
 from vgraph.runtime.extent import Extent, whole_frontier
 
@@ -117,6 +118,8 @@ class CompiledProgram:
                 self._take_turns(turn, env, arena, rows)
             elif self.codes[turn[0]].loop is not None:
                 self.codes[turn[0]].loop.run(env, arena, plan.schedule)
+            elif first.is_chunked and self._run_in_chunks(turn[0], env, plan.schedule, situation):
+                pass
             else:
                 self.codes[turn[0]].run(env, arena, rows.extents(first))
             if arena:
@@ -124,6 +127,27 @@ class CompiledProgram:
             for i in last_read - kept:  # what the caller gave is compared with what it gets
                 del env[i]
         return self._outcome(env, rows, lease)
+
+    def _run_in_chunks(self, index: int, env: dict[int, Tensor], schedule: Schedule, situation: Situation) -> bool:
+        """Whether there are edges enough for more than one chunk, which have run then."""
+        chunked, topology = self._chunked[index], schedule.topology
+
+        def schedule_of(part: Topology) -> Schedule:
+            return self.make_plan(self, Situation(part, situation.policy, {})).schedule
+
+        def count(space: Space) -> int:
+            return topology.num_dst if space == VERTEX else topology.num_edges
+
+        chunks = chunks_of(schedule, max(1, MOST_BYTES // max(chunked.row_bytes, 1)), schedule_of)
+        if chunks is None:
+            return False
+        chunked.run(env, chunks, self.empty, count)
+        return True
+
+    @cached_property
+    def _chunked(self) -> dict[int, ChunkedCode]:
+        pairs = enumerate(zip(self.phases, self.codes, strict=True))
+        return {index: chunked_code(phase, code) for index, (phase, code) in pairs if phase.is_chunked}
 
     @cached_property
     def _last_reads(self) -> list[set[int]]:
