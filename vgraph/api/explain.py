@@ -238,6 +238,7 @@ def _rows(extent: Extent, space: Space, phase: Phase | None = None) -> int:
 
 def _how(phase: Phase) -> str:
     how = "frontier by frontier" if phase.is_loop else "once over all rows"
+    how = "once, where the edges are many for some at a time" if phase.is_chunked else how
     how += f", {phase.part} alone" if phase.part else ""
     how += f", vertices of type {phase.kind}" if phase.kind else ""
     how += ", last frontier first" if phase.is_reverse else ""
