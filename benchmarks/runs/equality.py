@@ -114,5 +114,7 @@ def _case(name: str, optimizer: str, count: int) -> dict[str, Any]:
     most, sent = torch.tensor(worst, dtype=torch.float64), torch.tensor(mine.sent_bytes)
     dist.all_reduce(most, dist.ReduceOp.MAX)
     dist.all_reduce(sent)
-    return {"model": name, "optimizer": optimizer, "workers": count, "executor": "gloo", "largest difference": float(most),
-            "bytes planned": plan.communicated_bytes, "bytes sent": int(sent) // STEPS}  # fmt: skip
+    return {
+        "model": name, "optimizer": optimizer, "workers": count, "executor": "gloo",
+        "largest difference": float(most), "bytes planned": plan.communicated_bytes, "bytes sent": int(sent) // STEPS,
+    }  # fmt: skip

@@ -72,7 +72,8 @@ def worker(smoke: bool) -> dict[str, Any]:
     plan = vgraph.parallelize(model, (x,), count, init=_init)
     planned = plan.memory_per_worker / MIB
     _warm()
-    taken = int(next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmSize" in line).split()[1])
+    lines = Path("/proc/self/status").read_text().splitlines()
+    taken = int(next(line for line in lines if "VmSize" in line).split()[1])
     resource.setrlimit(resource.RLIMIT_AS, (taken * 1024 + limit * MIB,) * 2)
     part = plan.launch()
     optimizer = torch.optim.Adam(part.parameters(), lr=1e-3)
