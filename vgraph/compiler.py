@@ -39,6 +39,7 @@ from vgraph.fusion.reduction_cuda import emit_reduction_cuda
 from vgraph.ir.cost import is_product
 from vgraph.ir.interpreter import PhaseCode, Step, compile_phase, reads_whole
 from vgraph.ir.kernel import KernelSpec
+from vgraph.ir.memory import MemoryPlan
 from vgraph.ir.printer import log_stage
 from vgraph.ir.program import Op, Program, Value, map_leaves
 from vgraph.ir.reduction import DeviceShape, Reduction
@@ -58,6 +59,7 @@ from vgraph.runtime.reduction import Bind, CompiledReduction, bind_cpu
 from vgraph.runtime.reduction_device import bind_device
 from vgraph.scheduler.build import build_schedule
 from vgraph.scheduler.chunks import split_edge_rows
+from vgraph.scheduler.degrees import depends_on_degree, read_at_leaves
 from vgraph.scheduler.leaves import split_leaves
 from vgraph.scheduler.one_type import divide_by_type, together
 from vgraph.scheduler.parts import build_parts, kinds_of_frontiers
@@ -67,6 +69,7 @@ from vgraph.scheduler.views import sink_views
 
 logger = logging.getLogger("vgraph")
 _arenas = ArenaPool()
+empty = _arenas.empty  # room for a tensor of a call
 
 
 def compile_program(
@@ -78,25 +81,27 @@ def compile_program(
     fuse: bool = True,
     device: str = "cpu",
     zero_at_leaves: frozenset[int] = frozenset(),
+    unread_at_leaves: frozenset[int] = frozenset(),
+    inner_degree: int | None = None,
 ) -> CompiledProgram:
     """Once a function: a Program made ready to run on any topology.
 
     The first ``num_outputs`` outputs are the caller's, the others are saved for a backward Program;
     outputs of ``in_rows`` stay in row order. ``per_vertex``: an op that TDL does not describe sees
     one vertex at a time. ``fuse``: groups of ops may become compiled kernels, for the kind of ``device``.
-    ``zero_at_leaves``: ids of inputs.
+    ``zero_at_leaves``: ids of inputs; ``unread_at_leaves``: of outputs. ``inner_degree``: for topologies
+    where all vertices but leaves have that many in-edges.
     """
     log_stage("program", program)
-    given = (num_outputs, in_rows, per_vertex, fuse, zero_at_leaves)
+    given = (num_outputs, in_rows, per_vertex, fuse, zero_at_leaves, unread_at_leaves)
     fuse = fuse and config.kernels_enabled() and device in TARGETS
-    phases = build_phases(program, per_vertex=per_vertex, eager=config.is_eager(), lazy=config.is_lazy())
-    if fuse:
-        phases = sink_views(phases, _read_outside(program))
+    phases = _make_phases(program, per_vertex=per_vertex, fuse=fuse)
     if config.leaves_enabled():
-        phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves)
+        phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, inner_degree, unread_at_leaves)
     phases = divide_by_type(program, phases)
     if not per_vertex:
         phases = _cut_edge_rows(program, phases, fuses=fuse)
+    varies = inner_degree is None and config.degrees_enabled() and depends_on_degree(program)
     codes = _compile_phases(program, phases, device if fuse else None)
     stored = _values_in_loops(phases, codes)
     turns = together(phases)
@@ -104,19 +109,18 @@ def compile_program(
     alive = lifetimes([_joined([phases[i] for i in turn]) for turn in turns], stores, program.outputs)
     return CompiledProgram(
         program, phases, turns, codes, num_outputs, in_rows, stored, {v.id: alive[v.id] for v in stored},
-        zero_at_leaves, make_plan, _arenas.lease, _arenas.empty, device,
-        lambda kind: _compile_again(program, kind, *given),
+        zero_at_leaves, frozenset(read_at_leaves(phases)), make_plan, _arenas.lease, empty, device, inner_degree,
+        varies, lambda kind, degree: _compile_again(_moved(program, device, kind), kind, degree, *given),
     )  # fmt: skip
 
 
 def _compile_again(
-    program: Program, device: str, num_outputs: int, in_rows: frozenset[int], per_vertex: bool, fuse: bool,
-    zero_at_leaves: frozenset[int],
+    program: Program, device: str, inner_degree: int | None, num_outputs: int, in_rows: frozenset[int],
+    per_vertex: bool, fuse: bool, zero_at_leaves: frozenset[int], unread_at_leaves: frozenset[int],
 ) -> CompiledProgram:  # fmt: skip
     return compile_program(
-        _moved(program, torch.device(device)), num_outputs=num_outputs, in_rows=in_rows, per_vertex=per_vertex,
-        fuse=fuse, device=device,
-        zero_at_leaves=zero_at_leaves,
+        program, num_outputs=num_outputs, in_rows=in_rows, per_vertex=per_vertex, fuse=fuse, device=device,
+        zero_at_leaves=zero_at_leaves, unread_at_leaves=unread_at_leaves, inner_degree=inner_degree,
     )  # fmt: skip
 
 
@@ -125,11 +129,13 @@ def _joined(phases: Sequence[Phase]) -> Phase:
     return replace(phases[0], ops=tuple(op for phase in phases for op in phase.ops))
 
 
-def _moved(program: Program, device: torch.device) -> Program:
-    """The same where operators that name a device name this one."""
+def _moved(program: Program, device: str, kind: str) -> Program:
+    """The same where operators that name a device name one of another kind."""
+    if kind == device:
+        return program
 
     def moved(leaf: Any) -> Any:
-        return device if isinstance(leaf, torch.device) else leaf
+        return torch.device(kind) if isinstance(leaf, torch.device) else leaf
 
     def op_on(op: Op) -> Op:
         return replace(
@@ -137,6 +143,19 @@ def _moved(program: Program, device: torch.device) -> Program:
         )
 
     return replace(program, ops=tuple(op_on(op) for op in program.ops))
+
+
+def _make_phases(program: Program, *, per_vertex: bool, fuse: bool) -> tuple[Phase, ...]:
+    phases = build_phases(program, per_vertex=per_vertex, eager=config.is_eager(), lazy=config.is_lazy())
+    return sink_views(phases, _read_outside(program)) if fuse else phases
+
+
+def zeros_at_leaves(program: Program, *, per_vertex: bool = False, fuse: bool = True) -> frozenset[int]:
+    """Ids of the values that are zero at vertices without in-edges."""
+    if not config.leaves_enabled() or not program.carries:
+        return frozenset()
+    fuse = fuse and config.kernels_enabled()
+    return split_leaves(program, _make_phases(program, per_vertex=per_vertex, fuse=fuse))[1]
 
 
 def _compile_phases(program: Program, phases: tuple[Phase, ...], device: str | None) -> tuple[PhaseCode, ...]:
@@ -203,7 +222,7 @@ def _compile_phase(
 def load_native() -> Native | None:
     """The compiled part that all functions share; None where it is switched off or cannot be had."""
     built = build_kernels(*native_source()) if config.native_enabled() else None
-    return None if built is None else Native(*built, multiplies=config.own_products(), empty=_arenas.empty)
+    return None if built is None else Native(*built, multiplies=config.own_products(), empty=empty)
 
 
 def _fuse(
@@ -223,11 +242,7 @@ def _for_cpu(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:
     source = emit_kernels(specs)
     log_stage("kernels", source)
     built = build_kernels(source, len(specs))
-    return (
-        None
-        if built is None
-        else [CpuKernel(made, spec, _arenas.empty) for made, spec in zip(built, specs, strict=True)]
-    )
+    return None if built is None else [CpuKernel(made, spec, empty) for made, spec in zip(built, specs, strict=True)]
 
 
 def _load_cubin(source: str, names: Sequence[str]) -> Mapping[str, cuda.Launch] | None:
@@ -302,8 +317,13 @@ def _make_plan(compiled: CompiledProgram, situation: Situation) -> Plan:
     policy = choose_policy(compiled.phases, situation.policy)
     schedule = _make_schedule(situation.topology, policy, situation.types)
     log_stage("schedule", schedule)
-    memory = plan_memory(compiled.stored, compiled.lifetimes, schedule)
-    log_stage("memory", memory)
+    stored, alive = compiled.stored, compiled.lifetimes
+
+    def memory() -> MemoryPlan:
+        found = plan_memory(stored, alive, schedule)
+        log_stage("memory", found)
+        return found
+
     return Plan(schedule, memory)
 
 

@@ -49,6 +49,11 @@ def is_lazy() -> bool:
     return os.environ.get("VGRAPH_LAZY", "1") != "0"
 
 
+def degrees_enabled() -> bool:
+    """Whether graphs whose vertices have one in-degree run code of their own: ``VGRAPH_DEGREES=0`` says no."""
+    return leaves_enabled() and os.environ.get("VGRAPH_DEGREES", "1") != "0"
+
+
 def own_products() -> bool:
     """Whether phases that run once use vgraph's matrix products: ``VGRAPH_PRODUCTS=1`` or ``0``.
 

@@ -118,7 +118,7 @@ extern "C" void vg_frontiers(const int64_t* a) {
     loop.v0 = v_ptr[i]; loop.v1 = v_ptr[i + 1];
     const int64_t n = loop.v1 - loop.v0;
     const int64_t work = n * a[9] + (loop.in_ptr[loop.v1] - loop.in_ptr[loop.v0]) * a[10];
-    const bool is_shared = a[8] != 0 && n > 1 && work > 4000000;
+    const bool is_shared = a[8] != 0 && n > 1 && work > 1500000;
     loop.chunk = most;
     if (is_shared && n < a[7] * most) loop.chunk = (n + a[7] - 1) / a[7];  // every thread has its part
     const int64_t chunks = (n + loop.chunk - 1) / loop.chunk;

@@ -137,6 +137,8 @@ VG_BY_LANE(vg_exp64, __builtin_expf, __builtin_exp)
 VG_BY_LANE(vg_log64, __builtin_logf, __builtin_log)
 VG_BY_LANE(vg_tanh64, __builtin_tanhf, __builtin_tanh)
 
+template <class V> static inline V vg_fma(V a, V b, V c);  // products.h
+
 // exp by 2^n * p(r), |r| <= ln(2) / 2; the power of two is applied in two halves so that subnormal results
 // and the largest finite ones come out right. Below -104 the result is 0, above 88.73 infinite.
 template <class V> static inline V vg_exp(V x) {
@@ -146,15 +148,15 @@ template <class V> static inline V vg_exp(V x) {
     typedef vg_bits<V> I;
     V c = vg_select<V>(x < -104.0f, -104.0f, x);
     c = vg_select<V>(c > 88.8f, 88.8f, c);
-    V n = (c * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
-    V r = c - n * 0.693359375f;
-    r = r - n * -2.12194440e-4f;
-    V p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
+    V n = vg_fma<V>(c, vg_set<V>(1.44269504088896341f), vg_set<V>(12582912.0f)) - 12582912.0f;
+    V r = vg_fma<V>(n, vg_set<V>(-0.693359375f), c);
+    r = vg_fma<V>(n, vg_set<V>(2.12194440e-4f), r);
+    V p = vg_fma<V>(r, vg_set<V>(1.9875691500e-4f), vg_set<V>(1.3981999507e-3f));
+    p = vg_fma<V>(p, r, vg_set<V>(8.3334519073e-3f));
+    p = vg_fma<V>(p, r, vg_set<V>(4.1665795894e-2f));
+    p = vg_fma<V>(p, r, vg_set<V>(1.6666665459e-1f));
+    p = vg_fma<V>(p, r, vg_set<V>(5.0000001201e-1f));
+    p = vg_fma<V>(p * r, r, r) + 1.0f;
     I k = vg_cast<int32_t>(vg_select<V>(x != x, 0.0f, n));
     I half = k >> 1;
     V y = p * vg_as<V>((half + 127) << 23) * vg_as<V>((k - half + 127) << 23);
@@ -212,11 +214,11 @@ template <class V> static inline V vg_tanh(V x) {
   } else {
     V a = vg_abs(x);
     V z = x * x;
-    V p = z * -5.70498872745e-3f + 2.06390887954e-2f;
-    p = p * z - 5.37397155531e-2f;
-    p = p * z + 1.33314422036e-1f;
-    p = p * z - 3.33332819422e-1f;
-    p = p * z * x + x;
+    V p = vg_fma<V>(z, vg_set<V>(-5.70498872745e-3f), vg_set<V>(2.06390887954e-2f));
+    p = vg_fma<V>(p, z, vg_set<V>(-5.37397155531e-2f));
+    p = vg_fma<V>(p, z, vg_set<V>(1.33314422036e-1f));
+    p = vg_fma<V>(p, z, vg_set<V>(-3.33332819422e-1f));
+    p = vg_fma<V>(p * z, x, x);
     V y = 1.0f - 2.0f / (vg_exp(a * 2.0f) + 1.0f);
     return vg_select<V>(a < 0.625f, p, vg_select<V>(x < 0.0f, -y, y));
   }

@@ -200,7 +200,7 @@ def test_programs_run_on_operators_where_there_are_no_kernels(monkeypatch: pytes
     def both(self: CompiledProgram, inputs: Any, situation: Any) -> Any:
         assert self.has_kernels
         with mock.patch.dict(compiler.TARGETS, clear=True):
-            plain = self.make_for("cpu")
+            plain = self.make_for("cpu", self.inner_degree)
         assert not plain.has_kernels
         made.append(self)
         ours, theirs = run(self, inputs, situation), run(plain, inputs, situation)

@@ -40,7 +40,7 @@ def test_native_loops_agree_with_torch(name: str, graph: str, monkeypatch: pytes
     got = outcome(model, g, x)
     if name in ("gru", "child-sum"):
         loops = [code for code in seen if code.loop is not None]
-        assert len(loops) == 4, "leaves and inner vertices, forward and backward, run as native code"
+        assert len(loops) in (4, 8), "leaves and inner vertices, forward and backward; again for one in-degree"
     for one, two in zip(got, wanted, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
 

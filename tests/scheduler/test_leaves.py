@@ -143,6 +143,7 @@ def test_leaves_in_another_order_are_any_vertices() -> None:
 
 def test_what_depends_on_the_degree_is_known_at_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """``gather(k, default=...)`` asks for the degree; at leaves its answer is a constant, as is what follows."""
+    monkeypatch.setenv("VGRAPH_DEGREES", "0")
     seen = phases_seen(monkeypatch)
     g, model = binary_tree(6), MODELS["tree-fc"]()
     outcome(model, g, features(g, torch.float32))
@@ -150,3 +151,76 @@ def test_what_depends_on_the_degree_is_known_at_leaves(monkeypatch: pytest.Monke
     assert not {"addmm", "mm", "cat"} & set(leaves), leaves
     once = [str(op.target) for phase in seen if not phase.is_loop for op in phase.ops]
     assert once.count("inner_rows") == 2
+
+
+CASES = [(g, n, "0") for g in ("binary", "chains", "mixed", "points") for n in ("tree-fc", "n-ary", "masked")]
+
+
+@pytest.mark.parametrize(("graph", "name", "kernels"), [*CASES, ("binary", "masked", "1"), ("chains", "tree-fc", "1")])
+def test_one_in_degree_changes_nothing(graph: str, name: str, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    g = {**GRAPHS, "binary": lambda: vgraph.batch([binary_tree(n) for n in (5, 2, 9)]), "mixed": mixed}[graph]()
+    model = (Masked() if name == "masked" else MODELS[name]()).double()
+    x = features(g)
+    monkeypatch.setenv("VGRAPH_KERNELS", kernels)
+    got = outcome(model, g, x)
+    monkeypatch.setenv("VGRAPH_DEGREES", "0")
+    capture.forget()
+    plain = outcome(model, g, x)
+    monkeypatch.setenv("VGRAPH_LEAVES", "0")
+    capture.forget()
+    for one, two, three in zip(got, plain, outcome(model, g, x), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(one, three, rtol=1e-10, atol=1e-12)
+
+
+def mixed() -> vgraph.Graph:
+    return vgraph.batch([binary_tree(4), chain(3)])
+
+
+class Masked(vgraph.VertexFunction):
+    """Leaves take their feature, others one layer over two children: Tree-FC with a mask."""
+
+    def __init__(self) -> None:
+        super().__init__(states={"h": WIDTH})
+        self.W = nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        both = torch.cat([v.gather(k, default=0.5)["h"] for k in range(2)], -1)
+        h = torch.where((v.in_degree == 0).unsqueeze(-1), v.pull("x"), torch.tanh(self.W(both)))
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+@pytest.mark.parametrize("spread", [True, False])
+def test_masks_are_chosen_once(spread: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    g, model = vgraph.batch([binary_tree(5), binary_tree(3)]), Masked()
+    ids = (g.in_degrees() == 0).nonzero().squeeze(1)
+    rows = torch.randn(len(ids), WIDTH)
+    whole = torch.zeros(g.num_nodes(), WIDTH).index_copy(0, ids, rows)
+    wanted = outcome(model, g, whole.requires_grad_())
+    seen, real = list[Phase](), compiler.split_leaves
+
+    def watched(program, phases, zeros=frozenset(), degree=None, *unread):
+        found = real(program, phases, zeros, degree, *unread)
+        seen.extend(found[0] if degree == 2 else ())
+        return found
+
+    monkeypatch.setattr(compiler, "split_leaves", watched)
+    capture.forget()
+    given = (whole.detach().requires_grad_(), None) if spread else (rows.requires_grad_(), ids)
+    got = outcome(model, g, *given)
+    inside = [*names(seen, INNER_PART), *names(seen, LEAVES_PART)]
+    assert "tanh" in inside and "tanh_backward" in inside and "where" not in inside
+    torch.testing.assert_close(got[0], wanted[0])
+    torch.testing.assert_close(got[1], wanted[1] if spread else wanted[1][ids])
+    for one, two in zip(got[2:], wanted[2:], strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_leaves_store_nothing_that_the_backward_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = phases_seen(monkeypatch)
+    g, model = binary_tree(6), MODELS["child-sum"]().double()
+    x = features(g)
+    outcome(model, g, x)
+    assert "expand" not in names(seen, LEAVES_PART), "sums of absent children are multiplied at inner vertices only"
+    assert torch.autograd.gradgradcheck(lambda rows: model(g, x=rows)["h"].sum(), (x,))

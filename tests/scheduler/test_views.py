@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from vgraph.ir.program import SHARED, VERTEX, Op, Rows, Value
+from vgraph.ir.moves import Gather
+from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value
 from vgraph.ir.schedule import Phase
 from vgraph.scheduler.views import sink_views
 
@@ -34,3 +35,22 @@ def test_a_slice_that_others_read_stays_as_well() -> None:
     once, moved = sink_views([Phase((split,), is_loop=False), loop], {out.id, right.id})
     assert once.ops == (split,)
     assert moved.ops[1].args == moved.ops[0].results
+
+
+def test_a_gather_moves_where_only_loops_read_it() -> None:
+    rows, there, here, out, other = (
+        value(0, 4, SOURCE),
+        value(1, 4, EDGE),
+        value(2, 4, EDGE),
+        value(3, 4, EDGE),
+        value(4, 4, EDGE),
+    )
+    gather = Op(Gather("src"), (rows,), {}, (there,))
+    loop = Phase((Op(aten.mul.Tensor, (there, here), {}, (out,)),), is_loop=True)
+    once, moved = sink_views([Phase((gather,), is_loop=False), loop], {out.id})
+    assert once.ops == () and [op.target for op in moved.ops] == [Gather("src"), aten.mul.Tensor]
+    reader = Op(aten.neg.default, (there,), {}, (other,))
+    once, moved = sink_views([Phase((gather,), is_loop=False), loop], {there.id})
+    assert once.ops == (gather,) and len(moved.ops) == 1, "the caller reads it, too"
+    once, moved, _ = sink_views([Phase((gather,), is_loop=False), loop, Phase((reader,), is_loop=False)], {out.id})
+    assert once.ops == (gather,) and len(moved.ops) == 1, "it is there anyway"

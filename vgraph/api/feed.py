@@ -16,9 +16,12 @@ from vgraph import config
 from vgraph.api.derive import Spec
 from vgraph.api.graph import Graph
 from vgraph.api.tracer import user_line
+from vgraph.compiler import empty
 from vgraph.errors import DTypeError, FeatureError, NameLookupError
 from vgraph.ir.program import EDGE, GRAPH, OF_LEAVES, VERTEX, Space, subset
 from vgraph.ir.topology import Topology
+
+_MANY = 1 << 18  # numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +66,7 @@ class Feed:
     def __init__(self, graph: Graph, topology: Topology, given: Mapping[str, Any], *, is_typed: bool = False) -> None:
         self.graph, self.topology, self.given = graph, topology, given
         self.leaves_in_order = config.leaves_enabled() and not is_typed  # of several types, rows go by type first
-        self.subsets: dict[str, tuple[Tensor, int]] = {}
+        self.subsets: dict[str, tuple[Tensor, int]] = {}  # of leaves: their ids; else a row for each vertex
         self._columns: dict[str, Tensor] = {}
         for name, value in given.items():
             if isinstance(value, At):
@@ -71,19 +74,32 @@ class Feed:
 
     def _add_subset(self, name: str, value: At) -> None:
         count, ids = self.topology.num_dst, value.ids
+        if self.leaves_in_order and torch.equal(ids, leaf_ids(self.topology)):
+            name, place = name + OF_LEAVES, ids
+        else:
+            place = self._places(name, ids, count)
+        self.subsets[f"@{name}"] = (place, ids.shape[0] + 1)
+        self._columns[f"subset:{name}"] = _with_zeros(value.rows)
+
+    def _places(self, name: str, ids: Tensor, count: int) -> Tensor:
+        """The row of every vertex among those given, or the one behind them."""
         inside = bool(((ids >= 0) & (ids < count)).all())
         if not inside or bool((torch.bincount(ids, minlength=1) > 1).any()):
             raise FeatureError(
                 f"the ids of at(...) for {name!r} are not distinct vertices of a graph of {count}",
                 cure="give every id once, from 0 to num_nodes - 1", line=user_line(),
             )  # fmt: skip
-        if self.leaves_in_order and torch.equal(ids, leaf_ids(self.topology)):
-            name += OF_LEAVES
         place = torch.full((count,), ids.shape[0], dtype=torch.int64, device=ids.device)
         place[ids] = torch.arange(ids.shape[0], device=ids.device)
-        zeros = value.rows.new_zeros((1, *value.rows.shape[1:]))
-        self.subsets[f"@{name}"] = (place, ids.shape[0] + 1)
-        self._columns[f"subset:{name}"] = torch.cat([value.rows, zeros])
+        return place
+
+    def place_of(self, name: str, vertex: int) -> int:
+        """The row of a subset that belongs to a vertex."""
+        place, count = self.subsets[name]
+        if not name.endswith(OF_LEAVES):
+            return int(place[vertex])
+        at = int(torch.searchsorted(place, vertex))
+        return at if at < count - 1 and int(place[at]) == vertex else count - 1
 
     def full_name(self, kind: str, name: str) -> str:
         """The name of an input; raises where there is no such feature."""
@@ -144,6 +160,26 @@ class Feed:
 def subset_names(kind: str, name: str) -> tuple[str, ...]:
     """The names that a feature has where it is given for some vertices only."""
     return (f"subset:{name}", f"subset:{name}{OF_LEAVES}") if kind == "vertex" else ()
+
+
+def _with_zeros(rows: Tensor) -> Tensor:
+    """The rows and one of zeros behind them, differentiably; many of them in memory that is used again."""
+    if rows.device.type == "cpu" and rows.numel() > _MANY and not torch.compiler.is_compiling():
+        return _WithZeros.apply(rows)  # pyright: ignore[reportUnknownMemberType, reportReturnType]
+    return torch.cat([rows, rows.new_zeros((1, *rows.shape[1:]))])
+
+
+class _WithZeros(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        made = empty((rows.shape[0] + 1, *rows.shape[1:]), rows.dtype)
+        made[:-1] = rows
+        made[-1] = 0
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return grads[0][:-1]
 
 
 def leaf_ids(topology: Topology) -> Tensor:

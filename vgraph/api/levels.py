@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vgraph.api.derive import Level, Trace
-from vgraph.compiler import compile_program
+from vgraph.compiler import compile_program, zeros_at_leaves
 from vgraph.ir.joint import Joint, make_program, split_joint
 from vgraph.ir.program import Op, Value
 from vgraph.runtime.autograd import Pair, Step
@@ -54,13 +54,13 @@ def _as_pair(
     joint: Joint, before: Level, after: Level, step: Step, num_outputs: int, num_states: int, depth: int,
     options: Mapping[str, Any],
 ) -> Pair:  # fmt: skip
-    forward = compile_program(joint.forward, num_outputs=num_outputs, in_rows=_in_rows(before.wrt), **options)
     backward = compile_program(
-        joint.backward,
-        num_outputs=len(step.wrt),
-        in_rows=_in_rows(after.wrt),
-        zero_at_leaves=forward.zero_at_leaves,
-        **options,
+        joint.backward, num_outputs=len(step.wrt), in_rows=_in_rows(after.wrt),
+        zero_at_leaves=zeros_at_leaves(joint.forward, **options), **options,
+    )  # fmt: skip
+    unread = backward.unread_at_leaves - {v.id for v in joint.forward.outputs[: num_outputs + num_states] if v}
+    forward = compile_program(
+        joint.forward, num_outputs=num_outputs, in_rows=_in_rows(before.wrt), unread_at_leaves=unread, **options
     )
     return Pair(
         forward, backward, step, num_states,

@@ -43,7 +43,7 @@ class VertexSession:
         if self.vertex < 0:
             return as_rows(rows.new_zeros((1, *rows.shape[1:])), VERTEX, self)
         if kind == "subset":
-            place = int(self.feed.subsets["@" + name.partition(":")[2]][0][self.vertex])
+            place = self.feed.place_of("@" + name.partition(":")[2], self.vertex)
         elif kind == "graph":
             place = int(self.feed.topology.graph_ids[self.vertex])
         else:

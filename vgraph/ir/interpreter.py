@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from vgraph.ir.kernel import Unit
-from vgraph.ir.moves import MOVES, Gather, InnerRows, Random, SegmentReduce, Select, Spread, TakeSlot
+from vgraph.ir.moves import MOVES, Gather, InnerRows, LeafRows, Random, SegmentReduce, Select, Spread, TakeSlot
 from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import op_name
@@ -323,6 +323,8 @@ def move_method(move: Any) -> str:
         return f"reduce_subset({move.end!r}, "
     if isinstance(move, (Select, Spread)):
         return f"{'select' if isinstance(move, Select) else 'spread'}({move.kind!r}, {move.part!r}, "
+    if isinstance(move, LeafRows):
+        return "leaf_rows("
     if isinstance(move, InnerRows):
         return "inner_rows("
     return f"{'take' if isinstance(move, TakeSlot) else 'put'}_slot({move.k}, "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from vgraph.ir.moves import Gather, Random
 from vgraph.ir.program import EDGE, Carry, Input, Op, Program, Value
 from vgraph.ir.rowwise import Effect, row_effects
-from vgraph.ir.tdl import is_view
+from vgraph.ir.tdl import is_pointwise, is_view
 from vgraph.ir.verify import verify
 
 
@@ -78,7 +78,9 @@ def split_joint(
     ahead_ops, all_ops = ops
     first = reachable(ahead_ops, [*outs, *(c.source for c in carries)], [c.target for c in carries])
     computed = {v.id for op in first for v in op.results}
-    saved = _values_to_save(all_ops, computed, [*grads, *(c.source for c in back_carries)], recompute_edges)
+    saved = _values_to_save(
+        all_ops, computed, [*grads, *(c.source for c in back_carries)], recompute_edges, inputs.get("$in_degree")
+    )
     ahead = make_program(name, ahead_ops, inputs, [*outs, *saved], carries)
     given = {**inputs, **{f"saved:{v.id}": v for v in saved}}
     behind = make_program(f"{name}'", _without(all_ops, saved), given, grads, back_carries)
@@ -92,9 +94,10 @@ def _without(ops: Sequence[Op], values: Sequence[Value]) -> list[Op]:
 
 
 def _values_to_save(
-    ops: Sequence[Op], computed: set[int], wanted: Sequence[Value | None], recompute_edges: bool
+    ops: Sequence[Op], computed: set[int], wanted: Sequence[Value | None], recompute_edges: bool, degrees: Value | None
 ) -> tuple[Value, ...]:
     producers = {v.id: op for op in ops for v in op.results}
+    of_degrees = _computed_of(degrees, ops)
     saved: dict[int, Value] = {}
     seen: set[int] = set()
     stack = [v for v in wanted if v is not None]
@@ -105,11 +108,22 @@ def _values_to_save(
         seen.add(value.id)
         op = producers[value.id]
         again = recompute_edges and value.space == EDGE and _is_of_one_edge(op)
+        again = again or value.id in of_degrees
         if value.id in computed and not again and not _is_cheap(op):
             saved[value.id] = value
         else:
             stack.extend(op.operands())
     return tuple(saved[key] for key in sorted(saved))
+
+
+def _computed_of(given: Value | None, ops: Sequence[Op]) -> set[int]:
+    """Ids of what is pointwise or a view of one input alone."""
+    found = set[int]() if given is None else {given.id}
+    for op in ops:
+        operands = list(op.operands())
+        if operands and all(v.id in found for v in operands) and (is_pointwise(op.target) or is_view(op.target)):
+            found |= {v.id for v in op.results}
+    return found
 
 
 def _is_of_one_edge(op: Op) -> bool:

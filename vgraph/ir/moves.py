@@ -173,8 +173,27 @@ class InnerRows:
         return "inner_rows"
 
 
+@dataclass(frozen=True)
+class LeafRows:
+    """The rows of leaves as a subset's, and zeros for all others; made by the scheduler alone."""
+
+    end: str
+    part: str = ""
+
+    @property
+    def source(self) -> Space:
+        return VERTEX
+
+    @property
+    def result(self) -> Space:
+        return Space("subset", self.end)
+
+    def __str__(self) -> str:
+        return f"leaf_rows[{self.end}]"
+
+
 Move = Gather | SegmentReduce | TakeSlot | PutSlot | Select | Spread
-MOVES = (Gather, SegmentReduce, TakeSlot, PutSlot, Select, Spread, InnerRows)
+MOVES = (Gather, SegmentReduce, TakeSlot, PutSlot, Select, Spread, InnerRows, LeafRows)
 _ENDS = {"src": SOURCE, "dst": VERTEX, "graph": GRAPH}
 
 

@@ -84,7 +84,7 @@ class Value:
         inner = [r.times for r in rows if r.times != 1]
         return (*inner, *(d for d in self.shape if isinstance(d, int)))
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Bytes of one row (of the whole tensor, if SHARED)."""
         return math.prod(self.row_shape) * self.dtype.itemsize

@@ -120,6 +120,12 @@ class Schedule:
         fields = (self.topology, self.policy, self.order, self.frontiers, self.parts, kinds)
         return [(kind, Stretch(*fields, range(run[0], run[-1] + 1))) for kind, run in runs]
 
+    @cached_property
+    def inner_degree(self) -> int | None:
+        """The in-degree of all vertices that have any, if there is only one."""
+        found = {f.degree for f in self.frontiers[self.num_leaf_frontiers :]}
+        return found.pop() if len(found) == 1 else None
+
     def numbers(self, part: str) -> range:
         """The frontiers of a phase's part."""
         first, last = 0, len(self.frontiers)

@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.errors import VGraphError
@@ -26,7 +27,8 @@ from vgraph.errors import VGraphError
 SMALLEST = 1 << 16  # bytes; below this a buffer of its own size saves nothing
 _LARGE = 1 << 18  # bytes of a tensor from which on the system's fresh pages cost more than ours do to keep
 _ALIGNMENT = 64
-Place: TypeAlias = tuple[torch.device, int, bool]  # a device, on a GPU the stream, and whether for single tensors
+Place: TypeAlias = tuple[torch.device, int]  # a device and, on a GPU, the stream that uses it
+Bytes: TypeAlias = NDArray[np.uint8]
 
 
 class ArenaMemoryError(VGraphError, MemoryError):
@@ -58,10 +60,11 @@ class _Shelf:
     leased: int = 0
     peak: int = 0
 
-    def take(self, num_bytes: int, most: float = math.inf) -> Tensor | None:
-        """The smallest that fits, unless it has more than ``most`` bytes."""
-        index = next((i for i, buffer in enumerate(self.idle) if buffer.numel() >= num_bytes), None)
-        return None if index is None or self.idle[index].numel() > most else self.idle.pop(index)
+    def take(self, num_bytes: int) -> Tensor | None:
+        """The smallest that fits."""
+        fits = (i for i, buffer in enumerate(self.idle) if buffer.numel() >= num_bytes)
+        index = next(fits, None)
+        return None if index is None else self.idle.pop(index)
 
     def lend(self, buffer: Tensor) -> None:
         self.leased += buffer.numel()
@@ -101,6 +104,7 @@ class ArenaPool:
         # A lease may be freed by the garbage collector anywhere, even while this thread holds the
         # lock: what comes back is put here first, and sorted in by whoever can take the lock.
         self._returned: deque[tuple[_Shelf, Tensor]] = deque()
+        self._rooms = _Rooms()
 
     def lease(self, num_bytes: int, device: torch.device) -> Lease:
         """At least ``num_bytes`` bytes that no other lease has; what they hold is arbitrary."""
@@ -115,7 +119,7 @@ class ArenaPool:
         return Lease(buffer, lambda returned: self._give_back(shelf, returned))
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """As ``torch.empty`` on the CPU; a large one lies in a buffer that comes back when the last view is freed.
+        """As ``torch.empty`` on the CPU; the memory of a large one is used again when its last view is freed.
 
         The system hands out fresh memory page by page and clears it, which takes longer than most of what is
         done with it.
@@ -123,26 +127,20 @@ class ArenaPool:
         num_bytes = math.prod(shape) * dtype.itemsize
         if num_bytes < _LARGE:
             return torch.empty(shape, dtype=dtype)
-        with self._lock:
-            self._sort_in()
-            shelf = self._shelves.setdefault(_TENSORS, _Shelf())
-            buffer = shelf.take(num_bytes, 2 * num_bytes)
-            if buffer is None:
-                try:
-                    buffer = _empty(_rounded(num_bytes), _TENSORS[0])
-                except MemoryError:
-                    return torch.empty(shape, dtype=dtype)  # or torch's own error
-            shelf.lend(buffer)
-        self._settle()
-        owner = buffer.numpy()[:num_bytes]  # torch holds it for as long as the memory is in use
-        weakref.finalize(owner, self._give_back, shelf, buffer).atexit = False
-        return torch.from_numpy(owner).view(dtype).view(*shape)
+        try:
+            return torch.from_numpy(self._rooms.take(num_bytes)).view(dtype).view(*shape)
+        except MemoryError:
+            return torch.empty(shape, dtype=dtype)  # or torch's own error
 
     def num_idle_bytes(self) -> int:
         """Bytes that are kept for later leases, on all devices."""
         self._settle()
         with self._lock:
             return sum(b.numel() for shelf in self._shelves.values() for b in shelf.idle)
+
+    def num_idle_tensor_bytes(self) -> int:
+        """The same of what ``empty`` gave."""
+        return self._rooms.num_idle_bytes()
 
     def _give_back(self, shelf: _Shelf, buffer: Tensor) -> None:
         self._returned.append((shelf, buffer))
@@ -161,15 +159,58 @@ class ArenaPool:
             shelf.put(buffer)
 
 
+@dataclass(eq=False)
+class _Room:
+    """Memory of one tensor; ``user`` is the array that torch holds for as long as any view lives."""
+
+    bytes: Bytes
+    user: Callable[[], Bytes | None]
+
+
+@dataclass(eq=False)
+class _Rooms:
+    """Who has left is found out when room is asked for. Smallest rooms first."""
+
+    rooms: list[_Room] = field(default_factory=list[_Room])
+    peak: int = 0  # most bytes ever in use
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, num_bytes: int) -> Bytes:
+        """Bytes that nobody uses, of a room not twice as large as need be."""
+        with self.lock:
+            for room in self.rooms:
+                if num_bytes <= len(room.bytes) < 2 * num_bytes and room.user() is None:
+                    break
+            else:
+                room = self._add(_rounded(num_bytes))
+            found = room.bytes[:num_bytes]
+            room.user = weakref.ref(found)
+            return found
+
+    def _add(self, num_bytes: int) -> _Room:
+        """A new room; idle ones go where there are more bytes than were ever in use at once."""
+        made = _Room(_aligned_bytes(num_bytes), lambda: None)
+        in_use = num_bytes + sum(len(room.bytes) for room in self.rooms if room.user() is not None)
+        self.peak = max(self.peak, in_use)
+        excess = num_bytes + sum(len(room.bytes) for room in self.rooms) - self.peak
+        for room in list(self.rooms):
+            if excess > 0 and room.user() is None:
+                self.rooms.remove(room)
+                excess -= len(room.bytes)
+        insort(self.rooms, made, key=lambda room: len(room.bytes))
+        return made
+
+    def num_idle_bytes(self) -> int:
+        with self.lock:
+            return sum(len(room.bytes) for room in self.rooms if room.user() is None)
+
+
 def _place(device: torch.device) -> Place:
     """Work queued on one stream may still use what was given back: no other stream gets it."""
     if device.type != "cuda":
-        return device, 0, False
+        return device, 0
     stream = torch.cuda.current_stream(device)
-    return stream.device, stream.cuda_stream, False
-
-
-_TENSORS: Place = (torch.device("cpu"), 0, True)
+    return stream.device, stream.cuda_stream
 
 
 def _rounded(num_bytes: int) -> int:
@@ -208,6 +249,10 @@ def _empty(num_bytes: int, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # a buffer outlives the mode that it was first asked for in
         if device.type != "cpu":
             return torch.empty(num_bytes, dtype=torch.uint8, device=device)
-        room = np.empty(num_bytes + _ALIGNMENT, np.uint8)  # NumPy asks the system for large pages
-        start = -room.ctypes.data % _ALIGNMENT
-        return torch.from_numpy(room[start : start + num_bytes])
+        return torch.from_numpy(_aligned_bytes(num_bytes))
+
+
+def _aligned_bytes(num_bytes: int) -> Bytes:
+    room = np.empty(num_bytes + _ALIGNMENT, np.uint8)  # NumPy asks the system for large pages
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + num_bytes]

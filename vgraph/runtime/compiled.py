@@ -29,15 +29,20 @@ class Lease(Protocol):
     buffer: Tensor
 
 
+MOST_DEGREES = 4  # in-degrees for which there is code of their own
 VertexTypes = tuple[Tensor, tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What is known of one Program on one topology before any feature is seen."""
+    """What is known of one Program on one topology before any feature is seen; memory when it is asked for."""
 
     schedule: Schedule
-    memory: MemoryPlan
+    plan_memory: Callable[[], MemoryPlan]
+
+    @cached_property
+    def memory(self) -> MemoryPlan:
+        return self.plan_memory()
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,21 +86,35 @@ class CompiledProgram:
     stored: tuple[Value, ...]  # what loops write, slice by slice
     lifetimes: Mapping[int, Lifetime]
     zero_at_leaves: frozenset[int]  # ids of values
+    reads_at_leaves: frozenset[int]
     make_plan: Callable[[CompiledProgram, Situation], Plan]
     lease: Callable[[int, torch.device], Lease]
     empty: Empty
     device: str  # the kind of device that its kernels run on
-    make_for: Callable[[str], CompiledProgram]
+    inner_degree: int | None  # the only one of vertices that are no leaves, on all topologies that it runs on
+    varies: bool  # there may be better code for those
+    make_for: Callable[[str, int | None], CompiledProgram]
 
     @cached_property
-    def _elsewhere(self) -> dict[str, CompiledProgram]:
+    def _others(self) -> dict[tuple[str, int | None], CompiledProgram]:
         return {}
 
-    def on(self, device: str) -> CompiledProgram:
-        """The same with kernels for another kind of device, or with torch's operators where that has none."""
-        if device not in self._elsewhere:
-            self._elsewhere[device] = self.make_for(device)
-        return self._elsewhere[device]
+    def on(self, device: str, inner_degree: int | None = None) -> CompiledProgram:
+        """The same with kernels for another kind of device, or with torch's operators where that has none.
+
+        ``inner_degree``: for topologies where all vertices but leaves have this many in-edges.
+        """
+        key = (device, inner_degree)
+        if key not in self._others:
+            self._others[key] = self.make_for(*key)
+        return self._others[key]
+
+    @cached_property
+    def unread_at_leaves(self) -> frozenset[int]:
+        """Ids of inputs with rows of vertices that nothing reads at vertices without in-edges."""
+        rows = {item.value.id for item in self.program.inputs if item.value.space == VERTEX}
+        given = {v.id for v in self.program.outputs if v is not None} | {c.source.id for c in self.program.carries}
+        return frozenset(rows - given - self.reads_at_leaves)
 
     @cached_property
     def has_kernels(self) -> bool:
@@ -105,8 +124,12 @@ class CompiledProgram:
         """Runs every phase; ``inputs`` by name, those that the topology gives left out."""
         device = situation.topology.src.device
         if self.has_kernels and device.type != self.device:
-            return self.on(device.type)(inputs, situation)
+            return self.on(device.type, self.inner_degree)(inputs, situation)
         plan = self.make_plan(self, situation)
+        if self.varies and situation.types is None:
+            degree = plan.schedule.inner_degree
+            if degree is not None and degree <= MOST_DEGREES:
+                return self.on(self.device, degree)(inputs, situation)
         rows = _Rows(plan.schedule, situation, self.empty)
         env = {item.value.id: rows.bring_in(item, inputs) for item in self._read_inputs}
         kept = {item.value.id for item in self._read_inputs if env[item.value.id] is inputs.get(item.name)}

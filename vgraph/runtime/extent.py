@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.ir.program import OF_LEAVES
 from vgraph.ir.schedule import Frontier, RowOrder, Schedule
+from vgraph.runtime.cpu import Empty, torch_empty
 from vgraph_kernels import reference
 
 
@@ -28,7 +29,9 @@ class Extent:
         number: int | None,
         subsets: Mapping[str, tuple[Tensor, int]],
         order: RowOrder | None = None,
+        empty: Empty = torch_empty,
     ) -> None:
+        self.empty = empty
         self.schedule, self.number = schedule, number  # the frontier's number; None: all rows
         self.order, self.topology = order or schedule.order, schedule.topology
         self.v0, self.v1, self.e0, self.e1 = frontier.v0, frontier.v1, frontier.e0, frontier.e1
@@ -55,7 +58,7 @@ class Extent:
         if key not in self._parts:
             part = self.schedule.parts[key]
             own = whole_frontier(part.frontiers) if self.number is None else part.frontiers[self.number]
-            self._parts[key] = Extent(self.schedule, own, self.number, self.subsets, part.order)
+            self._parts[key] = Extent(self.schedule, own, self.number, self.subsets, part.order, self.empty)
         return self._parts[key]
 
     @cached_property
@@ -144,7 +147,11 @@ class Extent:
 
     # ------------------------------------------------------------ moves
     def gather_src(self, rows: Tensor) -> Tensor:
-        return rows.index_select(0, self.src_rows)
+        if rows.device.type != "cpu" or rows.requires_grad:
+            return rows.index_select(0, self.src_rows)
+        return torch.index_select(
+            rows, 0, self.src_rows, out=self.empty((self.e1 - self.e0, *rows.shape[1:]), rows.dtype)
+        )
 
     def gather_dst(self, rows: Tensor) -> Tensor:
         if self.degree == 1:
@@ -187,8 +194,21 @@ class Extent:
         ids, count = self.subsets[name]
         if name.endswith(OF_LEAVES):
             assert self.is_whole, "sums over subsets run once"
-            return torch.cat([rows[: count - 1], rows[count - 1 :].sum(0, keepdim=True)])
+            made = (
+                self.empty((count, *rows.shape[1:]), rows.dtype) if rows.device.type == "cpu" else rows[:count].clone()
+            )
+            made[:-1] = rows[: count - 1]
+            made[-1] = rows[count - 1 :].sum(0)
+            return made
         return _sum_by(rows, ids[self.v0 : self.v1], count)
+
+    def leaf_rows(self, rows: Tensor) -> Tensor:
+        """Those of leaves, which come first, and one of zeros."""
+        count = self.schedule.num_leaves if self.schedule.policy != "once" else 0
+        shape = (count + 1, *rows.shape[1:])
+        made = self.empty(shape, rows.dtype) if rows.device.type == "cpu" else rows.new_empty(shape)
+        made[:-1], made[-1] = rows[:count], 0
+        return made
 
     def inner_rows(self, rows: Tensor) -> Tensor:
         return rows[self.schedule.num_leaves if self.schedule.policy != "once" else 0 :]

@@ -32,7 +32,7 @@ CALLS = 2048  # frontiers a call: between calls Ctrl-C is heard
 ALIGNMENT = 64
 
 # What stands before the loads of a kernel: v0, v1, pool, index tensors (1), ids that loops never need.
-ARGUMENTS, FIRST_INDEX = (0, 0, 0, 1, 1, 1, 1, 1, 0, 0), 3
+ARGUMENTS, FIRST_INDEX, NUM_INDICES = (0, 0, 0, 1, 1, 1, 1, 1, 0, 0), 3, 5
 
 Steps = Sequence[tuple[Unit, Any]]
 
@@ -135,20 +135,27 @@ class Template:
     order_at: tuple[NDArray[np.int64], NDArray[np.int64]]  # places, which of the order's index tensors
     self_at: NDArray[np.int64]  # addresses of the words themselves
 
+    @cached_property
+    def _bases_at(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The words that a step adds to, and the place of what it adds among: itself, roots, scratch, order, packed."""
+        found, count = [(self.self_at, np.zeros_like(self.self_at))], 1
+        for (places, which), size in (
+            (self.root_at, len(self.roots)), (self.scratch_at, len(self.temporary)), (self.order_at, NUM_INDICES),
+        ):  # fmt: skip
+            found.append((places, which + count))
+            count += size
+        found.append((self.packed_at, np.arange(len(self.packed_at)) + count))
+        return np.concatenate([places for places, _ in found]), np.concatenate([which for _, which in found])
+
     def bind(
         self, given: Mapping[int, Tensor], packed: Sequence[Tensor], order: RowOrder, offsets: Mapping[int, int]
     ) -> NDArray[np.int64]:
         """The instructions of one step."""
-        words = self.words.copy()
-        words[self.self_at] += words.ctypes.data
-        for (places, which), starts in (
-            (self.root_at, [given[v.id].data_ptr() for v in self.roots]),
-            (self.scratch_at, [offsets[v.id] for v, _, _ in self.temporary]),
-            (self.order_at, [t.data_ptr() for t in index_tensors(order)]),
-        ):
-            if len(places):
-                words[places] += table(starts)[which]
-        words[self.packed_at] = [t.data_ptr() for t in packed]
+        words, (places, which) = self.words.copy(), self._bases_at
+        bases = [words.ctypes.data, *(given[v.id].data_ptr() for v in self.roots)]
+        bases += [offsets[v.id] for v, _, _ in self.temporary]
+        bases += [t.data_ptr() for t in (*index_tensors(order), *packed)]
+        words[places] += table(bases)[which]
         return words
 
 
@@ -302,7 +309,6 @@ def _most_edges(schedule: Schedule, order: RowOrder, chunk: int) -> int:
 
     def make() -> int:
         ptr = order.in_ptr.numpy()
-        last = np.minimum(np.arange(len(ptr)) + chunk, len(ptr) - 1)
-        return int((ptr[last] - ptr).max(initial=0))
+        return int((ptr[chunk:] - ptr[:-chunk]).max() if chunk < len(ptr) else ptr[-1])
 
     return schedule.topology.keep(("most edges", schedule.policy, chunk), make)

@@ -28,6 +28,7 @@ FLOATS = (torch.float32, torch.float64)
 _EXPORTS = ("vg_frontiers", "vg_pack_matrix", "vg_product", "vg_packed_bytes")
 _HEADERS = ("gemm.h", "frontiers.h")
 SMALL = 1 << 16  # flops below which torch's own call costs as little
+FEW = 4  # rows for which packing the matrix costs more than it gains
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +101,7 @@ class Native:
 def _can_multiply(a: Tensor, b: Tensor, out: Tensor | None) -> bool:
     if a.device.type != "cpu" or a.dtype not in FLOATS or a.dtype != b.dtype:
         return False
-    if a.shape[0] * b.numel() * 2 < SMALL:
+    if a.shape[0] < FEW or a.shape[0] * b.numel() * 2 < SMALL:
         return False
     return out is None or out.stride(1) == 1
 

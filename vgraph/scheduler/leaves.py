@@ -6,17 +6,18 @@ Source: HOUSE of leaves (half of the vertices of a binary tree): absent children
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
 import torch
 
-from vgraph.ir.moves import MOVES, Gather, InnerRows, PutSlot, Random, SegmentReduce, Select, TakeSlot
-from vgraph.ir.program import EDGE, INNER, OF_LEAVES, SHARED, VERTEX, Op, Program, Rows, Value, map_leaves
+from vgraph.ir.moves import MOVES, Gather, PutSlot, Random, SegmentReduce, Select, TakeSlot
+from vgraph.ir.program import EDGE, OF_LEAVES, SHARED, Op, Program, Rows, Space, Value, map_leaves
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
 from vgraph.ir.tdl import is_pointwise, op_name
+from vgraph.scheduler.degrees import Degrees, find_degrees, without_leaves, without_unread
 
 aten = torch.ops.aten
 _KEEPS_ZERO = frozenset(
@@ -24,6 +25,7 @@ _KEEPS_ZERO = frozenset(
     neg mul add sub mm""".split()
 )
 _ZERO_BY_ANY = frozenset({"mul", "mm"})
+_ZERO_BY_FIRST = frozenset({"tanh_backward", "sigmoid_backward", "threshold_backward"})
 
 
 class _CannotSplit(Exception):
@@ -31,18 +33,24 @@ class _CannotSplit(Exception):
 
 
 def split_leaves(
-    program: Program, phases: Sequence[Phase], zeros: frozenset[int] = frozenset()
+    program: Program,
+    phases: Sequence[Phase],
+    zeros: frozenset[int] = frozenset(),
+    inner_degree: int | None = None,
+    unread: frozenset[int] = frozenset(),
 ) -> tuple[tuple[Phase, ...], frozenset[int]]:
     """The phases with every loop divided, and ids of values known to be zero at leaves.
 
     ``zeros``: such values among the inputs. Sums over vertices of products with them leave the leaves out.
+    ``inner_degree``: the in-degree of all other vertices, if they have only one. ``unread``: ids of
+    outputs that nobody reads at leaves.
     """
     numbers = count(1 + max((v.id for v in _all_values(program, phases)), default=0))
-    degrees = {item.value.id for item in program.inputs if item.name == "$in_degree"}
+    ids = {item.value.id for item in program.inputs if item.name == "$in_degree"}
+    degrees = find_degrees(phases, ids, inner_degree)
     found, known = list[Phase](), set(zeros)
     read = [_read_from_others(phase) for phase in phases]
     shared = _shared_zeros(phases)
-    derived = _derived_from_degrees(phases, degrees)
     outside = {v.id for v in program.outputs if v is not None} | {c.source.id for c in program.carries}
     for index, phase in enumerate(phases):
         if not phase.is_loop or phase.is_serial:
@@ -50,15 +58,18 @@ def split_leaves(
             continue
         wanted = outside.union(*(ids for i, ids in enumerate(read) if i != index), _read_whole(phase))
         try:
-            parts = [_Half(phase, part, wanted, numbers, degrees, derived) for part in (LEAVES_PART, INNER_PART)]
-            parts[0].zeros |= shared
+            parts = [_Half(phase, part, wanted, numbers, degrees, set(shared)) for part in (LEAVES_PART, INNER_PART)]
             halves = [part.phases() for part in parts]
             found += [p for half in (halves[::-1] if phase.is_reverse else halves) for p in half]
             known |= parts[0].zeros - shared
         except _CannotSplit:
             found.append(phase)
-    trimmed = [phase if phase.is_loop else _without_leaves(phase, known, numbers) for phase in found]
-    return tuple(trimmed), frozenset(known)
+
+    def new(like: Value, space: Space, shape: tuple[Any, ...]) -> Value:
+        return Value(next(numbers), space, like.dtype, shape, like.line)
+
+    trimmed = [phase if phase.is_loop else without_leaves(phase, known | shared, degrees, new) for phase in found]
+    return without_unread(trimmed, outside - unread), frozenset(known)
 
 
 def _all_values(program: Program, phases: Sequence[Phase]) -> Iterable[Value]:
@@ -78,18 +89,6 @@ def _read_whole(phase: Phase) -> set[int]:
     return {v.id for op in phase.ops if getattr(op.target, "end", "dst") == "src" for v in op.operands()}
 
 
-def _derived_from_degrees(phases: Sequence[Phase], degrees: set[int]) -> dict[int, Op]:
-    """By id of a result: the ops that run once on rows of which nothing but in-degrees is known."""
-    found: dict[int, Op] = {}
-    for op in (op for phase in phases if not phase.is_loop for op in phase.ops):
-        rows = [v for v in op.operands() if v.row_dim is not None]
-        known = bool(rows) and all(v.id in degrees or v.id in found for v in rows)
-        plain = all(v.space.kind == "vertex" and v.shape[:1] == (Rows(v.space),) for v in op.results)
-        if known and plain and op.is_rowwise and not isinstance(op.target, (Random, *MOVES)):
-            found.update((v.id, op) for v in op.results)
-    return found
-
-
 def _shared_zeros(phases: Sequence[Phase]) -> set[int]:
     """Numbers 0 that were recorded as tensors."""
     ops = (op for phase in phases for op in phase.ops if op_name(op.target) == "scalar_tensor")
@@ -104,26 +103,46 @@ class _Half:
     part: str
     wanted: set[int]
     numbers: Any
-    degrees: set[int]
-    derived: Mapping[int, Op]
+    degrees: Degrees
+    zeros: set[int]
     rows: dict[int, Value] = field(default_factory=dict[int, Value])
     flat: dict[int, Value] = field(default_factory=dict[int, Value])
     spread: dict[int, Value] = field(default_factory=dict[int, Value])
-    zeros: set[int] = field(default_factory=set[int])
+    same: dict[int, Value] = field(default_factory=dict[int, Value])  # what a mask chooses for all
     before: list[Op] = field(default_factory=list[Op])
     ops: list[Op] = field(default_factory=list[Op])
 
+    @property
+    def degree(self) -> int | None:
+        """The in-degree of all vertices here, if it is known."""
+        return 0 if self.part == LEAVES_PART else self.degrees.inner
+
     def phases(self) -> list[Phase]:
         for op in self.phase.ops:
-            self.add(op)
-        for op in self.phase.ops:
-            self.ops += [self.spread_op(v, v) for v in op.results if v.id in self.rows and v.id in self.wanted]
+            self.add(self.renamed(op))
+        for value in (v for op in self.phase.ops for v in op.results if v.id in self.wanted):
+            if value.id in self.rows:
+                self.ops.append(self.spread_op(value, value))
+            elif value.id in self.same:
+                self.ops.append(Op(aten.clone.default, (self.same[value.id],), {}, (value,), value.line))
         ops = _needed(self.ops, self.wanted)
         before = _needed(self.before, {v.id for op in ops for v in op.operands()})
         once = [Phase(before, is_loop=False)] if before else []
         return [*once, *([replace(self.phase, ops=ops, part=self.part)] if ops else [])]
 
+    def renamed(self, op: Op) -> Op:
+        if not any(v.id in self.same for v in op.operands()):
+            return op
+
+        def now(leaf: Any) -> Any:
+            return self.same.get(leaf.id, leaf) if isinstance(leaf, Value) else leaf
+
+        kwargs = {key: map_leaves(value, now) for key, value in op.kwargs.items()}
+        return replace(op, args=map_leaves(op.args, now), kwargs=kwargs)
+
     def add(self, op: Op) -> None:
+        if self.is_chosen(op):
+            return
         if self.part == INNER_PART:
             self.add_inner(op)
         elif all(_is_edge(v) for v in op.results):
@@ -133,6 +152,8 @@ class _Half:
 
     def add_inner(self, op: Op) -> None:
         """What was given for leaves alone is one row here."""
+        for value in op.operands():
+            self.know(value)
         if isinstance(op.target, Gather) and op.target.end.endswith(OF_LEAVES):
             row = self.row_of(op.results[0])
             self.before.append(Op(aten.slice.Tensor, (op.args[0], 0, -1), {}, (row,), op.line))
@@ -159,6 +180,27 @@ class _Half:
         for slots in op.results[1:]:
             self.constant(slots, -1)
 
+    def is_chosen(self, op: Op) -> bool:
+        """A mask that holds for all vertices here, or for none, chooses once."""
+        if op_name(op.target) != "where" or op.kwargs or not all(isinstance(v, Value) for v in op.args):
+            return False
+        truth = self.degrees.truth(op.args[0], self.degree)
+        if truth is None:
+            return False
+        chosen, result = op.args[1 if truth else 2], op.results[0]
+        if chosen.dtype != result.dtype or any(_is_edge(v) for v in op.results):
+            return False
+        if chosen.id in self.zeros and chosen.space == SHARED and result.row_dim == 0:
+            self.constant(result, 0)
+        elif chosen.shape == result.shape and chosen.id in self.rows:
+            self.rows[result.id] = self.rows[chosen.id]
+            self.zeros |= {result.id} if chosen.id in self.zeros else set()
+        elif chosen.shape == result.shape:
+            self.same[result.id] = chosen
+        else:
+            return False
+        return True
+
     def constant(self, value: Value, number: int) -> None:
         if value.row_dim != 0:
             raise _CannotSplit
@@ -177,8 +219,10 @@ class _Half:
     # ------------------------------------------------------------ maps
     def map(self, op: Op) -> None:
         for value in op.operands():
-            if self.part == LEAVES_PART:
-                self.know(value)
+            self.know(value)
+        if op_name(op.target) in _ZERO_BY_FIRST and op.args[0].id in self.zeros and op.results[0].row_dim == 0:
+            self.constant(op.results[0], 0)
+            return
         rows = [v for v in op.operands() if v.row_dim is not None]
         if isinstance(op.target, Select) and rows[0].id in self.rows:
             self.rows[op.results[0].id] = self.rows[rows[0].id]
@@ -191,13 +235,13 @@ class _Half:
             self.on_leaves(op)
 
     def know(self, value: Value) -> None:
-        """What was computed of in-degrees before the loop is alike on all leaves."""
-        if value.id in self.rows:
+        """What was computed of in-degrees before the loop is alike on all vertices of one in-degree."""
+        if value.id in self.rows or self.degree is None:
             return
-        if value.id in self.degrees:
-            self.constant(value, 0)
-        elif value.id in self.derived:
-            op = self.derived[value.id]
+        if value.id in self.degrees.ids:
+            self.constant(value, self.degree)
+        elif value.id in self.degrees.derived:
+            op = self.degrees.derived[value.id]
             for operand in op.operands():
                 self.know(operand)
             self.on_one_row(op)
@@ -267,36 +311,3 @@ def _needed(ops: Sequence[Op], wanted: Iterable[int]) -> tuple[Op, ...]:
             kept.append(op)
             ids |= {v.id for v in op.operands()}
     return tuple(reversed(kept))
-
-
-# ---------------------------------------------------------------- sums over vertices
-def _without_leaves(phase: Phase, zeros: set[int], numbers: Any) -> Phase:
-    """Products summed over vertices, where one factor is zero at leaves, on the other rows alone."""
-    turned = {op.results[0].id: op.args[0] for op in phase.ops if op_name(op.target) == "t"}
-    ops = list[Op]()
-    for op in phase.ops:
-        ops += _inner_product(op, turned, zeros, numbers) or [op]
-    return replace(phase, ops=_still_read(phase, ops))
-
-
-def _inner_product(op: Op, turned: Mapping[int, Value], zeros: set[int], numbers: Any) -> list[Op]:
-    if op_name(op.target) != "mm" or op.args[0].id not in turned:
-        return []
-    left, right = turned[op.args[0].id], op.args[1]
-    whole = all(v.space == VERTEX and len(v.shape) == 2 and v.shape[0] == Rows(VERTEX) for v in (left, right))
-    if not whole or not {left.id, right.id} & zeros:
-        return []
-    made, inner = list[Op](), list[Value]()
-    for value in (left, right):
-        inner.append(Value(next(numbers), INNER, value.dtype, (Rows(INNER), *value.shape[1:]), value.line))
-        made.append(Op(InnerRows(), (value,), {}, (inner[-1],), op.line))
-    across = Value(next(numbers), INNER, left.dtype, (left.shape[1], Rows(INNER)), op.line)
-    made.append(Op(aten.t.default, (inner[0],), {}, (across,), op.line))
-    return [*made, replace(op, args=(across, inner[1]))]
-
-
-def _still_read(phase: Phase, ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Without transposes that nothing reads any more."""
-    read = {v.id for op in ops for v in op.operands()}
-    before = {v.id for op in phase.ops for v in op.operands()}
-    return tuple(op for op in ops if not all(v.id in before and v.id not in read for v in op.results))

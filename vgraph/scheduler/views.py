@@ -1,7 +1,7 @@
-"""Views: slices of what was computed once, taken inside the loop that reads them.
+"""Views: slices and gathers of what was computed once, taken inside the loop that reads them.
 
 Takes: Phases. Gives: the same, with views beside their readers; tempo: once a function.
-So a kernel reads the wide rows in place, and nobody copies a slice of all rows to make it dense.
+So a kernel reads the wide rows, or those at an end of an edge, in place, and nobody copies them for all rows.
 """
 
 from __future__ import annotations
@@ -17,13 +17,24 @@ from vgraph.ir.tdl import is_view, op_name
 
 
 def sink_views(phases: Sequence[Phase], outside: Iterable[int]) -> tuple[Phase, ...]:
-    """Every loop takes anew the views that it reads of earlier phases' rows; ``outside``: ids that others read."""
-    makers = {v.id: op for phase in phases if not phase.is_loop for op in phase.ops for v in op.results}
+    """Every loop takes anew the views that it reads of earlier phases' rows; ``outside``: ids that others read.
+
+    A gather moves only if loops alone read it.
+    """
+    wanted = set(outside).union(*({v.id for op in p.ops for v in op.operands()} for p in phases if not p.is_loop))
+    makers = {
+        v.id: op
+        for phase in phases
+        if not phase.is_loop
+        for op in phase.ops
+        if _is_movable(op, wanted)
+        for v in op.results
+    }
     values = (v for phase in phases for op in phase.ops for v in (*op.operands(), *op.results))
     numbers = count(1 + max((v.id for v in values), default=0))
     found = [_with_views(phase, makers, numbers) if phase.is_loop else phase for phase in phases]
-    read = set(outside).union(*({v.id for op in phase.ops for v in op.operands()} for phase in found))
-    return tuple(phase if phase.is_loop else _without_idle_views(phase, read) for phase in found)
+    read = wanted.union(*({v.id for op in phase.ops for v in op.operands()} for phase in found))
+    return tuple(phase if phase.is_loop else _without_idle_views(phase, wanted, read) for phase in found)
 
 
 def _with_views(phase: Phase, makers: dict[int, Op], numbers: count[int]) -> Phase:
@@ -32,7 +43,7 @@ def _with_views(phase: Phase, makers: dict[int, Op], numbers: count[int]) -> Pha
 
     def take(value: Value) -> Value:
         op = makers.get(value.id)
-        if value.id in sunk or op is None or not _is_row_view(op):
+        if value.id in sunk or op is None:
             return sunk.get(value.id, value)
         source = take(op.args[0])
         results = tuple(Value(next(numbers), v.space, v.dtype, v.shape, v.line) for v in op.results)
@@ -50,6 +61,13 @@ def _with_views(phase: Phase, makers: dict[int, Op], numbers: count[int]) -> Pha
     return replace(phase, ops=(*views, *ops)) if views else phase
 
 
+def _is_movable(op: Op, wanted: set[int]) -> bool:
+    if _is_row_view(op):
+        return True
+    along_edges = isinstance(op.target, Gather) and op.target.end in ("src", "dst") and not op.target.part
+    return along_edges and op.results[0].row_dim == 0 and op.results[0].id not in wanted
+
+
 def _is_row_view(op: Op) -> bool:
     """A slice of the features of rows, or what leaves were given."""
     if isinstance(op.target, Gather):
@@ -61,6 +79,6 @@ def _is_row_view(op: Op) -> bool:
     )  # fmt: skip
 
 
-def _without_idle_views(phase: Phase, read: set[int]) -> Phase:
-    kept = [op for op in phase.ops if not _is_row_view(op) or any(v.id in read for v in op.results)]
+def _without_idle_views(phase: Phase, wanted: set[int], read: set[int]) -> Phase:
+    kept = [op for op in phase.ops if not _is_movable(op, wanted) or any(v.id in read for v in op.results)]
     return replace(phase, ops=tuple(kept))
