@@ -150,11 +150,13 @@ def _make_phases(program: Program, *, per_vertex: bool, fuse: bool) -> tuple[Pha
     return sink_views(phases, _read_outside(program)) if fuse else phases
 
 
-def zeros_at_leaves(program: Program, *, per_vertex: bool = False, fuse: bool = True) -> frozenset[int]:
+def zeros_at_leaves(
+    program: Program, *, per_vertex: bool = False, fuse: bool = True, device: str = "cpu"
+) -> frozenset[int]:
     """Ids of the values that are zero at vertices without in-edges."""
     if not config.leaves_enabled() or not program.carries:
         return frozenset()
-    fuse = fuse and config.kernels_enabled()
+    fuse = fuse and config.kernels_enabled() and device in TARGETS
     return split_leaves(program, _make_phases(program, per_vertex=per_vertex, fuse=fuse))[1]
 
 

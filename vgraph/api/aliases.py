@@ -185,10 +185,15 @@ def bare(tensor: Tensor) -> Tensor:
     return tensor if type(tensor) is Tensor or hasattr(tensor, "fake_mode") else tensor.as_subclass(Tensor)
 
 
+def is_imagined(tensor: Tensor) -> bool:
+    """Whether it has sizes, but no memory."""
+    return tensor.is_meta or hasattr(tensor, "fake_mode")
+
+
 def storage_key(tensor: Tensor) -> Any:
     """Equal for tensors of one memory, whether it is there or only imagined."""
     storage = tensor.untyped_storage()
-    return storage._cdata if hasattr(tensor, "fake_mode") else storage.data_ptr()  # pyright: ignore[reportPrivateUsage]
+    return storage._cdata if is_imagined(tensor) else storage.data_ptr()  # pyright: ignore[reportPrivateUsage]
 
 
 def share_memory(first: Tensor, second: Tensor) -> bool:

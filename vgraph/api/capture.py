@@ -17,13 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.check import check_devices, make_check, stand_ins
+from vgraph.api.ambient import Modes, ambient, current_modes
+from vgraph.api.check import make_check, stand_ins
 from vgraph.api.derive import ALL, Body, Spec, Trace, compile_options, trace
 from vgraph.api.guards import Numbers, walk_roots
 from vgraph.api.levels import level_pair, level_program
 from vgraph.api.mixing import refuse_mixing
+from vgraph.api.one_device import check_devices
 from vgraph.api.reading import Reading, uncollected, watch_code
-from vgraph.api.tracer import CaptureError
+from vgraph.api.tracer import CaptureError, user_line
 from vgraph.errors import FunctionError
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Call, Derivation, Pair, run
@@ -39,39 +41,14 @@ _MOST_FAMILIES = 512
 _MOST_NUMBERS = 1024
 _CHANGES_TO_MOVE = 2  # a number that changed this often becomes an input
 
-Modes = tuple[bool, bool, torch.dtype, torch.dtype]
-
-
-def current_modes() -> Modes:
-    """Grad mode, autocast and the default dtype, all of which decide what a function does."""
-    return (
-        torch.is_grad_enabled(),
-        torch.is_autocast_enabled("cpu"),
-        torch.get_autocast_dtype("cpu"),
-        torch.get_default_dtype(),
-    )
-
-
-@contextmanager
-def ambient(grad_mode: bool, enabled: bool, dtype: torch.dtype, default: torch.dtype) -> Generator[None]:
-    """The modes under which a function was captured, for recordings made later."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(default)
-    try:
-        with (
-            torch.set_grad_enabled(grad_mode),
-            torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=False),
-        ):
-            yield
-    finally:
-        torch.set_default_dtype(before)
-
 
 class Features(Mapping[str, Tensor]):
-    """A call's features by full name (``vertex:x``, ``src:h``), looked up where they lie."""
+    """A call's features by full name (``vertex:x``, ``src:h``), looked up where they lie; the graph's device."""
 
-    def __init__(self, find: Callable[[str], Tensor | None], specs: Callable[[str], Spec]) -> None:
-        self.find, self.specs = find, specs
+    def __init__(
+        self, find: Callable[[str], Tensor | None], specs: Callable[[str], Spec], device: torch.device
+    ) -> None:
+        self.find, self.specs, self.device = find, specs, device
 
     def __getitem__(self, name: str) -> Tensor:
         found = self.find(name)
@@ -100,7 +77,7 @@ class Captured:
     lifted_grads: tuple[bool, ...]
     uses_seed: bool
     num_slots_needed: tuple[int, ...]
-    options: dict[str, bool]  # see compile_options
+    options: dict[str, Any]  # see compile_options
     moving: frozenset[str]
     facts: Any  # what the Body found out, e.g. the names of its outputs
     numbers: Numbers = field(default_factory=Numbers)
@@ -165,7 +142,7 @@ class Bound:
                 cure="call backward before changing modules, closures or globals that it reads",
             )
         with recording, ambient(*captured.modes), stand_ins(self.roots, captured.numbers, captured.moving):
-            return trace(self.make_body(captured), captured.specs.__getitem__, derivation, wrt)
+            return trace(self.make_body(captured), captured.specs.__getitem__, derivation, wrt, captured.modes[-1])
 
     def situation(
         self,
@@ -180,7 +157,7 @@ class Bound:
 
     def run(self, tensors: tuple[Tensor, ...], situation: Situation) -> list[Tensor | None]:
         """Runs the function on a topology."""
-        check_devices(self.captured.name, self.captured.names, tensors, situation.topology)
+        check_devices(self.captured.name, self.captured.names, tensors, situation.topology.src.device, user_line)
         note_run(self.captured.name, self, situation)
         return run(Call(self, situation, (), self.captured.names), tensors)
 
@@ -286,7 +263,7 @@ def find_captured(
 def _find_captured(
     family: _Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body]
 ) -> tuple[Captured, tuple[Tensor, ...]]:
-    modes = current_modes()
+    modes = current_modes(features.device)
     for index, entry in enumerate(family.entries):
         tensors = entry.matches(modes, roots, features)
         if tensors is not None:
@@ -351,14 +328,15 @@ def _record(
         watch_code() as reading,
     ):
         # Its derivative in the same recording, so that what has none falls back before it runs.
-        found = trace(body, spec_of, (), ALL if modes[0] else None)
+        found = trace(body, spec_of, (), ALL if modes[0] else None, features.device)
     if body.per_vertex:
         refuse_mixing(body.name, found.written())
     tape = found.tape
     entry = Captured(
         body.name, modes, specs, found.features,
         tuple(tensor.requires_grad for tensor, _ in tape.lifted),
-        "$seed" in tape.inputs, found.num_slots_needed, compile_options(body),
+        "$seed" in tape.inputs, found.num_slots_needed,
+        compile_options(body) | {"device": features.device.type},
         standing_in[1], body.facts(),
     )  # fmt: skip
     entry.numbers, entry.check = _guard(family, roots, reading, found, scalars)

@@ -16,9 +16,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.guards import Numbers, Step, Walk, path_of
-from vgraph.api.tracer import CaptureError, user_line
-from vgraph.errors import FeatureError
-from vgraph.ir.topology import Topology
+from vgraph.api.tracer import CaptureError
 
 _MISSES = (AttributeError, KeyError, IndexError, TypeError, ValueError)
 _SPACE: dict[str, Any] = {"_misses": _MISSES, "tensor": torch.tensor, "float64": torch.float64}
@@ -163,13 +161,3 @@ def _holder(
         return old, lambda new: setattr(cell, "cell_contents", new), lambda: setattr(cell, "cell_contents", old)
     old = container[key]
     return old, lambda new: container.__setitem__(key, new), lambda: container.__setitem__(key, old)
-
-
-def check_devices(function: str, names: Sequence[str], tensors: Sequence[Tensor], topology: Topology) -> None:
-    """Refuses tensors that lie elsewhere than the graph; single numbers may."""
-    device = topology.src.device
-    for name, tensor in zip(names, tensors, strict=True):
-        if tensor.device != device and tensor.dim():
-            what = "tensor that it reads" if name.startswith("lifted:") else f"feature {name!r}"
-            fact = f"{function}: a {what}, of shape {tuple(tensor.shape)}, is on {tensor.device}, the graph on {device}"
-            raise FeatureError(fact, cure="move model and graph to one device with .to(...)", line=user_line())

@@ -110,8 +110,8 @@ class Session(Context):
         size = self.tracer.recording.sizes[move.result]
         two = isinstance(move, SegmentReduce) and move.reduction in ("max", "min")
         with self.tracer.paused():
-            out = torch.ones((size, *rows.shape[1:]), dtype=rows.dtype)
-            pair = (out, torch.zeros(out.shape, dtype=torch.int64)) if two else out
+            out = torch.ones((size, *rows.shape[1:]), dtype=rows.dtype, device=rows.device)
+            pair = (out, torch.zeros_like(out, dtype=torch.int64)) if two else out
         return self.tracer.record(move, (plain(rows),), {}, pair)
 
 
@@ -195,14 +195,16 @@ class Trace:
 ALL = ("*",)  # for ``wrt``: whatever has a gradient
 
 
-def trace(body: Body, specs: Specs, derivation: Derivation, wrt: tuple[str, ...] | None) -> Trace:
+def trace(
+    body: Body, specs: Specs, derivation: Derivation, wrt: tuple[str, ...] | None, device: torch.device | None = None
+) -> Trace:
     """Two recordings of the body and the derivatives that ``derivation`` asks for, unified.
 
     ``wrt`` asks for one derivative more, of every output that has one; ALL: for every input that has
-    one, if any.
+    one, if any. ``device``: of the examples, where the graph lies.
     """
     sizes = sizes_for(body.mailbox, body.spaces, one_vertex_set=body.per_vertex)
-    sessions = [Session(Tracer(one), specs, body.mailbox) for one in sizes]
+    sessions = [Session(Tracer(one, device), specs, body.mailbox) for one in sizes]
     runs: list[_Run] = []
     try:
         for session in sessions:
@@ -344,5 +346,5 @@ def _grad(pairs: list[tuple[Tensor, Tensor]], wrt: list[Tensor], create_graph: b
 
 def _example_like(tracer: Tracer, name: str, like: Tensor, grad: bool) -> Tensor:
     with tracer.paused():
-        tensor = torch.ones(like.shape, dtype=like.dtype).requires_grad_(grad)
+        tensor = torch.ones(like.shape, dtype=like.dtype, device=like.device).requires_grad_(grad)
     return tracer.add_input(name, tensor)

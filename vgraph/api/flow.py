@@ -108,7 +108,9 @@ def run_flow(
     used = tuple(root for root in roots if root is not None)
     names = {kind: tuple(side) for kind, side in sides.items()}.__getitem__  # a backward holds no features by it
     try:
-        bound, tensors = find_captured(family, used, Features(find, spec), lambda: FlowBody(roots, names, states))
+        bound, tensors = find_captured(
+            family, used, Features(find, spec, topology.src.device), lambda: FlowBody(roots, names, states)
+        )
     except CaptureError as error:
         family.refuse(None, error)
         log_once((function_key(roots[0]), "flow"), "runs step by step", error)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.derive import Given, Session
+from vgraph.api.one_device import ElsewhereError
 from vgraph.api.reductions import move_rows
 from vgraph.api.rows import RowCount, as_rows, plain
 from vgraph.api.tracer import CaptureError, user_line
@@ -124,7 +125,7 @@ def as_raised() -> Generator[None]:
     """What a user's function raises on examples, as a RaisedError."""
     try:
         yield
-    except CaptureError:
+    except (CaptureError, ElsewhereError):
         raise
     except Exception as error:
         raise RaisedError(f"it raised {type(error).__name__}: {error}", user_line()) from error

@@ -268,7 +268,9 @@ class Server:
                 self._pool[name] = torch.zeros((self._room, *spec.row_shape), dtype=spec.dtype)
         tick = _Tick(now, self._pool)
         family = family_of((type(self.function), function_key(self.function.forward), "serve"))
-        bound, tensors = find_captured(family, (self.function.forward,), Features(tick.find, tick.spec), lambda: body)
+        bound, tensors = find_captured(
+            family, (self.function.forward,), Features(tick.find, tick.spec, topology.src.device), lambda: body
+        )
         outputs = self._run(bound, tensors, topology)
         names = bound.captured.facts.names
         pushed = outputs[: len(names) - len(specs)]

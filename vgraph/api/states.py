@@ -52,6 +52,7 @@ class _Search:
     specs: Specs
     spaces: tuple[Space, ...]
     given: States
+    device: torch.device | None
     asked: set[str] = field(default_factory=set[str])
     inputs: dict[str, Spec] = field(default_factory=dict[str, Spec])
 
@@ -72,7 +73,7 @@ class _Search:
     def run(self, states: States, *, widens: bool, second: bool = False) -> States:
         """What an evaluation scatters, on one of the two numbers of rows that recordings have."""
         body = self.body_of(states)
-        tracer = Tracer(sizes_for(False, self.spaces, one_vertex_set=True)[second])
+        tracer = Tracer(sizes_for(False, self.spaces, one_vertex_set=True)[second], self.device)
         session = Session(tracer, self.specs, mailbox=False)
         session.widens = widens
         session.per_vertex = True
@@ -102,6 +103,7 @@ def infer_states(
     specs: Specs,
     spaces: tuple[Space, ...],
     given: Shapes,
+    device: torch.device | None = None,
 ) -> States:
     """States as an evaluation scatters them when children are absent; checked by further ones.
 
@@ -112,7 +114,7 @@ def infer_states(
     own = [p.dtype for p in module.parameters() if p.is_floating_point()]
     default = own[0] if own else torch.get_default_dtype()
     specified = {name: StateSpec(shape, default) for name, shape in given.items()}
-    search = _Search(module, body_of, specs, spaces, specified)
+    search = _Search(module, body_of, specs, spaces, specified, device)
     first: Exception | None = None
     for shapes, dtype in _beginnings(search, [default] if own else [torch.int64, default]):
         try:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.capture import Modes, ambient, current_modes
+from vgraph.api.ambient import Modes, ambient, current_modes
 from vgraph.api.derive import Body, Given, Session, Spec, compile_options, trace
 from vgraph.api.levels import level_program
 from vgraph.api.mixing import refuse_mixing
@@ -60,7 +60,7 @@ class Player:
 
     def play(self, event: Event) -> Any:
         """What the event gives, as a tree of ("probe", number, shape, dtype) and ("const", value)."""
-        action, args, kwargs, (grad, enabled, dtype, _) = event
+        action, args, kwargs, (grad, enabled, dtype, *_) = event
         with torch.set_grad_enabled(grad), torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=False):
             given = [self._get(arg) for arg in args]
             named = {name: self._get(arg) for name, arg in kwargs}

@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vgraph.api.aliases import Aliases, Cell, Ref, bare, share_memory, storage_key, view_step
+from vgraph.api.aliases import Aliases, Cell, Ref, bare, is_imagined, share_memory, storage_key, view_step
+from vgraph.api.known_ops import RANDOM, TWINS, looks_at_data
+from vgraph.api.one_device import refuse_elsewhere
 from vgraph.ir.moves import Random
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space, map_leaves
@@ -92,7 +94,7 @@ def _geometry(tensor: Tensor) -> Any:
     tensor = bare(tensor)
     if tensor.layout != torch.strided or tensor.numel() == 0:
         return id(tensor)
-    start = (storage_key(tensor), tensor.storage_offset()) if hasattr(tensor, "fake_mode") else tensor.data_ptr()
+    start = (storage_key(tensor), tensor.storage_offset()) if is_imagined(tensor) else tensor.data_ptr()
     return (start, tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
@@ -127,9 +129,9 @@ def _bare(tree: Any) -> Any:
 class Tracer(TorchDispatchMode):
     """Records every aten op below autograd, so that what autograd does is recorded too."""
 
-    def __init__(self, sizes: Mapping[Space, int]) -> None:
+    def __init__(self, sizes: Mapping[Space, int], device: torch.device | None = None) -> None:
         super().__init__()
-        self.recording = Recording(sizes)
+        self.recording, self.device = Recording(sizes), device  # of examples, and of all that is reached; None: any
         self._cells: dict[int, Cell] = {}
         self._by_geometry: dict[Any, Tensor] = {}
         self._aliases = Aliases(self._note_on_cells)
@@ -165,7 +167,7 @@ class Tracer(TorchDispatchMode):
         with self.paused():
             size = self.recording.sizes.get(space)
             shape = row_shape if size is None else (size, *row_shape)
-            tensor = (torch.ones if dtype.is_floating_point else torch.zeros)(shape, dtype=dtype)
+            tensor = (torch.ones if dtype.is_floating_point else torch.zeros)(shape, dtype=dtype, device=self.device)
             tensor.requires_grad_(grad)
         return self.add_input(name, tensor)
 
@@ -249,6 +251,10 @@ class Tracer(TorchDispatchMode):
         self.recording.records.append(Record(target, refs, dict(kwargs), results, many, user_line()))
         return results
 
+    def _refuse_elsewhere(self, leaf: Any) -> None:
+        if isinstance(leaf, Tensor) and leaf.device != self.device and not self.is_known(leaf):
+            refuse_elsewhere("the function: a tensor that it reads", leaf, self.device, user_line())
+
     def _to_ref(self, leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
             return self.ref(leaf)
@@ -273,7 +279,7 @@ class Tracer(TorchDispatchMode):
             out = func(*args, **named)
             self._alias(out, args[0])
             return out
-        if _looks_at_data(name, func, args):
+        if looks_at_data(name, func, args):
             raise CaptureError(f"{name} looks at the data of a tensor", user_line())
         if not func._schema.returns:
             raise CaptureError(f"{name} checks the data of a tensor", user_line())
@@ -284,6 +290,8 @@ class Tracer(TorchDispatchMode):
         if name == "as_strided":
             return self._as_strided(*args, **named)
         bare_args, bare_named = _bare(args), {key: _bare(value) for key, value in named.items()}
+        if self.device is not None:
+            map_leaves((bare_args, tuple(bare_named.values())), self._refuse_elsewhere)
         out = func(*bare_args, **bare_named)
         if name == "new_empty_strided":  # only autograd asks for strides
             return self.record(torch.ops.aten.new_empty.default, args[:2], named, out)
@@ -293,7 +301,7 @@ class Tracer(TorchDispatchMode):
     def _in_place(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Records the functional twin and lets the written tensor stand for its result."""
         written = args[0] if args else None
-        twin = _TWINS.get(name) or getattr(getattr(torch.ops.aten, name.rstrip("_"), None), func._overloadname, None)
+        twin = TWINS.get(name) or getattr(getattr(torch.ops.aten, name.rstrip("_"), None), func._overloadname, None)
         if not isinstance(written, Tensor) or not name.endswith("_") or twin is None:
             raise CaptureError(f"{name} writes to its arguments", user_line())
         self.check_writable(written)
@@ -346,9 +354,9 @@ class Tracer(TorchDispatchMode):
     # ------------------------------------------------------------ random
     def _random(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Replaces torch's generator by one that is keyed by rows."""
-        if name not in _RANDOM:
+        if name not in RANDOM:
             raise CaptureError(f"{name} has no counterpart that is keyed by rows", user_line())
-        distribution, writes = _RANDOM[name]
+        distribution, writes = RANDOM[name]
         if kwargs.get("generator") is not None:
             raise CaptureError(f"{name} draws from a generator of its own", user_line())
         if writes:
@@ -360,7 +368,7 @@ class Tracer(TorchDispatchMode):
         if name == "bernoulli" and not extra:
             distribution, extra = "bernoulli_tensor", (args[0],)
         with self.paused():
-            out = torch.ones(shape, dtype=dtype)
+            out = torch.ones(shape, dtype=dtype, device=like.device if like is not None else kwargs.get("device"))
         target = Random(distribution, self.recording.num_randoms)
         self.recording.num_randoms += 1
         self.record(target, (shape, dtype, extra), {"seed": self.seed()}, out)
@@ -375,26 +383,3 @@ class Tracer(TorchDispatchMode):
         if known is not None:
             return self.recording.tensors[known.index]
         return self.new_input("$seed", SHARED, (), torch.int64)
-
-
-_TWINS = {"transpose_": torch.ops.aten.transpose.int}  # where the overloads' names differ
-
-
-def _looks_at_data(name: str, func: Any, args: tuple[Any, ...]) -> bool:
-    if name == "index":  # its shape depends on data only where it is indexed by booleans
-        return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
-    tags = func.tags
-    return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
-
-
-_RANDOM = {
-    "bernoulli_": ("bernoulli", True),
-    "bernoulli": ("bernoulli", False),
-    "rand_like": ("uniform", False),
-    "rand": ("uniform", False),
-    "uniform_": ("uniform", True),
-    "randn_like": ("normal", False),
-    "randn": ("normal", False),
-    "normal_": ("normal", True),
-    "exponential_": ("exponential", True),
-}

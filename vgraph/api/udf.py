@@ -76,7 +76,9 @@ class _Part:
         family = family_of(key)
         family.check()
         try:
-            bound, tensors = find_captured(family, roots, Features(self.find, self.spec), make_body)
+            bound, tensors = find_captured(
+                family, roots, Features(self.find, self.spec, self.topology.src.device), make_body
+            )
         except RaisedError:  # perhaps a feature is missing that is there next time
             raise
         except CaptureError as error:
@@ -136,7 +138,7 @@ def applied(topology: Topology, frames: Frames, roots: tuple[Any, Any, Any]) -> 
 def capture_segments(topology: Topology, frames: Frames, message: Any, reduce: Any) -> tuple[Bound, Situation]:
     """What ``propagate`` would run over all degrees; raises CaptureError where it would not."""
     part, roots = _Part(topology, frames), (message, reduce)
-    names, features = part.names, Features(part.find, part.spec)
+    names, features = part.names, Features(part.find, part.spec, topology.src.device)
     family = family_of((*(function_key(root) for root in roots), "segments"))
     bound, _ = find_captured(family, roots, features, lambda: UpdateBody(*roots, names, True))
     return bound, Situation(part.topology, "once", {})

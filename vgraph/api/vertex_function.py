@@ -154,11 +154,13 @@ def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ..
     types = function.vertex_types(feed.graph, feed.given)
     forward = function.forward
     family = family_of((type(function), function_key(forward)))
-    names = tuple(feed.subsets)
+    names, device = tuple(feed.subsets), feed.topology.src.device
     bound, tensors = find_captured(
-        family, (forward,), Features(feed.find, feed.spec),
-        lambda: _make_body(function, names, feed.full_name, feed.spec),
-        lambda captured: _make_body(function, names, partial(_known_name, captured.specs), captured.specs.__getitem__),
+        family, (forward,), Features(feed.find, feed.spec, device),
+        lambda: _make_body(function, names, feed.full_name, feed.spec, device),
+        lambda captured: _make_body(
+            function, names, partial(_known_name, captured.specs), captured.specs.__getitem__, device
+        ),
     )  # fmt: skip
     if bound.captured.num_slots_needed:
         check_children(bound.captured.num_slots_needed, bound.captured.facts.gather_lines, feed.topology, types)
@@ -197,14 +199,15 @@ def _first_short(topology: Topology, k: int, among: Tensor | None) -> int | None
 
 
 def _make_body(
-    function: VertexFunction, subsets: Sequence[str], full_name: Callable[[str, str], str], spec: Specs
-) -> VertexBody:
+    function: VertexFunction, subsets: Sequence[str], full_name: Callable[[str, str], str], spec: Specs,
+    device: torch.device,
+) -> VertexBody:  # fmt: skip
     spaces = (*(subset(name[1:]) for name in subsets), *function.part_spaces())
 
     def body_of(states: Mapping[str, StateSpec]) -> VertexBody:
         return VertexBody(function, states, full_name, spaces)
 
-    return body_of(infer_states(function, body_of, spec, spaces, function.given_states))
+    return body_of(infer_states(function, body_of, spec, spaces, function.given_states, device))
 
 
 def _known_name(specs: Mapping[str, Spec], kind: str, name: str) -> str:

@@ -1,0 +1,47 @@
+"""Ambient: the modes in which a function is captured, and in which later recordings of it are made.
+
+Takes: torch's modes and the graph's device. Gives: a guard, and a context; tempo: every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import torch
+
+CPU = torch.device("cpu")
+Modes = tuple[bool, bool, torch.dtype, torch.dtype, torch.device]
+
+
+def current_modes(device: torch.device = CPU) -> Modes:
+    """Grad mode, autocast, the default dtype and the graph's device: they decide what a function does."""
+    kind = _autocast_kind(device)
+    return (
+        torch.is_grad_enabled(),
+        torch.is_autocast_enabled(kind),
+        torch.get_autocast_dtype(kind),
+        torch.get_default_dtype(),
+        device,
+    )
+
+
+def _autocast_kind(device: torch.device) -> str:
+    return "cuda" if device.type == "cuda" else "cpu"
+
+
+@contextmanager
+def ambient(
+    grad_mode: bool, enabled: bool, dtype: torch.dtype, default: torch.dtype, device: torch.device = CPU
+) -> Generator[None]:
+    """The modes under which a function was captured, for recordings made later."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        with (
+            torch.set_grad_enabled(grad_mode),
+            torch.autocast(_autocast_kind(device), dtype=dtype, enabled=enabled, cache_enabled=False),
+        ):
+            yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,34 @@
+"""One device: what a function reads lies where its graph lies.
+
+Takes: tensors and a device. Gives: nothing, or an error that names both devices; tempo: every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from vgraph.errors import FeatureError
+
+
+class ElsewhereError(FeatureError):
+    """A tensor lies on another device than the graph."""
+
+
+def refuse_elsewhere(what: str, tensor: Tensor, device: torch.device | None, line: str) -> None:
+    """Refuses a tensor that lies elsewhere; single numbers may."""
+    if tensor.device != device and tensor.dim():
+        fact = f"{what}, of shape {tuple(tensor.shape)}, is on {tensor.device}, the graph on {device}"
+        raise ElsewhereError(fact, cure="move model and graph to one device with .to(...)", line=line)
+
+
+def check_devices(
+    function: str, names: Sequence[str], tensors: Sequence[Tensor], device: torch.device, line: Callable[[], str]
+) -> None:
+    """The same for all inputs of a call, by name."""
+    for name, tensor in zip(names, tensors, strict=True):
+        if tensor.device != device:
+            what = "tensor that it reads" if name.startswith("lifted:") else f"feature {name!r}"
+            refuse_elsewhere(f"{function}: a {what}", tensor, device, line())
