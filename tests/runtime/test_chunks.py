@@ -139,3 +139,31 @@ def test_a_function_that_mixes_edges_runs_on_all_of_them(monkeypatch: pytest.Mon
     g.apply_edges(lambda edges: {"m": edges.data["e"].cumsum(0)})
     torch.testing.assert_close(g.edata["m"], g.edata["e"].cumsum(0))
     assert not seen
+
+
+@pytest.mark.usefixtures("kernels")
+def test_flows_keep_the_order_of_their_frontiers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of edges in the order of their ids, kept with the graph, are not those of a flow."""
+    chance = torch.Generator().manual_seed(2)
+    ends = torch.randint(NUM_NODES, (2, 400), generator=chance)
+    ends = ends[:, ends[0] != ends[1]]
+    g = vgraph.graph((ends.max(0).values, ends.min(0).values), num_nodes=NUM_NODES)  # leaves have the largest ids
+    weight = torch.randn(3, 3, dtype=torch.float64, generator=chance).requires_grad_()
+    h = torch.randn(NUM_NODES, 3, dtype=torch.float64, generator=chance)
+    e = torch.randn(g.num_edges(), 3, dtype=torch.float64, generator=chance)
+
+    def run() -> list[Tensor]:
+        capture.forget()
+        g.ndata["h"], g.ndata["k"], g.edata["e"] = h, h.cos(), e
+        vgraph.prop_nodes_topo(
+            g, lambda x: {"m": 0.1 * x.src["h"] + ((x.data["e"] + x.dst["k"]) @ weight).cumsum(1)},
+            lambda v: {"h": v.mailbox["m"].mean(1)},
+        )  # fmt: skip
+        return [g.ndata["h"], *torch.autograd.grad(g.ndata["h"].sum(), weight)]
+
+    wanted = run()
+    seen = cut_small(monkeypatch, 1000)
+    g.update_all(lambda x: {"m": ((x.data["e"] + x.dst["k"]) @ weight).cumsum(1)}, fn.sum("m", "s"))
+    assert seen
+    for mine, theirs in zip(run(), wanted, strict=True):
+        torch.testing.assert_close(mine, theirs)

@@ -25,7 +25,7 @@ from vgraph.api.tracer import CaptureError, Tracer, user_line
 from vgraph.api.unify import Tape, unify
 from vgraph.ir.hoist import hoist
 from vgraph.ir.moves import Move, SegmentReduce
-from vgraph.ir.program import EDGE, VERTEX, Carry, Op, Space, Value
+from vgraph.ir.program import EDGE, VERTEX, Carry, Op, Space, Value, needed_ops
 from vgraph.ir.tidy import tidy
 from vgraph.runtime.autograd import Derivation, Step, cotangent_name
 
@@ -181,15 +181,10 @@ class Trace:
                 made.append(Carry(source, self.tape.values[target.index], move))
         return made
 
-    def written(self) -> list[Op]:
+    def written(self) -> tuple[Op, ...]:
         """The ops that lead to what the function itself gives, in order."""
-        needed = {value.id for value in self.values(self.levels[0].outputs) if value is not None}
-        found: list[Op] = []
-        for op in reversed(self.tape.ops):
-            if not needed.isdisjoint(value.id for value in op.results):
-                needed.update(value.id for value in op.operands())
-                found.append(op)
-        return found[::-1]
+        wanted = {value.id for value in self.values(self.levels[0].outputs) if value is not None}
+        return needed_ops(self.tape.ops, wanted)
 
 
 ALL = ("*",)  # for ``wrt``: whatever has a gradient

@@ -24,11 +24,10 @@ from vgraph.compiler import kernel_source, make_plan, type_numbers
 from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
 from vgraph.ir.cost import Count, is_free, is_product, kernel_bytes, num_bytes, num_operations
-from vgraph.ir.joint import reachable
 from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.moves import MOVES, Gather, Random, SegmentReduce
 from vgraph.ir.printer import format_memory, format_program, format_schedule
-from vgraph.ir.program import EDGE, SHARED, Op, Space, Value
+from vgraph.ir.program import EDGE, SHARED, Op, Space, Value, needed_ops
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import is_pointwise, op_name
 from vgraph.runtime.compiled import CompiledProgram, Plan, Situation
@@ -273,12 +272,12 @@ def _hoisted(bound: Bound, own: frozenset[str]) -> list[Hoisted]:
     """Ops of the function that ran on edges when it was recorded, and do not any more."""
     found = bound.redo((), None)
     before, after = found.as_written, found.tape.ops
-    wanted = found.values(found.levels[0].outputs)
-    kept = {id(op) for op in reachable(after, wanted, ())}
+    wanted = {v.id for v in found.values(found.levels[0].outputs) if v is not None}
+    kept = {id(op) for op in needed_ops(after, wanted)}
     makers = {v.id: op for op in after for v in op.results}
     old = {id(op) for op in before}
     made: list[Hoisted] = []
-    for op in reachable(before, wanted, ()):
+    for op in needed_ops(before, wanted):
         if id(op) in kept or isinstance(op.target, Gather) or not _is_on_edges(op) or is_free(op):
             continue
         new = _cone(op.results[0], makers, lambda o: id(o) in old)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vgraph.ir.moves import Gather, Random
-from vgraph.ir.program import EDGE, Carry, Input, Op, Program, Value
+from vgraph.ir.program import EDGE, Carry, Input, Op, Program, Value, needed_ops
 from vgraph.ir.rowwise import Effect, row_effects
 from vgraph.ir.tdl import is_pointwise, is_view
 from vgraph.ir.verify import verify
@@ -25,18 +25,6 @@ class Joint:
     saved: tuple[Value, ...]
 
 
-def reachable(ops: Sequence[Op], wanted: Iterable[Value | None], stop: Iterable[Value] = ()) -> tuple[Op, ...]:
-    """The ops that ``wanted`` needs, in order; values of ``stop`` come from elsewhere."""
-    needed = {value.id for value in wanted if value is not None}
-    stopped = {value.id for value in stop}
-    kept: list[Op] = []
-    for op in reversed(ops):
-        if any(r.id in needed and r.id not in stopped for r in op.results):
-            kept.append(op)
-            needed |= {v.id for v in op.operands()}
-    return tuple(reversed(kept))
-
-
 def make_program(
     name: str,
     ops: Sequence[Op],
@@ -47,9 +35,9 @@ def make_program(
     """A verified Program of what the outputs need: dead ops, inputs and carries are left out."""
     live = list(carries)
     while True:
-        wanted = [*outputs, *(c.source for c in live)]
-        kept = reachable(ops, wanted, [c.target for c in live])
-        used = {v.id for op in kept for v in op.operands()} | {v.id for v in wanted if v is not None}
+        wanted = _ids(outputs) | {c.source.id for c in live}
+        kept = needed_ops(ops, wanted, {c.target.id for c in live})
+        used = {v.id for op in kept for v in op.operands()} | wanted
         still = [c for c in live if c.target.id in used]
         if len(still) == len(live):
             break
@@ -76,7 +64,7 @@ def split_joint(
     """
     (outs, carries), (grads, back_carries) = forward, backward
     ahead_ops, all_ops = ops
-    first = reachable(ahead_ops, [*outs, *(c.source for c in carries)], [c.target for c in carries])
+    first = needed_ops(ahead_ops, _ids(outs) | {c.source.id for c in carries}, {c.target.id for c in carries})
     computed = {v.id for op in first for v in op.results}
     saved = _values_to_save(
         all_ops, computed, [*grads, *(c.source for c in back_carries)], recompute_edges, inputs.get("$in_degree")
@@ -85,6 +73,10 @@ def split_joint(
     given = {**inputs, **{f"saved:{v.id}": v for v in saved}}
     behind = make_program(f"{name}'", _without(all_ops, saved), given, grads, back_carries)
     return Joint(ahead, behind, saved)
+
+
+def _ids(values: Iterable[Value | None]) -> set[int]:
+    return {v.id for v in values if v is not None}
 
 
 def _without(ops: Sequence[Op], values: Sequence[Value]) -> list[Op]:

@@ -7,7 +7,7 @@ Source: Cavs section 3.1 (vertex functions), DGL section 3 (message passing), HO
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -141,6 +141,16 @@ def map_leaves(tree: Any, function: Callable[[Any], Any]) -> Any:
 def _like_tuple(tree: Any, items: tuple[Any, ...]) -> Any:
     """Named tuples and torch's return types keep their names."""
     return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+
+
+def needed_ops(ops: Sequence[Op], wanted: Iterable[int], given: Container[int] = ()) -> tuple[Op, ...]:
+    """The ops that lead to values of ids ``wanted``, in order; those of ids ``given`` come from elsewhere."""
+    needed, kept = set(wanted), list[Op]()
+    for op in reversed(ops):
+        if any(v.id in needed and v.id not in given for v in op.results):
+            kept.append(op)
+            needed.update(v.id for v in op.operands())
+    return tuple(reversed(kept))
 
 
 @dataclass(frozen=True, eq=False)

@@ -141,7 +141,7 @@ class CompiledProgram:
                 self._take_turns(turn, env, arena, rows)
             elif self.codes[turn[0]].loop is not None:
                 self.codes[turn[0]].loop.run(env, arena, plan.schedule)
-            elif first.is_chunked and self._run_in_chunks(turn[0], env, plan.schedule, situation):
+            elif first.is_chunked and self._run_in_chunks(turn[0], env, plan.schedule):
                 pass
             else:
                 self.codes[turn[0]].run(env, arena, rows.extents(first))
@@ -151,12 +151,17 @@ class CompiledProgram:
                 del env[i]
         return self._outcome(env, rows, lease)
 
-    def _run_in_chunks(self, index: int, env: dict[int, Tensor], schedule: Schedule, situation: Situation) -> bool:
-        """Whether there are edges enough for more than one chunk, which have run then."""
+    def _run_in_chunks(self, index: int, env: dict[int, Tensor], schedule: Schedule) -> bool:
+        """Whether there are edges enough for more than one chunk, which have run then.
+
+        Not where loops follow or went before: those read and make rows of all edges anyway.
+        """
+        if schedule.policy != "once":
+            return False
         chunked, topology = self._chunked[index], schedule.topology
 
         def schedule_of(part: Topology) -> Schedule:
-            return self.make_plan(self, Situation(part, situation.policy, {})).schedule
+            return self.make_plan(self, Situation(part, schedule.policy, {})).schedule
 
         def count(space: Space) -> int:
             return topology.num_dst if space == VERTEX else topology.num_edges

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.ir.moves import MOVES, InnerRows, LeafRows, PutSlot, Random, SegmentReduce, TakeSlot
-from vgraph.ir.program import INNER, OF_LEAVES, VERTEX, Op, Program, Rows, Value, map_leaves
+from vgraph.ir.program import INNER, OF_LEAVES, VERTEX, Op, Program, Rows, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
 from vgraph.ir.tdl import op_name
 
@@ -167,19 +167,10 @@ def without_unread(phases: Sequence[Phase], outside: set[int]) -> tuple[Phase, .
         phase = phases[index]
         if phase.part == LEAVES_PART:
             others = read_at_leaves([*phases[:index], *found])
-            phase = replace(phase, ops=_needed(phase.ops, others | outside))
+            phase = replace(phase, ops=needed_ops(phase.ops, others | outside))
         elif not phase.is_loop:
             loops = {v.id for p in phases[:index] if p.is_loop for op in p.ops for v in op.operands()}
-            phase = replace(phase, ops=_needed(phase.ops, wanted | loops))
+            phase = replace(phase, ops=needed_ops(phase.ops, wanted | loops))
         wanted |= {v.id for op in phase.ops for v in op.operands()}
         found.insert(0, phase)
     return tuple(phase for phase in found if phase.ops)
-
-
-def _needed(ops: Sequence[Op], wanted: set[int]) -> tuple[Op, ...]:
-    ids, kept = set(wanted), list[Op]()
-    for op in reversed(ops):
-        if any(v.id in ids for v in op.results):
-            kept.append(op)
-            ids |= {v.id for v in op.operands()}
-    return tuple(reversed(kept))

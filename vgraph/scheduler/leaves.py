@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from vgraph.ir.moves import MOVES, Gather, PutSlot, Random, SegmentReduce, Select, TakeSlot
-from vgraph.ir.program import EDGE, OF_LEAVES, SHARED, Op, Program, Rows, Space, Value, map_leaves
+from vgraph.ir.program import EDGE, OF_LEAVES, SHARED, Op, Program, Rows, Space, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
 from vgraph.ir.tdl import is_pointwise, op_name
 from vgraph.scheduler.degrees import Degrees, find_degrees, without_leaves, without_unread
@@ -125,8 +125,8 @@ class _Half:
                 self.ops.append(self.spread_op(value, value))
             elif value.id in self.same:
                 self.ops.append(Op(aten.clone.default, (self.same[value.id],), {}, (value,), value.line))
-        ops = _needed(self.ops, self.wanted)
-        before = _needed(self.before, {v.id for op in ops for v in op.operands()})
+        ops = needed_ops(self.ops, self.wanted)
+        before = needed_ops(self.before, {v.id for op in ops for v in op.operands()})
         once = [Phase(before, is_loop=False)] if before else []
         return [*once, *([replace(self.phase, ops=ops, part=self.part)] if ops else [])]
 
@@ -302,12 +302,3 @@ def _keeps_zero(op: Op, zeros: set[int]) -> bool:
     if name in _ZERO_BY_ANY:
         return any(v.id in zeros for v in rows)
     return len(rows) == len(list(op.operands())) and all(v.id in zeros for v in rows)
-
-
-def _needed(ops: Sequence[Op], wanted: Iterable[int]) -> tuple[Op, ...]:
-    ids, kept = set(wanted), list[Op]()
-    for op in reversed(ops):
-        if any(v.id in ids for v in op.results):
-            kept.append(op)
-            ids |= {v.id for v in op.operands()}
-    return tuple(reversed(kept))

@@ -7,7 +7,7 @@ the rows of its type are the rows of the frontier, and those of other types are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from vgraph.ir.moves import MOVES, Random, Select, Spread
-from vgraph.ir.program import SHARED, Op, Program, Rows, Space, Value, map_leaves
+from vgraph.ir.program import SHARED, Op, Program, Rows, Space, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import is_view, op_name
 
@@ -134,7 +134,8 @@ class _OfOneType:
         for value in [v for op in self.phase.ops for v in op.results]:
             if value.id in self.wanted or value.id in self.read_whole:
                 self.give(value)
-        self.ops = _needed(self.ops, self.wanted | self.read_whole | {v.id for op in self.after for v in op.operands()})
+        wanted = self.wanted | self.read_whole | {v.id for op in self.after for v in op.operands()}
+        self.ops = list(needed_ops(self.ops, wanted))
         read = {v.id for op in self.ops for v in op.operands()}
         self.before = [op for op in self.before if any(v.id in read for v in op.results)]
 
@@ -233,12 +234,3 @@ class _OfOneType:
 
 def _all_rows(op: Op) -> bool:
     return all(v.row_dim is not None for v in op.operands())
-
-
-def _needed(ops: Sequence[Op], wanted: Iterable[int]) -> list[Op]:
-    ids, kept = set(wanted), list[Op]()
-    for op in reversed(ops):
-        if any(v.id in ids for v in op.results):
-            kept.append(op)
-            ids |= {v.id for v in op.operands()}
-    return kept[::-1]
