@@ -34,16 +34,19 @@ from vgraph.fusion.build_cuda import build_cubin
 from vgraph.fusion.emit import emit_kernels
 from vgraph.fusion.emit_cuda import emit_cuda
 from vgraph.fusion.grouping import group_ops, stores_edge_rows
+from vgraph.fusion.loop_text import emit_loop
 from vgraph.fusion.reduction import emit_reduction
 from vgraph.fusion.reduction_cuda import emit_reduction_cuda
 from vgraph.ir.cost import is_product
 from vgraph.ir.interpreter import PhaseCode, Step, compile_phase, reads_whole
-from vgraph.ir.kernel import KernelSpec
+from vgraph.ir.kernel import KernelSpec, Unit
+from vgraph.ir.loop_body import LoopOnDevice
 from vgraph.ir.memory import MemoryPlan
 from vgraph.ir.printer import log_stage
-from vgraph.ir.program import Op, Program, Value, map_leaves
+from vgraph.ir.program import Program, Value
 from vgraph.ir.reduction import DeviceShape, Reduction
 from vgraph.ir.schedule import Phase, Schedule
+from vgraph.ir.tidy import on_device
 from vgraph.ir.topology import Topology
 from vgraph.memory.arena import ArenaPool
 from vgraph.memory.liveness import lifetimes
@@ -53,7 +56,9 @@ from vgraph.runtime import cuda
 from vgraph.runtime.compiled import CompiledProgram, Plan, Situation, VertexTypes
 from vgraph.runtime.cpu import CpuKernel
 from vgraph.runtime.device_kernel import DeviceKernel
-from vgraph.runtime.loop_plan import plan_loop
+from vgraph.runtime.device_loop import DeviceFrontiers
+from vgraph.runtime.frontier_loop import FrontierLoop
+from vgraph.runtime.loop_plan import plan_body, plan_loop
 from vgraph.runtime.native import Native, native_source
 from vgraph.runtime.reduction import Bind, CompiledReduction, bind_cpu
 from vgraph.runtime.reduction_device import bind_device
@@ -110,7 +115,7 @@ def compile_program(
     return CompiledProgram(
         program, phases, turns, codes, num_outputs, in_rows, stored, {v.id: alive[v.id] for v in stored},
         zero_at_leaves, frozenset(read_at_leaves(phases)), make_plan, _arenas.lease, empty, device, inner_degree,
-        varies, lambda kind, degree: _compile_again(_moved(program, device, kind), kind, degree, *given),
+        varies, lambda kind, degree: _compile_again(on_device(program, device, kind), kind, degree, *given),
     )  # fmt: skip
 
 
@@ -127,22 +132,6 @@ def _compile_again(
 def _joined(phases: Sequence[Phase]) -> Phase:
     """Loops that take turns, as far as lifetimes go."""
     return replace(phases[0], ops=tuple(op for phase in phases for op in phase.ops))
-
-
-def _moved(program: Program, device: str, kind: str) -> Program:
-    """The same where operators that name a device name one of another kind."""
-    if kind == device:
-        return program
-
-    def moved(leaf: Any) -> Any:
-        return torch.device(kind) if isinstance(leaf, torch.device) else leaf
-
-    def op_on(op: Op) -> Op:
-        return replace(
-            op, args=map_leaves(op.args, moved), kwargs={k: map_leaves(v, moved) for k, v in op.kwargs.items()}
-        )
-
-    return replace(program, ops=tuple(op_on(op) for op in program.ops))
 
 
 def _make_phases(program: Program, *, per_vertex: bool, fuse: bool) -> tuple[Phase, ...]:
@@ -166,10 +155,16 @@ def _compile_phases(program: Program, phases: tuple[Phase, ...], device: str | N
     ``device``: that of compiled kernels; None: torch's operators alone.
     """
     wanted, names = _wanted(program, phases), _names(program)
-    steps = None if device is None else _fuse(phases, wanted, names, device)
+    units = [] if device is None else [group_ops(p, needed, names) for p, needed in zip(phases, wanted, strict=True)]
+    loops = {} if device is None else _fuse_loops(phases, units, wanted, device)
+    steps = None if device is None else _fuse([() if i in loops else u for i, u in enumerate(units)], device)
     codes: list[PhaseCode] = []
     for index, phase in enumerate(phases):
-        codes.append(_compile_phase(phase, wanted[index], f"phase{index}", steps[index] if steps else None, device))
+        if steps is not None and index in loops:
+            codes.append(_loop_code(loops[index], units[index]))
+        else:
+            given = None if steps is None else steps[index]
+            codes.append(_compile_phase(phase, wanted[index], f"phase{index}", given, device))
         log_stage("program", codes[-1].source)
     return tuple(codes)
 
@@ -214,10 +209,15 @@ def _compile_phase(
     native = load_native() if on_cpu and (phase.is_loop or multiplies) else None
     loop = None if native is None or steps is None else plan_loop(phase, steps, wanted, native)
     if loop is not None:
-        code = PhaseCode(str(loop), loop.refuse, loop.outside, tuple(sorted(loop.kept)), loop)
-    else:
-        code = compile_phase(phase, wanted, name, steps, native and native.stand_in)
+        return _loop_code(loop, [unit for unit, _ in steps or ()])
+    code = compile_phase(phase, wanted, name, steps, native and native.stand_in)
     return replace(code, units=tuple(unit for unit, _ in steps or ()))
+
+
+def _loop_code(loop: FrontierLoop | DeviceFrontiers, units: Sequence[Unit]) -> PhaseCode:
+    """A loop that has no code in Python beside it."""
+    body = loop.body
+    return PhaseCode(str(loop), loop.refuse, body.outside, tuple(sorted(body.kept)), loop, tuple(units))
 
 
 @cache
@@ -227,13 +227,24 @@ def load_native() -> Native | None:
     return None if built is None else Native(*built, multiplies=config.own_products(), empty=empty)
 
 
-def _fuse(
-    phases: Sequence[Phase], wanted: Sequence[set[int]], names: Mapping[int, str], device: str
-) -> list[list[Step]] | None:
+def _fuse_loops(
+    phases: Sequence[Phase], units: Sequence[Sequence[Unit]], wanted: Sequence[set[int]], device: str
+) -> dict[int, DeviceFrontiers]:
+    """Loops over frontiers that a device runs by functions of their own, by the number of their phase."""
+    if device not in LOOPS or not config.native_enabled():
+        return {}
+    planned = {i: plan_body(phase, units[i], wanted[i]) for i, phase in enumerate(phases) if phase.is_loop}
+    bodies = {i: body for i, body in planned.items() if body is not None}
+    found = {i: emit_loop(body, f"loop{i}") for i, body in bodies.items()}
+    emitted = {i: given for i, given in found.items() if given is not None}
+    made = LOOPS[device](list(emitted.values())) if emitted else None
+    return {} if made is None else dict(zip(emitted, made, strict=True))
+
+
+def _fuse(units: Sequence[Sequence[Unit]], device: str) -> list[list[Step]] | None:
     """Each phase's ops as library calls and compiled kernels; None where those cannot be had."""
-    units = [group_ops(phase, needed, names) for phase, needed in zip(phases, wanted, strict=True)]
     specs = [unit.kernel for group in units for unit in group if unit.kernel is not None]
-    runners = TARGETS[device](specs) if specs else None
+    runners = TARGETS[device](specs) if specs else () if () in units else None
     if runners is None:
         return None
     made = {id(spec): runner for spec, runner in zip(specs, runners, strict=True)}
@@ -267,6 +278,22 @@ def _for_cuda(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:
 
 # What makes kernels run on a kind of device; None: they cannot be had.
 TARGETS: dict[str, Callable[[Sequence[KernelSpec]], Sequence[Any] | None]] = {"cpu": _for_cpu, "cuda": _for_cuda}
+
+
+def _loops_for_cuda(loops: Sequence[tuple[str, LoopOnDevice]]) -> Sequence[DeviceFrontiers] | None:
+    if cuda.missing() is not None:  # kernels beside the loops say so
+        return None
+    source = "\n".join(['#include "prelude.cuh"', *(text for text, _ in loops)])
+    functions = _load_cubin(source, [name for _, loop in loops for name in loop.names])
+    if functions is None:
+        return None
+    return [DeviceFrontiers(loop, functions, cuda.limits, config.walks()) for _, loop in loops]
+
+
+# What runs loops over frontiers on a kind of device; None: they run in Python, kernel by kernel.
+LOOPS: dict[str, Callable[[Sequence[tuple[str, LoopOnDevice]]], Sequence[DeviceFrontiers] | None]] = {
+    "cuda": _loops_for_cuda
+}
 
 
 def kernel_source(compiled: CompiledProgram) -> str:

@@ -34,6 +34,11 @@ def native_enabled() -> bool:
     return os.environ.get("VGRAPH_NATIVE", "1") != "0"
 
 
+def walks() -> bool:
+    """Whether a GPU runs all frontiers of a loop in one launch where it can: ``VGRAPH_WALK=1`` says yes."""
+    return os.environ.get("VGRAPH_WALK", "0") == "1"
+
+
 def leaves_enabled() -> bool:
     """Whether vertices without in-edges run code of their own: ``VGRAPH_LEAVES=0`` says no."""
     return os.environ.get("VGRAPH_LEAVES", "1") != "0"

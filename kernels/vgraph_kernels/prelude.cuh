@@ -200,3 +200,4 @@ template <int W> VG_FN vg_t<float, W> vg_uniform32(vg_t<int64_t, W> bits) {
 }
 
 #include "teams.cuh"
+#include "walk.cuh"

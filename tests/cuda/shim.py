@@ -14,11 +14,14 @@ from typing import Any
 from unittest import mock
 
 import vgraph_kernels
-from vgraph import compiler
+from vgraph import compiler, config
 from vgraph.fusion import build
 from vgraph.fusion.emit_cuda import emit_cuda
 from vgraph.ir.kernel import KernelSpec
-from vgraph.runtime.device_kernel import DeviceKernel, Launch
+from vgraph.ir.loop_body import LoopOnDevice
+from vgraph.runtime.cuda import Launch
+from vgraph.runtime.device_kernel import DeviceKernel
+from vgraph.runtime.device_loop import DeviceFrontiers
 
 _FOLDER, _HEADERS = Path(__file__).parent, Path(vgraph_kernels.__file__).parent
 _FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-ffp-contract=off", "-w")
@@ -53,8 +56,8 @@ def load(source: str, names: tuple[str, ...]) -> dict[str, Launch]:
         words = ", ".join(f"a[{i}]" for i in range(count))
         text.append(f"static void enter_{name}(const int64_t* a) {{ {name}({words}); }}")
         text.append(
-            f'extern "C" void run_{name}(const int64_t* a, const int64_t* g, const int64_t* b)'
-            f" {{ vg_launch(enter_{name}, a, g, b); }}"
+            f'extern "C" void run_{name}(const int64_t* a, const int64_t* g, const int64_t* b, const int64_t* m)'
+            f" {{ vg_launch(enter_{name}, a, g, b, m); }}"
         )
     folder = _room()
     stem = hashlib.sha256(source.encode()).hexdigest()[:24]
@@ -67,11 +70,13 @@ def load(source: str, names: tuple[str, ...]) -> dict[str, Launch]:
 def _launcher(library: Any, name: str, count: int) -> Launch:
     function, backwards = getattr(library, f"run_{name}"), ctypes.c_int.in_dll(library, "vg_backwards")
 
-    def launch(grid: Sequence[int], block: Sequence[int], words: Sequence[int]) -> None:
+    def launch(
+        grid: Sequence[int], block: Sequence[int], words: Sequence[int], room: int = 0, together: bool = False, /
+    ) -> None:
         assert len(words) == count, f"{name} takes {count} arguments, not {len(words)}"
         backwards.value = _backwards[0]
         launched.append(name)
-        function(*((ctypes.c_int64 * len(given))(*given) for given in (words, grid, block)))
+        function(*((ctypes.c_int64 * len(given))(*given) for given in (words, grid, block, (room, int(together)))))
 
     return launch
 
@@ -87,10 +92,24 @@ def runners(specs: Sequence[KernelSpec]) -> list[DeviceKernel]:
     return [DeviceKernel(spec, loop, functions) for spec, loop in zip(specs, loops, strict=True)]
 
 
+def loops(emitted: Sequence[tuple[str, LoopOnDevice]]) -> list[DeviceFrontiers]:
+    """Loops over frontiers, likewise."""
+    source = "\n".join(['#include "prelude.cuh"', *(text for text, _ in emitted)])
+    functions = load(source, tuple(name for _, loop in emitted for name in loop.names))
+    return [DeviceFrontiers(loop, functions, lambda _: limits[0], config.walks()) for _, loop in emitted]
+
+
+limits = [(6, 1 << 17)]  # blocks that are resident together, bytes of a block's own memory
+
+
 @contextmanager
 def in_place_of_cpu(*, backwards: bool = False) -> Generator[None]:
     """While it lasts, Programs run as on a GPU; ``backwards``: the threads of a block in the opposite order."""
-    with mock.patch.dict(compiler.TARGETS, cpu=runners), mock.patch.object(compiler, "load_native", lambda: None):
+    with (
+        mock.patch.dict(compiler.TARGETS, cpu=runners),
+        mock.patch.dict(compiler.LOOPS, cpu=loops),
+        mock.patch.object(compiler, "load_native", lambda: None),
+    ):
         _backwards[0] = int(backwards)
         yield
         _backwards[0] = 0

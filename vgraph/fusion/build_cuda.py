@@ -20,7 +20,7 @@ import vgraph_kernels
 from vgraph.fusion.kept import cache_folder, put_whole, read_whole, say
 
 OPTIONS = ("--std=c++17", "--fmad=false", "-diag-suppress=550,177")  # no fmad: a backward computes the same again
-_HEADERS = ("prelude.cuh", "teams.cuh", "reduction.cuh")
+_HEADERS = ("prelude.cuh", "teams.cuh", "walk.cuh", "reduction.cuh")
 _FOLDERS = ("cu13/lib", "cuda_nvrtc/lib", "cu12/lib", "cu13/bin", "cuda_nvrtc/bin")
 
 

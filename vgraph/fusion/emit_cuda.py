@@ -20,7 +20,7 @@ from vgraph.ir.row_ops import outer_sum
 
 _WARP = 32
 _SPAN = 8  # vectors of a tile: 128 bytes of a row of 32-bit numbers, a line of the cache
-_NARROW = 4  # edges a slot, up to which a row gets one slot alone
+NARROW = 4  # edges a slot, up to which a row gets one slot alone
 _MOST_PIECES, _PIECE_BYTES = 1024, 32 << 20
 
 
@@ -31,7 +31,7 @@ def emit_cuda(specs: Sequence[KernelSpec]) -> tuple[str, list[DeviceLoop]]:
 
 
 def _emit(spec: KernelSpec, name: str) -> tuple[str, DeviceLoop]:
-    design = _design(spec)
+    design = design_of(spec)
     over = {stage.over for stage in design.layout.stages} - {""}
     slots = 1 if design.outer or not over else _WARP // design.lanes
     writers = [Writer(design, name, 1)]
@@ -45,7 +45,7 @@ def _emit(spec: KernelSpec, name: str) -> tuple[str, DeviceLoop]:
     loop = DeviceLoop(
         narrow=writers[0].entry,
         wide=writers[1].entry if slots > 1 else None,
-        most_narrow=_NARROW * slots,
+        most_narrow=NARROW * slots,
         pointer="" if not over else "out_ptr" if spec.is_source or "out" in over else "in_ptr",
         team_bytes=max(writer.far_bytes for writer in writers),
         pieces=_pieces(design.outer),
@@ -76,7 +76,7 @@ def _longest(design: Design) -> int:
     return max(LaneFeatures(design.layout, stage, loop, design.most).num_dealt() for stage, loop in loops)
 
 
-def _design(spec: KernelSpec) -> Design:
+def design_of(spec: KernelSpec) -> Design:
     layout = lay_out(spec, by_lanes=True)
     stored = [v for v in (*spec.loads, *spec.stores) if math.prod(v.row_shape) > 1]
     most = max(1, 16 // max((v.dtype.itemsize for v in stored), default=16))

@@ -103,6 +103,12 @@ class Schedule:
     parts: Mapping[str, Part] = field(default_factory=dict[str, Part])
     kinds: tuple[str, ...] = ()  # with parts: the type of every frontier's vertices
 
+    @cached_property
+    def v_ptr(self) -> Tensor:
+        """Where every frontier begins, and where the last one ends, beside the other index tensors; int64."""
+        ends = torch.tensor([0, *(f.v1 for f in self.frontiers)])
+        return ends.to(self.order.in_ptr.device)
+
     @property
     def num_leaf_frontiers(self) -> int:
         """Frontiers whose vertices have no in-edges; they come first."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from vgraph.ir.moves import MOVES
-from vgraph.ir.program import SHARED, Op, Rows, Value, map_leaves
+from vgraph.ir.program import SHARED, Op, Program, Rows, Value, map_leaves
 from vgraph.ir.tdl import is_pointwise, op_name
 
 NewValue = Callable[..., Value]
@@ -135,3 +135,19 @@ def _is_identity(op: Op) -> bool:
 
 def _view(base: Value, result: Value, line: str) -> Op:
     return Op(torch.ops.aten.view.default, (base, list(result.shape)), {}, (result,), line)
+
+
+def on_device(program: Program, device: str, kind: str) -> Program:
+    """The same where operators that name a device name one of another kind."""
+    if kind == device:
+        return program
+
+    def moved(leaf: Any) -> Any:
+        return torch.device(kind) if isinstance(leaf, torch.device) else leaf
+
+    def op_on(op: Op) -> Op:
+        return replace(
+            op, args=map_leaves(op.args, moved), kwargs={k: map_leaves(v, moved) for k, v in op.kwargs.items()}
+        )
+
+    return replace(program, ops=tuple(op_on(op) for op in program.ops))

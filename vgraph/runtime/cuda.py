@@ -8,13 +8,30 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-Launch = Callable[[tuple[int, int, int], tuple[int, int, int], Sequence[int]], None]  # grid, block, arguments
+_MOST_PLAIN = 48 * 1024  # bytes of a block's own memory that need no asking
+_MOST_ROOM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+Three = tuple[int, int, int]
+
+
+class Launch(Protocol):
+    """``room``: bytes of a block's own memory; ``together``: all blocks are resident at once."""
+
+    def __call__(
+        self, grid: Three, block: Three, words: Sequence[int], room: int = 0, together: bool = False, /
+    ) -> None: ...
+
+
+@cache
+def limits(device: torch.device) -> tuple[int, int]:
+    """Processors of a GPU, each of which has at least one block resident; bytes that a block can have to itself."""
+    found: Any = torch.cuda.get_device_properties(device)
+    return found.multi_processor_count, found.shared_memory_per_block_optin
 
 
 def missing() -> str | None:
@@ -45,12 +62,16 @@ def load(cubin: bytes, names: Sequence[str]) -> dict[str, Launch]:
 
 
 def _launcher(module: Any, function: Any) -> Launch:
-    stream_of = _cupy().cuda.ExternalStream
+    stream_of, driver = _cupy().cuda.ExternalStream, _cupy().cuda.driver
+    asked = [_MOST_PLAIN]
 
     def launch(
-        grid: tuple[int, int, int], block: tuple[int, int, int], words: Sequence[int], keep: Any = module
+        grid: Three, block: Three, words: Sequence[int], room: int = 0, together: bool = False, /, keep: Any = module
     ) -> None:
+        if room > asked[0]:
+            driver.funcSetAttribute(function.ptr, _MOST_ROOM, room)
+            asked[0] = room
         with stream_of(torch.cuda.current_stream().cuda_stream):
-            function(grid, block, tuple(words))
+            function(grid, block, tuple(words), room, None, together)
 
     return launch

@@ -21,8 +21,8 @@ from vgraph.ir.moves import Random
 from vgraph.ir.program import SHARED, Value
 from vgraph.ir.schedule import RowOrder
 from vgraph.runtime.cpu import index_tensors
+from vgraph.runtime.cuda import Launch
 
-Launch = Callable[[tuple[int, int, int], tuple[int, int, int], Sequence[int]], None]  # grid, block, arguments
 _ALIGNMENT = 16  # bytes of the widest access
 _MOST_BLOCKS = 1 << 30
 CHUNK = 512  # edges whose rows are added one after the other, where a row has more than MOST_EDGES
@@ -187,7 +187,7 @@ class DeviceKernel:
         device = index[0].device
         loads = [t if t.dim() else t.to(device) for t in loads]  # single numbers may lie on the CPU
         assert all(t.device == device for t in (*loads, *stores)), "a kernel reads the memory of its own device"
-        given = [_aligned(t) for t in loads]
+        given = [aligned(t) for t in loads]
         assert all(t.data_ptr() % _ALIGNMENT == 0 for t in stores), "rows that kernels write are aligned"
         ids = [None if t is None else t.long() for t in ids or (None, None)]  # as kernels read them
         words = [t.data_ptr() for t in index] + [0 if t is None else t.data_ptr() for t in ids]
@@ -224,7 +224,7 @@ def _teams(entry: Entry) -> int:
     return entry.threads // entry.team
 
 
-def _aligned(tensor: Tensor) -> Tensor:
+def aligned(tensor: Tensor) -> Tensor:
     """Without gaps, and where wide loads may begin."""
     tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()

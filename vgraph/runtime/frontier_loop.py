@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.ir.kernel import KernelSpec, Unit
+from vgraph.ir.loop_body import LoopBody, Spot
 from vgraph.ir.moves import Gather, PutSlot, TakeSlot
 from vgraph.ir.program import EDGE, SHARED, Op, Value
 from vgraph.ir.schedule import Phase, RowOrder, Schedule
@@ -37,30 +38,16 @@ ARGUMENTS, FIRST_INDEX, NUM_INDICES = (0, 0, 0, 1, 1, 1, 1, 1, 0, 0), 3, 5
 Steps = Sequence[tuple[Unit, Any]]
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a value lies: some bytes into the rows of another one."""
-
-    root: Value
-    offset: int = 0
-
-
 @dataclass(eq=False)
 class FrontierLoop:
-    """``steps`` of a phase, each of them a kernel, a product, or a copy of rows.
+    """A LoopBody on the CPU; ``steps``: its units, and what runs those that are kernels.
 
-    ``kept``: what others need, in the arena; ``temporary``: what only a chunk of vertices needs, in scratch.
+    What only a chunk of vertices needs lies in scratch.
     """
 
-    phase: Phase
+    body: LoopBody
     steps: Steps
     native: Native
-    kept: set[int]
-    places: dict[int, Place]
-    temporary: tuple[Value, ...]
-    outside: tuple[int, ...]
-    flops: tuple[int, int] = (0, 0)  # a vertex, an edge
-    row_bytes: int = 0  # what one vertex and two edges of it touch
 
     def refuse(self, env: Any, arena: Any, extents: Any) -> None:
         """There is no code in Python beside it."""
@@ -68,7 +55,7 @@ class FrontierLoop:
 
     def __str__(self) -> str:
         steps = [f"  {u.op.target}" if u.op is not None else "  kernel" for u, _ in self.steps]
-        return "\n".join([f"native loop, {len(self.temporary)} values in scratch", *steps]) + "\n"
+        return "\n".join([f"native loop, {len(self.body.temporary)} values in scratch", *steps]) + "\n"
 
     @cached_property
     def template(self) -> Template:
@@ -77,11 +64,11 @@ class FrontierLoop:
 
     def run(self, env: Mapping[int, Tensor], arena: Mapping[int, Tensor], schedule: Schedule) -> None:
         """All frontiers of the phase's part of the schedule, in its direction."""
-        first, stop = _range_of(self.phase, schedule)
+        first, stop = range_of(self.body.phase, schedule)
         if first == stop:
             return
         order, slots = schedule.order, torch.get_num_threads()
-        chunk = max(1, min(MOST_ROWS, CHUNK_BYTES // max(self.row_bytes, 1)))
+        chunk = max(1, min(MOST_ROWS, CHUNK_BYTES // max(self.body.row_bytes, 1)))
         offsets, scratch_bytes = self._lay_scratch(chunk, _most_edges(schedule, order, chunk))
         given = self._given(env, arena)
         packed = [self.native.pack(given[value.id]) for value in self.template.packed]
@@ -91,7 +78,7 @@ class FrontierLoop:
         busy, v_ptr = np.zeros(slots, np.int32), _v_ptr(schedule)
         pool = pool_address() if slots > 1 else 0
         fixed = [code.ctypes.data, self.template.num_words, order.in_ptr.data_ptr(), aligned, scratch_bytes, chunk]
-        fixed += [busy.ctypes.data, slots, pool, *self.flops]
+        fixed += [busy.ctypes.data, slots, pool, *self.body.flops]
         step = 1 if stop > first else -1
         for at in range(first, stop, step * CALLS):
             until = min(stop, at + CALLS) if step > 0 else max(stop, at - CALLS)
@@ -101,7 +88,7 @@ class FrontierLoop:
         """What lies outside of scratch, without gaps; the matrices of products may lie as they do."""
         template, found = self.template, dict[int, Tensor]()
         for value in (*template.roots, *template.packed):
-            tensor = arena[value.id] if value.id in self.kept else env[value.id]
+            tensor = arena[value.id] if value.id in self.body.kept else env[value.id]
             found[value.id] = tensor if value.id in template.loose else tensor.contiguous()
         return found
 
@@ -174,7 +161,7 @@ class _Writer:
     arguments: list[tuple[int, list[Value | int]]] = field(default_factory=list[tuple[int, list["Value | int"]]])
 
     def __post_init__(self) -> None:
-        self.slots = {v.id: i for i, v in enumerate(self.loop.temporary)}
+        self.slots = {v.id: i for i, v in enumerate(self.loop.body.temporary)}
 
     def template(self) -> Template:
         for unit, runner in self.loop.steps:
@@ -189,7 +176,7 @@ class _Writer:
             self.write_arguments(given)
         roots = tuple(self.roots.values())
         loose = {v.id for v in self.packed} - set(self.roots)
-        temporary = tuple((v, v.row_bytes, v.space == EDGE) for v in self.loop.temporary)
+        temporary = tuple((v, v.row_bytes, v.space == EDGE) for v in self.loop.body.temporary)
         return Template(
             table(self.words), num_words, roots, temporary, tuple(self.packed), frozenset(loose), _pairs(self.root_at),
             _pairs(self.scratch_at), table(self.packed_at), _pairs(self.order_at), table(self_at),
@@ -266,8 +253,8 @@ class _Writer:
                 self.words.append(0)
 
     # ------------------------------------------------------------ where values lie
-    def place_of(self, value: Value) -> Place:
-        return self.loop.places.get(value.id) or Place(value)
+    def place_of(self, value: Value) -> Spot:
+        return self.loop.body.place(value)
 
     def place(self, value: Value, more: int = 0) -> None:
         """Base, bytes from row to row, and kind, as in frontiers.h; a shared value repeats its one row."""
@@ -294,7 +281,7 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def _range_of(phase: Phase, schedule: Schedule) -> tuple[int, int]:
+def range_of(phase: Phase, schedule: Schedule) -> tuple[int, int]:
     """The frontiers of a phase: the first, and one past the last in its direction."""
     numbers = schedule.numbers(phase.part)
     return (numbers.stop - 1, numbers.start - 1) if phase.is_reverse else (numbers.start, numbers.stop)

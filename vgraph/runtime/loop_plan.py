@@ -1,6 +1,6 @@
 """Loop plan: whether native code can run a loop, and where each of its values lies.
 
-Takes: a phase as kernels and library ops, what others need. Gives: a FrontierLoop, or None; tempo: once a function.
+Takes: a phase as kernels and library ops, what others need. Gives: a LoopBody, or None; tempo: once a function.
 Source: Cavs section 3.3 (dynamic tensors); a value that one chunk of vertices alone needs is no dynamic tensor.
 """
 
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from vgraph.ir.kernel import KernelSpec
+from vgraph.ir.kernel import KernelSpec, Unit
+from vgraph.ir.loop_body import LoopBody, Spot
 from vgraph.ir.moves import Gather, PutSlot, SegmentReduce, TakeSlot
 from vgraph.ir.program import EDGE, OF_LEAVES, SHARED, SOURCE, VERTEX, Op, Rows, Value
 from vgraph.ir.schedule import LEAVES_PART, Phase
 from vgraph.ir.tdl import op_name
-from vgraph.runtime.frontier_loop import FrontierLoop, Place, Steps
+from vgraph.runtime.frontier_loop import FrontierLoop, Steps
 from vgraph.runtime.native import FLOATS, Native
 
 logger = logging.getLogger("vgraph")
@@ -27,11 +28,17 @@ class _Unsupported(Exception):
 
 
 def plan_loop(phase: Phase, steps: Steps, wanted: Iterable[int], native: Native) -> FrontierLoop | None:
-    """The loop of a phase, or None where an op of it is none that native code can run."""
+    """The loop of a phase on a CPU, or None where an op of it is none that native code can run."""
+    body = plan_body(phase, [unit for unit, _ in steps], wanted)
+    return None if body is None else FrontierLoop(body, steps, native)
+
+
+def plan_body(phase: Phase, units: Sequence[Unit], wanted: Iterable[int]) -> LoopBody | None:
+    """What a frontier does, or None where an op of it is none that native code can run."""
     if not phase.is_loop or phase.is_serial or any(_is_typed(v) for op in phase.ops for v in op.results):
         return None
     try:
-        return _Planner(phase, steps, set(wanted), native).loop()
+        return _Planner(phase, units, set(wanted)).body()
     except _Unsupported as reason:
         logger.info("a loop over frontiers runs in Python: %s", reason)
         return None
@@ -44,17 +51,16 @@ def _is_typed(value: Value) -> bool:
 @dataclass(eq=False)
 class _Planner:
     phase: Phase
-    steps: Steps
+    units: Sequence[Unit]
     wanted: set[int]
-    native: Native
-    places: dict[int, Place] = field(default_factory=dict[int, Place])
+    places: dict[int, Spot] = field(default_factory=dict[int, Spot])
     made: dict[int, Value] = field(default_factory=dict[int, Value])
     outside: dict[int, Value] = field(default_factory=dict[int, Value])
     whole: set[int] = field(default_factory=set[int])  # read at rows of other frontiers
     flops: list[int] = field(default_factory=lambda: [0, 0])
 
-    def loop(self) -> FrontierLoop:
-        for unit, _ in self.steps:
+    def body(self) -> LoopBody:
+        for unit in self.units:
             if unit.kernel is not None:
                 self.kernel(unit.kernel)
             elif unit.op is not None:
@@ -65,8 +71,8 @@ class _Planner:
         temporary = tuple(v for i, v in self.made.items() if i not in kept)
         touched = {**self.made, **self.outside}.values()
         row_bytes = sum(v.row_bytes * (2 if v.space == EDGE else 1) for v in touched if v.space != SHARED)
-        return FrontierLoop(
-            self.phase, self.steps, self.native, kept, self.places, temporary, tuple(self.outside),
+        return LoopBody(
+            self.phase, tuple(self.units), frozenset(kept), self.places, temporary, tuple(self.outside),
             (self.flops[0], self.flops[1]), row_bytes,
         )  # fmt: skip
 
@@ -101,7 +107,7 @@ class _Planner:
         if starts is not None:
             place = self.read(op.args[0])
             for value, start in zip(op.results, starts, strict=True):
-                self.places[value.id] = Place(place.root, place.offset + start * value.dtype.itemsize)
+                self.places[value.id] = Spot(place.root, place.offset + start * value.dtype.itemsize)
         elif name in ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze") and self.is_same_rows(op):
             self.places[op.results[0].id] = self.read(op.args[0])
         elif isinstance(op.target, Gather) and op.target.end.endswith(OF_LEAVES):
@@ -109,7 +115,7 @@ class _Planner:
             if self.phase.part != LEAVES_PART or given.row_dim != 0:
                 raise _Unsupported("it reads at inner vertices what leaves were given")
             self.outside[given.id] = given
-            self.places[op.results[0].id] = self.places[given.id] = Place(given)  # rows of leaves come first
+            self.places[op.results[0].id] = self.places[given.id] = Spot(given)  # rows of leaves come first
         else:
             return False
         return True
@@ -144,19 +150,19 @@ class _Planner:
         self.make(result)
         self.flops[result.space == EDGE] += 2 * math.prod(right.row_shape)
 
-    def read(self, value: Value) -> Place:
+    def read(self, value: Value) -> Spot:
         if value.space not in (VERTEX, EDGE, SOURCE, SHARED):
             raise _Unsupported(f"it reads rows of {value.space} ({value.line})")
         if value.id not in self.places:
             self.outside[value.id] = value
-            self.places[value.id] = Place(value)
+            self.places[value.id] = Spot(value)
         return self.places[value.id]
 
     def make(self, value: Value) -> None:
         if value.row_dim != 0 or value.shape[0] != Rows(value.space) or value.space not in (VERTEX, EDGE, SOURCE):
             raise _Unsupported(f"it makes rows of {value.space} ({value.line})")
         self.made[value.id] = value
-        self.places[value.id] = Place(value)
+        self.places[value.id] = Spot(value)
 
 
 def slice_starts(op: Op) -> list[int] | None:

@@ -1,0 +1,112 @@
+"""LoopBody: what one pass of a loop over frontiers does, and how a GPU runs it.
+
+Takes: nothing (plain values). Gives: units in order, where their values lie; tempo: once a function.
+Source: Cavs section 3.3 (dynamic tensors); a value that one frontier alone needs is no dynamic tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vgraph.ir.kernel import Entry, Unit
+from vgraph.ir.program import EDGE, Op, Value
+from vgraph.ir.schedule import Phase
+
+
+@dataclass(frozen=True, eq=False)
+class Spot:
+    """Where a value lies: some bytes into the rows of another one."""
+
+    root: Value
+    offset: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class LoopBody:
+    """``units`` of a phase, each of them a kernel, a product of rows and a matrix, or a copy of rows.
+
+    ``kept``: what others need, in the arena; ``temporary``: what one frontier alone needs. ``outside``: ids of what
+    it reads and does not make. ``flops``: of a vertex, of an edge.
+    """
+
+    phase: Phase
+    units: tuple[Unit, ...]
+    kept: frozenset[int]
+    places: Mapping[int, Spot]
+    temporary: tuple[Value, ...]
+    outside: tuple[int, ...]
+    flops: tuple[int, int] = (0, 0)
+    row_bytes: int = 0  # what one vertex and two edges of it touch
+
+    def place(self, value: Value) -> Spot:
+        return self.places.get(value.id) or Spot(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """Rows times a matrix that all share: ``bias`` + ``left`` @ ``right``."""
+
+    op: Op
+
+    @property
+    def left(self) -> Value:
+        return self.op.args[-2]
+
+    @property
+    def right(self) -> Value:
+        return self.op.args[-1]
+
+    @property
+    def bias(self) -> Value | None:
+        return self.op.args[0] if len(self.op.args) == 3 else None
+
+    @property
+    def result(self) -> Value:
+        return self.op.results[0]
+
+    @property
+    def is_on_edges(self) -> bool:
+        return self.result.space == EDGE
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """All that a frontier's rows need between two products, as one function; ``wide``: for rows of many edges.
+
+    ``roots``: whose addresses it takes, behind those of the index tensors.
+    """
+
+    narrow: Entry
+    wide: Entry | None
+    most_narrow: int
+    roots: tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """One function that walks all frontiers, every block with its part of the matrices in its own memory.
+
+    ``products``: in order; ``team_bytes``: of a block beside the matrices; ``roots``: whose addresses it takes.
+    """
+
+    entry: Entry
+    products: tuple[Product, ...]
+    room_bytes: int
+    roots: tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LoopOnDevice:
+    """A LoopBody on a GPU: ``steps`` of a frontier, or all frontiers in one ``walk`` (None: not possible)."""
+
+    body: LoopBody
+    steps: tuple[Section | Product, ...]
+    walk: Walk | None
+
+    @property
+    def names(self) -> list[str]:
+        """Of all functions."""
+        sections = [step for step in self.steps if isinstance(step, Section)]
+        entries = [entry for s in sections for entry in (s.narrow, s.wide) if entry is not None]
+        return [entry.name for entry in (*entries, *((self.walk.entry,) if self.walk else ()))]
