@@ -107,10 +107,43 @@ def train(fold: Fold, seed: int, settings: argparse.Namespace) -> list[float]:
     return found
 
 
+PROTOCOL = (
+    "epochs",
+    "folds",
+    "layers",
+    "hidden",
+    "batch",
+    "orders",
+    "dropout",
+    "seed",
+)  # what a fold's curve depends on
+
+
+def kept_curves(name: str, settings: argparse.Namespace) -> dict[int, list[float]]:
+    """The folds that an earlier run with the same settings finished: the accuracies of each by epoch."""
+    if settings.curves is None or not settings.curves.exists():
+        return {}
+    lines = map(json.loads, settings.curves.read_text().splitlines())
+    key = [name, *(getattr(settings, setting) for setting in PROTOCOL)]
+    return {line["fold"]: line["accuracies"] for line in lines if line["settings"] == key}
+
+
+def keep_curve(name: str, fold: int, curve: list[float], settings: argparse.Namespace) -> None:
+    if settings.curves is not None:
+        key = [name, *(getattr(settings, setting) for setting in PROTOCOL)]
+        line = {"settings": key, "fold": fold, "accuracies": [round(x, 4) for x in curve]}
+        with settings.curves.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
 def report(name: str, data: LabelledGraphs, settings: argparse.Namespace) -> dict[str, Any]:
     curves: list[list[float]] = []
+    kept = kept_curves(name, settings)
     for i, test in enumerate(folds_of(data.labels, settings.folds, settings.seed)):
-        curves.append(train(Fold(data, test, settings.batch, settings.orders), settings.seed + i, settings))
+        if i not in kept:
+            kept[i] = train(Fold(data, test, settings.batch, settings.orders), settings.seed + i, settings)
+            keep_curve(name, i, kept[i], settings)
+        curves.append(kept[i])
         tqdm.write(f"{name}, fold {i}: best {max(curves[-1]):.1f} %, last {curves[-1][-1]:.1f} %")
     at = torch.tensor(curves, dtype=torch.float64)  # (folds, epochs)
     epoch = int(at.mean(0).argmax())
@@ -147,6 +180,9 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="where results are written")
+    parser.add_argument(
+        "--curves", type=Path, help="where each fold's accuracies are kept; folds found there are not run"
+    )
     parser.add_argument("--smoke", action="store_true")
     settings = parser.parse_args()
     if settings.smoke:

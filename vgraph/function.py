@@ -64,13 +64,13 @@ def _aligned(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return a, b
 
 
-def _binary(left: str, name: str, right: str) -> Callable[[str, str, str], Message]:
+def _binary(left: str, name: str, right: str) -> Callable[..., Message]:
     first, second, combine = _ENDS[left], _ENDS[right], _OPERATORS[name]
 
-    def builtin(lhs: str, rhs: str, out: str) -> Message:
-        return lambda edges: {out: combine(*_aligned(first(edges)[lhs], second(edges)[rhs]))}
+    def builtin(lhs_field: str, rhs_field: str, out: str) -> Message:
+        return lambda edges: {out: combine(*_aligned(first(edges)[lhs_field], second(edges)[rhs_field]))}
 
-    builtin.__name__ = f"{left}_{name}_{right}"
+    builtin.__name__ = builtin.__qualname__ = f"{left}_{name}_{right}"
     builtin.__doc__ = f"The message ``out`` is {name} of features at {left} and {right}; see ``copy_u``."
     return builtin
 

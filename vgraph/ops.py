@@ -195,20 +195,26 @@ typed_sum = of_arrays(_typed_sum)
 
 
 def _spmm_of(name: str, left: bool, op: str, reducer: str) -> Callable[..., Array]:
-    def made(g: Graph, *data: Array) -> Array:
-        lhs, rhs = data if len(data) == 2 else (data[0], None) if left else (None, data[0])
-        return gspmm(g, op, reducer, lhs, rhs)
+    def of_one(g: Graph, x: Array) -> Array:
+        return gspmm(g, op, reducer, *((x, None) if left else (None, x)))
 
+    def of_two(g: Graph, x: Array, y: Array) -> Array:
+        return gspmm(g, op, reducer, x, y)
+
+    made = of_one if op in ("copy_lhs", "copy_rhs") else of_two
     made.__name__ = made.__qualname__ = name
     made.__doc__ = f"``gspmm`` with {op} and {reducer}."
     return made
 
 
 def _sddmm_of(name: str, op: str, targets: str) -> Callable[..., Array]:
-    def made(g: Graph, *data: Array) -> Array:
-        lhs, rhs = data if len(data) == 2 else (data[0], None)
-        return gsddmm(g, op, lhs, rhs, targets[0], targets[-1])
+    def of_one(g: Graph, x: Array) -> Array:
+        return gsddmm(g, op, x, None, targets, targets)
 
+    def of_two(g: Graph, x: Array, y: Array) -> Array:
+        return gsddmm(g, op, x, y, *targets)
+
+    made = of_one if len(targets) == 1 else of_two
     made.__name__ = made.__qualname__ = name
     made.__doc__ = f"``gsddmm`` with {op} of {' and '.join(targets)}."
     return made

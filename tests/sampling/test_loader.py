@@ -232,7 +232,7 @@ def test_graphs_are_batched() -> None:
     assert [m["g"].batch_size for m in made] == [2, 2] and made[1]["y"].tolist() == [2.0, 3.0]
     assert made[0]["pair"][0].num_edges() == 10 and made[0]["pair"][1].shape == (2, 2)
     assert next(iter(GraphDataLoader(graphs, batch_size=3))).batch_size == 3
-    with pytest.raises(FunctionError, match="use_ddp is not there"):
+    with pytest.raises(FunctionError, match="use_ddp is set"):
         GraphDataLoader(samples, use_ddp=True)
 
 

@@ -59,15 +59,15 @@ def from_networkx(
     directed = nx_graph if nx_graph.is_directed() else nx_graph.to_directed()
     names = _sorted_names(list(directed.nodes))
     number = {name: i for i, name in enumerate(names)}
-    edges = _sorted_edges(list(directed.edges(data=True)), edge_id_attr_name)
+    edges = sorted_edges(list(directed.edges(data=True)), edge_id_attr_name)
     ends = ([number[edge[0]] for edge in edges], [number[edge[1]] for edge in edges])
     g = graph(ends, num_nodes=len(names), idtype=idtype, device=device)
     for attr in node_attrs or ():
         rows = [(f"node {name!r}", directed.nodes[name]) for name in names]
-        g.ndata[attr] = _stack(attr, rows).to(g.device)
+        g.ndata[attr] = stack_attribute(attr, rows).to(g.device)
     for attr in edge_attrs or ():
         rows = [(f"edge {edge[:2]!r}", edge[2]) for edge in edges]
-        g.edata[attr] = _stack(attr, rows).to(g.device)
+        g.edata[attr] = stack_attribute(attr, rows).to(g.device)
     return g
 
 
@@ -78,7 +78,8 @@ def _sorted_names(names: list[Any]) -> list[Any]:
         return names
 
 
-def _sorted_edges(edges: list[Any], attr: str | None) -> list[Any]:
+def sorted_edges(edges: list[Any], attr: str | None) -> list[Any]:
+    """Edges (u, v, attributes) in the order that an attribute numbers them; GraphError: it does not."""
     if attr is None:
         return edges
     ids = [_attribute(edge[2], attr, f"edge {edge[:2]!r}") for edge in edges]
@@ -95,7 +96,8 @@ def _attribute(attributes: Any, attr: str, whose: str) -> Any:
     raise NameLookupError(fact, cure="give it to all of them", line=user_line())
 
 
-def _stack(attr: str, rows: list[tuple[str, Any]]) -> Tensor:
+def stack_attribute(attr: str, rows: list[tuple[str, Any]]) -> Tensor:
+    """One attribute of (whose, attributes) as a tensor; NameLookupError, FeatureError: it cannot be."""
     values = [(whose, _attribute(attributes, attr, whose)) for whose, attributes in rows]
     if all(isinstance(value, (bool, int, float)) for _, value in values):
         return torch.tensor([value for _, value in values])
@@ -134,7 +136,7 @@ def to_networkx(
 
 
 def from_scipy(
-    matrix: Any,
+    sp_mat: Any,
     eweight_name: str | None = None,
     *,
     idtype: torch.dtype | None = None,
@@ -143,7 +145,7 @@ def from_scipy(
     """A graph with an edge row -> column for every stored entry of a square sparse matrix.
 
     Args:
-        matrix: any of ``scipy.sparse``'s; entries stored twice are two edges.
+        sp_mat: any of ``scipy.sparse``'s; entries stored twice are two edges.
         eweight_name: the name in ``edata`` for the entries' values.
         idtype: torch.int64 (the default) or torch.int32.
         device: where ids and values go.
@@ -156,13 +158,13 @@ def from_scipy(
     >>> g.edges(), g.edata["w"]
     ((tensor([0]), tensor([1])), tensor([5]))
     """
-    if not scipy.sparse.issparse(matrix) or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        shape = getattr(matrix, "shape", None)
-        fact = f"a {type(matrix).__name__} of shape {shape} is no square sparse matrix"
+    if not scipy.sparse.issparse(sp_mat) or sp_mat.ndim != 2 or sp_mat.shape[0] != sp_mat.shape[1]:
+        shape = getattr(sp_mat, "shape", None)
+        fact = f"a {type(sp_mat).__name__} of shape {shape} is no square sparse matrix"
         raise GraphError(fact, cure="pass one of scipy.sparse, n by n", line=user_line())
-    entries = matrix.tocoo()
+    entries = sp_mat.tocoo()
     ends, idtype = (entries.row, entries.col), idtype or torch.int64
-    g = graph(ends, num_nodes=matrix.shape[0], idtype=idtype, device=device)
+    g = graph(ends, num_nodes=sp_mat.shape[0], idtype=idtype, device=device)
     if eweight_name is not None:
         g.edata[eweight_name] = torch.tensor(entries.data).to(g.device)
     return g

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.construct import Device, graph, heterograph
+from vgraph.api.convert import sorted_edges, stack_attribute
 from vgraph.api.graph import Graph
 from vgraph.api.tracer import user_line
 from vgraph.api.transform import one_type
@@ -171,12 +172,18 @@ def bipartite_from_scipy(
 
 
 def bipartite_from_networkx(
-    nx_graph: Any, utype: str, etype: str, vtype: str, idtype: torch.dtype | None = None, device: Device = None
-) -> Graph:
+    nx_graph: Any, utype: str, etype: str, vtype: str, u_attrs: Sequence[str] | None = None,
+    e_attrs: Sequence[str] | None = None, v_attrs: Sequence[str] | None = None, edge_id_attr_name: str | None = None,
+    idtype: torch.dtype | None = None, device: Device = None,
+) -> Graph:  # fmt: skip
     """A graph between two types of nodes from NetworkX' convention: attribute ``bipartite`` is 0 or 1.
+
+    ``u_attrs``, ``e_attrs``, ``v_attrs``: attributes of sources, edges and destinations that become features;
+    ``edge_id_attr_name``: the one that numbers the edges 0, 1, 2 ...
 
     Raises:
         GraphError: a node has no such attribute, or an edge does not lead from 0 to 1.
+        NameLookupError: a node or an edge lacks an attribute. FeatureError: values cannot be stacked.
 
     >>> import networkx, vgraph
     >>> made = networkx.DiGraph()
@@ -193,10 +200,17 @@ def bipartite_from_networkx(
             fact = f"node {name!r} has bipartite={side!r}"
             raise GraphError(fact, cure="give every node 0 or 1", line=user_line())
         sides[side][name] = len(sides[side])
-    wrong = next(((u, v) for u, v in nx_graph.edges() if u not in sides[0] or v not in sides[1]), None)
+    edges = sorted_edges(list(nx_graph.edges(data=True)), edge_id_attr_name)
+    wrong = next(((u, v) for u, v, _ in edges if u not in sides[0] or v not in sides[1]), None)
     if wrong is not None:
         fact = f"edge {wrong!r} does not lead from bipartite=0 to bipartite=1"
         raise GraphError(fact, cure="turn it round, or remove it", line=user_line())
-    ends = ([sides[0][u] for u, _ in nx_graph.edges()], [sides[1][v] for _, v in nx_graph.edges()])
+    ends = ([sides[0][u] for u, _, _ in edges], [sides[1][v] for _, v, _ in edges])
     counts = {utype: len(sides[0]), vtype: len(sides[1])}
-    return heterograph({(utype, etype, vtype): ends}, counts, idtype, device)
+    g = heterograph({(utype, etype, vtype): ends}, counts, idtype, device)
+    nodes = [[(f"node {name!r}", nx_graph.nodes[name]) for name in side] for side in sides]
+    every = (g.srcdata, u_attrs, nodes[0]), (g.dstdata, v_attrs, nodes[1])
+    for frame, attrs, rows in (*every, (g.edata, e_attrs, [(f"edge {e[:2]!r}", e[2]) for e in edges])):
+        for attr in attrs or ():
+            frame[attr] = stack_attribute(attr, rows).to(g.device)
+    return g

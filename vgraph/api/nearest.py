@@ -19,9 +19,12 @@ from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError, FunctionError, GraphError
 
 _MOST_DISTANCES = 1 << 24  # at a time
+_COMPUTE_MODE = "donot_use_mm_for_euclid_dist"
 
 
-def knn_graph(x: Tensor, k: int, algorithm: str = "", dist: str = "euclidean", exclude_self: bool = False) -> Graph:
+def knn_graph(
+    x: Tensor, k: int, algorithm: str = "bruteforce-blas", dist: str = "euclidean", exclude_self: bool = False
+) -> Graph:
     """Edges to each point from the ``k`` nearest to it, itself among them, nearest first.
 
     Args:
@@ -50,8 +53,9 @@ def knn_graph(x: Tensor, k: int, algorithm: str = "", dist: str = "euclidean", e
 
 
 def segmented_knn_graph(
-    x: Tensor, k: int, segs: Sequence[int], algorithm: str = "", dist: str = "euclidean", exclude_self: bool = False
-) -> Graph:
+    x: Tensor, k: int, segs: Sequence[int], algorithm: str = "bruteforce-blas", dist: str = "euclidean",
+    exclude_self: bool = False,
+) -> Graph:  # fmt: skip
     """``knn_graph`` of several sets of points, of ``segs`` points each, that lie one after the other; one graph.
 
     Raises:
@@ -72,8 +76,9 @@ def segmented_knn_graph(
 
 
 def radius_graph(
-    x: Tensor, r: float, p: float = 2, self_loop: bool = False, compute_mode: str = "", get_distances: bool = False
-) -> Any:
+    x: Tensor, r: float, p: float = 2, self_loop: bool = False, compute_mode: str = _COMPUTE_MODE,
+    get_distances: bool = False,
+) -> Any:  # fmt: skip
     """Edges between all points no farther apart than ``r``, in both directions.
 
     Args:
@@ -81,7 +86,7 @@ def radius_graph(
         r: the radius.
         p: of the norm.
         self_loop: whether points are joined with themselves.
-        compute_mode: of ``torch.cdist``, or "".
+        compute_mode: of ``torch.cdist``.
         get_distances: gives the distances, too, (edges, 1).
 
     Raises:
@@ -95,9 +100,8 @@ def radius_graph(
         raise FeatureError(f"x is {tuple(x.shape)}", cure="give (points, dims)", line=user_line())
     ends: list[Tensor] = []
     lengths: list[Tensor] = []
-    mode = compute_mode or "donot_use_mm_for_euclid_dist"
     for low, rows in _chunks(x):
-        apart = torch.cdist(rows, x, p, mode)
+        apart = torch.cdist(rows, x, p, compute_mode)
         near = (apart <= r).nonzero()
         near = near if self_loop else near[near[:, 0] + low != near[:, 1]]
         lengths.append(apart[near[:, 0], near[:, 1]])
@@ -120,7 +124,7 @@ def _nearest(x: Tensor, k: int, exclude_self: bool) -> Graph:
         raise GraphError(fact, cure="ask for at least 1 and no more than there are", line=user_line())
     found: list[Tensor] = []
     for low, rows in _chunks(x.detach()):
-        apart = torch.cdist(rows, x.detach(), compute_mode="donot_use_mm_for_euclid_dist")
+        apart = torch.cdist(rows, x.detach(), compute_mode=_COMPUTE_MODE)
         if exclude_self:
             apart[torch.arange(len(rows)), torch.arange(low, low + len(rows))] = torch.inf
         found.append(apart.topk(k, largest=False).indices)

@@ -15,7 +15,7 @@ from vgraph.api.flow import run_flow
 from vgraph.api.graph import Graph, method
 from vgraph.api.tracer import CaptureError
 from vgraph.api.transform import one_type
-from vgraph.api.traverse import bfs_nodes_generator, dfs_edges_generator, topological_nodes_generator
+from vgraph.api.traverse import bfs_nodes_generator, dfs_labeled_edges_generator, topological_nodes_generator
 from vgraph.api.updates import Relation, apply_on, results_on_part
 from vgraph.scheduler.frontiers import levels
 
@@ -72,9 +72,10 @@ def prop_nodes_bfs(
 
 
 def prop_edges_dfs(
-    graph: Graph, source: Any, message_func: Any, reduce_func: Any, reverse: bool = False, apply_node_func: Any = None
-) -> None:
-    """``prop_edges`` in the order of depth-first walks.
+    graph: Graph, source: Any, message_func: Any, reduce_func: Any, reverse: bool = False,
+    has_reverse_edge: bool = False, has_nontree_edge: bool = False, apply_node_func: Any = None,
+) -> None:  # fmt: skip
+    """``prop_edges`` in the order of depth-first walks; two flags as in ``dfs_labeled_edges_generator``.
 
     >>> import torch, vgraph, vgraph.function as fn
     >>> g = vgraph.graph(([0, 1], [1, 2]))
@@ -83,7 +84,8 @@ def prop_edges_dfs(
     >>> g.ndata["h"]
     tensor([1., 1., 1.])
     """
-    prop_edges(graph, dfs_edges_generator(graph, source, reverse), message_func, reduce_func, apply_node_func)
+    walk = dfs_labeled_edges_generator(graph, source, reverse, has_reverse_edge, has_nontree_edge, return_labels=False)
+    prop_edges(graph, walk, message_func, reduce_func, apply_node_func)
 
 
 def prop_nodes_topo(

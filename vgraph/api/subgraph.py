@@ -96,12 +96,12 @@ def _by_source(t: Topology, ids: Tensor, places: Tensor) -> Tensor:
 
 @method
 def node_subgraph(
-    g: Graph, nodes: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+    graph: Graph, nodes: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
 ) -> Graph:
     """The nodes given, in that order, and the edges between them, in order of their sources.
 
     Args:
-        g: a graph.
+        graph: a graph.
         nodes: ids or a mask; by type, where there are several (none of types left out).
         relabel_nodes: number the nodes anew; else all nodes stay.
         store_ids: the features ``"_ID"`` hold the ids of before.
@@ -115,16 +115,16 @@ def node_subgraph(
     >>> part.edges(), part.ndata["_ID"].tolist(), part.edata["_ID"].tolist()
     ((tensor([1]), tensor([0])), [2, 1], [1])
     """
-    chosen = _by_node_type(_whole(g), nodes)
+    chosen = _by_node_type(_whole(graph), nodes)
     _refuse_twins(chosen)
     edges: dict[EdgeType, Tensor] = {}
-    for key in g.canonical_etypes:
-        t = g.relation(key)[0]
-        ends = [_is_among(chosen[name], g.num_nodes(name))[end] for end, name in ((t.src, key[0]), (t.dst, key[2]))]
+    for key in graph.canonical_etypes:
+        t = graph.relation(key)[0]
+        ends = [_is_among(chosen[name], graph.num_nodes(name))[end] for end, name in ((t.src, key[0]), (t.dst, key[2]))]
         ids = (ends[0] & ends[1]).nonzero().squeeze(1)
-        edges[key] = _by_source(t, ids, _places(chosen[key[0]], g.num_nodes(key[0])))
-    made = take(g, chosen if relabel_nodes else {}, edges, store_ids=store_ids)
-    return _placed(_stored(g, made), output_device)
+        edges[key] = _by_source(t, ids, _places(chosen[key[0]], graph.num_nodes(key[0])))
+    made = take(graph, chosen if relabel_nodes else {}, edges, store_ids=store_ids)
+    return _placed(_stored(graph, made), output_device)
 
 
 subgraph = method(node_subgraph, "subgraph")
@@ -146,7 +146,7 @@ def _placed(g: Graph, device: Any) -> Graph:
 
 @method
 def edge_subgraph(
-    g: Graph, edges: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+    graph: Graph, edges: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
 ) -> Graph:
     """The edges given, in that order, and the nodes at their ends; arguments as in ``node_subgraph``.
 
@@ -155,9 +155,9 @@ def edge_subgraph(
     >>> part.edges(), part.ndata["_ID"].tolist()
     ((tensor([0]), tensor([1])), [2, 3])
     """
-    chosen = _by_edge_type(_whole(g), edges)
-    made = take(g, touched_nodes(g, chosen) if relabel_nodes else {}, chosen, store_ids=store_ids)
-    return _placed(_stored(g, made), output_device)
+    chosen = _by_edge_type(_whole(graph), edges)
+    made = take(graph, touched_nodes(graph, chosen) if relabel_nodes else {}, chosen, store_ids=store_ids)
+    return _placed(_stored(graph, made), output_device)
 
 
 def touched_nodes(g: Graph, edges: EdgeIds, first: NodeIds | None = None) -> dict[str, Tensor]:
@@ -181,7 +181,7 @@ def first_seen(ids: Tensor) -> Tensor:
 
 @method
 def in_subgraph(
-    g: Graph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
+    graph: Graph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
 ) -> Graph:
     """All nodes and the edges that end in those given; arguments as in ``node_subgraph``.
 
@@ -189,14 +189,14 @@ def in_subgraph(
     >>> vgraph.in_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 2])), [2]).edges()
     (tensor([1, 2]), tensor([2, 2]))
     """
-    chosen = _by_node_type(_whole(g), nodes)
-    edges = {k: g.in_edges(chosen[k[2]], "eid", k).long() for k in g.canonical_etypes}
-    return edge_subgraph(g, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
+    chosen = _by_node_type(_whole(graph), nodes)
+    edges = {k: graph.in_edges(chosen[k[2]], "eid", k).long() for k in graph.canonical_etypes}
+    return edge_subgraph(graph, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
 
 
 @method
 def out_subgraph(
-    g: Graph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
+    graph: Graph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
 ) -> Graph:
     """All nodes and the edges that begin in those given; arguments as in ``node_subgraph``.
 
@@ -204,14 +204,14 @@ def out_subgraph(
     >>> vgraph.out_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 2])), [1]).edges()
     (tensor([1]), tensor([2]))
     """
-    chosen = _by_node_type(_whole(g), nodes)
-    edges = {k: g.out_edges(chosen[k[0]], "eid", k).long() for k in g.canonical_etypes}
-    return edge_subgraph(g, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
+    chosen = _by_node_type(_whole(graph), nodes)
+    edges = {k: graph.out_edges(chosen[k[0]], "eid", k).long() for k in graph.canonical_etypes}
+    return edge_subgraph(graph, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
 
 
 @method
 def khop_in_subgraph(
-    g: Graph, nodes: Any, k: int, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+    graph: Graph, nodes: Any, k: int, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
 ) -> Any:
     """The nodes from which those given are reached in k steps, and the edges between them.
 
@@ -223,12 +223,12 @@ def khop_in_subgraph(
     >>> part.ndata["_ID"].tolist(), ids
     ([1, 2], tensor([1]))
     """
-    return _khop(g, nodes, k, (True, relabel_nodes, store_ids, output_device))
+    return _khop(graph, nodes, k, (True, relabel_nodes, store_ids, output_device))
 
 
 @method
 def khop_out_subgraph(
-    g: Graph, nodes: Any, k: int, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+    graph: Graph, nodes: Any, k: int, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
 ) -> Any:
     """The nodes that are reached from those given in k steps; see ``khop_in_subgraph``.
 
@@ -236,7 +236,7 @@ def khop_out_subgraph(
     >>> vgraph.khop_out_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), 1, k=2)[0].ndata["_ID"].tolist()
     [1, 2, 3]
     """
-    return _khop(g, nodes, k, (False, relabel_nodes, store_ids, output_device))
+    return _khop(graph, nodes, k, (False, relabel_nodes, store_ids, output_device))
 
 
 def _khop(g: Graph, nodes: Any, k: int, options: tuple[bool, bool, bool, Any]) -> Any:
@@ -259,7 +259,7 @@ def _khop(g: Graph, nodes: Any, k: int, options: tuple[bool, bool, bool, Any]) -
 
 
 @method
-def node_type_subgraph(g: Graph, ntypes: Iterable[str], output_device: Any = None) -> Graph:
+def node_type_subgraph(graph: Graph, ntypes: Iterable[str], output_device: Any = None) -> Graph:
     """All nodes of some types and the edges between them, features included.
 
     >>> import vgraph
@@ -267,13 +267,13 @@ def node_type_subgraph(g: Graph, ntypes: Iterable[str], output_device: Any = Non
     >>> vgraph.node_type_subgraph(g, ["b"]).canonical_etypes
     [('b', 'by', 'b')]
     """
-    names = [t for t in g.ntypes if t in {g.ntypes[g.get_ntype_id(name)] for name in ntypes}]
-    edges = [t for t in g.canonical_etypes if t[0] in names and t[2] in names]
-    return _placed(_of_some_types(_whole(g), names, edges), output_device)
+    names = [t for t in graph.ntypes if t in {graph.ntypes[graph.get_ntype_id(name)] for name in ntypes}]
+    edges = [t for t in graph.canonical_etypes if t[0] in names and t[2] in names]
+    return _placed(_of_some_types(_whole(graph), names, edges), output_device)
 
 
 @method
-def edge_type_subgraph(g: Graph, etypes: Iterable[Any], output_device: Any = None) -> Graph:
+def edge_type_subgraph(graph: Graph, etypes: Iterable[Any], output_device: Any = None) -> Graph:
     """All edges of some types and all nodes of the types at their ends, features included.
 
     >>> import vgraph
@@ -281,10 +281,10 @@ def edge_type_subgraph(g: Graph, etypes: Iterable[Any], output_device: Any = Non
     >>> vgraph.edge_type_subgraph(g, ["to"]).num_nodes()
     3
     """
-    chosen = {g.to_canonical_etype(t) for t in etypes}
-    edges = [t for t in g.canonical_etypes if t in chosen]
-    names = [t for t in g.ntypes if any(t in (e[0], e[2]) for e in edges)]
-    return _placed(_of_some_types(_whole(g), names, edges), output_device)
+    chosen = {graph.to_canonical_etype(t) for t in etypes}
+    edges = [t for t in graph.canonical_etypes if t in chosen]
+    names = [t for t in graph.ntypes if any(t in (e[0], e[2]) for e in edges)]
+    return _placed(_of_some_types(_whole(graph), names, edges), output_device)
 
 
 def _of_some_types(g: Graph, names: Sequence[str], edges: Sequence[EdgeType]) -> Graph:

@@ -5,6 +5,7 @@ Takes: a folder. Gives: data sets of graphs; tempo: once a file.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = [
     "CoraGraphDataset",
     "DGLBuiltinDataset",
     "DGLDataset",
+    "check_sha1",
     "download",
     "get_download_dir",
     "load_graphs",
@@ -36,17 +38,27 @@ def get_download_dir() -> str:
     return os.environ.get("DGL_DOWNLOAD_DIR") or str(Path("~/.dgl").expanduser())
 
 
-def download(url: str, path: str | None = None, *args: Any, **kwargs: Any) -> str:
+def download(
+    url: str, path: str | None = None, overwrite: bool = True, sha1_hash: str | None = None, retries: int = 5,
+    verify_ssl: bool = True, log: bool = True,
+) -> str:  # fmt: skip
     """The file that a program would download, where it is there already.
 
     Raises:
-        DataError: it is not there; vgraph downloads nothing.
+        DataError: it is not there (vgraph downloads nothing), or has another ``sha1_hash``.
     """
     name = Path(url.rpartition("/")[2])
     target = name if path is None else Path(path) / name if Path(path).is_dir() else Path(path)
     if not target.is_file():
         raise DataError(f"{target} is not there, and vgraph downloads nothing", cure=f"put {url} there")
+    if sha1_hash is not None and not check_sha1(target, sha1_hash):
+        raise DataError(f"{target} has another SHA-1 than {sha1_hash}", cure=f"put {url} there, unchanged")
     return str(target)
+
+
+def check_sha1(filename: str | Path, sha1_hash: str) -> bool:
+    """Whether a file has this SHA-1."""
+    return hashlib.sha1(Path(filename).read_bytes(), usedforsecurity=False).hexdigest() == sha1_hash
 
 
 def save_info(path: str | Path, info: Mapping[str, Any]) -> None:
@@ -145,6 +157,13 @@ class DGLDataset:
 class DGLBuiltinDataset(DGLDataset):
     """A data set with an address, from which nothing is downloaded."""
 
+    def __init__(
+        self, name: str, url: str | None, raw_dir: str | None = None, hash_key: tuple[Any, ...] = (),
+        force_reload: bool = False, verbose: bool = False,
+        transform: Callable[[vgraph.Graph], vgraph.Graph] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(name, url, raw_dir, None, hash_key, force_reload, verbose, transform)
+
 
 class _Citation(DGLDataset):
     """One graph of ``name.npz`` in ``raw_dir``."""
@@ -152,8 +171,9 @@ class _Citation(DGLDataset):
     file = ""
 
     def __init__(
-        self, raw_dir: str | None = None, force_reload: bool = False, verbose: bool = False,
+        self, raw_dir: str | None = None, force_reload: bool = False, verbose: bool = True,
         reverse_edge: bool = True, transform: Callable[[vgraph.Graph], vgraph.Graph] | None = None,
+        reorder: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(self.file, None, raw_dir, None, (), force_reload, verbose, transform)
 

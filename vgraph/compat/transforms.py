@@ -5,12 +5,15 @@ Takes: graphs. Gives: graphs; tempo: once a sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import vgraph
+
+Ends = tuple[Tensor, Tensor]
 
 
 class BaseTransform:
@@ -32,49 +35,101 @@ class Compose(BaseTransform):
         return g
 
 
-class _Function(BaseTransform):
-    function: Callable[..., Any]
+class AddSelfLoop(BaseTransform):
+    """``add_self_loop`` for every type of edges that can have some, without self-loops before.
 
-    def __init__(self, **options: Any) -> None:
-        self.options = options
+    ``new_etypes``: instead, a type of edges ``self`` for every type of nodes.
+    """
 
-    def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
-        return type(self).function(g, **self.options)
-
-
-class AddSelfLoop(_Function):
-    """``add_self_loop``, on a graph without self-loops before."""
-
-    def __init__(self, allow_duplicate: bool = False, **options: Any) -> None:
-        super().__init__(**options)
-        self.allow_duplicate = allow_duplicate
+    def __init__(
+        self, allow_duplicate: bool = False, new_etypes: bool = False, edge_feat_names: Sequence[str] | None = None,
+        fill_data: Any = 1.0,
+    ) -> None:  # fmt: skip
+        self.allow_duplicate, self.new_etypes = allow_duplicate, new_etypes
+        self.options = {"edge_feat_names": edge_feat_names, "fill_data": fill_data}
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
-        return vgraph.add_self_loop(g if self.allow_duplicate else vgraph.remove_self_loop(g), **self.options)
+        for etype in _looping(g) if not self.new_etypes or g.is_homogeneous else ():
+            plain = g if self.allow_duplicate else vgraph.remove_self_loop(g, etype=etype)
+            g = vgraph.add_self_loop(plain, etype=etype, **self.options)
+        return _with_relations(g, {(t, "self", t): _all_twice(g, t) for t in g.ntypes}) if self._adds(g) else g
+
+    def _adds(self, g: vgraph.Graph) -> bool:
+        return self.new_etypes and not g.is_homogeneous
 
 
-class RemoveSelfLoop(_Function):
-    """``remove_self_loop``."""
+class RemoveSelfLoop(BaseTransform):
+    """``remove_self_loop`` for every type of edges that can have some."""
 
-    function = staticmethod(vgraph.remove_self_loop)
-
-
-class AddReverse(_Function):
-    """``add_reverse_edges``."""
-
-    function = staticmethod(vgraph.add_reverse_edges)
+    def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
+        for etype in _looping(g):
+            g = vgraph.remove_self_loop(g, etype=etype)
+        return g
 
 
-class ToSimple(_Function):
-    """``to_simple``."""
+class AddReverse(BaseTransform):
+    """Edges the other way: in the same type where it joins one type of nodes, else as a type ``rev_name``.
 
-    function = staticmethod(vgraph.to_simple)
+    ``copy_edata``: reverse edges of the same type have their edges' features. ``sym_new_etype``: types that join one
+    type of nodes get a type of reverse edges, too.
+    """
+
+    def __init__(self, copy_edata: bool = False, sym_new_etype: bool = False) -> None:
+        self.copy_edata, self.sym_new_etype = copy_edata, sym_new_etype
+
+    def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
+        apart = [t for t in g.canonical_etypes if t[0] != t[2] or self.sym_new_etype]
+        turned = {(d, f"rev_{name}", s): g.edges(etype=(s, name, d))[::-1] for s, name, d in apart}
+        features = {(d, f"rev_{name}", s): dict(g.edges[s, name, d].data) for s, name, d in apart}
+        if not apart:
+            return vgraph.add_reverse_edges(g, copy_edata=self.copy_edata)
+        alike = [t for t in g.canonical_etypes if t not in apart]
+        if alike:
+            g = vgraph.add_reverse_edges(g, copy_edata=self.copy_edata, ignore_bipartite=True)
+        made = _with_relations(g, turned)
+        for etype, columns in features.items() if self.copy_edata else ():
+            made.edges[etype].data.update(columns)
+        return made
 
 
-class LineGraph(_Function):
-    """``line_graph``."""
+class ToSimple(BaseTransform):
+    """``to_simple``, with the features of edges."""
 
-    function = staticmethod(vgraph.line_graph)
+    def __init__(self, return_counts: str | None = "count", aggregator: str = "arbitrary") -> None:
+        self.options = {"return_counts": return_counts, "aggregator": aggregator}
+
+    def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
+        return vgraph.to_simple(g, copy_edata=True, **self.options)  # pyright: ignore[reportArgumentType]
+
+
+class LineGraph(BaseTransform):
+    """``line_graph``, with the features of edges as features of nodes."""
+
+    def __init__(self, backtracking: bool = True) -> None:
+        self.backtracking = backtracking
+
+    def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
+        return vgraph.line_graph(g, self.backtracking, shared=True)
+
+
+def _looping(g: vgraph.Graph) -> list[Any]:
+    """Types of edges that begin and end in one type of nodes."""
+    return [etype for etype in g.canonical_etypes if etype[0] == etype[2]]
+
+
+def _all_twice(g: vgraph.Graph, ntype: str) -> Ends:
+    return g.nodes(ntype), g.nodes(ntype)
+
+
+def _with_relations(g: vgraph.Graph, more: Mapping[Any, Ends]) -> vgraph.Graph:
+    """The graph with more types of edges; features stay."""
+    every = {**{t: g.edges(etype=t) for t in g.canonical_etypes}, **more}
+    made = vgraph.heterograph(every, {t: g.num_nodes(t) for t in g.ntypes}, g.idtype)
+    for t in g.ntypes:
+        made.nodes[t].data.update(g.nodes[t].data)
+    for etype in g.canonical_etypes:
+        made.edges[etype].data.update(g.edges[etype].data)
+    return made
 
 
 class KHopGraph(BaseTransform):

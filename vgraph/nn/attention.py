@@ -70,10 +70,11 @@ def _as_wide(weight: Tensor, like: Tensor) -> Tensor:
     return weight.reshape(-1, *(1,) * (like.dim() - 1))
 
 
-def edge_softmax(graph: vgraph.Graph, logits: Tensor, norm_by: str = "dst") -> Tensor:
+def edge_softmax(graph: vgraph.Graph, logits: Tensor, eids: Any = vgraph.ALL, norm_by: str = "dst") -> Tensor:
     """The softmax of ``logits`` (edges, ...) over the edges that end at the same vertex.
 
     Args:
+        eids: ids of the edges that ``logits`` has rows for, where it is not all of them.
         norm_by: "dst"; "src": over the edges that begin at the same vertex.
 
     Raises:
@@ -89,6 +90,8 @@ def edge_softmax(graph: vgraph.Graph, logits: Tensor, norm_by: str = "dst") -> T
     """
     if norm_by not in ("dst", "src"):
         raise FunctionError(f"norm_by is {norm_by!r}", cure='pass "dst" or "src"')
+    if not isinstance(eids, str):
+        graph = graph.edge_subgraph(eids, relabel_nodes=False)
     if graph.num_edges() == 0:
         return logits
     over = graph if norm_by == "dst" else graph.reverse(copy_ndata=False)

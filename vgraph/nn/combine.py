@@ -199,5 +199,7 @@ class KNNGraph(nn.Module):
         super().__init__()
         self.k = k
 
-    def forward(self, x: Tensor, algorithm: str = "", dist: str = "euclidean", exclude_self: bool = False) -> Any:
+    def forward(
+        self, x: Tensor, algorithm: str = "bruteforce-blas", dist: str = "euclidean", exclude_self: bool = False
+    ) -> Any:
         return vgraph.knn_graph(x, self.k, algorithm, dist, exclude_self)

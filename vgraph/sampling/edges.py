@@ -19,7 +19,7 @@ from vgraph.api.mutation import ID
 from vgraph.api.relations import EdgeType
 from vgraph.api.subgraph import edge_subgraph
 from vgraph.errors import FunctionError
-from vgraph.sampling.samplers import Sampler, as_given
+from vgraph.sampling.samplers import Names, Sampler, as_given, copy_rows, listed
 
 EdgesByType = dict[EdgeType, Tensor]
 
@@ -42,6 +42,7 @@ class EdgePredictionSampler(Sampler):
         reverse_eids: Any = None,
         reverse_etypes: Mapping[Any, Any] | None = None,
         negative_sampler: Callable[[Graph, Any], Any] | None = None,
+        prefetch_labels: Names = None,
     ) -> None:
         if isinstance(exclude, str) and exclude not in ("self", "reverse_id", "reverse_types"):
             raise FunctionError(
@@ -52,7 +53,7 @@ class EdgePredictionSampler(Sampler):
         if exclude == "reverse_types" and reverse_etypes is None:
             raise FunctionError('exclude is "reverse_types" without reverse_etypes', cure="give types by type")
         self.sampler, self.exclude, self.negative_sampler = sampler, exclude, negative_sampler
-        self.reverse_eids, self.reverse_etypes = reverse_eids, reverse_etypes
+        self.reverse_eids, self.reverse_etypes, self.prefetch_labels = reverse_eids, reverse_etypes, prefetch_labels
 
     def sample(self, g: Graph, indices: Any) -> tuple[Any, ...]:
         edges = edges_by_type(g, indices)
@@ -62,6 +63,9 @@ class EdgePredictionSampler(Sampler):
             graphs.append(self._negative_graph(g, indices))
         graphs = compact_graphs(graphs)
         seeds = as_given(g, {name: graphs[0].src_frames[name][ID] for name in g.ntypes})
+        for etype, name in listed(self.prefetch_labels or (), g.canonical_etypes):
+            canonical = g.to_canonical_etype(etype)
+            copy_rows(g.edge_frames[canonical], graphs[0].edge_frames[canonical], name)
         given, _, blocks = self.sampler.sample(g, seeds, self._excluded(g, edges))
         return given, *graphs, blocks
 
@@ -113,6 +117,7 @@ def as_edge_prediction_sampler(
     reverse_eids: Any = None,
     reverse_etypes: Mapping[Any, Any] | None = None,
     negative_sampler: Callable[[Graph, Any], Any] | None = None,
+    prefetch_labels: Names = None,
 ) -> EdgePredictionSampler:
     """A sampler of blocks made into one for edges.
 
@@ -122,6 +127,7 @@ def as_edge_prediction_sampler(
             their reverses, ``reverse_eids[edge id]``; "reverse_types", also those of the same ids and of the
             type ``reverse_etypes[type]``; a function of ids to ids; None.
         negative_sampler: gives pairs for a second graph, which shares its vertices with the first.
+        prefetch_labels: features (by edge type) that go to the edges of the pair graph.
 
     Raises:
         FunctionError: an unknown ``exclude``, or one without its table.
@@ -134,4 +140,4 @@ def as_edge_prediction_sampler(
     >>> blocks[0].num_edges() + (blocks[0].edata["_ID"] == 0).sum().item() == blocks[0].num_edges()
     True
     """
-    return EdgePredictionSampler(sampler, exclude, reverse_eids, reverse_etypes, negative_sampler)
+    return EdgePredictionSampler(sampler, exclude, reverse_eids, reverse_etypes, negative_sampler, prefetch_labels)

@@ -24,7 +24,7 @@ from vgraph.sampling.draws import keyed, mix
 logger = logging.getLogger("vgraph")
 # Arguments for processes and for GPUs that read the host's memory; programs pass them.
 _WITHOUT_EFFECT = frozenset(
-    "use_ddp ddp_seed use_prefetch_thread use_alternate_streams pin_prefetcher use_uva gpu_cache use_cpu_affinity "
+    "use_prefetch_thread use_alternate_streams pin_prefetcher use_uva gpu_cache use_cpu_affinity "
     "persistent_workers pin_memory timeout worker_init_fn multiprocessing_context".split()
 )
 
@@ -37,6 +37,7 @@ class DataLoader:
         device: where minibatches are moved to.
         batch_size: ids in a minibatch. drop_last: leaves out the last one if it is smaller.
         shuffle: another order in every epoch.
+        use_ddp: is refused: give every process its own ids. ddp_seed: no matter.
         num_workers: threads that prepare minibatches; 0: they are made when they are asked for.
         prefetch_factor: minibatches ahead a worker.
 
@@ -44,7 +45,7 @@ class DataLoader:
     of DGL's and torch's loaders that are about processes are accepted and have no effect, which is logged.
 
     Raises:
-        FunctionError: the sampler has no ``sample``; an unknown argument.
+        FunctionError: the sampler has no ``sample``; an unknown argument; ``use_ddp``.
         GraphError: a batch size or a number of workers that cannot be.
 
     >>> import torch, vgraph
@@ -61,6 +62,8 @@ class DataLoader:
         indices: Any,
         graph_sampler: Any,
         device: Any = None,
+        use_ddp: bool = False,
+        ddp_seed: int = 0,
         batch_size: int = 1,
         drop_last: bool = False,
         shuffle: bool = False,
@@ -75,6 +78,9 @@ class DataLoader:
         if batch_size < 1 or num_workers < 0:
             fact = f"batch_size is {batch_size} and num_workers {num_workers}"
             raise GraphError(fact, cure="give at least 1 id a minibatch, and 0 workers or more")
+        if use_ddp:
+            fact = "use_ddp is set, and this loader knows of no other processes"
+            raise FunctionError(fact, cure="give every process its own ids, like ids[rank::world_size]")
         _note_others(others)
         self.graph, self.graph_sampler, self.device = graph, graph_sampler, device
         self.indices, self.batch_size, self.drop_last, self.shuffle = indices, batch_size, drop_last, shuffle
@@ -171,10 +177,13 @@ class GraphDataLoader(torch.utils.data.DataLoader[Any]):
     [(2, [0, 1]), (1, [2])]
     """
 
-    def __init__(self, dataset: Any, collate_fn: Callable[[list[Any]], Any] | None = None, **kwargs: Any) -> None:
-        for name in ("use_ddp", "ddp_seed"):
-            if kwargs.pop(name, None):
-                raise FunctionError(f"{name} is not there", cure="pass sampler=DistributedSampler(dataset)")
+    def __init__(
+        self, dataset: Any, collate_fn: Callable[[list[Any]], Any] | None = None, use_ddp: bool = False,
+        ddp_seed: int = 0, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        if use_ddp:
+            fact = "use_ddp is set, and this loader knows of no other processes"
+            raise FunctionError(fact, cure="pass sampler=DistributedSampler(dataset)")
         super().__init__(dataset, collate_fn=collate_fn or collate, **kwargs)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.api.graph import Graph
+from vgraph.api.graph import Graph, method
 from vgraph.api.relations import EdgeType
 from vgraph.errors import FunctionError
 from vgraph.sampling.draws import below, draw, next_key
@@ -72,20 +72,21 @@ class GlobalUniform(_NegativeSampler):
         return global_uniform_negative_sampling(g, self.k * len(eids), self.exclude_self_loops, self.replace, etype)
 
 
+@method
 def global_uniform_negative_sampling(
     g: Graph,
     num_samples: int,
     exclude_self_loops: bool = True,
     replace: bool = False,
     etype: Any = None,
-    redundancy: float = 1.3,
+    redundancy: float | None = None,
 ) -> Pairs:
     """Up to ``num_samples`` pairs (sources, destinations) that no edge of the type joins.
 
     Args:
         exclude_self_loops: no pair of a vertex with itself, where both ends are of one type.
         replace: whether a pair may occur twice.
-        redundancy: how many times as many are drawn, of which the joined ones fall out.
+        redundancy: how many times as many are drawn, of which the joined ones fall out; by default 1.3.
 
     >>> import vgraph
     >>> from vgraph.sampling import global_uniform_negative_sampling
@@ -103,7 +104,7 @@ def global_uniform_negative_sampling(
         missing = num_samples - len(found)
         if missing <= 0:
             break
-        numbers, drawn_key = np.arange(int(missing * redundancy) + 8), next_key()
+        numbers, drawn_key = np.arange(int(missing * (redundancy or 1.3)) + 8), next_key()
         src, dst = (below(draw(drawn_key, numbers, i), n) for i, n in enumerate((topology.num_src, topology.num_dst)))
         ends = torch.from_numpy(src).to(g.idtype), torch.from_numpy(dst).to(g.idtype)
         is_good = ~torch.as_tensor(g.has_edges_between(*ends, etype=key)).numpy()

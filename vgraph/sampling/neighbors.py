@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.frame import Frame, resolve_ids
-from vgraph.api.graph import Graph
+from vgraph.api.graph import Graph, method
 from vgraph.api.mutation import ID
 from vgraph.api.relations import EdgeType
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
@@ -117,6 +117,7 @@ def weights_of(frame: Frame, prob: str, lists: Compressed) -> Array:
     return (rows if lists.edge_ids is None else rows[lists.edge_ids]).numpy()
 
 
+@method
 def sample_neighbors(
     g: Graph,
     nodes: Any,
@@ -127,6 +128,7 @@ def sample_neighbors(
     copy_ndata: bool = True,
     copy_edata: bool = True,
     exclude_edges: Any = None,
+    output_device: Any = None,
 ) -> Graph:
     """A graph of all nodes with up to ``fanout`` in-edges (out-edges) of each of ``nodes``.
 
@@ -135,6 +137,7 @@ def sample_neighbors(
         fanout: how many edges of each type, or by edge type; -1: all.
         prob: the feature of the edges that they are drawn in proportion to; 0: never. A boolean one is a mask.
         exclude_edges: ids (by edge type) of edges that are taken out of what was drawn.
+        output_device: where the result goes.
 
     Returns:
         The graph; its edges' feature ``"_ID"`` holds their ids in ``g``.
@@ -160,7 +163,8 @@ def sample_neighbors(
         topologies[etype] = Topology(src, dst, whole.num_src, whole.num_dst)
         edges[etype] = edge_frame(frame, mine.edge_ids, g.idtype, copy_edata)
     frames = {name: frame.copy() if copy_ndata else frame.empty() for name, frame in g.src_frames.items()}
-    return Graph.of_types(topologies, frames, None, edges)
+    made = Graph.of_types(topologies, frames, None, edges)
+    return made if output_device is None else made.to(output_device)
 
 
 def edge_frame(whole: Frame, edge_ids: Array, idtype: torch.dtype, copies: bool) -> Frame:
@@ -187,6 +191,7 @@ def without(g: Graph, drawn: dict[EdgeType, Drawn], exclude: Any) -> dict[EdgeTy
     }
 
 
+@method
 def select_topk(
     g: Graph,
     k: int,
@@ -196,6 +201,7 @@ def select_topk(
     ascending: bool = False,
     copy_ndata: bool = True,
     copy_edata: bool = True,
+    output_device: Any = None,
 ) -> Graph:
     """A graph of all nodes with the k heaviest (lightest) in-edges (out-edges) of each of ``nodes``, or of all.
 
@@ -226,4 +232,4 @@ def select_topk(
         for name in list(whole.edge_frames[etype]) if not copy_edata else ():
             if name != ID:
                 del whole.edge_frames[etype][name]
-    return whole
+    return whole if output_device is None else whole.to(output_device)

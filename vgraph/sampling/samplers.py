@@ -79,10 +79,10 @@ class BlockSampler(Sampler):
         given, output, blocks = self.sample_blocks(g, indices, exclude_eids)
         sides = ((blocks[0].src_frames, self.prefetch_node_feats), (blocks[-1].dst_frames, self.prefetch_labels))
         for frames, names in sides:
-            for ntype, name in _listed(names, g.ntypes):
+            for ntype, name in listed(names, g.ntypes):
                 copy_rows(g.src_frames[ntype], frames[ntype], name)
         for block in blocks:
-            for etype, name in _listed(self.prefetch_edge_feats, g.canonical_etypes):
+            for etype, name in listed(self.prefetch_edge_feats, g.canonical_etypes):
                 canonical = g.to_canonical_etype(etype)
                 copy_rows(g.edge_frames[canonical], block.edge_frames[canonical], name)
         if self.output_device is None:
@@ -95,7 +95,7 @@ def _mover(device: Any) -> Any:
     return lambda ids: {k: v.to(device) for k, v in ids.items()} if isinstance(ids, Mapping) else ids.to(device)
 
 
-def _listed(names: Any, types: Sequence[Any]) -> list[tuple[Any, str]]:
+def listed(names: Any, types: Sequence[Any]) -> list[tuple[Any, str]]:
     """(type, name) of every feature that is named."""
     by_type = names if isinstance(names, Mapping) else {types[0]: names}
     return [(key, name) for key, some in by_type.items() for name in some]  # pyright: ignore[reportUnknownVariableType]
@@ -117,6 +117,7 @@ class NeighborSampler(BlockSampler):
         prob: the feature of the edges that they are drawn in proportion to.
         mask: a boolean feature; only edges where it is true are drawn. Not beside ``prob``.
         replace: whether an edge may be drawn twice.
+        fused: no matter; drawing and numbering anew are always one pass.
 
     Raises:
         FunctionError: ``edge_dir`` is not "in"; both ``prob`` and ``mask``.
@@ -142,6 +143,7 @@ class NeighborSampler(BlockSampler):
         prefetch_labels: Names = None,
         prefetch_edge_feats: Names = None,
         output_device: Any = None,
+        fused: bool = True,
     ) -> None:
         super().__init__(prefetch_node_feats, prefetch_labels, prefetch_edge_feats, output_device)
         if edge_dir != "in":
@@ -215,9 +217,9 @@ class ShaDowKHopSampler(Sampler):
             drawn = draw_edges(g, given, fanout, prob=self.prob, replace=self.replace)
             reached = _with_sources(g, reached, without(g, drawn, exclude_eids))
         part = _induced(g, reached, exclude_eids)
-        for ntype, name in _listed(self.prefetch_node_feats, g.ntypes):
+        for ntype, name in listed(self.prefetch_node_feats, g.ntypes):
             copy_rows(g.src_frames[ntype], part.src_frames[ntype], name)
-        for etype, name in _listed(self.prefetch_edge_feats, g.canonical_etypes):
+        for etype, name in listed(self.prefetch_edge_feats, g.canonical_etypes):
             canonical = g.to_canonical_etype(etype)
             copy_rows(g.edge_frames[canonical], part.edge_frames[canonical], name)
         ids = {name: torch.from_numpy(found) for name, found in reached.items()}

@@ -1,0 +1,57 @@
+"""What has a name of DGL takes DGL's arguments: names, places and defaults.
+
+``signatures_1_1_3.json`` is what ``signatures.py`` printed with DGL 1.1.3, less the names that vgraph lacks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parent
+PROJECT = FOLDER.parent.parent
+WANTED: dict[str, Any] = json.loads((FOLDER / "signatures_1_1_3.json").read_text(encoding="utf-8"))
+OTHERWISE = {
+    **dict.fromkeys(("dgl.DGLGraph", "dgl.DGLHeteroGraph", "dgl.dataloading.DGLGraph"), "made of a Topology"),
+    "dgl.data.GINDataset": "self_loop has a default",
+    "dgl.dataloading.DataLoader": "arguments for other processes and the GPU's memory come by name",
+    "dgl.nn.GraphormerLayer": "None is a new ReLU a layer, not one ReLU for all",
+    **dict.fromkeys(("dgl.prop_nodes", "dgl.prop_edges"), "functions of a graph are given, not registered before"),
+    **dict.fromkeys(("dgl.sampling.sample_neighbors", "g.sample_neighbors"), "no _dist_training"),
+    **dict.fromkeys(("g.get_ntype_id", "g.get_etype_id"), "a type may be left out"),
+}
+
+
+@cache
+def found() -> dict[str, Any]:
+    search = os.pathsep.join([str(PROJECT), str(PROJECT / "kernels"), os.environ.get("PYTHONPATH", "")])
+    names = [str(FOLDER / "signatures.py"), str(FOLDER / "signatures_1_1_3.json")]
+    command = [sys.executable, "-W", "error", "-m", "vgraph.compat", *names]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": search}, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("module", sorted({name.removesuffix(".forward").rpartition(".")[0] for name in WANTED}))
+def test_arguments_are_those_of_dgl(module: str) -> None:
+    mine = found()
+    compared = 0
+    for name, wanted in WANTED.items():
+        if name.removesuffix(".forward").rpartition(".")[0] == module and name not in OTHERWISE:
+            assert mine[name][: len(wanted)] == wanted, name
+            compared += 1
+    assert compared
+
+
+def test_what_is_otherwise_is_so() -> None:
+    for name in OTHERWISE:
+        assert found()[name][: len(WANTED[name])] != WANTED[name], name
