@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from roofline import Machine, measure
 from sides.alternate import NAMES, Found, Settings, alternate, machine_memory
-from sides.floors import floor_of
+from sides.floors import Floor
 from sides.workloads import Workload, write_graph
 from tqdm import tqdm
 
@@ -119,7 +119,7 @@ def scaled(row: Row, scale: float) -> Row:
 
 
 # ---------------------------------------------------------------- running and telling
-def run_row(row: Row, arrays: Mapping[str, np.ndarray], settings: Settings, machine: Machine) -> dict[str, Any]:
+def run_row(row: Row, arrays: Mapping[str, np.ndarray], settings: Settings, budget: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="vgraph-bench-") as name:
         folder = Path(name)
         work = replace(row.workload, folder=name)
@@ -131,9 +131,9 @@ def run_row(row: Row, arrays: Mapping[str, np.ndarray], settings: Settings, mach
         steps = row.steps if row.steps is not None and row.steps < settings.steps else settings.steps
         limits = {"memory": row.memory, "peer_memory": 0.9 * machine_memory() if row.memory else 0.0}
         own = replace(settings, steps=steps, rounds=row.rounds, **limits)
-        found = alternate(work, row.sides, own)
-        floor = floor_of(work, np.load(folder / "src.npy", mmap_mode="r"), machine)
-    return summary(row, found, floor)
+        floor = Floor(work, settings.threads, budget)
+        found = alternate(work, row.sides, own, floor)
+    return summary(row, found, floor.median)
 
 
 def summary(row: Row, found: Mapping[str, Found], floor: float) -> dict[str, Any]:
@@ -209,10 +209,11 @@ def main() -> None:
     if options.smoke:
         todo, options.sides = [(smaller(row), {}) for row, _ in todo], ["vgraph", "torch"]
     settings = Settings(options.threads, options.steps, limit=options.limit, peer_python=options.peer_python)
-    machine, results = measure(options.threads, 0.01 if options.smoke else 0.3), []
+    budget = 0.01 if options.smoke else 0.1
+    machine, results = measure(options.threads, 3 * budget), []
     for row, arrays in tqdm(todo, disable=None):
         sides = tuple(side for side in row.sides if not options.sides or side in ("vgraph", *options.sides))
-        results.append(run_row(replace(row, sides=sides), arrays, settings, machine))
+        results.append(run_row(replace(row, sides=sides), arrays, settings, budget))
         tell(results[-1])
         write(options.json, settings, machine, results)
     if "first-call" in options.rows or not (options.rows or options.smoke):

@@ -32,16 +32,18 @@ WIDTHS = (4, 8, 16, 32, 64, 128, 256)  # floats a row
 LEAST, SAMPLE = 500_000, 4_000_000  # edges that gathers are timed on
 LOOP = """
 #include <stdint.h>
-#define GATHER(W) \\
+#define GATHER(W, L, KEPT) /* L floats a vector, KEPT of them in registers */ \\
+  typedef float vector##W __attribute__((vector_size(4 * L), aligned(4))); \\
   void gather##W(const float* x, const int32_t* ids, int64_t n, float* out) { \\
-    float sum[W]; for (int j = 0; j < W; j++) sum[j] = 0; \\
+    vector##W sum[KEPT] = {}; \\
     for (int64_t i = 0; i < n; i++) { \\
       const float* ahead = x + (int64_t)ids[i + 8 < n ? i + 8 : i] * W; \\
       for (int j = 0; j < W; j += 16) __builtin_prefetch(ahead + j); \\
-      const float* row = x + (int64_t)ids[i] * W; \\
-      for (int j = 0; j < W; j++) sum[j] += row[j]; \\
+      const vector##W* row = (const vector##W*)(x + (int64_t)ids[i] * W); \\
+      for (int k = 0; k < W / L; k += KEPT) \\
+        for (int j = 0; j < KEPT; j++) sum[j] += row[k + j]; \\
     } \\
-    for (int j = 0; j < W; j++) out[j] = sum[j]; \\
+    for (int j = 0; j < KEPT; j++) ((vector##W*)out)[j] = sum[j]; \\
   }
 """
 
@@ -65,7 +67,7 @@ def compiled_gathers() -> ctypes.CDLL | None:
         return None
     folder = Path(tempfile.mkdtemp(prefix="roofline-"))
     source, library = folder / "gather.c", folder / "gather.so"
-    source.write_text(LOOP + "".join(f"GATHER({width})\n" for width in WIDTHS))
+    source.write_text(LOOP + "".join(f"GATHER({w}, {min(w, 16)}, {max(1, min(w, 64) // 16)})\n" for w in WIDTHS))
     flags = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC"]
     try:
         subprocess.run([compiler, *flags, str(source), "-o", str(library)], check=True, capture_output=True)
@@ -128,9 +130,8 @@ def gather_in_threads(loop: Callable[..., None], x: Tensor, ids: Tensor, threads
     return lambda: list(pool.map(part, range(threads))) and None
 
 
-@cache
 def measure(threads: int | None = None, budget: float = 0.3) -> Machine:
-    """The machine's rates, measured once a process."""
+    """The machine's rates as they are now."""
     threads = threads or torch.get_num_threads()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -19,11 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from roofline import Machine, measure
 from sides.alternate import NAMES, Settings, alternate, machine_memory
-from sides.floors import floor_of
+from sides.floors import Floor
 from sides.workloads import Workload, write_graph
 from tqdm import tqdm
 
@@ -62,16 +60,21 @@ def powers(low: int, high: int, factor: int, smoke: bool) -> list[int]:
     return found
 
 
-def run_curve(curve: Curve, settings: Settings, machine: Machine, sides: Sequence[str]) -> dict[str, Any]:
+def run_curve(curve: Curve, settings: Settings, budget: float, sides: Sequence[str]) -> dict[str, Any]:
     points: list[dict[str, Any]] = []
     asked = list(sides)
     for x, workload in tqdm(curve.points, desc=curve.name, disable=None, leave=False):
         with tempfile.TemporaryDirectory(prefix="vgraph-bench-") as name:
             work = replace(workload, folder=name)
             write_graph(work, Path(name))
-            found = alternate(work, asked, settings)
-            floor = floor_of(work, np.load(f"{name}/src.npy", mmap_mode="r"), machine)
-        point = {"x": x, "edges": work.edges, "floor": floor, "sides": {s: one.as_json() for s, one in found.items()}}
+            floor = Floor(work, settings.threads, budget)
+            found = alternate(work, asked, settings, floor)
+        point = {
+            "x": x,
+            "edges": work.edges,
+            "floor": floor.median,
+            "sides": {s: one.as_json() for s, one in found.items()},
+        }
         points.append(point)
         tell(curve, point)
         asked = [side for side in asked if (found[side].median or settings.limit) < settings.limit]
@@ -130,9 +133,9 @@ def main() -> None:
         options.threads, options.steps, memory=options.memory, peer_memory=options.memory,
         limit=options.limit, peer_python=options.peer_python, rounds=1,
     )  # fmt: skip
-    machine, results = measure(options.threads, 0.01 if options.smoke else 0.3), []
+    budget, results = 0.01 if options.smoke else 0.1, []
     for curve in todo:
-        results.append(run_curve(curve, settings, machine, options.sides))
+        results.append(run_curve(curve, settings, budget, options.sides))
         if options.json:
             options.json.write_text(json.dumps({"memory_gib": options.memory, "curves": results}, indent=1) + "\n")
         if options.plot:

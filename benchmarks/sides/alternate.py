@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from sides.workloads import Workload
 
 NAMES = {"vgraph": "vgraph", "dgl": "DGL", "pyg": "PyG", "sparse": "torch.sparse", "torch": "by hand in torch"}
+IN_A_TURN, SHORT = 5, 0.1  # steps of a side in one turn, those begun in so many seconds: the others cooled its caches
 PROJECT = Path(__file__).resolve().parents[2]
 
 
@@ -106,20 +107,25 @@ def machine_memory() -> float:
 SHOW = bool(os.environ.get("BENCHMARK_STDERR"))
 
 
-def alternate(workload: Workload, sides: Sequence[str], settings: Settings) -> dict[str, Found]:
-    """Every side's Found."""
+def alternate(
+    workload: Workload, sides: Sequence[str], settings: Settings, floor: Callable[[], object] = lambda: None
+) -> dict[str, Found]:
+    """Every side's Found. ``floor`` takes its turn, too, as the machine may be slower in one round than in another."""
     found = {side: Found() for side in sides}
     if settings.rounds:
         for _ in range(settings.rounds):
             for side in sides:
                 _run_alone(side, workload, settings, found[side])
+            floor()
     else:
-        _run_in_turns(workload, settings, found)
+        _run_in_turns(workload, settings, found, floor)
     _compare(workload.kind, found)
     return found
 
 
-def _run_in_turns(workload: Workload, settings: Settings, found: Mapping[str, Found]) -> None:
+def _run_in_turns(
+    workload: Workload, settings: Settings, found: Mapping[str, Found], floor: Callable[[], object]
+) -> None:
     workers = {side: Worker(side, workload, settings) for side in found}
     try:
         for side, worker in workers.items():
@@ -129,8 +135,13 @@ def _run_in_turns(workload: Workload, settings: Settings, found: Mapping[str, Fo
             for side, worker in workers.items():
                 if not found[side].problem and began[side] < settings.limit:
                     start = time.perf_counter()
-                    _note(found[side], worker.ask("step" if number else "sizes"), timed=number >= settings.warmup)
+                    for _ in range(IN_A_TURN if number else 1):
+                        _note(found[side], worker.ask("step" if number else "sizes"), timed=number >= settings.warmup)
+                        if time.perf_counter() > start + SHORT:
+                            break
                     began[side] += time.perf_counter() - start
+            if number >= settings.warmup:
+                floor()
         for one in found.values():
             if not one.seconds:
                 one.seconds = one.warmup[-1:]  # slower than the limit: its first step is what there is

@@ -7,11 +7,32 @@ forward, and twice that backward (once where the input has no gradient).
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from statistics import median
+
 import numpy as np
 import torch
-from roofline import SAMPLE, Machine, Pass, floor_seconds
+from roofline import SAMPLE, Machine, Pass, floor_seconds, measure
 
 from sides.workloads import Workload
+
+
+@dataclass
+class Floor:
+    """The floor of a workload, whose folder holds its graph, measured anew at every call."""
+
+    work: Workload
+    threads: int
+    budget: float
+    seconds: list[float] = field(default_factory=list[float])
+
+    def __call__(self) -> None:
+        src = np.load(f"{self.work.folder}/src.npy", mmap_mode="r")
+        self.seconds.append(floor_of(self.work, src, measure(self.threads, self.budget)))
+
+    @property
+    def median(self) -> float:
+        return median(self.seconds)
 
 
 def floor_of(work: Workload, src: np.ndarray, machine: Machine) -> float:
