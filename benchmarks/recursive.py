@@ -1,13 +1,13 @@
 """Recursive workloads beside torch's own ways, DGL and DyNet, which take turns in one run.
 
-Every side does the same whole step (inference: forward alone); figures are the best of several rounds, since
-other work on the machine only ever slows a step down. The floor is the time of the matrix products alone at
-the rate that torch.mm reaches here. What is not installed is left out (DGL 1.1.3 and DyNet have wheels for
-Python 3.11). ``--sst`` adds rows on the Stanford Sentiment Treebank, ``--circuit`` a row on a circuit and one on
-its last frontiers, beside DGL. ``--policies``: the Fixed-LSTM batched and one vertex at a time; ``--memory``: growth
-of resident memory in a step; ``--serving``: how long graphs wait that come one by one; ``--lines``: lines of code a
-model; ``--pictures``: widths of frontiers, a timeline, a plan of memory. What each idea is worth: ablation.py;
-where the time of a step goes: division.py.
+Every side does the same whole step (inference: forward alone), a few in a row when its turn comes; figures are the
+best of several rounds, since other work on the machine only ever slows a step down. The floor is the time of the
+matrix products alone at the rate that torch.mm reaches here. What is not installed is left out (DGL 1.1.3 and DyNet
+have wheels for Python 3.11). ``--sst`` adds rows on the Stanford Sentiment Treebank, ``--circuit`` a row on a
+circuit and one on its last frontiers, beside DGL. ``--policies``: the Fixed-LSTM batched and one vertex at a time;
+``--memory``: growth of resident memory in a step; ``--serving``: how long graphs wait that come one by one;
+``--lines``: lines of code a model; ``--pictures``: widths of frontiers, a timeline, a plan of memory. What each
+idea is worth: ablation.py; where the time of a step goes: division.py.
 
 usage: recursive.py [--rows NAME ...] [--rounds 5] [--threads N] [--sst FOLDER] [--circuit hyp.aig] [--policies]
                     [--memory] [--serving] [--lines] [--pictures FOLDER] [--json FILE] [--smoke]

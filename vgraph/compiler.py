@@ -367,7 +367,9 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
 
     def build() -> tuple[Schedule, VertexTypes | None]:
         keys = vertex_keys(topology, policy, None if types is None else type_numbers(types))
-        schedule = build_schedule(topology, policy, keys, build_row_order(topology, keys))
+        native = load_native() if keys is not None and config.kernels_enabled() else None
+        order = build_row_order(topology, keys, sort=native and native.order_rows)
+        schedule = build_schedule(topology, policy, keys, order)
         if types is None:
             return schedule, types
         kinds = () if keys is None else kinds_of_frontiers(schedule, types[0])

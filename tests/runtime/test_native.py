@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
+import numpy as np
 import pytest
 import torch
 
 from vgraph import compiler
 from vgraph.fusion import build
+from vgraph.ir.schedule import RowOrder
+from vgraph.ir.topology import Topology
+from vgraph.memory.row_order import build_row_order
 from vgraph.runtime.native import Native
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
@@ -66,3 +72,19 @@ def test_what_it_cannot_multiply_is_torchs(native: Native) -> None:
     assert torch.equal(native.mm(a, b), torch.mm(a, b))
     wide = torch.zeros(2, 300, 300)
     assert torch.equal(native.addmm(wide[0], wide[0], wide[1]), wide[0])
+
+
+@pytest.mark.parametrize("shape", [(0, 0, 1), (1, 0, 1), (7, 5, 3), (300, 900, 20), (40_000, 60_000, 9)])
+def test_rows_are_ordered_as_by_numpy(native: Native, shape: tuple[int, int, int]) -> None:
+    n, m, most = shape
+    draw = np.random.default_rng(0)
+    for keys in (draw.integers(0, most, n), np.sort(draw.integers(0, most, n)), np.arange(n)):
+        ends = torch.from_numpy(draw.integers(0, max(n, 1), (2, m)))
+        for src, dst in (ends, ends.sort(1).values):
+            topology = Topology(src, dst, n, n)
+            wanted = build_row_order(topology, keys.astype(np.int32))
+            found = build_row_order(topology, keys.astype(np.int32), sort=native.order_rows)
+            for name in (*(f.name for f in fields(RowOrder)), "dst_rows", "out_dst", "edge_rows"):
+                one, two = getattr(wanted, name), getattr(found, name)
+                assert (one is None) == (two is None), name
+                assert one is None or (one.tolist() == two.tolist() and one.dtype == two.dtype), name

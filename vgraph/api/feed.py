@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph import config
@@ -20,6 +22,7 @@ from vgraph.compiler import empty
 from vgraph.errors import DTypeError, FeatureError, NameLookupError
 from vgraph.ir.program import EDGE, GRAPH, OF_LEAVES, VERTEX, Space, subset
 from vgraph.ir.topology import Topology
+from vgraph.scheduler.frontiers import levels
 
 _MANY = 1 << 18  # numbers
 
@@ -184,7 +187,11 @@ class _WithZeros(torch.autograd.Function):
 
 def leaf_ids(topology: Topology) -> Tensor:
     """The vertices without in-edges, in order; kept."""
-    return topology.keep("leaf ids", lambda: (topology.in_degrees == 0).nonzero().squeeze(1))
+    return topology.keep("leaf ids", lambda: _to(np.flatnonzero(levels(topology) == 0), topology))
+
+
+def _to(ids: NDArray[np.int64], topology: Topology) -> Tensor:
+    return torch.from_numpy(ids).to(topology.src.device)
 
 
 def _check_kind(name: str, value: Any) -> None:

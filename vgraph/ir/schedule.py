@@ -71,6 +71,11 @@ class RowOrder:
     def dst_rows(self) -> Tensor:
         return self.make_dst_rows()
 
+    @cached_property
+    def out_dst(self) -> Tensor:
+        """The destination row of each of ``out_edges``."""
+        return self.make_dst_rows().index_select(0, self.out_edges)
+
     def make_dst_rows(self) -> Tensor:
         """``dst_rows``, not kept."""
         counts = self.in_ptr[1:] - self.in_ptr[:-1]

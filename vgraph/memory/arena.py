@@ -13,8 +13,9 @@ import threading
 import weakref
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TypeAlias
 
 import numpy as np
@@ -165,6 +166,7 @@ class _Room:
 
     bytes: Bytes
     user: Callable[[], Bytes | None]
+    taken: int = 0  # when, counted in rooms taken
 
 
 @dataclass(eq=False)
@@ -173,6 +175,7 @@ class _Rooms:
 
     rooms: list[_Room] = field(default_factory=list[_Room])
     peak: int = 0  # most bytes ever in use
+    clock: Iterator[int] = field(default_factory=count)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, num_bytes: int) -> Bytes:
@@ -184,16 +187,19 @@ class _Rooms:
             else:
                 room = self._add(_rounded(num_bytes))
             found = room.bytes[:num_bytes]
-            room.user = weakref.ref(found)
+            room.user, room.taken = weakref.ref(found), next(self.clock)
             return found
 
     def _add(self, num_bytes: int) -> _Room:
-        """A new room; idle ones go where there are more bytes than were ever in use at once."""
+        """A new room; those longest idle go where there are half as many bytes again as were ever in use at once.
+
+        Tensors of one step differ in size, so with no room to spare each step would ask for fresh memory.
+        """
         made = _Room(_aligned_bytes(num_bytes), lambda: None)
         in_use = num_bytes + sum(len(room.bytes) for room in self.rooms if room.user() is not None)
         self.peak = max(self.peak, in_use)
-        excess = num_bytes + sum(len(room.bytes) for room in self.rooms) - self.peak
-        for room in list(self.rooms):
+        excess = num_bytes + sum(len(room.bytes) for room in self.rooms) - self.peak * 3 // 2
+        for room in sorted(self.rooms, key=lambda room: room.taken):
             if excess > 0 and room.user() is None:
                 self.rooms.remove(room)
                 excess -= len(room.bytes)

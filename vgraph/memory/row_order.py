@@ -6,6 +6,7 @@ Source: Cavs section 3.3 (what is evaluated together lies together).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,14 +20,20 @@ from vgraph.ir.topology import Topology, counting_order, stable_argsort
 _MANY = 1 << 14  # edges from which on memory traffic counts more than calls
 Keys: TypeAlias = NDArray[np.integer[Any]]
 Ids: TypeAlias = NDArray[np.integer[Any]]
+SortRows: TypeAlias = Callable[[NDArray[np.int32], Tensor, Tensor], RowOrder]
 
 
-def build_row_order(topology: Topology, vertex_keys: Keys | None, second_keys: Keys | None = None) -> RowOrder:
+def build_row_order(
+    topology: Topology, vertex_keys: Keys | None, second_keys: Keys | None = None, sort: SortRows | None = None
+) -> RowOrder:
     """Vertices by key, then by id; edges by destination row, then by id.
 
     Keys are not negative, (vertices,); ``second_keys`` order vertices of equal first key. Without
-    keys vertices keep the user's order, and sources may be other vertices than destinations.
+    keys vertices keep the user's order, and sources may be other vertices than destinations. ``sort``: does
+    the same in native code, of one kind of keys, on the CPU.
     """
+    if sort is not None and vertex_keys is not None and second_keys is None and _is_plain(topology, vertex_keys):
+        return sort(vertex_keys.astype(np.int32, copy=False), topology.src.long(), topology.dst.long())
     vertex_ids = _sorted_vertices(topology, vertex_keys, second_keys)
     device, src, dst = topology.src.device, _on_cpu(topology.src), _on_cpu(topology.dst)
     rows = None
@@ -42,6 +49,14 @@ def build_row_order(topology: Topology, vertex_keys: Keys | None, second_keys: K
         _as_tensor(vertex_ids, device), _as_tensor(rows, device), _short(edge_ids, device), _short(src, device),
         _as_tensor(in_ptr, device), _as_tensor(out_ptr, device), _short(out_edges, device),
     )  # fmt: skip
+
+
+def _is_plain(topology: Topology, keys: Keys) -> bool:
+    """Whether ids lie in this machine's memory, and keys are of vertices and hardly more than there are of those."""
+    is_near = topology.src.device.type == "cpu" and topology.num_edges < MOST_SHORT
+    return (
+        is_near and topology.num_src == topology.num_dst == len(keys) and keys.max(initial=0) <= 2 * len(keys) + _MANY
+    )
 
 
 def _sorted_vertices(topology: Topology, first: Keys | None, second: Keys | None) -> Ids | None:

@@ -51,8 +51,9 @@ def index_tensors(order: RowOrder) -> tuple[Tensor, ...]:
         if max(order.src_rows.shape[0], order.in_ptr.shape[0], order.out_ptr.shape[0]) >= MOST_SHORT:
             fact = f"a compiled kernel counts to 2^31 edges; this graph has {order.src_rows.shape[0]}"
             raise GraphError(fact, cure="set VGRAPH_KERNELS=0 and capture anew: torch's operators count further")
-        out_dst = order.make_dst_rows().index_select(0, order.out_edges)
-        known = (order.in_ptr, _short(order.src_rows), order.out_ptr, _short(order.out_edges), _short(out_dst))
+        rows = (order.src_rows, order.out_edges, order.out_dst)
+        src_rows, out_edges, out_dst = map(_short, rows)
+        known = (order.in_ptr, src_rows, order.out_ptr, out_edges, out_dst)
         _indices[order] = known
     return known
 

@@ -1,4 +1,4 @@
-"""Native: the compiled part that all functions share: matrix products and the loop over frontiers.
+"""Native: the compiled part that all functions share: matrix products, the loop over frontiers, the order of rows.
 
 Takes: functions of one array of numbers. Gives: products written in place; tempo: every step.
 Source: Goto and van de Geijn 2008 (blocks and panels of a product); KERNELS, "Frontier cell".
@@ -21,24 +21,26 @@ from torch import Tensor
 
 import vgraph_kernels
 from vgraph.ir.program import Op
+from vgraph.ir.schedule import LOOK_AHEAD, RowOrder
 from vgraph.ir.tdl import op_name
 from vgraph.runtime.cpu import Empty, pool_address, torch_empty
 
 FLOATS = (torch.float32, torch.float64)
-_EXPORTS = ("vg_frontiers", "vg_pack_matrix", "vg_product", "vg_packed_bytes")
-_HEADERS = ("gemm.h", "frontiers.h")
+_EXPORTS = ("vg_frontiers", "vg_pack_matrix", "vg_product", "vg_packed_bytes", "vg_sort_rows")
+_HEADERS = ("gemm.h", "frontiers.h", "rows.h")
 SMALL = 1 << 16  # flops below which torch's own call costs as little
 FEW = 4  # rows for which packing the matrix costs more than it gains
 
 
 @dataclass(frozen=True, eq=False)
 class Native:
-    """The functions of ``kernels/vgraph_kernels/frontiers.h`` as loaded: see there for their arguments."""
+    """The functions of ``frontiers.h`` and ``rows.h`` in ``vgraph_kernels`` as loaded: see there for arguments."""
 
     frontiers: Any
     pack_matrix: Any
     product: Any
     packed_bytes: Any
+    sort_rows: Any
     multiplies: bool = True  # whether products of phases that run once are made here
     empty: Empty = torch_empty
 
@@ -77,6 +79,26 @@ class Native:
         if room is None or room.numel() < num_bytes:
             room = self._room.bytes = self.empty((num_bytes,), torch.uint8)
         return room
+
+    def order_rows(self, keys: NDArray[np.int32], src: Tensor, dst: Tensor) -> RowOrder:
+        """Vertices by key, edges by destination row; all in int64 on the CPU, fewer than MOST_SHORT edges."""
+        n, m, count = len(keys), src.shape[0], int(keys.max(initial=-1)) + 1
+        wide, short = (
+            torch.empty(5 * n + count + 4, dtype=torch.int64),
+            torch.zeros(5, m + LOOK_AHEAD, dtype=torch.int32),
+        )
+        ids, rows, in_ptr, out_ptr, room, starts = wide.split([n, n, n + 1, n + 1, n + 1, count + 1])
+        edge_ids, src_rows, dst_rows, out_edges, out_dst = short[:, :m].unbind()
+        places = (src, dst, ids, rows, in_ptr, out_ptr, edge_ids, src_rows, dst_rows, out_edges, out_dst, starts, room)
+        words = (ctypes.c_int64 * 17)(n, m, keys.ctypes.data, count, *(t.data_ptr() for t in places))
+        self.sort_rows(ctypes.addressof(words))
+        is_sorted, is_grouped = bool(words[0]), bool(words[1])
+        order = RowOrder(
+            None if is_sorted else ids, None if is_sorted else rows, None if is_grouped else edge_ids, src_rows,
+            in_ptr, out_ptr, out_edges,
+        )  # fmt: skip
+        order.__dict__.update(dst_rows=dst_rows, out_dst=out_dst)
+        return order
 
     # ------------------------------------------------------------ in the place of torch's operators
     def mm(self, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -1,0 +1,57 @@
+// Row order: vertices by key, edges by the row of their head, and the same edges by the row of their tail; each
+// a stable sort by counting, so that the whole is a few passes over the ids. Read after prelude.h, as all here.
+
+// starts[g + 1] of how many of ``ids`` fall into each group becomes where each group begins; starts[groups] their number.
+static void vg_sum_counts(int64_t* starts, int64_t groups) {
+  for (int64_t g = 0; g < groups; ++g) starts[g + 1] += starts[g];
+}
+
+// a: vertices, edges, keys (int32, below the count) or 0, count, tails, heads; then the places of: vertex ids and
+// rows, where in-edges and out-edges begin (int64), edge ids, rows of tails and of heads by edge row, edge rows by
+// tail and their heads (int32), room for count + 1 and for vertices + 1 numbers. Gives in a[0] and a[1] whether
+// vertices and edges were in order already.
+extern "C" void vg_sort_rows(int64_t* a) {
+  const int64_t n = a[0], m = a[1], count = a[3];
+  const int32_t* keys = (const int32_t*)a[2];
+  const int64_t *tails = (const int64_t*)a[4], *heads = (const int64_t*)a[5];
+  int64_t *ids = (int64_t*)a[6], *rows = (int64_t*)a[7], *in_ptr = (int64_t*)a[8], *out_ptr = (int64_t*)a[9];
+  int32_t *edge_ids = (int32_t*)a[10], *src = (int32_t*)a[11], *dst = (int32_t*)a[12];
+  int32_t *out_edges = (int32_t*)a[13], *out_dst = (int32_t*)a[14];
+  int64_t *starts = (int64_t*)a[15], *next = (int64_t*)a[16];
+  bool is_sorted = true, is_grouped = true;
+  for (int64_t k = 0; k <= count; ++k) starts[k] = 0;
+  for (int64_t v = 0; v < n; ++v) {
+    ++starts[keys[v] + 1];
+    is_sorted &= v == 0 || keys[v] >= keys[v - 1];
+  }
+  vg_sum_counts(starts, count);
+  for (int64_t v = 0; v < n; ++v) {
+    const int64_t row = starts[keys[v]]++;
+    ids[row] = v;
+    rows[v] = row;
+  }
+  for (int64_t v = 0; v <= n; ++v) in_ptr[v] = out_ptr[v] = 0;
+  for (int64_t e = 0; e < m; ++e) {
+    const int64_t head = rows[heads[e]];
+    is_grouped &= e == 0 || head >= rows[heads[e - 1]];
+    ++in_ptr[head + 1];
+    ++out_ptr[rows[tails[e]] + 1];
+  }
+  vg_sum_counts(in_ptr, n);
+  vg_sum_counts(out_ptr, n);
+  for (int64_t v = 0; v < n; ++v) next[v] = in_ptr[v];
+  for (int64_t e = 0; e < m; ++e) {
+    const int64_t head = rows[heads[e]], row = next[head]++;
+    edge_ids[row] = (int32_t)e;
+    src[row] = (int32_t)rows[tails[e]];
+    dst[row] = (int32_t)head;
+  }
+  for (int64_t v = 0; v < n; ++v) next[v] = out_ptr[v];
+  for (int64_t e = 0; e < m; ++e) {
+    const int64_t place = next[src[e]]++;
+    out_edges[place] = (int32_t)e;
+    out_dst[place] = dst[e];
+  }
+  a[0] = is_sorted;
+  a[1] = is_grouped;
+}
