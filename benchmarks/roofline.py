@@ -166,10 +166,6 @@ def floor_seconds(machine: Machine, passes: Sequence[Pass] = (), *, flops: float
     return sum(sweep.floor(machine) for sweep in passes) + flops / machine.gemm + bytes_ / machine.copy
 
 
-def percent_of_floor(floor: float, seconds: float) -> str:
-    return f"{100 * floor / seconds:.0f} % of the floor"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000, help="of the table that rows are gathered from")

@@ -29,9 +29,6 @@ class Affine:
     def names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.terms)
 
-    def coefficient(self, name: str) -> int:
-        return dict(self.terms).get(name, 0)
-
     def interval(self, bounds: Bounds) -> tuple[int, int]:
         """The least [lower, upper) that holds every position read; upper <= lower where none is.
 

@@ -139,10 +139,6 @@ class ArenaPool:
         with self._lock:
             return sum(b.numel() for shelf in self._shelves.values() for b in shelf.idle)
 
-    def num_idle_tensor_bytes(self) -> int:
-        """The same of what ``empty`` gave."""
-        return self._rooms.num_idle_bytes()
-
     def _give_back(self, shelf: _Shelf, buffer: Tensor) -> None:
         self._returned.append((shelf, buffer))
         self._settle()
@@ -205,10 +201,6 @@ class _Rooms:
                 excess -= len(room.bytes)
         insort(self.rooms, made, key=lambda room: len(room.bytes))
         return made
-
-    def num_idle_bytes(self) -> int:
-        with self.lock:
-            return sum(len(room.bytes) for room in self.rooms if room.user() is None)
 
 
 def _place(device: torch.device) -> Place:

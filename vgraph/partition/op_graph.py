@@ -7,9 +7,8 @@ tempo: once a model. Source: depth-first placement, the profiled dataflow graph.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,10 +92,6 @@ class OpGraph:
             if group >= 0:
                 found.setdefault(group, []).append(op)
         return found
-
-    def with_costs(self, kinds: Sequence[str], costs: Floats) -> OpGraph:
-        """The same graph on other kinds of devices."""
-        return replace(self, kinds=tuple(kinds), costs=costs)
 
 
 def _adjacency(num_ops: int, owner: Ints, other: Ints, size: Floats) -> list[list[tuple[int, float]]]:
@@ -258,14 +253,3 @@ def _groups(num_ops: int, pairs: Iterable[tuple[int, int]]) -> Ints:
     return np.array(
         [numbers.setdefault(find(op), len(numbers)) if op in touched else -1 for op in range(num_ops)], dtype=np.int64
     )
-
-
-def describe_graph(graph: OpGraph) -> dict[str, Any]:
-    """Numbers that tell graphs apart at a glance."""
-    return {
-        "operators": graph.num_ops,
-        "edges": graph.num_edges,
-        "seconds": float(graph.mean_costs.sum()),
-        "bytes": float(graph.tensor_bytes.sum()),
-        "resident bytes": float(graph.resident.sum()),
-    }

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-import numpy as np
-
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import Input, Op, Program, Value
 from vgraph.ir.sharding import At, Placement, Replicate, ShardingPlan, Strategy
@@ -134,8 +132,3 @@ def _halves(op: Op, new_id: count[int]) -> list[Op]:
         )
         halves.append(replace(op, args=(*op.args[:-1], wanted), results=results))
     return halves
-
-
-def device_names(built: ProgramGraph, device_of: Ints) -> dict[str, int]:
-    """Operator or input name to the number of its device."""
-    return dict(zip(built.graph.names, np.asarray(device_of).tolist(), strict=True))
