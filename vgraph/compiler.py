@@ -46,7 +46,7 @@ from vgraph.ir.printer import log_stage
 from vgraph.ir.program import Program, Value
 from vgraph.ir.reduction import DeviceShape, Reduction
 from vgraph.ir.schedule import Phase, Schedule
-from vgraph.ir.tidy import on_device
+from vgraph.ir.tidy import constants_on, on_device
 from vgraph.ir.topology import Topology
 from vgraph.memory.arena import ArenaPool
 from vgraph.memory.liveness import lifetimes
@@ -104,6 +104,7 @@ def compile_program(
     if config.leaves_enabled():
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, inner_degree, unread_at_leaves)
     phases = divide_by_type(program, phases)
+    phases = tuple(constants_on(phase, device) for phase in phases)
     if not per_vertex:
         phases = _cut_edge_rows(program, phases, fuses=fuse)
     varies = inner_degree is None and config.degrees_enabled() and depends_on_degree(program)
@@ -369,7 +370,7 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
         keys = vertex_keys(topology, policy, None if types is None else type_numbers(types))
         native = load_native() if keys is not None and config.kernels_enabled() else None
         order = build_row_order(topology, keys, sort=native and native.order_rows)
-        schedule = build_schedule(topology, policy, keys, order)
+        schedule = build_schedule(topology, policy, keys, order).on(topology.src.device)
         if types is None:
             return schedule, types
         kinds = () if keys is None else kinds_of_frontiers(schedule, types[0])

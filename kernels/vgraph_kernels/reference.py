@@ -136,7 +136,7 @@ def _shifted(bits: Tensor, count: int) -> Tensor:
 def random_bits(seed: Tensor, number: int, ids: Tensor | None, shape: tuple[int, ...]) -> Tensor:
     """53 random bits an element as int64, from (seed, number, row id, column); ids (rows,) or None."""
     device = seed.device
-    key = _mix(seed + _mix(torch.tensor(number + 1, dtype=torch.int64, device=device)))
+    key = _mix(seed + _mix(torch.full((), number + 1, dtype=torch.int64, device=device)))
     rows = shape[0] if ids is not None else 1
     columns = math.prod(shape) // max(rows, 1) if rows else 0
     if ids is None:

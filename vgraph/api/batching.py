@@ -21,6 +21,7 @@ from vgraph.api.relations import EdgeType
 from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError, GraphError
 from vgraph.ir.topology import Topology
+from vgraph.ir.upload import send
 
 Names = Sequence[str] | None
 Sizes = tuple[int, ...]
@@ -120,12 +121,14 @@ def _join(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequence[i
     src = torch.cat([t.src for t in parts]).add_(shift)
     dst = torch.cat([t.dst for t in parts]).add_(shift if num_dst is num_src else _offsets(num_dst, num_edges, first))
     flat = tuple(part for t in parts for part in t.parts or (t,))
-    return Topology(src, dst, *totals, sizes, flat)
+    hosts = [t.host for t in parts if t.host is not None and first.device.type != "cpu"]
+    host = _join(hosts, num_src, num_dst, sizes) if len(hosts) == len(parts) else None  # planned without a wait
+    return Topology(src, dst, *totals, sizes, flat, host=host)
 
 
 def _offsets(counts: Sequence[int], num_edges: Sequence[int], like: Tensor) -> Tensor:
     array = np.array(counts)
-    return torch.from_numpy((array.cumsum() - array).repeat(num_edges)).to(like.device, like.dtype)
+    return send(torch.from_numpy((array.cumsum() - array).repeat(num_edges)).to(like.dtype), like.device)
 
 
 # ---------------------------------------------------------------- one as many

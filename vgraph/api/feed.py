@@ -22,6 +22,7 @@ from vgraph.compiler import empty
 from vgraph.errors import DTypeError, FeatureError, NameLookupError
 from vgraph.ir.program import EDGE, GRAPH, OF_LEAVES, VERTEX, Space, subset
 from vgraph.ir.topology import Topology
+from vgraph.ir.upload import send
 from vgraph.scheduler.frontiers import levels
 
 _MANY = 1 << 18  # numbers
@@ -191,7 +192,7 @@ def leaf_ids(topology: Topology) -> Tensor:
 
 
 def _to(ids: NDArray[np.int64], topology: Topology) -> Tensor:
-    return torch.from_numpy(ids).to(topology.src.device)
+    return send(torch.from_numpy(ids), topology.src.device)
 
 
 def _check_kind(name: str, value: Any) -> None:

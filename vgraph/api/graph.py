@@ -7,7 +7,6 @@ Source: DGL section 3; its words (ndata, edata, srcdata) are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
@@ -274,7 +273,7 @@ class Graph(Mutation):
         if all(moved[e][0] is t.src and moved[e][1] is t.dst for e, t in self._topologies.items()):
             return self
         # the parts stay as they are: their levels do not depend on how ids are stored
-        topologies = {e: replace(t, src=moved[e][0], dst=moved[e][1]) for e, t in self._topologies.items()}
+        topologies = {e: t.stored(*moved[e]) for e, t in self._topologies.items()}
         device = next(iter(topologies.values())).src.device
         src, dst, edges = (
             {t: f.to(device, non_blocking=non_blocking) for t, f in frames.items()}

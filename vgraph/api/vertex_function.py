@@ -192,7 +192,7 @@ def check_children(
 
 def _first_short(topology: Topology, k: int, among: Tensor | None) -> int | None:
     """The first vertex that has children, but not a k-th one."""
-    degrees = topology.in_degrees
+    degrees = (topology.on_host if among is None else topology).in_degrees
     is_short = (degrees > 0) & (degrees <= k)
     found = (is_short if among is None else is_short & among).nonzero()
     return int(found[0]) if found.shape[0] else None

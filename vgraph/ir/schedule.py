@@ -7,7 +7,7 @@ Source: Cavs section 3.2 (batching policy).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vgraph.ir.program import Op
 from vgraph.ir.topology import Topology
+from vgraph.ir.upload import send, upload
 
 LEAVES_PART, INNER_PART = "leaves", "inner"
 
@@ -47,7 +48,8 @@ class RowOrder:
     and a frontier's in-edges are contiguous. ``src_rows``, ``dst_rows``: (edges,); ``in_ptr``,
     ``out_ptr``: (vertices + 1,); ``out_edges``: edge rows grouped by source row. Rows of edges, and of
     vertices by edge, are int32 with LOOK_AHEAD elements of room behind them, unless there are more than
-    MOST_SHORT edges; pointers are int64. What kernels do not read is made when asked for.
+    MOST_SHORT edges; pointers are int64. What kernels do not read is made when asked for. ``host``: the
+    same on the CPU, where this lies on another device and came from there.
     """
 
     vertex_ids: Tensor | None
@@ -57,6 +59,11 @@ class RowOrder:
     in_ptr: Tensor
     out_ptr: Tensor
     out_edges: Tensor
+    host: RowOrder | None = None
+
+    def pointer_on_host(self, name: str) -> Tensor:
+        """``in_ptr`` or ``out_ptr`` on the CPU; waited for where it came from nowhere else."""
+        return getattr(self.host or self, name).cpu()
 
     @cached_property
     def edge_rows(self) -> Tensor | None:
@@ -80,7 +87,7 @@ class RowOrder:
         """``dst_rows``, not kept."""
         counts = self.in_ptr[1:] - self.in_ptr[:-1]
         rows = torch.arange(counts.shape[0], dtype=self.src_rows.dtype, device=counts.device)
-        return torch.repeat_interleave(rows, counts)
+        return torch.repeat_interleave(rows, counts, output_size=self.src_rows.shape[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +118,18 @@ class Schedule:
     @cached_property
     def v_ptr(self) -> Tensor:
         """Where every frontier begins, and where the last one ends, beside the other index tensors; int64."""
-        ends = torch.tensor([0, *(f.v1 for f in self.frontiers)])
-        return ends.to(self.order.in_ptr.device)
+        return send(torch.tensor([0, *(f.v1 for f in self.frontiers)]), self.order.in_ptr.device)
+
+    def on(self, device: torch.device) -> Schedule:
+        """The same for a topology on another device: all index tensors in one copy that nobody waits for."""
+        if device.type == "cpu":
+            return self
+        o = self.order
+        rows = (o.vertex_ids, o.vertex_rows, o.edge_ids, o.src_rows, o.in_ptr, o.out_ptr, o.out_edges)
+        *fields, out_dst, v_ptr = upload((*rows, o.out_dst, self.v_ptr), device)
+        made = replace(self, order=RowOrder(*fields, host=o))  # pyright: ignore[reportArgumentType]
+        made.order.__dict__["out_dst"], made.__dict__["v_ptr"] = out_dst, v_ptr
+        return made
 
     @property
     def num_leaf_frontiers(self) -> int:

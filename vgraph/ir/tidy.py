@@ -15,6 +15,7 @@ import torch
 
 from vgraph.ir.moves import MOVES
 from vgraph.ir.program import SHARED, Op, Program, Rows, Value, map_leaves
+from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import is_pointwise, op_name
 
 NewValue = Callable[..., Value]
@@ -151,3 +152,18 @@ def on_device(program: Program, device: str, kind: str) -> Program:
         )
 
     return replace(program, ops=tuple(op_on(op) for op in program.ops))
+
+
+def constants_on(phase: Phase, device: str) -> Phase:
+    """The same where what is made of nothing, such as the state of absent children, is made on a kind of device."""
+    if device == "cpu":
+        return phase
+    place = {"device": torch.device(device)}
+    ops = (replace(op, kwargs={**op.kwargs, **place}) if _is_made_of_nothing(op) else op for op in phase.ops)
+    return replace(phase, ops=tuple(ops))
+
+
+def _is_made_of_nothing(op: Op) -> bool:
+    schema = getattr(op.target, "_schema", None)
+    takes = schema is not None and any(argument.name == "device" for argument in schema.arguments)
+    return takes and not any(op.operands()) and op.kwargs.get("device") is None

@@ -6,7 +6,7 @@ Takes: COO ids. Gives: CSC and CSR on demand, kept; the reverse; tempo: once a t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import Any, TypeVar
@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from torch import Tensor
+
+from vgraph.ir.upload import send
 
 T = TypeVar("T")
 
@@ -39,7 +41,8 @@ class Topology:
 
     ``graph_sizes`` counts the vertices of every graph of a batch; ``parts`` are the topologies
     that were batched, whose levels are then reused. ``original_ids``: of a part of a graph, the
-    ids of "vertex" (destinations) and "edge" in the whole, where they are others.
+    ids of "vertex" (destinations) and "edge" in the whole, where they are others. ``host``: the same
+    on the CPU, where it came from there.
     """
 
     src: Tensor
@@ -49,6 +52,7 @@ class Topology:
     graph_sizes: tuple[int, ...] | None = None
     parts: tuple[Topology, ...] | None = None
     original_ids: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    host: Topology | None = None
     handle: Tensor = field(init=False, repr=False)  # (): stands for the topology where only tensors may go
 
     def __post_init__(self) -> None:
@@ -66,6 +70,19 @@ class Topology:
     @property
     def num_edges(self) -> int:
         return self.src.shape[0]
+
+    @property
+    def on_host(self) -> Topology:
+        """The same with ids on the CPU, where schedules are made; ids that never were there are waited for."""
+        return self if self.src.device.type == "cpu" else self.keep("on host", lambda: self.host or self._copied())
+
+    def stored(self, src: Tensor, dst: Tensor) -> Topology:
+        """The same with its ids on another device, or of another dtype."""
+        host = self if self.src.device.type == "cpu" else self.host
+        return replace(self, src=src, dst=dst, host=None if src.device.type == "cpu" else host)
+
+    def _copied(self) -> Topology:
+        return Topology(self.src.cpu(), self.dst.cpu(), self.num_src, self.num_dst, self.graph_sizes)
 
     @cached_property
     def kept(self) -> dict[Any, Any]:
@@ -100,7 +117,8 @@ class Topology:
     def reversed(self) -> Topology:
         """The same vertices with every edge turned round; edge ids stay."""
         parts = None if self.parts is None else tuple(part.reversed for part in self.parts)
-        turned = Topology(self.dst, self.src, self.num_dst, self.num_src, self.graph_sizes, parts)
+        host = None if self.src.device.type == "cpu" else self.on_host.reversed
+        turned = Topology(self.dst, self.src, self.num_dst, self.num_src, self.graph_sizes, parts, host=host)
         turned.__dict__["reversed"] = self
         return turned
 
@@ -108,7 +126,7 @@ class Topology:
     def graph_ids(self) -> Tensor:
         """The graph of every vertex, (num_dst,)."""
         sizes = torch.tensor(self.graph_sizes or (self.num_dst,), dtype=torch.int64)
-        return torch.repeat_interleave(torch.arange(len(sizes)), sizes).to(self.src.device)
+        return send(torch.repeat_interleave(torch.arange(len(sizes)), sizes), self.src.device)
 
 
 _numbers = count()

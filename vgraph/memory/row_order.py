@@ -30,12 +30,13 @@ def build_row_order(
 
     Keys are not negative, (vertices,); ``second_keys`` order vertices of equal first key. Without
     keys vertices keep the user's order, and sources may be other vertices than destinations. ``sort``: does
-    the same in native code, of one kind of keys, on the CPU.
+    the same in native code, of one kind of keys. All on the CPU.
     """
+    topology = topology.on_host
     if sort is not None and vertex_keys is not None and second_keys is None and _is_plain(topology, vertex_keys):
         return sort(vertex_keys.astype(np.int32, copy=False), topology.src.long(), topology.dst.long())
     vertex_ids = _sorted_vertices(topology, vertex_keys, second_keys)
-    device, src, dst = topology.src.device, _on_cpu(topology.src), _on_cpu(topology.dst)
+    src, dst = _on_cpu(topology.src), _on_cpu(topology.dst)
     rows = None
     if vertex_ids is not None:
         rows = _inverse(vertex_ids)
@@ -46,16 +47,16 @@ def build_row_order(
     out_ptr, out_edges = _grouped(src, topology.num_src)
     out_edges = np.arange(len(src)) if out_edges is None else out_edges
     return RowOrder(
-        _as_tensor(vertex_ids, device), _as_tensor(rows, device), _short(edge_ids, device), _short(src, device),
-        _as_tensor(in_ptr, device), _as_tensor(out_ptr, device), _short(out_edges, device),
+        _as_tensor(vertex_ids), _as_tensor(rows), _short(edge_ids), _short(src), _as_tensor(in_ptr),
+        _as_tensor(out_ptr), _short(out_edges),
     )  # fmt: skip
 
 
 def _is_plain(topology: Topology, keys: Keys) -> bool:
-    """Whether ids lie in this machine's memory, and keys are of vertices and hardly more than there are of those."""
-    is_near = topology.src.device.type == "cpu" and topology.num_edges < MOST_SHORT
+    """Whether keys are of vertices and hardly more than there are of those."""
+    is_short = topology.num_edges < MOST_SHORT
     return (
-        is_near and topology.num_src == topology.num_dst == len(keys) and keys.max(initial=0) <= 2 * len(keys) + _MANY
+        is_short and topology.num_src == topology.num_dst == len(keys) and keys.max(initial=0) <= 2 * len(keys) + _MANY
     )
 
 
@@ -97,17 +98,17 @@ def _taken(values: Ids, ids: Ids) -> Ids:
 def _on_cpu(ids: Tensor) -> Ids:
     """The ids in memory, many of them in as few bits as they need."""
     is_short = _MANY <= ids.shape[0] < MOST_SHORT
-    return ids.cpu().numpy().astype(np.int32 if is_short else np.int64, copy=False)
+    return ids.numpy().astype(np.int32 if is_short else np.int64, copy=False)
 
 
-def _short(array: Ids | None, device: torch.device) -> Any:
+def _short(array: Ids | None) -> Any:
     """Rows of 32 bits where they suffice, with room behind them for kernels that look ahead."""
     if array is None or len(array) >= MOST_SHORT:
-        return _as_tensor(array, device)
+        return _as_tensor(array)
     made = np.zeros(len(array) + LOOK_AHEAD, np.int32)
     made[: len(array)] = array
-    return torch.from_numpy(made).to(device)[: len(array)]
+    return torch.from_numpy(made)[: len(array)]
 
 
-def _as_tensor(array: Ids | None, device: torch.device) -> Any:
-    return None if array is None else torch.from_numpy(array).to(device)
+def _as_tensor(array: Ids | None) -> Any:
+    return None if array is None else torch.from_numpy(array)

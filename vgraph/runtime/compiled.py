@@ -18,6 +18,7 @@ from vgraph.ir.memory import Lifetime, MemoryPlan
 from vgraph.ir.program import EDGE, OF_LEAVES, SOURCE, VERTEX, Input, Program, Rows, Space, Value
 from vgraph.ir.schedule import Phase, RowOrder, Schedule, Stretch
 from vgraph.ir.topology import Topology
+from vgraph.ir.upload import send
 from vgraph.runtime.chunks import MOST_BYTES, ChunkedCode, chunked_code, chunks_of
 from vgraph.runtime.cpu import Empty
 from vgraph.runtime.extent import Extent, whole_frontier
@@ -123,7 +124,7 @@ class CompiledProgram:
     def __call__(self, inputs: Mapping[str, Tensor], situation: Situation) -> Outcome:
         """Runs every phase; ``inputs`` by name, those that the topology gives left out."""
         device = situation.topology.src.device
-        if self.has_kernels and device.type != self.device:
+        if device.type != self.device:
             return self.on(device.type, self.inner_degree)(inputs, situation)
         plan = self.make_plan(self, situation)
         if self.varies and situation.types is None:
@@ -344,7 +345,7 @@ class _Rows:
         if name in ("$vertex_ids", "$edge_ids", "$src_ids", "$dst_ids"):
             return self._user_ids(name)
         assert name == "$seed" and self.situation.seed is not None, name
-        return self.situation.seed.to(order.src_rows.device)
+        return send(self.situation.seed, order.src_rows.device)
 
     def _user_ids(self, name: str) -> Tensor:
         """Ids as the user knows them: a part of a graph remembers those of the whole."""

@@ -20,6 +20,7 @@ from vgraph.ir.kernel import DeviceLoop, Entry, KernelSpec
 from vgraph.ir.moves import Random
 from vgraph.ir.program import SHARED, Value
 from vgraph.ir.schedule import RowOrder
+from vgraph.ir.upload import send, upload
 from vgraph.runtime.cpu import index_tensors
 from vgraph.runtime.cuda import Launch
 
@@ -44,10 +45,10 @@ class Chunks:
 
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """Rows by degree, int32, and their number; ``hubs`` None: no row has so many edges."""
+    """Rows by degree, int32 (None: all, as they lie), and their number; ``hubs`` None: no row has so many edges."""
 
-    narrow: tuple[Tensor, int]
-    wide: tuple[Tensor, int]
+    narrow: tuple[Tensor | None, int]
+    wide: tuple[Tensor | None, int]
     hubs: Chunks | None
 
 
@@ -59,26 +60,35 @@ def buckets_of(order: RowOrder, pointer: str, most_narrow: int, most_wide: int) 
     known = _buckets.setdefault(order, {})
     key = (pointer, most_narrow, most_wide)
     if key not in known:
-        ptr = order.out_ptr if pointer == "out_ptr" else order.in_ptr
-        degrees, rows = torch.sort(ptr[1:] - ptr[:-1], descending=True, stable=True)
-        bounds = torch.tensor([most_wide, most_narrow], device=ptr.device)
-        num_hubs, num_longer = (degrees[:, None] > bounds).sum(0).tolist()
-        rows = rows.to(torch.int32)
-        wide, narrow = rows[num_hubs:num_longer].sort().values, rows[num_longer:]
-        hubs = _chunks(ptr, rows[:num_hubs]) if num_hubs else None
-        known[key] = Buckets((narrow, narrow.shape[0]), (wide, wide.shape[0]), hubs)
+        known[key] = _make_buckets(order, *key)
     return known[key]
 
 
-def _chunks(ptr: Tensor, rows: Tensor) -> Chunks:
+def _make_buckets(order: RowOrder, pointer: str, most_narrow: int, most_wide: int) -> Buckets:
+    """Made on the CPU; one copy to the device, none where no row has many edges."""
+    ptr, device = order.pointer_on_host(pointer), order.in_ptr.device
+    degrees, rows = torch.sort(ptr[1:] - ptr[:-1], descending=True, stable=True)
+    num_hubs, num_longer = ((degrees > bound).sum().item() for bound in (most_wide, most_narrow))
+    if not num_longer:
+        return Buckets((None, rows.shape[0]), (None, 0), None)
+    rows = rows.to(torch.int32)
+    hubs = _chunks(ptr, rows[: int(num_hubs)])
+    found = (rows[int(num_longer) :], rows[int(num_hubs) : int(num_longer)].sort().values, *hubs)
+    narrow, wide, *chunks = found if device.type == "cpu" else upload(found, device)
+    assert narrow is not None and wide is not None
+    both = (narrow, narrow.shape[0]), (wide, wide.shape[0])
+    return Buckets(*both, Chunks(*chunks) if num_hubs else None)  # pyright: ignore[reportArgumentType]
+
+
+def _chunks(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Chunks of CHUNK edges, in order; the last one of a row is shorter."""
     long = rows.long()
     counts = (ptr[long + 1] - ptr[long] + CHUNK - 1) // CHUNK
-    first = torch.zeros(rows.shape[0] + 1, dtype=torch.int64, device=ptr.device)
+    first = torch.zeros(rows.shape[0] + 1, dtype=torch.int64)
     torch.cumsum(counts, 0, out=first[1:])
-    hubs = torch.repeat_interleave(torch.arange(rows.shape[0], device=ptr.device), counts)
-    within = torch.arange(hubs.shape[0], device=ptr.device) - first[hubs]
-    return Chunks(rows, hubs.to(torch.int32), ptr[long[hubs]] + within * CHUNK, first.to(torch.int32))
+    hubs = torch.repeat_interleave(torch.arange(rows.shape[0]), counts)
+    within = torch.arange(hubs.shape[0]) - first[hubs]
+    return rows, hubs.to(torch.int32), ptr[long[hubs]] + within * CHUNK, first.to(torch.int32)
 
 
 @cache
@@ -185,7 +195,7 @@ class DeviceKernel:
         """What must stay alive, and the arguments behind the first ones."""
         index = index_tensors(order)
         device = index[0].device
-        loads = [t if t.dim() else t.to(device) for t in loads]  # single numbers may lie on the CPU
+        loads = [t if t.dim() else send(t, device) for t in loads]  # single numbers may lie on the CPU
         assert all(t.device == device for t in (*loads, *stores)), "a kernel reads the memory of its own device"
         given = [aligned(t) for t in loads]
         assert all(t.data_ptr() % _ALIGNMENT == 0 for t in stores), "rows that kernels write are aligned"

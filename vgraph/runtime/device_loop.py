@@ -18,6 +18,7 @@ from torch import Tensor
 from vgraph.ir.loop_body import LoopBody, LoopOnDevice, Product, Section, Walk
 from vgraph.ir.program import EDGE, SHARED, Value
 from vgraph.ir.schedule import RowOrder, Schedule
+from vgraph.ir.upload import send
 from vgraph.runtime.cpu import index_tensors
 from vgraph.runtime.cuda import Launch
 from vgraph.runtime.device_kernel import aligned
@@ -176,7 +177,7 @@ class _Call:
 
     def _found(self, value: Value) -> Tensor:
         tensor = self.arena[value.id] if value.id in self.owner.body.kept else self.env[value.id]
-        return tensor if tensor.dim() else tensor.to(self.device)  # single numbers may lie on the CPU
+        return tensor if tensor.dim() else send(tensor, self.device)  # single numbers may lie on the CPU
 
     def _room(self, value: Value) -> Tensor:
         count = self._ends[3 if value.space == EDGE else 2]

@@ -96,11 +96,13 @@ class Extent:
     def _out(self) -> tuple[Tensor, Tensor, int | None]:
         if self.is_whole:
             ptr, edges = self.order.out_ptr, self.order.out_edges
+            bounds = self.order.pointer_on_host("out_ptr")
         else:
-            ptr = self.order.out_ptr[self.v0 : self.v1 + 1]
-            first, last = int(ptr[0]), int(ptr[-1])
+            both = (self.order.out_ptr, self.order.pointer_on_host("out_ptr"))
+            ptr, bounds = (pointer[self.v0 : self.v1 + 1] for pointer in both)
+            first, last = int(bounds[0]), int(bounds[-1])
             ptr, edges = ptr - first, self.order.out_edges[first:last]
-        counts = ptr[1:] - ptr[:-1]
+        counts = bounds[1:] - bounds[:-1]
         uniform = counts.shape[0] > 0 and bool((counts == counts[0]).all())
         return edges, ptr, int(counts[0]) if uniform else None
 

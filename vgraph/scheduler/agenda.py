@@ -25,13 +25,14 @@ def split_levels(topology: Topology, types: Types) -> Levels:
 
 def agenda(topology: Topology, types: Types) -> Levels:
     """Vertices without in-edges first, then the type whose batch brings the end nearer; never more than by levels."""
+    topology = topology.on_host
     plain, found = split_levels(topology, types), _Agenda(topology, types).run()
     return found if found.max(initial=-1) < plain.max(initial=-1) else plain
 
 
 def typed_lower_bound(topology: Topology, types: Types) -> int:
     """No policy takes fewer batches: vertices of one type on one path cannot share one."""
-    longest = _own_above(topology, types)
+    longest = _own_above(topology.on_host, types)
     return sum(int(longest[types == kind].max(initial=0)) for kind in np.unique(types))
 
 

@@ -16,9 +16,9 @@ from vgraph.scheduler.policy import SERIAL
 
 
 def build_schedule(topology: Topology, policy: str, keys: Levels | None, order: RowOrder) -> Schedule:
-    """The frontiers, children first; ``keys`` are those of ``vertex_keys``, by which ``order`` sorts rows."""
+    """The frontiers, children first; ``keys``: of ``vertex_keys``; by them ``order``, on the CPU, sorts rows."""
     v_ptr = _vertex_ptr(topology, policy, keys)
-    in_ptr: NDArray[np.int64] = order.in_ptr.cpu().numpy()
+    in_ptr: NDArray[np.int64] = order.in_ptr.numpy()
     v, e = v_ptr.tolist(), in_ptr[v_ptr].tolist()
     degrees = _common_degrees(in_ptr, v_ptr[:-1])
     frontiers = tuple(map(Frontier, v[:-1], v[1:], e[:-1], e[1:], degrees))

@@ -26,7 +26,8 @@ MOST_SHOWN = 8
 
 def levels(topology: Topology) -> Levels:
     """The longest path to every vertex from one without in-edges, (vertices,) on the CPU; kept."""
-    return topology.keep("levels", lambda: _make_levels(topology))
+    host = topology.on_host
+    return host.keep("levels", lambda: _make_levels(host))
 
 
 def _make_levels(topology: Topology) -> Levels:

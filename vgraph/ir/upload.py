@@ -1,0 +1,41 @@
+"""Upload: index tensors brought to a device in one copy that nobody waits for.
+
+Takes: tensors on the CPU. Gives: the same on a device; tempo: once a topology.
+On a GPU the host's memory is pinned, so that the copy runs beside what the GPU and Python do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_ALIGNMENT = 64  # bytes; also the room behind the last one, for kernels that look ahead
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """One tensor, not waited for; itself, where it is on the device already."""
+    if tensor.device == device:
+        return tensor
+    if device.type == "cuda" and tensor.device.type == "cpu":  # pragma: no cover - needs a GPU
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def upload(tensors: Sequence[Tensor | None], device: torch.device) -> list[Tensor | None]:
+    """All in one buffer, each where wide loads may begin; None stays None."""
+    ends, end = list[int](), 0
+    for tensor in tensors:
+        end += 0 if tensor is None else -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+        ends.append(end)
+    buffer = torch.empty(end + _ALIGNMENT, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    for tensor, start in zip(tensors, [0, *ends], strict=False):
+        if tensor is not None:
+            _part(buffer, start, tensor).copy_(tensor)
+    there = send(buffer, device)
+    return [t if t is None else _part(there, start, t) for t, start in zip(tensors, [0, *ends], strict=False)]
+
+
+def _part(buffer: Tensor, start: int, like: Tensor) -> Tensor:
+    return buffer[start : start + like.nbytes].view(like.dtype).view(like.shape)
