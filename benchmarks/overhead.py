@@ -1,6 +1,6 @@
 """What small graphs cost: features, scopes, counts, batches and messages, beside DGL and PyG.
 
-    python benchmarks/overhead.py [--smoke]
+    python benchmarks/overhead.py [--write FILE.json] [--smoke]
 
 Prints microseconds of the processor a call (one thread), the least of several rounds.
 ``VGRAPH_DGL_PYTHON`` names a Python that has DGL or PyG; the same script then runs there, too, and its
@@ -127,6 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="a few calls")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--write", type=Path, help="a file for all columns, as JSON")
     given = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -136,6 +137,9 @@ def main() -> None:
         return
     python = os.environ.get("VGRAPH_DGL_PYTHON")
     found |= elsewhere(python, given.smoke) if python else {}
+    if given.write is not None:
+        rounded = {name: {row: round(value, 2) for row, value in column.items()} for name, column in found.items()}
+        given.write.write_text(json.dumps(rounded, indent=1) + "\n")
     print(f"{'microseconds a call':28s}" + "".join(f"{name:>12s}" for name in found))
     for row in next(iter(found.values())):
         cells = (f"{column[row]:12.2f}" if row in column else f"{'-':>12s}" for column in found.values())

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import vgraph
 from vgraph import ops
-from vgraph.errors import FeatureError, FunctionError
+from vgraph.errors import DTypeError, FeatureError, FunctionError
 
 SRC, DST = torch.tensor([0, 1, 1, 2, 0]), torch.tensor([2, 2, 0, 1, 2])
 
@@ -174,3 +174,49 @@ def test_derivatives_of_grouped_products() -> None:
 def test_refusals(call: Any, error: type[Exception], fact: str) -> None:
     with pytest.raises(error, match=fact):
         call()
+
+
+G = vgraph.graph(([0, 1], [2, 2]))
+X = np.ones((3, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: ops.copy_u_sum(G, np.ones((5, 2))), FeatureError, r"lhs has shape \(5, 2\), and there are 3 sources"),
+        (lambda: ops.copy_e_sum(G, np.ones(3)), FeatureError, r"rhs has shape \(3,\), and there are 2 edges"),
+        (lambda: ops.u_add_v(G, X, X[:1]), FeatureError, r"rhs has shape \(1, 2\), and there are 3 destinations"),
+        (lambda: ops.copy_u_sum(G, np.array(3.0)), FeatureError, r"lhs has shape \(\)"),
+        (lambda: ops.copy_u_sum(G, [1.0, 2.0, 3.0]), DTypeError, "lhs is a list"),
+        (lambda: ops.copy_u_sum(G, np.array(["a", "b", "c"])), DTypeError, "no numbers like those of an array of <U1"),
+        (lambda: ops.copy_u_sum(X, G), FunctionError, "g is a Tensor\n.*\n  cure: pass the graph first"),
+        (lambda: ops.gspmm(G, "mul", "sum", X, None), FunctionError, "rows that 'mul' needs are None"),
+        (lambda: ops.segment_reduce(np.array([-1, 3]), np.ones(2)), FeatureError, r"lengths of segments .*\[-1, 3\]"),
+        (lambda: ops.segment_reduce(np.array([0.5, 1.5]), np.ones(2)), FeatureError, "one whole number from 0 up"),
+    ],
+)  # fmt: skip
+def test_rows_that_are_none(call: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    "rows", [np.arange(6.0).reshape(3, 2)[::-1], np.arange(12.0).reshape(3, 4)[:, ::-2], np.ones((3, 2), ">f8")]
+)
+def test_arrays_that_torch_has_no_words_for_are_copied(rows: Any) -> None:
+    np.testing.assert_allclose(ops.copy_u_sum(G, rows), [[0, 0], [0, 0], rows[0] + rows[1]])
+
+
+def test_a_tensor_beside_an_array_keeps_its_gradient() -> None:
+    w = torch.ones(2, 1, dtype=torch.float64, requires_grad=True)
+    found = ops.u_mul_e_sum(G, X, w)
+    assert isinstance(found, Tensor)
+    (slope,) = torch.autograd.grad(found.sum(), w)
+    assert slope.tolist() == [[2], [2]]
+
+
+def test_without_edges_the_rows_have_the_messages_shape() -> None:
+    none = vgraph.graph(([], []), num_nodes=2)
+    assert ops.gspmm(none, "mul", "sum", torch.ones(2, 1), torch.ones(0, 3)).shape == (2, 3)
+    assert ops.gspmm(none, "dot", "max", torch.ones(2, 3), torch.ones(0, 3)).shape == (2, 1)
+    assert ops.copy_u_sum(none, torch.ones(2, 4)).shape == (2, 4)

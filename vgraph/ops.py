@@ -1,7 +1,8 @@
 """Ops: message passing and segment reductions as functions of arrays.
 
 Takes: a graph and one row a node or an edge: torch tensors, NumPy or CuPy arrays. Gives: rows of the same
-kind; tempo: every call. Source: DGL section 4 (SpMM and SDDMM); arrays come and go by DLPack, uncopied.
+kind (torch tensors where both are given); tempo: every call. Source: DGL section 4 (SpMM and SDDMM); arrays come
+and go by DLPack, uncopied.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from vgraph.api.segments import reduce_segments, segments_of_lengths, softmax_se
 from vgraph.api.tracer import user_line
 from vgraph.api.typed_sum import typed_sum as _typed_sum
 from vgraph.api.udf import evaluate_edges, propagate
-from vgraph.errors import FunctionError
+from vgraph.errors import DTypeError, FeatureError, FunctionError
 
 _TARGETS = {"u": "src", "v": "dst", "e": "edge", "src": "src", "dst": "dst", "edge": "edge"}
 _OPERATORS = ("add", "sub", "mul", "div", "dot")
@@ -35,38 +36,72 @@ def _as_tensor(value: Any) -> Any:
     """An array that speaks DLPack as a tensor over the same memory; anything else as it is."""
     if isinstance(value, (Tensor, Graph)) or not hasattr(value, "__dlpack__"):
         return value
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value if value.flags.writeable else value.copy())
-    return torch.from_dlpack(value)
+    if not isinstance(value, np.ndarray):
+        return torch.from_dlpack(value)
+    array: Any = value
+    if not (array.flags.writeable and array.dtype.isnative and all(stride >= 0 for stride in array.strides)):
+        array = array.astype(array.dtype.newbyteorder("="))  # torch has no words for these: a copy
+    try:
+        return torch.from_numpy(array)
+    except TypeError as error:
+        fact = f"torch has no numbers like those of an array of {value.dtype}"
+        raise DTypeError(fact, cure="turn them into float64, float32 or int64", line=user_line()) from error
 
 
 def _like(result: Tensor, origin: Any) -> Any:
-    """A tensor as an array of the library that ``origin`` comes from."""
-    library: Any = sys.modules[type(origin).__module__.partition(".")[0]]
-    return result.detach().numpy() if library is np else library.from_dlpack(result.detach())
+    """A tensor as an array of the library that ``origin`` comes from; itself where that reads no tensors."""
+    if isinstance(origin, np.ndarray):
+        return result.numpy()
+    named = sys.modules.get(type(origin).__module__.partition(".")[0])
+    library = origin.__array_namespace__() if hasattr(origin, "__array_namespace__") else named
+    return library.from_dlpack(result) if hasattr(library, "from_dlpack") else result
 
 
 def of_arrays(function: Callable[..., Tensor]) -> Callable[..., Array]:
-    """The function on torch tensors, NumPy and CuPy arrays; the result is of the kind that was given."""
+    """The function on torch tensors, NumPy and CuPy arrays; the result is of the kind that was given.
+
+    A tensor beside arrays may have a gradient, which no array has: then the result is a tensor.
+    """
 
     @wraps(function)
     def on_arrays(*args: Any, **kwargs: Any) -> Array:
         given = [value for value in (*args, *kwargs.values()) if hasattr(value, "__dlpack__")]
-        origin = next((value for value in given if not isinstance(value, Tensor)), None)
+        origin = None if any(isinstance(value, Tensor) for value in given) else next(iter(given), None)
         result = function(*map(_as_tensor, args), **{key: _as_tensor(value) for key, value in kwargs.items()})
         return result if origin is None else _like(result, origin)
 
     return on_arrays
 
 
-def _frames(*sides: tuple[str, str, Tensor | None]) -> dict[str, dict[str, Tensor]]:
+def _frames(g: Graph, *sides: tuple[str, str, Tensor | None]) -> dict[str, dict[str, Tensor]]:
+    """Rows by where they lie, checked; DTypeError, FeatureError: they are no tensor of one row each."""
+    counts = {"src": g.topology.num_src, "dst": g.topology.num_dst, "edge": g.topology.num_edges}
     frames: dict[str, dict[str, Tensor]] = {"src": {}, "dst": {}, "edge": {}}
     for target, name, rows in sides:
         if rows is not None:
             if target not in _TARGETS:
                 raise FunctionError(f"there is no target {target!r}", cure='pass "u", "v" or "e"', line=user_line())
-            frames[_TARGETS[target]][name] = rows
+            frames[_TARGETS[target]][name] = _checked(name, rows, _TARGETS[target], counts[_TARGETS[target]])
     return frames
+
+
+def _checked(name: str, rows: Any, side: str, count: int) -> Tensor:
+    if not isinstance(rows, Tensor):
+        cure = "give a torch tensor, or an array of NumPy or CuPy"
+        raise DTypeError(f"{name} is a {type(rows).__name__}", cure=cure, line=user_line())
+    if rows.dim() == 0 or rows.shape[0] != count:
+        what = {"src": "sources", "dst": "destinations", "edge": "edges"}[side]
+        raise FeatureError(
+            f"{name} has shape {tuple(rows.shape)}, and there are {count} {what}", cure="give one row each",
+            line=user_line(),
+        )  # fmt: skip
+    return rows
+
+
+def _graph(g: Any) -> Graph:
+    if isinstance(g, Graph):
+        return g
+    raise FunctionError(f"g is a {type(g).__name__}", cure="pass the graph first, then rows", line=user_line())
 
 
 def _message(op: str, left: str, right: str) -> Any:
@@ -100,7 +135,8 @@ def gspmm(g: Graph, op: str, reduce_op: str, lhs_data: Array, rhs_data: Array) -
         rhs_data: one row an edge, or None.
 
     Raises:
-        FunctionError: an unknown ``op`` or ``reduce_op``.
+        FunctionError: an unknown ``op`` or ``reduce_op``. FeatureError: there is not one row each.
+        DTypeError: rows are no tensor or array of numbers.
 
     >>> import numpy, vgraph
     >>> g = vgraph.graph(([0, 1], [2, 2]))
@@ -112,10 +148,14 @@ def gspmm(g: Graph, op: str, reduce_op: str, lhs_data: Array, rhs_data: Array) -
             f"there is no reducer {reduce_op!r}", cure=f"one of {', '.join(_REDUCERS)}", line=user_line()
         )
     message, reduce = _message(op, "u", "e"), getattr(fn, reduce_op)("m", "x")
-    given = lhs_data if lhs_data is not None else rhs_data
+    needed = {"copy_lhs": (lhs_data,), "copy_rhs": (rhs_data,)}.get(op, (lhs_data, rhs_data))
+    if any(rows is None for rows in needed):
+        raise FunctionError(f"rows that {op!r} needs are None", cure="give lhs_data or rhs_data", line=user_line())
+    frames, given = _frames(_graph(g), ("u", "lhs", lhs_data), ("e", "rhs", rhs_data)), needed[0]
     if g.num_edges() == 0:
-        return given.new_zeros((g.num_dst_nodes(), *given.shape[1:]))
-    return propagate(g.topology, _frames(("u", "lhs", lhs_data), ("e", "rhs", rhs_data)), message, reduce)["x"]
+        shape = torch.broadcast_shapes(*(rows.shape[1:] for rows in needed if rows is not None))
+        return given.new_zeros((g.num_dst_nodes(), *((*shape[:-1], 1) if op == "dot" else shape)))
+    return propagate(g.topology, frames, message, reduce)["x"]
 
 
 @of_arrays
@@ -131,14 +171,15 @@ def gsddmm(g: Graph, op: str, lhs_data: Array, rhs_data: Array, lhs_target: str 
         rhs_target: "u", "v" or "e".
 
     Raises:
-        FunctionError: an unknown ``op`` or target.
+        FunctionError: an unknown ``op`` or target. FeatureError: there is not one row each.
+        DTypeError: rows are no tensor or array of numbers.
 
     >>> import numpy, vgraph
     >>> h = numpy.array([1.0, 2.0, 3.0])
     >>> vgraph.ops.gsddmm(vgraph.graph(([0, 1], [2, 2])), "sub", h, h)
     array([-2., -1.])
     """
-    frames = _frames((lhs_target, "lhs", lhs_data), (rhs_target, "rhs", rhs_data))
+    frames = _frames(_graph(g), (lhs_target, "lhs", lhs_data), (rhs_target, "rhs", rhs_data))
     return evaluate_edges(g.topology, frames, _message(op, lhs_target, rhs_target))["m"]
 
 

@@ -19,7 +19,7 @@ from vgraph.api.mutation import Mutation
 from vgraph.api.relations import NODE, UNTYPED, EdgeType
 from vgraph.api.tracer import user_line
 from vgraph.api.views import FeatureView, LocalScope, TypedData
-from vgraph.errors import GraphError
+from vgraph.errors import GraphError, NameLookupError
 from vgraph.ir.topology import Topology
 
 Count: TypeAlias = int  # the class below has a method of the name int
@@ -238,6 +238,10 @@ class Graph(Mutation):
             fits = [t for t in self._topologies if all(w in (None, p) for w, p in zip(wanted, t, strict=True))]
             if len(fits) == 1:
                 return fits[0]
+            if None in wanted:
+                asked = ", ".join(":" if part is None else repr(part) for part in wanted)
+                fact = f"({asked}) means {len(fits)} of the edge types {list(self._topologies)}"
+                raise NameLookupError(fact, cure="name one of them", line=user_line())
         return self._edge_type(key)
 
     def to(self, device: torch.device | str | Count, *, non_blocking: bool = False, copy: bool = False) -> Graph:

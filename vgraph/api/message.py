@@ -6,7 +6,7 @@ Source: DGL section 3 (message, reduce and apply functions).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,14 +22,24 @@ from vgraph.errors import FunctionError, NameLookupError
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE, VERTEX, Space
 
+SET = "edges.data:"  # stands before the name of a feature that a function of edges sets itself
 
-class Columns(Mapping[str, Tensor]):
-    """Features by name, each made when it is first asked for."""
+
+class Columns(MutableMapping[str, Tensor]):
+    """Features by name, each made when it is first asked for; what is set is seen in this call alone."""
 
     def __init__(self, words: str, names: Callable[[], Sequence[str]], get: Callable[[str], Tensor]) -> None:
         self._words, self._names, self._get = words, names, get
         self._grad = torch.is_grad_enabled()  # of the call, not of who asks first
         self._made: dict[str, Tensor] = {}
+        self.written: dict[str, Tensor] = {}
+
+    def __setitem__(self, name: str, rows: Tensor) -> None:
+        self.written[name] = self._made[name] = rows
+
+    def __delitem__(self, name: str) -> None:
+        fact = f"{name!r} is removed inside a function of rows"
+        raise FunctionError(fact, cure="remove it from the graph, after the call", line=user_line())
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._made:
@@ -44,16 +54,17 @@ class Columns(Mapping[str, Tensor]):
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names())
+        return iter(dict.fromkeys((*self._names(), *self.written)))
 
     def __len__(self) -> int:
-        return len(self._names())
+        return len({*self._names(), *self.written})
 
 
 class EdgeBatch:
     """What a message function sees: one row an edge.
 
-    ``src``, ``dst`` and ``data`` map names to features of the tails, the heads and the edges.
+    ``src``, ``dst`` and ``data`` map names to features of the tails, the heads and the edges. What is set in
+    ``data`` where the function runs on all edges becomes a feature of the edges, as in DGL.
     """
 
     def __init__(self, src: Columns, dst: Columns, data: Columns, ids: Callable[[], Any], count: Any) -> None:
@@ -116,6 +127,24 @@ def _definition(function: Any) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
+def on_edges(function: Any, edges: EdgeBatch, rows: int) -> dict[str, Tensor]:
+    """What a function of edges returns, and what it sets in ``edges.data``, under names that begin with ``SET``."""
+    given = checked(function, function(edges), rows, "edges")
+    if not edges.data.written:
+        return given
+    return checked(function, {**{SET + name: own for name, own in edges.data.written.items()}, **given}, rows, "edges")
+
+
+def without_set(given: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What was returned, and what was set."""
+    written = {name.removeprefix(SET): rows for name, rows in given.items() if name.startswith(SET)}
+    return {name: rows for name, rows in given.items() if not name.startswith(SET)} if written else given, written
+
+
+class EdgeWritesError(CaptureError):
+    """A message function sets features of edges: it runs on edges first, and what it sends is reduced then."""
+
+
 class RaisedError(CaptureError):
     """A user's function failed on examples; run on real rows it says what is wrong, if it is."""
 
@@ -176,6 +205,8 @@ class UpdateBody:
         """What the two functions give on examples; ``at_source``: features that sources do not have in rows."""
         sizes = session.tracer.recording.sizes
         messages = run_message(self.message, session, self.names, at_source)
+        if any(name.startswith(SET) for name in messages):
+            raise EdgeWritesError("it sets features of edges, which stay")
         session.note_checked()
         mailbox = session.mailbox
         assert mailbox is not None
@@ -252,4 +283,4 @@ def run_message(
         lambda: tuple(session.ids(f"${end}_ids", EDGE) for end in ("src", "dst", "edge")),
         _count(session.tracer.recording.sizes[EDGE], session),
     )  # fmt: skip
-    return checked(function, function(edges), session.tracer.recording.sizes[EDGE], "edges")
+    return on_edges(function, edges, session.tracer.recording.sizes[EDGE])

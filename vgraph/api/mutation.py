@@ -46,6 +46,9 @@ class Mutation(Matrices):
         if self.is_block:
             fact = "a block's nodes and edges do not change"
             raise GraphError(fact, cure="turn it into a graph with block_to_graph", line=user_line())
+        if any(ids.numel() for ids, _ in self.messages.values()):
+            cure = "call recv before nodes or edges come and go, or g.messages.clear()"
+            raise GraphError("messages that were sent lie on the edges", cure=cure, line=user_line())
         return self._node_type(ntype)
 
     def _grow(self, extra: Mapping[str, int]) -> None:

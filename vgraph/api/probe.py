@@ -196,7 +196,10 @@ def _messages(noted: _Noted, frames: Any, function: Any, num_edges: int) -> dict
         lambda: tuple([noted.note("ids", (f"${end}_ids", "edge"), {}) for end in ("src", "dst", "edge")]),
         num_edges,
     )
-    return _checked(function(edges), num_edges)
+    given = _checked(function(edges), num_edges)
+    if edges.data.written:
+        raise Refused("it sets features of edges")
+    return given
 
 
 def _columns(noted: _Noted, action: str, kind: str, frame: Any) -> Columns:

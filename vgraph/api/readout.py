@@ -266,6 +266,9 @@ def _topk(
         fact = f"the feature {feat!r} has {rows.ndim} dims"
         raise FeatureError(fact, cure="give it one or two", line=user_line())
     rows = rows.unsqueeze(1) if is_flat else rows
+    if k < 1 or not (sortby is None or -rows.shape[1] <= sortby < rows.shape[1]):
+        fact = f"k is {k} and sortby {sortby} for {rows.shape[1]} columns of {feat!r}"
+        raise FeatureError(fact, cure="ask for at least 1, by a column that there is", line=user_line())
     keys = rows if sortby is None else rows[:, sortby].unsqueeze(1)
     order = torch.argsort(keys, dim=0, descending=descending, stable=True)
     graphs = groups.dst.index_select(0, order.flatten()).view_as(order)

@@ -23,7 +23,10 @@ def segments(ids: Tensor, count: int) -> Topology:
 
 
 def segments_of_lengths(lengths: Tensor) -> Topology:
-    """Rows that lie group by group; ``lengths`` (groups,)."""
+    """Rows that lie group by group; ``lengths`` (groups,). FeatureError: they are no whole numbers from 0 up."""
+    if lengths.is_floating_point() or lengths.dim() != 1 or (lengths.numel() and int(lengths.min()) < 0):
+        fact = f"lengths of segments are {lengths.dtype} {tuple(lengths.shape)}: {lengths.reshape(-1)[:5].tolist()}"
+        raise FeatureError(fact, cure="give one whole number from 0 up a segment", line=user_line())
     groups = torch.arange(lengths.shape[0], device=lengths.device)
     return segments(torch.repeat_interleave(groups, lengths.long()), lengths.shape[0])
 

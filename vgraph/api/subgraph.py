@@ -241,6 +241,8 @@ def khop_out_subgraph(
 
 def _khop(g: Graph, nodes: Any, k: int, options: tuple[bool, bool, bool, Any]) -> Any:
     is_in, relabel_nodes, store_ids, output_device = options
+    if k < 0:
+        raise GraphError(f"k is {k}", cure="pass how many steps, from 0 up", line=user_line())
     reached = _by_node_type(_whole(g), nodes)
     given = dict(reached)
     for _ in range(k):

@@ -62,6 +62,9 @@ def multi_update_all(
     if merge is None:
         cure = f"one of {', '.join(_MERGES)}, or a function of a list of tensors"
         raise FunctionError(f"there is no cross reducer {cross_reducer!r}", cure=cure, line=user_line())
+    if not isinstance(etype_dict, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        fact = f"the functions by edge type are a {type(etype_dict).__name__}"
+        raise FunctionError(fact, cure="pass {edge type: (message, reduce)}", line=user_line())
     found: dict[EdgeType, Results] = {}
     for etype, functions in etype_dict.items():
         if not isinstance(functions, tuple) or not 2 <= len(functions) <= 3:  # pyright: ignore[reportUnnecessaryIsInstance]

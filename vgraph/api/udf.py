@@ -19,10 +19,13 @@ from vgraph.api.message import (
     Columns,
     EdgeBatch,
     EdgeBody,
+    EdgeWritesError,
     NodeBatch,
     RaisedError,
     UpdateBody,
     checked,
+    on_edges,
+    without_set,
 )
 from vgraph.api.tracer import CaptureError
 from vgraph.errors import FunctionError
@@ -89,24 +92,35 @@ class _Part:
 
 
 # ---------------------------------------------------------------- message and reduce
-def propagate(topology: Topology, frames: Frames, message: Any, reduce: Any) -> Results:
-    """One row for every destination: zeros where it has no in-edge."""
+def propagate(topology: Topology, frames: Frames, message: Any, reduce: Any, writes: Results | None = None) -> Results:
+    """One row for every destination: zeros where it has no in-edge.
+
+    ``writes`` takes what the message function sets as features of edges.
+    """
     if torch.compiler.is_dynamo_compiling():
         from vgraph.api.probe import outside, updated
 
         found = updated(topology, frames, message, reduce)
-        return outside(propagate, topology, frames, message, reduce) if found is None else found
+        return outside(propagate, topology, frames, message, reduce, writes) if found is None else found
     roots = (message, reduce)
     key = tuple(function_key(root) for root in roots)
     try:
         return _as_segments(topology, frames, roots, key)
+    except EdgeWritesError:
+        sent = evaluate_edges(topology, frames, message, {} if writes is None else writes)
+        return propagate(topology, {"src": {}, "dst": frames["dst"], "edge": sent}, as_sent, reduce)
     except CaptureError as error:
         first = without_frames(error)
     try:
         return _by_degree(topology, frames, roots, key, first)
     except CaptureError as error:
         log_once(key, "runs uncaptured, degree by degree", error)
-    return _uncaptured(topology, frames, message, reduce)
+    return _uncaptured(topology, frames, message, reduce, writes)
+
+
+def as_sent(edges: Any) -> Results:
+    """The message function of messages that lie on the edges."""
+    return dict(edges.data)
 
 
 def _as_segments(topology: Topology, frames: Frames, roots: tuple[Any, Any], key: Any) -> Results:
@@ -185,9 +199,13 @@ def _join(done: list[tuple[DegreeBucket, Results]], topology: Topology) -> Resul
     return joined
 
 
-def _uncaptured(topology: Topology, frames: Frames, message: Any, reduce: Any) -> Results:
+def _uncaptured(
+    topology: Topology, frames: Frames, message: Any, reduce: Any, writes: Results | None = None
+) -> Results:
     """DGL's own batches: the message on all edges at once, the reduce once a degree."""
-    messages = _run_on_edges(topology, frames, message)
+    messages, written = without_set(_run_on_edges(topology, frames, message))
+    if writes is not None:
+        writes.update(written)
     done: list[tuple[DegreeBucket, Results]] = []
     for bucket in degree_buckets(topology):
         count, degree = bucket.vertex_ids.shape[0], bucket.degree
@@ -211,20 +229,24 @@ def columns_of(words: str, frame: Mapping[str, Tensor], ids: Tensor | None) -> C
     return Columns(words, lambda: tuple(frame), get)
 
 
-def evaluate_edges(topology: Topology, frames: Frames, function: Any) -> Results:
-    """What a function of edges gives, by name."""
+def evaluate_edges(topology: Topology, frames: Frames, function: Any, writes: Results | None = None) -> Results:
+    """What a function of edges gives, by name; ``writes`` takes what it sets."""
     if torch.compiler.is_dynamo_compiling():
         from vgraph.api.probe import edges_evaluated, outside
 
         found = edges_evaluated(topology, frames, function)
-        return outside(evaluate_edges, topology, frames, function) if found is None else found
+        return outside(evaluate_edges, topology, frames, function, writes) if found is None else found
     part, key = _Part(topology, frames), (function_key(function), "edges")
     names = part.names
     try:
-        return part.evaluate(key, (function,), lambda: EdgeBody(function, names))
+        found = part.evaluate(key, (function,), lambda: EdgeBody(function, names))
     except CaptureError as error:
         log_once(key, "runs uncaptured on all edges", error)
-    return _run_on_edges(topology, frames, function)
+        found = _run_on_edges(topology, frames, function)
+    found, written = without_set(found)
+    if writes is not None:
+        writes.update(written)
+    return found
 
 
 def _run_on_edges(topology: Topology, frames: Frames, function: Any) -> Results:
@@ -234,7 +256,7 @@ def _run_on_edges(topology: Topology, frames: Frames, function: Any) -> Results:
         columns_of("edge feature", frames["edge"], None),
         lambda: (topology.src, topology.dst, _edge_ids(topology)), topology.num_edges,
     )  # fmt: skip
-    return checked(function, function(edges), topology.num_edges, "edges")
+    return on_edges(function, edges, topology.num_edges)
 
 
 def _edge_ids(topology: Topology) -> Tensor:

@@ -16,9 +16,9 @@ from torch import Tensor
 from vgraph.api.adjacency import incident, is_all
 from vgraph.api.message import Columns, NodeBatch, checked
 from vgraph.api.tracer import user_line
-from vgraph.api.udf import Frames, Results, applied, capture_segments, columns_of, evaluate_edges, propagate
+from vgraph.api.udf import Frames, Results, applied, as_sent, capture_segments, columns_of, evaluate_edges, propagate
 from vgraph.api.views import LazyRows
-from vgraph.errors import FunctionError, GraphError
+from vgraph.errors import DTypeError, FunctionError, GraphError
 from vgraph.ir.topology import Topology
 
 Func = Callable[..., Any]
@@ -80,7 +80,10 @@ def _results_of(on: Relation, message: Any, reduce: Any, apply: Any) -> Results:
         found = applied(on.topology, on.frames(), (message, reduce, apply))
         if found is not None:
             return found
-    results = propagate(on.topology, on.frames(), message, reduce)
+    writes: Results = {}
+    results = propagate(on.topology, on.frames(), message, reduce, writes)
+    if writes:
+        on.edge.update(writes)
     if apply is not None:
         results.update(_results_on(on.dst, apply, None, results))
     return results
@@ -96,7 +99,9 @@ def apply_edges(graph: Graph, func: Func, edges: Any = None, etype: Any = None) 
     """Sets what ``func(edges)`` gives as features of all edges, or of those given."""
     on = Relation(graph, etype)
     ids, part, frames = some_edges(graph, on, edges, etype)
-    for name, rows in evaluate_edges(part, frames, func).items():
+    writes: Results = {}
+    found = evaluate_edges(part, frames, func, writes)
+    for name, rows in {**(writes if ids is None else {}), **found}.items():
         on.edge[name] = rows if ids is None else _with_rows(on.edge, name, ids, rows)
 
 
@@ -225,7 +230,8 @@ def _edge_part(on: Relation, ids: Tensor, touched: Tensor | None = None) -> tupl
 def send(graph: Graph, edges: Any, message_func: Func, etype: Any = None) -> None:
     """Computes messages of edges and leaves them there until ``recv`` takes them.
 
-    ``edges``: ids, a pair (u, v), a mask, or None for all. Messages sent again replace what lay there.
+    ``edges``: ids, a pair (u, v), a mask, or None for all. Messages sent again replace what lay there. They stay
+    with this object: copies, pickles and other devices do not get them.
 
     >>> import torch, vgraph, vgraph.function as fn
     >>> g = vgraph.graph(([0, 1], [2, 2]))
@@ -250,10 +256,6 @@ def send(graph: Graph, edges: Any, message_func: Func, etype: Any = None) -> Non
     graph.messages = {**graph.messages, key: (all_ids, fresh)}
 
 
-def _as_sent(edges: Any) -> Results:
-    return dict(edges.data)
-
-
 def recv(graph: Graph, v: Any, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None) -> None:
     """Reduces the messages that lie on the in-edges of ``v`` (None: of all nodes) and removes them.
 
@@ -273,7 +275,7 @@ def recv(graph: Graph, v: Any, reduce_func: Func, apply_node_func: Func | None =
         part = Topology(src, dst.to(src.dtype), on.topology.num_src, touched.shape[0], original_ids=original)
         rows = {name: column.index_select(0, taken) for name, column in sent.items()}
         frames: Frames = {"src": {}, "dst": LazyRows(on.dst, touched), "edge": rows}
-        _set_rows(on.dst, touched, _results_of_part(on, (part, frames), touched, _as_sent, reduce_func, None))
+        _set_rows(on.dst, touched, _results_of_part(on, (part, frames), touched, as_sent, reduce_func, None))
     if apply_node_func is not None:
         apply_on(on.dst, apply_node_func, None if is_all(v) else asked)
     remaining = {name: column.index_select(0, left) for name, column in sent.items()}
@@ -298,7 +300,12 @@ def edge_ids_of(graph: Graph, edges: Any, etype: Any = None) -> Tensor:
 
 def _ids_of(given: Any, count: int, word: str, device: torch.device) -> Tensor:
     """Each once: what is written twice has two gradients, and messages lie in order of edge ids."""
-    ids = torch.as_tensor(given, device=device).reshape(-1)
+    method = 'edges("eid")' if word == "edge" else "nodes()"
+    try:
+        ids = torch.as_tensor(given, device=device).reshape(-1)
+    except (TypeError, ValueError, RuntimeError) as error:
+        fact = f"{word} ids are a {type(given).__name__}: {error}"
+        raise DTypeError(fact, cure=f"give ids as g.{method} does", line=user_line()) from error
     if ids.dtype == torch.bool:
         if ids.shape[0] != count:
             raise GraphError(
@@ -309,7 +316,6 @@ def _ids_of(given: Any, count: int, word: str, device: torch.device) -> Tensor:
     if ids.numel() == 0:
         return ids.to(torch.int64)
     if ids.is_floating_point() or int(ids.min()) < 0 or int(ids.max()) >= count:
-        method = 'edges("eid")' if word == "edge" else "nodes()"
         raise GraphError(
             f"{word} ids must be whole numbers from 0 to {count - 1}",
             cure=f"give ids as g.{method} does", line=user_line(),

@@ -156,11 +156,11 @@ class LocalScope:
     def __enter__(self) -> None:
         # a frame stays the same object, so that a reference to it sees the scope end as well
         self._structure = self._graph.copy()
-        self._saved = [(frame.columns, frame.num_rows) for frame in self._frames]
+        self._saved = [(frame.columns, frame.num_rows, frame.initializers) for frame in self._frames]
         for frame in self._frames:
             frame.columns = frame.columns.copy()
 
     def __exit__(self, *error: object) -> None:
         self._graph.update(self._structure)
-        for frame, (columns, num_rows) in zip(self._frames, self._saved, strict=True):
-            frame.columns, frame.num_rows = columns, num_rows
+        for frame, saved in zip(self._frames, self._saved, strict=True):
+            frame.columns, frame.num_rows, frame.initializers = saved

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph, method
 from vgraph.api.relations import EdgeType
-from vgraph.errors import FunctionError
+from vgraph.errors import FunctionError, GraphError
 from vgraph.sampling.draws import below, draw, next_key
 
 Pairs = tuple[Tensor, Tensor]
@@ -34,6 +34,12 @@ class _NegativeSampler:
         raise NotImplementedError
 
 
+def _checked(k: int) -> int:
+    if k < 0:
+        raise GraphError(f"k is {k}", cure="pass how many pairs an edge, from 0 up")
+    return k
+
+
 class Uniform(_NegativeSampler):
     """For every edge k pairs of its source and any destination of its type, which may be joined by chance.
 
@@ -45,7 +51,7 @@ class Uniform(_NegativeSampler):
     """
 
     def __init__(self, k: int) -> None:
-        self.k = k
+        self.k = _checked(k)
 
     def _pairs(self, g: Graph, eids: Tensor, etype: EdgeType) -> Pairs:
         topology = g.relation(etype)[0]
@@ -66,7 +72,7 @@ class GlobalUniform(_NegativeSampler):
     """
 
     def __init__(self, k: int, exclude_self_loops: bool = True, replace: bool = False) -> None:
-        self.k, self.exclude_self_loops, self.replace = k, exclude_self_loops, replace
+        self.k, self.exclude_self_loops, self.replace = _checked(k), exclude_self_loops, replace
 
     def _pairs(self, g: Graph, eids: Tensor, etype: EdgeType) -> Pairs:
         return global_uniform_negative_sampling(g, self.k * len(eids), self.exclude_self_loops, self.replace, etype)

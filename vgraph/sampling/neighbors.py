@@ -60,15 +60,13 @@ def nodes_by_type(g: Graph, nodes: Any) -> dict[str, Tensor]:
 
 def fanouts_of(g: Graph, fanout: Any) -> dict[EdgeType, int]:
     """How many edges of every type; GraphError: no whole number from -1 up."""
-    found: dict[EdgeType, int] = dict.fromkeys(g.canonical_etypes, 0)
+    found: dict[EdgeType, Any] = dict.fromkeys(g.canonical_etypes, 0 if isinstance(fanout, Mapping) else fanout)
     if isinstance(fanout, Mapping):
-        found.update({g.to_canonical_etype(key): int(value) for key, value in fanout.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    else:
-        found = dict.fromkeys(g.canonical_etypes, int(fanout))
-    wrong = next((value for value in found.values() if value < -1), None)
-    if wrong is not None:
-        raise GraphError(f"the fanout is {wrong}", cure="pass how many edges a node, or -1 for all")
-    return found
+        found.update({g.to_canonical_etype(key): value for key, value in fanout.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    for value in found.values():
+        if isinstance(value, str) or int(value) != value or value < -1:
+            raise GraphError(f"the fanout is {value!r}", cure="pass how many edges a node, or -1 for all")
+    return {key: int(value) for key, value in found.items()}
 
 
 def draw_edges(
@@ -215,6 +213,8 @@ def select_topk(
     >>> select_topk(g, 2, "w").edges()[0].tolist()
     [1, 2]
     """
+    if k < 0:
+        raise GraphError(f"k is {k}", cure="pass how many edges a node, from 0 up")
     everything = {name: torch.arange(g.num_nodes(name)) for name in g.ntypes} if nodes is None else nodes
     whole = sample_neighbors(g, everything, -1, edge_dir, copy_ndata=copy_ndata, copy_edata=True)
     for etype in whole.canonical_etypes:
