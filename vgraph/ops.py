@@ -53,7 +53,7 @@ def _like(result: Tensor, origin: Any) -> Any:
     if isinstance(origin, np.ndarray):
         return result.numpy()
     named = sys.modules.get(type(origin).__module__.partition(".")[0])
-    library = origin.__array_namespace__() if hasattr(origin, "__array_namespace__") else named
+    library: Any = origin.__array_namespace__() if hasattr(origin, "__array_namespace__") else named
     return library.from_dlpack(result) if hasattr(library, "from_dlpack") else result
 
 
