@@ -27,6 +27,13 @@ def check(model: vgraph.VertexFunction, graphs: list[vgraph.Graph], server: vgra
             assert not found[name].requires_grad
 
 
+@pytest.fixture(params=[0, 128])
+def whole(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every graph a frontier at a time, and every graph whole."""
+    monkeypatch.setattr("vgraph.api.serve.WHOLE", request.param)
+
+
+@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize("name", MODELS)
 def test_results_are_those_of_a_call(name: str) -> None:
     model = MODELS[name]().double()
@@ -47,6 +54,7 @@ class Longest(vgraph.VertexFunction):
 def test_graphs_join_between_frontiers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten frontiers and three, where the second graph comes after the first has begun: not thirteen."""
     gate, entered = threading.Event(), threading.Event()
+    monkeypatch.setattr("vgraph.api.serve.WHOLE", 0)
     with vgraph.serve(Longest()) as server:
         real = server._evaluate
 
@@ -65,6 +73,21 @@ def test_graphs_join_between_frontiers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server.num_frontiers == 10
 
 
+def test_shallow_graphs_do_not_wait_for_a_deep_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run whole between its frontiers; a thousand of those are not over before five are."""
+    left = list[int]()
+    monkeypatch.setattr("vgraph.api.serve.WHOLE", 8)
+    with vgraph.serve(Longest()) as server:
+        long = server.submit(chain(1000), x=torch.ones(1000))
+        for n in (3, 8, 5):
+            short = server.submit(chain(n), x=torch.ones(n))
+            assert short.result(SECONDS)["depth"].tolist() == list(range(1, n + 1))
+            left.append(long.done())
+        assert not any(left)
+        assert long.result(SECONDS)["depth"].tolist() == list(range(1, 1001))
+
+
+@pytest.mark.usefixtures("whole")
 def test_features_of_edges_graphs_and_some_vertices() -> None:
     class All(vgraph.VertexFunction):
         def forward(self, v: vgraph.Vertex) -> None:
@@ -81,6 +104,7 @@ def test_features_of_edges_graphs_and_some_vertices() -> None:
             torch.testing.assert_close(future.result(SECONDS)["s"], model(tree, x=x, **given)["s"])
 
 
+@pytest.mark.usefixtures("whole")
 def test_an_error_reaches_its_graphs_alone() -> None:
     class Picky(vgraph.VertexFunction):
         def __init__(self) -> None:
@@ -113,19 +137,24 @@ def test_bad_graphs_are_refused_at_once() -> None:
         server.submit(chain(2), x=torch.ones(2, WIDTH))
 
 
-def test_functions_that_are_not_served() -> None:
+def test_types_are_not_served() -> None:
     parts = {0: MODELS["gru"](), 1: MODELS["gru"]()}
     with pytest.raises(FunctionError, match="several types of vertices, which are not served"):
         vgraph.serve(vgraph.ByType(parts, key="kind"))
 
+
+@pytest.mark.usefixtures("whole")
+def test_what_is_not_captured_runs_whole() -> None:
     class Odd(vgraph.VertexFunction):
         def forward(self, v: vgraph.Vertex) -> None:
             h = torch.fft.fft(v.pull("x") + v.gather()["h"].sum()).real
             v.scatter(h=h)
             v.push(h=h)
 
-    with vgraph.serve(Odd()) as server, pytest.raises(FunctionError, match="runs one vertex at a time"):
-        server.submit(chain(2), x=torch.ones(2, WIDTH)).result(SECONDS)
+    x = torch.rand(3, WIDTH)
+    with vgraph.serve(Odd()) as server:
+        for _ in range(2):
+            torch.testing.assert_close(server.submit(chain(3), x=x).result(SECONDS)["h"], Odd()(chain(3), x=x)["h"])
 
 
 def test_closing_finishes_what_was_submitted() -> None:

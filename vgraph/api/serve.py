@@ -1,6 +1,8 @@
 """Serve: graphs join and leave between frontiers, so that none waits for a batch to fill or to end.
 
-Takes: a vertex function, graphs as they come. Gives: a Future a graph; tempo: every frontier.
+Takes: a vertex function, graphs as they come. Gives: a Future a graph; tempo: every run of frontiers.
+A loop over few frontiers takes less time in native code than one frontier driven from here: graphs that are not
+deep run whole, together, as soon as what ran before is done. Deep ones go a frontier at a time between such runs.
 Source: Cavs section 3.2 (a batch is a set of vertices that are ready, of whatever graphs); cellular batching.
 """
 
@@ -8,44 +10,46 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key, recording
+from vgraph.api.batching import batch
+from vgraph.api.capture import Features, family_of, find_captured, function_key, recording
 from vgraph.api.derive import Given, Session, Spec
 from vgraph.api.feed import At, Feed
 from vgraph.api.graph import Graph
 from vgraph.api.reductions import move_rows
+from vgraph.api.requests import Futures, Request, dense, result_of, rows_or_at
 from vgraph.api.rows import as_rows, plain
 from vgraph.api.states import infer_states
-from vgraph.api.tracer import user_line
+from vgraph.api.tracer import CaptureError, user_line
 from vgraph.api.vertex import StateSpec, Vertex, VertexBody, VertexFacts
 from vgraph.api.vertex_function import VertexFunction
-from vgraph.compiler import level_schedule
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX
-from vgraph.ir.schedule import Schedule
 from vgraph.ir.topology import Topology
+from vgraph.scheduler.frontiers import levels
 
-Futures = Future[dict[str, Tensor]]
+WHOLE = 128  # frontiers of a graph that is not worth interrupting
 _SPACES = {"vertex": VERTEX, "edge": EDGE, "graph": GRAPH}
 
 
 def serve(function: VertexFunction, *, most_vertices: int = 4096) -> Server:
     """Starts a thread that evaluates graphs with ``function`` as they are submitted; without gradient.
 
-    A graph that comes joins the next frontier, one that is done leaves at once. ``most_vertices``: of all
-    graphs together in one frontier. Use it in a ``with``, or call ``close()``.
+    Graphs of up to 128 frontiers that wait run together at once, in one go; a deeper one joins the others between
+    two frontiers, and graphs that come meanwhile are not kept waiting. One that is done leaves at once.
+    ``most_vertices``: of all graphs together in one frontier. Use it in a ``with``, or call ``close()``.
 
     Raises:
-        FunctionError: the function has types of vertices (``ByType``) or cannot be captured.
+        FunctionError: the function has types of vertices (``ByType``).
 
     >>> import torch, vgraph
     >>> from vgraph.nn import ChildSumTreeLSTM
@@ -81,39 +85,6 @@ class _FrontierVertex(Vertex):
         return self.gathered[name]
 
 
-@dataclass(eq=False)
-class _Request:
-    """A graph on its way: rows in the order of its levels, and the frontier that comes next."""
-
-    schedule: Schedule
-    features: dict[str, Tensor]  # vertex and edge features in row order
-    future: Futures
-    base: int = 0  # where its states begin in the pool
-    at: int = 0
-    found: list[Sequence[Tensor]] = field(default_factory=list[Sequence[Tensor]])
-
-    def __post_init__(self) -> None:
-        order, frontiers = self.schedule.order, self.schedule.frontiers
-        self.num_rows = self.schedule.topology.num_dst
-        self.widths, edges = [f.batch_size for f in frontiers], [f.e1 - f.e0 for f in frontiers]
-        self.src, self.dst = order.src_rows.long().split(edges), order.dst_rows.long().split(edges)
-        counts = {"vertex": self.widths, "edge": edges}
-        self.parts = {
-            name: tensor.split(counts[kind]) if (kind := name.partition(":")[0]) in counts else [tensor] * len(edges)
-            for name, tensor in self.features.items()
-        }
-
-    @property
-    def width(self) -> int:
-        """Vertices of the next frontier."""
-        return self.widths[self.at]
-
-    @property
-    def row(self) -> int:
-        """The row of the graph where the next frontier begins."""
-        return self.schedule.frontiers[self.at].v0
-
-
 class Server:
     """Evaluates graphs between whose frontiers others join and leave; made by ``serve``.
 
@@ -135,12 +106,13 @@ class Server:
         self.function, self.most_vertices = function, most_vertices
         self.num_frontiers = 0  # evaluated so far
         self._body: _FrontierBody | None = None
-        self._waiting: deque[_Request] = deque()
-        self._running: list[_Request] = []
+        self._waiting: deque[Request] = deque()
+        self._running: list[Request] = []
         self._pool: dict[str, Tensor] = {}
         self._room, self._end = 0, 0  # rows of the pool, and where the free ones begin
         self._wake = threading.Condition()
         self._closed = False
+        self._runs_whole = False  # a function that cannot be captured runs no frontier alone
         self._thread = threading.Thread(target=self._work, name="vgraph-serve", daemon=True)
         self._thread.start()
 
@@ -152,10 +124,10 @@ class Server:
             FeatureError, NameLookupError, CycleError: at once, before the graph joins.
         """
         topology = graph.topology if self.function.direction == "forward" else graph.topology.reversed
-        schedule = level_schedule(topology)
-        feed = Feed(graph, topology, {name: _dense(value, topology) for name, value in features.items()})
-        names = self._names(feed)
-        request = _Request(schedule, {n: _in_rows(feed, n, schedule) for n in names}, Future())
+        widths = np.bincount(levels(topology))
+        feed = Feed(graph, topology, {name: dense(value, topology) for name, value in features.items()})
+        given = {name: rows_or_at(feed, features, name) for name in self._names(feed)}
+        request = Request(feed, given, Future(), len(widths), int(widths.max(initial=0)))
         with self._wake:
             if self._closed:
                 raise FunctionError("the server is closed", cure="submit inside the with", line=user_line())
@@ -211,25 +183,67 @@ class Server:
                     return
                 joining = list(self._waiting)
                 self._waiting.clear()
-            self._admit([r for r in joining if r.future.set_running_or_notify_cancel()])
-            now = self._next()
+            joining = [r for r in joining if r.future.set_running_or_notify_cancel()]
+            self._try(self._run_whole, self._admit(joining))
+            self._try(self._evaluate, self._next())
+
+    def _try(self, run: Callable[[Sequence[Request]], None], requests: list[Request]) -> None:
+        """What fails is told to the graphs that it was done for; the others go on."""
+        while requests:
+            now, requests = self._alike(requests)
             try:
-                self._evaluate(now)
-            except BaseException as error:  # the function's own: its graphs learn of it, the others go on
+                run(now)
+            except BaseException as error:  # the function's own
                 self._leave(now)
                 for request in now:
                     request.future.set_exception(error)
 
-    def _admit(self, requests: list[_Request]) -> None:
+    def _alike(self, requests: list[Request]) -> tuple[list[Request], list[Request]]:
+        """Those to evaluate with the first, as many as one frontier takes; the others."""
+        now, later, count = list[Request](), list[Request](), 0
         for request in requests:
-            if not request.schedule.frontiers:  # no vertices: the outputs of no rows are not known before others
+            fits = not now or (request.kind == now[0].kind and count + request.width <= self.most_vertices)
+            (now if fits else later).append(request)
+            count += request.width if fits else 0
+        return now, later
+
+    def _admit(self, requests: list[Request]) -> list[Request]:
+        """Makes room for deep graphs; gives those that run whole."""
+        whole = list[Request]()
+        for request in requests:
+            if not request.num_rows:  # the outputs of no rows are not known before others
                 request.future.set_result({})
-                continue
-            if self._end + request.num_rows > self._room:
-                self._make_room(request.num_rows)
-            request.base = self._end
-            self._end += request.num_rows
-            self._running.append(request)
+            elif request.depth <= WHOLE or self._runs_whole:
+                whole.append(request)
+            else:
+                if self._end + request.num_rows > self._room:
+                    self._make_room(request.num_rows)
+                request.base, request.width = self._end, request.schedule.frontiers[0].batch_size
+                self._end += request.num_rows
+                self._running.append(request)
+        return whole
+
+    def _run_whole(self, now: Sequence[Request]) -> None:
+        """All frontiers of some graphs, as a call on their batch."""
+        graph = batch([_bare(r.feed.graph) for r in now])
+        first = np.cumsum([0, *(r.num_rows for r in now)])
+        some = dict[str, At]()
+        for name in now[0].given:
+            kind, _, key = name.partition(":")
+            values = [r.given[name] for r in now]
+            if isinstance(values[0], At):
+                pairs = [(v, int(shift)) for v, shift in zip(values, first, strict=False) if isinstance(v, At)]
+                rows, ids = torch.cat([v.rows for v, _ in pairs]), torch.cat([v.ids + shift for v, shift in pairs])
+                some[key] = At(rows, ids)
+            else:
+                frame = {"vertex": graph.ndata, "edge": graph.edata, "graph": graph.gdata}[kind]
+                frame[key] = torch.cat([v for v in values if isinstance(v, Tensor)])
+        found = self.function(graph, **some)
+        self.num_frontiers += max(r.depth for r in now)
+        parts = {name: tensor.split([r.num_rows for r in now]) for name, tensor in found.items()}
+        self._leave(now)
+        for number, request in enumerate(now):
+            request.future.set_result({name: rows[number].clone() for name, rows in parts.items()})
 
     def _make_room(self, num_rows: int) -> None:
         """Moves what is in use to the front of a pool that holds twice as much."""
@@ -243,24 +257,16 @@ class Server:
             self._pool[name] = pool.new_zeros((self._room, *pool.shape[1:]))
             self._pool[name][: rows.shape[0]] = pool.index_select(0, rows)
 
-    def _next(self) -> list[_Request]:
+    def _next(self) -> list[Request]:
         """Those that came first, as many as one frontier takes."""
-        chosen, count = list[_Request](), 0
-        for request in self._running:
-            if chosen and count + request.width > self.most_vertices:
-                break
-            chosen.append(request)
-            count += request.width
-        return chosen
+        return self._alike(self._running)[0] if self._running else []
 
-    def _leave(self, requests: Sequence[_Request]) -> None:
+    def _leave(self, requests: Sequence[Request]) -> None:
         gone = set(map(id, requests))
         self._running = [r for r in self._running if id(r) not in gone]
 
-    def _evaluate(self, now: Sequence[_Request]) -> None:
+    def _evaluate(self, now: Sequence[Request]) -> None:
         assert self._body is not None
-        if not now:
-            return
         body, topology, rows = self._body, self._frontier(now), _rows(now)
         specs = body.states
         for name, spec in specs.items():
@@ -268,10 +274,16 @@ class Server:
                 self._pool[name] = torch.zeros((self._room, *spec.row_shape), dtype=spec.dtype)
         tick = _Tick(now, self._pool)
         family = family_of((type(self.function), function_key(self.function.forward), "serve"))
-        bound, tensors = find_captured(
-            family, (self.function.forward,), Features(tick.find, tick.spec, topology.src.device), lambda: body
-        )
-        outputs = self._run(bound, tensors, topology)
+        given = Features(tick.find, tick.spec, topology.src.device)
+        try:
+            bound, tensors = find_captured(family, (self.function.forward,), given, lambda: body)
+        except CaptureError:
+            bound, tensors = None, ()
+        if bound is None or any(phase.is_loop for phase in bound.plain(()).phases):
+            self._runs_whole = True  # an op of it must see one vertex at a time
+            self._run_whole(now)
+            return
+        outputs = [t for t in bound.run(tensors, bound.situation(topology, "once")) if t is not None]
         names = bound.captured.facts.names
         pushed = outputs[: len(names) - len(specs)]
         for name, state in zip(names[len(pushed) :], outputs[len(pushed) :], strict=True):
@@ -279,43 +291,33 @@ class Server:
         self.num_frontiers += 1
         self._hand_out(now, names[: len(pushed)], pushed)
 
-    def _run(self, bound: Bound, tensors: tuple[Tensor, ...], topology: Topology) -> list[Tensor]:
-        if any(phase.is_loop for phase in bound.plain(()).phases):
-            raise FunctionError(
-                f"{type(self.function).__name__} runs one vertex at a time, which is not served",
-                cure="use operators that compute row by row",
-            )
-        found = bound.run(tensors, bound.situation(topology, "once"))
-        return [t for t in found if t is not None]
-
-    def _frontier(self, now: Sequence[_Request]) -> Topology:
+    def _frontier(self, now: Sequence[Request]) -> Topology:
         """The next frontier of each graph, as edges from rows of the pool."""
-        src, dst = [r.src[r.at] for r in now], [r.dst[r.at] for r in now]
+        src, dst = [r.ends[0][r.at] for r in now], [r.ends[1][r.at] for r in now]
         sizes = [r.width for r in now]
         ends = np.cumsum(sizes)
         shifts = np.array([[r.base for r in now], ends - sizes - [r.row for r in now]]).repeat([len(s) for s in src], 1)
         moved = torch.cat([torch.cat(src), torch.cat(dst)]).view(2, -1) + torch.from_numpy(shifts)
         return Topology(moved[0], moved[1], max(self._room, 1), int(ends[-1]), tuple(sizes))
 
-    def _hand_out(self, now: Sequence[_Request], names: Sequence[str], pushed: Sequence[Tensor]) -> None:
+    def _hand_out(self, now: Sequence[Request], names: Sequence[str], pushed: Sequence[Tensor]) -> None:
         widths = [r.width for r in now]
         parts = list(zip(*(t.split(widths) for t in pushed), strict=True)) or [()] * len(now)
-        done = list[_Request]()
+        done = list[Request]()
         for request, part in zip(now, parts, strict=True):
             request.found.append(part)
-            request.at += 1
-            if request.at == len(request.schedule.frontiers):
+            if not request.advance():
                 done.append(request)
         self._leave(done)
         for request in done:
-            request.future.set_result(_result(request, names))
+            request.future.set_result(result_of(request, names))
 
 
 @dataclass(eq=False)
 class _Tick:
     """The features of one frontier: those of its graphs one below the other, and the states below."""
 
-    requests: Sequence[_Request]
+    requests: Sequence[Request]
     pool: Mapping[str, Tensor]
 
     def find(self, full: str) -> Tensor | None:
@@ -333,31 +335,13 @@ class _Tick:
         return Spec(space, tuple(found.shape[1:]), found.dtype, requires_grad=False)
 
 
-def _rows(now: Sequence[_Request]) -> Tensor:
+def _rows(now: Sequence[Request]) -> Tensor:
     """The rows of the pool that a frontier writes."""
     sizes = [r.width for r in now]
     starts = np.array([r.base + r.row for r in now]) - (np.cumsum(sizes) - sizes)
     return torch.from_numpy(starts.repeat(sizes) + np.arange(sum(sizes)))
 
 
-def _result(request: _Request, names: Sequence[str]) -> dict[str, Tensor]:
-    """One row a vertex, in the order of ids."""
-    rows = request.schedule.order.vertex_rows
-    whole = [torch.cat(parts) for parts in zip(*request.found, strict=True)]
-    return {n: t if rows is None else t.index_select(0, rows) for n, t in zip(names, whole, strict=True)}
-
-
-def _dense(value: Any, topology: Topology) -> Any:
-    """A feature of some vertices is one of all here: a frontier has few rows."""
-    if not isinstance(value, At):
-        return value
-    whole = value.rows.new_zeros((topology.num_dst, *value.rows.shape[1:]))
-    return whole.index_copy(0, value.ids, value.rows)
-
-
-def _in_rows(feed: Feed, full: str, schedule: Schedule) -> Tensor:
-    found = feed.find(full)
-    assert found is not None, full
-    ids = {"vertex": schedule.order.vertex_ids, "edge": schedule.order.edge_ids}.get(full.partition(":")[0])
-    found = found.detach()
-    return found if ids is None else found.index_select(0, ids)
+def _bare(graph: Graph) -> Graph:
+    """The same edges without features."""
+    return Graph(graph.topology)

@@ -1,0 +1,115 @@
+"""Requests: graphs on their way through a server, as they were given and in row order.
+
+Takes: a graph's features. Gives: them by frontier, and its result in the user's order; tempo: once a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.feed import At, Feed
+from vgraph.compiler import level_schedule
+from vgraph.ir.schedule import Schedule
+from vgraph.ir.topology import Topology
+
+Futures = Future[dict[str, Tensor]]
+
+
+@dataclass(eq=False)
+class Request:
+    """A graph on its way, and the frontier that comes next; ``given``: features by full name."""
+
+    feed: Feed
+    given: dict[str, Tensor | At]
+    future: Futures
+    depth: int  # frontiers
+    width: int  # vertices of the next frontier
+    base: int = 0  # where its states begin in the pool
+    at: int = 0
+    found: list[Sequence[Tensor]] = field(default_factory=list[Sequence[Tensor]])
+
+    @property
+    def num_rows(self) -> int:
+        return self.feed.topology.num_dst
+
+    @cached_property
+    def kind(self) -> tuple[Any, ...]:
+        """Equal for graphs that can be batched."""
+        rows = ((n, isinstance(t, At), t.rows if isinstance(t, At) else t) for n, t in self.given.items())
+        return (self.feed.graph.form, *((n, is_at, t.shape[1:], t.dtype) for n, is_at, t in rows))
+
+    # ------------------------------------------------------------ a frontier at a time, in row order
+    @cached_property
+    def schedule(self) -> Schedule:
+        return level_schedule(self.feed.topology)
+
+    @cached_property
+    def features(self) -> dict[str, Tensor]:
+        return {name: _in_rows(value, name, self.schedule) for name, value in self.given.items()}
+
+    @cached_property
+    def ends(self) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Rows of tails and of heads of each frontier's in-edges."""
+        order, edges = self.schedule.order, [f.e1 - f.e0 for f in self.schedule.frontiers]
+        return order.src_rows.long().split(edges), order.dst_rows.long().split(edges)
+
+    @cached_property
+    def parts(self) -> dict[str, Sequence[Tensor]]:
+        """The features of each frontier."""
+        frontiers = self.schedule.frontiers
+        counts = {"vertex": [f.batch_size for f in frontiers], "edge": [f.e1 - f.e0 for f in frontiers]}
+        return {
+            name: tensor.split(counts[kind]) if (kind := name.partition(":")[0]) in counts else [tensor] * self.depth
+            for name, tensor in self.features.items()
+        }
+
+    @property
+    def row(self) -> int:
+        """The row of the graph where the next frontier begins."""
+        return self.schedule.frontiers[self.at].v0
+
+    def advance(self) -> bool:
+        """Whether there is a next frontier."""
+        self.at += 1
+        if self.at < self.depth:
+            self.width = self.schedule.frontiers[self.at].batch_size
+        return self.at < self.depth
+
+
+def result_of(request: Request, names: Sequence[str]) -> dict[str, Tensor]:
+    """One row a vertex, in the order of ids."""
+    rows = request.schedule.order.vertex_rows
+    whole = [torch.cat(parts) for parts in zip(*request.found, strict=True)]
+    return {n: t if rows is None else t.index_select(0, rows) for n, t in zip(names, whole, strict=True)}
+
+
+def dense(value: Any, topology: Topology) -> Any:
+    """A feature of some vertices is one of all where a frontier is run alone: it has few rows."""
+    if not isinstance(value, At):
+        return value
+    whole = value.rows.new_zeros((topology.num_dst, *value.rows.shape[1:]))
+    return whole.index_copy(0, value.ids, value.rows)
+
+
+def rows_or_at(feed: Feed, features: Mapping[str, Any], full: str) -> Tensor | At:
+    """A feature as it was given, without gradient."""
+    kind, _, name = full.partition(":")
+    value = features.get(name)
+    if kind == "vertex" and isinstance(value, At):
+        return At(value.rows.detach(), value.ids)
+    found = feed.find(full)
+    assert found is not None, full
+    return found.detach()
+
+
+def _in_rows(value: Tensor | At, full: str, schedule: Schedule) -> Tensor:
+    rows: Tensor = dense(value, schedule.topology)
+    ids = {"vertex": schedule.order.vertex_ids, "edge": schedule.order.edge_ids}.get(full.partition(":")[0])
+    return rows if ids is None else rows.index_select(0, ids)
