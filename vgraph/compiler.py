@@ -70,6 +70,7 @@ from vgraph.scheduler.one_type import divide_by_type, together
 from vgraph.scheduler.parts import build_parts, kinds_of_frontiers
 from vgraph.scheduler.phases import build_phases
 from vgraph.scheduler.policy import FRONTIER, choose_policy, vertex_keys
+from vgraph.scheduler.siblings import join_products
 from vgraph.scheduler.views import sink_views
 
 logger = logging.getLogger("vgraph")
@@ -100,7 +101,7 @@ def compile_program(
     log_stage("program", program)
     given = (num_outputs, in_rows, per_vertex, fuse, zero_at_leaves, unread_at_leaves)
     fuse = fuse and config.kernels_enabled() and device in TARGETS
-    phases = _make_phases(program, per_vertex=per_vertex, fuse=fuse)
+    phases = _make_phases(program, per_vertex=per_vertex, fuse=fuse, device=device)
     if config.leaves_enabled():
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, inner_degree, unread_at_leaves)
     phases = divide_by_type(program, phases)
@@ -135,9 +136,12 @@ def _joined(phases: Sequence[Phase]) -> Phase:
     return replace(phases[0], ops=tuple(op for phase in phases for op in phase.ops))
 
 
-def _make_phases(program: Program, *, per_vertex: bool, fuse: bool) -> tuple[Phase, ...]:
+def _make_phases(program: Program, *, per_vertex: bool, fuse: bool, device: str) -> tuple[Phase, ...]:
+    outside = _read_outside(program)
     phases = build_phases(program, per_vertex=per_vertex, eager=config.is_eager(), lazy=config.is_lazy())
-    return sink_views(phases, _read_outside(program)) if fuse else phases
+    if fuse and device in LOOPS:  # where a launch costs more than some more arithmetic
+        phases = join_products(phases, outside)
+    return sink_views(phases, outside) if fuse else phases
 
 
 def zeros_at_leaves(
@@ -147,7 +151,7 @@ def zeros_at_leaves(
     if not config.leaves_enabled() or not program.carries:
         return frozenset()
     fuse = fuse and config.kernels_enabled() and device in TARGETS
-    return split_leaves(program, _make_phases(program, per_vertex=per_vertex, fuse=fuse))[1]
+    return split_leaves(program, _make_phases(program, per_vertex=per_vertex, fuse=fuse, device=device))[1]
 
 
 def _compile_phases(program: Program, phases: tuple[Phase, ...], device: str | None) -> tuple[PhaseCode, ...]:

@@ -1,0 +1,180 @@
+"""Siblings: products within a loop that one product with larger matrices can make.
+
+Takes: Phases. Gives: the same with fewer products a frontier; tempo: once a function.
+Source: Cavs section 3.5 (fewer kernels a batch); matrices are put side by side once a call, before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import torch
+
+from vgraph.ir.moves import Gather, SegmentReduce
+from vgraph.ir.program import EDGE, SHARED, Op, Rows, Value
+from vgraph.ir.schedule import Phase
+from vgraph.ir.tdl import op_name
+
+aten = torch.ops.aten
+
+
+def join_products(phases: Sequence[Phase], outside: Iterable[int]) -> tuple[Phase, ...]:
+    """Products of the same rows, sums of products, and products of sums over slots; ``outside``: ids others read."""
+    values = (v for phase in phases for op in phase.ops for v in (*op.operands(), *op.results))
+    numbers = count(1 + max((v.id for v in values), default=0))
+    reads = [{v.id for op in phase.ops for v in op.operands()} for phase in phases]
+    found: list[Phase] = []
+    for index, phase in enumerate(phases):
+        if not phase.is_loop or phase.is_serial:
+            found.append(phase)
+            continue
+        others = set(outside).union(*reads[:index], *reads[index + 1 :])
+        joined = _Join(phase, others, numbers)
+        ops = joined.run()
+        if joined.before:
+            found.append(Phase(tuple(joined.before), is_loop=False))
+        found.append(replace(phase, ops=tuple(ops)))
+    return tuple(found)
+
+
+@dataclass(eq=False)
+class _Join:
+    phase: Phase
+    outside: set[int]
+    numbers: Any
+    before: list[Op] = field(default_factory=list[Op])
+
+    def run(self) -> list[Op]:
+        self.ops = list(self.phase.ops)
+        self._look()
+        self._sums_of_slots()
+        self._sums_of_products()
+        self._same_rows()
+        read = self.outside.union(v.id for op in self.ops for v in op.operands())
+        return [op for op in self.ops if any(v.id in read for v in op.results)]
+
+    def _look(self) -> None:
+        self.makers = {v.id: op for op in self.ops for v in op.results}
+        self.uses: dict[int, int] = {}
+        for op in self.ops:
+            for value in op.operands():
+                self.uses[value.id] = self.uses.get(value.id, 0) + 1
+
+    def _product(self, op: Op | None) -> bool:
+        """Rows of one space times a matrix from outside of the loop."""
+        if op is None or op_name(op.target) not in ("mm", "addmm") or op.kwargs:
+            return False
+        *bias, left, right = op.args
+        plain = left.row_dim == 0 and left.shape[0] == Rows(left.space) and len(left.shape) == 2 == len(right.shape)
+        fixed = all(v.space == SHARED and v.id not in self.makers for v in (*bias, right))
+        return plain and fixed and all(len(b.shape) == 1 for b in bias) and left.dtype == right.dtype
+
+    def _is_own(self, value: Value, readers: int = 1) -> bool:
+        """Whether no one else reads it."""
+        return value.id not in self.outside and self.uses.get(value.id, 0) == readers
+
+    def _value(self, like: Value, shape: tuple[Any, ...]) -> Value:
+        return replace(like, id=next(self.numbers), shape=shape)
+
+    def _replace(self, old: Op, *new: Op) -> None:
+        at = self.ops.index(old)
+        self.ops[at : at + 1] = new
+        self._look()
+
+    # ------------------------------------------------------------ sum over slots, then a product
+    def _sums_of_slots(self) -> None:
+        """Where the slots themselves are multiplied, too: the product first, then the sum."""
+        for op in list(self.ops):
+            if not self._product(op) or op_name(op.target) != "mm":
+                continue
+            summed = self.makers.get(op.args[0].id)
+            if summed is None or summed.target != SegmentReduce("dst", "sum") or summed.args[0].space != EDGE:
+                continue
+            slots = summed.args[0]
+            if any(self._product(other) and other.args[-2] is slots for other in self.ops):
+                result = op.results[0]
+                made = replace(result, id=next(self.numbers), space=EDGE, shape=(Rows(EDGE), result.shape[1]))
+                first = replace(op, args=(slots, op.args[1]), results=(made,))
+                self._replace(op, first, Op(summed.target, (made,), {}, (result,), op.line))
+
+    # ------------------------------------------------------------ a sum of products
+    def _sums_of_products(self) -> None:
+        for op in list(self.ops):
+            if op_name(op.target) != "add" or op.kwargs or len(op.args) != 2:
+                continue
+            if not all(isinstance(arg, Value) and self._is_own(arg) for arg in op.args):
+                continue
+            parts = [self._factors(arg) for arg in op.args]
+            if all(parts) and all(arg.shape == op.results[0].shape for arg in op.args):
+                self._replace(op, *self._sum(op, [part for part in parts if part is not None]))
+
+    def _factors(self, value: Value) -> tuple[Value, Value, bool] | None:
+        """Rows and matrix whose product it is, and whether the rows have to be brought to edges first."""
+        maker = self.makers.get(value.id)
+        if maker is not None and maker.target == Gather("dst"):
+            inner = self.makers.get(maker.args[0].id)
+            if inner is not None and self._is_plain(inner) and self._is_own(maker.args[0]):
+                return inner.args[0], inner.args[1], True
+        if maker is not None and self._is_plain(maker):
+            return maker.args[0], maker.args[1], False
+        return None
+
+    def _is_plain(self, op: Op) -> bool:
+        return self._product(op) and op_name(op.target) == "mm"
+
+    def _sum(self, op: Op, parts: list[tuple[Value, Value, bool]]) -> list[Op]:
+        result, made, rows = op.results[0], list[Op](), list[Value]()
+        for left, _, moves in parts:
+            if moves:
+                there = replace(left, id=next(self.numbers), space=EDGE, shape=(Rows(EDGE), left.shape[1]))
+                made.append(Op(Gather("dst"), (left,), {}, (there,), op.line))
+                left = there
+            rows.append(left)
+        width = _total(rows, 1)
+        both = self._value(rows[0], (rows[0].shape[0], width))
+        matrix = self._side_by_side([right for _, right, _ in parts], 0)
+        made.append(Op(aten.cat.default, (rows, 1), {}, (both,), op.line))
+        made.append(Op(aten.mm.default, (both, matrix), {}, (result,), op.line))
+        return made
+
+    def _side_by_side(self, values: list[Value], dim: int) -> Value:
+        sizes = list(values[0].shape)
+        sizes[dim] = _total(values, dim)
+        whole = self._value(values[0], tuple(sizes))
+        self.before.append(Op(aten.cat.default, (list(values), dim), {}, (whole,), values[0].line))
+        return whole
+
+    # ------------------------------------------------------------ products of the same rows
+    def _same_rows(self) -> None:
+        groups: dict[tuple[int, str], list[Op]] = {}
+        for op in self.ops:
+            if self._product(op) and op.results[0].id not in self.outside:
+                groups.setdefault((op.args[-2].id, op_name(op.target)), []).append(op)
+        for group in groups.values():
+            if len(group) > 1:
+                self._join_group(group)
+
+    def _join_group(self, group: list[Op]) -> None:
+        first, start = group[0], 0
+        left = first.args[-2]
+        matrix = self._side_by_side([op.args[-1] for op in group], 1)
+        bias = [self._side_by_side([op.args[0] for op in group], 0)] if len(first.args) == 3 else []
+        whole = self._value(first.results[0], (left.shape[0], matrix.shape[1]))
+        made = [Op(first.target, (*bias, left, matrix), {}, (whole,), first.line)]
+        for op in group:
+            width = op.results[0].shape[1]
+            assert isinstance(width, int)
+            made.append(Op(aten.slice.Tensor, (whole, 1, start, start + width), {}, op.results, op.line))
+            start += width
+        self._replace(first, *made)
+        self.ops = [op for op in self.ops if op not in group]
+        self._look()
+
+
+def _total(values: Sequence[Value], dim: int) -> int:
+    """How long they are side by side."""
+    sizes = [v.shape[dim] for v in values]
+    return sum(size for size in sizes if isinstance(size, int))
