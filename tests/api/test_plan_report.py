@@ -42,6 +42,43 @@ def test_picture(tmp_path: Path) -> None:
     )
 
 
+def test_the_names_of_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What programs written for plans use, as they write it."""
+    model, inputs = Perceptron((16, 32, 8)), (torch.randn(8, 16), torch.randn(8, 8))
+    before = [p.detach().clone() for p in model.parameters()]
+    plan = vgraph.parallelize(model, inputs, num_workers=4)
+    assert plan.communicated_bytes == sum(exchange.num_bytes for exchange in plan.parts.exchanges) > 0
+    assert plan.search_seconds > 0
+    assert plan.memory_per_worker > 0
+    plan.print()
+    assert "4 workers" in capsys.readouterr().out
+    plan.save_plot(tmp_path / "tiles.svg")
+    plan.save(tmp_path / "plan.json")
+    plan.load(tmp_path / "plan.json")
+    assert plan.simulate("nvlink").seconds > 0
+    found = plan.run_in_process(*inputs)
+    loss = model(*inputs)
+    loss.backward()
+    torch.testing.assert_close(found.loss, loss.detach())
+    for grad, parameter, parameter_after, start in zip(
+        found.grads, model.parameters(), found.parameters, before, strict=True
+    ):
+        assert grad is not None
+        assert parameter.grad is not None
+        torch.testing.assert_close(grad, parameter.grad)
+        assert torch.equal(parameter_after, start)  # without optimizer= nothing is updated
+        assert torch.equal(parameter.detach(), start)
+    updating = vgraph.parallelize(model, inputs, 2, optimizer=lambda p: torch.optim.SGD(p, lr=0.5))
+    after = updating.run_in_process(*inputs)
+    for changed, grad, start in zip(after.parameters, found.grads, before, strict=True):
+        assert grad is not None
+        torch.testing.assert_close(changed, start - 0.5 * grad)
+    with torch.device("meta"):
+        hollow = Perceptron((16, 32, 8))
+    filled = vgraph.parallelize(hollow, inputs, 2, init=lambda name, p: p.copy_(model.state_dict()[name]))
+    torch.testing.assert_close(filled.run_in_process(*inputs).loss, loss.detach())
+
+
 def test_simulation_grows_with_what_it_should() -> None:
     plan = plan_of(Perceptron((512, 2048, 512)), torch.zeros(64, 512), torch.zeros(64, 512), workers=8)
     found = {name: plan.simulate(name) for name in MACHINES}

@@ -138,6 +138,23 @@ def test_batch_in_low_channels_in_high_convolutions() -> None:
         assert indices(step, plan, FORWARD, module, "convolution")[0] in ("o", "c")
 
 
+@pytest.mark.parametrize("axes", [(2, 2), (4,)])
+def test_a_mask_made_in_the_model_can_be_divided(axes: tuple[int, ...]) -> None:
+    """A choice between numbers follows its condition, though as a linear op it could pass terms of a sum on."""
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q = nn.Linear(32, 32, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x[:, None]
+            return F.scaled_dot_product_attention(self.q(x), x, x, is_causal=True).square().mean()
+
+    found = search(captured(Masked(), torch.zeros(4, 64, 32)), axes)
+    assert all(0 <= moved < float("inf") for moved in found.step_bytes)
+
+
 def test_time_steps_are_divided_alike() -> None:
     step = captured(Recurrent(16), torch.zeros(5, 8, 16))
     classes = classify(step)

@@ -30,7 +30,8 @@ from vgraph.ir.step import TrainingStep
 from vgraph.partition.account import Account, account
 from vgraph.partition.fit import search_best
 from vgraph.partition.footprint import Footprint, program_footprint, whole_footprint
-from vgraph.partition.machines import Machine, machine
+from vgraph.partition.machines import Machine
+from vgraph.partition.machines import machine as find_machine
 from vgraph.partition.replicas import average_gradients
 from vgraph.partition.rewrite import RewriteOptions, rewrite
 from vgraph.partition.simulate import Simulation, simulate
@@ -117,7 +118,7 @@ class Plan:
         Raises:
             NameLookupError: there is no such preset.
         """
-        return simulate(self.book, machine(preset))
+        return simulate(self.book, find_machine(preset))
 
     def save(self, path: str | Path) -> None:
         """Writes the plan (not the model) as JSON."""
@@ -216,6 +217,7 @@ def parallelize(
     init: Init | None = None,
     options: RewriteOptions | None = None,
     memory_limit: float | None = None,
+    machine: str | Machine | None = None,
 ) -> Plan:
     """Divides a whole training step of a model among ``num_workers`` so that least bytes cross workers.
 
@@ -229,9 +231,12 @@ def parallelize(
         init: for models on the meta device: a function of (name, tensor) that fills a parameter in place.
         options: switches of the generated program, for comparisons.
         memory_limit: bytes that one worker may need at once.
+        machine: where links are a hierarchy ("hosts", or a Machine of your own), the plan that keeps them busy
+            for the shortest time: what moves most is divided inside a host. Without one, bytes count alike.
 
     Raises:
         ModelError: the model cannot be captured, not be divided among so many workers, or not fit the limit.
+        NameLookupError: there is no such machine.
 
     >>> import torch, vgraph
     >>> class Model(torch.nn.Module):
@@ -246,13 +251,14 @@ def parallelize(
     """
     inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     factors_of(num_workers)
+    links = None if machine is None else find_machine(machine)
     if max_norm is not None and optimizer is None:
         raise ModelError(
             "max_norm= clips gradients before an update, and the plan has none",
             cure="pass optimizer=, or call worker.clip_grad_norm_(max_norm) before your own optimizer's step",
         )
     step = capture_step(model, inputs, optimizer, max_norm)
-    found = search_best(step, num_workers, memory_limit)
+    found = search_best(step, num_workers, memory_limit, links)
     _refuse_undivided(found.plan, step, num_workers)
     rate = _learning_rate(optimizer)
     plan = Plan(step, StepState(model, step, init), found.plan, rate, options or RewriteOptions())

@@ -38,7 +38,12 @@ def add_partition(commands: Any) -> None:
     add("--workers", type=int, default=8, metavar="N")
     add("--optimizer", choices=(*OPTIMIZERS, "none"), default="none", help="whose update is part of the step")
     add("--memory", type=float, metavar="GIB", help="what each worker may need")
-    add("--machine", choices=("paper", "nvlink", "hosts"), default="paper", help="what is simulated")
+    add(
+        "--machine",
+        choices=("paper", "nvlink", "hosts"),
+        default="paper",
+        help="whose links count, and what is simulated",
+    )
     add("--plot", type=Path, metavar="FILE.png", help="draw the tiles of every tensor")
     add("--save", type=Path, metavar="FILE.json", help="write the plan")
     partition.set_defaults(command=run_partition)
@@ -52,8 +57,9 @@ def run_partition(arguments: argparse.Namespace) -> int:
         bar.set_description("capture and search")
         limit = None if arguments.memory is None else arguments.memory * 2**30
         plan = vgraph.parallelize(
-            model, inputs, arguments.workers, optimizer=OPTIMIZERS.get(arguments.optimizer), memory_limit=limit
-        )
+            model, inputs, arguments.workers, optimizer=OPTIMIZERS.get(arguments.optimizer), memory_limit=limit,
+            machine=arguments.machine,
+        )  # fmt: skip
         bar.update()
     plan.print()
     found = plan.simulate(arguments.machine)

@@ -47,7 +47,16 @@ class Notation:
 Rule = Callable[[Op], "Notation | None"]
 
 
+_names: dict[int, tuple[Any, str]] = {}  # by id, for hashing an operator is slow; held, so that ids stay its own
+
+
 def op_name(target: Any) -> str:
     """``mm`` for ``aten.mm.default``; the printed form for a Move."""
+    found = _names.get(id(target))
+    if found is not None:
+        return found[1]
     packet = getattr(target, "overloadpacket", None)
-    return packet.__name__ if packet is not None else str(target)
+    if packet is None:
+        return str(target)
+    _names[id(target)] = (target, packet.__name__)
+    return packet.__name__

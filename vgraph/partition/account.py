@@ -7,16 +7,24 @@ Source: Tofu section 5.3 (communication), 7.1 (memory a worker).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from vgraph.ir.program import Op, Value
+from vgraph.ir.program import Value
 from vgraph.ir.sharding import At, Partial, Placement, ShardingPlan, Split, Strategy
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl import is_absent, reads_values
 from vgraph.partition.costs import transfer
 
 Placements = tuple[Placement, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """What an op's strategies ask of each operand in all steps, and make of each result; many ops share them."""
+
+    needed: tuple[Placements, ...]
+    made: tuple[Placements, ...]
+    beside: frozenset[int]  # operands with a halo
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +40,8 @@ class Account:
     fetched: tuple[tuple[float, ...], ...]
     kept: tuple[tuple[float, ...], ...]
     homes: dict[int, Placements]  # value id -> where it lies
+    rows: tuple[Row, ...]  # by op
+    _shares: dict[int, float] = field(default_factory=dict[int, float], repr=False)  # by the id of a home
 
     @property
     def total_bytes(self) -> float:
@@ -45,7 +55,11 @@ class Account:
 
     def held_bytes(self, value: Value) -> float:
         """Bytes of a value on one worker."""
-        return share(self.homes[value.id], self.plan.axes) * value.row_bytes
+        home = self.homes[value.id]
+        found = self._shares.get(id(home))
+        if found is None:
+            found = self._shares[id(home)] = share(home, self.plan.axes)
+        return found * value.row_bytes
 
     def read_bytes(self, value: Value, needed: Placements) -> float:
         """Bytes of an operand as one worker reads it."""
@@ -65,32 +79,46 @@ def account(step: TrainingStep, plan: ShardingPlan, *, reuse: bool = True) -> Ac
     nothing = (0.0,) * len(plan.axes)
     fetched: list[tuple[float, ...]] = []
     kept: list[tuple[float, ...]] = []
-    for place, (op, strategies) in enumerate(zip(step.ops, plan.strategies, strict=True)):
+    all_rows = _rows(step, plan)
+    for place, (op, row, strategies) in enumerate(zip(step.ops, all_rows, plan.strategies, strict=True)):
         rows: list[tuple[float, ...]] = []
-        for value, needed, halos in _needs(op, strategies) if reads_values(op) else ():
+        for position, (value, needed) in enumerate(zip(op.operands(), row.needed, strict=True)):
+            home = homes[value.id]
+            if needed == home and position not in row.beside:
+                continue
+            if not reads_values(op):
+                break
             known = copies.setdefault(value.id, set())
             if (place, value.id) in plan.fetched_again:
                 known.clear()
             if needed not in known:
-                rows.append(moved(value, homes[value.id], needed, plan.axes, halos))
+                halos = tuple([_halo(value, s, position) for s in strategies])
+                rows.append(moved(value, home, needed, plan.axes, halos))
                 if reuse:
                     known.add(needed)
         fetched.append(_sum(rows) if rows else nothing)
         rows = []
-        for number, value in enumerate(op.results):
-            made = tuple([s.outputs[number] for s in strategies])
-            homes[value.id] = plan.placements.get(value.id, made)
-            if homes[value.id] != made and not is_absent(value):
-                rows.append(moved(value, made, homes[value.id], plan.axes, nothing))
+        for value, made in zip(op.results, row.made, strict=True):
+            home = homes[value.id] = plan.placements.get(value.id, made)
+            if home != made and not is_absent(value):
+                rows.append(moved(value, made, home, plan.axes, nothing))
         kept.append(_sum(rows) if rows else nothing)
-    return Account(step, plan, tuple(fetched), tuple(kept), homes)
+    return Account(step, plan, tuple(fetched), tuple(kept), homes, all_rows)
 
 
-def _needs(op: Op, strategies: tuple[Strategy, ...]) -> Iterator[tuple[Value, Placements, tuple[float, ...]]]:
-    for position, value in enumerate(op.operands()):
-        needed = tuple([s.inputs[position] for s in strategies])
-        halos = tuple([_halo(value, s, position) for s in strategies])
-        yield value, needed, halos
+def _rows(step: TrainingStep, plan: ShardingPlan) -> tuple[Row, ...]:
+    known: dict[tuple[int, int, int], Row] = {}
+    found: list[Row] = []
+    for op, strategies in zip(step.ops, plan.strategies, strict=True):
+        operands = len(list(op.operands()))
+        key = (id(strategies), operands, len(op.results))
+        row = known.get(key)
+        if row is None:
+            needed = tuple([tuple([s.inputs[i] for s in strategies]) for i in range(operands)])
+            made = tuple([tuple([s.outputs[i] for s in strategies]) for i in range(len(op.results))])
+            row = known[key] = Row(needed, made, frozenset(i for s in strategies for i in s.halo))
+        found.append(row)
+    return tuple(found)
 
 
 def _halo(value: Value, strategy: Strategy, position: int) -> float:

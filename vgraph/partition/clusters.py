@@ -204,7 +204,8 @@ def kind_of(coarse: Coarse, cluster: Cluster, past: Sequence[Hashable]) -> Hasha
     """Equal for clusters with the same states and costs inside; ``past``: what earlier steps chose, by class."""
     classes, first = coarse.classes.classes, len(coarse.classes.classes)
     ops = tuple([
-        (classes[c].kind if c < first else coarse.classes.input_kind(c), past[c])
+        (classes[c].kind, len(classes[c].members), past[c]) if c < first
+        else (coarse.classes.input_kind(c), 1, past[c])
         for c in cluster.members
     ])  # fmt: skip
     wires = tuple([

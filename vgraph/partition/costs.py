@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from functools import cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vgraph.ir.index_set import IndexSet
 from vgraph.ir.sharding import At, Partial, Placement, Replicate, Split
 
@@ -54,6 +57,44 @@ def code_of(placement: Placement) -> int:
 def placement_of(code: int) -> Placement:
     """What a code stands for."""
     return _placements[code]
+
+
+_tables: dict[int, NDArray[np.float64]] = {}
+_terms: list[NDArray[np.bool_]] = [np.zeros(0, dtype=bool)]
+
+
+def transfers(ways: int) -> NDArray[np.float64]:
+    """``transfer`` of all codes that there are, as a table."""
+    count = len(_placements)
+    found = _tables.get(ways)
+    if found is None or len(found) < count:
+        rows = [[transfer(have, need, ways) for need in _placements] for have in _placements]
+        found = _tables[ways] = np.array(rows)
+    return found
+
+
+def are_terms() -> NDArray[np.bool_]:
+    """By code, whether it stands for a Partial."""
+    if len(_terms[0]) < len(_placements):
+        _terms[0] = np.array([isinstance(placement, Partial) for placement in _placements])
+    return _terms[0]
+
+
+_numbers: dict[tuple[int, float], int] = {}
+_looks: list[tuple[NDArray[np.intp], NDArray[np.float64]]] = []
+
+
+def look_of(code: int, halo: float) -> int:
+    """A small number that stands for a placement and what is read beside the shard."""
+    return _numbers.setdefault((code, halo), len(_numbers))
+
+
+def looks_of() -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The codes and the halos of all looks that there are."""
+    if not _looks or len(_looks[0][0]) < len(_numbers):
+        codes, halos = zip(*_numbers, strict=True)
+        _looks[:] = [(np.array(codes), np.array(halos))]
+    return _looks[0]
 
 
 @cache

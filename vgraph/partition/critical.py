@@ -18,13 +18,13 @@ from vgraph.partition.eliminate import MAX_ENTRIES, eliminate
 
 def solve(graph: CostGraph, max_entries: int = MAX_ENTRIES) -> list[int]:
     """The states of least cost, exactly where the graph is narrow, else by paths until the rest is."""
-    pruned = prune(graph)
-    return pruned.restore(_solve(pruned.graph, max_entries))
-
-
-def _solve(graph: CostGraph, max_entries: int) -> list[int]:
-    states = eliminate(graph, max_entries)
-    return states if states is not None else _by_paths(graph, max_entries)
+    pruned = prune(graph, 1)
+    states = eliminate(pruned.graph, max_entries)
+    if states is None:  # fewer states may make it narrow enough
+        again = prune(pruned.graph)
+        states = eliminate(again.graph, max_entries)
+        states = again.restore(states if states is not None else _by_paths(again.graph, max_entries))
+    return pruned.restore(states)
 
 
 def critical_dp(graph: CostGraph) -> list[int]:

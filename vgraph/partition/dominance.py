@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from vgraph.partition.cost_graph import CostGraph, Costs
 
 Kept = NDArray[np.intp]
-MAX_ROUNDS = 6
+_Array = TypeVar("_Array", Costs, Kept)
+MAX_ROUNDS = 6  # what is left after the first is seldom worth the time of more
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,17 +32,17 @@ class Pruned:
         return [int(kept[s]) for kept, s in zip(self.kept, states, strict=True)]
 
 
-def prune(graph: CostGraph) -> Pruned:
+def prune(graph: CostGraph, rounds: int = MAX_ROUNDS) -> Pruned:
     """Takes out every state for which another costs no more whatever the neighbours choose."""
     pass_ = _Pruning(graph)
-    for _ in range(MAX_ROUNDS):
+    for _ in range(rounds):
         if not pass_.round():
             break
     return Pruned(CostGraph(pass_.alone, pass_.pairs), pass_.kept)
 
 
 class _Pruning:
-    """Arrays are known by their ids, so all that were met are held."""
+    """Arrays are known by their ids, so all that were met are held; those of equal content are one."""
 
     def __init__(self, graph: CostGraph) -> None:
         self.alone, self.pairs = list(graph.alone), dict(graph.pairs)
@@ -50,6 +52,7 @@ class _Pruning:
             self.around[u].append((u, v))
             self.around[v].append((u, v))
         self.held: list[object] = []
+        self.equal: dict[tuple[object, ...], Costs | Kept] = {}
         self.gains: dict[tuple[int, bool], Costs] = {}
         self.survivors: dict[object, Kept | None] = {}
         self.cut: dict[object, Costs] = {}
@@ -83,17 +86,19 @@ class _Pruning:
                     excess = excess + self._gain(number, turned, self.pairs[pair])
             excess[np.isnan(excess)] = -np.inf  # possible with no state of some neighbour
             rows = _undominated(excess)
-            self.survivors[key] = rows if len(rows) < len(alone) else None
+            self.survivors[key] = self._only(rows) if len(rows) < len(alone) else None
         return self.survivors[key]
 
     def _gain(self, number: int, turned: bool, costs: Costs) -> Costs:
         """Entry (b, a): by how much row b can be dearer than row a, where row a is possible at all."""
         if (number, turned) not in self.gains:
             self.held.append(costs)
-            rows = costs.T if turned else costs
-            gap = rows[:, None, :] - rows[None, :, :]
-            gap[np.broadcast_to(np.isinf(rows)[None, :, :], gap.shape)] = -np.inf
-            self.gains[number, turned] = np.max(gap, axis=2)
+            rows, places = _distinct_rows(costs.T if turned else costs)
+            columns, _ = _distinct_rows(rows.T)
+            seen = columns.T
+            gap = seen[:, None, :] - seen[None, :, :]
+            gap[np.broadcast_to(np.isinf(seen)[None, :, :], gap.shape)] = -np.inf
+            self.gains[number, turned] = self._only(np.max(gap, axis=2)[np.ix_(places, places)])
         return self.gains[number, turned]
 
     def _take(self, costs: Costs, rows: Kept, axis: int) -> Costs:
@@ -101,8 +106,26 @@ class _Pruning:
         key = (id(costs), id(rows), axis)
         if key not in self.cut:
             self.held += [costs, rows]
-            self.cut[key] = np.take(costs, rows, axis=axis)
+            self.cut[key] = self._only(np.take(costs, rows, axis=axis))
         return self.cut[key]
+
+    def _only(self, found: _Array) -> _Array:
+        """The array of the same content that was met first."""
+        known = self.equal.setdefault((found.shape, found.dtype.char, found.tobytes()), found)
+        return known  # pyright: ignore[reportReturnType]
+
+
+def _distinct_rows(costs: Costs) -> tuple[Costs, list[int]]:
+    """Rows that differ, and for each row which of them it is: states often look alike to one neighbour."""
+    found: dict[bytes, int] = {}
+    kept: list[int] = []
+    places: list[int] = []
+    for number, row in enumerate(np.ascontiguousarray(costs)):
+        place = found.setdefault(row.tobytes(), len(kept))
+        if place == len(kept):
+            kept.append(number)
+        places.append(place)
+    return costs[kept], places
 
 
 def _undominated(excess: Costs) -> Kept:

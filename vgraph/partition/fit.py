@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from vgraph.errors import ModelError
@@ -16,11 +16,14 @@ from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.account import Account, account
 from vgraph.partition.footprint import keep_within, program_footprint, whole_footprint
+from vgraph.partition.machines import Machine
 from vgraph.partition.rewrite import rewrite
 from vgraph.partition.search import Found, Prepared, factorised, search, without_collection
+from vgraph.partition.simulate import link_seconds
 
 FAIR_SHARE = 1.22  # without a limit a worker keeps copies up to this multiple of its part of the whole
 _PRICES = (0.0, 0.25, 1.0, 4.0, 64.0)  # moved bytes that one byte held by a second worker is worth
+Weigh = Callable[[Account], float]  # what is to be least
 _TIGHTER = 0.97  # the books may be a little below the generated program
 
 
@@ -32,46 +35,63 @@ class _Candidate:
     book: Account  # with all copies kept
 
 
-def search_best(step: TrainingStep, num_workers: int, memory_limit: float | None = None) -> Found:
+def search_best(
+    step: TrainingStep, num_workers: int, memory_limit: float | None = None, machine: Machine | None = None
+) -> Found:
     """Of the recursion by prime factors and one step for all workers, what moves less and fits.
+
+    With a machine whose links are a hierarchy, what spends less time on them; then also recursions that divide
+    between hosts first, which is the step that moves least, and inside a host by steps or at once.
 
     Raises:
         ModelError: no plan needs as little memory as the limit allows.
     """
     began = time.perf_counter()
+    one = _Problem(step, _factorisations(num_workers, machine), _weigh(machine))
     with without_collection():
         if memory_limit is None:
-            best = _moving_least(step, num_workers, FAIR_SHARE * whole_footprint(step).total / num_workers)
+            best = _moving_least(one, FAIR_SHARE * whole_footprint(step).total / num_workers)
         else:
-            best = _fitting(step, num_workers, memory_limit)
+            best = _fitting(one, num_workers, memory_limit)
     return replace(best.found, seconds=time.perf_counter() - began)
 
 
-def _moving_least(step: TrainingStep, num_workers: int, budget: float) -> _Candidate:
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    step: TrainingStep
+    factorisations: list[tuple[int, ...]]
+    weigh: Weigh
+
+
+def _weigh(machine: Machine | None) -> Weigh:
+    return (lambda book: book.total_bytes) if machine is None else (lambda book: link_seconds(book, machine))
+
+
+def _moving_least(one: _Problem, budget: float) -> _Candidate:
     """Plans in the order of what they move while all copies are kept; later ones if copies had to go."""
-    prepared = Prepared(step)
-    found = [search(step, axes, prepared=prepared) for axes in _factorisations(num_workers)]
-    books = sorted(((account(step, f.plan), f) for f in found), key=lambda pair: pair[0].total_bytes)
-    best = _kept(step, books[0][1], budget, books[0][0])
+    step, prepared = one.step, Prepared(one.step)
+    found = [search(step, axes, prepared=prepared) for axes in one.factorisations]
+    books = sorted(((account(step, f.plan), f) for f in found), key=lambda pair: one.weigh(pair[0]))
+    best = _kept(one, books[0][1], budget, books[0][0])
     for book, other in books[1:]:
-        if book.total_bytes < best.moved:
-            best = min(best, _kept(step, other, budget, book), key=lambda each: each.moved)
+        if one.weigh(book) < best.moved:
+            best = min(best, _kept(one, other, budget, book), key=lambda each: each.moved)
     return best
 
 
-def _fitting(step: TrainingStep, num_workers: int, limit: float) -> _Candidate:
+def _fitting(one: _Problem, num_workers: int, limit: float) -> _Candidate:
     """Raises the price of memory until a plan fits; that it does is seen in the generated program."""
-    prepared, least = Prepared(step), math.inf
+    prepared, least = Prepared(one.step), math.inf
     for price in _PRICES:
-        for candidate in sorted(_candidates(step, num_workers, limit, price, prepared), key=lambda each: each.moved):
+        for candidate in sorted(_candidates(one, limit, price, prepared), key=lambda each: each.moved):
             budget = limit
             while candidate.need <= limit:
-                need = generated_need(step, candidate.found.plan)
+                need = generated_need(one.step, candidate.found.plan)
                 if need <= limit:
                     return candidate
                 least = min(least, need)
                 budget *= _TIGHTER * limit / need
-                tighter = _kept(step, candidate.found, budget, candidate.book)
+                tighter = _kept(one, candidate.found, budget, candidate.book)
                 if tighter.found.plan == candidate.found.plan:
                     break
                 candidate = tighter
@@ -87,21 +107,25 @@ def generated_need(step: TrainingStep, plan: ShardingPlan) -> float:
     return program_footprint(rewrite(step.program, plan, None, step.overwrites), step).total
 
 
-def _candidates(
-    step: TrainingStep, num_workers: int, budget: float, price: float, prepared: Prepared
-) -> Iterator[_Candidate]:
-    for axes in _factorisations(num_workers):
-        found = search(step, axes, restrict=lambda o: replace(o, price=price), prepared=prepared)
-        yield _kept(step, found, budget, account(step, found.plan))
+def _candidates(one: _Problem, budget: float, price: float, prepared: Prepared) -> Iterator[_Candidate]:
+    for axes in one.factorisations:
+        found = search(one.step, axes, restrict=lambda o: replace(o, price=price), prepared=prepared)
+        yield _kept(one, found, budget, account(one.step, found.plan))
 
 
-def _factorisations(num_workers: int) -> list[tuple[int, ...]]:
+def _factorisations(num_workers: int, machine: Machine | None = None) -> list[tuple[int, ...]]:
+    """Without a hierarchy two; with one, also those whose first steps are between hosts."""
     axes = factorised(num_workers)
-    return list(dict.fromkeys((axes, (num_workers,) if axes else ())))
+    found = [axes, (num_workers,) if axes else ()]
+    for link in machine.links if machine is not None else ():
+        hosts, rest = divmod(num_workers, link.size)
+        if not rest and 1 < link.size < num_workers:
+            found += [(*factorised(hosts), *factorised(link.size)), (hosts, link.size), (*factorised(hosts), link.size)]
+    return list(dict.fromkeys(found))
 
 
-def _kept(step: TrainingStep, found: Found, budget: float, book: Account) -> _Candidate:
+def _kept(one: _Problem, found: Found, budget: float, book: Account) -> _Candidate:
     """The plan with its copies within a budget; ``book``: that of the plan that keeps all."""
     plan, need = keep_within(book, budget)
-    moved = account(step, plan).total_bytes if plan.fetched_again else book.total_bytes
+    moved = one.weigh(account(one.step, plan) if plan.fetched_again else book)
     return _Candidate(replace(found, plan=plan), moved, need, book)

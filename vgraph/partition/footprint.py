@@ -109,14 +109,14 @@ class Books:
         self._find_last()
         self._update_in_place()
         self.copies = list(self._copies())
-        self.changes = {name: np.zeros(self.end + 2) for name in ("gradients", "activations", "copies")}
-        self.transit = np.zeros(self.end + 1)
+        self.changes = {name: [0.0] * (self.end + 2) for name in ("gradients", "activations", "copies")}
+        self.transit = [0.0] * (self.end + 1)
         self._fill()
 
     def held(self) -> Amounts:
         """All bytes, op by op."""
         changes = np.sum(list(self.changes.values()), axis=0)
-        return self.state + np.cumsum(changes)[: self.end + 1] + self.transit
+        return self.state + np.cumsum(changes)[: self.end + 1] + np.array(self.transit)
 
     def peak(self) -> Footprint:
         at = int(np.argmax(self.held()))
@@ -164,14 +164,13 @@ class Books:
         values: dict[int, Value] = {}
         done: list[Copy] = []
         for number, op in enumerate(self.step.ops):
-            strategies = self.book.plan.strategies[number]
-            if not strategies or not reads_values(op):
+            if not self.book.plan.strategies[number] or not reads_values(op):
                 continue
-            for position, value in enumerate(op.operands()):
-                needed = tuple([s.inputs[position] for s in strategies])
-                key = (value.id, needed)
-                if not _is_fetched(needed, self.book.homes[value.id]):
+            for value, needed in zip(op.operands(), self.book.rows[number].needed, strict=True):
+                home = self.book.homes[value.id]
+                if needed == home or not _is_fetched(needed, home):
                     continue
+                key = (value.id, needed)
                 values[value.id] = value
                 if (number, value.id) in self.book.plan.fetched_again and key in found and found[key][-1] != number:
                     done.append(self._copy(value, needed, found.pop(key)))
@@ -185,22 +184,20 @@ class Books:
         gradients = {value.id for value in self.step.gradients.values()}
         workers = self.book.plan.num_workers
         for number, op in enumerate(self.step.ops):
-            moved = sum(self.book.fetched[number]) / workers
             for value in op.results:
                 if is_absent(value) or self._base(value) != value.id:
                     continue
                 kind = "gradients" if value.id in gradients else "activations"
                 self.hold(kind, self.book.held_bytes(value), number, self.last[value.id])
-            brought = 2 * sum(self.book.kept[number]) / workers
-            self.transit[number] = max(2 * moved, brought + self._made_elsewhere(number) if brought else 0.0)
+            moved, brought = sum(self.book.fetched[number]), 2 * sum(self.book.kept[number]) / workers
+            self.transit[number] = max(2 * moved / workers, brought + self._made_elsewhere(number) if brought else 0.0)
         for copy in self.copies:
             self.hold("copies", copy.bytes, copy.readers[0], copy.readers[-1])
 
     def _made_elsewhere(self, number: int) -> float:
         """Results as the op made them, which are then brought to where they are kept."""
-        strategies, total = self.book.plan.strategies[number], 0.0
-        for place, value in enumerate(self.step.ops[number].results):
-            made = tuple([s.outputs[place] for s in strategies])
+        total = 0.0
+        for value, made in zip(self.step.ops[number].results, self.book.rows[number].made, strict=True):
             if made != self.book.homes[value.id] and not is_absent(value):
                 total += self.book.read_bytes(value, made)
         return total

@@ -10,12 +10,13 @@ import itertools
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import Op, Value
 from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
 from vgraph.ir.tdl import describe, is_absent
-from vgraph.partition.costs import code_of
+from vgraph.partition.costs import code_of, look_of
 from vgraph.partition.regions import index_sizes
 from vgraph.partition.strategies import Factors, shrink, strategies
 
@@ -25,7 +26,7 @@ class Choice:
     """One step's strategy of an op (None: of an input) and the placement in which each result is kept.
 
     ``keeps`` and ``reads`` are codes of placements; an input reads itself. ``halos``: what is read
-    beside the shard, as a factor of the operand's bytes.
+    beside the shard, as a factor of the operand's bytes. Looks stand for both (``look_of``).
     """
 
     number: int  # the same for equal choices of ops of one kind
@@ -34,6 +35,8 @@ class Choice:
     keeps: tuple[int, ...]
     reads: tuple[int, ...]
     halos: tuple[float, ...]
+    keep_looks: tuple[int, ...]
+    read_looks: tuple[int, ...]
 
 
 Past = tuple[Choice, ...]
@@ -67,7 +70,13 @@ class Options:
         placements: list[Placement] = list(self._splits(value, before, past_ways, ways))
         if not placements or value.row_bytes <= self.small:
             placements.append(Replicate())
-        return [self._choice(("input",), None, (placement,), (0.0,)) for placement in placements]
+        choices: list[Choice] = []
+        for placement in placements:
+            keeps = (code_of(placement),)
+            number = self._numbers.setdefault(("input", keeps), len(self._numbers))
+            looks = _plain(keeps)
+            choices.append(Choice(number, None, (placement,), keeps, keeps, (0.0,), looks, looks))
+        return choices
 
     def _splits(
         self, value: Value, before: Sequence[Placement], past_ways: Sequence[int], ways: int
@@ -108,22 +117,30 @@ class Options:
         found = self._strategies(op, kind, past, past_ways, ways, hint)
         if not self.reduces:
             found = [s for s in found if not any(isinstance(p, Partial) for p in s.outputs)]
-        if not _passes_terms(op):
+        if not self.keeps_terms or not _passes_terms(op):
             found = [s for s in found if s.index != "+"]
         divided = [s for s in found if s.index not in ("", "+")]
         if divided and max((r.row_bytes for r in op.results), default=0) > self.small:
             found = [s for s in found if s.index]
         kept = [[c.kept[i] for c in past] for i in range(len(op.results))]
+        known: dict[tuple[int, Placement], list[tuple[Placement, int]]] = {}
         choices: list[Choice] = []
         for strategy in found:
-            ways_to_keep = [
-                self._keepings(result, placement, before, past_ways, ways)
-                for result, placement, before in zip(op.results, strategy.outputs, kept, strict=True)
-            ]
+            ways_to_keep: list[list[tuple[Placement, int]]] = []
+            for place, made in enumerate(strategy.outputs):
+                if (place, made) not in known:
+                    every = self._keepings(op.results[place], made, kept[place], past_ways, ways)
+                    known[place, made] = [(placement, code_of(placement)) for placement in every]
+                ways_to_keep.append(known[place, made])
             if math.prod(map(len, ways_to_keep)) > 30:
-                ways_to_keep = [[placement] for placement in strategy.outputs]
-            halos = _halos(op, strategy, ways)
-            choices += [self._choice(kind, strategy, kept, halos) for kept in itertools.product(*ways_to_keep)]
+                ways_to_keep = [[(placement, code_of(placement))] for placement in strategy.outputs]
+            reads, halos = tuple([code_of(p) for p in strategy.inputs]), _halos(op, strategy, ways)
+            looks = tuple([look_of(code, halo) for code, halo in zip(reads, halos, strict=True)])
+            form = self._numbers.setdefault((kind, strategy.index, strategy.outer, reads), len(self._numbers))
+            for pairs in itertools.product(*ways_to_keep):
+                kept_here, keeps = tuple([pair[0] for pair in pairs]), tuple([pair[1] for pair in pairs])
+                number = self._numbers.setdefault((form, keeps), len(self._numbers))
+                choices.append(Choice(number, strategy, kept_here, keeps, reads, halos, _plain(keeps), looks))
         return choices
 
     def _keepings(
@@ -138,15 +155,6 @@ class Options:
         if not spread:
             spread = [Replicate()]
         return [made, *spread] if self.keeps_terms else spread
-
-    def _choice(
-        self, kind: Hashable, strategy: Strategy | None, kept: tuple[Placement, ...], halos: tuple[float, ...]
-    ) -> Choice:
-        keeps = tuple([code_of(placement) for placement in kept])
-        reads = tuple([code_of(placement) for placement in strategy.inputs]) if strategy else keeps
-        cut = (strategy.index, strategy.outer) if strategy else ()
-        number = self._numbers.setdefault((kind, cut, reads, keeps), len(self._numbers))
-        return Choice(number, strategy, kept, keeps, reads, halos)
 
     def _strategies(
         self, op: Op, kind: Hashable, past: Past, past_ways: Sequence[int], ways: int,
@@ -203,6 +211,12 @@ def remaining(value: Value, placements: Sequence[Placement], past_ways: Sequence
         if isinstance(placement, Split):
             shape[placement.dim] //= count
     return shape
+
+
+@cache
+def _plain(codes: tuple[int, ...]) -> tuple[int, ...]:
+    """Looks without a halo."""
+    return tuple([look_of(code, 0.0) for code in codes])
 
 
 def _passes_terms(op: Op) -> bool:

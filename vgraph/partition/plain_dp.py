@@ -17,9 +17,10 @@ from vgraph.ir.step import TrainingStep
 from vgraph.partition.clusters import Cluster, Coarse, Link
 from vgraph.partition.cost_graph import CostGraph, Costs
 from vgraph.partition.eliminate import eliminate
+from vgraph.partition.enumeration import Enumeration
 from vgraph.partition.options import Options, Past
 from vgraph.partition.search import Found, Prepared, plan_of
-from vgraph.partition.states import Enumeration, Kind, Situation, State
+from vgraph.partition.states import Kind, Situation, State
 from vgraph.partition.step_costs import combined, needs_of
 
 MAX_TABLE = 1 << 26

@@ -58,6 +58,9 @@ def without_collection() -> Generator[None]:
         yield
     finally:
         if was_on:
+            if not gc.get_freeze_count():  # all that is alive counts as old, or the next object would start a search
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
@@ -119,8 +122,10 @@ def plan_of(coarse: Coarse, past: Sequence[Past], axes: tuple[int, ...]) -> Shar
     """The plan that all choices of all steps make."""
     classes, step = coarse.classes, coarse.classes.step
     chosen: list[tuple[Strategy, ...]] = []
+    equal: dict[tuple[int, ...], tuple[Strategy, ...]] = {}  # equal rows are one tuple, which others ask about once
     for op_class in classes.classes:
-        chosen.append(tuple([c.strategy for c in past[op_class.index] if c.strategy is not None]))
+        row = tuple([c.strategy for c in past[op_class.index] if c.strategy is not None])
+        chosen.append(equal.setdefault(tuple(map(id, row)), row))
     placements: dict[int, tuple[Placement, ...]] = {}
     first = len(classes.classes)
     for i, given in enumerate(step.program.inputs):

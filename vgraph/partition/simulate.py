@@ -51,6 +51,15 @@ def simulate(book: Account, machine: Machine) -> Simulation:
                       machine.name)  # fmt: skip
 
 
+def link_seconds(book: Account, machine: Machine) -> float:
+    """Seconds for which a worker's links are busy: the bytes of every step over the link that it crosses."""
+    total, group = 0.0, book.plan.num_workers
+    for amount, ways in zip(book.step_bytes, book.plan.axes, strict=True):
+        total += amount / book.plan.num_workers / machine.link(group).bandwidth
+        group //= ways
+    return total
+
+
 def sensitivity(book: Account, machine: Machine) -> Mapping[str, float]:
     """Simulated seconds if one number of the machine were half or twice as large."""
 

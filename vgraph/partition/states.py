@@ -1,6 +1,6 @@
-"""States: what a whole cluster can choose in one step, and what each choice costs inside.
+"""States: what a whole cluster can choose in one step; the situation that it chooses in.
 
-Takes: a coarsened step, Options, earlier choices. Gives: states and costs, by kind of cluster;
+Takes: a coarsened step, Options, earlier choices. Gives: amounts of bytes, Kinds of clusters;
 tempo: once a step of the recursion. Source: Tofu section 5.2 (forward and gradient may be split differently).
 """
 
@@ -9,19 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-
-import numpy as np
 
 from vgraph.ir.program import Value
-from vgraph.ir.sharding import Partial, Replicate, Split
+from vgraph.ir.sharding import Partial, Split
 from vgraph.partition.classes import Reading
-from vgraph.partition.clusters import Cluster, Coarse, Port
+from vgraph.partition.clusters import Coarse, Port
 from vgraph.partition.cost_graph import Costs
-from vgraph.partition.costs import placement_of, transfer, transfer_codes
+from vgraph.partition.costs import placement_of, transfer
 from vgraph.partition.options import Choice, Options, Past
-
-MAX_STATES = 64
 
 Amount = tuple[float, float]
 State = tuple[Choice, ...]  # a choice a member
@@ -63,6 +58,7 @@ class Situation:
     past: Sequence[Past]
     past_ways: Sequence[int]
     ways: int
+    known: dict[Hashable, tuple[list[Choice], list[float]]] = field(default_factory=dict, repr=False)
 
     @property
     def first_input(self) -> int:
@@ -114,136 +110,3 @@ class Situation:
                 total += amount * transfer(made, kept, count)
             amount *= 1 if isinstance(made, Split) else count
         return total
-
-
-@dataclass(eq=False)
-class _Wire:
-    """A reading within a cluster, by members."""
-
-    source: int
-    result: int
-    reader: int
-    position: int
-    amount: Amount
-
-
-@cache
-def is_terms(code: int) -> bool:
-    """Whether a code stands for a Partial."""
-    return isinstance(placement_of(code), Partial)
-
-
-class Enumeration:
-    """The states of one cluster: the root chooses, a follower takes what fits the operand that it follows."""
-
-    def __init__(self, situation: Situation, cluster: Cluster) -> None:
-        self.situation, self.cluster, self.ways = situation, cluster, situation.ways
-        coarse = situation.coarse
-        place = {item: max(coarse.member_of[item], 0) for item in (*cluster.members, *cluster.owned)}
-        self.wires: list[list[_Wire]] = [[] for _ in cluster.members]  # by the later of both ends
-        self.followed: list[_Wire | None] = [None] * len(cluster.members)
-        for r in coarse.inside[cluster.index]:
-            wire = _Wire(place[r.source], r.result, place[r.reader], r.position, situation.amount(r))
-            if r.count:
-                self.wires[max(wire.source, wire.reader)].append(wire)
-            if wire.position == cluster.follows[wire.reader] and wire.source < wire.reader:
-                self.followed[wire.reader] = wire
-        self._known: dict[tuple[int, int], list[tuple[Choice, float]]] = {}
-
-    def run(self) -> Kind:
-        live = self._live()
-        found: list[tuple[State, float]] = [((), 0.0)]
-        for place in range(len(self.cluster.members)):
-            longer: list[tuple[State, float]] = []
-            wires = self.wires[place]
-            for state, cost in found:
-                for choice, kept in self._choices(place, state):
-                    grown = (*state, choice)
-                    longer.append((grown, cost + kept + self._cost(grown, wires)))
-            is_last = place + 1 == len(
-                self.cluster.members
-            )  # states that did not become more are as distinct as before
-            found = self._distinct(longer, live[place]) if is_last or len(longer) > len(found) else longer
-        possible = [each for each in found if each[1] < math.inf] or found
-        return Kind([state for state, _ in possible], np.array([cost for _, cost in possible]))
-
-    def _cost(self, state: State, wires: Sequence[_Wire]) -> float:
-        total = 0.0
-        for wire in wires:
-            reader = state[wire.reader]
-            have, need = state[wire.source].keeps[wire.result], reader.reads[wire.position]
-            moved = transfer_codes(have, need, self.ways) + reader.halos[wire.position]
-            if moved:
-                total += wire.amount[is_terms(have)] * moved
-        return total
-
-    def _choices(self, place: int, state: State) -> list[tuple[Choice, float]]:
-        """What a member may choose, and the cost of bringing its results to where they are kept."""
-        wire = self.followed[place]
-        have = -1 if wire is None else state[wire.source].keeps[wire.result]
-        found = self._known.get((place, have))
-        if found is None:
-            found = [(choice, self._keeping(place, choice)) for choice in self._made(place, have)]
-            self._known[place, have] = found
-        return found
-
-    def _keeping(self, place: int, choice: Choice) -> float:
-        member, total = self.cluster.members[place], 0.0
-        if self.situation.options.price:
-            shared = sum(self.situation.kept(member, i) for i, p in enumerate(choice.kept) if not isinstance(p, Split))
-            total += self.situation.options.price * (self.ways - 1) * shared
-        if choice.strategy is not None:
-            for result, (made, kept) in enumerate(zip(choice.strategy.outputs, choice.kept, strict=True)):
-                if made != kept:
-                    total += self.situation.made(member, result) * transfer(made, kept, self.ways)
-                elif isinstance(made, Partial):
-                    total += (self.ways - 1) * self.situation.brought(member, result)
-        return total
-
-    def _made(self, place: int, have: int) -> list[Choice]:
-        situation, member = self.situation, self.cluster.members[place]
-        options, past = situation.options, situation.past[member]
-        if member >= situation.first_input:
-            value = situation.coarse.classes.value(member, 0)
-            return options.of_input(value, past, situation.past_ways, self.ways)
-        op_class, position = situation.coarse.classes.classes[member], self.cluster.follows[place]
-        if have < 0:
-            return options.of_op(op_class.op, op_class.kind, past, situation.past_ways, self.ways)
-        given = placement_of(have)
-        every = options.of_op(op_class.op, op_class.kind, past, situation.past_ways, self.ways, (position, given))
-        fitting = [c for c in every if c.reads[position] == have]
-        if isinstance(given, Replicate):
-            fitting = [c for c in fitting if c.strategy and not c.strategy.index] or fitting
-        if isinstance(given, Partial) and fitting:
-            return fitting
-        return fitting or [c for c in every if c.strategy and c.strategy.index not in ("", "+")] or every
-
-    # ------------------------------------------------------------ what later members or others depend on
-    def _live(self) -> list[list[Port]]:
-        count = len(self.cluster.members)
-        last: dict[Port, int] = dict.fromkeys(self.situation.coarse.ports[self.cluster.index], count)
-        for place, wires in enumerate(self.wires):
-            for wire in wires:
-                for port in ((True, wire.source, wire.result), (False, wire.reader, wire.position)):
-                    if port[1] < place:
-                        last[port] = max(last.get(port, 0), place)
-        for place, wire in enumerate(self.followed):
-            if wire is not None:
-                port = (True, wire.source, wire.result)
-                last[port] = max(last.get(port, 0), place)
-        return [[p for p, until in last.items() if p[1] <= k < until] for k in range(count)]
-
-    def _distinct(self, found: list[tuple[State, float]], ports: Sequence[Port]) -> list[tuple[State, float]]:
-        """Of states that look the same from here on the cheapest, and of many the cheapest ones."""
-        if len(found) < 2:
-            return found
-        best: dict[Hashable, tuple[State, float]] = {}
-        for each in found:
-            state = each[0]
-            key = tuple([state[m].keeps[i] if out else (state[m].reads[i], state[m].halos[i]) for out, m, i in ports])
-            known = best.get(key)
-            if known is None or each[1] < known[1]:
-                best[key] = each
-        if len(best) <= MAX_STATES:
-            return list(best.values())
-        return sorted(best.values(), key=lambda each: each[1])[:MAX_STATES]

@@ -13,8 +13,9 @@ import numpy as np
 from vgraph.partition.classes import Reading
 from vgraph.partition.clusters import kind_of
 from vgraph.partition.cost_graph import CostGraph, Costs
-from vgraph.partition.costs import transfer_codes
-from vgraph.partition.states import Amount, Enumeration, Kind, Situation, is_terms
+from vgraph.partition.costs import are_terms, transfers
+from vgraph.partition.enumeration import Enumeration
+from vgraph.partition.states import Amount, Kind, Situation
 
 Part = tuple[bool, Hashable]  # whether the matrix is turned, its key
 
@@ -98,9 +99,10 @@ def needs_of(
 def combined(have: tuple[int, ...], kind: Kind, found: Sequence[Need], ways: int) -> Costs:
     """Costs by state of source and reader; what two readers need alike is fetched once."""
     halos = [np.array(kind.halos(place, position)) for _, place, position, _ in found]
-    rows = np.array([int(is_terms(code)) for code in have])
+    rows, table = np.array(have)[:, None], transfers(ways)
+    terms = are_terms()[rows[:, 0]].astype(np.intp)
     parts = [
-        np.array(amount)[rows][:, None] * (_transfers(have, need, ways) + halo)
+        np.array(amount)[terms][:, None] * (table[rows, np.array(need)] + halo)
         for (need, _, _, amount), halo in zip(found, halos, strict=True)
     ]
     if len(found) == 1:
@@ -110,8 +112,3 @@ def combined(have: tuple[int, ...], kind: Kind, found: Sequence[Need], ways: int
         again = (needs[:i] == needs[i]).any(axis=0)
         parts[i] = np.where(again[None, :] & np.isfinite(parts[i]), 0.0, parts[i])
     return np.sum(parts, axis=0)
-
-
-def _transfers(have: tuple[int, ...], need: tuple[int, ...], ways: int) -> Costs:
-    rows = {code: [transfer_codes(code, n, ways) for n in need] for code in set(have)}
-    return np.array([rows[code] for code in have])
