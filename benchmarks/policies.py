@@ -94,7 +94,7 @@ class Planning:
         self.seconds = 0.0
         self._time(vertex_function, "levels")
         self._time(compiler, "_make_plan")
-        self._time(compiled._Rows, "_make_extents")
+        self._time(compiled.CallRows, "_make_extents")
 
     def _time(self, owner: Any, name: str) -> None:
         original = getattr(owner, name)

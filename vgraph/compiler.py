@@ -53,7 +53,8 @@ from vgraph.memory.liveness import lifetimes
 from vgraph.memory.plan import plan_memory
 from vgraph.memory.row_order import build_row_order
 from vgraph.runtime import cuda
-from vgraph.runtime.compiled import CompiledProgram, Plan, Situation, VertexTypes
+from vgraph.runtime.call_rows import Situation, VertexTypes
+from vgraph.runtime.compiled import CompiledProgram, Plan
 from vgraph.runtime.cpu import CpuKernel
 from vgraph.runtime.device_kernel import DeviceKernel
 from vgraph.runtime.device_loop import DeviceFrontiers
@@ -238,9 +239,8 @@ def _fuse_loops(
     """Loops over frontiers that a device runs by functions of their own, by the number of their phase."""
     if device not in LOOPS or not config.native_enabled():
         return {}
-    planned = {i: plan_body(phase, units[i], wanted[i]) for i, phase in enumerate(phases) if phase.is_loop}
-    bodies = {i: body for i, body in planned.items() if body is not None}
-    found = {i: emit_loop(body, f"loop{i}") for i, body in bodies.items()}
+    bodies = {i: plan_body(phase, units[i], wanted[i]) for i, phase in enumerate(phases) if phase.is_loop}
+    found = {i: emit_loop(body, f"loop{i}") for i, body in bodies.items() if body is not None}
     emitted = {i: given for i, given in found.items() if given is not None}
     made = LOOPS[device](list(emitted.values())) if emitted else None
     return {} if made is None else dict(zip(emitted, made, strict=True))

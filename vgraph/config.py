@@ -39,6 +39,16 @@ def walks() -> bool:
     return os.environ.get("VGRAPH_WALK", "0") == "1"
 
 
+def streams() -> bool:
+    """Whether what runs once does so on a second stream of a GPU, beside loops: ``VGRAPH_STREAMS=1`` says yes."""
+    return os.environ.get("VGRAPH_STREAMS", "0") == "1"
+
+
+def graphs() -> bool:
+    """Whether calls whose form comes again are recorded as CUDA graphs: ``VGRAPH_GRAPHS=1`` says yes."""
+    return os.environ.get("VGRAPH_GRAPHS", "0") == "1"
+
+
 def leaves_enabled() -> bool:
     """Whether vertices without in-edges run code of their own: ``VGRAPH_LEAVES=0`` says no."""
     return os.environ.get("VGRAPH_LEAVES", "1") != "0"

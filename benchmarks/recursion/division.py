@@ -17,7 +17,7 @@ from vgraph.runtime.frontier_loop import FrontierLoop
 from vgraph.runtime.native import Native
 
 MOVES = "gather_src gather_dst gather_graph gather_subset reduce_dst reduce_src reduce_graph reduce_subset inner_rows"
-ROWS = compiled._Rows  # pyright: ignore[reportPrivateUsage]
+ROWS = compiled.CallRows  # pyright: ignore[reportPrivateUsage]
 PARTS: dict[str, list[tuple[Any, str]]] = {
     "construction": [(vgraph, "batch"), (compiler, "_make_plan"), (ROWS, "_make_extents")],
     "memory operations": [(ROWS, "bring_in"), (ROWS, "bring_out"), *((extent.Extent, m) for m in MOVES.split())],

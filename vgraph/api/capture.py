@@ -29,7 +29,8 @@ from vgraph.api.tracer import CaptureError, user_line
 from vgraph.errors import FunctionError
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Call, Derivation, Pair, run
-from vgraph.runtime.compiled import CompiledProgram, Situation, VertexTypes
+from vgraph.runtime.call_rows import Situation, VertexTypes
+from vgraph.runtime.compiled import CompiledProgram
 
 logger = logging.getLogger("vgraph")
 

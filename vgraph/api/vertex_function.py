@@ -26,7 +26,7 @@ from vgraph.api.vertex import StateSpec, Vertex, VertexBody
 from vgraph.errors import FunctionError
 from vgraph.ir.program import Space, subset
 from vgraph.ir.topology import Topology
-from vgraph.runtime.compiled import Situation, VertexTypes
+from vgraph.runtime.call_rows import Situation, VertexTypes
 from vgraph.scheduler.frontiers import levels
 
 logger = logging.getLogger("vgraph")

@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vgraph.ir.program import Op
 from vgraph.ir.topology import Topology
-from vgraph.ir.upload import send, upload
+from vgraph.ir.upload import pack, send
 
 LEAVES_PART, INNER_PART = "leaves", "inner"
+_forms: dict[Any, int] = {}
 
 
 LOOK_AHEAD = 16  # elements behind a tensor of 32-bit rows that may be read, though they mean nothing
@@ -63,6 +65,7 @@ class RowOrder:
 
     def pointer_on_host(self, name: str) -> Tensor:
         """``in_ptr`` or ``out_ptr`` on the CPU; waited for where it came from nowhere else."""
+        self.__dict__["is_read"] = True
         return getattr(self.host or self, name).cpu()
 
     @cached_property
@@ -124,12 +127,49 @@ class Schedule:
         """The same for a topology on another device: all index tensors in one copy that nobody waits for."""
         if device.type == "cpu":
             return self
+        return self._packed(device, self.order)
+
+    def _packed(self, device: torch.device, host: RowOrder | None) -> Schedule:
+        buffer, (*fields, out_dst, v_ptr) = pack(self._tensors, device)
+        made = replace(self, order=RowOrder(*fields, host=host))  # pyright: ignore[reportArgumentType]
+        made.order.__dict__["out_dst"] = out_dst
+        made.__dict__.update(v_ptr=v_ptr, buffer=buffer)
+        return made
+
+    @property
+    def _tensors(self) -> tuple[Tensor | None, ...]:
         o = self.order
         rows = (o.vertex_ids, o.vertex_rows, o.edge_ids, o.src_rows, o.in_ptr, o.out_ptr, o.out_edges)
-        *fields, out_dst, v_ptr = upload((*rows, o.out_dst, self.v_ptr), device)
-        made = replace(self, order=RowOrder(*fields, host=o))  # pyright: ignore[reportArgumentType]
-        made.order.__dict__["out_dst"], made.__dict__["v_ptr"] = out_dst, v_ptr
+        return (*rows, o.out_dst, self.v_ptr)
+
+    # ------------------------------------------------------------ recordings
+    @cached_property
+    def form(self) -> int:
+        """A number that schedules share where all that is sized by rows has the same sizes."""
+        t = self.topology
+        nothing = tuple(None if x is None else x.dtype for x in self._tensors)
+        words = (self.policy, t.num_src, t.num_dst, t.num_edges, t.graph_sizes, nothing, self.frontiers)
+        return _forms.setdefault(words, len(_forms))
+
+    def twin(self) -> Schedule:
+        """The same in memory of its own, from which nothing was derived yet; see ``refill`` and ``is_read``."""
+        made = self._packed(self.order.src_rows.device, self.order.host or self.order)
+        made.order.__dict__["is_read"] = False
         return made
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a twin's numbers, and not only how many there are, were read on the CPU."""
+        return vars(self.order)["is_read"]
+
+    def refill(self, other: Schedule) -> None:
+        """The numbers of another schedule of the same form."""
+        if "buffer" in vars(other):
+            vars(self)["buffer"].copy_(vars(other)["buffer"])
+            return
+        for mine, its in zip(self._tensors, other._tensors, strict=True):
+            if mine is not None and its is not None:
+                mine.copy_(its)
 
     @property
     def num_leaf_frontiers(self) -> int:

@@ -6,22 +6,25 @@ Takes: tensors in the user's order. Gives: tensors in the user's order; tempo: e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from vgraph.ir.interpreter import PhaseCode
 from vgraph.ir.memory import Lifetime, MemoryPlan
-from vgraph.ir.program import EDGE, OF_LEAVES, SOURCE, VERTEX, Input, Program, Rows, Space, Value
-from vgraph.ir.schedule import Phase, RowOrder, Schedule, Stretch
+from vgraph.ir.program import VERTEX, Input, Program, Rows, Space, Value
+from vgraph.ir.schedule import Phase, Schedule, Stretch
 from vgraph.ir.topology import Topology
-from vgraph.ir.upload import send
+from vgraph.runtime.beside import Beside
+from vgraph.runtime.call_rows import CallRows, Situation
 from vgraph.runtime.chunks import MOST_BYTES, ChunkedCode, chunked_code, chunks_of
 from vgraph.runtime.cpu import Empty
-from vgraph.runtime.extent import Extent, whole_frontier
+from vgraph.runtime.cuda import recorder, two_streams
+from vgraph.runtime.replay import Replays
 
 
 class Lease(Protocol):
@@ -31,7 +34,6 @@ class Lease(Protocol):
 
 
 MOST_DEGREES = 4  # in-degrees for which there is code of their own
-VertexTypes = tuple[Tensor, tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,21 +46,6 @@ class Plan:
     @cached_property
     def memory(self) -> MemoryPlan:
         return self.plan_memory()
-
-
-@dataclass(frozen=True, eq=False)
-class Situation:
-    """One call's data that is not a feature: topology, policy, subsets' rows, the random seed.
-
-    ``subsets``: name to (row of the subset for every vertex in the user's order, number of rows).
-    ``types``: the type of every vertex in the user's order, and the types that have a function.
-    """
-
-    topology: Topology
-    policy: str
-    subsets: Mapping[str, tuple[Tensor, int]]
-    seed: Tensor | None = None
-    types: VertexTypes | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,26 +118,73 @@ class CompiledProgram:
             degree = plan.schedule.inner_degree
             if degree is not None and degree <= MOST_DEGREES:
                 return self.on(self.device, degree)(inputs, situation)
-        rows = _Rows(plan.schedule, situation, self.empty)
+        if self._replays is not None and self._can_be_recorded(situation, plan.schedule):
+
+            def evaluate(given: Mapping[str, Tensor], schedule: Schedule) -> Outcome:
+                return self._evaluate(given, situation, Plan(schedule, lambda: plan.memory))
+
+            outcome = self._replays.call(inputs, plan.schedule, evaluate)
+            if outcome is not None:
+                return outcome
+        return self._evaluate(inputs, situation, plan)
+
+    @cached_property
+    def _replays(self) -> Replays | None:
+        record = recorder(self.device)
+        return None if record is None else Replays(record)
+
+    @staticmethod
+    def _can_be_recorded(situation: Situation, schedule: Schedule) -> bool:
+        """Not what draws random numbers, knows vertices by type or some by id, or runs once, perhaps in chunks."""
+        plain = not situation.subsets and situation.types is None and situation.seed is None
+        return plain and schedule.policy != "once" and not situation.topology.original_ids
+
+    def _evaluate(self, inputs: Mapping[str, Tensor], situation: Situation, plan: Plan) -> Outcome:
+        device = situation.topology.src.device
+        rows = CallRows(plan.schedule, situation, self.empty)
         env = {item.value.id: rows.bring_in(item, inputs) for item in self._read_inputs}
         kept = {item.value.id for item in self._read_inputs if env[item.value.id] is inputs.get(item.name)}
         lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
         arena = _arena_views(plan.memory, self.stored, lease)
-        for turn, last_read in zip(self.turns, self._last_reads, strict=True):
-            first = self.phases[turn[0]]
-            if first.kind:
-                self._take_turns(turn, env, arena, rows)
-            elif self.codes[turn[0]].loop is not None:
-                self.codes[turn[0]].loop.run(env, arena, plan.schedule)
-            elif first.is_chunked and self._run_in_chunks(turn[0], env, plan.schedule):
-                pass
-            else:
-                self.codes[turn[0]].run(env, arena, rows.extents(first))
+        beside = two_streams(device) if len(self.turns) > 1 else None
+        for number, (turn, last_read) in enumerate(zip(self.turns, self._last_reads, strict=True)):
+            with self._stream_of(number, env, arena, beside):
+                self._run_turn(turn, env, arena, rows)
             if arena:
                 env.update((i, arena[i]) for index in turn for i in self.codes[index].stores if i in arena)
             for i in last_read - kept:  # what the caller gave is compared with what it gets
                 del env[i]
+        if beside is not None:
+            beside.finish(env[v.id] for v in self.program.outputs if v is not None)
         return self._outcome(env, rows, lease)
+
+    def _run_turn(self, turn: range, env: dict[int, Tensor], arena: dict[int, Tensor], rows: CallRows) -> None:
+        first = self.phases[turn[0]]
+        if first.kind:
+            self._take_turns(turn, env, arena, rows)
+        elif self.codes[turn[0]].loop is not None:
+            self.codes[turn[0]].loop.run(env, arena, rows.schedule)
+        elif not (first.is_chunked and self._run_in_chunks(turn[0], env, rows.schedule)):
+            self.codes[turn[0]].run(env, arena, rows.extents(first))
+
+    def _stream_of(
+        self, number: int, env: Mapping[int, Tensor], arena: Mapping[int, Tensor], beside: Beside | None
+    ) -> AbstractContextManager[None]:
+        """Where a turn's work goes, if there are two streams."""
+        if beside is None:
+            return nullcontext()
+        reads, makes = self._traffic[number]
+        is_loop = self.phases[self.turns[number][0]].is_loop
+        return beside.phase(is_loop=is_loop, reads=reads, makes=makes, env=env, arena=set(arena))
+
+    @cached_property
+    def _traffic(self) -> list[tuple[set[int], set[int]]]:
+        """For every turn: ids of what it reads, and of what it makes."""
+        found: list[tuple[set[int], set[int]]] = []
+        for turn in self.turns:
+            reads = {i for index in turn for i in self.codes[index].reads}
+            found.append((reads, {v.id for index in turn for op in self.phases[index].ops for v in op.results}))
+        return found
 
     def _run_in_chunks(self, index: int, env: dict[int, Tensor], schedule: Schedule) -> bool:
         """Whether there are edges enough for more than one chunk, which have run then.
@@ -187,7 +221,7 @@ class CompiledProgram:
             seen |= found[-1]
         return found[::-1]
 
-    def _take_turns(self, turn: range, env: dict[int, Tensor], arena: dict[int, Tensor], rows: _Rows) -> None:
+    def _take_turns(self, turn: range, env: dict[int, Tensor], arena: dict[int, Tensor], rows: CallRows) -> None:
         """Loops of one type of vertices each, as frontiers of their types follow one another."""
         first = self.phases[turn[0]]
         codes = {self.phases[index].kind: self.codes[index] for index in turn}
@@ -221,7 +255,7 @@ class CompiledProgram:
         read = {i for code in self.codes for i in code.reads} | {v.id for v in self.program.outputs if v is not None}
         return tuple(item for item in self.program.inputs if item.value.id in read or not item.is_topological)
 
-    def _outcome(self, env: Mapping[int, Tensor], rows: _Rows, lease: Lease | None) -> Outcome:
+    def _outcome(self, env: Mapping[int, Tensor], rows: CallRows, lease: Lease | None) -> Outcome:
         values = self.program.outputs
         saved = [env[v.id] for v in values[self.num_outputs :] if v is not None]
         taken = {_memory(env[i.value.id]) for i in self._read_inputs if i.value.id in env}.union(map(_memory, saved))
@@ -262,103 +296,3 @@ def _arena_views(memory: MemoryPlan, values: Sequence[Value], lease: Lease | Non
             view = view.flatten(0, 1)
         views[value.id] = view.movedim(0, dim) if dim else view
     return views
-
-
-class _Rows:
-    """Brings tensors from the user's order into row order and back."""
-
-    def __init__(self, schedule: Schedule, situation: Situation, empty: Empty) -> None:
-        self.schedule, self.situation, self.empty = schedule, situation, empty
-        self.order: RowOrder = schedule.order
-        self.subsets = {
-            k: (t if k.endswith(OF_LEAVES) else self._rows_of(t), n) for k, (t, n) in situation.subsets.items()
-        }
-
-    def _rows_of(self, per_vertex: Tensor) -> Tensor:
-        ids = self.order.vertex_ids
-        return per_vertex if ids is None else per_vertex.index_select(0, ids)
-
-    def extents(self, phase: Phase) -> Sequence[Extent]:
-        kept: dict[Any, Any] = self.schedule.topology.kept
-        key = ("extents", self.schedule, phase.is_loop, phase.part)
-        made = kept.get(key)
-        if made is None or self.subsets:
-            made = kept[key] = self._make_extents(phase)
-        return made[::-1] if phase.is_reverse else made
-
-    def _make_extents(self, phase: Phase) -> list[Extent]:
-        frontiers = self.schedule.frontiers
-        if phase.is_loop:
-            numbers = self.schedule.numbers(phase.part)
-            return [Extent(self.schedule, frontiers[i], i, self.subsets) for i in numbers]
-        return [Extent(self.schedule, whole_frontier(frontiers), None, self.subsets)]
-
-    def bring_in(self, item: Input, inputs: Mapping[str, Tensor]) -> Tensor:
-        name = item.name
-        if item.is_topological:
-            return self._topological(name)
-        given = inputs[name]
-        if name.startswith(("saved:", "state")):
-            return given
-        ids = self._permutation(item.value, inward=True)
-        return given if ids is None else self._taken(given, ids)
-
-    def copied(self, tensor: Tensor) -> Tensor:
-        """The same in memory of its own, without gaps."""
-        if tensor.device.type != "cpu":
-            return tensor.clone(memory_format=torch.contiguous_format)
-        return self.empty(tensor.shape, tensor.dtype).copy_(tensor)
-
-    def _taken(self, tensor: Tensor, ids: Tensor) -> Tensor:
-        """Rows ``ids``."""
-        if tensor.device.type != "cpu" or tensor.requires_grad:
-            return tensor.index_select(0, ids)
-        room = self.empty((ids.shape[0], *tensor.shape[1:]), tensor.dtype)
-        return torch.index_select(tensor, 0, ids, out=room)
-
-    def bring_out(self, value: Value, tensor: Tensor, *, permute: bool) -> Tensor:
-        ids = self._permutation(value, inward=False) if permute else None
-        if ids is not None and value.row_dim is not None:
-            rows = value.shape[value.row_dim]
-            assert isinstance(rows, Rows)
-            if rows.times != 1:
-                split = tensor.unflatten(value.row_dim, (-1, rows.times))
-                return split.index_select(value.row_dim, ids).flatten(value.row_dim, value.row_dim + 1)
-            return tensor.index_select(value.row_dim, ids) if value.row_dim else self._taken(tensor, ids)
-        return tensor
-
-    def _permutation(self, value: Value, *, inward: bool) -> Tensor | None:
-        order = self.order
-        if value.space in (VERTEX, SOURCE) and self.schedule.policy != "once":
-            return order.vertex_ids if inward else order.vertex_rows
-        if value.space == EDGE:
-            return order.edge_ids if inward else order.edge_rows
-        return None
-
-    def _topological(self, name: str) -> Tensor:
-        order = self.order
-        if name == "$in_degree":
-            return order.in_ptr[1:] - order.in_ptr[:-1]
-        if name == "$slot":
-            positions = torch.arange(order.src_rows.shape[0], device=order.src_rows.device)
-            return positions - order.in_ptr.index_select(0, order.dst_rows)
-        if name in ("$vertex_ids", "$edge_ids", "$src_ids", "$dst_ids"):
-            return self._user_ids(name)
-        assert name == "$seed" and self.situation.seed is not None, name
-        return send(self.situation.seed, order.src_rows.device)
-
-    def _user_ids(self, name: str) -> Tensor:
-        """Ids as the user knows them: a part of a graph remembers those of the whole."""
-        topology, order = self.schedule.topology, self.order
-        kind = "edge" if name == "$edge_ids" else "vertex"
-        if name == "$src_ids":  # rows of sources are never numbered anew
-            rows = order.src_rows
-            ids = rows if order.vertex_ids is None else order.vertex_ids.index_select(0, rows)
-            return ids.to(topology.src.dtype)
-        count = order.src_rows.shape[0] if kind == "edge" else order.in_ptr.shape[0] - 1
-        own = order.edge_ids if kind == "edge" else order.vertex_ids
-        ids = torch.arange(count, device=order.src_rows.device) if own is None else own
-        original = topology.original_ids.get(kind)
-        ids = ids if original is None else original.index_select(0, ids)
-        ids = ids.index_select(0, order.dst_rows) if name == "$dst_ids" else ids
-        return ids.to(topology.src.dtype)

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
+
+from vgraph import config
+from vgraph.runtime.beside import Beside
+from vgraph.runtime.replay import Record
 
 _MOST_PLAIN = 48 * 1024  # bytes of a block's own memory that need no asking
 _MOST_ROOM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -47,6 +52,32 @@ def architecture(device: int | None = None) -> str:
     """The architecture of a GPU (the current one), as NVRTC calls it: sm_90 ..."""
     major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}"
+
+
+_sides: dict[torch.device, Any] = {}
+
+
+def two_streams(device: torch.device) -> Beside | None:
+    """The caller's stream and a second one, with ``VGRAPH_STREAMS=1``; None: all goes to the caller's."""
+    if device.type != "cuda" or not config.streams():
+        return None
+    if device not in _sides:  # pragma: no cover - needs a GPU
+        _sides[device] = torch.cuda.Stream(device)
+    main = torch.cuda.current_stream(device)  # pragma: no cover
+    return Beside(main, _sides[device], torch.cuda.stream, Tensor.record_stream)  # pragma: no cover
+
+
+def recorder(kind: str) -> Record | None:
+    """What records work as a CUDA graph, with ``VGRAPH_GRAPHS=1``; None: every call is launched piece by piece."""
+    return _record if kind == "cuda" and config.graphs() else None
+
+
+def _record(work: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:  # pragma: no cover - needs a GPU
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        made = work()
+    return made, graph.replay
 
 
 @cache

@@ -1,0 +1,70 @@
+"""Beside: phases that run once, on a second stream of a GPU, beside loops over frontiers.
+
+Takes: what every phase reads and makes. Gives: streams that wait for one another where one reads what the other makes;
+tempo: every step. Source: Cavs section 3.5 (streaming of eager and lazy operators).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+Note = Callable[[Tensor, Any], None]  # that a stream uses a tensor's memory, though another stream gave it
+
+
+@dataclass(eq=False)
+class Beside:
+    """One call's two streams. ``switch``: a context in which work goes to a stream; ``note``: see ``Note``."""
+
+    main: Any
+    side: Any
+    switch: Callable[[Any], Any]
+    note: Note
+    made: dict[int, tuple[Any, Any]] = field(default_factory=dict[int, tuple[Any, Any]])  # stream and event
+    waited: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])  # stream and event, by id
+    last: Any = None  # the event behind the last phase beside
+    reader: Any = None  # ... behind the last one that reads the arena
+
+    def __post_init__(self) -> None:
+        self.side.wait_event(self.main.record_event())  # what the caller gave may still be under way
+
+    @contextmanager
+    def phase(
+        self, *, is_loop: bool, reads: Iterable[int], makes: Iterable[int], env: Mapping[int, Tensor], arena: set[int]
+    ) -> Generator[None]:
+        """While it lasts, work goes to the phase's stream, behind all that it reads. ``arena``: ids of what lies there.
+
+        A loop may write to memory of the arena whose earlier content a phase beside still reads: it waits for that.
+        """
+        stream, reads = self.main if is_loop else self.side, list(reads)
+        for i in reads:
+            owner, event = self.made.get(i, (self.main, None))
+            if owner is not stream:
+                self._wait(stream, event)
+                if isinstance(tensor := env.get(i), Tensor):
+                    self.note(tensor, stream)
+        if is_loop:
+            self._wait(stream, self.reader)
+        with self.switch(stream):
+            yield
+        event = stream.record_event()
+        if not is_loop:
+            self.last = event
+            self.reader = event if arena.intersection(reads) else self.reader
+        self.made.update((i, (stream, event)) for i in makes)
+
+    def finish(self, tensors: Iterable[Tensor]) -> None:
+        """The caller's stream waits for all; ``tensors``: what it goes on with."""
+        self._wait(self.main, self.last)
+        for tensor in tensors:
+            self.note(tensor, self.main)
+
+    def _wait(self, stream: Any, event: Any) -> None:
+        """Once an event and stream; a later event of a stream stands behind its earlier ones."""
+        if event is not None and (id(stream), id(event)) not in self.waited:
+            stream.wait_event(event)
+            self.waited.add((id(stream), id(event)))
