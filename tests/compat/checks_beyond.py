@@ -145,6 +145,142 @@ def _() -> Any:
     return g.num_edges(), weights, rows, kept
 
 
+@check("dgl.AddReverse", "dgl.ToSimple", "dgl.LineGraph", "dgl.ToLevi", "dgl.AddMetaPaths")
+def _() -> Any:
+    g, t = simple(), typed()
+    both = [dgl.AddReverse(copy)(g).edata["w"] for copy in (False, True)]
+    turned = dgl.AddReverse(copy_edata=True, sym_new_etype=True)(t)
+    levi = dgl.ToLevi()(g)
+    there_and_back = {"met": [("u", "p", "g"), ("g", "rev_p", "u")]}
+    return (
+        both, turned.canonical_etypes, dgl.ToSimple()(g).edata["count"], ends(dgl.LineGraph()(g)),
+        levi.canonical_etypes, levi.nodes["edge"].data["w"], ends(dgl.AddMetaPaths(there_and_back)(turned)["met"]),
+        dgl.AddSelfLoop(new_etypes=True)(t).canonical_etypes,
+    )  # fmt: skip
+
+
+@check("dgl.FeatMask", "dgl.NodeShuffle", "dgl.AddEdge")
+def _() -> Any:
+    masked = [dgl.FeatMask(p, ["h"], ["w"])(simple()) for p in (0.0, 1.0)]
+    shuffled = dgl.NodeShuffle()(simple()).ndata["h"]
+    return (
+        [(g.ndata["h"], g.edata["w"]) for g in masked],
+        shuffled.sort(0).values,
+        dgl.AddEdge(0.5)(simple()).num_edges(),
+    )
+
+
+@check("dgl.PPR", "dgl.HeatKernel", "dgl.GDC")
+def _() -> Any:
+    made = []
+    for transform in (dgl.PPR(avg_degree=2), dgl.HeatKernel(1.0, eps=0.05), dgl.GDC([0.3, 0.2, 0.1], avg_degree=9)):
+        for g in (dgl.graph(([0, 1, 1, 2], [1, 0, 2, 1])), dgl.graph(([0, 1, 2, 3, 0], [1, 2, 3, 0, 2]))):
+            g.edata["w"] = (
+                torch.linspace(0.5, 1.0, g.num_edges())
+                if transform.__class__.__name__ == "GDC"
+                else (torch.full((g.num_edges(),), 0.5))
+            )
+            spread = transform(g)
+            dense = torch.zeros(g.num_nodes(), g.num_nodes())
+            dense[spread.edges()] = spread.edata["w"]
+            made.append(dense)
+    return made
+
+
+@check("dgl.SIGNDiffusion")
+def _() -> Any:
+    g = dgl.graph(([0, 1, 1, 2, 2], [1, 0, 2, 1, 0]))
+    g.ndata["feat"], g.edata["a"] = torch.arange(6.0).view(3, 2), torch.arange(1.0, 6.0)
+    found = []
+    for how in ("raw", "rw", "gcn", "ppr"):
+        made = dgl.SIGNDiffusion(2, diffuse_op=how)(g)
+        found.append([made.ndata.pop("out_feat_1"), made.ndata.pop("out_feat_2")])
+    weighted = dgl.SIGNDiffusion(1, eweight_name="a", out_feat_name="o")(g)
+    return found, weighted.ndata["o_1"]
+
+
+@check("dgl.shortest_dist", "dgl.double_radius_node_labeling")
+def _() -> Any:
+    g = dgl.graph(([0, 1, 2, 0, 4, 3, 2], [1, 2, 3, 2, 3, 5, 0]))
+    return (
+        dgl.shortest_dist(g), dgl.shortest_dist(g, root=0), dgl.shortest_dist(g, root=1, return_paths=True),
+        dgl.shortest_dist(g, return_paths=True)[1],
+        [dgl.double_radius_node_labeling(g, *pair) for pair in ((0, 3), (5, 1))],
+    )  # fmt: skip
+
+
+@check("dgl.node_homophily", "dgl.edge_homophily", "dgl.linkx_homophily")
+def _() -> Any:
+    g, y = dgl.graph(([1, 2, 0, 4, 3, 0], [0, 1, 2, 3, 4, 1])), torch.tensor([0, 0, 0, 1, 1])
+    made = [measure(g, y) for measure in (dgl.node_homophily, dgl.edge_homophily, dgl.linkx_homophily)]
+    return torch.tensor(made)
+
+
+@check("dgl.svd_pe", "dgl.SVDPE")
+def _() -> Any:
+    g = dgl.graph(([0, 1, 2, 3, 0], [1, 2, 3, 0, 2]))
+    return dgl.svd_pe(g, 2).shape, dgl.svd_pe(g, 6, padding=True)[:, 8:], dgl.SVDPE(1)(g).ndata["svd_pe"].shape
+
+
+@check("dgl.adj_product_graph", "dgl.adj_sum_graph")
+def _() -> Any:
+    a, b = dgl.graph(([0, 1, 2], [1, 2, 0])), dgl.graph(([0, 0, 1], [1, 2, 2]), num_nodes=3)
+    a.edata["w"], b.edata["w"] = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, 5.0, 6.0])
+
+    def dense(g: Any) -> Any:
+        made = torch.zeros(3, 3)
+        made[g.edges()] = g.edata["w"]
+        return made, g.num_edges()
+
+    return dense(dgl.adj_product_graph(a, b, "w")), dense(dgl.adj_sum_graph([a, b], "w"))
+
+
+@check("dgl.to_double", "dgl.to_half")
+def _() -> Any:
+    g = simple()
+    g.ndata["i"] = torch.arange(5)
+    return [str(made.ndata[n].dtype) for made in (dgl.to_double(g), dgl.to_half(g)) for n in ("h", "i")]
+
+
+@check("dgl.dataloading.SAINTSampler", "dgl.sampling.PinSAGESampler", "dgl.sampling.RandomWalkNeighborSampler")
+def _() -> Any:
+    g = dgl.graph((torch.arange(30), (torch.arange(30) + 1) % 30))
+    g.ndata["h"] = torch.arange(30.0)
+    saint = dgl.dataloading.SAINTSampler
+    parts = [
+        next(iter(dgl.dataloading.DataLoader(g, torch.arange(2), saint(mode, budget, prefetch_ndata=["h"]))))
+        for mode, budget in (("node", 8), ("edge", 8), ("walk", (4, 2)))
+    ]
+    is_same = [bool((part.ndata["h"] == part.ndata["_ID"]).all()) for part in parts]
+    pairs = torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1])
+    t = dgl.heterograph({("i", "by", "u"): pairs, ("u", "took", "i"): pairs[::-1]})
+    near = dgl.sampling.PinSAGESampler(t, "i", "u", 1, 0.0, 400, 1)(torch.tensor([0, 1, 2]))
+    ring = dgl.sampling.RandomWalkNeighborSampler(g, 2, 0.0, 3, 5)(torch.tensor([4]))
+    order = ring.edges()[0].argsort()
+    return (
+        is_same, [part.num_nodes() <= 16 for part in parts], near.num_edges(), near.in_degrees(), near.num_nodes(),
+        ring.edges()[0][order], ring.edata["weights"][order],
+    )  # fmt: skip
+
+
+@check("dgl.data.utils.makedirs", "dgl.data.utils.save_tensors", "dgl.data.utils.check_sha1")
+def _() -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a" / "b"
+        dgl.data.utils.makedirs(str(path))
+        dgl.data.utils.makedirs(str(path))
+        dgl.data.utils.save_tensors(str(path / "t"), {"x": torch.arange(3)})
+        (path / "file").write_bytes(b"abc")
+        known = dgl.data.utils.check_sha1(str(path / "file"), "a9993e364706816aba3e25717850c26c9cd0d89d")
+        return path.is_dir(), dgl.data.utils.load_tensors(str(path / "t"))["x"], known
+
+
+@check("g.sample_neighbors", "g.select_topk")
+def _() -> Any:
+    g = simple()
+    return g.sample_neighbors([2], 9).num_edges(), ends(g.select_topk(1, "w"))
+
+
 # ---------------------------------------------------------------- what DGL cannot show without a network
 ONLY_HERE = ("dgl.data.GINDataset", "dgl.data.TUDataset")
 

@@ -254,7 +254,7 @@ add_reverse = add_reverse_edges
 
 @method
 def line_graph(g: Graph, backtracking: bool = True, shared: bool = False) -> Graph:
-    """The graph whose nodes are the edges: e -> f where f begins where e ends.
+    """The graph whose nodes are the edges: e -> f where another edge f begins where e ends.
 
     ``backtracking``: also where f leads back to where e began. ``shared``: edge features become node features.
 
@@ -269,9 +269,10 @@ def line_graph(g: Graph, backtracking: bool = True, shared: bool = False) -> Gra
     offsets = torch.arange(src.shape[0], device=g.device) - (counts.cumsum(0) - counts).index_select(0, src)
     at = first.index_select(0, src) + offsets
     dst = at if t.csr.edge_ids is None else t.csr.edge_ids.index_select(0, at)
+    stays = src != dst  # a self-loop does not follow itself
     if not backtracking:
-        kept = (t.src.index_select(0, src) != t.dst.index_select(0, dst)).nonzero().squeeze(1)
-        src, dst = src[kept], dst[kept]
+        stays &= t.src.index_select(0, src) != t.dst.index_select(0, dst)
+    src, dst = src[stays], dst[stays]
     made = Graph(Topology(src.to(g.idtype), dst.to(g.idtype), t.num_edges, t.num_edges))
     if shared:
         made.ndata.update(g.edata)

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from vgraph.compat.modules import MODULES, lookup
+from vgraph.compat.modules import HIDDEN, MODULES, lookup
 from vgraph.errors import FunctionError, VGraphError
 
 __all__ = ["install", "installed"]
@@ -70,7 +70,7 @@ def install() -> None:
         made[name] = importlib.import_module(sources[0]) if is_same else _Stand(name)
     for name, module in made.items():
         parent, _, last = name.rpartition(".")
-        if parent:
+        if parent and not (parent == "dgl" and last in HIDDEN):
             setattr(made[parent], last, module) if isinstance(made[parent], _Stand) else None
         sys.modules[name] = module
 

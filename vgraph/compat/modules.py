@@ -9,16 +9,19 @@ import importlib
 from types import ModuleType
 from typing import Any
 
+_TRANSFORMS = tuple(f"vgraph.compat.{name}" for name in ("transforms", "functional", "diffusion", "augment"))
+_DATA = tuple(f"vgraph.compat.{name}" for name in ("data", "splits", "files", "collections"))
+HIDDEN = ("heterograph", "batch", "merge")  # modules that functions of the same name hide
 # a module of DGL -> where its names are looked up, in this order; True: it is that module itself
 MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
-    "dgl": (("vgraph.compat.names", "vgraph", "vgraph.compat.transforms"), False),
+    "dgl": (("vgraph.compat.names", "vgraph", *_TRANSFORMS), False),
     "dgl.function": (("vgraph.function",), True),
     "dgl.ops": (("vgraph.ops",), True),
     "dgl.nn": (("vgraph.nn",), False),
     "dgl.nn.pytorch": (("vgraph.nn",), False),
     "dgl.nn.functional": (("vgraph.nn", "vgraph.ops"), False),
-    "dgl.data": (("vgraph.compat.data", "vgraph.compat.splits", "vgraph.compat.collections", "vgraph.data"), False),
-    "dgl.data.utils": (("vgraph.compat.data", "vgraph.compat.splits"), False),
+    "dgl.data": ((*_DATA, "vgraph.data"), False),
+    "dgl.data.utils": (_DATA, False),
     "dgl.dataloading": (("vgraph.sampling", "vgraph.compat.names"), False),
     "dgl.sampling": (("vgraph.sampling",), False),
     "dgl.backend": (("vgraph.compat.backend",), True),
@@ -26,7 +29,19 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.udf": (("vgraph.api.message",), False),
     "dgl.utils": (("vgraph.compat.arguments",), True),
     "dgl.init": (("vgraph.compat.initial",), True),
-    "dgl.transforms": (("vgraph.compat.transforms", "vgraph"), False),
+    **{
+        f"dgl.{name}": ((*_TRANSFORMS, "vgraph"), False)
+        for name in ("transforms", "transforms.functional", "transforms.module", "homophily")
+    },
+    **{
+        f"dgl.data.{name}": (_DATA, False)
+        for name in "dgl_dataset citation_graph tu gindt karate graph_serialize".split()
+    },
+    **{
+        f"dgl.dataloading.{name}": (("vgraph.sampling", "vgraph.compat.names"), False)
+        for name in "base dataloader negative_sampler neighbor_sampler shadow graphsaint".split()
+    },
+    **{f"dgl.{name}": (("vgraph.compat.names", "vgraph"), False) for name in HIDDEN},
     **{
         f"dgl.{name}": (("vgraph.compat.names", "vgraph"), False)
         for name in ("convert", "readout", "random", "subgraph", "transform", "traversal", "propagate", "generators")
@@ -37,7 +52,10 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     },
     **{
         f"dgl.nn.pytorch.conv.{name}": (("vgraph.nn",), False)
-        for name in "graphconv gatconv gatv2conv sageconv ginconv relgraphconv chebconv sgconv tagconv edgeconv".split()
+        for name in (
+            "agnnconv appnpconv cfconv chebconv dotgatconv edgeconv egatconv egnnconv gatconv gatedgraphconv gatv2conv "
+            "ginconv gineconv gmmconv graphconv hgtconv nnconv pnaconv relgraphconv sageconv sgconv tagconv"
+        ).split()
     },
 }
 SUBMODULES = frozenset(name.partition(".")[2] for name in MODULES if name.count(".") == 1)

@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 import vgraph
+from vgraph.compat import arguments
 from vgraph.errors import VGraphError
 
 __version__ = "1.1.3+vgraph"  # what programs compare
@@ -16,6 +17,7 @@ ALL, NID, EID, NTYPE, ETYPE = vgraph.ALL, vgraph.NID, vgraph.EID, vgraph.NTYPE, 
 DGLGraph = DGLHeteroGraph = vgraph.Graph
 DGLError = VGraphError
 seed = vgraph.seed
+apply_each = arguments.apply_each
 
 
 class DGLWarning(UserWarning):

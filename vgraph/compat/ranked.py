@@ -46,7 +46,12 @@ _BEYOND = """
     dgl.random_walk_pe dgl.lap_pe dgl.laplacian_lambda_max dgl.nn.JumpingKnowledge dgl.nn.Sequential
     dgl.nn.WeightBasis dgl.nn.LabelPropagation dgl.nn.EdgePredictor dgl.nn.KNNGraph dgl.data.TUDataset
     dgl.data.GINDataset dgl.data.KarateClubDataset dgl.data.utils.split_dataset dgl.AddSelfLoop dgl.GCNNorm
-    dgl.RowFeatNormalizer dgl.RandomWalkPE dgl.DropEdge dgl.DropNode
+    dgl.RowFeatNormalizer dgl.RandomWalkPE dgl.DropEdge dgl.DropNode dgl.AddReverse dgl.ToSimple dgl.LineGraph
+    dgl.FeatMask dgl.NodeShuffle dgl.AddEdge dgl.AddMetaPaths dgl.ToLevi dgl.SVDPE dgl.PPR dgl.HeatKernel dgl.GDC
+    dgl.SIGNDiffusion dgl.shortest_dist dgl.node_homophily dgl.edge_homophily dgl.linkx_homophily dgl.svd_pe
+    dgl.double_radius_node_labeling dgl.adj_product_graph dgl.adj_sum_graph dgl.to_double dgl.to_half
+    dgl.dataloading.SAINTSampler dgl.sampling.PinSAGESampler dgl.sampling.RandomWalkNeighborSampler
+    dgl.data.utils.makedirs dgl.data.utils.save_tensors dgl.data.utils.check_sha1 g.sample_neighbors g.select_topk
 """
 COUNTS: dict[str, int] = {}
 for _item in _COUNTED.replace("\n", " ").split(";"):

@@ -38,7 +38,7 @@ class Compose(BaseTransform):
 class AddSelfLoop(BaseTransform):
     """``add_self_loop`` for every type of edges that can have some, without self-loops before.
 
-    ``new_etypes``: instead, a type of edges ``self`` for every type of nodes.
+    ``new_etypes``: also a type of edges ``self`` for every type of nodes.
     """
 
     def __init__(
@@ -49,13 +49,10 @@ class AddSelfLoop(BaseTransform):
         self.options = {"edge_feat_names": edge_feat_names, "fill_data": fill_data}
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
-        for etype in _looping(g) if not self.new_etypes or g.is_homogeneous else ():
+        for etype in _looping(g):
             plain = g if self.allow_duplicate else vgraph.remove_self_loop(g, etype=etype)
             g = vgraph.add_self_loop(plain, etype=etype, **self.options)
-        return _with_relations(g, {(t, "self", t): _all_twice(g, t) for t in g.ntypes}) if self._adds(g) else g
-
-    def _adds(self, g: vgraph.Graph) -> bool:
-        return self.new_etypes and not g.is_homogeneous
+        return with_relations(g, {(t, "self", t): (g.nodes(t), g.nodes(t)) for t in g.ntypes}) if self.new_etypes else g
 
 
 class RemoveSelfLoop(BaseTransform):
@@ -70,7 +67,7 @@ class RemoveSelfLoop(BaseTransform):
 class AddReverse(BaseTransform):
     """Edges the other way: in the same type where it joins one type of nodes, else as a type ``rev_name``.
 
-    ``copy_edata``: reverse edges of the same type have their edges' features. ``sym_new_etype``: types that join one
+    ``copy_edata``: reverse edges have their edges' features, else zeros or none. ``sym_new_etype``: types that join one
     type of nodes get a type of reverse edges, too.
     """
 
@@ -81,12 +78,12 @@ class AddReverse(BaseTransform):
         apart = [t for t in g.canonical_etypes if t[0] != t[2] or self.sym_new_etype]
         turned = {(d, f"rev_{name}", s): g.edges(etype=(s, name, d))[::-1] for s, name, d in apart}
         features = {(d, f"rev_{name}", s): dict(g.edges[s, name, d].data) for s, name, d in apart}
-        if not apart:
-            return vgraph.add_reverse_edges(g, copy_edata=self.copy_edata)
-        alike = [t for t in g.canonical_etypes if t not in apart]
-        if alike:
-            g = vgraph.add_reverse_edges(g, copy_edata=self.copy_edata, ignore_bipartite=True)
-        made = _with_relations(g, turned)
+        made = g.local_var()
+        for etype in (t for t in g.canonical_etypes if t not in apart):
+            data = dict(g.edges[etype].data)
+            src, dst = g.edges(etype=etype)
+            made.add_edges(dst, src, data if self.copy_edata else None, etype=etype)
+        made = with_relations(made, turned) if apart else made
         for etype, columns in features.items() if self.copy_edata else ():
             made.edges[etype].data.update(columns)
         return made
@@ -117,17 +114,14 @@ def _looping(g: vgraph.Graph) -> list[Any]:
     return [etype for etype in g.canonical_etypes if etype[0] == etype[2]]
 
 
-def _all_twice(g: vgraph.Graph, ntype: str) -> Ends:
-    return g.nodes(ntype), g.nodes(ntype)
-
-
-def _with_relations(g: vgraph.Graph, more: Mapping[Any, Ends]) -> vgraph.Graph:
-    """The graph with more types of edges; features stay."""
-    every = {**{t: g.edges(etype=t) for t in g.canonical_etypes}, **more}
+def with_relations(g: vgraph.Graph, more: Mapping[Any, Ends], *, keep: bool = True) -> vgraph.Graph:
+    """The graph with more types of edges, or with these alone; features stay."""
+    kept = g.canonical_etypes if keep else []
+    every = {**{t: g.edges(etype=t) for t in kept}, **more}
     made = vgraph.heterograph(every, {t: g.num_nodes(t) for t in g.ntypes}, g.idtype)
     for t in g.ntypes:
         made.nodes[t].data.update(g.nodes[t].data)
-    for etype in g.canonical_etypes:
+    for etype in kept:
         made.edges[etype].data.update(g.edges[etype].data)
     return made
 

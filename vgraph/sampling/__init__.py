@@ -6,6 +6,7 @@ Source: Hamilton et al. 2017, section 3; Zeng et al. 2021 (ShaDow); DGL's words.
 
 from vgraph.sampling.edges import EdgePredictionSampler, as_edge_prediction_sampler
 from vgraph.sampling.features import open_features
+from vgraph.sampling.induced import SAINTSampler
 from vgraph.sampling.loader import DataLoader, GraphDataLoader
 from vgraph.sampling.negative import GlobalUniform, Uniform, global_uniform_negative_sampling
 from vgraph.sampling.neighbors import sample_neighbors, select_topk
@@ -16,6 +17,7 @@ from vgraph.sampling.samplers import (
     Sampler,
     ShaDowKHopSampler,
 )
+from vgraph.sampling.walk_neighbors import PinSAGESampler, RandomWalkNeighborSampler
 from vgraph.sampling.walks import node2vec_random_walk, pack_traces, random_walk
 
 MultiLayerNeighborSampler = NeighborSampler
@@ -29,6 +31,9 @@ __all__ = [
     "MultiLayerFullNeighborSampler",
     "MultiLayerNeighborSampler",
     "NeighborSampler",
+    "PinSAGESampler",
+    "RandomWalkNeighborSampler",
+    "SAINTSampler",
     "Sampler",
     "ShaDowKHopSampler",
     "Uniform",

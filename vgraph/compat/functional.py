@@ -1,0 +1,163 @@
+"""``dgl.transforms.functional`` and its like: measures of graphs and features of other precision.
+
+Takes: graphs. Gives: tensors, numbers, graphs; tempo: once a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import torch
+from scipy.sparse import csgraph
+from torch import Tensor
+
+import vgraph
+import vgraph.function as fn
+from vgraph.errors import GraphError
+
+
+def _cast(g: vgraph.Graph, dtype: torch.dtype) -> vgraph.Graph:
+    made = g.local_var()
+    for t in g.ntypes:
+        made.nodes[t].data.update({n: x.to(dtype) for n, x in g.nodes[t].data.items() if x.is_floating_point()})
+    for etype in g.canonical_etypes:
+        made.edges[etype].data.update({n: x.to(dtype) for n, x in g.edges[etype].data.items() if x.is_floating_point()})
+    return made
+
+
+def to_float(g: vgraph.Graph) -> vgraph.Graph:
+    """The graph with features of 32 bits where they are no whole numbers."""
+    return _cast(g, torch.float32)
+
+
+def to_double(g: vgraph.Graph) -> vgraph.Graph:
+    """As ``to_float``, of 64 bits."""
+    return _cast(g, torch.float64)
+
+
+def to_half(g: vgraph.Graph) -> vgraph.Graph:
+    """As ``to_float``, of 16 bits."""
+    return _cast(g, torch.float16)
+
+
+def to_bfloat16(g: vgraph.Graph) -> vgraph.Graph:
+    """As ``to_float``, of torch's bfloat16."""
+    return _cast(g, torch.bfloat16)
+
+
+def _alike(graph: vgraph.Graph, y: Tensor) -> Tensor:
+    """1 for each edge whose ends have one label."""
+    src, dst = (end.long() for end in graph.edges())
+    return (y[src] == y[dst]).float()
+
+
+def edge_homophily(graph: vgraph.Graph, y: Tensor) -> float:
+    """The share of edges whose ends have one label (nodes,)."""
+    return float(_alike(graph, y).mean())
+
+
+def node_homophily(graph: vgraph.Graph, y: Tensor) -> float:
+    """The share of in-edges from nodes of the same label, averaged over nodes."""
+    with graph.local_scope():
+        graph.edata["alike"] = _alike(graph, y)
+        graph.update_all(fn.copy_e("alike", "m"), fn.mean("m", "share"))
+        return float(graph.ndata["share"].mean())
+
+
+def linkx_homophily(graph: vgraph.Graph, y: Tensor) -> float:
+    """How much more often labels meet than their shares of nodes say, averaged over labels (Lim et al. 2021)."""
+    alike, dst = _alike(graph, y), graph.edges()[1].long()
+    total = 0.0
+    for k in range(count := int(y.max()) + 1):
+        ends = y[dst] == k
+        total += max(0.0, float(alike[ends].sum() / ends.sum() - (y == k).float().mean()))
+    return total / (count - 1)
+
+
+def shortest_dist(g: vgraph.Graph, root: int | None = None, return_paths: bool = False) -> Any:
+    """Steps from ``root`` (None: from each node) to every node, -1 where there is no way; and the edges of the ways.
+
+    Ways are (roots, nodes, longest) edge ids, filled up with -1.
+    """
+    matrix = g.adj_external(scipy_fmt="csr")
+    found: Any = csgraph.dijkstra(matrix, indices=root, return_predecessors=True, unweighted=True)
+    apart, before = (np.atleast_2d(rows) for rows in found)
+    apart = np.where(np.isinf(apart), -1, apart).astype(np.int64)
+    steps = torch.from_numpy(apart if root is None else apart[0]).to(g.device)
+    if not return_paths:
+        return steps
+    ways = np.full((*apart.shape, max(int(apart.max()), 0)), -1, np.int64)
+    for i, j in zip(*np.nonzero(apart > 0), strict=True):
+        end = j
+        for place in reversed(range(apart[i, j])):
+            ways[i, j, place] = int(g.edge_ids(int(before[i, end]), int(end)))
+            end = before[i, end]
+    return steps, torch.from_numpy(ways if root is None else ways[0]).to(g.device)
+
+
+def svd_pe(g: vgraph.Graph, k: int, padding: bool = False, random_flip: bool = True) -> Tensor:
+    """The ``k`` largest singular vectors of both sides of the adjacency, scaled, (nodes, 2k) float32.
+
+    Raises:
+        GraphError: there are fewer than ``k`` nodes, and no padding.
+    """
+    count = g.num_nodes()
+    if count < k and not padding:
+        raise GraphError(f"{k} vectors of {count} nodes", cure="ask for fewer, or pass padding=True")
+    left, sizes, right = scipy.linalg.svd(g.adj_external(scipy_fmt="coo").toarray())
+    most = min(count, k)
+    rows = np.concatenate([left[:, :most], right.T[:, :most]], 1) * np.tile(np.sqrt(sizes[:most]), 2)
+    if random_flip:
+        rows = rows * (2 * (np.random.rand(count) > 0.5) - 1)[:, None]
+    found = torch.from_numpy(rows).float()
+    return torch.nn.functional.pad(found, (0, 2 * (k - most))).to(g.device)
+
+
+def double_radius_node_labeling(g: vgraph.Graph, src: int, dst: int) -> Tensor:
+    """A number for each node by its distances from two others, each taken without the other (Zhang and Chen 2018)."""
+    matrix: Any = g.adj_external(scipy_fmt="csr")
+    sides: list[Any] = []
+    for end, other in ((src, dst), (dst, src)):
+        kept = np.delete(np.arange(g.num_nodes()), other)
+        place = int(np.searchsorted(kept, end))
+        apart = csgraph.shortest_path(matrix[kept][:, kept], directed=False, unweighted=True, indices=place)
+        sides.append(np.insert(apart, other, 0))
+    whole = sides[0] + sides[1]
+    with np.errstate(invalid="ignore"):
+        labels = 1 + np.minimum(*sides) + whole // 2 * (whole // 2 + whole % 2 - 1)
+    labels[[src, dst]] = 1
+    return torch.from_numpy(np.nan_to_num(labels, nan=0, posinf=0).astype(np.int64))
+
+
+def _as_graph(matrix: Any, name: str, kind: Any, like: tuple[int, int], idtype: torch.dtype) -> vgraph.Graph:
+    entries = matrix.tocsr()
+    entries.sort_indices()
+    entries = entries.tocoo()
+    ends = torch.from_numpy(entries.row).to(idtype), torch.from_numpy(entries.col).to(idtype)
+    made = vgraph.heterograph({kind: ends}, {kind[0]: like[0], kind[2]: like[1]}, idtype)
+    made.edata[name] = torch.from_numpy(entries.data)
+    return made
+
+
+def adj_product_graph(A: vgraph.Graph, B: vgraph.Graph, weight_name: str, etype: str = "_E") -> vgraph.Graph:
+    """The product of two adjacency matrices of weights as a graph; weights carry no gradient here."""
+    first, second = (g.adj_external(scipy_fmt="csr", eweight_name=weight_name) for g in (A, B))
+    kind = (A.canonical_etypes[0][0], etype, B.canonical_etypes[0][2])
+    return _as_graph(first @ second, weight_name, kind, (A.num_src_nodes(), B.num_dst_nodes()), A.idtype)
+
+
+def adj_sum_graph(graphs: Sequence[vgraph.Graph], weight_name: str) -> vgraph.Graph:
+    """The sum of adjacency matrices of weights as a graph; weights carry no gradient here.
+
+    Raises:
+        GraphError: there is no graph.
+    """
+    if not graphs:
+        raise GraphError("no graphs to sum", cure="give at least one")
+    first = graphs[0]
+    whole = sum(g.adj_external(scipy_fmt="csr", eweight_name=weight_name) for g in graphs)
+    sizes = first.num_src_nodes(), first.num_dst_nodes()
+    return _as_graph(whole, weight_name, first.canonical_etypes[0], sizes, first.idtype)
