@@ -88,7 +88,7 @@ CASES: dict[str, tuple[Callable[[vgraph.Graph], vgraph.Graph], tuple[Any, ...]]]
         lambda g: vgraph.add_reverse_edges(g, exclude_self=False),
         ([*SRC, *DST], [*DST, *SRC], None, None),
     ),
-    "line": (vgraph.line_graph, ([2, 3, 3, 4, 6, 6, 6, 7], [4, 3, 7, 0, 1, 2, 5, 6], None, None)),
+    "line": (vgraph.line_graph, ([2, 3, 4, 6, 6, 6, 7], [4, 7, 0, 1, 2, 5, 6], None, None)),
     "line without the way back": (
         lambda g: g.line_graph(backtracking=False),
         ([2, 3, 4, 6, 6, 6, 7], [4, 7, 0, 1, 2, 5, 6], None, None),
