@@ -15,7 +15,7 @@ from vgraph.api.convert import from_networkx, from_scipy, to_networkx
 from vgraph.api.encodings import lap_pe, laplacian_lambda_max, norm_by_dst, random_walk_pe
 from vgraph.api.exchange import bipartite_from_networkx, bipartite_from_scipy, from_pandas, from_pyg, to_pandas, to_pyg
 from vgraph.api.explain import explain
-from vgraph.api.feed import at
+from vgraph.api.feed import at, rows_at
 from vgraph.api.graph import Graph
 from vgraph.api.homogenise import to_heterogeneous, to_homogeneous
 from vgraph.api.loader import GraphLoader
@@ -98,6 +98,7 @@ __all__ = [
     "add_reverse_edges",
     "add_self_loop",
     "at",
+    "rows_at",
     "batch",
     "bfs_edges_generator",
     "bfs_nodes_generator",

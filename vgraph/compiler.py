@@ -70,7 +70,7 @@ from vgraph.scheduler.leaves import split_leaves
 from vgraph.scheduler.one_type import divide_by_type, together
 from vgraph.scheduler.parts import build_parts, kinds_of_frontiers
 from vgraph.scheduler.phases import build_phases
-from vgraph.scheduler.policy import FRONTIER, choose_policy, vertex_keys
+from vgraph.scheduler.policy import FRONTIER, choose_policy, second_keys, vertex_keys
 from vgraph.scheduler.siblings import join_products
 from vgraph.scheduler.views import sink_views
 
@@ -373,7 +373,8 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
     def build() -> tuple[Schedule, VertexTypes | None]:
         keys = vertex_keys(topology, policy, None if types is None else type_numbers(types))
         native = load_native() if keys is not None and config.kernels_enabled() else None
-        order = build_row_order(topology, keys, sort=native and native.order_rows)
+        second = second_keys(topology, policy, keys) if types is None else None
+        order = build_row_order(topology, keys, second, native and native.order_rows)
         schedule = build_schedule(topology, policy, keys, order).on(topology.src.device)
         if types is None:
             return schedule, types

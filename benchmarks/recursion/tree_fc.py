@@ -40,12 +40,12 @@ def complete_tree(leaves: int) -> list[tuple[int, int] | None]:
 
 
 def loss_of(model: TreeFC, g: vgraph.Graph, x: Tensor, leaves: Tensor, roots: Tensor) -> Tensor:
-    return (model(g, x=vgraph.at(x, leaves))["h"][roots] ** 2).sum()
+    return (vgraph.rows_at(model(g, x=vgraph.at(x, leaves))["h"], roots) ** 2).sum()
 
 
 def tree_fc(leaves: int, hidden: int, batch: int, *, trains: bool = True) -> Workload:
     torch.manual_seed(0)
-    tree, model, embed = complete_tree(leaves), TreeFC(hidden), nn.Embedding(WORDS, hidden)
+    tree, model, embed = complete_tree(leaves), TreeFC(hidden), nn.Embedding(WORDS, hidden, sparse=True)  # as DyNet's
     edges = [(kid, v) for v, kids in enumerate(tree) if kids for kid in kids]
     graph = vgraph.graph(tuple(zip(*edges, strict=True)), num_nodes=len(tree))
     words = torch.randint(0, WORDS, (batch, leaves))

@@ -5,12 +5,22 @@
 
 enum { KERNEL, GEMM, COPY, TAKE, PUT, GATHER };
 
+// Where a thread's chunk lies: its temporary rows, and which of them need no copy, since what would be gathered lies
+// in one piece already.
+struct vg_room {
+  char* scratch;
+  int64_t num_views;
+  struct { int64_t first, stop; char* at; } views[8];  // bytes of scratch that stand for rows elsewhere
+};
+
 // A place is (base, bytes a row, kind): kind 0 and 1 are rows of all vertices and of all edges; 2 and 3 those of
 // a chunk alone, at base bytes in the thread's scratch.
-static inline char* vg_place(const int64_t* p, const int64_t* bounds, char* scratch) {
+static inline char* vg_place(const int64_t* p, const int64_t* bounds, const vg_room& room) {
   const int64_t kind = p[2];
   if (kind < 2) return (char*)p[0] + bounds[2 * kind] * p[1];
-  return scratch + p[0];
+  for (int64_t i = 0; i < room.num_views; ++i)
+    if (p[0] >= room.views[i].first && p[0] < room.views[i].stop) return room.views[i].at + (p[0] - room.views[i].first);
+  return room.scratch + p[0];
 }
 
 struct vg_loop {
@@ -22,7 +32,7 @@ struct vg_loop {
   int64_t v0, v1;
 };
 
-template <class T> static void vg_gemm_part(const int64_t* w, const int64_t* bounds, char* scratch) {
+template <class T> static void vg_gemm_part(const int64_t* w, const int64_t* bounds, const vg_room& scratch) {
   const int64_t edges = w[1], n = w[2], k = w[3];
   vg_gemm_call<T> g;
   g.n = n; g.k = k; g.adds = w[6] != 0; g.bias = (const T*)w[5]; g.b = (const T*)w[4];
@@ -31,7 +41,7 @@ template <class T> static void vg_gemm_part(const int64_t* w, const int64_t* bou
   vg_gemm_packed<T>(0, bounds[2 * edges + 1] - bounds[2 * edges], &g);
 }
 
-static void vg_slots(const int64_t* w, const int64_t* in_ptr, const int64_t* bounds, char* scratch, bool is_take) {
+static void vg_slots(const int64_t* w, const int64_t* in_ptr, const int64_t* bounds, const vg_room& scratch, bool is_take) {
   const int64_t slot = w[1], bytes = w[2], num_edges = bounds[3] - bounds[2];
   const char* from = vg_place(w + 3, bounds, scratch);
   char* to = vg_place(w + 6, bounds, scratch);
@@ -45,10 +55,28 @@ static void vg_slots(const int64_t* w, const int64_t* in_ptr, const int64_t* bou
   }
 }
 
+// Whether rows of edges can be read where they lie: rows of tails one after the other, or one in-edge a vertex.
+static bool vg_lies_in_order(const int64_t* w, const int64_t* in_ptr, const int64_t* bounds) {
+  const int32_t* ids = (const int32_t*)w[3];
+  const int64_t first = bounds[2], last = bounds[3] - 1;
+  if (w[1]) {
+    if (last < first || ids[last] - ids[first] != last - first) return false;
+    for (int64_t e = first; e < last; ++e) if (ids[e + 1] != ids[e] + 1) return false;
+    return true;
+  }
+  for (int64_t v = bounds[0]; v < bounds[1]; ++v) if (in_ptr[v + 1] - in_ptr[v] != 1) return false;
+  return true;
+}
+
 // The row at the tail of each in-edge, wherever it lies, or that of the vertex itself.
-static void vg_gather_rows(const int64_t* w, const int64_t* in_ptr, const int64_t* bounds, char* scratch) {
+static void vg_gather_rows(const int64_t* w, const int64_t* in_ptr, const int64_t* bounds, vg_room& scratch) {
   const int64_t bytes = w[2], step = w[5];
   const int32_t* ids = (const int32_t*)w[3];
+  if (w[9] >= 2 && step == w[8] && scratch.num_views < 8 && vg_lies_in_order(w, in_ptr, bounds)) {
+    char* at = w[1] ? (char*)w[4] + ids[bounds[2]] * step : vg_place(w + 4, bounds, scratch);
+    scratch.views[scratch.num_views++] = {w[7], w[7] + w[8], at};
+    return;
+  }
   char* to = vg_place(w + 7, bounds, scratch);
   if (w[1]) {
     const char* all = (const char*)w[4];
@@ -60,7 +88,7 @@ static void vg_gather_rows(const int64_t* w, const int64_t* in_ptr, const int64_
     for (int64_t e = in_ptr[v]; e < in_ptr[v + 1]; ++e, to += w[8]) __builtin_memcpy(to, own, bytes);
 }
 
-static void vg_kernel_part(const int64_t* w, const int64_t* bounds, char* scratch) {
+static void vg_kernel_part(const int64_t* w, const int64_t* bounds, const vg_room& scratch) {
   const int64_t* given = (const int64_t*)w[2];
   const int64_t count = w[3], patches = w[4];
   int64_t a[256];
@@ -73,7 +101,8 @@ static void vg_kernel_part(const int64_t* w, const int64_t* bounds, char* scratc
   ((void (*)(const int64_t*))w[1])(a);
 }
 
-static void vg_run_code(const vg_loop& loop, const int64_t* bounds, char* scratch) {
+static void vg_run_code(const vg_loop& loop, const int64_t* bounds, char* place) {
+  vg_room scratch = {place, 0, {}};
   const int64_t *w = loop.code, *end = loop.code + loop.num_words;
   for (; w < end; w += w[0] >> 8) {  // a word of kind and length begins each
     const int64_t* body = w;

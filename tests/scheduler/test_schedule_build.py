@@ -12,7 +12,7 @@ from vgraph.ir.schedule import Frontier, Phase, Schedule
 from vgraph.ir.topology import Topology
 from vgraph.memory.row_order import build_row_order
 from vgraph.scheduler.build import build_schedule
-from vgraph.scheduler.policy import choose_policy, lower_bound, vertex_keys
+from vgraph.scheduler.policy import choose_policy, lower_bound, second_keys, vertex_keys
 
 
 def make(num_vertices: int, edges: list[tuple[int, int]]) -> Topology:
@@ -135,3 +135,21 @@ def test_unknown_policy() -> None:
     assert str(caught.value) == (
         'there is no policy "lazy"\n  cure: pass one of "frontier", "type-aware", "serial", "once"'
     )
+
+
+def test_children_in_sequences_lie_in_one_piece() -> None:
+    """Of chains of many lengths: each frontier's children are the first rows of the one before it."""
+    sizes = [3, 7, 1, 7, 2, 5]
+    ends = torch.cat([torch.arange(size - 1) + sum(sizes[:i]) for i, size in enumerate(sizes)])
+    topology = Topology(ends, ends + 1, sum(sizes), sum(sizes))
+    keys = vertex_keys(topology, "frontier")
+    second = second_keys(topology, "frontier", keys)
+    assert second is not None
+    schedule = build_schedule(topology, "frontier", keys, build_row_order(topology, keys, second))
+    for before, frontier in zip(schedule.frontiers[1:], schedule.frontiers[2:], strict=False):
+        rows = schedule.order.src_rows[frontier.e0 : frontier.e1].tolist()
+        assert rows == list(range(before.v0, before.v0 + frontier.batch_size))
+    first = schedule.order.vertex_ids
+    assert first is not None and first[:6].tolist() == [0, 3, 10, 11, 18, 20], "leaves stay in order of ids"
+    pair = Topology(torch.tensor([0, 1]), torch.tensor([2, 2]), 3, 3)
+    assert second_keys(pair, "frontier", vertex_keys(pair, "frontier")) is None

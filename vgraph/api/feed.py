@@ -64,6 +64,60 @@ def at(rows: Tensor, ids: Tensor) -> At:
     return At(rows, ids)
 
 
+def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
+    """Rows ``ids`` of results, as ``rows[ids]``: of the roots of many trees, say.
+
+    The gradient, zero elsewhere, lies in memory that is used again step after step; fresh memory for all rows
+    takes longer than to fill it. Differentiable to any order.
+
+    Args:
+        rows: (n, ...), such as what a vertex function pushed.
+        ids: (k,) whole numbers, from 0 to n - 1.
+
+    Raises:
+        DTypeError, FeatureError: the ids are not whole numbers, or not of rows.
+
+    >>> import torch, vgraph
+    >>> vgraph.rows_at(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0]))
+    tensor([[3.],
+            [1.]])
+    """
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        fact, cure = f"the ids of rows_at(rows, ids) are {ids.dtype}", "give whole numbers"
+        raise DTypeError(fact, cure=f"{cure}; for a mask, mask.nonzero().squeeze(1)", line=user_line())
+    if torch.compiler.is_compiling():
+        return rows[ids]
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows.shape[0]:
+        fact = f"rows_at(rows, ids) has ids from {int(ids.min())} to {int(ids.max())} for {rows.shape[0]} rows"
+        raise FeatureError(fact, cure="give ids from 0 to the number of rows - 1", line=user_line())
+    return _Taken.apply(rows, ids)  # pyright: ignore[reportUnknownMemberType, reportReturnType]
+
+
+class _Taken(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, ids: Tensor) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.count = rows.shape[0]
+        return rows.index_select(0, ids)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _Put.apply(grads[0], *ctx.saved_tensors, ctx.count), None  # pyright: ignore[reportUnknownMemberType, reportReturnType]
+
+
+class _Put(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, grads: Tensor, ids: Tensor, count: int) -> Tensor:
+        ctx.save_for_backward(ids)
+        shape = (count, *grads.shape[1:])
+        whole = empty(shape, grads.dtype) if grads.device.type == "cpu" else grads.new_empty(shape)
+        return whole.zero_().index_add_(0, ids, grads)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return _Taken.apply(grads[0], *ctx.saved_tensors), None, None  # pyright: ignore[reportUnknownMemberType, reportReturnType]
+
+
 class Feed:
     """The features of one call: keywords first, then the graph's frames."""
 

@@ -33,9 +33,10 @@ def build_row_order(
     the same in native code, of one kind of keys. All on the CPU.
     """
     topology = topology.on_host
-    if sort is not None and vertex_keys is not None and second_keys is None and _is_plain(topology, vertex_keys):
-        return sort(vertex_keys.astype(np.int32, copy=False), topology.src.long(), topology.dst.long())
-    vertex_ids = _sorted_vertices(topology, vertex_keys, second_keys)
+    keys = _joined(vertex_keys, second_keys)
+    if sort is not None and keys is not None and _is_plain(topology, keys):
+        return sort(keys.astype(np.int32, copy=False), topology.src.long(), topology.dst.long())
+    vertex_ids = _sorted_vertices(topology, keys)
     src, dst = _on_cpu(topology.src), _on_cpu(topology.dst)
     rows = None
     if vertex_ids is not None:
@@ -60,12 +61,18 @@ def _is_plain(topology: Topology, keys: Keys) -> bool:
     )
 
 
-def _sorted_vertices(topology: Topology, first: Keys | None, second: Keys | None) -> Ids | None:
+def _joined(first: Keys | None, second: Keys | None) -> Keys | None:
+    """One key in the place of two."""
+    if first is None or second is None:
+        return first
+    return first * (second.max(initial=0).astype(np.int64) + 1) + second
+
+
+def _sorted_vertices(topology: Topology, keys: Keys | None) -> Ids | None:
     """The vertex of every row, or None if they are in order already."""
-    if first is None:
+    if keys is None:
         return None
     assert topology.num_src == topology.num_dst, "rows of sources and destinations are the same"
-    keys = first if second is None else first * (second.max(initial=0).astype(np.int64) + 1) + second
     if (keys[1:] >= keys[:-1]).all():
         return None
     return stable_argsort(torch.from_numpy(keys), int(keys.max()) + 1).numpy()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from vgraph.errors import NameLookupError
 from vgraph.ir.schedule import Phase
 from vgraph.ir.topology import Topology
@@ -47,6 +49,21 @@ def vertex_keys(topology: Topology, policy: str, types: Types | None = None) -> 
     if types is None or policy == SERIAL:
         return levels(topology)
     return (agenda if policy == TYPE_AWARE else split_levels)(topology, types)
+
+
+def second_keys(topology: Topology, policy: str, keys: Levels | None) -> Levels | None:
+    """By what rows of one frontier are sorted, (vertices,); None: by vertex id.
+
+    Where no vertex has two children (sequences), those with the longest way to go come first: then the children of
+    a frontier are the first rows of the one before it, and are read where they lie. Leaves stay in order of ids.
+    """
+    if policy not in (FRONTIER, SERIAL) or keys is None:
+        return None
+    inner = keys > 0
+    if not topology.num_edges or topology.num_edges != np.count_nonzero(inner):
+        return None
+    to_go = levels(topology.reversed)
+    return np.where(inner, to_go.max() - to_go, 0).astype(np.int32)
 
 
 def lower_bound(topology: Topology, types: Types | None = None) -> int:
