@@ -24,10 +24,6 @@ from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
 from vgraph import config
 from vgraph.fusion.build import build_kernels
 from vgraph.fusion.build_cuda import build_cubin
@@ -68,7 +64,7 @@ from vgraph.scheduler.chunks import split_edge_rows
 from vgraph.scheduler.degrees import depends_on_degree, read_at_leaves
 from vgraph.scheduler.leaves import split_leaves
 from vgraph.scheduler.one_type import divide_by_type, together
-from vgraph.scheduler.parts import build_parts, kinds_of_frontiers
+from vgraph.scheduler.parts import build_parts, kinds_of_frontiers, type_numbers
 from vgraph.scheduler.phases import build_phases
 from vgraph.scheduler.policy import FRONTIER, choose_policy, second_keys, vertex_keys
 from vgraph.scheduler.siblings import join_products
@@ -140,8 +136,8 @@ def _joined(phases: Sequence[Phase]) -> Phase:
 def _make_phases(program: Program, *, per_vertex: bool, fuse: bool, device: str) -> tuple[Phase, ...]:
     outside = _read_outside(program)
     phases = build_phases(program, per_vertex=per_vertex, eager=config.is_eager(), lazy=config.is_lazy())
-    if fuse and device in LOOPS:  # where a launch costs more than some more arithmetic
-        phases = join_products(phases, outside)
+    if fuse and config.joins_products():  # where a launch costs much, for some more arithmetic, too
+        phases = join_products(phases, outside, more_work=device in LOOPS)
     return sink_views(phases, outside) if fuse else phases
 
 
@@ -383,12 +379,6 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
         return replace(schedule, policy=name, parts=build_parts(schedule, *types), kinds=kinds), types
 
     return topology.keep(("schedule", policy) if key is None else ("schedule", policy, key), build)[0]
-
-
-def type_numbers(types: VertexTypes) -> NDArray[np.int64]:
-    """The type of every vertex, counted from 0."""
-    known = torch.tensor(sorted(types[1]))
-    return torch.searchsorted(known, types[0].cpu().long()).numpy()
 
 
 def _values_in_loops(phases: tuple[Phase, ...], codes: tuple[PhaseCode, ...]) -> tuple[Value, ...]:

@@ -69,6 +69,11 @@ def degrees_enabled() -> bool:
     return leaves_enabled() and os.environ.get("VGRAPH_DEGREES", "1") != "0"
 
 
+def joins_products() -> bool:
+    """Whether products of the same rows within a loop become one: ``VGRAPH_SIBLINGS=0`` says no."""
+    return os.environ.get("VGRAPH_SIBLINGS", "1") != "0"
+
+
 def own_products() -> bool:
     """Whether phases that run once use vgraph's matrix products: ``VGRAPH_PRODUCTS=1`` or ``0``.
 

@@ -48,6 +48,24 @@ class Attentive(vgraph.VertexFunction):
         v.push(y=self.out(h))
 
 
+class Gates(vgraph.VertexFunction):
+    """A child-sum Tree-LSTM with a layer of its own for every gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.own = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        child, x = v.gather(), self.own(v.pull("x"))
+        past = child["h"].sum()
+        i, o, u = (layer(past) + x for layer in self.layers[:3])
+        c = torch.sigmoid(i) * torch.tanh(u) + (torch.sigmoid(self.layers[3](child["h"])) * child["c"]).sum()
+        h = torch.sigmoid(o) * torch.tanh(c)
+        v.scatter(h=h, c=c)
+        v.push(h=h)
+
+
 class TreeFC(vgraph.VertexFunction):
     """One layer over two children side by side; leaves take their feature."""
 

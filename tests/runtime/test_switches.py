@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, features, outcome_with
+from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, Gates, features, outcome_with
 from vgraph import compiler
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import op_name
@@ -19,7 +19,11 @@ ALL = (
     "VGRAPH_NATIVE",
     "VGRAPH_PRODUCTS",
     "VGRAPH_HOIST",
+    "VGRAPH_SIBLINGS",
 )
+
+
+EVERY_MODEL = {**MODELS, "gates": Gates}
 
 
 def switches(*off: str) -> dict[str, str]:
@@ -28,7 +32,8 @@ def switches(*off: str) -> dict[str, str]:
 
 WAYS = {
     "all on": (),
-    "base": ("kernels", "lazy", "eager", "leaves", "native", "products"),
+    "base": ("kernels", "lazy", "eager", "leaves", "native", "products", "siblings"),
+    "siblings apart": ("siblings",),
     "fusion": ("lazy", "eager", "leaves", "native", "products"),
     "not lazy": ("lazy",),
     "not eager": ("eager",),
@@ -39,9 +44,9 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("graph", ["dag", "trees"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY_MODEL)
 def test_every_way_gives_the_same_numbers(name: str, graph: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    g, model = GRAPHS[graph](), MODELS[name]().double()
+    g, model = GRAPHS[graph](), EVERY_MODEL[name]().double()
     x = features(g)
     wanted = outcome_with(monkeypatch, PLAIN, model, g, x)
     for one, two in zip(outcome_with(monkeypatch, switches(*WAYS[way]), model, g, x), wanted, strict=True):
@@ -79,3 +84,24 @@ def test_what_is_not_eager_or_lazy_runs_in_the_loop(monkeypatch: pytest.MonkeyPa
         )
     assert products["all on"] > products["not eager"] > products["base"] == 0, products
     assert products["all on"] > products["not lazy"] > 0, products
+
+
+@pytest.mark.parametrize("way", ["all on", "siblings apart"])
+def test_products_of_the_same_rows_are_one(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three gates that read the same sum; their gradients of it, too, are one product."""
+    seen: list[Phase] = []
+    real = compiler._compile_phases
+
+    def watched(program, phases, *rest):
+        seen.extend(phases)
+        return real(program, phases, *rest)
+
+    monkeypatch.setattr(compiler, "_compile_phases", watched)
+    g, model = GRAPHS["trees"](), Gates().double()
+    outcome_with(monkeypatch, switches(*WAYS[way]), model, g, features(g))
+    loops = [phase for phase in seen if phase.is_loop and phase.part != "leaves"]
+    products = [
+        [op for op in phase.ops if str(op.target) in ("aten.mm.default", "aten.addmm.default")] for phase in loops
+    ]
+    counts = set(map(len, products))
+    assert counts == ({2} if way == "all on" else {4}), counts

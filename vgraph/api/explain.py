@@ -20,7 +20,7 @@ from vgraph.api.graph import Graph
 from vgraph.api.tracer import CaptureError
 from vgraph.api.updates import capture_update
 from vgraph.api.vertex_function import VertexFunction, capture_vertex
-from vgraph.compiler import kernel_source, make_plan, type_numbers
+from vgraph.compiler import kernel_source, make_plan
 from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
 from vgraph.ir.cost import Count, is_free, is_product, kernel_bytes, num_bytes, num_operations
@@ -32,6 +32,7 @@ from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import is_pointwise, op_name
 from vgraph.runtime.compiled import CompiledProgram, Plan, Situation
 from vgraph.runtime.extent import Extent, whole_frontier
+from vgraph.scheduler.parts import type_numbers
 from vgraph.scheduler.policy import choose_policy, count_batches, lower_bound
 
 _WORDS = {"source": "sources", "vertex": "vertices", "edge": "edges", "graph": "graphs", "shared": "no rows"}

@@ -6,7 +6,9 @@ Source: Cavs section 3.2 (one batch holds vertices of one function).
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.ir.schedule import Frontier, Part, RowOrder, Schedule
@@ -58,3 +60,9 @@ def _frontiers(schedule: Schedule, rows: Tensor, in_ptr: Tensor, degrees: Tensor
 
 def _common(degrees: list[int]) -> int | None:
     return degrees[0] if degrees and all(d == degrees[0] for d in degrees) else None
+
+
+def type_numbers(types: tuple[Tensor, tuple[int, ...]]) -> NDArray[np.int64]:
+    """The type of every vertex, counted from 0."""
+    known = torch.tensor(sorted(types[1]))
+    return torch.searchsorted(known, types[0].cpu().long()).numpy()

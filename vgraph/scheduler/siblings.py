@@ -21,8 +21,11 @@ from vgraph.ir.tdl import op_name
 aten = torch.ops.aten
 
 
-def join_products(phases: Sequence[Phase], outside: Iterable[int]) -> tuple[Phase, ...]:
-    """Products of the same rows, sums of products, and products of sums over slots; ``outside``: ids others read."""
+def join_products(phases: Sequence[Phase], outside: Iterable[int], *, more_work: bool = True) -> tuple[Phase, ...]:
+    """Products of the same rows, and sums of products; ``outside``: ids others read.
+
+    If there may be ``more_work``, also products of sums over slots, and sums of products whose rows lie elsewhere.
+    """
     values = (v for phase in phases for op in phase.ops for v in (*op.operands(), *op.results))
     numbers = count(1 + max((v.id for v in values), default=0))
     reads = [{v.id for op in phase.ops for v in op.operands()} for phase in phases]
@@ -32,7 +35,7 @@ def join_products(phases: Sequence[Phase], outside: Iterable[int]) -> tuple[Phas
             found.append(phase)
             continue
         others = set(outside).union(*reads[:index], *reads[index + 1 :])
-        joined = _Join(phase, others, numbers)
+        joined = _Join(phase, others, numbers, more_work)
         ops = joined.run()
         if joined.before:
             found.append(Phase(tuple(joined.before), is_loop=False))
@@ -45,12 +48,14 @@ class _Join:
     phase: Phase
     outside: set[int]
     numbers: Any
+    more_work: bool
     before: list[Op] = field(default_factory=list[Op])
 
     def run(self) -> list[Op]:
         self.ops = list(self.phase.ops)
         self._look()
-        self._sums_of_slots()
+        if self.more_work:
+            self._sums_of_slots()
         self._sums_of_products()
         self._same_rows()
         read = self.outside.union(v.id for op in self.ops for v in op.operands())
@@ -114,7 +119,7 @@ class _Join:
     def _factors(self, value: Value) -> tuple[Value, Value, bool] | None:
         """Rows and matrix whose product it is, and whether the rows have to be brought to edges first."""
         maker = self.makers.get(value.id)
-        if maker is not None and maker.target == Gather("dst"):
+        if maker is not None and self.more_work and maker.target == Gather("dst"):
             inner = self.makers.get(maker.args[0].id)
             if inner is not None and self._is_plain(inner) and self._is_own(maker.args[0]):
                 return inner.args[0], inner.args[1], True
