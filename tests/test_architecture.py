@@ -34,6 +34,8 @@ RESTRICTED = {
     "torch._decomp": {"vgraph/api/step_tracer.py"},
     "torch.autograd._get_sequence_nr": {"vgraph/api/step_tracer.py"},
     "torch._assert_async": {"vgraph/nn/inputs.py"},
+    "torch._C": {"vgraph/api/transforms.py"},
+    "torch.autograd.forward_ad._current_level": {"vgraph/api/transforms.py"},
     "cupy": {"vgraph/runtime/cuda.py"},
 }
 

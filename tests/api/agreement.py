@@ -107,4 +107,4 @@ def reasons(message: Any, reduce: Any) -> list[str]:
     key = (function_key(message), function_key(reduce))
     tried = [("segments",), *(("degree", d) for d in range(1, 10))]
     found = [family_of((*key, *way)).refused for way in tried]
-    return [f"{e.reason} at {e.line}" for refused in found for e in refused.values()]
+    return [f"{e.reason} at {e.line}" for refused in found for e in refused]

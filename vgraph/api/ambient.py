@@ -30,6 +30,10 @@ def _autocast_kind(device: torch.device) -> str:
     return "cuda" if device.type == "cuda" else "cpu"
 
 
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
 @contextmanager
 def ambient(
     grad_mode: bool, enabled: bool, dtype: torch.dtype, default: torch.dtype, device: torch.device = CPU
@@ -41,6 +45,7 @@ def ambient(
         with (
             torch.set_grad_enabled(grad_mode),
             torch.autocast(_autocast_kind(device), dtype=dtype, enabled=enabled, cache_enabled=False),
+            torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is),  # the user's do not see the examples
         ):
             yield
     finally:

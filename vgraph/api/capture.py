@@ -40,6 +40,7 @@ recording = threading.RLock()
 _MOST_ENTRIES = 16  # kept of one function: shapes, dtypes, modes that alternate
 _MOST_FAMILIES = 512
 _MOST_NUMBERS = 1024
+_MOST_REFUSALS = 3  # functions of one code differ by what they close over
 _CHANGES_TO_MOVE = 2  # a number that changed this often becomes an input
 
 
@@ -198,20 +199,21 @@ class _Family:
     """Everything captured of functions with one code, and which of their numbers move."""
 
     entries: list[Captured] = field(default_factory=list[Captured])
-    refused: dict[Any, CaptureError] = field(default_factory=dict[Any, CaptureError])
+    refused: list[CaptureError] = field(default_factory=list[CaptureError])
     changes: dict[Any, int] = field(default_factory=dict[Any, int])
     fixed: set[Any] = field(default_factory=set[Any])  # numbers that a shape or a branch needs
     numbers: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
     num_captures: int = 0
 
-    def refuse(self, key: Any, error: CaptureError) -> None:
+    def refuse(self, error: CaptureError) -> None:
         """Remembers why a function is not captured."""
-        self.refused[key] = without_frames(error)
+        if len(self.refused) < _MOST_REFUSALS:
+            self.refused.append(without_frames(error))
 
     def check(self) -> None:
-        """Raises what was remembered."""
-        for error in self.refused.values():
-            raise without_frames(error)
+        """Raises what was remembered, where so many of these functions could not be captured."""
+        if len(self.refused) >= _MOST_REFUSALS:
+            raise without_frames(self.refused[0])
 
 
 _families: OrderedDict[Any, _Family] = OrderedDict()
@@ -271,6 +273,7 @@ def _find_captured(
             if index:
                 family.entries.insert(0, family.entries.pop(index))
             return entry, tensors
+    family.check()
     with uncollected():
         entry = _capture(family, roots, features, make_body, modes)
     tensors = entry.matches(modes, roots, features)
@@ -322,7 +325,8 @@ def _record(
             specs[name] = features.specs(name)
         return specs[name]
 
-    body = make_body()
+    with ambient(*modes):
+        body = make_body()
     with (
         ambient(*modes),
         stand_ins(roots, *standing_in) as scalars,

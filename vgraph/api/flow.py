@@ -94,7 +94,6 @@ def run_flow(
     spaces = {"src": SOURCE, "dst": VERTEX, "edge": EDGE}
     states: dict[str, State] = {n: (tuple(rows.shape[1:]), rows.dtype) for n, rows in given.items()}
     family = family_of(("flow", *(function_key(root) for root in roots if root is not None)))
-    family.check()
 
     def find(full: str) -> Tensor | None:
         kind, _, name = full.partition(":")
@@ -112,7 +111,7 @@ def run_flow(
             family, used, Features(find, spec, topology.src.device), lambda: FlowBody(roots, names, states)
         )
     except CaptureError as error:
-        family.refuse(None, error)
+        family.refuse(error)
         log_once((function_key(roots[0]), "flow"), "runs step by step", error)
         raise
     outputs: Any = bound(tensors, topology, "frontier")

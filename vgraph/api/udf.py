@@ -28,6 +28,7 @@ from vgraph.api.message import (
     without_set,
 )
 from vgraph.api.tracer import CaptureError
+from vgraph.api.transforms import refuse_transforms
 from vgraph.errors import FunctionError
 from vgraph.ir.program import EDGE, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
@@ -76,16 +77,14 @@ class _Part:
 
     def evaluate(self, key: Any, roots: tuple[Any, ...], make_body: Callable[[], Body]) -> Results:
         """Outputs by name; raises CaptureError where the functions cannot be captured so."""
+        features = Features(self.find, self.spec, self.topology.src.device)
         family = family_of(key)
-        family.check()
         try:
-            bound, tensors = find_captured(
-                family, roots, Features(self.find, self.spec, self.topology.src.device), make_body
-            )
+            bound, tensors = find_captured(family, roots, features, make_body)
         except RaisedError:  # perhaps a feature is missing that is there next time
             raise
         except CaptureError as error:
-            family.refuse(None, error)
+            family.refuse(error)
             raise
         outputs: Any = bound(tensors, self.topology, "once")
         return dict(zip(bound.captured.facts, outputs, strict=True))
@@ -102,6 +101,7 @@ def propagate(topology: Topology, frames: Frames, message: Any, reduce: Any, wri
 
         found = updated(topology, frames, message, reduce)
         return outside(propagate, topology, frames, message, reduce, writes) if found is None else found
+    refuse_transforms()
     roots = (message, reduce)
     key = tuple(function_key(root) for root in roots)
     try:
@@ -137,6 +137,8 @@ def applied(topology: Topology, frames: Frames, roots: tuple[Any, Any, Any]) -> 
 
     That is where a node has no in-edge and the reduce function may not give zeros by itself.
     """
+    if not torch.compiler.is_dynamo_compiling():
+        refuse_transforms()
     is_whole = getattr(roots[1], "is_total", False) or active_part(topology) is None
     if not is_whole or torch.compiler.is_dynamo_compiling():
         return None
@@ -236,6 +238,7 @@ def evaluate_edges(topology: Topology, frames: Frames, function: Any, writes: Re
 
         found = edges_evaluated(topology, frames, function)
         return outside(evaluate_edges, topology, frames, function, writes) if found is None else found
+    refuse_transforms()
     part, key = _Part(topology, frames), (function_key(function), "edges")
     names = part.names
     try:

@@ -22,6 +22,7 @@ from vgraph.api.graph import Graph
 from vgraph.api.serial import child_error, run_serially
 from vgraph.api.states import infer_states
 from vgraph.api.tracer import CaptureError, OutsideWriteError, user_line
+from vgraph.api.transforms import refuse_transforms
 from vgraph.api.vertex import StateSpec, Vertex, VertexBody
 from vgraph.errors import FunctionError
 from vgraph.ir.program import Space, subset
@@ -108,6 +109,7 @@ class VertexFunction(nn.Module):
 
             found = vertices_evaluated(self, graph, features)
             return outside(self, graph, **features) if found is None else found
+        refuse_transforms()
         feed = _feed(self, graph, features)
         refused = _refused.get(self)
         if refused is None:

@@ -25,7 +25,7 @@ _mm, _cat, _add, _t = (
     torch.ops.aten.add.Tensor,
     torch.ops.aten.t.default,
 )
-_slice, _sum = torch.ops.aten.slice.Tensor, torch.ops.aten.sum.dim_IntList
+_slice, _permute = torch.ops.aten.slice.Tensor, torch.ops.aten.permute.default
 
 
 def hoist(ops: Sequence[Op], new_value: NewValue) -> list[Op]:
@@ -89,7 +89,21 @@ class _Hoist:
         self.ops.append(replace(op, args=map_leaves(op.args, at_end), kwargs=kwargs, results=results))
         for value, inner in zip(op.results, results, strict=True):
             self.spread[value.id] = (move, inner)
-            self.ops.append(Op(move, (inner,), {}, (value,), op.line))
+            self._gather(move, inner, value, op.line)
+
+    def _gather(self, move: Gather, inner: Value, value: Value, line: str) -> None:
+        """Rows along the first dim move as they are; others come first meanwhile."""
+        dim = inner.row_dim
+        if not dim:
+            self.ops.append(Op(move, (inner,), {}, (value,), line))
+            return
+        there = [dim, *(d for d in range(len(inner.shape)) if d != dim)]
+        back = sorted(range(len(there)), key=there.__getitem__)
+        first = self.new_value(inner, shape=tuple(inner.shape[d] for d in there))
+        moved = self.new_value(value, shape=tuple(value.shape[d] for d in there))
+        self.ops.append(Op(_permute, (inner, there), {}, (first,), line))
+        self.ops.append(Op(move, (first,), {}, (moved,), line))
+        self.ops.append(Op(_permute, (moved, back), {}, (value,), line))
 
     def _at(self, value: Value, space: Space) -> Value:
         return self.new_value(value, space=space, shape=tuple(_on(d, space) for d in value.shape))

@@ -121,7 +121,7 @@ class _Level(torch.autograd.Function):
             found = pair.backward(inputs, call.situation).outputs
         else:
             for state in kept[len(call.names) : num_inputs]:
-                vars(state)["lease"] = vars(keeper)["lease"]
+                vars(state)["lease"] = vars(keeper).get("lease")  # none: a hook made a copy
             found = run(Call(call.code, call.situation, (*call.derivation, step), names), tensors)
         by_name = dict(zip(step.wrt, found, strict=True))
         return (None, None, *(by_name.get(name) for name in call.names))
