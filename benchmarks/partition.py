@@ -82,7 +82,7 @@ def main() -> None:
                 options.json.write_text(json.dumps(results, indent=1) + "\n")
         table(title, rows)
         if options.plots and name in PICTURES:
-            PICTURES[name](results[name], options.plots / f"partition-{name}.png")
+            PICTURES[name](results[name], options.plots / f"partition-{name}.svg")
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ def plot_bars(rows: Rows, path: Path) -> None:
         place.bar(shown, waiting, bottom=computing, label="waiting for copies", color="#ff7f0e")
         place.set(title=f"{model}, 8 workers", ylabel="simulated seconds a step")
         place.tick_params(axis="x", rotation=30)
+        place.set_ylim(top=1.25 * max(found[m]["seconds"] for m in shown))
         place.legend(fontsize=8)
     _save(figure, path)
 
@@ -59,7 +60,7 @@ def plot_figures(rows: Rows, path: Path) -> None:
             missing = [x for x, value in zip(where, values, strict=True) if not value]
             place.plot(missing, [0.02] * len(missing), "x", color=plt.get_cmap("tab10")(number), markersize=4)
         place.set_xticks(at, [f"{row['model']}\nbatch {row['batch']}" for row in mine], fontsize=7)
-        place.set(ylabel="of ideal (simulated)", ylim=(0, 1.1))
+        place.set(ylabel="of ideal (simulated)", ylim=(0, 1.3))
         place.legend(fontsize=7, ncols=5, loc="upper right")
     _save(figure, path)
 

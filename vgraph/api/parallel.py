@@ -35,6 +35,7 @@ from vgraph.partition.machines import machine as find_machine
 from vgraph.partition.replicas import average_gradients
 from vgraph.partition.rewrite import RewriteOptions, rewrite
 from vgraph.partition.simulate import Simulation, simulate
+from vgraph.partition.unequal import search_unequal
 from vgraph.runtime.in_process import collect, run_all, scatter
 from vgraph.runtime.process_group import WorkerGroup, join, local_device, replica_groups
 
@@ -64,8 +65,10 @@ class Plan:
         sharding: ShardingPlan,
         learning_rate: float,
         options: RewriteOptions,
+        devices: tuple[int, ...] | None = None,
     ) -> None:
         self.step, self.sharding, self.options = step, sharding, options
+        self.devices = tuple(range(sharding.num_workers)) if devices is None else devices  # that of each worker
         self.learning_rate = learning_rate
         self.search_seconds = 0.0  # coarsening, strategies and search, without capture
         self._state = state
@@ -127,13 +130,16 @@ class Plan:
     def load(self, path: str | Path) -> Plan:
         """Takes over a plan that was saved for the same model, batch and optimizer; gives itself."""
         self.sharding = load_plan(path, self.step)
+        if len(self.devices) != self.num_workers:
+            self.devices = tuple(range(self.num_workers))
         for made in ("parts", "book", "footprint"):
             self.__dict__.pop(made, None)
         return self
 
     def with_options(self, **switches: Any) -> Plan:
         """The same plan with switches of the generated program set: ``fused_fetch=False`` ..."""
-        return Plan(self.step, self._state, self.sharding, self.learning_rate, replace(self.options, **switches))
+        options = replace(self.options, **switches)
+        return Plan(self.step, self._state, self.sharding, self.learning_rate, options, self.devices)
 
     def run_in_process(
         self, *inputs: Any, state: dict[int, Tensor] | None = None, lr: float | None = None, seed: int | None = None
@@ -218,6 +224,7 @@ def parallelize(
     options: RewriteOptions | None = None,
     memory_limit: float | None = None,
     machine: str | Machine | None = None,
+    speeds: Sequence[float] | None = None,
 ) -> Plan:
     """Divides a whole training step of a model among ``num_workers`` so that least bytes cross workers.
 
@@ -233,9 +240,12 @@ def parallelize(
         memory_limit: bytes that one worker may need at once.
         machine: where links are a hierarchy ("hosts", or a Machine of your own), the plan that keeps them busy
             for the shortest time: what moves most is divided inside a host. Without one, bytes count alike.
+        speeds: where the ``num_workers`` devices are unequal, how fast each is. The plan then has as many equal
+            workers as simulates fastest, a fast device several and a slow one perhaps none (``plan.devices``).
 
     Raises:
-        ModelError: the model cannot be captured, not be divided among so many workers, or not fit the limit.
+        ModelError: the model cannot be captured, not be divided among so many workers, or not fit the limit; or
+            there is not one speed a device.
         NameLookupError: there is no such machine.
 
     >>> import torch, vgraph
@@ -250,20 +260,29 @@ def parallelize(
     >>> torch.testing.assert_close(plan.run_in_process(x).loss, model(x).detach())
     """
     inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
-    factors_of(num_workers)
+    _check(num_workers, speeds, max_norm if optimizer is None else None)
     links = None if machine is None else find_machine(machine)
-    if max_norm is not None and optimizer is None:
+    step = capture_step(model, inputs, optimizer, max_norm)
+    if speeds is None:
+        found, devices = search_best(step, num_workers, memory_limit, links), tuple(range(num_workers))
+    else:
+        found, devices = search_unequal(step, speeds, memory_limit, links)
+    _refuse_undivided(found.plan, step, found.plan.num_workers)
+    state, rate = StepState(model, step, init), _learning_rate(optimizer)
+    plan = Plan(step, state, found.plan, rate, options or RewriteOptions(), devices)
+    plan.search_seconds = found.seconds
+    return plan
+
+
+def _check(num_workers: int, speeds: Sequence[float] | None, idle_norm: float | None) -> None:
+    factors_of(num_workers)
+    if speeds is not None and len(speeds) != num_workers:
+        raise ModelError(f"{len(speeds)} speeds were given for {num_workers} devices", cure="pass one speed a device")
+    if idle_norm is not None:
         raise ModelError(
             "max_norm= clips gradients before an update, and the plan has none",
             cure="pass optimizer=, or call worker.clip_grad_norm_(max_norm) before your own optimizer's step",
         )
-    step = capture_step(model, inputs, optimizer, max_norm)
-    found = search_best(step, num_workers, memory_limit, links)
-    _refuse_undivided(found.plan, step, num_workers)
-    rate = _learning_rate(optimizer)
-    plan = Plan(step, StepState(model, step, init), found.plan, rate, options or RewriteOptions())
-    plan.search_seconds = found.seconds
-    return plan
 
 
 def factors_of(num_workers: int) -> tuple[int, ...]:

@@ -116,7 +116,8 @@ def save_tiles(book: Account, path: str | Path) -> None:
     tensors = _tensors(book)
     columns = min(6, max(len(tensors), 1))
     rows = -(-len(tensors) // columns)
-    figure, grid = plt.subplots(rows, columns, figsize=(2.2 * columns, 2.3 * rows), squeeze=False)
+    size = (2.2 * columns, 2.3 * rows + 0.6)
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     colours: Any = matplotlib.colormaps["tab20" if book.plan.num_workers > 10 else "tab10"]
     for axes, entry in itertools.zip_longest(grid.flat, tensors):
         axes.set_axis_off()
@@ -124,8 +125,7 @@ def save_tiles(book: Account, path: str | Path) -> None:
             _draw(axes, entry, book.plan, colours)
     handles = [plt.Rectangle((0, 0), 1, 1, color=colours(w % colours.N)) for w in range(book.plan.num_workers)]
     names = [f"worker {w}" for w in range(book.plan.num_workers)]
-    figure.legend(handles, names, loc="lower center", ncols=min(8, book.plan.num_workers), fontsize=7)
-    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    figure.legend(handles, names, loc="outside lower center", ncols=min(8, book.plan.num_workers), fontsize=7)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
