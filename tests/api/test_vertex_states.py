@@ -261,3 +261,33 @@ def test_serial_equals_frontier_on_a_batch() -> None:
     model = Dropped().double().eval()
     found = [run(model, 0, graph) for model.policy in ("frontier", "serial")]
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
+
+
+class Attention(vgraph.VertexFunction):
+    """Two heads, a matrix each for the children, and torch's own attention over the heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_head = nn.Parameter(torch.randn(2, 2, 2, dtype=F64))
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        each = torch.einsum("ehi,hij->ehj", v.gather()["h"].unflatten(-1, (2, 2)), self.by_head)
+        given, x = each.flatten(1).sum(), v.pull("x")
+        heads = functional.scaled_dot_product_attention(*(t.view(-1, 2, 2) for t in (x, given, given)))
+        h = torch.tanh(x + heads.flatten(1))
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+def test_attention_over_heads(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    model, x = Attention(), torch.randn(7, 4, dtype=F64, requires_grad=True)
+
+    def cell(vertex: int, kids: list[States], _: list[int]) -> States:
+        each = [torch.einsum("hi,hij->hj", k[0].unflatten(-1, (2, 2)), model.by_head) for k in kids]
+        given = sum(each, torch.zeros(2, 2, dtype=F64))
+        heads = functional.scaled_dot_product_attention(x[vertex].view(2, 2), given, given)
+        return (torch.tanh(x[vertex] + heads.flatten()),)
+
+    compare(model, cell, {"x": x}, "h")
+    assert "one vertex at a time" not in caplog.text

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 CPU = torch.device("cpu")
 Modes = tuple[bool, bool, torch.dtype, torch.dtype, torch.device]
@@ -45,6 +46,7 @@ def ambient(
         with (
             torch.set_grad_enabled(grad_mode),
             torch.autocast(_autocast_kind(device), dtype=dtype, enabled=enabled, cache_enabled=False),
+            sdpa_kernel(SDPBackend.MATH),  # in parts that are batched by rows
             torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is),  # the user's do not see the examples
         ):
             yield

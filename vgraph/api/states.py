@@ -148,9 +148,10 @@ def _beginnings(search: _Search, dtypes: list[torch.dtype]) -> Iterator[tuple[Sh
 
 
 def likely_shapes(module: nn.Module, features: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Shapes that a state may well have: those of features, and widths of parameters."""
+    """Shapes that a state may well have: those of features, and widths of parameters, of all heads together."""
     widths = [(size,) for p in module.parameters() for size in reversed(p.shape)]
-    found = list(dict.fromkeys([(), *features, *widths]))
+    heads = [(p.shape[0] * size,) for p in module.parameters() if p.dim() == 3 for size in reversed(p.shape[1:])]
+    found = list(dict.fromkeys([(), *features, *heads, *widths]))
     return [*found[:_MOST_SHAPES], *_MATRICES]
 
 
