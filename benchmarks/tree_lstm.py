@@ -63,17 +63,20 @@ def make_trees(count: int) -> list[list[tuple[int, int] | None]]:
 
 
 class Task:
-    """The same trees, words, labels and parameters for every side; words and labels at random, or given."""
+    """The same trees, words, labels and parameters for every side; words and labels at random, or given.
+
+    ``sparse``: the embedding's gradient has rows for the words that occur alone, as in DyNet.
+    """
 
     def __init__(
         self, trees: list, hidden: int, words: list[Tensor] | None = None, labels: list[Tensor] | None = None,
-        num_words: int = WORDS,
+        num_words: int = WORDS, *, sparse: bool = False,
     ) -> None:  # fmt: skip
         torch.manual_seed(0)
         self.trees, self.hidden, self.num_words = trees, hidden, num_words
         self.words = words or [torch.randint(0, num_words, (len(tree),)) for tree in trees]
         self.labels = labels or [torch.randint(0, CLASSES, (len(tree),)) for tree in trees]
-        self.embed, self.cell = nn.Embedding(num_words, INPUTS), TreeLSTM(hidden)
+        self.embed, self.cell = nn.Embedding(num_words, INPUTS, sparse=sparse), TreeLSTM(hidden)
         self.out = nn.Linear(hidden, CLASSES)
         self.graphs = [self._graph(i) for i in range(len(trees))]
         self.modules = nn.ModuleList([self.embed, self.cell, self.out])

@@ -27,7 +27,7 @@ def sst_task(folder: Path, count: int, hidden: int) -> tree_lstm.Task:
         trees.append(tree)
         words.append(g.ndata["word"].flip(0).clamp(min=0))
         labels.append(g.ndata["label"].flip(0))
-    return tree_lstm.Task(trees, hidden, words, labels, data.num_tokens)
+    return tree_lstm.Task(trees, hidden, words, labels, data.num_tokens, sparse=True)
 
 
 def tree_lstm_workload(batch: int, hidden: int, *, trains: bool = True, sst: Path | None = None) -> Workload:

@@ -129,3 +129,24 @@ def test_more_than_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         outcome(model, g, features(g, torch.float32))
     monkeypatch.undo()
     assert outcome(GRU(), g, features(g, torch.float32))
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_reads_what_nothing_wrote(name: str, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory comes as another step left it, or one that was interrupted: here it comes full of NaN."""
+    model, g = MODELS[name]().double(), GRAPHS[graph]()
+    x = features(g)
+    wanted = outcome(model, g, x)
+    take, lend = arena._Rooms.take, arena._Shelf.lend
+
+    def spoilt(rooms, num_bytes):
+        found = take(rooms, num_bytes)
+        found[:] = 255
+        return found
+
+    monkeypatch.setattr(arena, "_LARGE", 1)
+    monkeypatch.setattr(arena._Rooms, "take", spoilt)
+    monkeypatch.setattr(arena._Shelf, "lend", lambda shelf, buffer: lend(shelf, buffer.fill_(255)))
+    for one, two in zip(outcome(model, g, x), wanted, strict=True):
+        assert torch.equal(one, two)

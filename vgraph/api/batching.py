@@ -91,7 +91,7 @@ def _check_members(graphs: Sequence[Any]) -> None:
         cure = "pass the graphs alone, as in batch([sample.graph for sample in samples])"
         raise FunctionError(fact, cure=cure, line=user_line())
     form = graphs[0].form
-    if not form[2] and all(g.form == form for g in graphs):
+    if not form[2] and all(g.form is form or g.form == form for g in graphs):
         return
     kinds = [(g.idtype, g.device) for g in graphs]
     if any(kind != kinds[0] for kind in kinds):

@@ -21,6 +21,8 @@ from vgraph.ir.topology import Topology
 EdgeType: TypeAlias = tuple[str, str, str]  # (type of sources, name, type of destinations)
 NODE, EDGE = "_N", "_E"  # what DGL calls the types of a graph that has none
 UNTYPED: EdgeType = (NODE, EDGE, NODE)
+_MOST_FORMS = 1000
+_forms: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # one object each, so that hundreds are compared at a glance
 
 
 class Relations:
@@ -49,7 +51,8 @@ class Relations:
         self._sole = None if self._single is None else self._relation(next(iter(self._topologies)))
         ids = next(iter(self._topologies.values())).src
         self._device = ids.device
-        self.form = (tuple(self._src), tuple(self._topologies), self.is_block, ids.dtype, ids.device)
+        form = (tuple(self._src), tuple(self._topologies), self.is_block, ids.dtype, ids.device)
+        self.form = _forms.setdefault(form, form) if len(_forms) < _MOST_FORMS else form
 
     form: tuple[Any, ...]  # equal for graphs that can be batched: types, and where and what ids are
 
