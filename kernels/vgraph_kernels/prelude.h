@@ -6,6 +6,7 @@
 #define vg_inf __builtin_inf()
 #define vg_nan __builtin_nan("")
 constexpr int64_t vg_chain = 512;  // edges whose rows are added one after the other; then sums are added
+constexpr int64_t vg_turn = 128;  // edges that are taken twice while their rows lie in cache
 #if defined(__clang__)
 #define VG_UNROLL _Pragma("unroll")
 #else
@@ -265,6 +266,18 @@ template <bool largest, class V> static inline void vg_extreme(V& best, V x, boo
     auto better = (largest ? x > best : x < best) | (x != x);
     best = is_first ? x : better ? x : best;
   }
+}
+
+// ---------------------------------------------------------------- sums of exp(x - peak) while the peak still rises
+template <class V> static inline V vg_finite(V peak) {  // what is nothing but -inf lies 0 above it: its weight is 0
+  return vg_select<V>(peak == -(vg_elem<V>)vg_inf, vg_elem<V>(0), peak);
+}
+template <class V> static inline V vg_fade(V was, V peak) {  // what sums relative to the peak before are multiplied with
+  return vg_select<V>(was == -(vg_elem<V>)vg_inf, vg_elem<V>(1), vg_exp((V)(was - peak)));
+}
+template <class V, class P> static inline V vg_settle(V sum, P peak, bool has_edges) {  // torch's softmax of -inf is NaN
+  if (!has_edges) return sum;
+  return vg_select<V>(vg_set<V>(peak) == -(vg_elem<V>)vg_inf, (vg_elem<V>)vg_nan, sum);
 }
 
 // ---------------------------------------------------------------- random numbers by (seed, number, row, column)

@@ -53,6 +53,31 @@ template <bool largest, int T, int first, class V, class P> VG_FN void vg_team_e
     vg_extremum<largest>(best, place, other, position);
   }
 }
+// ---------------------------------------------------------------- sums of exp(x - peak) while the peak still rises
+template <class V> VG_FN V vg_finite(V peak) {  // what is nothing but -inf lies 0 above it: its weight is 0
+  typedef vg_elem<V> E;
+  VG_UNROLL for (int i = 0; i < vg_traits<V>::lanes; ++i) if (vg_at(peak, i) == -(E)vg_inf) vg_put(peak, i, E(0));
+  return peak;
+}
+template <class V> VG_FN V vg_fade(V was, V peak) {  // what sums relative to the peak before are multiplied with
+  typedef vg_elem<V> E;
+  VG_UNROLL for (int i = 0; i < vg_traits<V>::lanes; ++i) {
+    const E a = vg_at(was, i), b = vg_at(peak, i);
+    vg_put(was, i, a == b || a == -(E)vg_inf ? E(1) : vg_exp(a - b));
+  }
+  return was;
+}
+template <class V> VG_FN V vg_raise(V& peak, V x) {
+  const V was = peak;
+  vg_extreme<true>(peak, x, false);
+  return vg_fade(was, peak);
+}
+template <class V, class P> VG_FN V vg_settle(V sum, P peak, bool has_edges) {  // torch's softmax of -inf is NaN
+  typedef vg_elem<V> E;
+  VG_UNROLL for (int i = 0; i < vg_traits<V>::lanes; ++i)
+    if (has_edges && vg_at(peak, i) == -(E)vg_inf) vg_put(sum, i, (E)vg_nan);
+  return sum;
+}
 // ---------------------------------------------------------------- products with small matrices
 // out[f] = bias[f] + sum over k of x[k * step] * w[k][f]; the G lanes of a slot take W columns each.
 template <int W, int K, int F, int G, class T, class X, class M, class B>

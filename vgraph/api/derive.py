@@ -23,6 +23,7 @@ from vgraph.api.rows import RowTensor, as_rows, plain
 from vgraph.api.sizes import sizes_for
 from vgraph.api.tracer import CaptureError, Tracer, user_line
 from vgraph.api.unify import Tape, unify
+from vgraph.ir.attention import weigh_once
 from vgraph.ir.hoist import hoist
 from vgraph.ir.moves import Move, SegmentReduce
 from vgraph.ir.program import EDGE, VERTEX, Carry, Op, Space, Value, needed_ops
@@ -231,6 +232,9 @@ def _assemble(body: Body, sessions: Sequence[Session], run: _Run) -> Trace:
     as_written = tuple(tape.ops)
     if isinstance(body.mailbox, bool) and not body.per_vertex and config.hoists():
         tape.ops = hoist(tape.ops, tape.new_value)
+        own = {tape.values[ref.index].id for ref in levels[0].outputs if ref is not None}
+        needed = {value.id for op in needed_ops(tape.ops, own) for value in op.results}
+        tape.ops = weigh_once(tape.ops, tape.new_value, needed)
     return Trace(tape, levels, tuple(sorted(session.num_slots_needed, key=str)), step, features, as_written)
 
 

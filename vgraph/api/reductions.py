@@ -155,9 +155,31 @@ def _peak(context: Context, x: Tensor) -> Tensor:
     return context.run_move(Gather("dst"), best)
 
 
+class _Softmax(torch.autograd.Function):
+    """Weights by the logarithm of their sum, which alone is kept: a derivative computes them again from it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, context: Context) -> Tensor:
+        best, _ = context.run_move(SegmentReduce("dst", "max"), x)
+        scaled = torch.exp(x - context.run_move(Gather("dst"), best))
+        total = context.run_move(SegmentReduce("dst", "sum"), scaled).clamp(min=1)  # 0 where there are no slots
+        weights = torch.exp(x - context.run_move(Gather("dst"), best + torch.log(total)))
+        ctx.context = context
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (weights,) = ctx.saved_tensors
+        parts = weights * grads[0]
+        return parts - weights * _spread(ctx.context, _sum(ctx.context, parts)), None
+
+
 def _softmax(context: Context, x: Tensor) -> Tensor:
-    scaled = torch.exp(x - _peak(context, x))
-    return scaled / _spread(context, _sum(context, scaled))
+    """Numbers of 16 bits are weighed in 32, as torch does."""
+    wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    weights: Any = _Softmax.apply(wide, context)
+    return weights.to(x.dtype)
 
 
 def _log_softmax(context: Context, x: Tensor) -> Tensor:

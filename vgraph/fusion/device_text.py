@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from vgraph.fusion.emit import INDICES, WIDE_INDICES
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.fusion.features import Body
-from vgraph.fusion.lanes import LaneFeatures, widest
-from vgraph.fusion.stages import Layout, Loop, Sink, Stage
+from vgraph.fusion.lanes import LaneBody, LaneFeatures, widest
+from vgraph.fusion.layout import Layout, Loop, Stage
+from vgraph.fusion.sinks import combined, put_sink
 from vgraph.ir.kernel import Entry, KernelSpec
 from vgraph.ir.moves import SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, Op, Value
+from vgraph.ir.program import SHARED, Op, Value
 
 # Words ahead of INDICES, loads and stores: rows (0: all from ``first`` on), how many, scratch in the GPU's memory;
 # of rows in chunks: ``first`` edges a chunk, each chunk's row in ``rows`` (or each row's first chunk) and first edge.
@@ -181,9 +182,12 @@ class Writer:
             if _hands_over(loop):
                 inside.append(f"        vg_sync<{self.lanes}>();")
             rows |= features.rows
+            for name, kind in features.peaks.items():
+                before += _open_peak(name, kind, features.num_rounds())
+            after += self._join_peaks(stage, loop, features)
             for op in reductions_of(loop):
                 before += self.open_reduction(op, features)
-                after += self.close_reduction(op, features)
+                after += self.close_reduction(op, features, stage)
                 has_extreme |= op.target.reduction in ("max", "min")
         if any(_hands_over(loop) for loop in stage.loops):
             inside.insert(0, f"        vg_sync<{self.lanes}>();")  # the edge before has been read
@@ -192,7 +196,7 @@ class Writer:
         if has_extreme:
             before.append("    bool fresh = true;")
             inside.append("        fresh = false;")
-        return [*before, *self._over_edges(stage, rows, inside), *after, f"    {self.sync()}"]
+        return ["    {", *before, *self._over_edges(stage, rows, inside), *after, "    }", f"    {self.sync()}"]
 
     def first_edge(self, ptr: str) -> str:
         return f"{ptr}[v]"
@@ -270,24 +274,43 @@ class Writer:
             ]
         return lines
 
-    def close_reduction(self, op: Op, features: LaneFeatures) -> list[str]:
+    def _join_peaks(self, stage: Stage, loop: Loop, features: LaneFeatures) -> list[str]:
+        """The sums of all slots that ride on a peak, each relative to the highest one."""
+        lines: list[str] = []
+        for name in features.peaks if self.slots > 1 else ():
+            sums = [op.results[0].id for op in reductions_of(loop) if peak_name(stage, op, loop) == name]
+            lines += [
+                f"    VG_UNROLL for (int n = 0; n < {features.num_rounds()}; ++n)",
+                f"    VG_UNROLL for (int across = {self.lanes}; across < {self.team}; across *= 2) {{",
+                f"      const auto was = {name}[n], other = vg_swap(vg_mask<{self.team}>(), was, across);",
+                f"      const auto mine = vg_raise({name}[n], other), theirs = vg_fade(other, {name}[n]);",
+                *(f"      a{s}[n] = a{s}[n] * mine + vg_swap(vg_mask<{self.team}>(), a{s}[n], across) * theirs;"
+                  for s in sums),
+                "    }",
+            ]  # fmt: skip
+        return lines
+
+    def close_reduction(self, op: Op, features: LaneFeatures, stage: Stage) -> list[str]:
         """From the registers of all slots to the scratch that later stages read."""
         lines = [f"    VG_UNROLL for (int n = 0; n < {features.num_rounds()}; ++n) {{"]
-        if self.slots > 1:
+        if self.slots > 1 and op.results[0].id not in stage.riders.rides:
             lines.append(f"      {self._across_slots(op)}")
         lines += [
             f"      {features.vector()}",
             f"      if (slot == 0 && {features.live() or 'true'}) {{",
             *(f"        {line}" for line in features.positions()),
-            *(f"        {line}" for line in self.put_reduction(op, features)),
+            *(f"        {line}" for line in self.put_reduction(op, features, peak_name(stage, op, features.loop))),
         ]
         return [*lines, "      }", "    }"]
 
-    def put_reduction(self, op: Op, features: LaneFeatures) -> list[str]:
-        """To where the row's other stages find it."""
+    def put_reduction(self, op: Op, features: LaneFeatures, peak: str) -> list[str]:
+        """To where the row's other stages find it; ``peak``: on which it rides, or nothing."""
         result, lines, width, flat = op.results[0], list[str](), features.width, features.flat()
         if result.id in self.design.used:
-            lines.append(f"vg_store<{width}>(t{result.id} + {flat}, a{result.id}[n]);")
+            given = f"a{result.id}[n]"
+            if peak:
+                given = f"vg_settle({given}, {peak}[n], in_ptr[v] < in_ptr[v + 1])"
+            lines.append(f"vg_store<{width}>(t{result.id} + {flat}, {given});")
         if self.needs_slot(op):
             slots = f"vg_cast<int64_t>(b{result.id}[n])"
             lines.append(f"vg_store<{width}>(t{op.results[1].id} + {flat}, {slots});")
@@ -306,42 +329,21 @@ class Writer:
     # ------------------------------------------------------------ statements
     def _statements(self, body: Body, loop: Loop) -> None:
         for sink in loop.sinks:
-            self._statement(body, sink)
-
-    def _statement(self, body: Body, sink: Sink) -> None:
-        features, value = body.features, sink.value
-        width, flat, size = features.width, features.flat(), math.prod(value.row_shape)
-        if sink.kind == "reduce":
-            self._accumulate(body, sink.op)
-        elif sink.kind == "feature":
-            body.add_features(sink.op)
-        elif sink.kind == "product":
-            body.multiply(sink.op)
-        elif sink.kind in ("left", "right"):
-            name = f"{sink.kind}{sink.op.results[0].id}"
-            place = f"{name} + rows{sink.op.results[0].id} * {size} + {flat}"
-            body.put(f"vg_store<{width}>({place}, {body.get(value, reader=sink.op)});")
-        elif sink.kind == "store":
-            row = "e" if value.space == EDGE else "v"
-            body.put(f"vg_store<{width}>(o{value.id} + {row} * {size} + {flat}, {body.get(value)});")
-        else:
-            body.put(f"vg_store<{width}>(t{value.id} + {flat}, {body.get(value)});")
+            put_sink(body, sink, self._accumulate)
 
     def _accumulate(self, body: Body, op: Op) -> None:
         (operand,) = op.operands()
         result, given, width = op.results[0], body.get(operand, reader=op), body.features.width
-        target = f"a{result.id}[n]"
-        if op.target.reduction in ("sum", "prod"):
-            sign = "+" if op.target.reduction == "sum" else "*"
-            body.put(f"{target} = {target} {sign} {given};")
+        target, ride = f"a{result.id}[n]", body.features.stage.riders.rides.get(result.id)
+        if ride is not None:
+            assert isinstance(body, LaneBody)
+            body.put(f"{target} = {target} * fade{body.raise_peak(ride)} + {given};")
             return
-        vector = f"vg_t<{NUMBER_TYPES[result.dtype]}, {width}>"
-        largest = "true" if op.target.reduction == "max" else "false"
-        if self.needs_slot(op):
-            place = f"vg_set<vg_t<int32_t, {width}>>((int32_t)j)"
-            body.put(f"vg_extremum<{largest}>({target}, b{result.id}[n], vg_set<{vector}>({given}), {place});")
-        else:
-            body.put(f"vg_extreme<{largest}>({target}, vg_set<{vector}>({given}), fresh);")
+        if op.target.reduction in ("max", "min"):
+            given = f"vg_set<vg_t<{NUMBER_TYPES[result.dtype]}, {width}>>({given})"
+        place = f"b{result.id}[n]" if self.needs_slot(op) else ""
+        position = f"vg_set<vg_t<int32_t, {width}>>((int32_t)j)"
+        body.put(combined(op, target, given, place=place, position=position, first="fresh"))
 
 
 def _hands_over(loop: Loop) -> bool:
@@ -351,6 +353,17 @@ def _hands_over(loop: Loop) -> bool:
 
 def reductions_of(loop: Loop) -> list[Op]:
     return [sink.op for sink in loop.sinks if isinstance(sink.op.target, SegmentReduce) and sink.kind == "reduce"]
+
+
+def peak_name(stage: Stage, op: Op, loop: Loop) -> str:
+    """The running peak of a loop on which a sum rides; nothing if it does not."""
+    ride = stage.riders.rides.get(op.results[0].id)
+    return f"p{ride.peak.id}_{stage.loops.index(loop)}" if ride is not None else ""
+
+
+def _open_peak(name: str, kind: str, rounds: int) -> list[str]:
+    lowest = f"vg_set<{kind}>(-(vg_elem<{kind}>)vg_inf)"
+    return [f"    {kind} {name}[{rounds}];", f"    VG_UNROLL for (int n = 0; n < {rounds}; ++n) {name}[n] = {lowest};"]
 
 
 Room = tuple[str, Value, int, bool]  # a name, what lies there, how many of it, whether each slot has its own

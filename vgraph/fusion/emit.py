@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.fusion.features import Body, Features
-from vgraph.fusion.stages import Layout, Loop, Sink, Stage, lay_out
+from vgraph.fusion.layout import Layout, Loop, Stage
+from vgraph.fusion.sinks import combined, put_sink
+from vgraph.fusion.stages import lay_out
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, Op, Value
+from vgraph.ir.program import SHARED, Op, Value
 from vgraph.ir.row_ops import outer_sum
 
 INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst", "vertex_ids", "edge_ids")
@@ -30,6 +32,17 @@ _MOST_LINES = 16  # cache lines of one row that are fetched ahead
 def emit_kernels(specs: Sequence[KernelSpec]) -> str:
     """One source with ``void kernel<i>(const int64_t* a)``; a holds v0, v1, pool, INDICES, loads, stores."""
     return "\n".join(['#include "prelude.h"', *(_Emitter(spec, i).source() for i, spec in enumerate(specs))])
+
+
+@dataclass(eq=False)
+class _Pass:
+    """One pass over the edges of a chain; ``first`` and ``last``: of every chain."""
+
+    before: list[str] = field(default_factory=list[str])
+    first: list[str] = field(default_factory=list[str])
+    edges: list[str] = field(default_factory=list[str])
+    last: list[str] = field(default_factory=list[str])
+    after: list[str] = field(default_factory=list[str])
 
 
 @dataclass(eq=False)
@@ -53,7 +66,10 @@ class _Emitter:
     def source(self) -> str:
         self._open()
         for stage in self.layout.stages:
-            self.lines += self._edge_stage(stage) if stage.over else self._row_stage(stage)
+            if not stage.over:
+                self.lines += self._row_stage(stage)
+            elif stage.joined is None:
+                self.lines += self._edge_stage(stage)
         self.lines += ["  }", *self._close(), "}", ""]
         over = {stage.over for stage in self.layout.stages} - {""}
         ptr = "out_ptr" if self.spec.is_source or "out" in over else "in_ptr"
@@ -164,12 +180,27 @@ class _Emitter:
         return lines
 
     def _edge_stage(self, stage: Stage) -> list[str]:
+        """Chains of edges; what is joined takes each chain once more, when its peak is known."""
         ptr = "in_ptr" if stage.over == "in" else "out_ptr"
-        before: list[str] = []
-        first: list[str] = []  # of every chain of edges
+        joined = [other for other in self.layout.stages if other.joined == stage.number]
+        parts = [self._over_edges(stage, ptr)]
+        if joined:
+            self._raise_peaks(stage, joined, parts[0])
+            parts += [self._over_edges(other, ptr) for other in joined]
+        step = "vg_turn" if joined else "vg_chain"
+        chains = [
+            f"    for (int64_t from = {ptr}[v], stop = {ptr}[v + 1]; ; from += {step}) {{",
+            f"      const int64_t to = from + {step} < stop ? from + {step} : stop;",
+        ]
+        tail = ["      if (to == stop) break;", "    }"]
+        inside = [line for part in parts for line in (*part.first, *part.edges, *part.last)]
+        before = [line for part in parts for line in part.before]
+        after = [line for part in parts for line in part.after]
+        return [*before, *chains, *inside, *tail, *after]
+
+    def _over_edges(self, stage: Stage, ptr: str) -> _Pass:
+        made = _Pass()
         inside: list[str] = []
-        last: list[str] = []
-        after: list[str] = []
         rows: set[str] = set()
         fetch: list[tuple[Value, str]] = []
         for loop in stage.loops:
@@ -181,12 +212,12 @@ class _Emitter:
             for op in _reductions(loop):
                 opened = self._open_reduction(op, features)
                 if op.target.reduction == "sum":
-                    first += opened
-                    before += self._open_chains(op, features)
-                    last += _over_tiles(features.num_tiles(), _ADD_CHAIN.format(op.results[0].id), features.unrolled)
+                    made.first += opened
+                    made.before += self._open_chains(op, features)
+                    made.last += self._close_chain(op, features, stage)
                 else:
-                    before += opened
-                after += self._close_reduction(op, features)
+                    made.before += opened
+                made.after += self._close_reduction(op, features, stage, ptr)
         edge, other = ("e", "src_rows[{}]") if stage.over == "in" else ("k", "out_dst[{}]")
         head = [f"      for (int64_t {edge} = from; {edge} < to; ++{edge}) {{"]
         if edge == "k":
@@ -195,13 +226,32 @@ class _Emitter:
             head.append(f"      const int64_t o = {other.format(edge)};")
         head.append(f"      const int64_t j = {edge} - {ptr}[v]; (void)j;")
         head += self._prefetches(fetch, edge, other)
-        chains = [
-            f"    for (int64_t from = {ptr}[v], stop = {ptr}[v + 1]; ; from += vg_chain) {{",
-            "      const int64_t to = from + vg_chain < stop ? from + vg_chain : stop;",
-        ]
-        tail = ["      if (to == stop) break;", "    }"]
-        edges = [*head, *inside, *self._full_blocks(stage), "      }"]
-        return [*before, *chains, *first, *edges, *last, *tail, *after]
+        made.edges = [*head, *inside, *self._full_blocks(stage), "      }"]
+        return made
+
+    def _raise_peaks(self, stage: Stage, joined: list[Stage], made: _Pass) -> None:
+        """Between the passes over a chain: the peaks so far, and how much what is relative to others fades."""
+        peaks = {peak for other in joined for peak in other.riders.above.values()}
+        for loop in stage.loops:
+            features = Features(self.layout, stage, loop, self.width)
+            features.unrolled = self._reduces_in_registers(loop, features)
+            for peak in (op.results[0] for op in _reductions(loop) if op.results[0].id in peaks):
+                kind, size, flat = NUMBER_TYPES[peak.dtype], math.prod(peak.row_shape), features.flat()
+                width, name, now = features.width, peak.id, f"a{peak.id}[{features.tile()}]"
+                lowest = f"vg_store<{width}>(t{name} + {flat}, -({kind})vg_inf);"
+                fades = f"vg_store<{width}>(fade{name} + {flat}, vg_fade(vg_load<{width}>(t{name} + {flat}), {now}));"
+                made.before += [f"    {kind} fade{name}[{size}];", *features.text(lambda b, s=lowest: b.put(s), "    ")]
+                made.last += features.text(lambda b, s=fades: b.put(s), "    ")
+                store = f"vg_store<{width}>(t{name} + {flat}, {now});"
+                made.last += features.text(lambda b, s=store: b.put(s), "    ")
+
+    def _close_chain(self, op: Op, features: Features, stage: Stage) -> list[str]:
+        """Sums of sums; those before fade where the peak was raised."""
+        name, tile, ride = op.results[0].id, features.tile(), stage.riders.rides.get(op.results[0].id)
+        if ride is None:
+            return _over_tiles(features.num_tiles(), _ADD_CHAIN.format(name), features.unrolled)
+        text = f"c{name}[{tile}] = c{name}[{tile}] * {features.of_peak(ride, 'fade')} + a{name}[{tile}];"
+        return features.text(lambda body: body.put(text), "    ")
 
     def _prefetches(self, fetch: list[tuple[Value, str]], edge: str, other: str) -> list[str]:
         """Rows that the next edges will read from somewhere else."""
@@ -247,14 +297,16 @@ class _Emitter:
         zero = _over_tiles(tiles, f"c{result.id}[q] = {vector}{{}};", features.unrolled)
         return [f"    {vector} c{result.id}[{tiles}];", *zero]
 
-    def _close_reduction(self, op: Op, features: Features) -> list[str]:
+    def _close_reduction(self, op: Op, features: Features, stage: Stage, ptr: str) -> list[str]:
         """From registers to the scratch that later stages read."""
-        result = op.results[0]
+        result, ride = op.results[0], stage.riders.rides.get(op.results[0].id)
 
         def body(text: Body) -> None:
             if self._is_used(result):
                 letter = "c" if op.target.reduction == "sum" else "a"
                 given = f"{letter}{result.id}[{features.tile()}]"
+                if ride is not None:
+                    given = f"vg_settle({given}, {features.of_peak(ride, 't')}, {ptr}[v] < {ptr}[v + 1])"
                 text.put(f"vg_store<{features.width}>(t{result.id} + {features.flat()}, {given});")
             if self._needs_slot(op):
                 slots = f"vg_cast<int64_t>(b{result.id}[{features.tile()}])"
@@ -264,43 +316,16 @@ class _Emitter:
 
     def _statements(self, body: Body, loop: Loop) -> None:
         for sink in loop.sinks:
-            self._statement(body, sink, body.features)
+            put_sink(body, sink, self._accumulate)
 
-    def _statement(self, body: Body, sink: Sink, features: Features) -> None:
-        value, width, flat = sink.value, features.width, features.flat()
-        size = math.prod(value.row_shape)
-        if sink.kind == "reduce":
-            self._accumulate(body, sink.op, features)
-        elif sink.kind == "feature":
-            body.add_features(sink.op)
-        elif sink.kind == "product":
-            body.multiply(sink.op)
-        elif sink.kind in ("left", "right"):
-            name = f"{sink.kind}{sink.op.results[0].id}"
-            place = f"{name} + rows{sink.op.results[0].id} * {size} + {flat}"
-            body.put(f"vg_store<{width}>({place}, {body.get(value, reader=sink.op)});")
-        elif sink.kind == "store":
-            row = "e" if value.space == EDGE else "v"
-            body.put(f"vg_store<{width}>(o{value.id} + {row} * {size} + {flat}, {body.get(value)});")
-        elif sink.kind == "keep":
-            body.put(f"vg_store<{width}>(k{value.id} + j * {size} + {flat}, {body.get(value)});")
-        else:
-            body.put(f"vg_store<{width}>(t{value.id} + {flat}, {body.get(value)});")
-
-    def _accumulate(self, body: Body, op: Op, features: Features) -> None:
+    def _accumulate(self, body: Body, op: Op) -> None:
         (operand,) = op.operands()
-        result, tile, given = op.results[0], features.tile(), body.get(operand, reader=op)
-        target = f"a{result.id}[{tile}]"
-        if op.target.reduction in ("sum", "prod"):
-            sign = "+" if op.target.reduction == "sum" else "*"
-            body.put(f"{target} = {target} {sign} {given};")
-            return
-        vector = f"vg_t<{NUMBER_TYPES[result.dtype]}, {features.width}>"
-        largest = "true" if op.target.reduction == "max" else "false"
-        if self._needs_slot(op):
-            body.put(f"vg_extremum<{largest}>({target}, b{result.id}[{tile}], vg_set<{vector}>({given}), (int32_t)j);")
-        else:
-            body.put(f"vg_extreme<{largest}>({target}, vg_set<{vector}>({given}), j == 0);")
+        result, features, given = op.results[0], body.features, body.get(operand, reader=op)
+        if op.target.reduction in ("max", "min"):
+            given = f"vg_set<vg_t<{NUMBER_TYPES[result.dtype]}, {features.width}>>({given})"
+        place = f"b{result.id}[{features.tile()}]" if self._needs_slot(op) else ""
+        target = f"a{result.id}[{features.tile()}]"
+        body.put(combined(op, target, given, place=place, position="(int32_t)j", first="j == 0"))
 
 
 def _reductions(loop: Loop) -> list[Op]:

@@ -13,7 +13,8 @@ from dataclasses import replace
 from vgraph.fusion.device_text import Design, Writer
 from vgraph.fusion.hubs import write_stages
 from vgraph.fusion.lanes import LaneFeatures
-from vgraph.fusion.stages import Layout, lay_out
+from vgraph.fusion.layout import Layout
+from vgraph.fusion.stages import lay_out
 from vgraph.ir.kernel import DeviceLoop, KernelSpec
 from vgraph.ir.program import Op
 from vgraph.ir.row_ops import outer_sum

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from vgraph.fusion.expressions import NUMBER_TYPES, expression, random_expression
 from vgraph.fusion.grouping import is_elsewhere
-from vgraph.fusion.stages import Layout, Loop, Stage, plain_shape
+from vgraph.fusion.layout import Layout, Loop, Stage, plain_shape
+from vgraph.fusion.riders import Ride
 from vgraph.ir.kernel import Place, contiguous
 from vgraph.ir.moves import Random, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, Op, Value
@@ -97,6 +98,11 @@ class Features:
 
     def tiles_inside(self) -> int:
         return -(-self.length // self.width)
+
+    def of_peak(self, ride: Ride, name: str) -> str:
+        """What lies in ``name`` for the peak on which a sum of this loop rides."""
+        access = (0, ride.strides(self.shape))
+        return f"vg_load<{self.width if self.steps(access) else 1}>({name}{ride.peak.id} + {self.index(access)})"
 
     # ------------------------------------------------------------ text
     def text(self, make: Callable[[Body], None], indent: str) -> list[str]:
@@ -317,6 +323,8 @@ class Body:
     def _computed(self, op: Op, access: Access) -> str:
         if isinstance(op.target, Random):
             return self._random(op, access)
+        if op.results[0].id in self.features.stage.riders.above:
+            return self._above(op, access)
         return expression(op, lambda value: self._operand(op, value, access), self._width(access))
 
     def _operand(self, op: Op, value: Value, access: Access) -> str:
@@ -332,6 +340,11 @@ class Body:
             return self._read(place, (place.offset, walked), op)
         assert place.is_plain and place.size == math.prod(shape), "an operand of another length needs an array"
         return self._read(place, (place.offset + access[0], access[1]), op)
+
+    def _above(self, op: Op, access: Access) -> str:
+        """How far a number lies above a peak that is still running."""
+        x, peak = (self._operand(op, value, access) for value in op.args)
+        return f"{x} - vg_finite({peak})"
 
     def _random(self, op: Op, access: Access) -> str:
         seed = self._operand(op, op.kwargs["seed"], access)

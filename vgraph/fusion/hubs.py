@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from vgraph.fusion.device_text import Design, Room, Writer, lay_scratch, reductions_of
 from vgraph.fusion.expressions import NUMBER_TYPES
 from vgraph.fusion.lanes import LaneFeatures
-from vgraph.fusion.stages import Loop, Stage
+from vgraph.fusion.layout import Loop, Stage
+from vgraph.fusion.sinks import combined
 from vgraph.ir.kernel import HubLoop
 from vgraph.ir.program import Op
 
@@ -55,8 +56,10 @@ def _partials(design: Design) -> Partials:
     for stage in design.layout.stages:
         for op in (op for loop in stage.loops for op in reductions_of(loop)):
             kind, size = NUMBER_TYPES[op.results[0].dtype], math.prod(op.results[0].row_shape)
-            both = [(f"a{op.results[0].id}", kind), (f"b{op.results[0].id}", "int32_t")]
-            for name, number in both[: len(op.results)]:
+            both = [(f"a{op.results[0].id}", kind), (f"b{op.results[0].id}", "int32_t")][: len(op.results)]
+            if op.results[0].id in stage.riders.rides:
+                both.append((f"r{op.results[0].id}", kind))
+            for name, number in both:
                 room = -(-size * (4 if number in ("float", "int32_t") else 8) // 16) * 16
                 found[name] = (number, end, room)
                 end += room
@@ -111,12 +114,15 @@ class _Chunks(_Staged):
     def last_edge(self, ptr: str) -> str:
         return f"start + w_first < {ptr}[v + 1] ? start + w_first : {ptr}[v + 1]"
 
-    def put_reduction(self, op: Op, features: LaneFeatures) -> list[str]:
-        """To the chunk's partial results."""
-        names = [f"a{op.results[0].id}"] if op.results[0].id in self.design.used or self.needs_slot(op) else []
-        names += [f"b{op.results[0].id}"] if self.needs_slot(op) else []
-        place = f"{features.flat()}"
-        return [f"vg_store<{features.width}>({self.partial(name, 'item')} + {place}, {name}[n]);" for name in names]
+    def put_reduction(self, op: Op, features: LaneFeatures, peak: str) -> list[str]:
+        """To the chunk's partial results; ``peak``: what they are relative to."""
+        result, width, place = op.results[0].id, features.width, features.flat()
+        given = {f"a{result}": f"a{result}[n]"} if result in self.design.used or self.needs_slot(op) else {}
+        given |= {f"b{result}": f"b{result}[n]"} if self.needs_slot(op) else {}
+        given |= (
+            {f"r{result}": f"vg_set<vg_t<{NUMBER_TYPES[op.results[0].dtype]}, {width}>>({peak}[n])"} if peak else {}
+        )
+        return [f"vg_store<{width}>({self.partial(name, 'item')} + {place}, {x});" for name, x in given.items()]
 
 
 @dataclass(eq=False)
@@ -147,33 +153,32 @@ class _Together(_Staged):
         assert self.edges is not None
         features = LaneFeatures(self.layout, self.edges, loop, self.most, lanes=self.team, lane="all")
         result, kind, width = op.results[0].id, NUMBER_TYPES[op.results[0].dtype], features.width
-        place = f" + {features.flat()}"
-        slotted = self.needs_slot(op)
+        place, vector = f" + {features.flat()}", f"vg_t<{NUMBER_TYPES[op.results[0].dtype]}, {features.width}>"
+        beside = "b" if self.needs_slot(op) else "r" if result in self.edges.riders.rides else ""
+        peak = f"r{result}" if beside == "r" else ""
+        added = combined(op, f"a{result}[n]", "x", place=f"b{result}[n]" if beside == "b" else "", position="p")
         lines = [f"auto x = vg_load<{width}>({self.partial(f'a{result}', 'c')}{place});"]
-        if slotted:
-            lines.append(f"auto p = vg_load<{width}>({self.partial(f'b{result}', 'c')}{place});")
+        if beside:
+            lines.append(f"auto p = vg_load<{width}>({self.partial(f'{beside}{result}', 'c')}{place});")
         lines += [
-            f"if (c == chunks[item]) {{ a{result}[n] = x; {f'b{result}[n] = p; ' if slotted else ''}}}",
-            f"else {{ {self._add(op, f'a{result}[n]')} }}",
+            f"if (c == chunks[item]) {{ a{result}[n] = x; {f'{beside}{result}[n] = p; ' if beside else ''}}}",
+            f"else {{ {self._fade(result) if peak else added} }}",
         ]
         return [
             f"    for (int u = all; u < {features.num_dealt()}; u += {self.team}) {{",
             "      constexpr int n = 0;",
             *(f"      {line}" for line in features.positions()),
-            f"      vg_t<{kind}, {width}> a{result}[1];",
-            *([f"      vg_t<int32_t, {width}> b{result}[1];"] if slotted else []),
+            f"      {vector} a{result}[1];",
+            *([f"      vg_t<{'int32_t' if beside == 'b' else kind}, {width}> {beside}{result}[1];"] if beside else []),
             "      for (int c = chunks[item]; c < chunks[item + 1]; ++c) {",
             *(f"        {line}" for line in lines),
             "      }",
-            *(f"      {line}" for line in self.put_reduction(op, features)),
+            *(f"      {line}" for line in self.put_reduction(op, features, peak)),
             "    }",
         ]
 
-    def _add(self, op: Op, target: str) -> str:
-        reduction = op.target.reduction
-        if reduction in ("sum", "prod"):
-            return f"{target} = {target} {'+' if reduction == 'sum' else '*'} x;"
-        largest = "true" if reduction == "max" else "false"
-        if self.needs_slot(op):
-            return f"vg_extremum<{largest}>({target}, b{op.results[0].id}[n], x, p);"
-        return f"vg_extreme<{largest}>({target}, x, false);"
+    @staticmethod
+    def _fade(result: int) -> str:
+        """Two sums, each relative to a peak of its own."""
+        faded = f"const auto mine = vg_raise(r{result}[n], p), theirs = vg_fade(p, r{result}[n]);"
+        return f"{faded} a{result}[n] = a{result}[n] * mine + x * theirs;"

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.expressions import NUMBER_TYPES
 from vgraph.fusion.features import Access, Body, Features, is_mean
+from vgraph.fusion.riders import Ride
 from vgraph.ir.kernel import Place
 from vgraph.ir.program import SHARED, Op
 from vgraph.ir.row_ops import row_product
@@ -28,9 +29,11 @@ class LaneFeatures(Features):
     lanes: int = 1
     lane: str = "lane"
     span: int = 0
+    peaks: dict[str, str] = field(default_factory=dict[str, str])  # name of a running peak to the type of its numbers
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.peaks.clear()
         self.num_taken = 0
         self.sum = next((s.op for s in self.loop.sinks if s.kind == "feature"), None)
         self.in_turn: frozenset[int] = frozenset()  # groups that one lane walks from end to end
@@ -184,11 +187,34 @@ class LaneBody(Body):
     found: list[tuple[int, Access]] = field(default_factory=list["tuple[int, Access]"])
     ahead: list[str] = field(default_factory=list[str])
     behind: list[str] = field(default_factory=list[str])
+    raised: set[str] = field(default_factory=set[str])
 
     def _read(self, place: Place, access: Access, reader: Op | None) -> str:
         base = place.base
         self.found.append((0 if base.space == SHARED else math.prod(base.row_shape), access))
         return super()._read(place, access, reader)
+
+    # ------------------------------------------------------------ running peaks
+    def raise_peak(self, ride: Ride) -> str:
+        """The name of a running peak of this loop, once an edge's number has raised it; fade<name> is by how much."""
+        features = self.features
+        assert isinstance(features, LaneFeatures)
+        access = (0, ride.strides(features.shape))
+        name = f"p{ride.peak.id}_{features.stage.loops.index(features.loop)}"
+        if name not in self.raised:
+            self.raised.add(name)
+            kind = f"vg_t<{NUMBER_TYPES[ride.peak.dtype]}, {self._width(access)}>"
+            x = self._operand(ride.below, ride.below.args[0], access)
+            features.peaks[name] = kind
+            self.put(f"const auto fade{name} = vg_raise({name}[n], vg_set<{kind}>({x}));")
+        return name
+
+    def _above(self, op: Op, access: Access) -> str:
+        ride = next(r for r in self.features.stage.riders.rides.values() if r.below is op)
+        # as long as the row that is summed, or as the number itself
+        ride = replace(ride, axes=tuple(d for d, stride in enumerate(access[1]) if stride))
+        name = self.raise_peak(ride)
+        return f"{self._operand(op, op.args[0], access)} - vg_finite({name}[n])"
 
     def add_features(self, op: Op) -> None:
         features, result = self.features, op.results[0]

@@ -8,71 +8,20 @@ is a sequence of loops over features, one for each shape, cut where a loop needs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from vgraph.fusion.expressions import is_costly
 from vgraph.fusion.grouping import is_elsewhere
-from vgraph.fusion.views import whole
+from vgraph.fusion.layout import Layout, Sink, Stage, is_reduction, needs_whole_row, place_of
+from vgraph.fusion.loops import StageLoops
+from vgraph.fusion.riders import Ride, Riders, find_riders
 from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, Op, Value
-from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
+from vgraph.ir.row_ops import outer_sum
 
 _MOST_KEPT = 16  # numbers an edge that are kept from one loop over edges for the next
-
-Shape = tuple[int, ...]
-
-
-@dataclass(eq=False)
-class Sink:
-    """Where a value goes.
-
-    ``kind``: "store" (memory), "array" (scratch of this row or edge), "keep" (scratch for each edge of
-    this row), "reduce" (over edges), "feature" (a sum over features), "product" (of a row and a matrix),
-    "left" and "right" (rows whose outer products are summed).
-    """
-
-    kind: str
-    op: Op
-    value: Value
-
-
-@dataclass(eq=False)
-class Loop:
-    """One pass over ``shape`` features."""
-
-    shape: Shape
-    sinks: list[Sink] = field(default_factory=list[Sink])
-
-
-@dataclass(eq=False)
-class Stage:
-    """Loops on the row (``over`` "") or on each of its edges ("in" or "out")."""
-
-    number: int
-    over: str
-    loops: list[Loop]
-    arrays: frozenset[int]  # ids of values that later loops of this stage read from scratch
-    kept: frozenset[int]  # ids of values of edges that earlier stages kept
-
-
-@dataclass(eq=False)
-class Layout:
-    """All stages of a kernel; ``row_arrays``: values of a row that later stages read from scratch."""
-
-    spec: KernelSpec
-    stages: list[Stage]
-    row_arrays: frozenset[int]
-    stage_of: dict[int, int]
-    makers: dict[int, Op]
-
-    def place(self, value: Value) -> Place:
-        return place_of(self.spec, value)
-
-
-def place_of(spec: KernelSpec, value: Value) -> Place:
-    return spec.places.get(value.id) or whole(value)
 
 
 def lay_out(spec: KernelSpec, *, by_lanes: bool = False) -> Layout:
@@ -83,21 +32,6 @@ def lay_out(spec: KernelSpec, *, by_lanes: bool = False) -> Layout:
     return _Planner(spec, by_lanes).layout()
 
 
-def needs_whole_row(op: Op) -> bool:
-    """Whether one number of the result needs many of the operand's row."""
-    return feature_sum(op) is not None or row_product(op) is not None
-
-
-def is_reduction(op: Op) -> bool:
-    """Whether the op takes edges away."""
-    return isinstance(op.target, SegmentReduce) or op.target is outer_sum
-
-
-def plain_shape(shape: Shape) -> Shape:
-    """Without dims of size one."""
-    return tuple(n for n in shape if n != 1)
-
-
 @dataclass(eq=False)
 class _Planner:
     spec: KernelSpec
@@ -105,8 +39,10 @@ class _Planner:
     makers: dict[int, Op] = field(default_factory=dict[int, Op])
     stage_of: dict[int, int] = field(default_factory=dict[int, int])
     costly: set[int] = field(default_factory=set[int])
+    joins: dict[int, int] = field(default_factory=dict[int, int])
 
     def __post_init__(self) -> None:
+        self.riders = find_riders(self.spec)
         for op in self.spec.ops:
             stage = self._stage(op)
             for value in op.results:
@@ -120,8 +56,43 @@ class _Planner:
         is_edge = op.results[0].space == EDGE or is_reduction(op)
         if self.spec.in_loop and op.target == SegmentReduce("src", "sum"):
             return -1
+        if self.by_lanes and op.results[0].id in self.riders.rides:
+            return self._stage_of_rider(op)
         stage = max((self._ready(place) for place in self.made_places(op)), default=0)
-        return stage if (stage % 2 == 1) == is_edge else stage + 1
+        stage = stage if (stage % 2 == 1) == is_edge else stage + 1
+        ride = self.riders.rides.get(op.results[0].id)
+        return stage + 2 if ride is not None and self._is_narrow(ride, op) else stage
+
+    @staticmethod
+    def _is_narrow(ride: Ride, op: Op) -> bool:
+        """Whether the weights are so few beside what they weigh that they are made ahead, and kept for a turn."""
+        return math.prod(ride.peak.row_shape) <= _MOST_KEPT < math.prod(op.results[0].row_shape)
+
+    def _stage_of_rider(self, op: Op) -> int:
+        """That of the maximum, if all else is there by then."""
+        peak = self.stage_of[self.riders.rides[op.results[0].id].peak.id]
+        last = max(self._ready(place) for place in self.made_places(op))
+        return peak if self._is_early(self._edge_cone([op]), peak) else last
+
+    def _is_early(self, ops: Iterable[Op], stage: int) -> bool:
+        """Whether edge ops can run in a stage, except that they wait for a maximum that rides along."""
+        return all(
+            place.base.space == EDGE
+            or self._ready(place) <= stage
+            or self.riders.above.get(op.results[0].id) == place.base.id
+            for op in ops for place in self.made_places(op)
+        )  # fmt: skip
+
+    def _edge_cone(self, roots: Sequence[Op]) -> list[Op]:
+        """The roots and what is computed on edges for them."""
+        found, stack = {id(op): op for op in roots}, list(roots)
+        while stack:
+            for base in self._edge_bases(stack.pop()):
+                maker = self.makers[base.id]
+                if id(maker) not in found:
+                    found[id(maker)] = maker
+                    stack.append(maker)
+        return list(found.values())
 
     def _ready(self, place: Place) -> int:
         """The first stage that can read a value made here."""
@@ -149,6 +120,7 @@ class _Planner:
             members[stage] = self._edge_members(stage, kept)
             kept |= members[stage][1]
         row_arrays = self._row_arrays(members)
+        self.joins = self._joined_stages({stage: ops for stage, (ops, _) in members.items()})
         stages = [self._stage_of_loops(s, members, kept, row_arrays) for s in range(-1, last + 1)]
         return Layout(self.spec, [s for s in stages if s.loops], frozenset(row_arrays), self.stage_of, self.makers)
 
@@ -197,9 +169,41 @@ class _Planner:
             ops = [op for op in self.spec.ops if self._is_on_row(op, stage)]
             given = set[int]()
             sinks = [sink for op in self.spec.ops for sink in self._row_sinks(op, stage, stores, row_arrays)]
-        loops, arrays = _Loops(self, ops, given).build(sinks)
+        loops, arrays = StageLoops(self, ops, given).build(sinks)
         over = "" if stage % 2 == 0 else "out" if stage < 0 or self.spec.is_source else "in"
-        return Stage(stage, over, loops, frozenset(arrays), frozenset(given))
+        return Stage(
+            stage, over, loops, frozenset(arrays), frozenset(given), self._riders_of(ops, stage), self.joins.get(stage)
+        )
+
+    def _riders_of(self, ops: list[Op], stage: int) -> Riders:
+        """The sums of a stage that ride on a maximum that is still running."""
+        peak = stage if self.by_lanes else self.joins.get(stage)
+        rides = {op.results[0].id: self.riders.rides.get(op.results[0].id) for op in ops if is_reduction(op)}
+        return self.riders.of({key for key, ride in rides.items() if ride and self.stage_of[ride.peak.id] == peak})
+
+    def _joined_stages(self, members: dict[int, list[Op]]) -> dict[int, int]:
+        """Stages over edges that only ride on maxima of an earlier one, to the number of that one."""
+        if self.by_lanes:
+            return {}
+        peaks = {stage: self._peak_stages(ops) for stage, ops in members.items()}
+        found: dict[int, int] = {}
+        for peak in {one for stages in peaks.values() for one in stages if one is not None}:
+            later = [stage for stage in members if stage > peak and (peak in peaks[stage] or stage == peak + 2)]
+            only = all(peaks[stage] <= {peak} and self._can_join(members[stage], peak) for stage in later)
+            if only and max(later) - peak == 2 * len(later):
+                found.update(dict.fromkeys(later, peak))
+        return found
+
+    def _peak_stages(self, ops: list[Op]) -> set[int | None]:
+        """The stages of the maxima on which sums ride; None: of those that ride on none."""
+        rides = [self.riders.rides.get(op.results[0].id) for op in ops if is_reduction(op)]
+        return {None if ride is None else self.stage_of[ride.peak.id] for ride in rides}
+
+    def _can_join(self, ops: list[Op], stage: int) -> bool:
+        """Whether the ops wait for nothing but maxima of a stage, and store no rows of edges."""
+        stores = {v.id for v in self.spec.stores}
+        made = [v.id for op in ops for v in op.results if v.space == EDGE and self.stage_of[v.id] > stage]
+        return stores.isdisjoint(made) and self._is_early(ops, stage)
 
     def _is_on_row(self, op: Op, stage: int) -> bool:
         on_row = op.results[0].space != EDGE and not is_reduction(op)
@@ -229,119 +233,3 @@ class _Planner:
                 yield Sink("store", op, value)
             if value.id in row_arrays and not reduced and not needs_whole_row(op):
                 yield Sink("array", op, value)
-
-
-@dataclass(eq=False)
-class _Loops:
-    """The loops of one stage: what can be computed where it is read, and what needs a loop of its own."""
-
-    planner: _Planner
-    ops: list[Op]
-    kept: set[int]
-    arrays: set[int] = field(default_factory=set[int])
-    micro: dict[int, int] = field(default_factory=dict[int, int])
-
-    def build(self, sinks: list[Sink]) -> tuple[list[Loop], set[int]]:
-        here = {v.id: op for op in self.ops for v in op.results if not isinstance(op.target, SegmentReduce)}
-        self.here = {key: op for key, op in here.items() if key not in self.kept}
-        self.arrays |= {key for key, op in self.here.items() if needs_whole_row(op)}
-        while True:
-            known = len(self.arrays)
-            self._count()
-            if len(self.arrays) == known:  # else what reads a new array must come later than it was counted
-                self.arrays |= set() if self.planner.by_lanes else self._computed_twice(sinks)
-            if len(self.arrays) == known:
-                break
-        every = [*sinks, *(self._own_sink(i) for i in sorted(self.arrays) if not _has_array(sinks, i))]
-        loops: dict[tuple[int, Shape, int], Loop] = {}
-        for sink in every:
-            micro, shape = self._loop_key(sink)
-            alone = sink.value.id if sink.kind in self._alone else 0
-            loops.setdefault((micro, shape, alone), Loop(shape)).sinks.append(sink)
-        return [loops[key] for key in sorted(loops)], self.arrays
-
-    @property
-    def _alone(self) -> tuple[str, ...]:
-        return ("product", "feature") if self.planner.by_lanes else ("product",)
-
-    def _own_sink(self, value_id: int) -> Sink:
-        op = self.here[value_id]
-        kind = "feature" if feature_sum(op) else "product" if row_product(op) else "array"
-        return Sink(kind, op, op.results[0])
-
-    def _loop_key(self, sink: Sink) -> tuple[int, Shape]:
-        op = sink.op
-        if sink.kind in ("feature", "reduce"):
-            (operand,) = op.operands()
-            return self.micro[id(op)], plain_shape(operand.row_shape)
-        late = needs_whole_row(op) and sink.kind != "product"
-        return self.micro.get(id(op), 0) + late, plain_shape(sink.value.row_shape)
-
-    def _inputs(self, op: Op) -> list[Place]:
-        return [p for p in self.planner.made_places(op) if p.base.id in self.here]
-
-    def _count(self) -> None:
-        """The number of loops that must come before each op's; what needs an array on the way."""
-        self.micro.clear()
-        for op in self.ops:
-            for place in self._inputs(op):
-                if row_product(op) or not self._can_inline(op, place):
-                    self.arrays.add(place.base.id)
-            before = [self.micro[id(self.here[p.base.id])] + (p.base.id in self.arrays) for p in self._inputs(op)]
-            self.micro[id(op)] = max(before, default=0)
-
-    def _can_inline(self, op: Op, place: Place) -> bool:
-        """Whether the reader's loop can compute the value at the very features that it reads."""
-        base = place.base
-        if self.planner.by_lanes and self._is_flat(self.here[base.id]):
-            return True
-        size = math.prod(base.row_shape)
-        shape = self._reading_shape(op, place)
-        if place.size != math.prod(shape) or not place.is_plain:
-            return False
-        if place.size == size:
-            return plain_shape(base.row_shape) == plain_shape(shape) or self._is_flat(self.here[base.id])
-        return self._is_flat(self.here[base.id])
-
-    @staticmethod
-    def _reading_shape(op: Op, place: Place) -> Shape:
-        if isinstance(op.target, SegmentReduce) or feature_sum(op):
-            (operand,) = op.operands()
-            return operand.row_shape
-        if op.target is outer_sum:
-            return place.shape
-        return op.results[0].row_shape
-
-    def _is_flat(self, op: Op) -> bool:
-        """Whether every operand is as long as the result, or one number."""
-        size = math.prod(op.results[0].row_shape)
-        for value in op.operands():
-            place = place_of(self.planner.spec, value)
-            if place.size == 1:
-                continue
-            if place.size != size or not place.is_plain:
-                return False
-            inline = place.base.id in self.here and place.base.id not in self.arrays
-            if inline and not self._is_flat(self.here[place.base.id]):
-                return False
-        return True
-
-    def _computed_twice(self, sinks: list[Sink]) -> set[int]:
-        """Costly values that more than one loop would compute."""
-        loops: dict[int, set[tuple[int, Shape]]] = {}
-        for sink in (*sinks, *(self._own_sink(i) for i in self.arrays)):
-            loops.setdefault(id(sink.op), set()).add(self._loop_key(sink))
-        found: set[int] = set()
-        for op in reversed(self.ops):
-            for place in self._inputs(op):
-                base = place.base.id
-                if base not in self.arrays:
-                    loops.setdefault(id(self.here[base]), set()).update(loops.get(id(op), set()))
-            mine = [v.id for v in op.results if v.id in self.here and v.id not in self.arrays]
-            if mine and is_costly(op) and len(loops.get(id(op), ())) > 1:
-                found.update(mine)
-        return found
-
-
-def _has_array(sinks: list[Sink], value_id: int) -> bool:
-    return any(s.kind == "array" and s.value.id == value_id for s in sinks)

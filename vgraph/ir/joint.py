@@ -6,11 +6,12 @@ Source: Cavs section 3.4 (auto-differentiation of vertex functions); cut at valu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vgraph.ir.moves import Gather, Random
-from vgraph.ir.program import EDGE, Carry, Input, Op, Program, Value, needed_ops
+from vgraph.ir.program import EDGE, VERTEX, Carry, Input, Op, Program, Value, needed_ops
 from vgraph.ir.rowwise import Effect, row_effects
 from vgraph.ir.tdl import is_pointwise, is_view
 from vgraph.ir.verify import verify
@@ -69,6 +70,8 @@ def split_joint(
     saved = _values_to_save(
         all_ops, computed, [*grads, *(c.source for c in back_carries)], recompute_edges, inputs.get("$in_degree")
     )
+    if recompute_edges and not (carries or back_carries):
+        saved = _fewer_saved(saved, all_ops, grads)
     ahead = make_program(name, ahead_ops, inputs, [*outs, *saved], carries)
     given = {**inputs, **{f"saved:{v.id}": v for v in saved}}
     behind = make_program(f"{name}'", _without(all_ops, saved), given, grads, back_carries)
@@ -106,6 +109,24 @@ def _values_to_save(
         else:
             stack.extend(op.operands())
     return tuple(saved[key] for key in sorted(saved))
+
+
+def _fewer_saved(saved: tuple[Value, ...], ops: Sequence[Op], wanted: Sequence[Value | None]) -> tuple[Value, ...]:
+    """Where several rows of a vertex are only read to make one, that one is saved instead."""
+    behind = needed_ops(ops, _ids(wanted), _ids(saved))
+    readers = Counter(i for op in behind for i in {v.id for v in op.operands()})
+    readers.update(v.id for v in wanted if v is not None)
+    made: dict[int, tuple[Value, tuple[Value, ...]]] = {v.id: (v, (v,)) for v in saved}  # and what it stands for
+    for op in behind:
+        operands = {v.id: v for v in op.operands()}
+        plain = is_pointwise(op.target) and len(op.results) == 1 and op.results[0].space == VERTEX
+        if not plain or not operands or any(i not in made or readers[i] > 1 for i in operands):
+            continue
+        if op.results[0].row_bytes <= sum(v.row_bytes for v in operands.values()):
+            stands_for = tuple(one for i in operands for one in made.pop(i)[1])
+            made[op.results[0].id] = (op.results[0], stands_for)
+    fewer = [value for one, parts in made.values() for value in ((one,) if len(parts) > 1 else parts)]
+    return tuple(sorted(fewer, key=lambda v: v.id))
 
 
 def _computed_of(given: Value | None, ops: Sequence[Op]) -> set[int]:

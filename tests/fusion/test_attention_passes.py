@@ -1,0 +1,240 @@
+"""Attention: one pass makes a weighted sum, no number of an edge is kept, whatever scores there are."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import vgraph
+import vgraph.nn as vnn
+from tests.cuda import shim
+from tests.fusion.fuzz import Case, running
+from tests.fusion.test_fixtures import assert_three_ways, topology_of
+from vgraph.api import capture
+from vgraph.api.udf import _uncaptured, propagate
+from vgraph.api.updates import capture_update
+from vgraph.compiler import kernel_source
+from vgraph.fusion import build
+from vgraph.fusion.emit_cuda import emit_cuda
+from vgraph.ir.program import VERTEX
+
+HEADS, WIDTH = 2, 4
+TURN = 128  # vg_turn of prelude.h
+
+pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    capture.forget()
+    yield
+    capture.forget()
+
+
+def gat(edges: Any) -> dict[str, Tensor]:
+    return {"m": edges.src["h"], "e": F.leaky_relu(edges.src["s"] + edges.dst["s"], 0.2)}
+
+
+def gatv2(edges: Any) -> dict[str, Tensor]:
+    return {"m": edges.src["h"], "e": F.leaky_relu(edges.src["h"] + edges.dst["h"], 0.2).sum(-1, keepdim=True)}
+
+
+def dot(edges: Any) -> dict[str, Tensor]:
+    return {"m": edges.src["h"], "e": (edges.src["h"] * edges.dst["h"]).sum(-1, keepdim=True)}
+
+
+def by_feature(edges: Any) -> dict[str, Tensor]:
+    return {"m": edges.src["h"], "e": edges.src["h"] * edges.dst["h"]}
+
+
+def attend(nodes: Any) -> dict[str, Tensor]:
+    return {"o": (torch.softmax(nodes.mailbox["e"], 1) * nodes.mailbox["m"]).sum(1)}
+
+
+def attend_with_dropout(nodes: Any) -> dict[str, Tensor]:
+    return {"o": (F.dropout(torch.softmax(nodes.mailbox["e"], 1), 0.3) * nodes.mailbox["m"]).sum(1)}
+
+
+MESSAGES: dict[str, Callable[[Any], dict[str, Tensor]]] = {"gat": gat, "gatv2": gatv2, "dot": dot, "udf": by_feature}
+
+
+def a_graph() -> vgraph.Graph:
+    made = torch.Generator().manual_seed(0)
+    src, dst = torch.randint(0, 30, (150,), generator=made), torch.randint(0, 25, (150,), generator=made)
+    g = vgraph.graph((src, dst), num_nodes=30)
+    g.ndata["h"], g.ndata["s"] = (torch.randn(30, HEADS, n).requires_grad_() for n in (WIDTH, 1))
+    return g
+
+
+@pytest.mark.parametrize("reduce", [attend, attend_with_dropout])
+@pytest.mark.parametrize("name", MESSAGES)
+def test_one_pass_forward_and_backward(name: str, reduce: Any) -> None:
+    """In the text for a GPU each kernel loops over edges once, on the CPU over chains; nothing of an edge is stored."""
+    g = a_graph()
+    bound, _ = capture_update(g, MESSAGES[name], reduce)
+    (pair,) = bound.captured.pairs.values()
+    assert {v.space for v in pair.forward.program.outputs if v is not None} == {VERTEX}
+    saved = [v for v in pair.forward.program.outputs[1:] if v is not None]
+    assert len(saved) <= 2, "the logarithm of the sum of weights, and the output"
+    for compiled in (pair.forward, pair.backward):
+        specs = [unit.kernel for code in compiled.codes for unit in code.units if unit.kernel is not None]
+        assert specs and not any(
+            unit.op for code in compiled.codes for unit in code.units if unit.op and _on_edges(unit.op)
+        )
+        for text in emit_cuda(specs)[0].split('extern "C" __global__')[1:]:
+            assert text.count("from < stop; from += ") <= 1
+        for text in kernel_source(compiled).split("static void body")[1:]:
+            assert len(re.findall(r"for \(int64_t from = (?:in|out)_ptr", text)) <= 1
+
+
+def _on_edges(op: Any) -> bool:
+    return any(v.space.kind == "edge" for v in op.results) and "random" not in str(op.target)
+
+
+def long_row(scores: Tensor) -> tuple[Any, dict[str, dict[str, Tensor]]]:
+    """One vertex with these scores, one with some of them, one without edges."""
+    count = scores.shape[0]
+    src = torch.cat([torch.arange(count), torch.arange(3)])
+    dst = torch.cat([torch.zeros(count, dtype=torch.long), torch.ones(3, dtype=torch.long)])
+    made = torch.Generator().manual_seed(1)
+    rows = {"h": torch.randn(count, 1, 3, dtype=torch.float64, generator=made).requires_grad_()}
+    rows["s"] = scores.double().view(count, 1, 1).clone().requires_grad_()
+    return topology_of(src, dst, count, 3), {"src": rows, "dst": {}, "edge": {}}
+
+
+def scored(edges: Any) -> dict[str, Tensor]:
+    return {"m": edges.src["h"], "e": edges.src["s"] * 1.0}
+
+
+def special(name: str) -> Tensor:
+    many = 2 * TURN + 40
+    rising = torch.linspace(-900.0, 900.0, many)
+    if name == "rising":
+        return rising
+    if name == "falling":
+        return rising.flip(0)
+    if name == "minus infinity first":
+        return torch.cat([torch.full((TURN + 5,), -torch.inf), torch.linspace(-1000, -990, TURN)])
+    if name == "minus infinity alone":
+        return torch.full((many,), -torch.inf)
+    if name == "nan late":
+        return torch.cat([torch.zeros(TURN + 5), torch.tensor([torch.nan]), torch.zeros(9)])
+    return torch.cat([torch.zeros(TURN + 5), torch.tensor([torch.inf]), torch.zeros(9)])
+
+
+SPECIAL = ("rising", "falling", "minus infinity first", "minus infinity alone", "nan late", "infinity late")
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_peaks_that_rise_from_chain_to_chain(name: str) -> None:
+    topology, frames = long_row(special(name))
+    assert_three_ways(topology, frames, (scored, attend))
+
+
+def test_messages_that_weigh_nothing_still_carry_nan() -> None:
+    topology, frames = long_row(special("minus infinity first"))
+    with torch.no_grad():
+        frames["src"]["h"][3, 0, 1] = torch.nan
+    assert_three_ways(topology, frames, (scored, attend))
+
+
+def squared(nodes: Any) -> dict[str, Tensor]:
+    """Weights that are read twice: no factor can be taken out."""
+    weights = torch.softmax(nodes.mailbox["e"], 1)
+    return {"o": (weights * torch.tanh(weights) * nodes.mailbox["m"]).sum(1), "w": (weights * weights).sum(1)}
+
+
+def by_hand(nodes: Any) -> dict[str, Tensor]:
+    """A softmax that somebody wrote out, and what rides on no peak."""
+    e, m = nodes.mailbox["e"], nodes.mailbox["m"]
+    above = e - e.amax(1, keepdim=True)
+    scaled = torch.exp(above)
+    return {"o": (scaled * m).sum(1) / scaled.sum(1), "p": (above * scaled).sum(1), "q": m.mean(1)}
+
+
+def several(nodes: Any) -> dict[str, Tensor]:
+    weights = torch.softmax(nodes.mailbox["e"], 1)
+    m = nodes.mailbox["m"]
+    return {"o": (weights * m).sum(1), "n": (m * m * -weights / 2).sum(1), "x": (weights * m).amax(1)}
+
+
+@pytest.mark.parametrize("reduce", [squared, by_hand, several])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_other_sums_of_weights(reduce: Any, heads: int) -> None:
+    made = torch.Generator().manual_seed(2)
+    topology = topology_of(
+        torch.randint(0, 9, (300,), generator=made), torch.randint(0, 9, (300,), generator=made) % 4, 9, 9
+    )
+    rows = {"h": torch.randn(9, heads, 5, dtype=torch.float64, generator=made).requires_grad_()}
+    rows["s"] = torch.randn(9, heads, 1, dtype=torch.float64, generator=made).requires_grad_()
+    assert_three_ways(topology, {"src": rows, "dst": rows, "edge": {}}, (gat, reduce))
+
+
+@pytest.mark.parametrize("way", ["kernels", "cuda-shim"])
+def test_second_gradients_and_dropout(way: str) -> None:
+    made = torch.Generator().manual_seed(2)
+    topology = topology_of(torch.arange(40) % 7, torch.arange(40) % 3, 7, 7)
+    rows = {"h": torch.randn(7, 2, 4, dtype=torch.float64, generator=made).requires_grad_()}
+    rows["s"] = torch.randn(7, 2, 1, dtype=torch.float64, generator=made).requires_grad_()
+    case = Case(
+        topology, {"src": rows, "dst": rows, "edge": {}}, (gat, attend_with_dropout), [], second=True, drops=True
+    )
+    found: list[list[Tensor]] = []
+    for one in ("operators", way):
+        with running(one):
+            capture.forget()
+            found.append(case.run(propagate))
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("way", ["kernels", "cuda-shim"])
+def test_short_numbers_are_weighed_in_long_ones(way: str, dtype: torch.dtype) -> None:
+    """Of rows of 300 edges, with messages whose sum no 16 bits hold."""
+    made = torch.Generator().manual_seed(2)
+    topology = topology_of(torch.arange(600) % 50, torch.arange(600) % 2, 50, 2)
+    h, s = torch.rand(50, 2, 4, generator=made).to(dtype) * 500, torch.randn(50, 2, 1, generator=made).to(dtype)
+    results: list[Tensor] = []
+    for kind in (dtype, torch.float64):
+        src = {"h": h.to(kind).requires_grad_(), "s": s.to(kind).requires_grad_()}
+        frames: Any = {"src": src, "dst": {}, "edge": {}}
+        with running(way):
+            capture.forget()
+            out = propagate(topology, frames, scored, attend)["o"]
+            results += [out, *torch.autograd.grad(out.float().mean(), [src["h"], src["s"]])]
+    for mine, exact in zip(results[:3], results[3:], strict=True):
+        slack = 8 * torch.finfo(dtype).eps * (1 + math.log2(300)) * exact.abs().max()
+        assert mine.dtype == dtype and bool(((mine.double() - exact).abs() <= slack).all())
+
+
+def test_a_row_without_edges_gets_zeros() -> None:
+    topology, frames = long_row(torch.zeros(5))
+    out = propagate(topology, frames, scored, attend)["o"]
+    assert bool((out[2] == 0).all())
+    torch.testing.assert_close(out, _uncaptured(topology, frames, scored, attend)["o"])
+
+
+@pytest.mark.parametrize("layer", [vnn.GATConv, vnn.GATv2Conv])
+def test_hubs_in_chunks_fade_too(layer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vgraph.runtime import device_kernel
+
+    monkeypatch.setattr(device_kernel, "MOST_EDGES", 16)
+    monkeypatch.setattr(device_kernel, "CHUNK", 7)
+    torch.manual_seed(0)
+    g = vgraph.graph((torch.arange(300) % 20, torch.arange(300) % 3), num_nodes=20)
+    made, x = layer(5, 4, num_heads=2, allow_zero_in_degree=True).double(), torch.randn(20, 5, dtype=torch.float64)
+    wanted = made(g, x)
+    capture.forget()
+    shim.launched.clear()
+    with shim.in_place_of_cpu():
+        torch.testing.assert_close(made(g, x), wanted)
+    assert any("_chunk" in name for name in shim.launched)

@@ -1,0 +1,89 @@
+"""Layout: the loops of a kernel, in order.
+
+Takes: nothing (plain values). Gives: what stages.py plans and emitters print; tempo: once a function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vgraph.fusion.riders import Riders
+from vgraph.fusion.views import whole
+from vgraph.ir.kernel import KernelSpec, Place
+from vgraph.ir.moves import SegmentReduce
+from vgraph.ir.program import Op, Value
+from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
+
+Shape = tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Sink:
+    """Where a value goes.
+
+    ``kind``: "store" (memory), "array" (scratch of this row or edge), "keep" (scratch for each edge of
+    this row), "reduce" (over edges), "feature" (a sum over features), "product" (of a row and a matrix),
+    "left" and "right" (rows whose outer products are summed).
+    """
+
+    kind: str
+    op: Op
+    value: Value
+
+
+@dataclass(eq=False)
+class Loop:
+    """One pass over ``shape`` features."""
+
+    shape: Shape
+    sinks: list[Sink] = field(default_factory=list[Sink])
+
+
+@dataclass(eq=False)
+class Stage:
+    """Loops on the row (``over`` "") or on each of its edges ("in" or "out").
+
+    ``riders``: sums of this stage that are relative to a maximum that is still running.
+    ``joined``: to the stage of that number, whose maxima they ride on: they take some edges by turns.
+    """
+
+    number: int
+    over: str
+    loops: list[Loop]
+    arrays: frozenset[int]  # ids of values that later loops of this stage read from scratch
+    kept: frozenset[int]  # ids of values of edges that earlier stages kept
+    riders: Riders
+    joined: int | None = None
+
+
+@dataclass(eq=False)
+class Layout:
+    """All stages of a kernel; ``row_arrays``: values of a row that later stages read from scratch."""
+
+    spec: KernelSpec
+    stages: list[Stage]
+    row_arrays: frozenset[int]
+    stage_of: dict[int, int]
+    makers: dict[int, Op]
+
+    def place(self, value: Value) -> Place:
+        return place_of(self.spec, value)
+
+
+def place_of(spec: KernelSpec, value: Value) -> Place:
+    return spec.places.get(value.id) or whole(value)
+
+
+def needs_whole_row(op: Op) -> bool:
+    """Whether one number of the result needs many of the operand's row."""
+    return feature_sum(op) is not None or row_product(op) is not None
+
+
+def is_reduction(op: Op) -> bool:
+    """Whether the op takes edges away."""
+    return isinstance(op.target, SegmentReduce) or op.target is outer_sum
+
+
+def plain_shape(shape: Shape) -> Shape:
+    """Without dims of size one."""
+    return tuple(n for n in shape if n != 1)

@@ -1,0 +1,147 @@
+"""Loops: the loops over features of one stage.
+
+Takes: the ops of a stage and where their values go. Gives: its Loops; tempo: once a function.
+What can be computed where it is read is; what needs all of a row first gets a loop of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from vgraph.fusion.expressions import is_costly
+from vgraph.fusion.layout import Loop, Shape, Sink, needs_whole_row, place_of, plain_shape
+from vgraph.fusion.riders import Riders
+from vgraph.ir.kernel import KernelSpec, Place
+from vgraph.ir.moves import SegmentReduce
+from vgraph.ir.program import Op
+from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
+
+
+class Planner(Protocol):
+    """What is known of the whole kernel."""
+
+    spec: KernelSpec
+    by_lanes: bool
+    riders: Riders
+
+    def made_places(self, op: Op) -> list[Place]: ...
+
+
+@dataclass(eq=False)
+class StageLoops:
+    """The loops of one stage: what can be computed where it is read, and what needs a loop of its own."""
+
+    planner: Planner
+    ops: list[Op]
+    kept: set[int]
+    arrays: set[int] = field(default_factory=set[int])
+    micro: dict[int, int] = field(default_factory=dict[int, int])
+
+    def build(self, sinks: list[Sink]) -> tuple[list[Loop], set[int]]:
+        here = {v.id: op for op in self.ops for v in op.results if not isinstance(op.target, SegmentReduce)}
+        self.here = {key: op for key, op in here.items() if key not in self.kept}
+        self.arrays |= {key for key, op in self.here.items() if needs_whole_row(op)}
+        while True:
+            known = len(self.arrays)
+            self._count()
+            if len(self.arrays) == known:  # else what reads a new array must come later than it was counted
+                self.arrays |= set() if self.planner.by_lanes else self._computed_twice(sinks)
+            if len(self.arrays) == known:
+                break
+        every = [*sinks, *(self._own_sink(i) for i in sorted(self.arrays) if not _has_array(sinks, i))]
+        loops: dict[tuple[int, Shape, int], Loop] = {}
+        for sink in every:
+            micro, shape = self._loop_key(sink)
+            alone = sink.value.id if sink.kind in self._alone else 0
+            loops.setdefault((micro, shape, alone), Loop(shape)).sinks.append(sink)
+        return [loops[key] for key in sorted(loops)], self.arrays
+
+    @property
+    def _alone(self) -> tuple[str, ...]:
+        return ("product", "feature") if self.planner.by_lanes else ("product",)
+
+    def _own_sink(self, value_id: int) -> Sink:
+        op = self.here[value_id]
+        kind = "feature" if feature_sum(op) else "product" if row_product(op) else "array"
+        return Sink(kind, op, op.results[0])
+
+    def _loop_key(self, sink: Sink) -> tuple[int, Shape]:
+        op = sink.op
+        if sink.kind in ("feature", "reduce"):
+            (operand,) = op.operands()
+            return self.micro[id(op)], plain_shape(operand.row_shape)
+        late = needs_whole_row(op) and sink.kind != "product"
+        return self.micro.get(id(op), 0) + late, plain_shape(sink.value.row_shape)
+
+    def _inputs(self, op: Op) -> list[Place]:
+        return [p for p in self.planner.made_places(op) if p.base.id in self.here]
+
+    def _count(self) -> None:
+        """The number of loops that must come before each op's; what needs an array on the way."""
+        self.micro.clear()
+        for op in self.ops:
+            for place in self._inputs(op):
+                if op.results[0].id in self.planner.riders.above and not self._is_flat(self.here[place.base.id]):
+                    self.arrays.add(place.base.id)  # sums that ride on its peak read it, too
+                if row_product(op) or not self._can_inline(op, place):
+                    self.arrays.add(place.base.id)
+            before = [self.micro[id(self.here[p.base.id])] + (p.base.id in self.arrays) for p in self._inputs(op)]
+            self.micro[id(op)] = max(before, default=0)
+
+    def _can_inline(self, op: Op, place: Place) -> bool:
+        """Whether the reader's loop can compute the value at the very features that it reads."""
+        base = place.base
+        if self.planner.by_lanes and self._is_flat(self.here[base.id]):
+            return True
+        size = math.prod(base.row_shape)
+        shape = self._reading_shape(op, place)
+        if place.size != math.prod(shape) or not place.is_plain:
+            return False
+        if place.size == size:
+            return plain_shape(base.row_shape) == plain_shape(shape) or self._is_flat(self.here[base.id])
+        return self._is_flat(self.here[base.id])
+
+    @staticmethod
+    def _reading_shape(op: Op, place: Place) -> Shape:
+        if isinstance(op.target, SegmentReduce) or feature_sum(op):
+            (operand,) = op.operands()
+            return operand.row_shape
+        if op.target is outer_sum:
+            return place.shape
+        return op.results[0].row_shape
+
+    def _is_flat(self, op: Op) -> bool:
+        """Whether every operand is as long as the result, or one number."""
+        size = math.prod(op.results[0].row_shape)
+        for value in op.operands():
+            place = place_of(self.planner.spec, value)
+            if place.size == 1:
+                continue
+            if place.size != size or not place.is_plain:
+                return False
+            inline = place.base.id in self.here and place.base.id not in self.arrays
+            if inline and not self._is_flat(self.here[place.base.id]):
+                return False
+        return True
+
+    def _computed_twice(self, sinks: list[Sink]) -> set[int]:
+        """Costly values that more than one loop would compute."""
+        loops: dict[int, set[tuple[int, Shape]]] = {}
+        for sink in (*sinks, *(self._own_sink(i) for i in self.arrays)):
+            loops.setdefault(id(sink.op), set()).add(self._loop_key(sink))
+        found: set[int] = set()
+        for op in reversed(self.ops):
+            for place in self._inputs(op):
+                base = place.base.id
+                if base not in self.arrays:
+                    loops.setdefault(id(self.here[base]), set()).update(loops.get(id(op), set()))
+            mine = [v.id for v in op.results if v.id in self.here and v.id not in self.arrays]
+            if mine and is_costly(op) and len(loops.get(id(op), ())) > 1:
+                found.update(mine)
+        return found
+
+
+def _has_array(sinks: list[Sink], value_id: int) -> bool:
+    return any(s.kind == "array" and s.value.id == value_id for s in sinks)
