@@ -288,7 +288,7 @@ def _loops_for_cuda(loops: Sequence[tuple[str, LoopOnDevice]]) -> Sequence[Devic
     functions = _load_cubin(source, [name for _, loop in loops for name in loop.names])
     if functions is None:
         return None
-    return [DeviceFrontiers(loop, functions, cuda.limits, config.walks()) for _, loop in loops]
+    return [DeviceFrontiers(loop, functions, cuda.limits) for _, loop in loops]
 
 
 # What runs loops over frontiers on a kind of device; None: they run in Python, kernel by kernel.

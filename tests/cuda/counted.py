@@ -14,7 +14,7 @@ from unittest import mock
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vgraph import compiler, config
+from vgraph import compiler
 from vgraph.fusion.emit_cuda import emit_cuda
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.loop_body import LoopOnDevice
@@ -64,7 +64,7 @@ def on_meta() -> Generator[Notes]:
         return [DeviceKernel(s, n, functions([e.name for e in n.entries])) for s, n in zip(specs, loops, strict=True)]
 
     def loops(emitted: Sequence[tuple[str, LoopOnDevice]]) -> list[DeviceFrontiers]:
-        return [DeviceFrontiers(n, functions(n.names), lambda _: LIMITS, config.walks()) for _, n in emitted]
+        return [DeviceFrontiers(n, functions(n.names), lambda _: LIMITS) for _, n in emitted]
 
     with mock.patch.dict(compiler.TARGETS, meta=kernels), mock.patch.dict(compiler.LOOPS, meta=loops):
         yield notes

@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import subprocess
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 import vgraph_kernels
-from vgraph import compiler, config
+from vgraph import compiler
 from vgraph.fusion import build
 from vgraph.fusion.emit_cuda import emit_cuda
 from vgraph.ir.kernel import KernelSpec
@@ -76,12 +76,15 @@ def _launcher(library: Any, name: str, count: int) -> Launch:
         assert len(words) == count, f"{name} takes {count} arguments, not {len(words)}"
         backwards.value = _backwards[0]
         launched.append(name)
+        if tapes:
+            tapes[-1].append(lambda: launch(grid, block, words, room, together))
         function(*((ctypes.c_int64 * len(given))(*given) for given in (words, grid, block, (room, int(together)))))
 
     return launch
 
 
 launched: list[str] = []  # names, in order
+tapes: list[list[Callable[[], object]]] = []  # where launches are recorded, to be repeated
 _backwards = [0]
 
 
@@ -96,7 +99,7 @@ def loops(emitted: Sequence[tuple[str, LoopOnDevice]]) -> list[DeviceFrontiers]:
     """Loops over frontiers, likewise."""
     source = "\n".join(['#include "prelude.cuh"', *(text for text, _ in emitted)])
     functions = load(source, tuple(name for _, loop in emitted for name in loop.names))
-    return [DeviceFrontiers(loop, functions, lambda _: limits[0], config.walks()) for _, loop in emitted]
+    return [DeviceFrontiers(loop, functions, lambda _: limits[0]) for _, loop in emitted]
 
 
 limits = [(6, 1 << 17)]  # blocks that are resident together, bytes of a block's own memory

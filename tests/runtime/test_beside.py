@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.runtime.engine_models import GRAPHS, MODELS, features, outcome
 from vgraph.api import capture
-from vgraph.runtime import compiled
+from vgraph.runtime import cuda
 from vgraph.runtime.beside import Beside
 
 CPU = torch.device("cpu")
@@ -102,7 +102,7 @@ def test_every_phase_waits_for_what_it_reads(name: str, monkeypatch: pytest.Monk
         rooms.append((room, main, side))
         return found
 
-    monkeypatch.setattr(compiled, "two_streams", two_streams)
+    monkeypatch.setattr(cuda, "two_streams", two_streams)
     found = outcome(model, g, x)
     assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
     assert len(rooms) == 2, "forward and backward"
@@ -126,6 +126,4 @@ def test_a_loop_waits_for_readers_of_the_memory_that_it_may_write_to() -> None:
 
 
 def test_one_stream_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vgraph.runtime import cuda
-
     assert cuda.two_streams(CPU) is None and cuda.two_streams(torch.device("cuda", 0)) is None

@@ -17,6 +17,7 @@ from torch import Tensor
 from vgraph import config
 from vgraph.api.derive import Spec
 from vgraph.api.graph import Graph
+from vgraph.api.padding import Padded
 from vgraph.api.tracer import user_line
 from vgraph.compiler import empty
 from vgraph.errors import DTypeError, FeatureError, NameLookupError
@@ -124,6 +125,7 @@ class Feed:
     def __init__(self, graph: Graph, topology: Topology, given: Mapping[str, Any], *, is_typed: bool = False) -> None:
         self.graph, self.topology, self.given = graph, topology, given
         self.leaves_in_order = config.leaves_enabled() and not is_typed  # of several types, rows go by type first
+        self.padded: Padded | None = None  # where calls of one form share recordings
         self.subsets: dict[str, tuple[Tensor, int]] = {}  # of leaves: their ids; else a row for each vertex
         self._columns: dict[str, Tensor] = {}
         for name, value in given.items():
@@ -187,8 +189,8 @@ class Feed:
             _check_kind(name, value)
             return None
         self._check(kind, name, value)
-        self._columns[full] = value
-        return value
+        self._columns[full] = value if self.padded is None else self.padded.rows(kind, value)
+        return self._columns[full]
 
     def _check(self, kind: str, name: str, value: Tensor) -> None:
         topology = self.topology

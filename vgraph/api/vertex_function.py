@@ -19,6 +19,7 @@ from vgraph.api.capture import Bound, Features, family_of, find_captured, functi
 from vgraph.api.derive import Spec, Specs
 from vgraph.api.feed import Feed, subset_names
 from vgraph.api.graph import Graph
+from vgraph.api.padding import pad
 from vgraph.api.serial import child_error, run_serially
 from vgraph.api.states import infer_states
 from vgraph.api.tracer import CaptureError, OutsideWriteError, user_line
@@ -27,6 +28,7 @@ from vgraph.api.vertex import StateSpec, Vertex, VertexBody
 from vgraph.errors import FunctionError
 from vgraph.ir.program import Space, subset
 from vgraph.ir.topology import Topology
+from vgraph.runtime import cuda
 from vgraph.runtime.call_rows import Situation, VertexTypes
 from vgraph.scheduler.frontiers import levels
 
@@ -118,10 +120,13 @@ class VertexFunction(nn.Module):
             except OutsideWriteError as error:
                 raise _write_error(self, error) from None
             except CaptureError as error:
+                feed = _feed(self, graph, features)  # without vertices that were added
                 _refused[self] = without_frames(error)
                 logger.info(_SERIAL, type(self).__name__, error.reason, error.line)
             else:
                 outputs: Any = bound.run(tensors, situation)
+                if feed.padded is not None:
+                    outputs = [output[: feed.topology.num_dst] for output in outputs]
                 return dict(zip(bound.captured.facts.names, outputs, strict=True))
         note_run(type(self).__name__, _refused[self], "runs one vertex at a time")
         return run_serially(self, *self.parts(graph, features), feed)
@@ -154,6 +159,8 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ...], Situation]:
     types = function.vertex_types(feed.graph, feed.given)
+    if types is None and cuda.recorder(feed.topology.src.device.type) is not None and _can_be_padded(function, feed):
+        feed.padded = pad(feed.topology)
     forward = function.forward
     family = family_of((type(function), function_key(forward)))
     names, device = tuple(feed.subsets), feed.topology.src.device
@@ -166,7 +173,13 @@ def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ..
     )  # fmt: skip
     if bound.captured.num_slots_needed:
         check_children(bound.captured.num_slots_needed, bound.captured.facts.gather_lines, feed.topology, types)
-    return bound, tensors, bound.situation(feed.topology, function.policy, feed.subsets, types)
+    topology = feed.topology if feed.padded is None else feed.padded.topology
+    return bound, tensors, bound.situation(topology, function.policy, feed.subsets, types)
+
+
+def _can_be_padded(function: VertexFunction, feed: Feed) -> bool:
+    """Where nothing tells graphs of a batch apart, and vertices go level by level."""
+    return function.policy == "frontier" and not feed.subsets and not feed.graph.gdata and feed.topology.num_dst > 0
 
 
 def _write_error(function: VertexFunction, error: CaptureError) -> FunctionError:

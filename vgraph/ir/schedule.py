@@ -63,6 +63,11 @@ class RowOrder:
     out_edges: Tensor
     host: RowOrder | None = None
 
+    def most(self, pointer: str) -> int:
+        """No row has more edges: a power of two, so that many orders agree."""
+        ptr = getattr(self.host or self, pointer).cpu()
+        return 1 << (int((ptr[1:] - ptr[:-1]).max()) - 1).bit_length() if ptr.shape[0] > 1 and ptr[-1] else 0
+
     def pointer_on_host(self, name: str) -> Tensor:
         """``in_ptr`` or ``out_ptr`` on the CPU; waited for where it came from nowhere else."""
         self.__dict__["is_read"] = True
@@ -149,6 +154,7 @@ class Schedule:
         t = self.topology
         nothing = tuple(None if x is None else x.dtype for x in self._tensors)
         words = (self.policy, t.num_src, t.num_dst, t.num_edges, t.graph_sizes, nothing, self.frontiers)
+        words = (*words, *map(self.order.most, ("in_ptr", "out_ptr")))
         return _forms.setdefault(words, len(_forms))
 
     def twin(self) -> Schedule:

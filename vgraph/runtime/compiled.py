@@ -19,11 +19,11 @@ from vgraph.ir.memory import Lifetime, MemoryPlan
 from vgraph.ir.program import VERTEX, Input, Program, Rows, Space, Value
 from vgraph.ir.schedule import Phase, Schedule, Stretch
 from vgraph.ir.topology import Topology
+from vgraph.runtime import cuda
 from vgraph.runtime.beside import Beside
 from vgraph.runtime.call_rows import CallRows, Situation
 from vgraph.runtime.chunks import MOST_BYTES, ChunkedCode, chunked_code, chunks_of
 from vgraph.runtime.cpu import Empty
-from vgraph.runtime.cuda import recorder, two_streams
 from vgraph.runtime.replay import Replays
 
 
@@ -118,20 +118,20 @@ class CompiledProgram:
             degree = plan.schedule.inner_degree
             if degree is not None and degree <= MOST_DEGREES:
                 return self.on(self.device, degree)(inputs, situation)
-        if self._replays is not None and self._can_be_recorded(situation, plan.schedule):
+        record = cuda.recorder(self.device)
+        if record is not None and self._can_be_recorded(situation, plan.schedule):
 
             def evaluate(given: Mapping[str, Tensor], schedule: Schedule) -> Outcome:
                 return self._evaluate(given, situation, Plan(schedule, lambda: plan.memory))
 
-            outcome = self._replays.call(inputs, plan.schedule, evaluate)
+            outcome = self._replays.call(record, inputs, plan.schedule, evaluate)
             if outcome is not None:
                 return outcome
         return self._evaluate(inputs, situation, plan)
 
     @cached_property
-    def _replays(self) -> Replays | None:
-        record = recorder(self.device)
-        return None if record is None else Replays(record)
+    def _replays(self) -> Replays:
+        return Replays()
 
     @staticmethod
     def _can_be_recorded(situation: Situation, schedule: Schedule) -> bool:
@@ -146,7 +146,7 @@ class CompiledProgram:
         kept = {item.value.id for item in self._read_inputs if env[item.value.id] is inputs.get(item.name)}
         lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
         arena = _arena_views(plan.memory, self.stored, lease)
-        beside = two_streams(device) if len(self.turns) > 1 else None
+        beside = cuda.two_streams(device) if len(self.turns) > 1 else None
         for number, (turn, last_read) in enumerate(zip(self.turns, self._last_reads, strict=True)):
             with self._stream_of(number, env, arena, beside):
                 self._run_turn(turn, env, arena, rows)

@@ -66,11 +66,11 @@ def buckets_of(order: RowOrder, pointer: str, most_narrow: int, most_wide: int) 
 
 def _make_buckets(order: RowOrder, pointer: str, most_narrow: int, most_wide: int) -> Buckets:
     """Made on the CPU; one copy to the device, none where no row has many edges."""
+    if order.most(pointer) <= most_narrow:
+        return Buckets((None, getattr(order, pointer).shape[0] - 1), (None, 0), None)
     ptr, device = order.pointer_on_host(pointer), order.in_ptr.device
     degrees, rows = torch.sort(ptr[1:] - ptr[:-1], descending=True, stable=True)
     num_hubs, num_longer = ((degrees > bound).sum().item() for bound in (most_wide, most_narrow))
-    if not num_longer:
-        return Buckets((None, rows.shape[0]), (None, 0), None)
     rows = rows.to(torch.int32)
     hubs = _chunks(ptr, rows[: int(num_hubs)])
     found = (rows[int(num_longer) :], rows[int(num_hubs) : int(num_longer)].sort().values, *hubs)

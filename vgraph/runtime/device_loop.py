@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph import config
 from vgraph.ir.loop_body import LoopBody, LoopOnDevice, Product, Section, Walk
 from vgraph.ir.program import EDGE, SHARED, Value
 from vgraph.ir.schedule import RowOrder, Schedule
@@ -59,12 +60,11 @@ def share_out(walk: Walk, mean_rows: float, blocks: int, most_room: int) -> Shar
 
 @dataclass(eq=False)
 class DeviceFrontiers:
-    """``walks``: all frontiers in one launch where the matrices fit."""
+    """All frontiers in one launch where that is asked for and the matrices fit."""
 
     loop: LoopOnDevice
     functions: Mapping[str, Launch]
     limits: Limits
-    walks: bool
 
     @property
     def body(self) -> LoopBody:
@@ -77,8 +77,9 @@ class DeviceFrontiers:
     def __str__(self) -> str:
         sections = sum(isinstance(step, Section) for step in self.loop.steps)
         products = len(self.loop.steps) - sections
-        ways = "one launch for all frontiers, or " if self.walks else ""
-        return f"loop on a GPU: {ways}{sections} kernels and {products} products a frontier\n"
+        return (
+            f"loop on a GPU: one launch for all frontiers, or {sections} kernels and {products} products a frontier\n"
+        )
 
     def run(self, env: Mapping[int, Tensor], arena: Mapping[int, Tensor], schedule: Schedule) -> None:
         """All frontiers of the phase's part of the schedule, in its direction."""
@@ -86,7 +87,7 @@ class DeviceFrontiers:
         if first == stop:
             return
         call = _Call(self, env, arena, schedule, first, stop)
-        if not (self.walks and abs(stop - first) > 1 and self._walk(call)):
+        if not (config.walks() and abs(stop - first) > 1 and self._walk(call)):
             self._step(call)
 
     # ------------------------------------------------------------ all in one launch

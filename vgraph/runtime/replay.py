@@ -70,12 +70,11 @@ class Recording:
 class Replays:
     """Of one Program. ``evaluate(inputs, schedule)``: runs it on a schedule of the call's form."""
 
-    record: Record
     known: dict[Any, list[Recording]] = field(default_factory=dict[Any, list[Recording]])
     seen: dict[Any, None] = field(default_factory=dict[Any, None])
     is_full: bool = False
 
-    def call(self, inputs: Mapping[str, Tensor], schedule: Schedule, evaluate: Evaluate) -> Any:
+    def call(self, record: Record, inputs: Mapping[str, Tensor], schedule: Schedule, evaluate: Evaluate) -> Any:
         """The Outcome; None: the call is the first of its kind, or none that can be recorded."""
         key = self._key(inputs, schedule)
         if key is None:
@@ -84,7 +83,7 @@ class Replays:
         if found is None:
             if not self._is_wanted(key):
                 return None
-            found = self._record(inputs, schedule, evaluate)
+            found = self._record(record, inputs, schedule, evaluate)
             self.known.setdefault(key, []).append(found)
         return found.run(inputs, schedule)
 
@@ -118,7 +117,8 @@ class Replays:
             logger.info("%d forms of one call are recorded: others run launch by launch", MOST_RECORDINGS)
         return False
 
-    def _record(self, inputs: Mapping[str, Tensor], schedule: Schedule, evaluate: Evaluate) -> Recording:
+    @staticmethod
+    def _record(record: Record, inputs: Mapping[str, Tensor], schedule: Schedule, evaluate: Evaluate) -> Recording:
         """A first run, not recorded, tells whether the schedule's own numbers decide how it runs."""
         given = {n: torch.empty_like(t, memory_format=torch.contiguous_format) for n, t in _copied(inputs)}
         for name, place in given.items():
@@ -128,7 +128,7 @@ class Replays:
         evaluate(static, twin)
         is_exact = twin.is_read
         twin = twin if is_exact else schedule.twin()
-        outcome, repeat = self.record(lambda: evaluate(static, twin))
+        outcome, repeat = record(lambda: evaluate(static, twin))
         _kept.update(t.data_ptr() for t in outcome.saved)
         return Recording(given, twin, ref(schedule) if is_exact else None, outcome, repeat)
 
