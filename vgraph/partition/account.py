@@ -55,11 +55,14 @@ class Account:
 
     def held_bytes(self, value: Value) -> float:
         """Bytes of a value on one worker."""
-        home = self.homes[value.id]
+        return self.home_share(self.homes[value.id]) * value.row_bytes
+
+    def home_share(self, home: Placements) -> float:
+        """``share`` of one of the homes."""
         found = self._shares.get(id(home))
         if found is None:
             found = self._shares[id(home)] = share(home, self.plan.axes)
-        return found * value.row_bytes
+        return found
 
     def read_bytes(self, value: Value, needed: Placements) -> float:
         """Bytes of an operand as one worker reads it."""

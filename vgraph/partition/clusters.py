@@ -7,8 +7,8 @@ tempo: once a model. Source: Tofu section 5.1 (an operator with its gradients, a
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, replace
 
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import Value
@@ -56,11 +56,12 @@ class Coarse:
     between: tuple[Link, ...]
     member_of: tuple[int, ...]  # a class's place within its cluster
     ports: tuple[tuple[Port, ...], ...]  # by cluster: what other clusters read from it, and what it reads
+    forms: tuple[int, ...] = ()  # by cluster: equal for those with the same ops, readings and ports
 
 
 def coarsen(classes: Classes) -> Coarse:
     """One pass in the order of the Program."""
-    return _Coarsening(classes).run()
+    return with_forms(_Coarsening(classes).run())
 
 
 class _Coarsening:
@@ -200,12 +201,17 @@ def size(value: Value) -> int:
     return math.prod(d for d in value.shape if isinstance(d, int))
 
 
-def kind_of(coarse: Coarse, cluster: Cluster, past: Sequence[Hashable]) -> Hashable:
-    """Equal for clusters with the same states and costs inside; ``past``: what earlier steps chose, by class."""
+def with_forms(coarse: Coarse) -> Coarse:
+    """The same clusters, numbered by their forms: what chose alike before has the same states and costs inside."""
+    numbers: dict[Hashable, int] = {}
+    forms = [numbers.setdefault(_form(coarse, cluster), len(numbers)) for cluster in coarse.clusters]
+    return replace(coarse, forms=tuple(forms))
+
+
+def _form(coarse: Coarse, cluster: Cluster) -> Hashable:
     classes, first = coarse.classes.classes, len(coarse.classes.classes)
     ops = tuple([
-        (classes[c].kind, len(classes[c].members), past[c]) if c < first
-        else (coarse.classes.input_kind(c), 1, past[c])
+        (classes[c].kind, len(classes[c].members)) if c < first else (coarse.classes.input_kind(c), 1)
         for c in cluster.members
     ])  # fmt: skip
     wires = tuple([

@@ -31,7 +31,6 @@ class _Factor:
 class _Made:
     table: int
     best: NDArray[np.int16]
-    constant: float  # what was taken off the table, so that repeated parts of a chain have equal ones
 
 
 class Elimination:
@@ -47,10 +46,10 @@ class Elimination:
         self.neighbours = graph.neighbours()
         self.count = 0
         self.order: list[tuple[int, tuple[int, ...], _Made]] = []
-        self.total = 0.0
         self.logs = [math.log(size) for size in self.sizes]
         for v, costs in enumerate(graph.alone):
-            self._add(_Factor((v,), self._number(costs)))
+            if self.sizes[v] > 1:  # one state is no choice
+                self._add(_Factor((v,), self._number(costs)))
         for pair, costs in graph.pairs.items():
             self._add_pair(pair, costs)
 
@@ -62,6 +61,8 @@ class Elimination:
             return
         self.neighbours[u].discard(v)
         self.neighbours[v].discard(u)
+        if self.sizes[u] == self.sizes[v] == 1:
+            return
         rest = u if self.sizes[u] > 1 else v
         key = (id(costs), rest == u)
         if key not in self.lines:
@@ -81,7 +82,7 @@ class Elimination:
 
     def run(self) -> list[int] | None:
         """Vertices of the smallest resulting table first."""
-        queue = [(self._width(v), v) for v in range(len(self.sizes))]
+        queue = [(self._width(v), v) for v, size in enumerate(self.sizes) if size > 1]
         heapq.heapify(queue)
         done = [False] * len(self.sizes)
         while queue:
@@ -119,7 +120,6 @@ class Elimination:
         for u in scope:
             self.neighbours[u] |= self.neighbours[v]
             self.neighbours[u] -= {u, v}
-        self.total += made.constant
         if scope:
             self._add(_Factor(scope, made.table))
         return scope
@@ -134,9 +134,9 @@ class Elimination:
         best = np.argmin(total, axis=-1).astype(np.int16)
         least = np.min(total, axis=-1)
         constant = float(np.min(least))
-        if np.isfinite(constant):
+        if np.isfinite(constant):  # taken off, so that repeated parts of a chain have equal tables
             least = least - constant
-        return _Made(self._number_of_equal(least), best, constant)
+        return _Made(self._number_of_equal(least), best)
 
     def _number_of_equal(self, costs: Costs) -> int:
         known = self.equal.setdefault((costs.shape, costs.tobytes()), costs)

@@ -18,7 +18,7 @@ from vgraph.ir.program import Value
 from vgraph.ir.sharding import Partial, ShardingPlan, Split
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl import is_absent, is_view, reads_values
-from vgraph.partition.account import Account, Placements, account, share
+from vgraph.partition.account import Account, Placements, account
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,9 @@ class Books:
 
     def _stays(self, result: Value, operand: Value) -> bool:
         """A view of a shard is one only if nothing moves."""
-        axes = self.book.plan.axes
-        one, other = self.book.homes[result.id], self.book.homes[operand.id]
-        return share(one, axes) * result.row_bytes <= share(other, axes) * operand.row_bytes + 0.5
+        book = self.book
+        one, other = (book.home_share(book.homes[value.id]) for value in (result, operand))
+        return one * result.row_bytes <= other * operand.row_bytes + 0.5
 
     def _copies(self) -> list[Copy]:
         """Every shard that is fetched, with all that read it: the first of them fetches."""

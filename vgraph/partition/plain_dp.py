@@ -103,7 +103,7 @@ class _Joint:
         clusters = self.coarse.clusters
         situation = self._situation((clusters[link.source], source.past), (clusters[link.reader], reader.past))
         have, found = needs_of(situation, source.kind, reader.kind, link.readings)
-        key = (have, *((need, amount, tuple(reader.kind.halos(m, p))) for need, m, p, amount in found))
+        key = (have, *((need, amount, reader.kind.halos(m, p)) for need, m, p, amount in found))
         step = self.known.get(key)
         if step is None:
             step = self.known[key] = combined(have, reader.kind, found, situation.ways)

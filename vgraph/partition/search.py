@@ -130,10 +130,14 @@ def plan_of(coarse: Coarse, past: Sequence[Past], axes: tuple[int, ...]) -> Shar
     first = len(classes.classes)
     for i, given in enumerate(step.program.inputs):
         placements[given.value.id] = tuple([choice.kept[0] for choice in past[first + i]])
+    homes: dict[tuple[int, ...], tuple[Placement, ...]] = {}
     for number, op in enumerate(step.ops):
         choices = past[classes.class_of[number]]
         for result, value in enumerate(op.results):
-            kept = tuple([choice.kept[result] for choice in choices])
+            codes = tuple([choice.keeps[result] for choice in choices])
+            kept = homes.get(codes)
+            if kept is None:
+                kept = homes[codes] = tuple([choice.kept[result] for choice in choices])
             made = tuple([choice.strategy.outputs[result] for choice in choices if choice.strategy])
             if kept != made and not is_absent(value):
                 placements[value.id] = kept

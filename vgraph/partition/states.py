@@ -34,6 +34,7 @@ class Kind:
     states: list[State]
     alone: Costs
     vectors: dict[Port, tuple[int, ...]] = field(default_factory=dict[Port, tuple[int, ...]])
+    beside: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict[tuple[int, int], tuple[float, ...]])
 
     def codes(self, port: Port) -> tuple[int, ...]:
         """By state, how a result lies (port (True, member, result)) or an operand is read."""
@@ -45,8 +46,11 @@ class Kind:
             self.vectors[port] = found
         return found
 
-    def halos(self, member: int, position: int) -> list[float]:
-        return [state[member].halos[position] for state in self.states]
+    def halos(self, member: int, position: int) -> tuple[float, ...]:
+        found = self.beside.get((member, position))
+        if found is None:
+            found = self.beside[member, position] = tuple([state[member].halos[position] for state in self.states])
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,6 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from vgraph.partition.classes import Reading
-from vgraph.partition.clusters import kind_of
 from vgraph.partition.cost_graph import CostGraph, Costs
 from vgraph.partition.costs import are_terms, transfers
 from vgraph.partition.enumeration import Enumeration
@@ -36,7 +35,7 @@ class StepCosts:
 
     def _kind(self, index: int, numbers: Sequence[Hashable]) -> Kind:
         cluster = self.coarse.clusters[index]
-        key = kind_of(self.coarse, cluster, numbers)
+        key = (self.coarse.forms[index], tuple([numbers[member] for member in cluster.members]))
         found = self._kinds.get(key)
         if found is None:
             found = self._kinds[key] = Enumeration(self.situation, cluster).run()
@@ -71,7 +70,7 @@ class StepCosts:
     def _matrix(self, source: int, reader: int, readings: Sequence[Reading]) -> Hashable:
         have, found = needs_of(self.situation, self.kinds[source], self.kinds[reader], readings)
         kind = self.kinds[reader]
-        key = (have, *((need, amount, tuple(kind.halos(m, p))) for need, m, p, amount in found))
+        key = (have, *((need, amount, kind.halos(m, p)) for need, m, p, amount in found))
         if key not in self._numbers:
             self._numbers[key] = len(self._numbers)
             self._matrices[self._numbers[key]] = combined(have, kind, found, self.situation.ways)
