@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -53,6 +54,22 @@ def test_sage_with_a_feature_for_each_end(kind: str) -> None:
     g, width = random_graph(loops=False), 5 if kind == "gcn" else 2
     x, y, layer = inputs(9, 5), inputs(9, width), randomized(SAGEConv((5, width), 3, kind))
     assert_same(layer(g, (x, y)), sage_by_hand(layer, g, (x, y), kind, None), [x, y, *layer.parameters()])
+
+
+@pytest.mark.parametrize("kind", SAGE)
+def test_sage_in_single_precision(kind: str) -> None:
+    """torch has kernels of its own for layers in float32 (a whole LSTM at once)."""
+    g, layer = random_graph(loops=False), SAGEConv(5, 3, kind)
+    x = inputs(9, 5).float().detach().requires_grad_()
+    exact = copy.deepcopy(layer).double()
+    found, wanted = layer(g, x), exact(g, x.double())
+    torch.testing.assert_close(found, wanted.float(), rtol=1e-4, atol=1e-5)
+    mine = torch.autograd.grad(found.square().sum(), list(layer.parameters()), allow_unused=True)
+    theirs = torch.autograd.grad(wanted.square().sum(), list(exact.parameters()), allow_unused=True)
+    for one, other in zip(mine, theirs, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            torch.testing.assert_close(one, other.float(), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", SAGE)

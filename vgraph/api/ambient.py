@@ -31,6 +31,17 @@ def _autocast_kind(device: torch.device) -> str:
     return "cuda" if device.type == "cuda" else "cpu"
 
 
+@contextmanager
+def without_whole_layers() -> Generator[None]:
+    """No kernels that hide a whole LSTM, whose backward reads what they give only where gradients are on."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.set_flags(False, _fp32_precision=None)  # pyright: ignore[reportArgumentType]  # allowed where the flags themselves are frozen
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(before, _fp32_precision=None)  # pyright: ignore[reportArgumentType]
+
+
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
@@ -46,6 +57,7 @@ def ambient(
         with (
             torch.set_grad_enabled(grad_mode),
             torch.autocast(_autocast_kind(device), dtype=dtype, enabled=enabled, cache_enabled=False),
+            without_whole_layers(),
             sdpa_kernel(SDPBackend.MATH),  # in parts that are batched by rows
             torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is),  # the user's do not see the examples
         ):

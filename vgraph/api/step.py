@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from vgraph.api.ambient import without_whole_layers
 from vgraph.api.step_program import Finished, build_step
 from vgraph.api.step_tracer import StepTracer, watch_modules
 from vgraph.api.step_update import Optimizer, Update, initial_history, record_update
@@ -111,13 +112,12 @@ def _record(
 def _quiet_and_plain() -> Generator[None]:
     """No kernels that hide a whole LSTM, and no log of an error that is raised besides."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
-    level, before = log.level, torch.backends.mkldnn.enabled
+    level = log.level
     log.setLevel(logging.CRITICAL)
-    torch.backends.mkldnn.set_flags(False, _fp32_precision=None)  # pyright: ignore[reportArgumentType]  # allowed where the flags themselves are frozen
     try:
-        yield
+        with without_whole_layers():
+            yield
     finally:
-        torch.backends.mkldnn.set_flags(before, _fp32_precision=None)  # pyright: ignore[reportArgumentType]
         log.setLevel(level)
 
 
