@@ -8,11 +8,14 @@ typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
+#define vg_inf __longlong_as_double(0x7ff0000000000000ll)
+#define vg_nan __longlong_as_double(0x7ff8000000000000ll)
+#else
+#define vg_inf __builtin_huge_val()
+#define vg_nan __builtin_nan("")
 #endif
 #define VG_FN static __device__ __forceinline__
 #define VG_UNROLL _Pragma("unroll")
-#define vg_inf __builtin_huge_val()
-#define vg_nan __builtin_nan("")
 
 // ---------------------------------------------------------------- vectors of W numbers; one number is a scalar
 struct vg_bf16 { uint16_t bits; };

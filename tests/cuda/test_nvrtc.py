@@ -56,6 +56,16 @@ def test_kernels_compile_without_spills(name: str, architecture: str, monkeypatc
         assert all(usage.spilled == 0 < usage.registers <= 128 for usage in used.values()), used
 
 
+def test_numbers_that_are_not_finite_compile() -> None:
+    """Constants of masks, and the peaks of attention: NVRTC lacks what compilers for CPUs have for them."""
+    line = "((double*)a)[0] = vg_inf; ((double*)a)[1] = vg_nan;"
+    source = f'#include "prelude.cuh"\nextern "C" __global__ void kernel0(int64_t a) {{ {line} }}\n'
+    nvrtc = build_cuda.find_nvrtc()
+    assert nvrtc is not None
+    cubin, said = nvrtc.compile(source, "sm_90")
+    assert cubin[:4] == b"\x7fELF", said
+
+
 def test_cubins_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     source = '#include "prelude.cuh"\nextern "C" __global__ void kernel0(int64_t a) { *(float*)a = vg_exp(1.0f); }\n'
     first = build_cuda.build_cubin(source, "sm_90")
