@@ -1,15 +1,17 @@
-"""Vertex functions on a device: Tree-LSTM over trees of sentences, the LSTM over sentences of many lengths.
+"""Vertex functions on a device: Tree-LSTM over trees of sentences, LSTM over sentences, GRU over a deep circuit.
 
 torch's LSTM is cuDNN's on a GPU.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import tree_lstm
+from recursion.circuits import GateGRU, braid
 from recursion.sequences import ChainLSTM, chain, lengths, squares
 from sides.steps import Step
 from torch import Tensor, nn
@@ -27,12 +29,69 @@ def rows(device: str, *, is_small: bool) -> Iterator[Row]:
     for batch in (3,) if is_small else (256, 1024, 4096):
         aims = {"trees a second": AIMS[batch]} if batch in AIMS else {}
         sides = {name: tree_side(name, batch, hidden, device) for name in ("vgraph", "level loop by hand")}
-        check = tree_check(min(batch, 16), hidden)
+        sides |= switched(sides["vgraph"])
+        check = with_switches(tree_check(min(batch, 16), hidden))
         yield Row(f"tree-lstm-{batch}", sides, check, 1 << 10, aims, trees=batch)
     for batch in (2,) if is_small else (64, 256):
         width = 8 if is_small else 256
         sides = {name: sequence_side(name, batch, width, device) for name in ("vgraph", "torch LSTM")}
         yield Row(f"var-lstm-{batch}", sides, sequence_check(min(batch, 8), width), 1 << 10)
+
+    length, width = (4, 8) if is_small else (2000, 64)
+    own = circuit_side(length, width, device)
+    check = with_switches(circuit_check)
+    yield Row(f"circuit-{length}", {"vgraph": own, **switched(own)}, check, 1 << 10)
+
+
+# ---------------------------------------------------------------- switches (ADR 0019)
+SWITCHES = {"one launch": "VGRAPH_WALK", "two streams": "VGRAPH_STREAMS", "CUDA graphs": "VGRAPH_GRAPHS"}
+
+
+def switched(make: Callable[[], Step]) -> dict[str, Callable[[], Step]]:
+    """The same side with each switch on."""
+    return {name: lambda variable=variable: under(variable, make()) for name, variable in SWITCHES.items()}
+
+
+def under(variable: str, step: Step) -> Step:
+    def run() -> Results:
+        os.environ[variable] = "1"
+        try:
+            return step()
+        finally:
+            del os.environ[variable]
+
+    return run
+
+
+def with_switches(check: Callable[[str], Results]) -> Callable[[str], Results]:
+    """What the function gives alone, then under each switch; calls are recorded from the second on."""
+
+    def run(device: str) -> Results:
+        found = check(device)
+        for variable in SWITCHES.values():
+            found += under(variable, lambda: check(device))()
+        return found
+
+    return run
+
+
+# ---------------------------------------------------------------- a deep and narrow circuit
+def circuit_side(length: int, hidden: int, device: str) -> Callable[[], Step]:
+    def make() -> Step:
+        torch.manual_seed(0)
+        g, model = braid(length), GateGRU(hidden)
+        x = torch.randn(g.num_nodes(), hidden).to(device)
+        model.to(device)
+        there = g.to(device)
+        return gradients(model, lambda: model(there, x=x)["h"])
+
+    return make
+
+
+def circuit_check(device: str) -> Results:
+    """Three steps: the second call of a form is recorded, the third repeats it."""
+    step = circuit_side(4, 8, device)()
+    return [grad for _ in range(3) for grad in step()]
 
 
 # ---------------------------------------------------------------- trees

@@ -9,7 +9,7 @@ import torch
 
 import vgraph
 from tests.cuda.counted import Notes, on_meta
-from tests.runtime.engine_models import MODELS, WIDTH, binary_tree, random_dag
+from tests.runtime.engine_models import MODELS, WIDTH, Gates, binary_tree, random_dag
 from vgraph.api import capture
 
 
@@ -35,12 +35,12 @@ def trees(*sizes: int) -> vgraph.Graph:
     return vgraph.batch([binary_tree(n) for n in sizes])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, "gates"])
 @pytest.mark.parametrize("walks", ["0", "1"])
 def test_a_step(name: str, walks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VGRAPH_WALK", walks)
     with on_meta() as notes:
-        model = MODELS[name]().to("meta")
+        model = (MODELS | {"gates": Gates})[name]().to("meta")
         step(model, trees(2, 5), notes)  # captures and compiles
         g = trees(2, 7, 30, 4)
         step(model, g, notes)

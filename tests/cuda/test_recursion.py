@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.cuda import shim
-from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, features, outcome, outcome_with
+from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, Gates, features, outcome, outcome_with
 from vgraph.api import capture
 from vgraph.fusion import build
 
@@ -24,10 +24,10 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     capture.forget()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, "gates"])
 def test_frontiers_launch_kernels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs and all gradients; the same compiled Programs on every graph."""
-    model = MODELS[name]().double()
+    model = (MODELS | {"gates": Gates})[name]().double()
     for graph in GRAPHS:
         g = GRAPHS[graph]()
         x = features(g)

@@ -93,17 +93,27 @@ class _Join:
     def _sums_of_slots(self) -> None:
         """Where the slots themselves are multiplied, too: the product first, then the sum."""
         for op in list(self.ops):
-            if not self._product(op) or op_name(op.target) != "mm":
+            if not self._product(op):
                 continue
-            summed = self.makers.get(op.args[0].id)
+            summed = self.makers.get(op.args[-2].id)
             if summed is None or summed.target != SegmentReduce("dst", "sum") or summed.args[0].space != EDGE:
                 continue
             slots = summed.args[0]
             if any(self._product(other) and other.args[-2] is slots for other in self.ops):
+                if op_name(op.target) == "addmm":
+                    op = self._without_bias(op)
                 result = op.results[0]
                 made = replace(result, id=next(self.numbers), space=EDGE, shape=(Rows(EDGE), result.shape[1]))
                 first = replace(op, args=(slots, op.args[1]), results=(made,))
                 self._replace(op, first, Op(summed.target, (made,), {}, (result,), op.line))
+
+    def _without_bias(self, op: Op) -> Op:
+        """The product alone, what is added behind it."""
+        bias, left, right = op.args
+        (result,) = op.results
+        product = Op(aten.mm.default, (left, right), {}, (self._value(result, result.shape),), op.line)
+        self._replace(op, product, Op(aten.add.Tensor, (product.results[0], bias), {}, (result,), op.line))
+        return product
 
     # ------------------------------------------------------------ a sum of products
     def _sums_of_products(self) -> None:
@@ -154,6 +164,8 @@ class _Join:
 
     # ------------------------------------------------------------ products of the same rows
     def _same_rows(self) -> None:
+        if self.more_work:
+            self._agree_on_biases()
         groups: dict[tuple[int, str], list[Op]] = {}
         for op in self.ops:
             if self._product(op) and op.results[0].id not in self.outside:
@@ -161,6 +173,13 @@ class _Join:
         for group in groups.values():
             if len(group) > 1:
                 self._join_group(group)
+
+    def _agree_on_biases(self) -> None:
+        """Where some products of the same rows add a bias and others do not, none does."""
+        plain = {op.args[-2].id for op in self.ops if self._is_plain(op)}
+        for op in list(self.ops):
+            if self._product(op) and not self._is_plain(op) and op.args[-2].id in plain:
+                self._without_bias(op)
 
     def _join_group(self, group: list[Op]) -> None:
         first, start = group[0], 0
