@@ -131,6 +131,18 @@ def test_state_dict_rows_and_gradients(dgl: Any, case: Case) -> None:
         torch.testing.assert_close(parameter.grad, grads[name], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.layer}-{CASES.index(case)}")
+def test_the_same_seed_gives_the_same_start(dgl: Any, case: Case) -> None:
+    """Parameters in the same order, too, by which optimizers keep what they know of them."""
+    torch.manual_seed(7)
+    mine: nn.Module = getattr(ours, case.layer)(*case.arguments, **case.options)
+    torch.manual_seed(7)
+    theirs: nn.Module = getattr(dgl.nn, case.layer)(*case.arguments, **case.options)
+    assert [name for name, _ in mine.named_parameters()] == [name for name, _ in theirs.named_parameters()]
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(mine.state_dict()[name], tensor), name
+
+
 @pytest.mark.parametrize("name", sorted({case.layer for case in CASES}))
 def test_arguments(dgl: Any, name: str) -> None:
     """Every argument of theirs has its name, place and default here."""

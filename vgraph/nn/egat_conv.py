@@ -63,7 +63,7 @@ class EGATConv(nn.Module):
 
     def reset_parameters(self) -> None:
         """Glorot's normal weights with the gain of relu, a bias of zeros."""
-        init_glorot(self)
+        init_glorot(self, "fc_node_src", "fc_ni", "fc_fij", "fc_nj", "attn")
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 

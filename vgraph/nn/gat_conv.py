@@ -84,7 +84,7 @@ class GATConv(nn.Module):
 
     def reset_parameters(self) -> None:
         """Glorot's normal weights with the gain of relu, biases of zeros."""
-        init_glorot(self)
+        init_glorot(self, "fc", "fc_src", "fc_dst", "attn_l", "attn_r", "res_fc")
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 

@@ -79,7 +79,7 @@ class GATv2Conv(nn.Module):
 
     def reset_parameters(self) -> None:
         """Glorot's normal weights with the gain of relu, biases of zeros."""
-        init_glorot(self)
+        init_glorot(self, "fc_src", *(() if self.share_weights else ("fc_dst",)), "attn", "res_fc")
 
     def set_allow_zero_in_degree(self, set_value: bool) -> None:
         """Accept vertices without in-edges from now on, or refuse them."""

@@ -15,14 +15,16 @@ def make_head_vector(num_heads: int, width: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(1, num_heads, width))
 
 
-def init_glorot(layer: nn.Module) -> None:
-    """Every weight normal with the gain of relu; the biases of linear maps zero."""
+def init_glorot(layer: nn.Module, *order: str) -> None:
+    """Weights normal with the gain of relu, drawn in this order where they are there; biases of linear maps zero."""
     gain = nn.init.calculate_gain("relu")
-    for name, parameter in layer.named_parameters():
-        if parameter.dim() > 1:
-            nn.init.xavier_normal_(parameter, gain=gain)
-        elif name.endswith(".bias"):
-            nn.init.zeros_(parameter)
+    known = dict(layer.named_parameters())
+    for name in order:
+        for full in (name, f"{name}.weight"):
+            if full in known:
+                nn.init.xavier_normal_(known[full], gain=gain)
+        if f"{name}.bias" in known:
+            nn.init.zeros_(known[f"{name}.bias"])
 
 
 def by_head(vectors: Tensor) -> Tensor:

@@ -80,11 +80,11 @@ class SAGEConv(nn.Module):
     def reset_parameters(self) -> None:
         """Glorot's uniform weights with the gain of relu; the LSTM's own."""
         gain = nn.init.calculate_gain("relu")
+        if self._aggre_type == "lstm":
+            self.lstm.reset_parameters()
         for name in ("fc_pool", "fc_self", "fc_neigh"):
             if hasattr(self, name):
                 nn.init.xavier_uniform_(getattr(self, name).weight, gain=gain)
-        if self._aggre_type == "lstm":
-            self.lstm.reset_parameters()
 
     def forward(
         self,
