@@ -46,6 +46,16 @@ from dgl.data.utils import load_graphs, save_graphs, download
 from dgl.transforms import AddSelfLoop, Compose, ToSimple
 from dgl.readout import sum_nodes
 import dgl.init, dgl.ops as ops, dgl.backend as F
+from dgl.nn.pytorch import *
+import dgl.heterograph, dgl.batch
+from dgl.heterograph import DGLHeteroGraph
+from dgl.dataloading.negative_sampler import Uniform
+from dgl.nn.pytorch.conv.pnaconv import PNAConv as Own
+from dgl.data.dgl_dataset import DGLDataset
+from dgl.transforms.functional import to_bidirected, shortest_dist
+assert PNAConv is Own and "GATConv" in dir(dgl.nn) and "Any" not in dir(dgl) and "batch" in dir(dgl)
+assert dgl.heterograph({("a", "r", "b"): ([0], [0])}).ntypes == ["a", "b"]
+assert dgl.batch([dgl.graph(([0], [1]))]).batch_size == 1
 g = Compose([AddSelfLoop(), ToSimple()])(dgl.graph(([0], [1])))
 assert Error is DGLError and isinstance(g, DGLGraph) and g.num_edges() == 3
 g.set_n_initializer(dgl.init.zero_initializer)

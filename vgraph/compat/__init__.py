@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from vgraph.compat.modules import HIDDEN, MODULES, lookup
+from vgraph.compat.modules import HIDDEN, MODULES, lookup, names_of
 from vgraph.errors import FunctionError, VGraphError
 
 __all__ = ["install", "installed"]
@@ -31,6 +31,8 @@ class _Stand(ModuleType):
         self.__version__ = lookup("dgl", "__version__")
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__all__":  # for ``from dgl.nn import *``
+            return names_of(self.__name__)
         if name.startswith("__"):
             raise AttributeError(name)
         try:
@@ -40,6 +42,9 @@ class _Stand(ModuleType):
             raise _MissingNameError(f"{self.__name__} has no {name!r} in vgraph", cure=cure) from None
         setattr(self, name, found)
         return found
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *names_of(self.__name__)})
 
 
 class _MissingNameError(VGraphError, AttributeError):

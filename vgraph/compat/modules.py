@@ -61,6 +61,21 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
 SUBMODULES = frozenset(name.partition(".")[2] for name in MODULES if name.count(".") == 1)
 
 
+def names_of(module: str) -> list[str]:
+    """Every name that ``lookup`` knows in a module of DGL and that is there to be used."""
+    found = set[str]()
+    for source in MODULES[module][0]:
+        place = importlib.import_module(source)
+        own = getattr(place, "__all__", None) or [name for name in vars(place) if not name.startswith("_")]
+        found.update(name for name in own if _is_own(getattr(place, name)))
+    return sorted(found)
+
+
+def _is_own(thing: Any) -> bool:
+    """Neither a module nor what a module imported from elsewhere."""
+    return not isinstance(thing, ModuleType) and getattr(thing, "__module__", "vgraph").startswith("vgraph")
+
+
 def lookup(module: str, name: str) -> Any:
     """What a name of a module of DGL means; LookupError: vgraph has no such thing."""
     for source in MODULES[module][0]:

@@ -91,7 +91,7 @@ class HeteroGraphConv(nn.Module):
                 layer = self._layer_of(etype)
                 rows = layer(g[etype], (src[stype], dst[dtype]), *args.get(name, ()), **kwargs.get(name, {}))
                 found.setdefault(dtype, []).append(rows)
-        return {dtype: self.agg_fn(rows, dtype) for dtype, rows in found.items()}
+        return {dtype: self.agg_fn(found[dtype], dtype) for dtype in g.dsttypes if dtype in found}
 
 
 def _receivers(g: vgraph.Graph, inputs: ByType) -> ByType:
