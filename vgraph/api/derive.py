@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vgraph import config
 from vgraph.api.aliases import Ref
-from vgraph.api.mailbox import lower_mailbox, refuse_mixed_batches
+from vgraph.api.mailbox import lower_mailbox, name_counts, refuse_mixed_batches
 from vgraph.api.reading import unwatched
 from vgraph.api.reductions import Context, move_rows
 from vgraph.api.rows import RowTensor, as_rows, plain
@@ -223,6 +223,8 @@ _Run = tuple[list[Level], Step | None, tuple[str, ...]]
 def _assemble(body: Body, sessions: Sequence[Session], run: _Run) -> Trace:
     levels, step, features = run
     tape, session = unify(*(one.tracer.recording for one in sessions)), sessions[0]
+    if body.mailbox is True:
+        name_counts(tape)
     if not body.per_vertex:
         refuse_mixed_batches(tape, session.num_checked)
     if body.mailbox is True:

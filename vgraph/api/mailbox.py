@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from vgraph.api.tracer import CaptureError
 from vgraph.api.unify import Tape, substitute
 from vgraph.ir.moves import MOVES, Gather, SegmentReduce
@@ -36,6 +38,39 @@ def lower_mailbox(tape: Tape, outputs: Sequence[int]) -> None:
     for index, value in tape.values.items():
         tape.values[index] = lowering.final.get(value.id, value)
     tape.inputs = {name: lowering.final.get(v.id, v) for name, v in tape.inputs.items()}
+
+
+def name_counts(tape: Tape) -> None:
+    """A number of slots that a tensor is added to, times, or divided by is the in-degree of each vertex."""
+    ops: list[Op] = []
+    for op in tape.ops:
+        ops += _with_degree(op, tape) if _takes_a_count(op) else [op]
+    tape.ops = ops
+
+
+def _takes_a_count(op: Op) -> bool:
+    if op_name(op.target) not in ("add", "sub", "mul", "div") or len(op.args) != 2 or op.kwargs:
+        return False
+    rows, count = op.args
+    return (
+        isinstance(rows, Value) and rows.dtype.is_floating_point and rows.shape[:1] == (Rows(VERTEX),)
+        and count == Rows(SLOT)
+    )  # fmt: skip
+
+
+def _with_degree(op: Op, tape: Tape) -> list[Op]:
+    rows: Value = op.args[0]
+    degree = tape.inputs.get("$in_degree")
+    if degree is None:
+        degree = tape.new_value(rows, space=VERTEX, dtype=torch.int64, shape=(Rows(VERTEX),))
+        tape.inputs["$in_degree"] = degree
+    number = tape.new_value(rows, space=VERTEX, shape=(Rows(VERTEX),))
+    spread = tape.new_value(number, shape=(Rows(VERTEX), *(1 for _ in rows.shape[1:])))
+    return [
+        Op(torch.ops.aten._to_copy.default, (degree,), {"dtype": rows.dtype}, (number,), op.line),
+        Op(torch.ops.aten.view.default, (number, list(spread.shape)), {}, (spread,), op.line),
+        replace(op, args=(rows, spread)),
+    ]
 
 
 def refuse_mixed_batches(tape: Tape, count: int) -> None:
