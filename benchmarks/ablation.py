@@ -32,9 +32,10 @@ def show(found: Found, points: list[Point]) -> None:
     width = max(map(len, found))
     print(f"{'batch x hidden':{width}s}" + "".join(f"{name_of(p):>11s}" for p in points))
     for idea, row in found.items():
-        print(f"{idea:{width}s}" + "".join(f"{1e3 * row[name_of(p)]:11.2f}" for p in points))
-    if "base" in found:
-        last = list(found.values())[-1]
+        shown = (f"{1e3 * row[name]:11.2f}" if name in row else f"{'':11s}" for name in map(name_of, points))
+        print(f"{idea:{width}s}" + "".join(shown))
+    last = list(found.values())[-1]
+    if "base" in found and all(name_of(p) in row for p in points for row in (found["base"], last)):
         print(
             f"{'base / last':{width}s}" + "".join(f"{found['base'][n] / last[n]:11.2f}" for n in map(name_of, points))
         )
@@ -85,9 +86,9 @@ def main() -> None:
         seconds = ablate(idea, points, options.rounds, options.threads)
         kept[idea] = kept.get(idea, {}) | dict(zip(map(name_of, points), seconds, strict=True))
     found: Found = {idea: kept[idea] for idea in IDEAS if idea in kept}
-    show(found, points)
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
+    show(found, points)
     if options.plot:
         draw(options.plot, found, sweeps)
 
