@@ -58,8 +58,7 @@ class Gates(vgraph.VertexFunction):
 
     def forward(self, v: vgraph.Vertex) -> None:
         child, x = v.gather(), self.own(v.pull("x"))
-        past = child["h"].sum()
-        i, o, u = (layer(past) + x for layer in self.layers[:3])
+        i, o, u = (layer(child["h"].sum()) + x for layer in self.layers[:3])
         c = torch.sigmoid(i) * torch.tanh(u) + (torch.sigmoid(self.layers[3](child["h"])) * child["c"]).sum()
         h = torch.sigmoid(o) * torch.tanh(c)
         v.scatter(h=h, c=c)

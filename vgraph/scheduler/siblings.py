@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, Op, Rows, Value
+from vgraph.ir.program import EDGE, SHARED, Op, Rows, Value, map_leaves
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import op_name
 
@@ -52,7 +52,7 @@ class _Join:
     before: list[Op] = field(default_factory=list[Op])
 
     def run(self) -> list[Op]:
-        self.ops = list(self.phase.ops)
+        self.ops = _read_once(self.phase.ops)
         self._look()
         if self.more_work:
             self._sums_of_slots()
@@ -196,6 +196,26 @@ class _Join:
         self._replace(first, *made)
         self.ops = [op for op in self.ops if op not in group]
         self._look()
+
+
+def _read_once(ops: Sequence[Op]) -> list[Op]:
+    """Readers of equal sums over the same slots read the first of them; what nobody reads then is left out later."""
+    first, known, found = dict[tuple[int, str], Value](), dict[int, Value](), list[Op]()
+
+    def now(leaf: Any) -> Any:
+        return known.get(leaf.id, leaf) if isinstance(leaf, Value) else leaf
+
+    for op in ops:
+        if any(v.id in known for v in op.operands()):
+            op = replace(
+                op, args=map_leaves(op.args, now), kwargs={k: map_leaves(v, now) for k, v in op.kwargs.items()}
+            )
+        if op.target == SegmentReduce("dst", "sum"):
+            made = first.setdefault((op.args[0].id, str(op.results[0].dtype)), op.results[0])
+            if made is not op.results[0]:
+                known[op.results[0].id] = made
+        found.append(op)
+    return found
 
 
 def _total(values: Sequence[Value], dim: int) -> int:
