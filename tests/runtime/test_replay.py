@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -77,6 +78,7 @@ class Recorder:
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
     capture.forget()
+    gc.collect()  # recordings of other tests
     with shim.in_place_of_cpu():
         yield Recorder()
     capture.forget()

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 import torch
 from torch import Tensor
@@ -22,7 +22,6 @@ logger = logging.getLogger("vgraph")
 MOST_RECORDINGS = 32  # of one Program
 _LAST_SEEN = 1024  # forms of calls that are remembered
 _BY_ADDRESS = ("saved:", "state", "lifted:")  # parameters and what a recorded call has saved lie where they lay
-_kept: set[int] = set()  # addresses of what recorded calls save
 Evaluate = Callable[[Mapping[str, Tensor], Schedule], Any]
 Record = Callable[[Callable[[], Any]], tuple[Any, Callable[[], None]]]  # runs work; its result, and what repeats it
 
@@ -64,6 +63,9 @@ class Recording:
         outputs = [None if o is None else o.clone() for o in self.outcome.outputs]
         saved = [tensor.detach() for tensor in self.outcome.saved]
         return replace(self.outcome, outputs=outputs, saved=saved, lease=_Use(self, torch.empty(0)))
+
+
+_kept: WeakValueDictionary[int, Recording] = WeakValueDictionary()  # by address of what they save
 
 
 @dataclass(eq=False)
@@ -129,8 +131,9 @@ class Replays:
         is_exact = twin.is_read
         twin = twin if is_exact else schedule.twin()
         outcome, repeat = record(lambda: evaluate(static, twin))
-        _kept.update(t.data_ptr() for t in outcome.saved)
-        return Recording(given, twin, ref(schedule) if is_exact else None, outcome, repeat)
+        made = Recording(given, twin, ref(schedule) if is_exact else None, outcome, repeat)
+        _kept.update((t.data_ptr(), made) for t in outcome.saved)
+        return made
 
 
 def _copied(inputs: Mapping[str, Tensor]) -> Sequence[tuple[str, Tensor]]:
