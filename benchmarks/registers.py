@@ -83,9 +83,11 @@ def sources(work: Work, dtype: torch.dtype) -> Iterator[tuple[str, str]]:
     yield from ((str(number), text) for number, text in enumerate(made))
 
 
-def rows(nvrtc: Nvrtc, architectures: Sequence[str], *, is_small: bool) -> Iterator[tuple[str, ...]]:
+def rows(
+    nvrtc: Nvrtc, architectures: Sequence[str], numbers: Sequence[str], *, is_small: bool
+) -> Iterator[tuple[str, ...]]:
     names = [name for name in WORKS if not is_small or name == "GraphConv"]
-    dtypes = [torch.float32] if is_small else [*SHORT]
+    dtypes = [dtype for dtype, short in SHORT.items() if short in numbers]
     cases = [(name, dtype) for name in names for dtype in dtypes]
     for name, dtype in tqdm(cases, disable=None):
         torch.manual_seed(0)
@@ -105,15 +107,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--architectures", nargs="+", default=["sm_80", "sm_90"])
+    parser.add_argument("--numbers", nargs="+", default=[*SHORT.values()], choices=[*SHORT.values()])
     parser.add_argument("--smoke", action="store_true", help="one layer")
     given = parser.parse_args()
     nvrtc = find_nvrtc()
     if nvrtc is None:
         print("there is no NVRTC: pip install vgraph[cuda12] or vgraph[cuda13]")
         return
-    architectures = given.architectures[:1] if given.smoke else given.architectures
+    architectures, numbers = given.architectures, given.numbers
+    if given.smoke:
+        architectures, numbers = architectures[:1], numbers[:1]
     head = ("work", "numbers", "kernel", "architecture", "functions", "registers", "spilled bytes", "shared bytes")
-    table = [head, tuple("---" for _ in head), *rows(nvrtc, architectures, is_small=given.smoke)]
+    table = [head, tuple("---" for _ in head), *rows(nvrtc, architectures, numbers, is_small=given.smoke)]
     lines = [f"| {' | '.join(row)} |" for row in table]
     version = ".".join(map(str, nvrtc.version))
     lines += [
