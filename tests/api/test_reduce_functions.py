@@ -145,10 +145,10 @@ AS_SEGMENTS: dict[str, Reduce] = {
     "without grad": _out(_without_grad),
     "mailbox unused": _out(lambda m, v: v.data["h"] * 2),
     "own ids": _out(lambda m, v: m.sum(1) * v.nodes().unsqueeze(1)),
+    "degree as a number": _out(lambda m, v: m.sum(1) / m.shape[1]),
     "number of nodes as a size": _out(lambda m, v: m.sum(1) + torch.ones(v.batch_size(), 1)),
 }
 BY_DEGREE: dict[str, Reduce] = {
-    "degree as a number": _out(lambda m, v: m.sum(1) / m.shape[1]),
     "root of the degree": _out(lambda m, v: m.sum(1) / m.size(1) ** 0.5),
     "branch on shape": _out(lambda m, v: m.sum(1) if m.shape[1] > 2 else m.mean(1)),
     "branch on size": _out(lambda m, v: m.sum(1) if m.size(1) > 2 else m.mean(1)),
