@@ -40,7 +40,7 @@ from vgraph.ir.loop_body import LoopOnDevice
 from vgraph.ir.memory import MemoryPlan
 from vgraph.ir.printer import log_stage
 from vgraph.ir.program import Program, Value
-from vgraph.ir.reduction import DeviceShape, Reduction
+from vgraph.ir.reduction import DeviceShape, Reduction, RowSum
 from vgraph.ir.schedule import Phase, Schedule
 from vgraph.ir.tidy import constants_on, on_device
 from vgraph.ir.topology import Topology
@@ -59,6 +59,7 @@ from vgraph.runtime.loop_plan import plan_body, plan_loop
 from vgraph.runtime.native import Native, native_source
 from vgraph.runtime.reduction import Bind, CompiledReduction, bind_cpu
 from vgraph.runtime.reduction_device import bind_device
+from vgraph.runtime.row_sums import runs_row_sums
 from vgraph.scheduler.build import build_schedule
 from vgraph.scheduler.chunks import split_edge_rows
 from vgraph.scheduler.degrees import depends_on_degree, read_at_leaves
@@ -212,7 +213,8 @@ def _compile_phase(
     loop = None if native is None or steps is None else plan_loop(phase, steps, wanted, native)
     if loop is not None:
         return _loop_code(loop, [unit for unit, _ in steps or ()])
-    code = compile_phase(phase, wanted, name, steps, native and native.stand_in)
+    stand_in = runs_row_sums(compile_reduction, native and native.stand_in)
+    code = compile_phase(phase, wanted, name, steps, stand_in)
     return replace(code, units=tuple(unit for unit, _ in steps or ()))
 
 
@@ -245,7 +247,8 @@ def _fuse_loops(
 def _fuse(units: Sequence[Sequence[Unit]], device: str) -> list[list[Step]] | None:
     """Each phase's ops as library calls and compiled kernels; None where those cannot be had."""
     specs = [unit.kernel for group in units for unit in group if unit.kernel is not None]
-    runners = TARGETS[device](specs) if specs else () if () in units else None
+    alone = () in units or any(unit.op and isinstance(unit.op.target, RowSum) for group in units for unit in group)
+    runners = TARGETS[device](specs) if specs else () if alone else None
     if runners is None:
         return None
     made = {id(spec): runner for spec, runner in zip(specs, runners, strict=True)}

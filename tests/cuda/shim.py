@@ -6,9 +6,9 @@ import ctypes
 import hashlib
 import subprocess
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,11 +17,14 @@ import vgraph_kernels
 from vgraph import compiler
 from vgraph.fusion import build
 from vgraph.fusion.emit_cuda import emit_cuda
+from vgraph.fusion.reduction_cuda import emit_reduction_cuda
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.loop_body import LoopOnDevice
+from vgraph.ir.reduction import DeviceShape, Reduction
 from vgraph.runtime.cuda import Launch
 from vgraph.runtime.device_kernel import DeviceKernel
 from vgraph.runtime.device_loop import DeviceFrontiers
+from vgraph.runtime.reduction_device import bind_device
 
 _FOLDER, _HEADERS = Path(__file__).parent, Path(vgraph_kernels.__file__).parent
 _FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-ffp-contract=off", "-w")
@@ -102,6 +105,14 @@ def loops(emitted: Sequence[tuple[str, LoopOnDevice]]) -> list[DeviceFrontiers]:
     return [DeviceFrontiers(loop, functions, lambda _: limits[0]) for _, loop in emitted]
 
 
+def load_reduction(reduction: Reduction, shape: DeviceShape) -> Mapping[str, Launch]:
+    """A reduction over modes, likewise."""
+    source = emit_reduction_cuda(reduction, shape)
+    reduction_sources.append(source)
+    return load(source, ("kernel0", "kernel1"))
+
+
+reduction_sources: list[str] = []  # in order
 limits = [(6, 1 << 17)]  # blocks that are resident together, bytes of a block's own memory
 
 
@@ -111,6 +122,7 @@ def in_place_of_cpu(*, backwards: bool = False) -> Generator[None]:
     with (
         mock.patch.dict(compiler.TARGETS, cpu=runners),
         mock.patch.dict(compiler.LOOPS, cpu=loops),
+        mock.patch.dict(compiler.REDUCTIONS, cpu=partial(bind_device, load=load_reduction)),
         mock.patch.object(compiler, "load_native", lambda: None),
     ):
         _backwards[0] = int(backwards)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -19,27 +19,18 @@ from tests.cuda import shim
 from tests.fusion.test_reduction import agrees, last, numbers
 from vgraph import compiler
 from vgraph.fusion import build, build_cuda
-from vgraph.fusion.reduction_cuda import emit_reduction_cuda
 from vgraph.ir.modes import virtual_modes
-from vgraph.ir.reduction import DeviceShape, Reduction
 from vgraph.runtime.reduction import torch_reduce
-from vgraph.runtime.reduction_device import Launch, bind_device, plan_device
+from vgraph.runtime.reduction_device import bind_device, plan_device
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
-SOURCES: dict[str, DeviceShape] = {}
-
-
-def load(reduction: Reduction, shape: DeviceShape) -> Mapping[str, Launch]:
-    source = emit_reduction_cuda(reduction, shape)
-    SOURCES[source] = shape
-    return shim.load(source, ("kernel0", "kernel1"))
 
 
 @pytest.fixture(autouse=True)
 def in_place_of_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
     reducing.forget()
-    with mock.patch.dict(compiler.REDUCTIONS, cpu=partial(bind_device, load=load)):
+    with mock.patch.dict(compiler.REDUCTIONS, cpu=partial(bind_device, load=shim.load_reduction)):
         yield
     reducing.forget()
 
@@ -55,6 +46,15 @@ def test_every_subset_of_modes(shape: tuple[int, ...]) -> None:
     for x, dims in itertools.product((given, given.transpose(0, -1)), chosen[:: 1 + len(chosen) // 16]):
         agrees(vgraph.reduce(x, dims, "max"), x, dims, "max")
     assert shim.launched
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
+def test_orders_to_six(name: str, dtype: torch.dtype) -> None:
+    for shape, dims in [((6, 40), (1,)), ((4, 3, 8), (0, 2)), ((3, 2, 4, 8), (0, 1)), ((2, 3, 2, 3, 4), (1, 3, 4)),
+                        ((2, 3, 2, 3, 2, 4), (0, 2, 4)), ((2, 3, 2, 3, 2, 4), (1, 3, 5))]:  # fmt: skip
+        x = numbers(shape, name, dtype)
+        agrees(vgraph.reduce(x, dims, name), x, dims, name)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
@@ -118,14 +118,14 @@ def test_blocks_of_large_tensors_fill_a_gpu() -> None:
 @pytest.mark.skipif(build_cuda.find_nvrtc() is None, reason="there is no NVRTC")
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_machine_code_spills_nothing(architecture: str) -> None:
-    SOURCES.clear()
+    shim.reduction_sources.clear()
     x: Any = torch.randn(16, 9, 40)
     for dims, op in [((0, 2), "sum"), ((0, 1), "max"), ((0, 1, 2), last)]:
         vgraph.reduce(x, dims, op)
     vgraph.reduce((x, x[0], x[..., :1]), (0, 2), of=lambda a, b, c: torch.sigmoid(a * b) + c)
     nvrtc = build_cuda.find_nvrtc()
-    assert nvrtc is not None and len(SOURCES) == 4
-    for source in SOURCES:
+    assert nvrtc is not None and len(shim.reduction_sources) == 4
+    for source in shim.reduction_sources:
         cubin, said = nvrtc.compile(source, architecture)
         assert cubin[:4] == b"\x7fELF", said
         assert said.count("0 bytes spill stores, 0 bytes spill loads") == source.count("__global__"), said

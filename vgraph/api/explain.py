@@ -28,6 +28,7 @@ from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.moves import MOVES, Gather, Random, SegmentReduce
 from vgraph.ir.printer import format_memory, format_program, format_schedule
 from vgraph.ir.program import EDGE, SHARED, Op, Space, Value, needed_ops
+from vgraph.ir.reduction import RowSum
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import is_pointwise, op_name
 from vgraph.runtime.compiled import CompiledProgram, Plan, Situation
@@ -257,6 +258,8 @@ def _why(op: Op, phase: Phase) -> str:
         return "TDL does not describe an operator of this function"
     if is_product(op):
         return "a product of matrices"
+    if isinstance(op.target, RowSum):
+        return "one launch for all rows, what is pointwise before the sum computed inside"
     if isinstance(op.target, Gather):
         return "an operator of the library reads its rows"
     if isinstance(op.target, MOVES):

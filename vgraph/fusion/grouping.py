@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.expressions import C_TYPES, has_expression
 from vgraph.fusion.later import Later
+from vgraph.fusion.row_sums import with_row_sums
 from vgraph.fusion.views import view_places, whole
 from vgraph.ir.kernel import KernelSpec, Place, Unit
 from vgraph.ir.moves import REDUCTIONS, Gather, Random, SegmentReduce
@@ -105,7 +106,8 @@ class _Grouping:
 
     def __post_init__(self) -> None:
         if not self.phase.is_loop:
-            self.phase = replace(self.phase, ops=_with_outer_sums(self.phase.ops, self.wanted))
+            ops = with_row_sums(self.phase.ops, self.wanted, is_fusible)
+            self.phase = replace(self.phase, ops=_with_outer_sums(ops, self.wanted))
         for op in self.phase.ops:
             self._classify(op)
             for value in op.results:

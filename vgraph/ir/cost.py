@@ -12,6 +12,7 @@ from collections.abc import Callable
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import MOVES, Gather, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Space, Value
+from vgraph.ir.reduction import RowSum
 from vgraph.ir.tdl import is_view, op_name
 
 Count = Callable[[Space], int]
@@ -45,6 +46,8 @@ def num_operations(op: Op, count: Count) -> int:
         inner = left.shape[-1]
         width = inner.times * count(inner.space) if isinstance(inner, Rows) else inner
         return 2 * num_elements(op.results[0], count) * width
+    if isinstance(op.target, RowSum):
+        return (1 + len(op.target.ops)) * max(num_elements(v, count) for v in op.operands())
     if isinstance(op.target, SegmentReduce) or op_name(op.target) in _SUMS:
         return sum(num_elements(v, count) for v in op.operands())
     if isinstance(op.target, Gather) or is_free(op):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from vgraph.ir.notation import op_name
 from vgraph.ir.program import Op, Value
 
 ACCUMULATED = {  # sums of short numbers are kept in longer ones
@@ -64,6 +65,27 @@ class Reduction:
     @property
     def is_ordered(self) -> bool:
         return self.function is not None
+
+
+@dataclass(frozen=True, eq=False)
+class RowSum:
+    """The target of an Op of a Program: ``reduction`` over ``dims``, rows among them, of what operands broadcast to.
+
+    ``ops`` compute the same elements from ``operands``, stored.
+    """
+
+    reduction: Reduction
+    dims: tuple[int, ...]
+    keepdim: bool
+    operands: tuple[Value, ...]
+    ops: tuple[Op, ...]
+
+    def __str__(self) -> str:
+        return self.__name__
+
+    @property
+    def __name__(self) -> str:
+        return "_".join(["sum_of", *dict.fromkeys(op_name(op.target).strip("_") for op in self.ops)])
 
 
 def kind_of(pace: int, itemsize: int) -> str:

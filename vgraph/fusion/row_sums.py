@@ -1,0 +1,123 @@
+"""Sums over rows: what is pointwise before them is computed inside, where it would be stored for them alone.
+
+Takes: the ops of a phase. Gives: the ops with such sums as one op each; tempo: once a function.
+Source: Koç, multi-mode tensor reduction on GPUs; with pointwise producers computed inside the loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from vgraph.fusion.expressions import has_expression, is_costly
+from vgraph.fusion.views import view_places, whole
+from vgraph.ir.moves import MOVES, Random
+from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value, map_leaves, needed_ops
+from vgraph.ir.reduction import ACCUMULATED, Pointwise, Reduction, RowSum
+from vgraph.ir.tdl import op_name
+
+_MOST_OPERANDS, _MOST_OPS = 6, 16  # of one loop
+
+
+def with_row_sums(ops: tuple[Op, ...], wanted: set[int], is_fusible: Callable[[Op], bool]) -> tuple[Op, ...]:
+    """Nothing is read that does not lie in memory anyway; what nobody needs any more is left out."""
+    search = _Search({v.id: op for op in ops for v in op.results}, wanted, is_fusible)
+    search.readers.update(v.id for op in ops for v in {v.id: v for v in op.operands()}.values())
+    made = [search.row_sum(op) or op for op in ops]
+    if all(a is b for a, b in zip(ops, made, strict=True)):
+        return ops
+    left = {id(op) for op in needed_ops(made, {v.id for op in made for v in op.results if not search.readers[v.id]})}
+    return tuple(op for op in made if id(op) in left)
+
+
+@dataclass(eq=False)
+class _Search:
+    makers: dict[int, Op]
+    wanted: set[int]
+    is_fusible: Callable[[Op], bool]
+    readers: Counter[int] = field(default_factory=Counter[int])  # ops that read a value, by its id
+
+    def row_sum(self, op: Op) -> Op | None:
+        """The sum with its producers; None where it reads something that lies in memory, or needs what does not."""
+        dims = _summed_dims(op)
+        value = op.args[0] if op.args else None
+        if dims is None or not isinstance(value, Value) or value.id in self.wanted or self.readers[value.id] > 1:
+            return None
+        operands: dict[int, Value] = {}
+        inside: dict[int, Op] = {}
+        if not self._follow(value, operands, inside) or not inside or not operands:
+            return None
+        if len(operands) > _MOST_OPERANDS or len(inside) > _MOST_OPS:
+            return None
+        given, steps = tuple(operands.values()), tuple(inside.values())
+        keepdim = len(op.results[0].shape) == len(value.shape)
+        target = RowSum(Reduction(_of_scalars(given, steps, value), "sum"), dims, keepdim, given, steps)
+        return Op(target, given, {}, op.results, op.line)
+
+    def _follow(self, value: Value, operands: dict[int, Value], inside: dict[int, Op]) -> bool:
+        """Collects what the value is computed from, in dataflow order."""
+        maker = self.makers.get(value.id)
+        if maker is None or value.id in self.wanted or self._is_stored(maker):
+            operands[value.id] = value
+            return value.dtype in ACCUMULATED
+        if id(maker) in inside:
+            return True
+        if not _is_pointwise(maker) or (is_costly(maker) and self.readers[value.id] > 1):
+            return False
+        found = all(self._follow(v, operands, inside) for v in maker.operands())
+        inside[id(maker)] = maker
+        return found
+
+    def _is_stored(self, maker: Op) -> bool:
+        """Whether the library makes it, or it is a view of what lies in memory."""
+        if isinstance(maker.target, MOVES) or self.is_fusible(maker):
+            return False
+        operands = list(maker.operands())
+        if len(operands) != 1 or view_places(maker, whole(operands[0])) is None:
+            return True
+        (viewed,) = operands
+        above = self.makers.get(viewed.id)
+        return above is None or viewed.id in self.wanted or self._is_stored(above)
+
+
+def _summed_dims(op: Op) -> tuple[int, ...] | None:
+    """The dims, rows among them, that a sum takes; None for anything else."""
+    if op_name(op.target) != "sum" or op.kwargs or not op.args or not isinstance(op.args[0], Value):
+        return None
+    value: Value = op.args[0]
+    if value.dtype not in ACCUMULATED or value.dtype != op.results[0].dtype:
+        return None
+    if value.space not in (VERTEX, EDGE, SOURCE) or not value.shape or value.shape[0] != Rows(value.space):
+        return None
+    rank = len(value.shape)
+    given = op.args[1] if len(op.args) > 1 else None
+    dims = tuple(sorted(d % rank for d in given)) if given else tuple(range(rank))
+    return dims if dims[0] == 0 else None
+
+
+def _is_pointwise(op: Op) -> bool:
+    alone = len(op.results) == 1 and not isinstance(op.target, Random)
+    return alone and has_expression(op) and any(True for _ in op.operands())
+
+
+def _of_scalars(operands: Sequence[Value], ops: Sequence[Op], result: Value) -> Pointwise:
+    """The same for one number of each."""
+    known: dict[int, Value] = {}
+
+    def scalar(leaf: object) -> object:
+        if not isinstance(leaf, Value):
+            return leaf
+        return known.setdefault(leaf.id, Value(leaf.id, SHARED, leaf.dtype, ()))
+
+    def number(value: Value) -> Value:
+        return known.setdefault(value.id, Value(value.id, SHARED, value.dtype, ()))
+
+    made = tuple(
+        Op(
+            op.target, map_leaves(op.args, scalar), {k: map_leaves(v, scalar) for k, v in op.kwargs.items()},
+            tuple(number(v) for v in op.results), op.line,
+        )
+        for op in ops
+    )  # fmt: skip
+    return Pointwise(tuple(number(v) for v in operands), made, number(result))
