@@ -50,7 +50,7 @@ template <class B> struct vg_task {
   }
   __device__ __forceinline__ void write(int64_t slice, int lane, A x) const {
     if (a[4] > 1) ((A*)a[1])[(int64_t)blockIdx.y * a[2] + slice] = x;
-    else vg_store<1>((typename B::Out*)a[0] + out + lane * (V > 1 ? a[5 + K + (B::kept - 1) * (4 + K) + 3] : 0), x);
+    else vg_store<1>((typename B::Out*)a[0] + out + lane * (V > 1 ? a[5 + K + (B::kept - 1) * (4 + K) + 3] : 0), B::template after<1>(x));
   }
 };
 VG_FN uint32_t vg_part(uint32_t all, uint32_t part, uint32_t parts) { return (uint32_t)((uint64_t)all * part / parts); }
@@ -136,5 +136,5 @@ template <class B> VG_FN void vg_reduce_chunks(const int64_t* a) {
   typename B::A total = sums[0];
   for (int64_t c = 1; c < a[4]; ++c) total = B::template combine<1>(total, sums[c * a[2]]);
   const vg_task<B> task(a, slice);
-  vg_store<1>((typename B::Out*)a[0] + task.out, total);
+  vg_store<1>((typename B::Out*)a[0] + task.out, B::template after<1>(total));
 }

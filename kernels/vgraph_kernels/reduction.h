@@ -1,5 +1,6 @@
 // Multi-mode reduction on the CPU: any subset of a tensor's modes in one launch.
-// A generated body gives the numbers (``at``: operands and what is pointwise around them) and the combination.
+// A generated body gives the numbers (``at``: operands and what is pointwise around them), the combination, and
+// what is pointwise after it (``after``).
 //
 // The innermost modes, kept and reduced alike, form a run that lies in the nearest cache: each step adds a run
 // to sums that are kept for all its positions, and only the last few numbers of a slice are combined with one
@@ -312,7 +313,7 @@ template <class B> struct vg_slice {
     int64_t inner = v.run_modes - 1;
     while (inner >= 0 && v.run[3 * inner + 1]) --inner;
     typename B::Out* to = v.out + kept.out;
-    if (inner < 0) { vg_store<1>(to, x[0]); return; }
+    if (inner < 0) { vg_store<1>(to, B::template after<1>(x[0])); return; }
     bool is_only = true;
     for (int64_t m = 0; m < inner; ++m) is_only = is_only && v.run[3 * m + 1];
     int64_t pace = v.run[3 * inner + 2], size = is_only ? count : v.run[3 * inner];
@@ -324,8 +325,8 @@ template <class B> struct vg_slice {
         linear /= v.run[3 * m];
       }
       int64_t j = 0;
-      if (pace == 1) for (; j + B::lanes <= size; j += B::lanes) vg_store<B::lanes>(to + place + j, vg_load<B::lanes>(x + i + j));
-      for (; j < size; ++j) vg_store<1>(to + place + j * pace, x[i + j]);
+      if (pace == 1) for (; j + B::lanes <= size; j += B::lanes) vg_store<B::lanes>(to + place + j, B::template after<B::lanes>(vg_load<B::lanes>(x + i + j)));
+      for (; j < size; ++j) vg_store<1>(to + place + j * pace, B::template after<1>(x[i + j]));
     }
   }
 };

@@ -79,6 +79,13 @@ def test_functions_in_order() -> None:
         assert vgraph.reduce(x, dims, last).equal(torch_reduce(x, dims, "", last))
 
 
+def test_what_follows() -> None:
+    for shape, dims in [((16, 9, 40), (0, 2)), ((30000, 3), (0,)), ((3, 30000), (1,))]:
+        x = torch.rand(shape)
+        got = vgraph.reduce((x,), dims, of=lambda x: x * x, then=lambda r: torch.sqrt(r) + 1)
+        torch.testing.assert_close(got, (x * x).sum(dims).sqrt() + 1)
+
+
 def test_producers_and_gradients() -> None:
     a, b = torch.randn(6, 5, 16, requires_grad=True), torch.randn(5, 1, requires_grad=True)
 
@@ -122,7 +129,7 @@ def test_machine_code_spills_nothing(architecture: str) -> None:
     x: Any = torch.randn(16, 9, 40)
     for dims, op in [((0, 2), "sum"), ((0, 1), "max"), ((0, 1, 2), last)]:
         vgraph.reduce(x, dims, op)
-    vgraph.reduce((x, x[0], x[..., :1]), (0, 2), of=lambda a, b, c: torch.sigmoid(a * b) + c)
+    vgraph.reduce((x, x[0], x[..., :1]), (0, 2), of=lambda a, b, c: torch.sigmoid(a * b) + c, then=torch.exp)
     nvrtc = build_cuda.find_nvrtc()
     assert nvrtc is not None and len(shim.reduction_sources) == 4
     for source in shim.reduction_sources:

@@ -338,3 +338,42 @@ def test_any_shape_any_strides(data: st.DataObject) -> None:
     dims = tuple(data.draw(st.lists(st.integers(0, rank - 1), unique=True)))
     name = data.draw(st.sampled_from(["sum", "max"]))
     agrees(vgraph.reduce(x, dims, name), x, dims, name)
+
+
+# ------------------------------------------------------------------ what follows
+
+FOLLOWING: dict[str, Callable[[Tensor], Tensor]] = {
+    "root": lambda r: torch.sqrt(r + 1.0), "mean": lambda r: r / 7, "both": lambda r: torch.tanh(r) * r,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_what_follows_is_computed_before_it_is_stored(name: str, dtype: torch.dtype, launches: list[int]) -> None:
+    then, cases = FOLLOWING[name], [((17, 16, 130), (0, 2)), ((4000, 3), (0,)), ((3, 40000), (1,)), ((300, 4), (1,))]
+    for shape, dims in cases:
+        x = torch.rand(shape, dtype=torch.float64).to(dtype) / 50
+        got = vgraph.reduce((x,), dims, of=lambda x: x * x, then=then)
+        want = then((x.double() ** 2).sum(dims))
+        tolerance = 4 * EPSILON[dtype] if dtype == torch.bfloat16 else 64 * EPSILON[dtype]
+        torch.testing.assert_close(got.double(), want, rtol=tolerance, atol=tolerance)
+        assert got.dtype == dtype
+    assert len(launches) == len(cases)
+
+
+def test_gradients_and_whatever_follows() -> None:
+    x = torch.rand(3, 4, 5, dtype=torch.float64, requires_grad=True)
+
+    def norm(x: Tensor) -> Tensor:
+        return vgraph.reduce((x,), (0, 2), of=lambda x: x * x, then=torch.sqrt, keepdim=True)
+
+    assert torch.autograd.gradcheck(norm, (x,)) and torch.autograd.gradgradcheck(norm, (x,))
+    given = x.detach()
+    torch.testing.assert_close(norm(given), (given * given).sum((0, 2), keepdim=True).sqrt())
+    by_library = vgraph.reduce(given, (0, 2), then=lambda r: r.softmax(0))  # not pointwise
+    torch.testing.assert_close(by_library, given.sum((0, 2)).softmax(0))
+    assert vgraph.reduce(given, 2, then=lambda r: r > 2).equal(given.sum(2) > 2)
+    assert vgraph.reduce(torch.ones(3, 0), 1, then=torch.exp).equal(torch.ones(3))
+    with pytest.raises(FunctionError, match="then gives") as caught:
+        vgraph.reduce(given, 2, then=lambda r: r.sum())
+    assert caught.value.cure and caught.value.line

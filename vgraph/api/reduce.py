@@ -52,6 +52,7 @@ def reduce(
     op: str | Function = "sum",
     *,
     of: Function | None = None,
+    then: Function | None = None,
     keepdim: bool = False,
     identity: float | None = None,
 ) -> Tensor:
@@ -65,6 +66,7 @@ def reduce(
             commutative: elements are combined in row-major order.
         of: a pointwise function of the tensors that is computed inside the loop, element by element, and never
             stored. A number that changes from call to call is best one of the tensors.
+        then: a pointwise function of what a slice gave, computed before it is stored.
         keepdim: whether reduced dims stay, with size 1.
         identity: what slices without elements give; 0 for a sum, 1 for a product, none for anything else.
 
@@ -88,30 +90,37 @@ def reduce(
     >>> reduce(x, (1, 2), lambda a, b: torch.maximum(a, b))
     tensor([11., 23.])
     """
-    if of is None and op == "sum" and type(tensor) is Tensor and isinstance(dims, (int, tuple)):
-        if (dims, *_layout(tensor)) in _plain:
-            return tensor.sum(dims, keepdim)
+    is_sum = of is None and then is None and op == "sum"
+    if is_sum and type(tensor) is Tensor and isinstance(dims, (int, tuple)) and (dims, *_layout(tensor)) in _plain:
+        return tensor.sum(dims, keepdim)
     tensors = _tensors(tensor, of)
     shape = _shape(tensors)
-    taken = _dims(dims, len(shape))
-    call = _Call(op, None, of, taken) if isinstance(op, str) else _Call("", checked(op), of, taken, op)
-    if call.combine is None and call.name not in NAMES:
-        raise FunctionError(
-            f"there is no operation {op!r}", line=user_line(), cure=f"one of {', '.join(NAMES)}, or a function"
-        )
+    call = _call(op, of, _dims(dims, len(shape)), then)
     result = _reduce(call, tensors, shape, identity)
-    kernel = call.kernel(tensors) if of is None and op == "sum" and type(dims) in (int, tuple) else None
-    if kernel is not None and not kernel.bound(tensors, taken):
+    kernel = call.kernel(tensors) if is_sum and type(dims) in (int, tuple) else None
+    if kernel is not None and not kernel.bound(tensors, call.dims):
         _plain.add((dims, *_layout(tensors[0])))
-    return _keep(result, taken) if keepdim else result
+    return _keep(result, call.dims) if keepdim else result
+
+
+def _call(op: str | Function, of: Function | None, dims: tuple[int, ...], then: Function | None) -> _Call:
+    if not isinstance(op, str):
+        return _Call("", checked(op), of, dims, op, then)
+    if op not in NAMES:
+        cure = f"one of {', '.join(NAMES)}, or a function"
+        raise FunctionError(f"there is no operation {op!r}", line=user_line(), cure=cure)
+    return _Call(op, None, of, dims, None, then)
 
 
 def _reduce(call: _Call, tensors: tuple[Tensor, ...], shape: tuple[int, ...], identity: float | None) -> Tensor:
+    grads = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    if call.then is not None and (grads or call.kernel(tensors) is None):
+        return call.finished(_reduce(replace(call, then=None), tensors, shape, identity))
     if any(shape[d] == 0 for d in call.dims):
         return _of_nothing(call, tensors, shape, identity)
     if call.of is not None and call.kernel(tensors) is None:  # stored first
         tensors, call = (call.element(tensors),), replace(call, of=None)
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors) and call.kernel(tensors) is not None:
+    if grads and call.kernel(tensors) is not None:
         result: Any = _Reduce.apply(call, *tensors)
         return result
     return call.run(tensors)
@@ -185,22 +194,24 @@ class _Call:
     of: Function | None
     dims: tuple[int, ...]
     given: Function | None = None  # the combination as the user wrote it
+    then: Function | None = None
 
     def element(self, tensors: Sequence[Tensor]) -> Tensor:
         """What is reduced, stored."""
         if self.of is None:
             return tensors[0]
-        out: Any = self.of(*tensors)
         shape = torch.broadcast_shapes(*(t.shape for t in tensors))
-        if not isinstance(out, Tensor) or out.shape != shape:
-            kind = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-            fact = f"of gives {kind} for tensors that broadcast to {tuple(shape)}"
-            raise FunctionError(fact, line=user_line(), cure="give one number for each element")
-        return out
+        return _one_for_each(self.of(*tensors), shape, "of gives {} for tensors that broadcast to {}")
 
     def by_library(self, tensors: Sequence[Tensor]) -> Tensor:
         """By torch's operators, differentiable to any order."""
-        return torch_reduce(self.element(tensors), self.dims, self.name, self.combine)
+        return self.finished(torch_reduce(self.element(tensors), self.dims, self.name, self.combine))
+
+    def finished(self, reduced: Tensor) -> Tensor:
+        """What ``then`` makes of it, stored."""
+        if self.then is None:
+            return reduced
+        return _one_for_each(self.then(reduced), reduced.shape, "then gives {} for {} reduced numbers")
 
     def run(self, tensors: Sequence[Tensor]) -> Tensor:
         """Without gradient where a kernel runs."""
@@ -213,7 +224,7 @@ class _Call:
         is_one = len({t.device for t in tensors}) == 1  # a number may lie elsewhere
         if not config.kernels_enabled() or not self.dims or not is_one or not all(map(_has_memory, tensors)):
             return None
-        if self.combine is None and self.of is None:
+        if self.combine is None and self.of is None and self.then is None:
             return _builtin(self.name, tensors[0].dtype)
         made = self._reduction(tensors)
         if isinstance(made, str):
@@ -234,11 +245,21 @@ class _Call:
         dtype = element.result.dtype
         if dtype not in ACCUMULATED:
             return f"there are no loops over modes for {dtype}"
-        if self.combine is None:
-            return Reduction(element, self.name)
         total = ACCUMULATED[dtype]
-        function = record_pointwise(self.given or self.combine, (total, total))
-        return function if isinstance(function, str) else Reduction(element, function=function)
+        function = None if self.combine is None else record_pointwise(self.given or self.combine, (total, total))
+        after = None if self.then is None else record_pointwise(self.then, (total,))
+        if isinstance(function, str) or isinstance(after, str):
+            return function if isinstance(function, str) else f"then: {after}"
+        same = after is None or after.result.dtype == total
+        return Reduction(element, self.name, function, after) if same else "then gives numbers of another dtype"
+
+
+def _one_for_each(out: Any, shape: torch.Size, fact: str) -> Tensor:
+    if not isinstance(out, Tensor) or out.shape != shape:
+        kind = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        said = fact.format(kind, tuple(shape))
+        raise FunctionError(said, line=user_line(), cure="give one number for each element")
+    return out
 
 
 def _has_memory(tensor: Tensor) -> bool:

@@ -49,6 +49,9 @@ def emit_reduction(reduction: Reduction, kinds: Sequence[str]) -> str:
         "  template <int W> static inline vg_t<A, W> combine(vg_t<A, W> x, vg_t<A, W> y) {",
         *combination(reduction),
         "  }",
+        "  template <int W> static inline vg_t<A, W> after(vg_t<A, W> x) {",
+        *finish(reduction),
+        "  }",
         "};",
         'extern "C" void kernel0(const int64_t* a) { vg_reduce<body>(a); }',
     ]
@@ -60,6 +63,11 @@ def combination(reduction: Reduction) -> list[str]:
     if reduction.function is None:
         return [f"    return {_COMBINED[reduction.name]};"]
     return statements(reduction.function, ["x", "y"])
+
+
+def finish(reduction: Reduction) -> list[str]:
+    """The body of ``after(x)``."""
+    return ["    return x;"] if reduction.after is None else statements(reduction.after, ["x"])
 
 
 def statements(pointwise: Pointwise, given: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ Source: Koç, multi-mode tensor reduction on GPUs; the loops are kernels/vgraph_
 from __future__ import annotations
 
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
-from vgraph.fusion.reduction import SAME, STRIDED, UNIT, combination, statements
+from vgraph.fusion.reduction import SAME, STRIDED, UNIT, combination, finish, statements
 from vgraph.ir.reduction import ACCUMULATED, DeviceShape, Reduction
 
 _LOADS = {
@@ -40,6 +40,9 @@ def emit_reduction_cuda(reduction: Reduction, shape: DeviceShape) -> str:
         "  }",
         "  template <int W> static __device__ __forceinline__ vg_t<A, W> combine(vg_t<A, W> x, vg_t<A, W> y) {",
         *combination(reduction),
+        "  }",
+        "  template <int W> static __device__ __forceinline__ vg_t<A, W> after(vg_t<A, W> x) {",
+        *finish(reduction),
         "  }",
         "};",
         *_entry("kernel0", f"vg_reduce_{form}", words),

@@ -43,7 +43,7 @@ class Pointwise:
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """``element`` at every position, combined by ``name`` (sum, prod, max, min) or by ``function``.
+    """``element`` at every position, combined by ``name`` (sum, prod, max, min) or by ``function``, then ``after``.
 
     A function is associative and need not be commutative: a slice is combined in row-major order.
     """
@@ -51,11 +51,12 @@ class Reduction:
     element: Pointwise
     name: str = ""
     function: Pointwise | None = None
+    after: Pointwise | None = None  # of a slice's result, before it is rounded and stored
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
         assert bool(self.name) != (self.function is not None)
-        object.__setattr__(self, "key", f"{self.element}\n| {self.function or self.name}")
+        object.__setattr__(self, "key", f"{self.element}\n| {self.function or self.name}\n| {self.after}")
 
     @property
     def dtype(self) -> torch.dtype:
