@@ -94,6 +94,7 @@ class Planning:
         self.seconds = 0.0
         self._time(vertex_function, "levels")
         self._time(compiler, "_make_plan")
+        self._time(compiler, "plan_memory")  # made when it is asked for
         self._time(compiled.CallRows, "_make_extents")
 
     def _time(self, owner: Any, name: str) -> None:

@@ -63,11 +63,13 @@ from vgraph.runtime.row_sums import runs_row_sums
 from vgraph.scheduler.build import build_schedule
 from vgraph.scheduler.chunks import split_edge_rows
 from vgraph.scheduler.degrees import depends_on_degree, read_at_leaves
+from vgraph.scheduler.frontiers import Levels
+from vgraph.scheduler.frontiers import levels as find_levels
 from vgraph.scheduler.leaves import split_leaves
 from vgraph.scheduler.one_type import divide_by_type, together
 from vgraph.scheduler.parts import build_parts, kinds_of_frontiers, type_numbers
 from vgraph.scheduler.phases import build_phases
-from vgraph.scheduler.policy import FRONTIER, choose_policy, second_keys, vertex_keys
+from vgraph.scheduler.policy import FRONTIER, ONCE, choose_policy, second_keys, vertex_keys
 from vgraph.scheduler.siblings import join_products
 from vgraph.scheduler.views import sink_views
 
@@ -360,6 +362,12 @@ def _make_plan(compiled: CompiledProgram, situation: Situation) -> Plan:
     return Plan(schedule, memory)
 
 
+def levels(topology: Topology) -> Levels:
+    """The level of every vertex, children first; kept with the topology."""
+    native = load_native() if config.kernels_enabled() else None
+    return find_levels(topology, native and native.levels)
+
+
 def level_schedule(topology: Topology) -> Schedule:
     """The frontiers of a topology, children first; kept with it."""
     return _make_schedule(topology, FRONTIER, None)
@@ -370,9 +378,10 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
     key = None if types is None else id(types[0])  # kept with the tensor, so that its id stays its own
 
     def build() -> tuple[Schedule, VertexTypes | None]:
-        keys = vertex_keys(topology, policy, None if types is None else type_numbers(types))
-        native = load_native() if keys is not None and config.kernels_enabled() else None
-        second = second_keys(topology, policy, keys) if types is None else None
+        native = load_native() if policy != ONCE and config.kernels_enabled() else None
+        walk = native and native.levels
+        keys = vertex_keys(topology, policy, None if types is None else type_numbers(types), walk)
+        second = second_keys(topology, policy, keys, walk) if types is None else None
         order = build_row_order(topology, keys, second, native and native.order_rows)
         schedule = build_schedule(topology, policy, keys, order).on(topology.src.device)
         if types is None:

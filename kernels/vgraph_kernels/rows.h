@@ -1,5 +1,37 @@
-// Row order: vertices by key, edges by the row of their head, and the same edges by the row of their tail; each
-// a stable sort by counting, so that the whole is a few passes over the ids. Read after prelude.h, as all here.
+// Levels: the longest path to every vertex. Row order: vertices by key, edges by the row of their head, and the same
+// edges by the row of their tail; each a stable sort by counting, so that the whole is a few passes over the ids.
+// Read after prelude.h, as all here.
+
+// a: vertices, edges (fewer than 2^31 of both), tails, heads, then the places of: levels (int32), and room for
+// 3 vertices + edges + 1 numbers (int32). Gives in a[0] of how many vertices the level is known: not of those on a
+// cycle, or behind one.
+extern "C" void vg_levels(int64_t* a) {
+  const int64_t n = a[0], m = a[1];
+  const int64_t *tails = (const int64_t*)a[2], *heads = (const int64_t*)a[3];
+  int32_t *level = (int32_t*)a[4], *starts = (int32_t*)a[5];
+  int32_t *waiting = starts + n + 1, *ready = waiting + n, *above = ready + n;
+  for (int64_t v = 0; v <= n; ++v) starts[v] = 0;
+  for (int64_t v = 0; v < n; ++v) waiting[v] = level[v] = 0;
+  for (int64_t e = 0; e < m; ++e) ++starts[tails[e]], ++waiting[heads[e]];
+  for (int64_t v = 0; v < n; ++v) starts[v + 1] += starts[v];  // where each ends: filled from behind
+  for (int64_t e = 0; e < m; ++e) above[--starts[tails[e]]] = (int32_t)heads[e];
+  int64_t known = 0, count = 0;  // of ready vertices: the last one goes first, so that graphs of a batch are walked one by one
+  for (int64_t v = 0; v < n; ++v)
+    if (waiting[v] == 0) {
+      ready[count++] = (int32_t)v;
+      while (count > 0) {
+        const int32_t u = ready[--count];
+        waiting[u] = -1;
+        ++known;
+        for (int32_t e = starts[u]; e < starts[u + 1]; ++e) {
+          const int32_t w = above[e];
+          if (level[w] <= level[u]) level[w] = level[u] + 1;
+          if (--waiting[w] == 0) ready[count++] = w;
+        }
+      }
+    }
+  a[0] = known;
+}
 
 // starts[g + 1] of how many of ``ids`` fall into each group becomes where each group begins; starts[groups] their number.
 static void vg_sum_counts(int64_t* starts, int64_t groups) {

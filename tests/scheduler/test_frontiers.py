@@ -144,7 +144,7 @@ def test_cycle_in_a_batch_is_named_in_its_ids() -> None:
         levels(whole)
     assert str(caught.value) == "vertices 7, 8 in graph 3 of the batch form a cycle" + CURE
     assert caught.value.cycle == [7, 8]
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None
 
 
 def test_cycle_in_a_wide_graph() -> None:

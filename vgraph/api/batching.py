@@ -20,8 +20,8 @@ from vgraph.api.mutation import ID
 from vgraph.api.relations import EdgeType
 from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError, GraphError
+from vgraph.ir.joined_ends import join_ends
 from vgraph.ir.topology import Topology
-from vgraph.ir.upload import send
 
 Names = Sequence[str] | None
 Sizes = tuple[int, ...]
@@ -51,7 +51,7 @@ def batch(graphs: Iterable[Graph], ndata: Any = "__ALL__", edata: Any = "__ALL__
     first = members[0]
     is_single = len(first.edge_frames) == 1
     counts = {t: [g.src_frames[t].num_rows for g in members] for t in first.src_frames}
-    is_flat = all(g.sizes is None for g in members)
+    is_flat = not any(g.sizes for g in members)
     sizes = {t: tuple(counts[t]) if is_flat else _sizes(members, t) for t in first.src_frames}
     topologies = {
         e: _join(
@@ -116,19 +116,11 @@ def _join(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequence[i
     if first.dtype == torch.int32 and max(totals) > MAX_INT32:
         fact = f"{max(totals)} nodes cannot be numbered in int32"
         raise GraphError(fact, cure="convert the graphs with .long()", line=user_line())
-    num_edges = [t.src.shape[0] for t in parts]
-    shift = _offsets(num_src, num_edges, first)
-    src = torch.cat([t.src for t in parts]).add_(shift)
-    dst = torch.cat([t.dst for t in parts]).add_(shift if num_dst is num_src else _offsets(num_dst, num_edges, first))
-    flat = tuple(part for t in parts for part in t.parts or (t,))
-    hosts = [t.host for t in parts if t.host is not None and first.device.type != "cpu"]
+    src, dst = join_ends(parts, num_src, num_dst)
+    flat = tuple([part for t in parts for part in t.parts or (t,)])
+    hosts = [] if first.device.type == "cpu" else [t.host for t in parts if t.host is not None]
     host = _join(hosts, num_src, num_dst, sizes) if len(hosts) == len(parts) else None  # planned without a wait
     return Topology(src, dst, *totals, sizes, flat, host=host)
-
-
-def _offsets(counts: Sequence[int], num_edges: Sequence[int], like: Tensor) -> Tensor:
-    array = np.array(counts)
-    return send(torch.from_numpy((array.cumsum() - array).repeat(num_edges)).to(like.dtype), like.device)
 
 
 # ---------------------------------------------------------------- one as many

@@ -19,12 +19,11 @@ from vgraph.api.derive import Spec
 from vgraph.api.graph import Graph
 from vgraph.api.padding import Padded
 from vgraph.api.tracer import user_line
-from vgraph.compiler import empty
+from vgraph.compiler import empty, levels
 from vgraph.errors import DTypeError, FeatureError, NameLookupError
 from vgraph.ir.program import EDGE, GRAPH, OF_LEAVES, VERTEX, Space, subset
 from vgraph.ir.topology import Topology
 from vgraph.ir.upload import send
-from vgraph.scheduler.frontiers import levels
 
 _MANY = 1 << 18  # numbers
 

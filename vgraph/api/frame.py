@@ -227,16 +227,18 @@ def concat_frames(frames: Sequence[Frame]) -> Frame:
             A frame without rows and features fits any.
     """
     first = frames[0]
-    full = [(i, frame) for i, frame in enumerate(frames) if frame.num_rows or len(frame)]
-    columns = {name: _concat(name, full) for name in (_common_names(full) if full else ())}
-    return Frame(sum(frame.num_rows for frame in frames), first.device, first.kind, columns, first.type_name)
+    num_rows, columns = sum([frame.num_rows for frame in frames]), [frame.columns for frame in frames]
+    joined: dict[str, Tensor] = {}
+    if any(columns):
+        full = [(i, frame) for i, frame in enumerate(frames) if frame.num_rows or frame.columns]
+        joined = {name: _concat(name, full) for name in _common_names(full)}
+    return Frame(num_rows, first.device, first.kind, joined, first.type_name)
 
 
 def _common_names(frames: Sequence[tuple[int, Frame]]) -> list[str]:
     origin, first = frames[0]
     names = first.columns.keys()
-    others = ((i, frame) for i, frame in frames if (frame.columns.keys() != names if names else frame.columns))
-    for index, frame in others:
+    for index, frame in [(i, frame) for i, frame in frames if frame.columns.keys() != names]:
         lost = next((name for name in names if name not in frame), None)
         name = next(n for n in frame if n not in first) if lost is None else lost
         having, lacking = (index, origin) if lost is None else (origin, index)

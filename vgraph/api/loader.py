@@ -15,9 +15,8 @@ import torch
 from vgraph.api.batching import batch
 from vgraph.api.graph import Graph
 from vgraph.api.tracer import user_line
-from vgraph.compiler import level_schedule
+from vgraph.compiler import level_schedule, levels
 from vgraph.errors import GraphError
-from vgraph.scheduler.frontiers import levels
 
 WINDOW = 32  # batches among whose graphs those of like height are put together
 

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vgraph.compiler import levels
 from vgraph.ir.topology import Topology
 from vgraph.ir.upload import send
-from vgraph.scheduler.frontiers import levels
 
 _LEVELS = 4  # their number is a multiple of this
 Counts = NDArray[np.int64]

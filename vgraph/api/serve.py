@@ -31,11 +31,11 @@ from vgraph.api.states import infer_states
 from vgraph.api.tracer import CaptureError, user_line
 from vgraph.api.vertex import StateSpec, Vertex, VertexBody, VertexFacts
 from vgraph.api.vertex_function import VertexFunction
+from vgraph.compiler import levels
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
-from vgraph.scheduler.frontiers import levels
 
 WHOLE = 128  # frontiers of a graph that is not worth interrupting
 _SPACES = {"vertex": VERTEX, "edge": EDGE, "graph": GRAPH}

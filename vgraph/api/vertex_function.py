@@ -25,12 +25,12 @@ from vgraph.api.states import infer_states
 from vgraph.api.tracer import CaptureError, OutsideWriteError, user_line
 from vgraph.api.transforms import refuse_transforms
 from vgraph.api.vertex import StateSpec, Vertex, VertexBody
+from vgraph.compiler import levels
 from vgraph.errors import FunctionError
 from vgraph.ir.program import Space, subset
 from vgraph.ir.topology import Topology
 from vgraph.runtime import cuda
 from vgraph.runtime.call_rows import Situation, VertexTypes
-from vgraph.scheduler.frontiers import levels
 
 logger = logging.getLogger("vgraph")
 

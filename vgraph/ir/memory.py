@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 
-@dataclass(frozen=True)
-class DynamicTensor:
+class DynamicTensor(NamedTuple):
     """``batch_size`` rows of ``row_shape`` at ``offset`` bytes of the arena."""
 
     offset: int

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,8 +27,7 @@ LOOK_AHEAD = 16  # elements behind a tensor of 32-bit rows that may be read, tho
 MOST_SHORT = 2**31 - LOOK_AHEAD  # more edges than that have rows of 64 bits
 
 
-@dataclass(frozen=True)
-class Frontier:
+class Frontier(NamedTuple):
     """Vertices [v0, v1) and their in-edges [e0, e1), as rows; ``degree`` if all have the same."""
 
     v0: int

@@ -53,19 +53,17 @@ class Topology:
     parts: tuple[Topology, ...] | None = None
     original_ids: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     host: Topology | None = None
-    handle: Tensor = field(init=False, repr=False)  # (): stands for the topology where only tensors may go
-
-    def __post_init__(self) -> None:
-        number = next(_numbers)
-        object.__setattr__(self, "handle", torch.tensor(number))
-        _by_number[number] = self
+    ends: bytes | None = field(default=None, init=False, repr=False)  # (edges, 2) of src and dst, for batches
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "handle"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.__post_init__()
+    @cached_property
+    def handle(self) -> Tensor:
+        """(): stands for the topology where only tensors may go."""
+        number = next(_numbers)
+        _by_number[number] = self
+        return torch.tensor(number)
 
     @property
     def num_edges(self) -> int:

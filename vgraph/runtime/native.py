@@ -26,7 +26,7 @@ from vgraph.ir.tdl import op_name
 from vgraph.runtime.cpu import Empty, pool_address, torch_empty
 
 FLOATS = (torch.float32, torch.float64)
-_EXPORTS = ("vg_frontiers", "vg_pack_matrix", "vg_product", "vg_packed_bytes", "vg_sort_rows")
+_EXPORTS = ("vg_frontiers", "vg_pack_matrix", "vg_product", "vg_packed_bytes", "vg_sort_rows", "vg_levels")
 _HEADERS = ("gemm.h", "frontiers.h", "rows.h")
 SMALL = 1 << 16  # flops below which torch's own call costs as little
 FEW = 4  # rows for which packing the matrix costs more than it gains
@@ -41,6 +41,7 @@ class Native:
     product: Any
     packed_bytes: Any
     sort_rows: Any
+    find_levels: Any
     multiplies: bool = True  # whether products of phases that run once are made here
     empty: Empty = torch_empty
 
@@ -79,6 +80,16 @@ class Native:
         if room is None or room.numel() < num_bytes:
             room = self._room.bytes = self.empty((num_bytes,), torch.uint8)
         return room
+
+    def levels(self, src: Tensor, dst: Tensor, num_vertices: int) -> NDArray[np.int32] | None:
+        """The longest path to every vertex; None: there is a cycle. Ids on the CPU."""
+        num_edges = src.shape[0]
+        ends = [t if t.dtype == torch.int64 and t.is_contiguous() else t.long().contiguous() for t in (src, dst)]
+        found = torch.empty(num_vertices, dtype=torch.int32)
+        places = (*ends, found, self._scratch(4 * (3 * num_vertices + num_edges + 1)))
+        words = (ctypes.c_int64 * 6)(num_vertices, num_edges, *(t.data_ptr() for t in places))
+        self.find_levels(ctypes.addressof(words))
+        return found.numpy() if words[0] == num_vertices else None
 
     def order_rows(self, keys: NDArray[np.int32], src: Tensor, dst: Tensor) -> RowOrder:
         """Vertices by key, edges by destination row; all in int64 on the CPU, fewer than MOST_SHORT edges."""

@@ -6,6 +6,7 @@ Source: Cavs section 3.2 (a frontier holds all vertices whose predecessors were 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -13,9 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.errors import CycleError
+from vgraph.ir.schedule import MOST_SHORT
 from vgraph.ir.topology import Topology
 
 Levels: TypeAlias = NDArray[np.int32]
+Walk: TypeAlias = Callable[[Tensor, Tensor, int], Levels | None]
 
 # A round over arrays costs about what Python needs for this many vertices and edges.
 ROUND_COST = 128
@@ -24,20 +27,35 @@ MOST_ROUNDS = 256  # over the graphs of a batch at once; deeper ones are looked 
 MOST_SHOWN = 8
 
 
-def levels(topology: Topology) -> Levels:
-    """The longest path to every vertex from one without in-edges, (vertices,) on the CPU; kept."""
+def levels(topology: Topology, walk: Walk | None = None) -> Levels:
+    """The longest path to every vertex from one without in-edges, (vertices,) on the CPU; kept.
+
+    ``walk`` gives the same in native code, None where there is a cycle.
+    """
     host = topology.on_host
-    return host.keep("levels", lambda: _make_levels(host))
+    return host.keep("levels", lambda: _make_levels(host, walk))
 
 
-def _make_levels(topology: Topology) -> Levels:
+def _make_levels(topology: Topology, walk: Walk | None) -> Levels:
     assert topology.num_src == topology.num_dst, "levels need edges within one set of vertices"
+    if walk is not None and max(topology.num_edges, topology.num_dst) < MOST_SHORT:
+        known = walk(topology.src, topology.dst, topology.num_dst)
+        if known is not None:
+            return known
     if topology.parts is not None:
-        return _batched_levels(topology, topology.parts)
-    found = _single_levels(topology)
-    if (found < 0).any():
-        raise _cycle_error(_find_cycle(topology, found < 0))
+        found = _batched_levels(topology, topology.parts)
+    else:
+        found = _single_levels(topology)
+    if found.min(initial=0) < 0:
+        cycle = _find_cycle(topology, found < 0)
+        raise _cycle_error(cycle, _graph_of(topology, cycle[0]))
     return found
+
+
+def _graph_of(topology: Topology, vertex: int) -> str:
+    if topology.graph_sizes is None:
+        return ""
+    return f" in graph {np.searchsorted(np.cumsum(topology.graph_sizes), vertex, side='right')} of the batch"
 
 
 def _batched_levels(topology: Topology, parts: tuple[Topology, ...]) -> Levels:
@@ -45,22 +63,13 @@ def _batched_levels(topology: Topology, parts: tuple[Topology, ...]) -> Levels:
     known: list[Levels | None] = [part.kept.get("levels") for part in parts]
     if sum(one is None for one in known) * 2 > len(parts) > 1:
         whole = _peel(topology, MOST_ROUNDS)
-        if whole is not None and not (whole < 0).any():
-            ends = np.cumsum([part.num_dst for part in parts]).tolist()
-            for part, first, last in zip(parts, [0, *ends], ends, strict=False):
-                part.kept.setdefault("levels", whole[first:last])
+        if whole is not None:
             return whole
-    found, offset = [np.empty(0, np.int32)], 0
+    found = [np.empty(0, np.int32)]
     for part, one in zip(parts, known, strict=True):
-        try:
-            found.append(levels(part) if one is None else one)
-        except CycleError as error:
-            sizes = topology.graph_sizes or [p.num_dst for p in parts]
-            cycle = [vertex + offset for vertex in error.cycle]
-            graph = int(np.searchsorted(np.cumsum(sizes), cycle[0], side="right"))
-            raise _cycle_error(cycle, f" in graph {graph} of the batch") from None
-        offset += part.num_dst
-    assert offset == topology.num_dst, "the parts of a batch hold its vertices"
+        found.append(_single_levels(part) if one is None else one)
+        if found[-1].min(initial=0) >= 0:
+            part.kept.setdefault("levels", found[-1])
     return np.concatenate(found)
 
 

@@ -14,7 +14,7 @@ from vgraph.errors import NameLookupError
 from vgraph.ir.schedule import Phase
 from vgraph.ir.topology import Topology
 from vgraph.scheduler.agenda import Types, agenda, split_levels, typed_lower_bound
-from vgraph.scheduler.frontiers import Levels, levels
+from vgraph.scheduler.frontiers import Levels, Walk, levels
 
 FRONTIER = "frontier"  # one frontier a level; of several types of vertices, one a level and type
 TYPE_AWARE = "type-aware"  # vertices of one type that wait for nothing; types in an order that makes few batches
@@ -39,19 +39,20 @@ def choose_policy(phases: Iterable[Phase], asked: str | None = None) -> str:
     return asked or (FRONTIER if loops else ONCE)
 
 
-def vertex_keys(topology: Topology, policy: str, types: Types | None = None) -> Levels | None:
+def vertex_keys(topology: Topology, policy: str, types: Types | None = None, walk: Walk | None = None) -> Levels | None:
     """By what rows are sorted, (vertices,), so that frontiers are slices; None: not sorted.
 
     ``types``: of every vertex, from 0; then no frontier holds two of them.
     """
     if policy == ONCE:
         return None
+    found = levels(topology, walk)
     if types is None or policy == SERIAL:
-        return levels(topology)
+        return found
     return (agenda if policy == TYPE_AWARE else split_levels)(topology, types)
 
 
-def second_keys(topology: Topology, policy: str, keys: Levels | None) -> Levels | None:
+def second_keys(topology: Topology, policy: str, keys: Levels | None, walk: Walk | None = None) -> Levels | None:
     """By what rows of one frontier are sorted, (vertices,); None: by vertex id.
 
     Where no vertex has two children (sequences), those with the longest way to go come first: then the children of
@@ -62,7 +63,7 @@ def second_keys(topology: Topology, policy: str, keys: Levels | None) -> Levels 
     inner = keys > 0
     if not topology.num_edges or topology.num_edges != np.count_nonzero(inner):
         return None
-    to_go = levels(topology.reversed)
+    to_go = levels(topology.reversed, walk)
     return np.where(inner, to_go.max() - to_go, 0).astype(np.int32)
 
 
