@@ -101,6 +101,20 @@ def test_a_batch_of_one_has_tensors_of_its_own() -> None:
     assert g.edges()[0].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_graphs_seen_before_are_batched_alike(dtype: torch.dtype) -> None:
+    members = [tree(n).astype(dtype) for n in (3, 1, 5)]
+    first = vgraph.batch(members)
+    again = vgraph.batch([members[2], tree(4).astype(dtype), *members[:2]])  # one is new
+    third = vgraph.batch([members[2], *members[:2]])
+    assert [ids.tolist() for ids in first.edges()] == [[1, 2, 5, 6, 7, 8], [0, 0, 4, 4, 5, 5]]
+    assert again.edges()[0].tolist() == [1, 2, 3, 4, 6, 7, 8, 10, 11]
+    assert [ids.tolist() for ids in third.edges()] == [[1, 2, 3, 4, 6, 7], [0, 0, 1, 1, 5, 5]]
+    assert {ids.dtype for g in (first, again, third) for ids in g.edges()} == {dtype}
+    members[2].add_edges(0, 4)
+    assert vgraph.batch([members[2], members[0]]).edges()[0].tolist() == [1, 2, 3, 4, 0, 6, 7]
+
+
 def test_one_graph_is_unbatched_as_itself() -> None:
     g = tree(3, "h")
     (part,) = vgraph.unbatch(g)

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from vgraph import compiler
+from vgraph.errors import CycleError
 from vgraph.fusion import build
 from vgraph.ir.schedule import RowOrder
 from vgraph.ir.topology import Topology
 from vgraph.memory.row_order import build_row_order
 from vgraph.runtime.native import Native
+from vgraph.scheduler.frontiers import levels
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 SHAPES = [(1, 1, 1), (2, 64, 192), (13, 31, 33), (15, 385, 100), (29, 770, 65), (200, 7, 450), (3, 0, 4), (400, 40, 8)]
@@ -88,3 +90,29 @@ def test_rows_are_ordered_as_by_numpy(native: Native, shape: tuple[int, int, int
                 one, two = getattr(wanted, name), getattr(found, name)
                 assert (one is None) == (two is None), name
                 assert one is None or (one.tolist() == two.tolist() and one.dtype == two.dtype), name
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize(("n", "m"), [(0, 0), (1, 0), (7, 3), (60, 200), (3_000, 9_000)])
+def test_levels_are_as_found_vertex_by_vertex(native: Native, n: int, m: int, dtype: torch.dtype) -> None:
+    draw = np.random.default_rng(n)
+    names = draw.permutation(n)
+    ends = np.sort(draw.integers(0, max(n, 1), (m, 2)), 1)
+    ends = torch.from_numpy(names[ends[ends[:, 0] < ends[:, 1]]].reshape(-1, 2)).to(dtype)
+    src, dst = ends.unbind(1)  # not contiguous
+    found = native.levels(src, dst, n)
+    assert found is not None
+    assert found.tolist() == levels(Topology(src, dst, n, n)).tolist()
+
+
+def test_a_cycle_has_no_levels(native: Native) -> None:
+    src, dst = torch.tensor([0, 1, 2, 3]), torch.tensor([1, 2, 1, 4])
+    assert native.levels(src, dst, 5) is None
+    with pytest.raises(CycleError, match="vertices 1, 2 in graph 1 of the batch form a cycle"):
+        levels(Topology(src, dst, 5, 5, (1, 2, 2)), native.levels)
+
+
+def test_a_chain_is_walked_without_recursion(native: Native) -> None:
+    names = torch.randperm(100_000)
+    found = native.levels(names[:-1], names[1:], 100_000)
+    assert found is not None and found[names.numpy()].tolist() == list(range(100_000))

@@ -40,9 +40,8 @@ class Topology:
     """Directed edges ``src[i] -> dst[i]`` between ``num_src`` and ``num_dst`` vertices.
 
     ``graph_sizes`` counts the vertices of every graph of a batch; ``parts`` are the topologies
-    that were batched, whose levels are then reused. ``original_ids``: of a part of a graph, the
-    ids of "vertex" (destinations) and "edge" in the whole, where they are others. ``host``: the same
-    on the CPU, where it came from there.
+    that were batched. ``original_ids``: of a part of a graph, the ids of "vertex" (destinations) and
+    "edge" in the whole, where they are others. ``host``: the same on the CPU, where it came from there.
     """
 
     src: Tensor

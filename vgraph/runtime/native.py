@@ -94,10 +94,8 @@ class Native:
     def order_rows(self, keys: NDArray[np.int32], src: Tensor, dst: Tensor) -> RowOrder:
         """Vertices by key, edges by destination row; all in int64 on the CPU, fewer than MOST_SHORT edges."""
         n, m, count = len(keys), src.shape[0], int(keys.max(initial=-1)) + 1
-        wide, short = (
-            torch.empty(5 * n + count + 4, dtype=torch.int64),
-            torch.zeros(5, m + LOOK_AHEAD, dtype=torch.int32),
-        )
+        wide = torch.empty(5 * n + count + 4, dtype=torch.int64)
+        short = torch.from_numpy(np.zeros((5, m + LOOK_AHEAD), np.int32))  # by torch, threads would wait for each other
         ids, rows, in_ptr, out_ptr, room, starts = wide.split([n, n, n + 1, n + 1, n + 1, count + 1])
         edge_ids, src_rows, dst_rows, out_edges, out_dst = short[:, :m].unbind()
         places = (src, dst, ids, rows, in_ptr, out_ptr, edge_ids, src_rows, dst_rows, out_edges, out_dst, starts, room)
