@@ -69,7 +69,7 @@ def check(row: Row, device: str, place: contextlib.AbstractContextManager[Any]) 
 def reduction_rows(device: str, budget: float, *, is_small: bool) -> Iterator[dict[str, Any]]:
     """Slices of 64 M elements; orders 3 to 5 of 2 M to 128 M."""
     cases = [*reductions.slices(1 << (12 if is_small else 26))]
-    for power in (12,) if is_small else (21, 24, 27):
+    for power in (12,) if is_small else range(21, 28):
         cases += reductions.orders(1 << power)
     for case in cases[::12] if is_small else cases:
         found = reductions.measure(case, device, budget)

@@ -3,7 +3,7 @@
     python benchmarks/reductions.py [--elements 4194304] [--device cpu] [--json results.json]
 
 Shapes after Koç: slices from 8 x 16 to 512 x 512, reduced where they lie first, last or at both ends; tensors of orders
-3 to 5 whose first or last modes go. Rates count the bytes read.
+3 to 5 whose first or last mode or modes go. Rates count the bytes read.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ def slices(elements: int) -> Iterator[Case]:
 
 
 def orders(elements: int) -> Iterator[Case]:
-    """All sizes equal; the first modes go, the last, or every second one."""
+    """All sizes equal; what goes: one mode or all but one, at either end, or every second one."""
     for order in (3, 4, 5):
         shape = (max(2, round(elements ** (1 / order))),) * order
         yield f"order {order}, first", shape, tuple(range(order - 1))
         yield f"order {order}, last", shape, tuple(range(1, order))
+        yield f"order {order}, first mode", shape, (0,)
+        yield f"order {order}, last mode", shape, (order - 1,)
         yield f"order {order}, every second", shape, tuple(range(0, order, 2))
 
 
