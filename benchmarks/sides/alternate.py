@@ -140,7 +140,7 @@ def _run_in_turns(
                         if time.perf_counter() > start + SHORT:
                             break
                     began[side] += time.perf_counter() - start
-            if number >= settings.warmup:
+            if number >= settings.warmup and (number - settings.warmup) % max(1, settings.steps // 5) == 0:
                 floor()
         for one in found.values():
             if not one.seconds:
