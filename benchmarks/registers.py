@@ -2,8 +2,8 @@
 
     python benchmarks/registers.py [--out benchmarks/results] [--architectures sm_80 sm_90] [--smoke]
 
-Kernels of layers and of pairs of functions, forward and backward, in fp32, fp64 and bf16. Writes registers.md, a row a
-kernel: the most that any function of its source takes.
+Kernels of layers and of pairs of functions, loops over frontiers (sections, hubs and walks) and reductions, forward and
+backward, in fp32, fp64 and bf16. Writes registers.md, a row a kernel: the most that any function of its source takes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,9 +24,14 @@ import vgraph
 import vgraph.nn as vnn
 from vgraph import compiler
 from vgraph.api import capture
+from vgraph.api import reduce as reducing
 from vgraph.fusion.build_cuda import Nvrtc, find_nvrtc, usages
 from vgraph.fusion.emit_cuda import emit_cuda
+from vgraph.fusion.reduction_cuda import emit_reduction_cuda
 from vgraph.ir.kernel import KernelSpec
+from vgraph.ir.loop_body import LoopOnDevice
+from vgraph.ir.reduction import DeviceShape, Reduction
+from vgraph.runtime.reduction_device import bind_device
 
 NODES, WIDTH = 40, 64
 Work = Callable[[vgraph.Graph, Tensor], Tensor]
@@ -64,23 +70,96 @@ WORKS: dict[str, Callable[[torch.dtype], Work]] = {
 }
 
 
+def recursive(make: Callable[[], vgraph.VertexFunction]) -> Callable[[torch.dtype], Work]:
+    """A vertex function on a tree; the given graph's features are its vertices'."""
+
+    def of(dtype: torch.dtype) -> Work:
+        model = make().to(dtype)
+        tree = vgraph.graph((range(1, NODES), [(child - 1) // 2 for child in range(1, NODES)]))
+        return lambda g, x: model(tree, x=x)["h"]
+
+    return of
+
+
+def reduction(name: str, dims: tuple[int, ...]) -> Callable[[torch.dtype], Work]:
+    """Over modes of an array of order 4, as rows or as columns."""
+
+    def run(g: vgraph.Graph, x: Tensor) -> Tensor:
+        return vgraph.reduce(x.reshape(8, 5, 8, 8), dims, name)
+
+    return lambda dtype: run
+
+
+class Recurrent(vgraph.VertexFunction):
+    """A gated unit whose previous state is the sum of the children's."""
+
+    def __init__(self) -> None:
+        super().__init__(states={"h": WIDTH})
+        self.cell = torch.nn.GRUCell(WIDTH, WIDTH)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = self.cell(v.pull("x"), v.gather()["h"].sum())
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+class Attentive(vgraph.VertexFunction):
+    """Children weighed by a softmax."""
+
+    def __init__(self) -> None:
+        super().__init__(states={"h": WIDTH})
+        self.own, self.score = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, 1)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        child = v.gather()["h"]
+        h = torch.tanh(self.own(v.pull("x")) + (self.score(child).softmax() * child).sum())
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+WORKS.update({
+    "frontiers, child-sum Tree-LSTM": recursive(lambda: vnn.ChildSumTreeLSTM(WIDTH, WIDTH)),
+    "frontiers, binary Tree-LSTM": recursive(lambda: vnn.NaryTreeLSTM(WIDTH, WIDTH)),
+    "frontiers, GRU": recursive(Recurrent),
+    "frontiers, attention": recursive(Attentive),
+    **{
+        f"reduction, {name} over {dims}": reduction(name, dims)
+        for name in ("sum", "max") for dims in ((0,), (3,), (0, 2), (1, 3))
+    },
+})  # fmt: skip
+
+
 def sources(work: Work, dtype: torch.dtype) -> Iterator[tuple[str, str]]:
     """The CUDA C++ of each Program's kernels, the backward's first, as it is compiled first."""
-    made: list[str] = []
+    made: list[tuple[str, str]] = []
     on_cpu = compiler.TARGETS["cpu"]
 
     def noted(specs: Sequence[KernelSpec]) -> Any:
-        made.extend(emit_cuda([spec])[0] for spec in specs)
+        made.extend(("", emit_cuda([spec])[0]) for spec in specs)
         return on_cpu(specs)
+
+    def noted_loops(loops: Sequence[tuple[str, LoopOnDevice]]) -> None:
+        for text, loop in loops:
+            kind = "loop and walk " if loop.walk else "loop "
+            made.append((kind, f'#include "prelude.cuh"\n{text}'))
+
+    def noted_reduction(reduction: Reduction, shape: DeviceShape) -> None:
+        made.append(("", emit_reduction_cuda(reduction, shape)))
 
     draw = torch.Generator().manual_seed(0)
     ends = (torch.randint(NODES, (200,), generator=draw) for _ in range(2))
-    with mock.patch.dict(compiler.TARGETS, cpu=noted):
+    with (
+        mock.patch.dict(compiler.TARGETS, cpu=noted),
+        mock.patch.dict(compiler.LOOPS, cpu=noted_loops),
+        mock.patch.dict(compiler.REDUCTIONS, cpu=partial(bind_device, load=noted_reduction)),
+    ):
         capture.forget()
+        reducing.forget()
         x = torch.randn(NODES, WIDTH, generator=draw).to(dtype).requires_grad_()
         work(vgraph.graph(tuple(ends), num_nodes=NODES), x).float().square().sum().backward()
     capture.forget()
-    yield from ((str(number), text) for number, text in enumerate(made))
+    reducing.forget()
+    yield from ((f"{kind}{number}", text) for number, (kind, text) in enumerate(made))
 
 
 def rows(

@@ -48,6 +48,10 @@ class FeatureError(VGraphError, ValueError):
     """A feature with the wrong number of rows, device or shape."""
 
 
+class DeviceError(VGraphError, RuntimeError):
+    """A device that this machine does not have."""
+
+
 class DTypeError(VGraphError, TypeError):
     """A tensor of a dtype that does not fit."""
 

@@ -17,6 +17,11 @@ VG_FN void vg_meet(uint32_t* arrived) {
     __syncthreads();
   }
 }
+// Whether a row is left to those that share out its edges: it has more than ``most`` (0: none is).
+VG_FN bool vg_is_hub(const int64_t* in_ptr, const int64_t* out_ptr, int64_t v, int64_t most) {
+  if (!most) return false;
+  return in_ptr[v + 1] - in_ptr[v] > most || (out_ptr && out_ptr[v + 1] - out_ptr[v] > most);
+}
 // One row, by the T lanes of a team.
 template <int T, class E> VG_FN void vg_copy_row(E* to, const E* from, int count, int lane) {
   for (int i = lane; i < count; i += T) to[i] = from[i];

@@ -14,7 +14,7 @@ from vgraph import ops
 from vgraph.api import capture
 from vgraph.api.graph import Graph
 from vgraph.api.udf import capture_segments
-from vgraph.errors import FeatureError
+from vgraph.errors import DeviceError, FeatureError
 
 
 def triangle(device: str) -> Graph:
@@ -35,7 +35,7 @@ class Sum(vgraph.VertexFunction):
         v.push(h=h)
 
 
-def line_of(error: FeatureError) -> str:
+def line_of(error: FeatureError | DeviceError) -> str:
     """What stands in the line of this file that the message names."""
     number = str(error).split(f"{__file__}:")[1].split()[0]
     with open(__file__) as text:
@@ -104,3 +104,27 @@ def test_single_numbers_may_lie_on_the_cpu() -> None:
     frames = {"src": {"h": torch.ones(3, 2, device="meta")}, "dst": {}, "edge": {}}
     bound, _ = capture_segments(g.topology, frames, lambda edges: {"m": edges.src["h"] * scale}, fn.sum("m", "o"))
     assert bound.captured.names == ("src:h", "lifted:0")
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda: triangle("cpu").to(f"cuda:{torch.cuda.device_count()}"),  # the user's line
+        lambda: triangle("cpu").to(torch.cuda.device_count()),  # the user's line
+        lambda: vgraph.graph(([0], [1]), device=f"cuda:{torch.cuda.device_count()}"),  # the user's line
+    ],
+)
+def test_a_gpu_that_is_not_there(asks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        DeviceError, match=r"(?s)lie on cuda:.*but torch .*(without CUDA|finds).*cure: .*vgraph info"
+    ) as e:
+        asks()
+    assert "# the user's line" in line_of(e.value)
+    with pytest.raises(RuntimeError):  # as torch's own errors are caught
+        asks()
+    if not torch.cuda.device_count():
+        with pytest.raises(DeviceError, match="lie on cuda,"):
+            triangle("cpu").cuda()
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.raises(DeviceError, match=r"was built for CUDA 13.0 and finds \d+ GPUs"):
+        asks()

@@ -17,6 +17,7 @@ from tests.cuda import shim
 from vgraph.api import capture
 from vgraph.errors import FeatureError
 from vgraph.fusion import build
+from vgraph.ir import hubs
 from vgraph.runtime import device_kernel
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
@@ -76,8 +77,8 @@ def test_hubs_in_chunks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = results(LAYERS[name], 5, torch.float64, second=False)
     capture.forget()
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    monkeypatch.setattr(device_kernel, "MOST_EDGES", 8)
-    monkeypatch.setattr(device_kernel, "CHUNK", 3)
+    monkeypatch.setattr(hubs, "MOST_EDGES", 8)
+    monkeypatch.setattr(hubs, "CHUNK", 3)
     with shim.in_place_of_cpu():
         found = results(LAYERS[name], 5, torch.float64, second=False)
     assert any("_chunk" in name for name in shim.launched)
@@ -85,19 +86,36 @@ def test_hubs_in_chunks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
-def test_features_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows longer than the cache holds: some features at a time, the same numbers."""
+TILED: dict[str, tuple[Any, Any]] = {
+    "mean": (fn.copy_u("h", "m"), fn.mean("m", "o")),
+    "gated": (lambda e: {"m": torch.sigmoid(e.src["h"] + e.dst["h"]) * e.src["h"]}, fn.sum("m", "o")),
+    "maximum": (lambda e: {"m": e.src["h"] * e.dst["h"]}, lambda v: {"o": v.mailbox["m"].max(1).values}),
+    "attention": (
+        lambda e: {"m": e.src["h"], "s": torch.tanh(e.src["h"] + e.dst["h"])},
+        lambda v: {"o": (v.mailbox["s"].softmax(1) * v.mailbox["m"]).sum(1)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TILED)
+def test_features_in_tiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows longer than the cache holds: some features at a time, forward and backward, the same numbers.
+
+    Attention, too, where every feature has a weight of its own, so that all loops have one shape.
+    """
     g = graph()
-    g.ndata["h"] = torch.randn(40, 72, requires_grad=True)
+    g.ndata["h"] = torch.randn(40, 72, dtype=torch.float64, requires_grad=True)
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    found: list[Tensor] = []
+    found: list[list[Tensor]] = []
     for cached in (1.0, float("inf")):
         monkeypatch.setattr(device_kernel, "cache_bytes", lambda device, cached=cached: cached)
+        shim.launched.clear()
         with shim.in_place_of_cpu():
-            g.update_all(fn.copy_u("h", "m"), fn.mean("m", "o"))
-            found += [g.ndata["o"], *torch.autograd.grad(g.ndata["o"].square().sum(), [g.ndata["h"]])]
-    assert any("_tile" in name for name in shim.launched)
-    for mine, theirs in zip(found[:2], found[2:], strict=True):
+            g.update_all(*TILED[name])
+            found.append([g.ndata["o"], *torch.autograd.grad(g.ndata["o"].square().sum(), [g.ndata["h"]])])
+        tiled = {kernel.split("_")[0] for kernel in shim.launched if "_tile" in kernel}
+        assert bool(tiled) == (cached == 1.0), shim.launched
+    for mine, theirs in zip(*found, strict=True):
         torch.testing.assert_close(mine, theirs)
 
 

@@ -225,10 +225,10 @@ def test_a_row_without_edges_gets_zeros() -> None:
 
 @pytest.mark.parametrize("layer", [vnn.GATConv, vnn.GATv2Conv])
 def test_hubs_in_chunks_fade_too(layer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vgraph.runtime import device_kernel
+    from vgraph.ir import hubs
 
-    monkeypatch.setattr(device_kernel, "MOST_EDGES", 16)
-    monkeypatch.setattr(device_kernel, "CHUNK", 7)
+    monkeypatch.setattr(hubs, "MOST_EDGES", 16)
+    monkeypatch.setattr(hubs, "CHUNK", 7)
     torch.manual_seed(0)
     g = vgraph.graph((torch.arange(300) % 20, torch.arange(300) % 3), num_nodes=20)
     made, x = layer(5, 4, num_heads=2, allow_zero_in_degree=True).double(), torch.randn(20, 5, dtype=torch.float64)

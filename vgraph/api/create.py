@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vgraph.api.frame import as_ids
 from vgraph.api.tracer import user_line
-from vgraph.errors import DTypeError, GraphError
+from vgraph.errors import DeviceError, DTypeError, GraphError
 from vgraph.ir.topology import Topology
 
 MAX_INT32 = 2**31 - 1
@@ -41,6 +41,7 @@ def make_topology(
     src, dst = ends
     both = torch.int32 if src.dtype == dst.dtype == torch.int32 else torch.int64
     dtype = check_idtype(idtype or both, max(num_src, num_dst), src.shape[0])
+    check_device(src.device if device is None else device)
     place = src.device if device is None else torch.device(device)
     order = torch.contiguous_format
     src, dst = (end.to(place, dtype, copy=True, memory_format=order) for end in (src, dst))
@@ -149,3 +150,16 @@ def check_idtype(idtype: torch.dtype, num_nodes: int, num_edges: int) -> torch.d
         fact = f"{num_nodes} nodes and {num_edges} edges cannot be numbered in int32"
         raise GraphError(fact, cure="use idtype=torch.int64", line=user_line())
     return idtype
+
+
+def check_device(device: Any) -> None:
+    """DeviceError: it is a GPU that torch does not find here."""
+    wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if wanted.type != "cuda" or (wanted.index or 0) < torch.cuda.device_count():
+        return
+    built, count = torch.version.cuda, torch.cuda.device_count()
+    found = f"was built for CUDA {built} and finds {count} GPUs" if built else "was built without CUDA"
+    cure = "stay on the CPU, or see `vgraph info` for what a GPU needs here"
+    raise DeviceError(
+        f"the graph is to lie on {wanted}, but torch {torch.__version__} {found}", cure=cure, line=user_line()
+    )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api import typed_update, updates
-from vgraph.api.create import check_idtype
+from vgraph.api.create import check_device, check_idtype
 from vgraph.api.frame import Frame, Initializer
 from vgraph.api.mutation import Mutation
 from vgraph.api.relations import NODE, UNTYPED, EdgeType
@@ -245,7 +245,8 @@ class Graph(Mutation):
         return self._edge_type(key)
 
     def to(self, device: torch.device | str | Count, *, non_blocking: bool = False, copy: bool = False) -> Graph:
-        """The graph with ids and features on ``device``; itself, where it is there already."""
+        """The graph with ids and features on ``device``; itself, where it is there. DeviceError: there is none."""
+        check_device(device)
         return self._stored(device, non_blocking)
 
     def cpu(self) -> Graph:
@@ -253,8 +254,8 @@ class Graph(Mutation):
         return self._stored(CPU)
 
     def cuda(self) -> Graph:
-        """The graph on the current CUDA device."""
-        return self._stored("cuda")
+        """The graph on the current CUDA device. DeviceError: there is none."""
+        return self.to("cuda")
 
     def int(self) -> Graph:
         """The graph with int32 ids; itself, where they are. GraphError: there are too many."""

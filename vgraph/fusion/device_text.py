@@ -23,7 +23,8 @@ from vgraph.ir.program import SHARED, Op, Value
 
 # Words ahead of INDICES, loads and stores: rows (0: all from ``first`` on), how many, scratch in the GPU's memory;
 # of rows in chunks: ``first`` edges a chunk, each chunk's row in ``rows`` (or each row's first chunk) and first edge.
-HEAD = ("rows", "first", "count", "scratch", "hubs", "starts", "partials")
+# In a loop over frontiers, rows of more than ``most`` edges (0: none) are left to those.
+HEAD = ("rows", "first", "count", "scratch", "hubs", "starts", "partials", "most")
 THREADS = 128  # a block
 _RESIDENT = 512  # threads of a processor that registers must be left for
 _SHARED_BYTES = 48 * 1024  # of a block, that every GPU has without asking
@@ -106,6 +107,8 @@ class Writer:
             "  for (int64_t item = team; item < w_count; item += teams) {",
             "    const int64_t v = rows ? (int64_t)rows[item] : w_first + item;",
         ]
+        if self.spec.in_loop:
+            self.lines.append("    if (vg_is_hub(in_ptr, out_ptr, v, w_most)) continue;")
         if self.near_bytes:
             self.lines.append(f"    {self.sync()}")  # the row before has been read
         for stage in self.layout.stages:

@@ -39,7 +39,7 @@ def _emit(spec: KernelSpec, name: str) -> tuple[str, DeviceLoop]:
     if slots > 1:
         writers.append(Writer(design, f"{name}_wide", slots))
     staged, stages = [], None
-    if over and not design.outer and not spec.in_loop:
+    if over and not design.outer:
         staged, stages = write_stages(design, name, slots)
     tiles = _tiles(design, name) if over else []
     lines = [line for writer in (*writers, *staged, *tiles) for line in ["", *writer.lines]]

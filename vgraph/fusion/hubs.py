@@ -15,14 +15,14 @@ from vgraph.fusion.expressions import NUMBER_TYPES
 from vgraph.fusion.lanes import LaneFeatures
 from vgraph.fusion.layout import Loop, Stage
 from vgraph.fusion.sinks import combined
-from vgraph.ir.kernel import HubLoop
+from vgraph.ir.kernel import HubLoop, HubStep
 from vgraph.ir.program import Op
 
 
-def write_stages(design: Design, name: str, slots: int) -> tuple[list[Writer], HubLoop]:
-    """The functions for rows in chunks, in order, and how they are launched."""
+def write_stages(design: Design, name: str, slots: int) -> tuple[list[_Staged], HubLoop | None]:
+    """The functions for rows in chunks, in order, and how they are launched; None: an edge needs too much memory."""
     partials = _partials(design)
-    writers: list[Writer] = []
+    writers: list[_Staged] = []
     waiting: Stage | None = None  # its partial results are not together yet
     for number, stage in enumerate(design.layout.stages):
         if stage.over:
@@ -37,7 +37,9 @@ def write_stages(design: Design, name: str, slots: int) -> tuple[list[Writer], H
             waiting = None
     if waiting is not None and any(reductions_of(loop) for loop in waiting.loops):
         writers.append(_Together(design, f"{name}_hub", slots, edges=waiting, partials=partials))
-    steps = tuple((writer.entry, isinstance(writer, _Chunks)) for writer in writers)
+    if not writers or any(writer.is_far for writer in writers):  # the GPU's memory has room for rows, not for edges
+        return [], None
+    steps = tuple(HubStep(w.entry, isinstance(w, _Chunks), w.pointer) for w in writers)
     _, row_bytes = lay_scratch(writers[0].row_values(), 1)
     chunk_bytes = sum(room for _, _, room in partials.values())
     return writers, HubLoop(steps, row_bytes, chunk_bytes)
@@ -73,6 +75,10 @@ class _Staged(Writer):
     edges: Stage | None = None
     rows: Stage | None = None
     partials: Partials | None = None
+
+    @property
+    def pointer(self) -> str:
+        return "out_ptr" if self.edges is not None and self.edges.over == "out" else "in_ptr"
 
     def near_values(self) -> list[Room]:
         return self.edge_values()

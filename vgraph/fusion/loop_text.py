@@ -16,9 +16,10 @@ from vgraph.fusion.device_text import Design, Writer
 from vgraph.fusion.emit import INDICES, WIDE_INDICES
 from vgraph.fusion.emit_cuda import NARROW, design_of
 from vgraph.fusion.expressions import C_TYPES
+from vgraph.fusion.hubs import write_stages
 from vgraph.fusion.lanes import widest
-from vgraph.ir.kernel import Entry, KernelSpec
-from vgraph.ir.loop_body import LoopBody, LoopOnDevice, Product, Section, Spot, Walk
+from vgraph.ir.kernel import Entry, HubStep, KernelSpec
+from vgraph.ir.loop_body import HubCopy, HubKernel, LoopBody, LoopOnDevice, Product, Section, Spot, Walk
 from vgraph.ir.moves import Gather, PutSlot, TakeSlot
 from vgraph.ir.program import EDGE, SHARED, Op, Value
 from vgraph.ir.tdl import op_name
@@ -27,7 +28,8 @@ _WARP = 32
 _THREADS, _WALK_THREADS = 128, 256  # a block
 _SECTION_BYTES = 48 * 1024  # of a block's own memory, that every GPU has without asking
 _ROWS = 4  # that a thread multiplies at once
-SECTION_HEAD = ("first", "count", "edge")  # the first vertex row, how many, their first edge
+SECTION_HEAD = ("first", "count", "edge", "most")  # the first vertex row, how many, their first edge; hubs have more
+COPY_HEAD = ("first", "count", "edge", "rows", "hubs", "starts", "chunk")  # ``count`` chunks of ``chunk`` edges
 WALK_HEAD = ("v_ptr", "first", "stop", "step", "slices", "arrived")
 PRODUCT_WORDS = ("at", "columns", "from", "down", "across")  # place in the block's memory, columns a slice, matrix
 
@@ -49,7 +51,10 @@ def emit_loop(body: LoopBody, name: str) -> tuple[str, LoopOnDevice] | None:
             return None
         lines += [line for writer in writers for line in ["", *writer.lines]]
         wide = writers[1].entry if len(writers) > 1 else None
-        steps.append(Section(writers[0].entry, wide, NARROW * (_WARP // lanes), writers[0].roots))
+        section = Section(writers[0].entry, wide, NARROW * (_WARP // lanes), writers[0].roots)
+        text, section = _with_hubs(body, part, section, f"{name}_section{number}", lanes)
+        lines += text
+        steps.append(section)
     walk = _WalkText(body, parts, f"{name}_walk", lanes)
     lines += ["", *walk.lines]
     return "\n".join(lines) + "\n", LoopOnDevice(body, tuple(steps), walk.walk)
@@ -74,6 +79,41 @@ def _parts(body: LoopBody) -> list[Part]:
         assert isinstance(part, list) and thing is not None
         part.append(thing)
     return parts
+
+
+def _with_hubs(
+    body: LoopBody, part: list[KernelSpec | Op], section: Section, name: str, lanes: int
+) -> tuple[list[str], Section]:
+    """What the same part does with rows of very many edges: each of its kernels and copies in stages."""
+    pointers = _pointers(part)
+    if not pointers:
+        return [], section
+    lines: list[str] = []
+    hubs: list[HubKernel | HubCopy] = []
+    for number, thing in enumerate(part):
+        if isinstance(thing, KernelSpec):
+            design = design_of(thing)
+            writers, loop = write_stages(design, f"{name}_{number}", _WARP // design.lanes)
+            if loop is None:
+                return [], section
+            hubs.append(HubKernel(loop, thing))
+            lines += [line for writer in writers for line in ["", *writer.lines]]
+        else:
+            text = _CopyText(body, thing, f"{name}_copy{number}", lanes, section.roots)
+            hubs.append(HubCopy(text.step))
+            lines += ["", *text.lines]
+    return lines, replace(section, hubs=tuple(hubs), pointers=pointers)
+
+
+def _pointers(part: list[KernelSpec | Op]) -> tuple[str, ...]:
+    """By which index tensors the part goes over edges."""
+    found: set[str] = set()
+    for thing in part:
+        if isinstance(thing, KernelSpec):
+            found |= {f"{stage.over}_ptr" for stage in design_of(thing).layout.stages if stage.over}
+        elif thing.results[0].space == EDGE:
+            found.add("in_ptr")
+    return tuple(sorted(found))
 
 
 def _slots(part: list[KernelSpec | Op], lanes: int) -> tuple[int, ...]:
@@ -105,6 +145,7 @@ class _Text:
     threads: int
     lines: list[str] = field(default_factory=list[str])
     near_bytes: int = 0  # of a team
+    edges: tuple[str, str] = ("in_ptr[v]", "in_ptr[v + 1]")  # of a row, that are copied
 
     @property
     def team(self) -> int:
@@ -147,7 +188,7 @@ class _Text:
     def _copy(self, op: Op) -> list[str]:
         result, size = op.results[0], math.prod(op.results[0].row_shape)
         to = self.at(result, "e" if result.space == EDGE else "v")
-        each = "    for (int64_t e = in_ptr[v]; e < in_ptr[v + 1]; ++e)"
+        each = f"    for (int64_t e = {self.edges[0]}; e < {self.edges[1]}; ++e)"
         if isinstance(op.target, Gather):
             other = "(int64_t)src_rows[e]" if op.target.end == "src" else "v"
             return [f"{each} {self._moved(to, self.at(op.args[0], other), size)}"]
@@ -222,12 +263,38 @@ class _SectionText(_Text):
         teams = _THREADS // self.team
         first = f"w_first + (int64_t)blockIdx.x * {teams} + team"
         head = f"for (int64_t v = {first}; v < w_first + w_count; v += (int64_t)gridDim.x * {teams}) {{"
-        self.lines += [f"  {head}", *row, "  }", "}"]
+        skip = "    if (vg_is_hub(in_ptr, out_ptr, v, w_most)) continue;"
+        self.lines += [f"  {head}", skip, *row, "  }", "}"]
         self.entry = Entry(name, self.team, _THREADS)
 
     @property
     def room_bytes(self) -> int:
         return self.near_bytes * (_THREADS // self.team)
+
+
+class _CopyText(_Text):
+    """One copy of rows, for the hubs of one frontier: a team a chunk of edges."""
+
+    def __init__(self, body: LoopBody, op: Op, name: str, lanes: int, roots: tuple[Value, ...]) -> None:
+        super().__init__(body, name, lanes, 1, _THREADS, edges=("start", "stop"))
+        self.open(COPY_HEAD, roots, 4)
+        teams = _THREADS // self.team
+        first = f"(int64_t)blockIdx.x * {teams} + team"
+        self.lines += [
+            "  const int64_t v0 = w_first, e0 = w_edge; (void)v0; (void)e0;",
+            *(f"  {line}" for line in self.pointers(roots)),
+            f"  for (int64_t item = {first}; item < w_count; item += (int64_t)gridDim.x * {teams}) {{",
+            "    const int64_t v = ((const int32_t*)w_rows)[((const int32_t*)w_hubs)[item]];",
+            "    const int64_t start = ((const int64_t*)w_starts)[item], most = start + w_chunk;",
+            "    const int64_t stop = most < in_ptr[v + 1] ? most : in_ptr[v + 1]; (void)stop;",
+            *([] if op.results[0].space == EDGE else ["    if (start > in_ptr[v]) continue;"]),
+            "    {",
+            *self._copy(op),
+            "    }",
+            "  }",
+            "}",
+        ]
+        self.step = HubStep(Entry(name, self.team, _THREADS), takes_chunks=True, pointer="in_ptr")
 
 
 class _WalkText(_Text):

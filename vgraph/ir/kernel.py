@@ -82,15 +82,32 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class HubStep:
+    """One function for rows of very many edges: a team has a chunk of edges (``takes_chunks``) or a row.
+
+    ``pointer``: the index tensor that tells the edges.
+    """
+
+    entry: Entry
+    takes_chunks: bool
+    pointer: str
+
+
+@dataclass(frozen=True)
 class HubLoop:
-    """How rows of very many edges are run: functions in order, and whether each takes chunks of edges or rows.
+    """How rows of very many edges are run: functions in order.
 
     ``row_bytes``, ``chunk_bytes``: what they leave for one another in the GPU's memory.
     """
 
-    steps: tuple[tuple[Entry, bool], ...]
+    steps: tuple[HubStep, ...]
     row_bytes: int
     chunk_bytes: int
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """Those of all edges that are taken in chunks."""
+        return tuple({step.pointer: None for step in self.steps if step.takes_chunks})
 
 
 @dataclass(frozen=True)
@@ -117,4 +134,4 @@ class DeviceLoop:
     @property
     def entries(self) -> tuple[Entry, ...]:
         both = ((self.narrow,) if self.wide is None else (self.narrow, self.wide)) + self.tiles
-        return both + tuple(entry for entry, _ in self.hubs.steps) if self.hubs else both
+        return both + tuple(step.entry for step in self.hubs.steps) if self.hubs else both

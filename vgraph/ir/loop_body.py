@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vgraph.ir.kernel import Entry, Unit
+from vgraph.ir.kernel import Entry, HubLoop, HubStep, KernelSpec, Unit
 from vgraph.ir.program import EDGE, Op, Value
 from vgraph.ir.schedule import Phase
 
@@ -71,16 +71,40 @@ class Product:
 
 
 @dataclass(frozen=True, eq=False)
+class HubKernel:
+    """A kernel of a section on rows of very many edges, by functions that take the addresses of rows as they are."""
+
+    loop: HubLoop
+    spec: KernelSpec
+
+
+@dataclass(frozen=True, eq=False)
+class HubCopy:
+    """Copies of rows on such rows: one function, that takes the section's roots."""
+
+    step: HubStep
+
+
+@dataclass(frozen=True, eq=False)
 class Section:
     """All that a frontier's rows need between two products, as one function; ``wide``: for rows of many edges.
 
-    ``roots``: whose addresses it takes, behind those of the index tensors.
+    ``roots``: whose addresses it takes, behind those of the index tensors. ``hubs``: the same for rows of very many
+    edges by one of ``pointers``, piece by piece; empty: nothing in it goes over edges.
     """
 
     narrow: Entry
     wide: Entry | None
     most_narrow: int
     roots: tuple[Value, ...]
+    hubs: tuple[HubKernel | HubCopy, ...] = ()
+    pointers: tuple[str, ...] = ()
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Of all its functions."""
+        steps = [s for hub in self.hubs for s in (hub.loop.steps if isinstance(hub, HubKernel) else (hub.step,))]
+        return (self.narrow, *((self.wide,) if self.wide else ()), *(step.entry for step in steps))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +131,5 @@ class LoopOnDevice:
     @property
     def names(self) -> list[str]:
         """Of all functions."""
-        sections = [step for step in self.steps if isinstance(step, Section)]
-        entries = [entry for s in sections for entry in (s.narrow, s.wide) if entry is not None]
+        entries = [entry for step in self.steps if isinstance(step, Section) for entry in step.entries]
         return [entry.name for entry in (*entries, *((self.walk.entry,) if self.walk else ()))]

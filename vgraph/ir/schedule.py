@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from vgraph.ir.hubs import Hubs, find_hubs
 from vgraph.ir.program import Op
 from vgraph.ir.topology import Topology
 from vgraph.ir.upload import pack, send
@@ -24,6 +25,7 @@ _forms: dict[Any, int] = {}
 
 
 LOOK_AHEAD = 16  # elements behind a tensor of 32-bit rows that may be read, though they mean nothing
+_NUM_TENSORS = 9  # of a schedule, ahead of those of its hubs
 MOST_SHORT = 2**31 - LOOK_AHEAD  # more edges than that have rows of 64 bits
 
 
@@ -71,6 +73,20 @@ class RowOrder:
         """``in_ptr`` or ``out_ptr`` on the CPU; waited for where it came from nowhere else."""
         self.__dict__["is_read"] = True
         return getattr(self.host or self, name).cpu()
+
+    @cached_property
+    def hubs(self) -> Hubs | None:
+        """Rows of very many in- or out-edges, of an order by which loops run; None: there are none."""
+        pointers = {name: self.pointer_on_host(name) for name in ("in_ptr", "out_ptr") if getattr(self, name).numel()}
+        found = find_hubs(pointers)
+        device = self.in_ptr.device
+        return found if found is None or device.type == "cpu" else found.at(pack(found.tensors, device)[1])  # pyright: ignore[reportArgumentType]
+
+    def read_hubs(self) -> Hubs | None:
+        """``hubs``, by whose number launches are made."""
+        if self.hubs is not None:
+            self.__dict__["is_read"] = True
+        return self.hubs
 
     @cached_property
     def edge_rows(self) -> Tensor | None:
@@ -134,9 +150,13 @@ class Schedule:
         return self._packed(device, self.order)
 
     def _packed(self, device: torch.device, host: RowOrder | None) -> Schedule:
-        buffer, (*fields, out_dst, v_ptr) = pack(self._tensors, device)
+        buffer, found = pack(self._tensors, device)
+        (*fields, out_dst, v_ptr), cut = found[:_NUM_TENSORS], found[_NUM_TENSORS:]
         made = replace(self, order=RowOrder(*fields, host=host))  # pyright: ignore[reportArgumentType]
         made.order.__dict__["out_dst"] = out_dst
+        if len(self.frontiers) > 1:
+            hubs = self.order.hubs
+            made.order.__dict__["hubs"] = hubs and hubs.at(cut)  # pyright: ignore[reportArgumentType]
         made.__dict__.update(v_ptr=v_ptr, buffer=buffer)
         return made
 
@@ -144,7 +164,8 @@ class Schedule:
     def _tensors(self) -> tuple[Tensor | None, ...]:
         o = self.order
         rows = (o.vertex_ids, o.vertex_rows, o.edge_ids, o.src_rows, o.in_ptr, o.out_ptr, o.out_edges)
-        return (*rows, o.out_dst, self.v_ptr)
+        hubs = o.hubs if len(self.frontiers) > 1 else None
+        return (*rows, o.out_dst, self.v_ptr, *(() if hubs is None else hubs.tensors))
 
     # ------------------------------------------------------------ recordings
     @cached_property

@@ -16,7 +16,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from vgraph.ir.kernel import DeviceLoop, Entry, KernelSpec
+from vgraph.ir import hubs as hub_rows
+from vgraph.ir.hubs import Hubs, cut_hubs
+from vgraph.ir.kernel import DeviceLoop, Entry, HubLoop, HubStep, KernelSpec
 from vgraph.ir.moves import Random
 from vgraph.ir.program import SHARED, Value
 from vgraph.ir.schedule import RowOrder
@@ -26,21 +28,9 @@ from vgraph.runtime.cuda import Launch
 
 _ALIGNMENT = 16  # bytes of the widest access
 _MOST_BLOCKS = 1 << 30
-CHUNK = 512  # edges whose rows are added one after the other, where a row has more than MOST_EDGES
-MOST_EDGES = 1024
 _NARROW_TILES = 16  # edges up to which a row gets a narrow team, where features are cut into tiles
 _CACHE_SHARE = 0.75  # of the last cache, for what is gathered
 _SCRATCH_BLOCKS = 1024  # where teams need memory of their own
-
-
-@dataclass(frozen=True, eq=False)
-class Chunks:
-    """Rows in chunks: ``rows`` (hubs,), each chunk's hub and first edge, each hub's first chunk (hubs + 1,)."""
-
-    rows: Tensor
-    hubs: Tensor
-    starts: Tensor
-    first: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +39,7 @@ class Buckets:
 
     narrow: tuple[Tensor | None, int]
     wide: tuple[Tensor | None, int]
-    hubs: Chunks | None
+    hubs: Hubs | None
 
 
 _buckets: WeakKeyDictionary[RowOrder, dict[tuple[str, int, int], Buckets]] = WeakKeyDictionary()
@@ -71,24 +61,13 @@ def _make_buckets(order: RowOrder, pointer: str, most_narrow: int, most_wide: in
     ptr, device = order.pointer_on_host(pointer), order.in_ptr.device
     degrees, rows = torch.sort(ptr[1:] - ptr[:-1], descending=True, stable=True)
     num_hubs, num_longer = ((degrees > bound).sum().item() for bound in (most_wide, most_narrow))
-    rows = rows.to(torch.int32)
-    hubs = _chunks(ptr, rows[: int(num_hubs)])
-    found = (rows[int(num_longer) :], rows[int(num_hubs) : int(num_longer)].sort().values, *hubs)
-    narrow, wide, *chunks = found if device.type == "cpu" else upload(found, device)
+    hubs = cut_hubs(rows[: int(num_hubs)], {pointer: ptr}) if num_hubs else None
+    found = (rows[int(num_longer) :], rows[int(num_hubs) : int(num_longer)].sort().values)
+    found = [*(t.to(torch.int32) for t in found), *(hubs.tensors if hubs else ())]
+    narrow, wide, *cut = found if device.type == "cpu" else upload(found, device)
     assert narrow is not None and wide is not None
     both = (narrow, narrow.shape[0]), (wide, wide.shape[0])
-    return Buckets(*both, Chunks(*chunks) if num_hubs else None)  # pyright: ignore[reportArgumentType]
-
-
-def _chunks(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Chunks of CHUNK edges, in order; the last one of a row is shorter."""
-    long = rows.long()
-    counts = (ptr[long + 1] - ptr[long] + CHUNK - 1) // CHUNK
-    first = torch.zeros(rows.shape[0] + 1, dtype=torch.int64)
-    torch.cumsum(counts, 0, out=first[1:])
-    hubs = torch.repeat_interleave(torch.arange(rows.shape[0]), counts)
-    within = torch.arange(hubs.shape[0]) - first[hubs]
-    return rows, hubs.to(torch.int32), ptr[long[hubs]] + within * CHUNK, first.to(torch.int32)
+    return Buckets(*both, hubs and hubs.at(cut))  # pyright: ignore[reportArgumentType]
 
 
 @cache
@@ -114,14 +93,23 @@ class DeviceKernel:
     ) -> Callable[[int, int], None]:
         """A call ``(v0, v1)`` on tensors of all rows; it keeps them alive."""
         keep, words = self._words(order, loads, stores, ids)
-        entry = self.loop.narrow
+        entry, device = self.loop.narrow, order.src_rows.device
+        hubs = None if self.loop.hubs is None else order.read_hubs()
         if self.loop.wide is not None and self._mean_degree(order) > self.loop.most_narrow:
             entry = self.loop.wide
 
         def call(v0: int, v1: int, keep: Any = keep) -> None:
-            self._launch(entry, None, v0, v1 - v0, words, order.src_rows.device)
+            found = range(0) if hubs is None else self._hubs_between(hubs, v0, v1)
+            if hubs is not None and found:
+                self._run_hubs(hubs, found, words)
+            if v1 - v0 > len(found):
+                self._launch(entry, None, v0, v1 - v0, words, device, most=hub_rows.MOST_EDGES if found else 0)
 
         return call
+
+    def _hubs_between(self, hubs: Hubs, v0: int, v1: int) -> range:
+        assert self.loop.hubs is not None
+        return hubs.between(v0, v1, self.loop.hubs.pointers)
 
     def _mean_degree(self, order: RowOrder) -> float:
         return order.src_rows.shape[0] / max(order.in_ptr.shape[0] - 1, 1)
@@ -139,7 +127,7 @@ class DeviceKernel:
         )
         keep, words = self._words(order, loads, made, ids)
         if chunks is not None:
-            self._run_hubs(chunks, words)
+            self._run_hubs(chunks, range(chunks.rows.shape[0]), words)
         for entry, rows, number in work:
             self._launch(entry, rows, 0, number, words, order.src_rows.device)
         del keep
@@ -154,33 +142,23 @@ class DeviceKernel:
 
     def _work(
         self, order: RowOrder, count: int, *, tiled: bool
-    ) -> tuple[list[tuple[Entry, Tensor | None, int]], Chunks | None]:
+    ) -> tuple[list[tuple[Entry, Tensor | None, int]], Hubs | None]:
         """What is launched: functions, their rows (None: all) and how many; and the rows in chunks."""
         loop = self.loop
         if tiled:
             loop = replace(loop, narrow=loop.tiles[0], wide=loop.tiles[1], most_narrow=_NARROW_TILES)
         if not loop.pointer or not count or (loop.wide is None and loop.hubs is None):
             return [(loop.narrow, None, count)] if count else [], None
-        most_wide = MOST_EDGES if loop.hubs else order.src_rows.shape[0]
+        most_wide = hub_rows.MOST_EDGES if loop.hubs else order.src_rows.shape[0]
         found = buckets_of(order, loop.pointer, loop.most_narrow if loop.wide else most_wide, most_wide)
         if loop.wide is None and found.hubs is None:
             return [(loop.narrow, None, count)], None  # in order, as they lie
         both = [(loop.wide or loop.narrow, *found.wide), (loop.narrow, *found.narrow)]
         return [(entry, rows, number) for entry, rows, number in both if number], found.hubs
 
-    def _run_hubs(self, chunks: Chunks, words: list[int]) -> None:
-        """Stage by stage, all chunks of all hubs at once."""
-        loop = self.loop.hubs
-        assert loop is not None
-        num_hubs, num_chunks, device = chunks.rows.shape[0], chunks.hubs.shape[0], chunks.rows.device
-        scratch = torch.empty(max(num_hubs * loop.row_bytes, 1), dtype=torch.uint8, device=device)
-        partials = torch.empty(max(num_chunks * loop.chunk_bytes, 1), dtype=torch.uint8, device=device)
-        for entry, takes_chunks in loop.steps:
-            count, hubs = (num_chunks, chunks.hubs) if takes_chunks else (num_hubs, chunks.first)
-            head = [chunks.rows.data_ptr(), CHUNK, count, scratch.data_ptr()]
-            head += [hubs.data_ptr(), chunks.starts.data_ptr(), partials.data_ptr()]
-            blocks = min(-(-count // _teams(entry)), _MOST_BLOCKS)
-            self.functions[entry.name]((blocks, 1, 1), (entry.threads, 1, 1), [*head, *words])
+    def _run_hubs(self, hubs: Hubs, found: range, words: list[int]) -> None:
+        assert self.loop.hubs is not None
+        run_hubs(self.loop.hubs, self.functions, hubs, found, words)
 
     def _empty(self, extent: Any, value: Value, num_teams: int) -> Tensor:
         device = extent.order.src_rows.device
@@ -214,8 +192,9 @@ class DeviceKernel:
         return min(-(-count // teams), most)
 
     def _launch(
-        self, entry: Entry, rows: Tensor | None, first: int, count: int, words: list[int], device: torch.device
-    ) -> None:
+        self, entry: Entry, rows: Tensor | None, first: int, count: int, words: list[int], device: torch.device,
+        most: int = 0,
+    ) -> None:  # fmt: skip
         if not count:
             return
         blocks = self._grid(entry, count)
@@ -224,9 +203,39 @@ class DeviceKernel:
             size = blocks * _teams(entry) * self.loop.team_bytes
             scratch = torch.empty(size, dtype=torch.uint8, device=device)
         head = [0 if rows is None else rows.data_ptr(), first, count, 0 if scratch is None else scratch.data_ptr()]
-        head += [0, 0, 0]
+        head += [0, 0, 0, most]
         tiles = self.loop.num_tiles if entry in self.loop.tiles else 1
         self.functions[entry.name]((blocks, tiles, 1), (entry.threads, 1, 1), [*head, *words])
+
+
+def run_hubs(loop: HubLoop, functions: Mapping[str, Launch], hubs: Hubs, found: range, words: Sequence[int]) -> None:
+    """Stage by stage, all chunks of these hubs at once; ``words``: arguments behind the first ones."""
+    device, first = hubs.rows.device, found.start
+    spans = {name: range(c.ends[first], c.ends[found.stop]) for name, c in hubs.chunks.items()}
+    most = max(map(len, spans.values()))
+    scratch = torch.empty(max(len(found) * loop.row_bytes, 1), dtype=torch.uint8, device=device)
+    partials = torch.empty(max(most * loop.chunk_bytes, 1), dtype=torch.uint8, device=device)
+    for step in loop.steps:
+        chunks, span = hubs.chunks.get(step.pointer), spans.get(step.pointer, range(0))
+        if step.takes_chunks:  # they know their hubs by number among all
+            assert chunks is not None
+            head = [hubs.rows.data_ptr(), hub_rows.CHUNK, len(span), scratch.data_ptr() - first * loop.row_bytes]
+            head += [place_of(chunks.hubs, span.start), place_of(chunks.starts, span.start), partials.data_ptr()]
+        else:  # and hubs their chunks
+            head = [place_of(hubs.rows, first), 0, len(found), scratch.data_ptr()]
+            head += [0 if chunks is None else place_of(chunks.first, first), 0]
+            head.append(partials.data_ptr() - span.start * loop.chunk_bytes)
+        launch_hubs(step, functions, len(span) if step.takes_chunks else len(found), [*head, 0, *words])
+
+
+def launch_hubs(step: HubStep, functions: Mapping[str, Launch], count: int, words: Sequence[int]) -> None:
+    blocks = min(-(-count // _teams(step.entry)), _MOST_BLOCKS)
+    functions[step.entry.name]((blocks, 1, 1), (step.entry.threads, 1, 1), words)
+
+
+def place_of(tensor: Tensor, number: int) -> int:
+    """Where an element of an index tensor lies."""
+    return tensor.data_ptr() + number * tensor.element_size()
 
 
 def _teams(entry: Entry) -> int:

@@ -16,13 +16,15 @@ import torch
 from torch import Tensor
 
 from vgraph import config
-from vgraph.ir.loop_body import LoopBody, LoopOnDevice, Product, Section, Walk
+from vgraph.ir import hubs as hub_rows
+from vgraph.ir.hubs import Hubs
+from vgraph.ir.loop_body import HubKernel, LoopBody, LoopOnDevice, Product, Section, Walk
 from vgraph.ir.program import EDGE, SHARED, Value
-from vgraph.ir.schedule import RowOrder, Schedule
+from vgraph.ir.schedule import Frontier, Schedule
 from vgraph.ir.upload import send
 from vgraph.runtime.cpu import index_tensors
 from vgraph.runtime.cuda import Launch
-from vgraph.runtime.device_kernel import aligned
+from vgraph.runtime.device_kernel import aligned, launch_hubs, place_of, run_hubs
 from vgraph.runtime.frontier_loop import range_of
 
 logger = logging.getLogger("vgraph")
@@ -87,12 +89,21 @@ class DeviceFrontiers:
         if first == stop:
             return
         call = _Call(self, env, arena, schedule, first, stop)
-        if not (config.walks() and abs(stop - first) > 1 and self._walk(call)):
+        if not (config.walks() and abs(stop - first) > 1 and not self._has_hubs(call) and self._walk(call)):
             self._step(call)
+
+    def _has_hubs(self, call: _Call) -> bool:
+        """Whether a row has so many edges that several teams must share it, which those of a walk do not."""
+        low, high = call.rows
+        sections = [step for step in self.loop.steps if isinstance(step, Section)]
+        found = call.hubs is not None and any(call.hubs.between(low, high, s.pointers) for s in sections)
+        if found:
+            logger.info("a loop over frontiers is launched frontier by frontier: a vertex has very many edges")
+        return found
 
     # ------------------------------------------------------------ all in one launch
     def _walk(self, call: _Call) -> bool:
-        walk, order, device = self.loop.walk, call.schedule.order, call.device
+        walk, device = self.loop.walk, call.device
         mean = call.num_rows / abs(call.stop - call.first)
         share = None if walk is None else share_out(walk, mean, *self.limits(device))
         if walk is None or share is None:
@@ -104,20 +115,20 @@ class DeviceFrontiers:
         for product, (at, columns) in zip(walk.products, share.places, strict=True):
             matrix = call.tensor(product.right)
             words += [at, columns, matrix.data_ptr(), *matrix.stride()]
-        words += call.words(order, walk.roots)
+        words += call.words(walk.roots)
         grid = (share.groups * share.slices, 1, 1)
         self.functions[walk.entry.name](grid, (walk.entry.threads, 1, 1), words, share.room, grid[0] > 1)
         return True
 
     # ------------------------------------------------------------ launch by launch
     def _step(self, call: _Call) -> None:
-        order, frontiers = call.schedule.order, call.schedule.frontiers
+        frontiers = call.schedule.frontiers
         is_wide = call.num_edges / max(call.num_rows, 1)
         launches: list[Any] = []
         for step in self.loop.steps:
             if isinstance(step, Section):
                 entry = step.wide if step.wide is not None and is_wide > step.most_narrow else step.narrow
-                launches.append((entry, self.functions[entry.name], call.words(order, step.roots)))
+                launches.append((step, entry, call.words(step.roots)))
             else:
                 launches.append(step)
         for number in range(call.first, call.stop, 1 if call.stop > call.first else -1):
@@ -128,10 +139,32 @@ class DeviceFrontiers:
                 if isinstance(step, Product):
                     call.multiply(step, (f.e0, f.e1) if step.is_on_edges else (f.v0, f.v1))
                     continue
-                entry, launch, words = step
+                section, entry, words = step
+                hubs = call.hubs and call.hubs.between(f.v0, f.v1, section.pointers)
+                if hubs:
+                    self._run_hubs(call, section, f, hubs, words)
+                    if len(hubs) == f.v1 - f.v0:
+                        continue
                 teams = entry.threads // entry.team
                 grid = (min(-(-(f.v1 - f.v0) // teams), _MOST_BLOCKS), 1, 1)
-                launch(grid, (entry.threads, 1, 1), [f.v0, f.v1 - f.v0, f.e0, *words])
+                head = [f.v0, f.v1 - f.v0, f.e0, hub_rows.MOST_EDGES if hubs else 0]
+                self.functions[entry.name](grid, (entry.threads, 1, 1), [*head, *words])
+
+    def _run_hubs(self, call: _Call, section: Section, f: Frontier, found: range, words: list[int]) -> None:
+        """A frontier's rows of very many edges, piece by piece; ``words``: of the section."""
+        hubs = call.hubs
+        assert hubs is not None
+        for piece in section.hubs:
+            if isinstance(piece, HubKernel):
+                values = (*piece.spec.loads, *piece.spec.stores)
+                given = [*call.index_words, *(call.address(value, f) for value in values)]
+                run_hubs(piece.loop, self.functions, hubs, found, given)
+                continue
+            chunks = hubs.chunks[piece.step.pointer]
+            first, stop = chunks.ends[found.start], chunks.ends[found.stop]
+            head = [f.v0, stop - first, f.e0, hubs.rows.data_ptr(), place_of(chunks.hubs, first)]
+            head += [place_of(chunks.starts, first), hub_rows.CHUNK]
+            launch_hubs(piece.step, self.functions, stop - first, [*head, *words])
 
 
 @dataclass(eq=False)
@@ -149,6 +182,19 @@ class _Call:
         self.device = self.schedule.order.src_rows.device
         self.given = dict[int, Tensor]()
         self.temporary = {v.id for v in self.owner.body.temporary}
+
+    @cached_property
+    def hubs(self) -> Hubs | None:
+        """Rows of very many edges, if a section has a way of its own for them."""
+        steps = self.owner.loop.steps
+        has_way = any(isinstance(step, Section) and step.hubs for step in steps)
+        return self.schedule.order.read_hubs() if has_way else None
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """All rows of the loop."""
+        low, high = min(self.first, self.stop + 1), max(self.first + 1, self.stop)
+        return self.schedule.frontiers[low].v0, self.schedule.frontiers[high - 1].v1
 
     @cached_property
     def v_ptr(self) -> Tensor:
@@ -184,12 +230,23 @@ class _Call:
         count = self._ends[3 if value.space == EDGE else 2]
         return torch.empty((count, *value.row_shape), dtype=value.dtype, device=self.device)
 
-    def words(self, order: RowOrder, roots: Sequence[Value]) -> list[int]:
+    def words(self, roots: Sequence[Value]) -> list[int]:
         """The addresses of the index tensors, then of rows."""
-        index = index_tensors(order)
         for value in roots:
             self.given[value.id] = aligned(self.tensor(value))
-        return [*(t.data_ptr() for t in index), 0, 0, *(self.given[v.id].data_ptr() for v in roots)]
+        return [*self.index_words, *(self.given[v.id].data_ptr() for v in roots)]
+
+    @cached_property
+    def index_words(self) -> list[int]:
+        return [*(t.data_ptr() for t in index_tensors(self.schedule.order)), 0, 0]
+
+    def address(self, value: Value, f: Frontier) -> int:
+        """Where row 0 of a value lies, or would lie, seen from a frontier; after ``words`` of its root."""
+        spot = self.owner.body.place(value)
+        start = self.given[spot.root.id].data_ptr() + spot.offset
+        if spot.root.id not in self.temporary or spot.root.space == SHARED:
+            return start
+        return start - (f.e0 if spot.root.space == EDGE else f.v0) * spot.root.row_bytes
 
     def multiply(self, product: Product, rows: tuple[int, int]) -> None:
         left, out = self._rows(product.left, rows), self._rows(product.result, rows)
