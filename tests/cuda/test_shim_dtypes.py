@@ -13,6 +13,7 @@ from torch import Tensor
 from tests.cuda import shim
 from tests.fusion.test_attention_passes import attend, by_feature, gatv2
 from tests.fusion.test_dtypes import MESSAGES, a_graph
+from tests.runtime.engine_models import GRAPHS, MODELS, WIDTH
 from vgraph.api import capture
 from vgraph.fusion import build
 
@@ -62,4 +63,25 @@ def test_forward_and_backward(name: str, dtype: torch.dtype) -> None:
     assert shim.launched, "no kernel ran"
     for mine, theirs in zip(found, exact, strict=True):
         slack = 8 * torch.finfo(dtype).eps * (1 + math.log2(NUM_EDGES)) * theirs.abs().max()
+        assert mine.dtype == dtype and bool(((mine.double() - theirs).abs() <= slack + 1e-12).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_sums_of_outer_products(dtype: torch.dtype) -> None:
+    """A parameter's gradient over the edges of all trees: summed in 32 bits where rows have 16."""
+    torch.manual_seed(0)
+    g, model = GRAPHS["trees"](), MODELS["child-sum"]().to(dtype)
+    rows = torch.randn(g.num_nodes(), WIDTH).to(dtype)
+
+    def gradients(model: Any, rows: Tensor) -> list[Tensor]:
+        h = model(g, x=rows.requires_grad_())["h"]
+        return [h.detach(), *torch.autograd.grad(h.square().sum(), [rows, *model.parameters()])]
+
+    exact = gradients(model.double(), rows.double())
+    capture.forget()
+    with shim.in_place_of_cpu():
+        found = gradients(model.to(dtype), rows.clone())
+    assert any("kernel" in name for name in shim.launched)
+    for mine, theirs in zip(found, exact, strict=True):
+        slack = 8 * torch.finfo(dtype).eps * (1 + math.log2(g.num_nodes())) * theirs.abs().max()
         assert mine.dtype == dtype and bool(((mine.double() - theirs).abs() <= slack + 1e-12).all())

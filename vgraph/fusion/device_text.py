@@ -140,7 +140,7 @@ class Writer:
         for value in self.spec.stores:
             kind, own = C_TYPES[value.dtype], ""
             if value.space == SHARED:
-                own = f" + team * {math.prod(value.row_shape)}"
+                kind, own = NUMBER_TYPES[value.dtype], f" + team * {math.prod(value.row_shape)}"
             self.lines.append(f"  {kind}* __restrict__ o{value.id} = ({kind}*)w_o{value.id}{own};")
 
     def near_scratch(self, number: str) -> list[str]:

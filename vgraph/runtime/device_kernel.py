@@ -21,6 +21,7 @@ from vgraph.ir.hubs import Hubs, cut_hubs
 from vgraph.ir.kernel import DeviceLoop, Entry, HubLoop, HubStep, KernelSpec
 from vgraph.ir.moves import Random
 from vgraph.ir.program import SHARED, Value
+from vgraph.ir.reduction import ACCUMULATED
 from vgraph.ir.schedule import RowOrder
 from vgraph.ir.upload import send, upload
 from vgraph.runtime.cpu import index_tensors
@@ -131,7 +132,7 @@ class DeviceKernel:
         for entry, rows, number in work:
             self._launch(entry, rows, 0, number, words, order.src_rows.device)
         del keep
-        return tuple(t.sum(0) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
+        return tuple(t.sum(0).to(v.dtype) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
 
     def _is_tiled(self, loads: Sequence[Tensor]) -> bool:
         """Whether rows are longer than the cache can hold of all that is gathered, and can be cut."""
@@ -163,7 +164,8 @@ class DeviceKernel:
     def _empty(self, extent: Any, value: Value, num_teams: int) -> Tensor:
         device = extent.order.src_rows.device
         if value.space == SHARED:  # one sum for each team
-            return torch.zeros((num_teams, *value.row_shape), dtype=value.dtype, device=device)
+            dtype = ACCUMULATED.get(value.dtype, value.dtype)
+            return torch.zeros((num_teams, *value.row_shape), dtype=dtype, device=device)
         return torch.empty((extent.count(value.space.kind), *value.row_shape), dtype=value.dtype, device=device)
 
     # ------------------------------------------------------------ launching
