@@ -277,9 +277,8 @@ def _for_cuda(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:
         return None
     source, loops = emit_cuda(specs)
     functions = _load_cubin(source, [entry.name for loop in loops for entry in loop.entries])
-    if functions is None:
-        return None
-    return [DeviceKernel(spec, loop, functions) for spec, loop in zip(specs, loops, strict=True)]
+    both = zip(specs, loops, strict=True)
+    return None if functions is None else [DeviceKernel(spec, loop, functions) for spec, loop in both]
 
 
 # What makes kernels run on a kind of device; None: they cannot be had.
@@ -291,9 +290,7 @@ def _loops_for_cuda(loops: Sequence[tuple[str, LoopOnDevice]]) -> Sequence[Devic
         return None
     source = "\n".join(['#include "prelude.cuh"', *(text for text, _ in loops)])
     functions = _load_cubin(source, [name for _, loop in loops for name in loop.names])
-    if functions is None:
-        return None
-    return [DeviceFrontiers(loop, functions, cuda.limits) for _, loop in loops]
+    return None if functions is None else [DeviceFrontiers(loop, functions, cuda.limits) for _, loop in loops]
 
 
 # What runs loops over frontiers on a kind of device; None: they run in Python, kernel by kernel.
