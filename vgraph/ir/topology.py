@@ -53,16 +53,19 @@ class Topology:
     original_ids: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     host: Topology | None = None
     ends: bytes | None = field(default=None, init=False, repr=False)  # (edges, 2) of src and dst, for batches
+    handle: Tensor = field(init=False, repr=False)  # (): stands for the topology where only tensors may go
+
+    def __post_init__(self) -> None:
+        number = next(_numbers)
+        object.__setattr__(self, "handle", torch.tensor(number))  # now: Dynamo may only read it
+        _by_number[number] = self
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "handle"}
 
-    @cached_property
-    def handle(self) -> Tensor:
-        """(): stands for the topology where only tensors may go."""
-        number = next(_numbers)
-        _by_number[number] = self
-        return torch.tensor(number)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
 
     @property
     def num_edges(self) -> int:
