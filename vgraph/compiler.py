@@ -266,8 +266,7 @@ def _for_cpu(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:
 
 def _load_cubin(source: str, names: Sequence[str]) -> Mapping[str, cuda.Launch] | None:
     log_stage("kernels", source)
-    cubin = build_cubin(source, cuda.architecture())
-    return None if cubin is None else cuda.load(cubin, names)
+    return cuda.load(partial(build_cubin, source), names)
 
 
 def _for_cuda(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:

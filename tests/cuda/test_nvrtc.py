@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -71,3 +73,24 @@ def test_cubins_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     first = build_cuda.build_cubin(source, "sm_90")
     monkeypatch.setattr(build_cuda.Nvrtc, "compile", lambda *_: pytest.fail("compiled again"))
     assert first and build_cuda.build_cubin(source, "sm_90") == first
+
+
+def test_the_compiler_of_torchs_own_cuda_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where both are installed: a driver may refuse what a newer one made."""
+    for folder, name in (("cu13/lib", "libnvrtc.so.13"), ("cuda_nvrtc/lib", "libnvrtc.so.12")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / name).touch()
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(build_cuda.importlib.util, "find_spec", lambda name: spec)
+    for version, first in (("12.8", "libnvrtc.so.12"), ("13.0", "libnvrtc.so.13")):
+        monkeypatch.setattr(torch.version, "cuda", version)
+        found = [Path(name).name for name in build_cuda._candidates()]
+        assert found[0] == found[2] == first and len(found) == 5
+
+
+def test_what_a_function_takes_is_read() -> None:
+    """Memory of a block stands before other kinds of memory, or at the end."""
+    for tail in ("768 bytes smem, 384 bytes cmem[0]", "used 1 barriers, 768 bytes smem"):
+        head = "Function properties for kernel0\n 0 bytes stack frame, 8 bytes spill stores\n"
+        said = f"{head}Used 40 registers, {tail}\n"
+        assert build_cuda.usages(said) == {"kernel0": build_cuda.Usage(40, 8, 768)}

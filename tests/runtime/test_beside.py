@@ -125,5 +125,17 @@ def test_a_loop_waits_for_readers_of_the_memory_that_it_may_write_to() -> None:
         assert main.knows["side"] == 1
 
 
+def test_a_stream_without_work_waits_for_nothing() -> None:
+    """It would be left open where a recording ends; with work it waits for what the caller gave, and for no loop."""
+    main, side = Stream("main", count=3), Stream("side")
+    room = Room([main])
+    streams = Beside(main, side, room.switch, room.note)
+    with streams.phase(is_loop=True, reads=[], makes=[1], env={}, arena=set()):
+        main.count += 1
+    assert side.knows == {}
+    with streams.phase(is_loop=False, reads=[], makes=[2], env={}, arena=set()):
+        assert side.knows == {"main": 3}
+
+
 def test_one_stream_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda.two_streams(CPU) is None and cuda.two_streams(torch.device("cuda", 0)) is None

@@ -16,12 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
 import vgraph_kernels
 from vgraph.fusion.kept import cache_folder, put_whole, read_whole, say
 
 OPTIONS = ("--std=c++17", "--fmad=false", "-diag-suppress=550,177")  # no fmad: a backward computes the same again
 _HEADERS = ("prelude.cuh", "teams.cuh", "walk.cuh", "reduction.cuh")
-_FOLDERS = ("cu13/lib", "cuda_nvrtc/lib", "cu12/lib", "cu13/bin", "cuda_nvrtc/bin")
+_FOLDERS = {"13": ("cu13/lib", "cu13/bin"), "12": ("cuda_nvrtc/lib", "cu12/lib", "cuda_nvrtc/bin")}
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Nvrtc:
 
 
 _USED = re.compile(
-    r"Function properties for (\w+).*?(\d+) bytes spill stores.*?Used (\d+) registers[^\n]*?(?:(\d+) bytes smem)?\n",
+    r"Function properties for (\w+).*?(\d+) bytes spill stores.*?Used (\d+) registers(?:[^\n]*?(\d+) bytes smem)?",
     re.DOTALL,
 )
 
@@ -99,20 +100,22 @@ def find_nvrtc() -> Nvrtc | None:
 
 
 def _candidates() -> list[str]:
-    """Files of the packages of pip, each after what it loads by name, then names that the system knows."""
+    """Files of the packages of pip, each after what it loads by name, then names that the system knows.
+
+    Those of torch's own CUDA come first: a driver may refuse machine code of a newer one.
+    """
     found: list[str] = []
+    majors = sorted(_FOLDERS, key=lambda major: major != (torch.version.cuda or "").partition(".")[0])
     spec = importlib.util.find_spec("nvidia")
     for root in (spec.submodule_search_locations or ()) if spec else ():
-        for folder in _FOLDERS:
+        for folder in (name for major in majors for name in _FOLDERS[major]):
             libraries = sorted((Path(root) / folder).glob("*nvrtc*"))
             for path in libraries:
                 if "builtins" in path.name and "alt" not in path.name:
                     _preload(path)
             found += [str(p) for p in libraries if "builtins" not in p.name and "alt" not in p.name]
-    system = (
-        ("nvrtc64_130_0.dll", "nvrtc64_120_0.dll") if sys.platform == "win32" else ("libnvrtc.so.13", "libnvrtc.so.12")
-    )
-    return [*found, *system, "libnvrtc.so"]
+    system = "nvrtc64_{}0_0.dll" if sys.platform == "win32" else "libnvrtc.so.{}"
+    return [*found, *map(system.format, majors), "libnvrtc.so"]
 
 
 def _preload(path: Path) -> None:

@@ -28,9 +28,10 @@ class Beside:
     waited: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])  # stream and event, by id
     last: Any = None  # the event behind the last phase beside
     reader: Any = None  # ... behind the last one that reads the arena
+    begun: Any = None  # the event behind what the caller gave, which may still be under way
 
     def __post_init__(self) -> None:
-        self.side.wait_event(self.main.record_event())  # what the caller gave may still be under way
+        self.begun = self.main.record_event()
 
     @contextmanager
     def phase(
@@ -41,6 +42,8 @@ class Beside:
         A loop may write to memory of the arena whose earlier content a phase beside still reads: it waits for that.
         """
         stream, reads = self.main if is_loop else self.side, list(reads)
+        if not is_loop:  # only now: a stream that waits and gets no work would be left out of a recording's end
+            self._wait(self.side, self.begun)
         for i in reads:
             owner, event = self.made.get(i, (self.main, None))
             if owner is not stream:

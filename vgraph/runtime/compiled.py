@@ -110,6 +110,10 @@ class CompiledProgram:
 
     def __call__(self, inputs: Mapping[str, Tensor], situation: Situation) -> Outcome:
         """Runs every phase; ``inputs`` by name, those that the topology gives left out."""
+        with cuda.on(situation.topology.src.device):
+            return self._call(inputs, situation)
+
+    def _call(self, inputs: Mapping[str, Tensor], situation: Situation) -> Outcome:
         device = situation.topology.src.device
         if device.type != self.device:
             return self.on(device.type, self.inner_degree)(inputs, situation)

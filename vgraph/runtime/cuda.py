@@ -6,9 +6,12 @@ CuPy is imported when a GPU is first asked for: a machine without it never notic
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, Protocol
 
@@ -16,6 +19,7 @@ import torch
 from torch import Tensor
 
 from vgraph import config
+from vgraph.errors import DeviceError
 from vgraph.runtime.beside import Beside
 from vgraph.runtime.replay import Record
 
@@ -80,29 +84,87 @@ def _record(work: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:  # pragm
     return made, graph.replay
 
 
+def on(device: torch.device) -> AbstractContextManager[Any]:
+    """While it lasts, that GPU is the current one: what is compiled, loaded and launched is for it."""
+    if device.type != "cuda" or device.index in (None, torch.cuda.current_device()):
+        return nullcontext()
+    return torch.cuda.device(device)
+
+
+def load(build: Callable[[str], bytes | None], names: Sequence[str]) -> dict[str, Launch] | None:
+    """Functions ready to launch on the current GPU, whichever it is then; None: ``build`` gives no cubin for it now.
+
+    All arguments are 64-bit integers.
+    """
+    loaded = _Loaded(build)
+    return {name: loaded.launcher(name) for name in names} if loaded.on(torch.cuda.current_device()) else None
+
+
 @cache
-def _cupy() -> Any:
-    return importlib.import_module("cupy")
+def _driver() -> Any:
+    return importlib.import_module("cupy").cuda.driver
 
 
-def load(cubin: bytes, names: Sequence[str]) -> dict[str, Launch]:
-    """The functions of a cubin on the current GPU, ready to launch; all arguments are 64-bit integers."""
-    module = _cupy().cuda.function.Module()
-    module.load(cubin)
-    return {name: _launcher(module, module.get_function(name)) for name in names}
+@cache
+def _module(cubin: bytes, device: int) -> int:  # keyed by device; never unloaded, as recorded calls may hold on to it
+    return _driver().moduleLoadData(cubin)
 
 
-def _launcher(module: Any, function: Any) -> Launch:
-    stream_of, driver = _cupy().cuda.ExternalStream, _cupy().cuda.driver
-    asked = [_MOST_PLAIN]
+_thread = threading.local()
 
-    def launch(
-        grid: Three, block: Three, words: Sequence[int], room: int = 0, together: bool = False, /, keep: Any = module
-    ) -> None:
-        if room > asked[0]:
-            driver.funcSetAttribute(function.ptr, _MOST_ROOM, room)
-            asked[0] = room
-        with stream_of(torch.cuda.current_stream().cuda_stream):
-            function(grid, block, tuple(words), room, None, together)
 
-    return launch
+def _enter(device: int) -> None:
+    """Before a thread's first call of the driver: the context that torch works in becomes the thread's."""
+    known: set[int] = _thread.__dict__.setdefault("devices", set[int]())
+    if device not in known:
+        torch.cuda.mem_get_info(device)
+        known.add(device)
+
+
+class _Loaded:
+    """The functions of one source, loaded on each GPU that launches them."""
+
+    def __init__(self, build: Callable[[str], bytes | None]) -> None:
+        self.build = build
+        self.modules: dict[int, int] = {}
+
+    def on(self, device: int) -> int:
+        """The module on a GPU; 0: there is none."""
+        if device not in self.modules:
+            cubin = self.build(architecture(device))
+            _enter(device)
+            self.modules[device] = 0 if cubin is None else _module(cubin, device)
+        return self.modules[device]
+
+    def launcher(self, name: str) -> Launch:
+        """Through the driver itself: a list of numbers costs a few microseconds, CuPy's own conversions cost more."""
+        functions: dict[int, int] = {}
+        asked: dict[int, int] = {}
+
+        def launch(grid: Three, block: Three, words: Sequence[int], room: int = 0, together: bool = False, /) -> None:
+            driver, device = _driver(), torch.cuda.current_device()
+            _enter(device)
+            if device not in functions:
+                functions[device] = driver.moduleGetFunction(self._needed(device), name)
+            function = functions[device]
+            if room > asked.get(device, _MOST_PLAIN):
+                driver.funcSetAttribute(function, _MOST_ROOM, room)
+                asked[device] = room
+            count = len(words)
+            values = (ctypes.c_int64 * count)(*words)
+            first = ctypes.addressof(values)
+            places = (ctypes.c_int64 * count)(*range(first, first + 8 * count, 8))
+            last = (room, torch.cuda.current_stream(device).cuda_stream, ctypes.addressof(places))
+            if together:
+                driver.launchCooperativeKernel(function, *grid, *block, *last)
+            else:
+                driver.launchKernel(function, *grid, *block, *last, 0)
+
+        return launch
+
+    def _needed(self, device: int) -> int:
+        module = self.on(device)
+        if not module:
+            cure = "see `VGRAPH_LOG=kernels` for what NVRTC said, or VGRAPH_KERNELS=0"
+            raise DeviceError(f"kernels were compiled for another GPU and cannot be had for cuda:{device}", cure=cure)
+        return module

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.ir.modes import Mode, virtual_modes
 from vgraph.ir.reduction import ACCUMULATED, Reduction, kind_of
+from vgraph.runtime import cuda
 from vgraph.runtime.cpu import pool_address
 from vgraph.runtime.reduction_loops import MOST_MODES, Loops, plan_loops
 
@@ -36,8 +37,9 @@ class CompiledReduction:
 
     def __call__(self, tensors: Sequence[Tensor], dims: tuple[int, ...]) -> Tensor | None:
         """Reduces ``dims`` (from 0, none empty) of what the operands broadcast to; None: there is no kernel."""
-        bound = self.bound(tensors, dims)
-        return None if bound is None else bound(tensors)
+        with cuda.on(tensors[0].device):
+            bound = self.bound(tensors, dims)
+            return None if bound is None else bound(tensors)
 
     def bound(self, tensors: Sequence[Tensor], dims: tuple[int, ...]) -> Bound | None:
         """What runs on tensors of this layout."""
