@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 import vgraph_kernels
 from vgraph.fusion.kept import cache_folder, put_whole, read_whole, say
 
