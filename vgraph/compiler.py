@@ -348,10 +348,10 @@ def _make_plan(compiled: CompiledProgram, situation: Situation) -> Plan:
     policy = choose_policy(compiled.phases, situation.policy)
     schedule = _make_schedule(situation.topology, policy, situation.types)
     log_stage("schedule", schedule)
-    stored, alive = compiled.stored, compiled.lifetimes
+    stored, alive, stacks = compiled.stored, compiled.lifetimes, compiled.stacks
 
     def memory() -> MemoryPlan:
-        found = plan_memory(stored, alive, schedule)
+        found = plan_memory(stored, alive, schedule, stacks)
         log_stage("memory", found)
         return found
 
@@ -379,7 +379,7 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
         keys = vertex_keys(topology, policy, None if types is None else type_numbers(types), walk)
         second = second_keys(topology, policy, keys, walk) if types is None else None
         order = build_row_order(topology, keys, second, native and native.order_rows)
-        schedule = build_schedule(topology, policy, keys, order).on(topology.src.device)
+        schedule = build_schedule(topology, policy, keys, order, native and native.bounds).on(topology.src.device)
         if types is None:
             return schedule, types
         kinds = () if keys is None else kinds_of_frontiers(schedule, types[0])

@@ -1,5 +1,6 @@
 // Levels: the longest path to every vertex. Row order: vertices by key, edges by the row of their head, and the same
 // edges by the row of their tail; each a stable sort by counting, so that the whole is a few passes over the ids.
+// Frontiers: where the rows of every key begin, and the in-degree that they share.
 // Read after prelude.h, as all here.
 
 // a: vertices, edges (fewer than 2^31 of both), tails, heads, then the places of: levels (int32), and room for
@@ -86,4 +87,24 @@ extern "C" void vg_sort_rows(int64_t* a) {
   }
   a[0] = is_sorted;
   a[1] = is_grouped;
+}
+
+// a: vertices, keys (int32, below the count), count, where in-edges begin by row, and places of count + 1 numbers for
+// where each key's rows begin, of as many for their in-edges, and of count for their in-degree, -1 where it differs.
+extern "C" void vg_bounds(const int64_t* a) {
+  const int64_t n = a[0], count = a[2];
+  const int32_t* keys = (const int32_t*)a[1];
+  const int64_t* in_ptr = (const int64_t*)a[3];
+  int64_t *first = (int64_t*)a[4], *edges = (int64_t*)a[5], *degrees = (int64_t*)a[6];
+  for (int64_t k = 0; k <= count; ++k) first[k] = 0;
+  for (int64_t v = 0; v < n; ++v) ++first[keys[v] + 1];
+  vg_sum_counts(first, count);
+  for (int64_t k = 0; k <= count; ++k) edges[k] = in_ptr[first[k]];
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t rows = first[k + 1] - first[k], all = edges[k + 1] - edges[k];
+    bool is_common = rows > 0 && all % rows == 0;
+    const int64_t degree = is_common ? all / rows : -1;
+    for (int64_t v = first[k]; is_common && v < first[k + 1]; ++v) is_common = in_ptr[v + 1] - in_ptr[v] == degree;
+    degrees[k] = is_common ? degree : -1;
+  }
 }

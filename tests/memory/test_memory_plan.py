@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vgraph.ir.memory import Lifetime, MemoryPlan
+from vgraph.ir.memory import Lifetime, MemoryPlan, Stacks
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX, Op, Rows, Space, Value
 from vgraph.ir.schedule import Phase, Schedule
@@ -53,6 +53,21 @@ def test_live_tensors_never_overlap(wanted: list[tuple[Space, int, int, Lifetime
     assert plan.lifetimes == lives
     aligned = [-(-t.num_bytes // ALIGNMENT) * ALIGNMENT for t in plan.tensors.values()]
     assert plan.num_bytes <= sum(aligned)
+
+
+@given(WANTED, st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=4))
+def test_what_lay_on_what_serves_other_topologies(
+    wanted: list[tuple[Space, int, int, Lifetime]], counts: list[tuple[int, int]]
+) -> None:
+    values = [value(i, s, w, times=t) for i, (s, w, t, _) in enumerate(wanted)]
+    lives, stacks = {i: life for i, (*_, life) in enumerate(wanted)}, Stacks()
+    first = plan_memory(values, lives, SCHEDULE, stacks)
+    alone, again = plan_memory(values, lives, SCHEDULE), plan_memory(values, lives, SCHEDULE, stacks)
+    assert first.tensors == alone.tensors == again.tensors and first.num_bytes == again.num_bytes
+    for num_src, num_dst in counts:
+        ids = torch.zeros(num_src if num_dst else 0, dtype=torch.int64)
+        topology = Topology(ids.clamp(max=0), ids, max(num_src, 1), num_dst)
+        assert_apart(plan_memory(values, lives, Schedule(topology, "once", SCHEDULE.order, ()), stacks))
 
 
 def test_rows_and_shapes() -> None:

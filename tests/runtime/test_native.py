@@ -15,6 +15,7 @@ from vgraph.ir.schedule import RowOrder
 from vgraph.ir.topology import Topology
 from vgraph.memory.row_order import build_row_order
 from vgraph.runtime.native import Native
+from vgraph.scheduler.build import build_schedule
 from vgraph.scheduler.frontiers import levels
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
@@ -90,6 +91,23 @@ def test_rows_are_ordered_as_by_numpy(native: Native, shape: tuple[int, int, int
                 one, two = getattr(wanted, name), getattr(found, name)
                 assert (one is None) == (two is None), name
                 assert one is None or (one.tolist() == two.tolist() and one.dtype == two.dtype), name
+
+
+@pytest.mark.parametrize(("n", "m"), [(0, 0), (1, 0), (7, 3), (60, 200), (3_000, 2_000)])
+def test_frontiers_are_as_found_by_numpy(native: Native, n: int, m: int) -> None:
+    draw = np.random.default_rng(n + m)
+    ends = np.sort(draw.integers(0, max(n, 1), (m, 2)), 1)
+    src, dst = torch.from_numpy(ends[ends[:, 0] < ends[:, 1]].reshape(-1, 2)).unbind(1)
+    topology = Topology(src, dst, n, n)
+    keys = levels(topology)
+    order = build_row_order(topology, keys)
+    wanted = build_schedule(topology, "frontier", keys, order)
+    found = build_schedule(topology, "frontier", keys, order, native.bounds)
+    assert found.frontiers == wanted.frontiers
+    if len(keys) > 1:  # a key that nothing has leaves an empty frontier
+        gap = np.where(keys > 0, keys + 1, keys).astype(np.int32)
+        frontiers = build_schedule(topology, "frontier", gap, order, native.bounds).frontiers
+        assert [f for f in frontiers if f.batch_size] == list(wanted.frontiers)
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])

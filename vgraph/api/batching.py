@@ -16,8 +16,9 @@ from torch import Tensor
 from vgraph.api.create import MAX_INT32
 from vgraph.api.frame import Frame, concat_frames
 from vgraph.api.graph import Graph
+from vgraph.api.members import Whole, batch_of_members
 from vgraph.api.mutation import ID
-from vgraph.api.relations import EdgeType
+from vgraph.api.relations import NODE, UNTYPED, EdgeType
 from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError, GraphError
 from vgraph.ir.joined_ends import join_ends
@@ -47,6 +48,9 @@ def batch(graphs: Iterable[Graph], ndata: Any = "__ALL__", edata: Any = "__ALL__
     ([2, 3], [0, 2, 3])
     """
     members = list(graphs)
+    known = batch_of_members(members) if isinstance(ndata, str) and ndata == edata == "__ALL__" else None
+    if known is not None:
+        return known
     _check_members(members)
     first = members[0]
     is_single = len(first.edge_frames) == 1
@@ -145,6 +149,9 @@ def unbatch(g: Graph, node_split: Any = None, edge_split: Any = None) -> list[Gr
         g.set_batch_num_nodes(node_split)
     if g.sizes is None:
         return [g.local_var()]
+    whole = _whole_of(g)
+    if whole is not None:
+        return [whole.graph(number) for number in range(g.batch_size)]
     nodes = {t: frame.split(g.sizes[t]) for t, frame in g.src_frames.items()}
     topologies: dict[EdgeType, Sequence[Topology]] = {}
     edges: dict[EdgeType, list[Frame]] = {}
@@ -163,12 +170,45 @@ def unbatch(g: Graph, node_split: Any = None, edge_split: Any = None) -> list[Gr
     ]  # fmt: skip
 
 
+def _whole_of(g: Graph) -> Whole | None:
+    """A batch on the CPU of one type of nodes and edges, ready to be sliced; kept for as long as it is the same."""
+    if not g.is_homogeneous or g.device.type != "cpu" or g.sizes is None:
+        return None
+    topology, frames = g.topology, (g.node_frame(), g.edge_frames[g.canonical_etypes[0]], g.gdata)
+    if g.src_frames.keys() != {NODE} or g.canonical_etypes != [UNTYPED]:
+        return None
+    known = g.__dict__.get("whole")
+    if isinstance(known, Whole) and known.fits(topology, frames):
+        return known
+    sizes = next(iter(g.sizes.values()))
+    parts = _known_parts(topology, sizes)
+    if parts is None:
+        ends, counts, order = _local_ends(topology, sizes, sizes)
+    else:
+        counts, order = [t.num_edges for t in parts], None
+        starts = torch.from_numpy(np.repeat(np.cumsum(sizes) - sizes, counts)).to(topology.src)
+        ends = [topology.src - starts, topology.dst - starts]
+    g.__dict__["whole"] = whole = Whole(topology, frames, sizes, ends, counts, order, parts)
+    return whole
+
+
+def _known_parts(whole: Topology, sizes: Sizes) -> Sequence[Topology] | None:
+    parts, stored = whole.parts or (), (whole.src.dtype, whole.src.device)
+    return parts if len(parts) == len(sizes) and all((t.src.dtype, t.src.device) == stored for t in parts) else None
+
+
 def _divide(whole: Topology, num_src: Sizes, num_dst: Sizes) -> tuple[Sequence[Topology], Tensor | None]:
     """A topology for every graph; and the order of edges that groups them, if it is another."""
-    parts = whole.parts or ()
-    stored = (whole.src.dtype, whole.src.device)
-    if len(parts) == len(num_dst) and all((t.src.dtype, t.src.device) == stored for t in parts):
+    parts = _known_parts(whole, num_dst)
+    if parts is not None:
         return parts, None
+    ends, counts, order = _local_ends(whole, num_src, num_dst)
+    pairs = zip(ends[0].split(counts), ends[1].split(counts), num_src, num_dst, strict=True)
+    return [Topology(u, v, m, n) for u, v, m, n in pairs], order
+
+
+def _local_ends(whole: Topology, num_src: Sizes, num_dst: Sizes) -> tuple[list[Tensor], list[int], Tensor | None]:
+    """Ends of edges counted within each graph, graph by graph; how many each has; the order that groups them."""
     graphs = whole.graph_ids.index_select(0, whole.dst)
     src_graphs = graphs_of(num_src, whole.src)
     astray = (graphs != src_graphs).nonzero()
@@ -183,8 +223,7 @@ def _divide(whole: Topology, num_src: Sizes, num_dst: Sizes) -> tuple[Sequence[T
         starts = torch.from_numpy(np.cumsum(sizes) - np.array(sizes)).to(end)
         moved = end - starts.index_select(0, graphs)
         ends.append(moved if order is None else moved.index_select(0, order))
-    pairs = zip(ends[0].split(counts), ends[1].split(counts), num_src, num_dst, strict=True)
-    return [Topology(u, v, m, n) for u, v, m, n in pairs], order
+    return ends, counts, order
 
 
 def graphs_of(sizes: Sizes, ids: Tensor) -> Tensor:
@@ -207,6 +246,9 @@ def slice_batch(g: Graph, gid: int, store_ids: bool = False) -> Graph:
     if not 0 <= gid < g.batch_size:
         fact = f"there is no graph {gid} in a batch of {g.batch_size}"
         raise GraphError(fact, cure=f"pass a number from 0 to {g.batch_size - 1}", line=user_line())
+    slices = None if store_ids else _whole_of(g)
+    if slices is not None:
+        return slices.graph(gid)
     whole = g.local_var()
     for frame in (*whole.src_frames.values(), *whole.edge_frames.values()) if store_ids else ():
         frame[ID] = torch.arange(frame.num_rows, dtype=g.idtype, device=g.device)

@@ -45,7 +45,7 @@ class Frame(MutableMapping[str, Tensor]):
     """
 
     # `columns` may be read by whoever is in a hurry; what is set goes through the frame
-    __slots__ = ("columns", "device", "initializers", "kind", "num_rows", "type_name")
+    __slots__ = ("columns", "device", "initializers", "kind", "num_rows", "origin", "type_name")
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class Frame(MutableMapping[str, Tensor]):
         self.num_rows, self.device, self.kind, self.type_name = num_rows, device, kind, type_name
         self.columns: dict[str, Tensor] = dict(columns) if columns else {}
         self.initializers: Mapping[str | None, Initializer] | None = None
+        self.origin: Any = None  # what is told that a feature is replaced
 
     def __getitem__(self, name: str) -> Tensor:
         try:
@@ -74,6 +75,8 @@ class Frame(MutableMapping[str, Tensor]):
             and isinstance(name, str)  # pyright: ignore[reportUnnecessaryIsInstance]
         ):
             self.columns[name] = value
+            if self.origin is not None:
+                self.origin.intact = False
         else:
             raise self._misfit(name, value)
 
@@ -81,6 +84,8 @@ class Frame(MutableMapping[str, Tensor]):
         if name not in self.columns:
             raise self._missing(name)
         del self.columns[name]
+        if self.origin is not None:
+            self.origin.intact = False
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.columns)
@@ -180,6 +185,14 @@ class Frame(MutableMapping[str, Tensor]):
             self._like(size, self.device, dict(zip(self.columns, part, strict=True)))
             for size, part in zip(sizes, parts, strict=True)
         ]
+
+    def part(self, start: int, count: int) -> Frame:
+        """A frame of some neighbouring rows: views of this one's features."""
+        return self._like(count, self.device, {name: c.narrow(0, start, count) for name, c in self.columns.items()})
+
+    def rows_alone(self, count: int) -> Frame:
+        """A frame of so many rows without features."""
+        return self._like(count, self.device, None)
 
     def rows(self, names: Sequence[str] | None) -> list[dict[str, Tensor]]:
         """The named features of every row, as views."""

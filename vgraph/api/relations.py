@@ -45,6 +45,7 @@ class Relations:
 
     def _join(self, topologies: Mapping[EdgeType, Topology], sizes: Mapping[str, tuple[int, ...]] | None) -> None:
         """Other edges between the nodes that there are."""
+        self.member: Any = None  # which slice of a whole this is
         self._topologies, self._sizes = dict(topologies), sizes
         self.messages: dict[EdgeType, tuple[Tensor, dict[str, Tensor]]] = {}  # sent, not received
         self._single = next(iter(self._topologies.values())) if len(self._topologies) == 1 else None

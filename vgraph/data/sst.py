@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -62,7 +63,8 @@ class TreeSample:
 class TreeDataset(Sequence[TreeSample]):
     """The trees of a Forest as graphs, each built when first asked for and then kept.
 
-    Kept, so that what is computed once for a graph serves every epoch.
+    Kept, so that what is computed once for a graph serves every epoch. Their features are views of all trees' as
+    one batch: a batch of some is a few ranges of that.
 
     >>> trees = TreeDataset(parse_ptb("(1 (0 bad) (1 good))(0 bad)"))
     >>> len(trees), trees.classes, trees[0].label, trees[0].graph.ndata["word"].tolist()
@@ -110,8 +112,22 @@ class TreeDataset(Sequence[TreeSample]):
         index = range(len(self))[index]
         sample = self._built[index]
         if sample is None:
-            sample = self._built[index] = _build_sample(self.forest, index)
+            graph = vgraph.slice_batch(self._whole, index)
+            sample = self._built[index] = TreeSample(graph, int(self.forest.label[index]), root=0)
         return sample
+
+    @cached_property
+    def _whole(self) -> vgraph.Graph:
+        """All trees as one batch, of which samples are views: batches of those are ranges of it."""
+        forest = self.forest
+        sizes = np.diff(forest.ptr)
+        is_kid, first = forest.parent >= 0, np.repeat(forest.ptr[:-1], sizes)
+        ends = np.flatnonzero(is_kid), (forest.parent + first)[is_kid]
+        whole = vgraph.graph((torch.from_numpy(ends[0]), torch.from_numpy(ends[1])), num_nodes=forest.num_vertices)
+        for name, values in forest.features.items():
+            whole.ndata[name] = torch.tensor(values)  # copied: a caller may write to it
+        whole.set_batch_num_nodes(sizes.tolist())
+        return whole
 
 
 class TreeSplits(NamedTuple):
@@ -237,16 +253,6 @@ def _restore_forest(
         key.removeprefix(prefix): value.astype(np.int64) for key, value in arrays.items() if key.startswith(prefix)
     }
     return Forest(ptr, parent, label, features, tokens, classes)
-
-
-def _build_sample(forest: Forest, index: int) -> TreeSample:
-    start, stop = int(forest.ptr[index]), int(forest.ptr[index + 1])
-    # copied: a caller may write to the tensors, and a later sample reads the forest again
-    dst = torch.tensor(forest.parent[start + 1 : stop])
-    graph = vgraph.graph((torch.arange(1, stop - start), dst), num_nodes=stop - start)
-    for name, values in forest.features.items():
-        graph.ndata[name] = torch.tensor(values[start:stop])
-    return TreeSample(graph, int(forest.label[index]), root=0)
 
 
 @dataclass

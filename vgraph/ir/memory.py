@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -43,6 +43,11 @@ class Lifetime:
 
     def overlaps(self, other: Lifetime) -> bool:
         return self.first <= other.last and other.first <= self.last
+
+
+# Ids of values as they lie in an arena, each with those below it that live at the same time.
+Stack: TypeAlias = list[tuple[int, list[int]]]
+Stacks: TypeAlias = dict[tuple[int, ...], Stack]  # by the order of sizes
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from vgraph.ir.memory import DynamicTensor, Lifetime, MemoryPlan
+from vgraph.ir.memory import DynamicTensor, Lifetime, MemoryPlan, Stack, Stacks
 from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX, Space, Value, part_of
 from vgraph.ir.schedule import Schedule
 
@@ -22,16 +22,32 @@ class _Place(NamedTuple):
     stop: int
     first: int
     last: int
+    value_id: int
 
 
-def plan_memory(values: Sequence[Value], lifetimes: Mapping[int, Lifetime], schedule: Schedule) -> MemoryPlan:
+_MOST_STACKS = 16
+
+
+def plan_memory(
+    values: Sequence[Value],
+    lifetimes: Mapping[int, Lifetime],
+    schedule: Schedule,
+    stacks: Stacks | None = None,
+) -> MemoryPlan:
     """Largest first, each into the smallest gap that fits among what lives at the same time.
 
-    A value has one row for each row of its space, over the whole batch of graphs.
+    A value has one row for each row of its space, over the whole batch of graphs. ``stacks``: what lay on what on
+    other topologies, by the order of sizes, which most batches have in common; that is not searched for again.
     """
     counts = _row_counts(schedule)
     sizes = {v.id: _aligned(counts[v.space] * v.row_bytes) for v in values}
-    offsets = _offsets(sizes, lifetimes)
+    order = tuple(sorted(sizes, key=lambda i: (-sizes[i], i)))
+    stack = None if stacks is None else stacks.get(order)
+    if stack is None:
+        stack = _stack(order, sizes, lifetimes)
+        if stacks is not None and len(stacks) < _MOST_STACKS:
+            stacks[order] = stack
+    offsets = _offsets(stack, sizes)
     tensors = {v.id: DynamicTensor(offsets[v.id], counts[v.space], v.row_shape, v.dtype) for v in values}
     num_bytes = max((offsets[i] + size for i, size in sizes.items()), default=0)
     return MemoryPlan(tensors, {v.id: lifetimes[v.id] for v in values}, num_bytes)
@@ -54,21 +70,32 @@ def _aligned(num_bytes: int) -> int:
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
-def _offsets(sizes: Mapping[int, int], lifetimes: Mapping[int, Lifetime]) -> dict[int, int]:
+def _stack(order: Sequence[int], sizes: Mapping[int, int], lifetimes: Mapping[int, Lifetime]) -> Stack:
     placed: list[_Place] = []  # by start
-    offsets: dict[int, int] = {}
-    for value_id in sorted(sizes, key=lambda i: (-sizes[i], i)):
+    for value_id in order:
         life, size = lifetimes[value_id], sizes[value_id]
         start = _best_gap(placed, life, size)
-        offsets[value_id] = start
-        insort(placed, _Place(start, start + size, life.first, life.last))
+        insort(placed, _Place(start, start + size, life.first, life.last, value_id))
+    found: Stack = []
+    for number, place in enumerate(placed):
+        life = lifetimes[place.value_id]
+        found.append((place.value_id, [p.value_id for p in placed[:number] if life.overlaps(lifetimes[p.value_id])]))
+    return found
+
+
+def _offsets(stack: Stack, sizes: Mapping[int, int]) -> dict[int, int]:
+    """Every value on top of what it lies on, however large that is now."""
+    offsets, stops = dict[int, int](), dict[int, int]()
+    for value_id, below in stack:
+        offsets[value_id] = start = max([stops[i] for i in below], default=0)
+        stops[value_id] = start + sizes[value_id]
     return offsets
 
 
 def _best_gap(placed: Sequence[_Place], life: Lifetime, size: int) -> int:
     """The start of the smallest gap that holds ``size`` bytes, else the end of all that lives."""
     best, least_room, end = -1, 0, 0
-    for start, stop, first, last in placed:
+    for start, stop, first, last, _ in placed:
         if first > life.last or last < life.first:
             continue
         room = start - end

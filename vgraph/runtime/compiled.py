@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vgraph.ir.interpreter import PhaseCode
-from vgraph.ir.memory import Lifetime, MemoryPlan
+from vgraph.ir.memory import Lifetime, MemoryPlan, Stacks
 from vgraph.ir.program import VERTEX, Input, Program, Rows, Space, Value
 from vgraph.ir.schedule import Phase, Schedule, Stretch
 from vgraph.ir.topology import Topology
@@ -96,6 +96,11 @@ class CompiledProgram:
         if key not in self._others:
             self._others[key] = self.make_for(*key)
         return self._others[key]
+
+    @cached_property
+    def stacks(self) -> Stacks:
+        """What plans of memory on many topologies have in common."""
+        return {}
 
     @cached_property
     def unread_at_leaves(self) -> frozenset[int]:

@@ -26,7 +26,7 @@ from vgraph.ir.tdl import op_name
 from vgraph.runtime.cpu import Empty, pool_address, torch_empty
 
 FLOATS = (torch.float32, torch.float64)
-_EXPORTS = ("vg_frontiers", "vg_pack_matrix", "vg_product", "vg_packed_bytes", "vg_sort_rows", "vg_levels")
+_EXPORTS = ("vg_frontiers", "vg_pack_matrix", "vg_product", "vg_packed_bytes", "vg_sort_rows", "vg_levels", "vg_bounds")
 _HEADERS = ("gemm.h", "frontiers.h", "rows.h")
 SMALL = 1 << 16  # flops below which torch's own call costs as little
 FEW = 4  # rows for which packing the matrix costs more than it gains
@@ -42,6 +42,7 @@ class Native:
     packed_bytes: Any
     sort_rows: Any
     find_levels: Any
+    find_bounds: Any
     multiplies: bool = True  # whether products of phases that run once are made here
     empty: Empty = torch_empty
 
@@ -94,8 +95,9 @@ class Native:
     def order_rows(self, keys: NDArray[np.int32], src: Tensor, dst: Tensor) -> RowOrder:
         """Vertices by key, edges by destination row; all in int64 on the CPU, fewer than MOST_SHORT edges."""
         n, m, count = len(keys), src.shape[0], int(keys.max(initial=-1)) + 1
-        wide = torch.empty(5 * n + count + 4, dtype=torch.int64)
-        short = torch.from_numpy(np.zeros((5, m + LOOK_AHEAD), np.int32))  # by torch, threads would wait for each other
+        wide = self.empty((5 * n + count + 4,), torch.int64)
+        short = self.empty((5, m + LOOK_AHEAD), torch.int32)
+        short[:, m:] = 0
         ids, rows, in_ptr, out_ptr, room, starts = wide.split([n, n, n + 1, n + 1, n + 1, count + 1])
         edge_ids, src_rows, dst_rows, out_edges, out_dst = short[:, :m].unbind()
         places = (src, dst, ids, rows, in_ptr, out_ptr, edge_ids, src_rows, dst_rows, out_edges, out_dst, starts, room)
@@ -108,6 +110,16 @@ class Native:
         )  # fmt: skip
         order.__dict__.update(dst_rows=dst_rows, out_dst=out_dst)
         return order
+
+    def bounds(self, keys: NDArray[np.int32], in_ptr: Tensor) -> tuple[list[int], list[int], list[int | None]]:
+        """Where the rows of each key and their in-edges begin, and where the last end; in-degrees that rows share."""
+        keys = np.ascontiguousarray(keys, np.int32)
+        count = int(keys.max(initial=-1)) + 1
+        found = torch.empty((3, count + 1), dtype=torch.int64)
+        words = [len(keys), keys.ctypes.data, count, in_ptr.data_ptr(), *(row.data_ptr() for row in found.unbind())]
+        call(self.find_bounds, words)
+        first, edges, degrees = found.tolist()
+        return first, edges, [None if degree < 0 else degree for degree in degrees[:-1]]
 
     # ------------------------------------------------------------ in the place of torch's operators
     def mm(self, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:

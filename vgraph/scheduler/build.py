@@ -6,17 +6,32 @@ Source: Cavs section 3.2 (batching policy).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vgraph.ir.schedule import Frontier, RowOrder, Schedule
 from vgraph.ir.topology import Topology
 from vgraph.scheduler.frontiers import Levels
 from vgraph.scheduler.policy import SERIAL
 
+# of keys and ``in_ptr``: where the rows of each key and their in-edges begin, in-degrees that rows share
+Bounds: TypeAlias = Callable[[Levels, Tensor], tuple[list[int], list[int], list[int | None]]]
 
-def build_schedule(topology: Topology, policy: str, keys: Levels | None, order: RowOrder) -> Schedule:
-    """The frontiers, children first; ``keys``: of ``vertex_keys``; by them ``order``, on the CPU, sorts rows."""
+
+def build_schedule(
+    topology: Topology, policy: str, keys: Levels | None, order: RowOrder, bounds: Bounds | None = None
+) -> Schedule:
+    """The frontiers, children first; ``keys``: of ``vertex_keys``; by them ``order``, on the CPU, sorts rows.
+
+    ``bounds`` finds in native code where they lie.
+    """
+    if bounds is not None and keys is not None and policy != SERIAL and order.in_ptr.shape[0] == len(keys) + 1:
+        v, e, degrees = bounds(keys, order.in_ptr)
+        return Schedule(topology, policy, order, tuple(map(Frontier, v[:-1], v[1:], e[:-1], e[1:], degrees)))
     v_ptr = _vertex_ptr(topology, policy, keys)
     in_ptr: NDArray[np.int64] = order.in_ptr.numpy()
     v, e = v_ptr.tolist(), in_ptr[v_ptr].tolist()
