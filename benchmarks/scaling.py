@@ -1,7 +1,7 @@
 """How a GCN's and a GAT's training step grow with the graph's size, its density and the layers' width.
 
 Erdos-Renyi graphs; two layers, Adam; beside DGL and PyTorch Geometric. Every side has the machine to
-itself, may take --memory GiB, and is drawn with a cross where that was not enough. A side that needed more
+itself, twice, may take --memory GiB, and is drawn with a cross where that was not enough. A side that needed more
 than --limit seconds for a step is not asked for larger ones.
 
 usage: scaling.py [--curves gcn-size gat-width ...] [--threads N] [--peer-python PATH] [--memory GIB]
@@ -131,7 +131,7 @@ def main() -> None:
         todo, options.sides = todo[:1], ["vgraph"]
     settings = Settings(
         options.threads, options.steps, memory=options.memory, peer_memory=options.memory,
-        limit=options.limit, peer_python=options.peer_python, rounds=1,
+        limit=options.limit, peer_python=options.peer_python, rounds=2,
     )  # fmt: skip
     budget, results = 0.01 if options.smoke else 0.1, []
     for curve in todo:

@@ -135,10 +135,7 @@ def _run_in_turns(
             for side, worker in workers.items():
                 if not found[side].problem and began[side] < settings.limit:
                     start = time.perf_counter()
-                    for _ in range(IN_A_TURN if number else 1):
-                        _note(found[side], worker.ask("step" if number else "sizes"), timed=number >= settings.warmup)
-                        if time.perf_counter() > start + SHORT:
-                            break
+                    _take_turn(worker, found[side], number, settings)
                     began[side] += time.perf_counter() - start
             if number >= settings.warmup and (number - settings.warmup) % max(1, settings.steps // 5) == 0:
                 floor()
@@ -159,9 +156,17 @@ def _run_alone(side: str, workload: Workload, settings: Settings, found: Found) 
         end = time.perf_counter() + settings.limit
         for number in range(settings.warmup + settings.steps):
             if not found.problem and (time.perf_counter() < end or number <= settings.warmup):
-                _note(found, worker.ask("step" if number else "sizes"), timed=number >= settings.warmup)
+                _take_turn(worker, found, number, settings)
     finally:
         worker.close()
+
+
+def _take_turn(worker: Worker, found: Found, number: int, settings: Settings) -> None:
+    start = time.perf_counter()
+    for _ in range(IN_A_TURN if number else 1):
+        _note(found, worker.ask("step" if number else "sizes"), timed=number >= settings.warmup)
+        if found.problem or time.perf_counter() > start + SHORT:
+            break
 
 
 PROBLEMS = {
