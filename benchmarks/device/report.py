@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 Found = Mapping[str, Any]
 
 
@@ -17,9 +15,12 @@ def lines(found: Found) -> Iterator[str]:
     yield "| row | side | ms | peak MiB | figures |"
     yield "|---|---|---|---|---|"
     for row in found["rows"]:
-        for name, side in row["sides"].items():
-            if "problem" in side:
-                yield f"| {row['row']} | {name} | | | {' '.join(side['problem'].values())[:60]} |"
+        if "problem" in row:
+            yield f"| {row['row']} | | | | **{row['problem'][:120].replace('|', '/')}** |"
+        for name, side in row.get("sides", {}).items():
+            if "seconds" not in side:
+                why = " ".join(side.get("problem", {"": "not timed"}).values())[:60].replace("|", "/")
+                yield f"| {row['row']} | {name} | | | {why} |"
                 continue
             peak = f"{side['peak_bytes'] / 2**20:.0f}" if side.get("peak_bytes") else ""
             told = ""
@@ -55,8 +56,10 @@ def write(folder: Path, found: Found) -> None:
 
 def draw(folder: Path, found: Found) -> None:
     """gpu.svg: how many times as fast as every other side."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - a table and JSON need none
+
     pairs = [(f"{row['row']}: {key.removeprefix('times ')}", value) for row in found["rows"]
-             for key, value in row["figures"].items() if key.startswith("times ")]  # fmt: skip
+             for key, value in row.get("figures", {}).items() if key.startswith("times ")]  # fmt: skip
     picture = Figure(figsize=(8, 1.5 + 0.2 * len(pairs)), layout="constrained")
     axes = picture.add_subplot()
     axes.barh([name for name, _ in pairs], [value for _, value in pairs])

@@ -93,9 +93,10 @@ def relational(data: Data, g: vgraph.Graph) -> Step:
     return given.training(run, first.parameters(), second.parameters())
 
 
-def build(data: Data) -> Step:
+def build(data: Data, g: vgraph.Graph | None = None) -> Step:
+    """``g``: the graph, where somebody has made it already."""
     kind = data.workload.kind
-    g = vgraph.graph((data.src, data.dst), num_nodes=data.num_nodes)
+    g = vgraph.graph((data.src, data.dst), num_nodes=data.num_nodes) if g is None else g
     if kind == "relational":
         return relational(data, g)
     if kind == "sampling":

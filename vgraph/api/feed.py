@@ -43,7 +43,7 @@ def at(rows: Tensor, ids: Tensor) -> At:
 
     Args:
         rows: (k, ...), one row for each of ``ids``.
-        ids: (k,) distinct vertex ids.
+        ids: (k,) distinct vertex ids. Ids on the CPU serve a graph on a GPU, too, and are checked without waiting.
 
     Raises:
         FeatureError: the two lengths differ, or an id stands twice.
@@ -72,7 +72,7 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
 
     Args:
         rows: (n, ...), such as what a vertex function pushed.
-        ids: (k,) whole numbers, from 0 to n - 1.
+        ids: (k,) whole numbers, from 0 to n - 1. Of rows on a GPU ids on the CPU are checked without waiting.
 
     Raises:
         DTypeError, FeatureError: the ids are not whole numbers, or not of rows.
@@ -90,7 +90,7 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows.shape[0]:
         fact = f"rows_at(rows, ids) has ids from {int(ids.min())} to {int(ids.max())} for {rows.shape[0]} rows"
         raise FeatureError(fact, cure="give ids from 0 to the number of rows - 1", line=user_line())
-    return _Taken.apply(rows, ids)  # pyright: ignore[reportUnknownMemberType, reportReturnType]
+    return _Taken.apply(rows, send(ids, rows.device))  # pyright: ignore[reportUnknownMemberType, reportReturnType]
 
 
 class _Taken(torch.autograd.Function):
@@ -132,13 +132,23 @@ class Feed:
                 self._add_subset(name, value)
 
     def _add_subset(self, name: str, value: At) -> None:
-        count, ids = self.topology.num_dst, value.ids
-        if self.leaves_in_order and torch.equal(ids, leaf_ids(self.topology)):
-            name, place = name + OF_LEAVES, ids
+        count, ids, device = self.topology.num_dst, value.ids, self.topology.src.device
+        for words, tensor in (("rows", value.rows), ("ids", ids)):
+            if tensor.device != device and not (tensor is ids and tensor.device.type == "cpu"):
+                raise FeatureError(
+                    f"the {words} of at(...) for {name!r} are on {tensor.device}, the graph on {device}",
+                    cure="move one of them with .to(...)", line=user_line(),
+                )  # fmt: skip
+        if self.leaves_in_order and torch.equal(ids, self._leaves_where(ids.device)):
+            name, place = name + OF_LEAVES, leaf_ids(self.topology)
         else:
-            place = self._places(name, ids, count)
+            place = send(self._places(name, ids, count), device)
         self.subsets[f"@{name}"] = (place, ids.shape[0] + 1)
         self._columns[f"subset:{name}"] = _with_zeros(value.rows)
+
+    def _leaves_where(self, device: torch.device) -> Tensor:
+        """The vertices without in-edges, on the CPU or where the graph is."""
+        return torch.from_numpy(_leaves(self.topology)) if device.type == "cpu" else leaf_ids(self.topology)
 
     def _places(self, name: str, ids: Tensor, count: int) -> Tensor:
         """The row of every vertex among those given, or the one behind them."""
@@ -243,11 +253,11 @@ class _WithZeros(torch.autograd.Function):
 
 def leaf_ids(topology: Topology) -> Tensor:
     """The vertices without in-edges, in order; kept."""
-    return topology.keep("leaf ids", lambda: _to(np.flatnonzero(levels(topology) == 0), topology))
+    return topology.keep("leaf ids", lambda: send(torch.from_numpy(_leaves(topology)), topology.src.device))
 
 
-def _to(ids: NDArray[np.int64], topology: Topology) -> Tensor:
-    return send(torch.from_numpy(ids), topology.src.device)
+def _leaves(topology: Topology) -> NDArray[np.int64]:
+    return topology.keep("leaves", lambda: np.flatnonzero(levels(topology) == 0))
 
 
 def _check_kind(name: str, value: Any) -> None:

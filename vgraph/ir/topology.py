@@ -107,11 +107,16 @@ class Topology:
 
     @cached_property
     def in_degrees(self) -> Tensor:
-        return torch.bincount(self.dst, minlength=self.num_dst)
+        return self._counted("in_degrees", self.dst, self.num_dst)
 
     @cached_property
     def out_degrees(self) -> Tensor:
-        return torch.bincount(self.src, minlength=self.num_src)
+        return self._counted("out_degrees", self.src, self.num_src)
+
+    def _counted(self, name: str, ends: Tensor, count: int) -> Tensor:
+        """A GPU would be waited for: where the CPU knows the ids it counts."""
+        known = self.host
+        return torch.bincount(ends, minlength=count) if known is None else send(getattr(known, name), ends.device)
 
     @cached_property
     def reversed(self) -> Topology:

@@ -6,12 +6,13 @@ Source: DGL section 3 (degree bucketing, where a reduce function is no segment r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from vgraph.ir.topology import Topology
+from vgraph.ir.upload import upload
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,19 @@ def active_part(topology: Topology) -> DegreeBucket | None:
     return topology.keep("active_part", lambda: _make_active_part(topology))
 
 
+def _sent(bucket: DegreeBucket, topology: Topology) -> DegreeBucket:
+    """Made on the CPU, where nobody waits for a GPU, and sent in one copy to where the topology lies."""
+    part = bucket.topology
+    found = upload((bucket.vertex_ids, bucket.edge_ids, part.src, part.dst), topology.src.device)
+    vertex_ids, edge_ids, src, dst = (t for t in found if t is not None)
+    ids = _original(topology, vertex_ids, edge_ids)
+    there = replace(part, src=src, dst=dst, original_ids=ids, host=part)
+    return DegreeBucket(bucket.degree, vertex_ids, edge_ids, there)
+
+
 def _make_buckets(topology: Topology) -> tuple[DegreeBucket, ...]:
+    if topology.src.device.type != "cpu":
+        return tuple(_sent(bucket, topology) for bucket in degree_buckets(topology.on_host))
     degrees, vertex_ids = torch.sort(topology.in_degrees, stable=True)
     found, counts = torch.unique_consecutive(degrees, return_counts=True)
     groups = zip(found.tolist(), vertex_ids.split(counts.tolist()), strict=True)
@@ -55,6 +68,9 @@ def _bucket(topology: Topology, degree: int, vertex_ids: Tensor) -> DegreeBucket
 
 
 def _make_active_part(topology: Topology) -> DegreeBucket | None:
+    if topology.src.device.type != "cpu":
+        on_host = active_part(topology.on_host)
+        return on_host and _sent(on_host, topology)
     vertex_ids = topology.in_degrees.nonzero().squeeze(1)
     if vertex_ids.shape[0] == topology.num_dst:
         return None
@@ -70,13 +86,18 @@ def _part(topology: Topology, degree: int | None, vertex_ids: Tensor, edge_ids: 
     counts = topology.in_degrees.index_select(0, vertex_ids)
     dst = torch.repeat_interleave(numbers, counts, output_size=edge_ids.shape[0])
     sizes = _graph_sizes(topology, vertex_ids)
+    ids = _original(topology, vertex_ids, edge_ids)
+    part = Topology(src, dst, topology.num_src, num_vertices, sizes, original_ids=ids)
+    return DegreeBucket(degree, vertex_ids, edge_ids, part)
+
+
+def _original(topology: Topology, vertex_ids: Tensor, edge_ids: Tensor) -> dict[str, Tensor]:
+    """By kind, the user's ids of what a part has."""
     known = topology.original_ids
-    ids = {
+    return {
         kind: known[kind].index_select(0, own) if kind in known else own
         for kind, own in (("vertex", vertex_ids), ("edge", edge_ids))
     }
-    part = Topology(src, dst, topology.num_src, num_vertices, sizes, original_ids=ids)
-    return DegreeBucket(degree, vertex_ids, edge_ids, part)
 
 
 def _graph_sizes(topology: Topology, vertex_ids: Tensor) -> tuple[int, ...] | None:
