@@ -168,6 +168,7 @@ def _layers() -> Iterator[OpExample]:
         aten.convolution_backward.default, r(4, 8, 8, 8), x, r(8, 3, 3, 3), [8], [1, 1], [1, 1], [1, 1], False, [0, 0],
         2, [True, True, True],
     )  # fmt: skip
+    yield from _transposed(x)
     yield example(aten.avg_pool2d.default, x, [2, 2], [2, 2])
     yield example(aten.avg_pool2d_backward.default, r(4, 6, 4, 4), x, [2, 2], [2, 2], [0, 0], False, True, None)
     yield example(aten.max_pool2d_with_indices.default, x, [3, 3], [2, 2], [1, 1])
@@ -182,6 +183,17 @@ def _layers() -> Iterator[OpExample]:
         aten.native_layer_norm_backward.default, r(4, 8, 6), y, [6], mean, scale, r(6), r(6), [True, True, True]
     )
     yield example(aten.native_batch_norm.default, x, r(6), r(6), r(6), r(6), False, 0.1, 1e-5)
+
+
+def _transposed(x: Tensor) -> Iterator[OpExample]:
+    """Transposed convolutions and their gradients, with groups."""
+    w, up = r(6, 4, 4, 4), ([2, 2], [1, 1], [1, 1], True, [0, 0])
+    yield example(aten.convolution.default, x, w, r(4), *up, 1)
+    yield example(aten.convolution.default, x, r(6, 2, 3, 3), None, [2, 2], [1, 1], [1, 1], True, [1, 1], 2)
+    yield example(aten.convolution.default, r(2, 6, 5), r(6, 4, 3), None, [1], [0], [2], True, [0], 1)
+    g, pair = r(4, 4, 16, 16), r(6, 2, 4, 4)
+    yield example(aten.convolution_backward.default, g, x, w, [4], *up, 1, [True, True, True])
+    yield example(aten.convolution_backward.default, g, x, pair, None, *up, 2, [True, True, False])
 
 
 def _pointwise() -> Iterator[OpExample]:

@@ -7,7 +7,7 @@ Source: Tofu (EuroSys 2019): partition-n-reduce, recursive search, generated pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.arguments import Arguments, as_arguments
 from vgraph.api.plan_file import load_plan, plan_digest, save_plan
 from vgraph.api.plan_report import describe, save_tiles
 from vgraph.api.step import capture_step
 from vgraph.api.step_state import Init, StepState, shape_of
 from vgraph.api.step_update import Optimizer, base_rate
 from vgraph.api.worker import Worker
-from vgraph.errors import ModelError
+from vgraph.errors import FunctionError, ModelError, NameLookupError
 from vgraph.ir.exchange import PartitionedProgram
 from vgraph.ir.notation import op_name
 from vgraph.ir.sharding import ShardingPlan
@@ -137,10 +138,18 @@ class Plan:
         return self
 
     def with_options(self, **switches: Any) -> Plan:
-        """The same plan with switches of the generated program set: ``fused_fetch=False`` ..."""
+        """The same plan with switches of the generated program set: ``fused_fetch=False`` ...
+
+        Raises:
+            NameLookupError: there is no such switch.
+        """
+        known = [each.name for each in fields(RewriteOptions)]
+        if odd := sorted(switches.keys() - set(known)):
+            raise NameLookupError(f"no switch is called {odd[0]!r}", cure=f"use one of {', '.join(known)}")
         options = replace(self.options, **switches)
         return Plan(self.step, self._state, self.sharding, self.learning_rate, options, self.devices)
 
+    @torch.no_grad()
     def run_in_process(
         self, *inputs: Any, state: dict[int, Tensor] | None = None, lr: float | None = None, seed: int | None = None
     ) -> StepResult:
@@ -230,7 +239,8 @@ def parallelize(
 
     Args:
         model: a module that returns its scalar loss; copied, never modified. It may be on the meta device.
-        example_inputs: a tuple of what the model is called with; their shapes are those of every batch.
+        example_inputs: a tuple of what the model is called with: tensors, in tuples, lists, dicts or dataclasses,
+            and constants. The shapes are those of every batch, the constants are fixed.
         num_workers: how many workers; each dim that is split is divided by their factors, largest first.
         optimizer: a factory, ``lambda parameters: torch.optim.SGD(parameters, lr=0.1)``; adds the update to
             the step. Without one the step is forward and backward.
@@ -259,8 +269,8 @@ def parallelize(
     >>> plan = vgraph.parallelize(model, (x,), num_workers=2)
     >>> torch.testing.assert_close(plan.run_in_process(x).loss, model(x).detach())
     """
-    inputs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
-    _check(num_workers, speeds, max_norm if optimizer is None else None)
+    arguments = Arguments(inputs := as_arguments(example_inputs))
+    _check(num_workers, speeds, memory_limit, max_norm, optimizer)
     links = None if machine is None else find_machine(machine)
     step = capture_step(model, inputs, optimizer, max_norm)
     if speeds is None:
@@ -268,20 +278,34 @@ def parallelize(
     else:
         found, devices = search_unequal(step, speeds, memory_limit, links)
     _refuse_undivided(found.plan, step, found.plan.num_workers)
-    state, rate = StepState(model, step, init), _learning_rate(optimizer)
+    state, rate = StepState(model, step, init, arguments), _learning_rate(optimizer)
     plan = Plan(step, state, found.plan, rate, options or RewriteOptions(), devices)
     plan.search_seconds = found.seconds
     return plan
 
 
-def _check(num_workers: int, speeds: Sequence[float] | None, idle_norm: float | None) -> None:
+def _check(
+    num_workers: int,
+    speeds: Sequence[float] | None,
+    memory_limit: float | None,
+    max_norm: float | None,
+    optimizer: Optimizer | None,
+) -> None:
     factors_of(num_workers)
     if speeds is not None and len(speeds) != num_workers:
         raise ModelError(f"{len(speeds)} speeds were given for {num_workers} devices", cure="pass one speed a device")
-    if idle_norm is not None:
+    for name, number in (("memory_limit", memory_limit), ("max_norm", max_norm)):
+        if number is not None and not number > 0:
+            raise ModelError(f"{name}={number!r} is not above zero", cure="pass a positive number, or leave it out")
+    if max_norm is not None and optimizer is None:
         raise ModelError(
             "max_norm= clips gradients before an update, and the plan has none",
             cure="pass optimizer=, or call worker.clip_grad_norm_(max_norm) before your own optimizer's step",
+        )
+    if optimizer is not None and not callable(optimizer):
+        raise FunctionError(
+            f"optimizer= is a {type(optimizer).__name__}; a factory is called with the step's own parameters",
+            cure="pass optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
         )
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from tqdm.auto import tqdm
 
+from vgraph.api.arguments import as_arguments
 from vgraph.api.place_devices import PlaceDevice, measured_cluster, parse_devices
 from vgraph.api.place_run import Captured, Runner, capture_model
 from vgraph.errors import PlacementError
@@ -160,8 +161,7 @@ def place(
     places = parse_devices(devices, memory)
     if not isinstance(model, nn.Module):
         return _place_file(model, places, profile, trials)
-    inputs: tuple[Any, ...] = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
-    captured = capture_model(model, inputs)
+    captured = capture_model(model, as_arguments(example_inputs))
     with tqdm(desc="vgraph: profile", disable=None, leave=False, unit="op") as bar:
         known = _profile(captured, places, profile, repeats, bar)
         bar.set_description("vgraph: place")

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.arguments import Arguments, map_arguments
 from vgraph.api.place_devices import PlaceDevice
 from vgraph.api.step import Returned, capture_forward, capture_step
 from vgraph.errors import PlacementError
@@ -34,6 +35,7 @@ class Captured:
     returns: Any  # the nest of what the model returns, with a Returned for each tensor
     is_training: bool
     example: tuple[Any, ...]
+    arguments: Arguments
     sources: tuple[Callable[[Sequence[Tensor]], Tensor], ...]  # one an input of the Program
     modes: list[bool]  # whether each module was in training
 
@@ -51,7 +53,7 @@ class Captured:
 
     def tensors(self, inputs: Sequence[Any]) -> list[Tensor]:
         """The Program's inputs for these inputs of the model."""
-        batch = _tensors(inputs)
+        batch = self.arguments.tensors(inputs)
         return [source(batch) for source in self.sources]
 
 
@@ -61,13 +63,14 @@ def capture_model(model: nn.Module, example: tuple[Any, ...]) -> Captured:
     Raises:
         ModelError: the model cannot be captured; the message has its own line.
     """
+    arguments = Arguments(example)
     step, returns, is_loss = capture_forward(model, example)
     if is_loss:
         step = capture_step(model, example)
     program, origin = split_gradients(step.program)
     modules = [step.notes[position].module for position in origin]
     sources = tuple(_source(model, step, given.name, given.value) for given in program.inputs)
-    return Captured(model, step, program, modules, returns, is_loss, example, sources, modes_of(model))
+    return Captured(model, step, program, modules, returns, is_loss, example, arguments, sources, modes_of(model))
 
 
 def modes_of(model: nn.Module) -> list[bool]:
@@ -92,7 +95,7 @@ def _source(model: nn.Module, step: TrainingStep, name: str, value: Value) -> Ca
 
 def _tensors(inputs: Sequence[Any]) -> list[Tensor]:
     found: list[Tensor] = []
-    map_leaves(tuple(inputs), lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) else None)
+    map_arguments(inputs, lambda _, leaf: found.append(leaf) if isinstance(leaf, Tensor) else None)
     return found
 
 

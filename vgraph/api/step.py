@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vgraph.api.ambient import without_whole_layers
+from vgraph.api.arguments import map_arguments
 from vgraph.api.step_program import Finished, build_step
 from vgraph.api.step_tracer import StepTracer, watch_modules
 from vgraph.api.step_update import Optimizer, Update, initial_history, record_update
@@ -89,20 +90,21 @@ def capture_step(
 def _record(
     model: nn.Module, example_inputs: Sequence[Any], run: Callable[[_FakeModel, StepTracer], Finished]
 ) -> TrainingStep:
+    _check_model(model)
     tracer = StepTracer()
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
-        with mode:
-            fakes = _FakeModel(model, example_inputs)
+        with torch.inference_mode(False):
+            fakes = _FakeModel(model, example_inputs, mode)
         for name, tensor in fakes.named():
             tracer.add_input(name, tensor)
-        with mode, tracer, sdpa_kernel(SDPBackend.MATH), _quiet_and_plain():
+        with torch.inference_mode(False), mode, tracer, sdpa_kernel(SDPBackend.MATH), _quiet_and_plain():
             return build_step(tracer, run(fakes, tracer))
     except CaptureError as error:
         raise ModelError(
             f"{type(model).__name__} cannot be captured: {error.reason}",
             line=error.line or tracer.last_line,
-            cure="keep shapes and branches independent of the data, and leave numbers in tensors",
+            cure=error.cure or "keep shapes and branches independent of the data, and leave numbers in tensors",
         ) from error
     finally:
         tracer.forget()
@@ -128,11 +130,28 @@ def _run(
     wanted = {name: p for name, p in fakes.parameters.items() if p.requires_grad}
     tracer.phase = BACKWARD
     tracer.watch_backward(loss)
-    found: tuple[Any, ...] = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+    found = _backward(loss, list(wanted.values()), tracer)
     gradients = {name: g for name, g in zip(wanted, found, strict=True) if isinstance(g, Tensor)}
+    for name, gradient in gradients.items():
+        if gradient.layout != torch.strided:
+            raise ModelError(
+                f"the gradient of {name} is a sparse tensor, which cannot be divided",
+                cure="leave sparse=True out: a gradient of a divided table is divided as the table is",
+            )
     tracer.phase = UPDATE
     update = record_update(tracer, wanted, gradients, *optimizer) if optimizer else Update()
     return Finished(loss, fakes.parameters, gradients, fakes.buffers, fakes.inputs, update)
+
+
+def _backward(loss: Tensor, wanted: Sequence[Tensor], tracer: StepTracer) -> tuple[Tensor | None, ...]:
+    try:
+        return torch.autograd.grad(loss, wanted, allow_unused=True)
+    except (CaptureError, FunctionError):
+        raise
+    except Exception as error:  # what torch's own backward says, at the forward line of the op that it had come to
+        cure = "see that loss.backward() works without a plan; checkpoints need use_reentrant=False"
+        reason = f"in backward, {type(error).__name__}: {error}".splitlines()[0]
+        raise CaptureError(reason, tracer.line_of_node(), cure) from error
 
 
 def _call(fakes: _FakeModel, tracer: StepTracer) -> Any:
@@ -142,7 +161,9 @@ def _call(fakes: _FakeModel, tracer: StepTracer) -> Any:
     except (CaptureError, FunctionError):
         raise
     except Exception as error:  # whatever the model itself stumbles over on these inputs
-        raise CaptureError(f"{type(error).__name__}: {error}".splitlines()[0], tracer.last_line) from error
+        cure = "see that the model runs on example_inputs: a tuple of its arguments, in order"
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise CaptureError(reason, tracer.last_line, cure) from error
 
 
 def _forward(fakes: _FakeModel, tracer: StepTracer) -> Tensor:
@@ -158,23 +179,55 @@ def _forward(fakes: _FakeModel, tracer: StepTracer) -> Tensor:
     return loss
 
 
+def _check_model(model: nn.Module | Callable[..., Any]) -> None:
+    """Refuses what has no shapes yet, no dense tensors, or no Python to record."""
+    if not isinstance(model, nn.Module):
+        raise FunctionError(
+            f"{getattr(model, '__name__', type(model).__name__)} is no torch.nn.Module",
+            cure="wrap it in a module whose forward calls it and returns the loss",
+        )
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ModelError(
+                f"{name or 'the model'} was compiled by torch.jit, whose ops cannot be told apart",
+                cure="pass the module that torch.jit was given",
+            )
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if torch.nn.parameter.is_lazy(tensor):
+            raise ModelError(f"{name} has no shape yet", cure="call the lazy model once on a batch, then make the plan")
+        if tensor.layout != torch.strided:
+            raise ModelError(f"{name} is a sparse tensor", cure="make it a dense one: parameter.to_dense()")
+
+
 class _FakeModel:
     """A copy of a model around fake tensors of the same shapes, strides, dtypes."""
 
-    def __init__(self, model: nn.Module, example_inputs: Sequence[Any]) -> None:
+    def __init__(self, model: nn.Module, example_inputs: Sequence[Any], mode: FakeTensorMode) -> None:
         memo: dict[int, Any] = {}
-        for tensor in (*model.parameters(), *model.buffers()):
-            fake = _fake(tensor).requires_grad_(tensor.requires_grad)
-            memo[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
-        try:
+        with mode:
+            for tensor in (*model.parameters(), *model.buffers()):
+                fake = _fake(tensor).requires_grad_(tensor.requires_grad)
+                is_parameter = isinstance(tensor, nn.Parameter)
+                memo[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if is_parameter else fake
+        for module in model.modules():  # what a call has left behind, such as a last activation
+            left = [t for t in vars(module).values() if isinstance(t, Tensor) and not t.is_leaf]
+            memo |= {id(tensor): tensor.detach() for tensor in left}
+        try:  # not under the mode: a tensor that no name leads to is a constant, and keeps its numbers
             self.module: nn.Module = copy.deepcopy(model, memo)
         except Exception as error:
-            raise CaptureError(f"its modules cannot be copied: {error}") from error
+            cure = "delete what it holds beside tensors and numbers (locks, open files, generators)"
+            raise CaptureError(f"its modules cannot be copied: {error}", "", cure) from error
         self.parameters: Mapping[str, Tensor] = dict(self.module.named_parameters())
         self.buffers: Mapping[str, Tensor] = dict(self.module.named_buffers())
-        self.arguments = map_leaves(tuple(example_inputs), _fake_input)
         self.inputs: list[Tensor] = []
-        map_leaves(self.arguments, lambda x: self.inputs.append(x) if isinstance(x, Tensor) else None)
+        with mode:
+            self.arguments = map_arguments(example_inputs, self._input)
+
+    def _input(self, _: str, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        self.inputs.append(_fake(leaf))
+        return self.inputs[-1]
 
     def named(self) -> list[tuple[str, Tensor]]:
         """Every tensor that comes from outside, by the name of its input."""
@@ -186,7 +239,3 @@ class _FakeModel:
 def _fake(tensor: Tensor) -> Tensor:
     """Called under FakeTensorMode, where nothing is allocated."""
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
-
-
-def _fake_input(leaf: Any) -> Any:
-    return _fake(leaf) if isinstance(leaf, Tensor) else leaf

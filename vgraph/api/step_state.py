@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.arguments import Arguments
 from vgraph.errors import ModelError
-from vgraph.ir.program import Value, map_leaves
+from vgraph.ir.program import Value
 from vgraph.ir.step import TrainingStep
 
 Init = Callable[..., Any]
@@ -23,8 +24,8 @@ Init = Callable[..., Any]
 class StepState:
     """Gives each input of a step its tensor; a real model's tensors are copied at once."""
 
-    def __init__(self, model: nn.Module, step: TrainingStep, init: Init | None) -> None:
-        self.step, self.init = step, init
+    def __init__(self, model: nn.Module, step: TrainingStep, init: Init | None, arguments: Arguments) -> None:
+        self.step, self.init, self.arguments = step, init, arguments
         held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         self.names = {value.id: name for name, value in (*step.parameters.items(), *step.buffers.items())}
         self.copied = {n: t.detach().clone() for n, t in held.items() if not t.is_meta}
@@ -68,14 +69,7 @@ class StepState:
 
     def batch(self, given: Sequence[Any]) -> list[Tensor]:
         """The tensors of a batch, checked against those that the step was captured with."""
-        found: list[Tensor] = []
-        map_leaves(tuple(given), lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) else None)
-        wanted = self.step.inputs
-        if len(found) != len(wanted):
-            raise ModelError(
-                f"{len(found)} tensors were passed; the plan was made for {len(wanted)}",
-                cure="pass what example_inputs had",
-            )
+        found, wanted = self.arguments.tensors(given), self.step.inputs
         for place, (tensor, value) in enumerate(zip(found, wanted, strict=True)):
             if tuple(tensor.shape) != shape_of(value) or tensor.dtype != value.dtype:
                 raise ModelError(

@@ -151,6 +151,10 @@ class StepTracer(Tracer):
         while len(self.notes) < len(self.recording.records):
             self.notes.append(OpNote(self.phase, module, call, self._pair))
 
+    def line_of_node(self) -> str:
+        """The user's line of the forward op that backward has come to."""
+        return self._lines.get(self._node, ("", "", 0))[0]
+
     def line_of(self, note: OpNote, line: str) -> str:
         """The user's line of an op; of a backward op that of its forward op."""
         return line if note.phase == FORWARD else self._lines.get(note.pair, (line, "", 0))[0]
@@ -200,6 +204,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     found: dict[Any, Callable[..., Any]] = dict(get_decompositions(packets))
     found[aten.var_mean.correction] = _var_mean
     found[aten.var.correction] = lambda *args, **kwargs: _var_mean(*args, **kwargs)[0]
+    found[aten.fill.Tensor] = lambda x, value: value.to(x.dtype).expand(x.shape)
+    found[aten.fill_.Tensor] = lambda x, value: x.copy_(value.to(x.dtype).expand(x.shape))
     return found
 
 

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from vgraph.api.step_tracer import StepTracer
 from vgraph.api.tracer import CaptureError
-from vgraph.errors import ModelError
+from vgraph.errors import FunctionError, ModelError
 
 Optimizer = Callable[[Sequence[Tensor]], torch.optim.Optimizer]
 
@@ -94,6 +94,12 @@ def base_rate(optimizer: torch.optim.Optimizer) -> float:
 def _warm(make: Optimizer, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> torch.optim.Optimizer:
     """An optimizer that has made its state, as it is from the second step on."""
     optimizer = make(list(parameters.values()))
+    given = {id(p) for p in parameters.values()}
+    if not all(id(p) in given for group in optimizer.param_groups for p in group["params"]):
+        raise FunctionError(
+            "optimizer= gives one of other parameters than it is called with",
+            cure="use its argument: optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
+        )
     for group in optimizer.param_groups:
         group.update({key: False for key in ("foreach", "fused") if key in group})
     for name in gradients:

@@ -26,13 +26,15 @@ from vgraph.ir.moves import Random
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space, map_leaves
 
+_DRAW_BEFORE = "draw its numbers before the call and pass them as a tensor"
+
 
 class CaptureError(Exception):
-    """The function cannot be captured; the reason and the user's line."""
+    """The function cannot be captured; the reason, the user's line, and a cure if it has one of its own."""
 
-    def __init__(self, reason: str, line: str = "") -> None:
+    def __init__(self, reason: str, line: str = "", cure: str = "") -> None:
         super().__init__(reason)
-        self.reason, self.line = reason, line
+        self.reason, self.line, self.cure = reason, line, cure
 
 
 class OutsideWriteError(CaptureError):
@@ -355,10 +357,10 @@ class Tracer(TorchDispatchMode):
     def _random(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Replaces torch's generator by one that is keyed by rows."""
         if name not in RANDOM:
-            raise CaptureError(f"{name} has no counterpart that is keyed by rows", user_line())
+            raise CaptureError(f"{name} has no counterpart that is keyed by rows", user_line(), _DRAW_BEFORE)
         distribution, writes = RANDOM[name]
         if kwargs.get("generator") is not None:
-            raise CaptureError(f"{name} draws from a generator of its own", user_line())
+            raise CaptureError(f"{name} draws from a generator of its own", user_line(), _DRAW_BEFORE)
         if writes:
             self.check_writable(args[0])
         like = args[0] if args and isinstance(args[0], Tensor) else None

@@ -57,10 +57,6 @@ def batch_norm_backward(op: Op) -> Notation | None:
 
 
 # ---------------------------------------------------------------- convolutions
-def _is_plain_convolution(op: Op, transposed_at: int) -> bool:
-    return not op.args[transposed_at]
-
-
 def window(made: str, inner: str, stride: int, padding: int, dilation: int) -> str:
     """The access of a window: stride * made + dilation * inner - padding."""
     first = f"{f'{stride}*' if stride != 1 else ''}{made}"
@@ -69,9 +65,9 @@ def window(made: str, inner: str, stride: int, padding: int, dilation: int) -> s
 
 
 def convolution(op: Op) -> Notation | None:
-    """Not transposed; with groups, a group's channels are one index beside the group."""
-    if not _is_plain_convolution(op, 6):
-        return None
+    """With groups, a group's channels are one index beside the group."""
+    if op.args[6]:
+        return transposed_convolution(op)
     x, w = op.args[0].shape, op.args[1].shape
     rank, groups = len(w) - 2, op.args[8]
     made, kernel = fresh(rank, "y"), fresh(rank, "k")
@@ -89,18 +85,28 @@ def convolution(op: Op) -> Notation | None:
     return Notation((inner, (filters, "c", *kernel), *bias), (out,), lost, frozenset(kernel))
 
 
+def transposed_convolution(op: Op) -> Notation:
+    """Every entry is spread over a window, whose cut would cut what falls together: space is whole."""
+    rank, groups = len(op.args[1].shape) - 2, op.args[8]
+    channels, filters = ("c", "o") if groups == 1 else ("g c", "g o")
+    made, kernel, space = (fresh(rank, prefix) for prefix in "yks")
+    bias = ((filters,),) if len(list(op.operands())) > 2 else ()
+    data, out = ("n", channels, *(f"{s}?" for s in space)), ("n", filters, *(f"{m}?" for m in made))
+    lost = {"c": "addend" if bias else "sum", **dict.fromkeys(kernel, "whole")}
+    return Notation((data, (channels, "o", *kernel), *bias), (out,), lost, frozenset({*kernel, *made, *space}))
+
+
 def convolution_backward(op: Op) -> Notation | None:
     """Gradients of input, kernel and bias."""
-    if not _is_plain_convolution(op, 7):
-        return None
     grad, x, w = (op.args[i].shape for i in range(3))
     if len(x) != len(w):
         return None
-    rank, groups = len(w) - 2, op.args[9]
+    rank, groups, is_transposed = len(w) - 2, op.args[9], op.args[7]
     channels, filters = ("c", "o") if groups == 1 else ("g c", "g o")
     made, kernel, space = (fresh(rank, prefix) for prefix in "yks")
     g = ("n", filters, *(f"{m}?" for m in made))
-    data, weights = ("n", channels, *space), (filters, "c", *kernel)
+    data = ("n", channels, *space)
+    weights = (channels, "o", *kernel) if is_transposed else (filters, "c", *kernel)
     assert len(grad) == len(g)
     whole = frozenset({*space, *kernel, *made})
     reads = {0: (0, 2), 1: (0, 1), 2: (0,)}

@@ -32,13 +32,19 @@ def index_sizes(op: Op, notation: Notation) -> dict[str, int]:
             assert isinstance(size, int), f"{value} has rows: only dense Programs are divided"
             if dim.isidentifier():
                 sizes[dim] = size
-    for value, dims in sides:  # an index that stands in products only: the repetition of a repeat
-        for size, dim in zip(value.shape, dims, strict=False):
-            unknown = [name for name in dim.split() if " " in dim and "?" not in dim and name not in sizes]
-            if len(unknown) == 1 and isinstance(size, int):
-                known = math.prod(sizes[name] for name in dim.split() if name in sizes)
-                sizes[unknown[0]] = size // known
+    pairs = [pair for value, dims in sides for pair in zip(value.shape, dims, strict=False) if " " in pair[1]]
+    while sum(_solved(size, dim, sizes) for size, dim in pairs):  # one product may need what another gives
+        pass
     return sizes
+
+
+def _solved(size: object, dim: str, sizes: dict[str, int]) -> bool:
+    """Finds an index that stands in products only, such as the repetition of a repeat; False: nothing new."""
+    unknown = [name for name in dim.split() if "?" not in dim and name not in sizes]
+    if len(unknown) != 1 or not isinstance(size, int):
+        return False
+    sizes[unknown[0]] = size // math.prod(sizes[name] for name in dim.split() if name in sizes)
+    return True
 
 
 _kept: WeakKeyDictionary[Op, Notation | None] = WeakKeyDictionary()

@@ -1,0 +1,123 @@
+"""Arguments: what a model is called with: tensors in a nest of tuples, lists, dicts and dataclasses, and constants.
+
+Takes: example inputs, later batches. Gives: their tensors in one order, or what differs; tempo: every step.
+Source: Tofu section 6 (a plan is searched once for batches of one form).
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.errors import ModelError
+
+Leaf = Callable[[str, Any], Any]
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, slice, range, torch.dtype, torch.device, type)
+
+
+def map_nest(nest: Any, leaf: Leaf, path: str = "input") -> Any:
+    """The same nest with ``leaf(path, item)`` in place of every item that holds no others."""
+    if isinstance(nest, (tuple, list)):
+        many: Sequence[Any] = nest  # pyright: ignore[reportUnknownVariableType]
+        items = [map_nest(item, leaf, f"{path}[{i}]") for i, item in enumerate(many)]
+        if isinstance(nest, list):
+            return items
+        return type(nest)(*items) if hasattr(nest, "_fields") else tuple(items)  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(nest, Mapping):
+        given: Mapping[Any, Any] = nest  # pyright: ignore[reportUnknownVariableType]
+        named: Any = copy.copy(given) if isinstance(given, MutableMapping) else {}
+        for key in given:
+            named[key] = map_nest(given[key], leaf, f"{path}[{key!r}]")
+        return named
+    if dataclasses.is_dataclass(nest) and not isinstance(nest, type):
+        made = copy.copy(nest)
+        for field in dataclasses.fields(nest):
+            object.__setattr__(made, field.name, map_nest(getattr(nest, field.name), leaf, f"{path}.{field.name}"))
+        return made
+    return leaf(path, nest)
+
+
+def map_arguments(arguments: Sequence[Any], leaf: Leaf) -> tuple[Any, ...]:
+    """``map_nest`` of each argument; the path begins with its place: ``input 0['ids']``."""
+    return tuple([map_nest(item, leaf, f"input {i}") for i, item in enumerate(arguments)])
+
+
+def as_arguments(example_inputs: Any) -> tuple[Any, ...]:
+    """A tuple or list is what the model is called with; anything else is its one argument."""
+    return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+class Arguments:
+    """What a model was recorded with: where its tensors are, and every constant.
+
+    Raises:
+        ModelError: an item is neither a dense tensor nor a constant: what it holds would be fixed unseen.
+    """
+
+    def __init__(self, example: Sequence[Any]) -> None:
+        self.leaves = _leaves(example)
+        for path, item in self.leaves.items():
+            if isinstance(item, Tensor):
+                _refuse_layout(path, item)
+            elif isinstance(item, nn.Module) or not (isinstance(item, _PLAIN) or callable(item)):
+                raise ModelError(
+                    f"{path} is a {type(item).__name__}, in which tensors cannot be seen",
+                    cure="pass tensors (torch.as_tensor), in tuples, lists, dicts or dataclasses",
+                )
+
+    def tensors(self, given: Sequence[Any]) -> list[Tensor]:
+        """The tensors of a batch in the order of the example's, whatever the order of its dicts.
+
+        Raises:
+            ModelError: the batch holds other items than the example, or a constant has changed.
+        """
+        found = _leaves(given)
+        wanted = [path for path, item in self.leaves.items() if isinstance(item, Tensor)]
+        count = sum(isinstance(item, Tensor) for item in found.values())
+        if count != len(wanted):
+            raise ModelError(
+                f"{count} tensors were passed; the plan was made for {len(wanted)}",
+                cure="pass what example_inputs had",
+            )
+        for path in {**self.leaves, **found}:
+            self._compare(path, found)
+        return [found[path] for path in wanted]
+
+    def _compare(self, path: str, found: Mapping[str, Any]) -> None:
+        what = f"{path} is {_what(found, path)}; the plan was made for {_what(self.leaves, path)}"
+        if isinstance(found.get(path), Tensor) != isinstance(self.leaves.get(path), Tensor):
+            raise ModelError(what, cure="pass what example_inputs had")
+        if path not in found or path not in self.leaves or not _is_same(found[path], self.leaves[path]):
+            cure = "pass what changes between batches as a tensor, or make a plan for each value"
+            raise ModelError(f"{what}, a constant of it", cure=cure)
+
+
+def _leaves(nest: Sequence[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    map_arguments(nest, found.__setitem__)
+    return found
+
+
+def _what(leaves: Mapping[str, Any], path: str) -> str:
+    if path not in leaves:
+        return "nothing"
+    return "a tensor" if isinstance(leaves[path], Tensor) else repr(leaves[path])
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two constants are equal; tensors are compared elsewhere."""
+    if isinstance(one, Tensor):
+        return True
+    return one is other or (type(one) is type(other) and bool(one == other))
+
+
+def _refuse_layout(path: str, tensor: Tensor) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+        kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise ModelError(f"{path} is a tensor of layout {kind}", cure="pass a dense tensor: x.to_dense()")
