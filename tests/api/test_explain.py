@@ -93,9 +93,9 @@ def test_numbers_of_a_pair(graph: vgraph.Graph) -> None:
     (kernel,) = [step for step in forward.steps if step.kernel is not None]
     rows, wide, index = 5 * 32, 6 * 32, 6 * 4 + 5 * 8
     assert kernel.bytes_read == wide + wide + rows + index  # h and h W1 an edge, b W2 a vertex
-    assert kernel.bytes_written == rows
-    assert kernel.num_operations == 4 * 6 * 8  # add, sigmoid, mul, sum
-    assert forward.num_on_edges == 3 and forward.bytes_on_edges == 3 * 6 * 32
+    assert kernel.bytes_written == 2 * rows  # the sum, and that of the gates' slopes times h
+    assert kernel.num_operations == 8 * 6 * 8  # add, sigmoid, mul, sum; ones, slope, mul, sum
+    assert forward.num_on_edges == 6 and forward.bytes_on_edges == 6 * 6 * 32
     assert {s.what for s in backward.stored} == {"gradient", "temporary"}
     assert all(s.space != "edges" for p in function.programs for s in p.stored)
 

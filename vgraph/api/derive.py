@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -25,8 +25,9 @@ from vgraph.api.tracer import CaptureError, Tracer, user_line
 from vgraph.api.unify import Tape, unify
 from vgraph.ir.attention import weigh_once
 from vgraph.ir.hoist import hoist
+from vgraph.ir.linear_sums import Foresight, Linear, sum_once, visits_in_edges
 from vgraph.ir.moves import Move, SegmentReduce
-from vgraph.ir.program import EDGE, VERTEX, Carry, Op, Space, Value, needed_ops
+from vgraph.ir.program import EDGE, VERTEX, Carry, Op, Rows, Space, Value, needed_ops
 from vgraph.ir.tidy import tidy
 from vgraph.runtime.autograd import Derivation, Step, cotangent_name
 
@@ -168,6 +169,7 @@ class Trace:
     step: Step | None  # the last one, if it was asked for by ``wrt`` alone
     features: tuple[str, ...]  # inputs of the function itself, but what the topology gives
     as_written: tuple[Op, ...] = ()  # the tape before ops moved from edges to vertices
+    kept: frozenset[int] = frozenset()  # ids of what the function computes for its derivative alone
 
     def values(self, refs: Sequence[Ref | None]) -> list[Value | None]:
         return [None if r is None else self.tape.values[r.index] for r in refs]
@@ -232,12 +234,41 @@ def _assemble(body: Body, sessions: Sequence[Session], run: _Run) -> Trace:
     tape.ops, renamed = tidy(tape.ops, tape.new_value)
     tape.values = {index: renamed.get(value.id, value) for index, value in tape.values.items()}
     as_written = tuple(tape.ops)
+    kept: frozenset[int] = frozenset()
     if isinstance(body.mailbox, bool) and not body.per_vertex and config.hoists():
         tape.ops = hoist(tape.ops, tape.new_value)
-        own = {tape.values[ref.index].id for ref in levels[0].outputs if ref is not None}
-        needed = {value.id for op in needed_ops(tape.ops, own) for value in op.results}
-        tape.ops = weigh_once(tape.ops, tape.new_value, needed)
-    return Trace(tape, levels, tuple(sorted(session.num_slots_needed, key=str)), step, features, as_written)
+        tape.ops, kept = _sum_less(tape, levels)
+    return Trace(tape, levels, tuple(sorted(session.num_slots_needed, key=str)), step, features, as_written, kept)
+
+
+def _sum_less(tape: Tape, levels: Sequence[Level]) -> tuple[list[Op], frozenset[int]]:
+    """The laws of sums over edges; sums are kept for a derivative that then need not visit in-edges at all."""
+    outputs = {tape.values[ref.index].id for ref in levels[0].outputs if ref is not None}
+    function = needed_ops(tape.ops, outputs)
+    own = {value.id for op in function for value in op.results}
+    given = frozenset(own | {value.id for op in function for value in op.operands()})
+    foresight = Foresight(given, lambda: _in_degree(tape), keeps=True)
+    found = Linear([], frozenset())
+    if len(levels) == 2 and not any(level.carries for level in levels):
+        found = sum_once(tape.ops, tape.new_value, foresight)
+        grads = [None if ref is None else tape.values[ref.index] for ref in levels[1].outputs]
+        ahead = {v.id for op in needed_ops(found.ops, outputs | found.kept) for v in op.results}
+        behind = [
+            op for op in needed_ops(found.ops, {v.id for v in grads if v is not None}) if op.results[0].id not in ahead
+        ]
+        if found.kept and visits_in_edges(behind, grads):
+            found = sum_once(tape.ops, tape.new_value, replace(foresight, keeps=False))
+    else:
+        found = sum_once(tape.ops, tape.new_value, None)
+    return weigh_once(found.ops, tape.new_value, own | found.kept), found.kept
+
+
+def _in_degree(tape: Tape) -> Value:
+    """The topology's, whether or not the function asked for it."""
+    if "$in_degree" not in tape.inputs:
+        tape.next_id += 1
+        tape.inputs["$in_degree"] = Value(tape.next_id, VERTEX, torch.int64, (Rows(VERTEX),))
+    return tape.inputs["$in_degree"]
 
 
 def _run_levels(body: Body, session: Session, derivation: Derivation, wrt: tuple[str, ...] | None) -> _Run:

@@ -46,6 +46,7 @@ def level_pair(name: str, found: Trace, options: Mapping[str, Any]) -> Pair:
         ([*outs, *states], ahead),
         (grads[: len(step.wrt)], behind),
         recompute_edges=options["fuse"] and not options["per_vertex"],
+        kept=found.kept if depth == 0 else frozenset(),
     )
     return _as_pair(joint, before, after, step, num_outputs, len(states), depth, options)
 

@@ -1,28 +1,28 @@
-"""Attention: laws of weighted sums over in-edges, so that one pass makes such a sum, and one its derivative.
+"""Attention: weighted sums over in-edges by weights that do not yet add up to one, so that one pass makes such a sum.
 
 Takes: ops in order. Gives: ops in order that compute the same values; tempo: once a function.
-Source: online softmax (Milakov and Gimelshein 2018), the backward of FlashAttention (Dao et al. 2022), on segments.
+Source: online softmax (Milakov and Gimelshein 2018), on segments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
+from vgraph.ir.factors import renames
 from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, VERTEX, Op, Rows, Value
-from vgraph.ir.row_ops import feature_sum
+from vgraph.ir.program import EDGE, Op, Value
 from vgraph.ir.tdl import op_name
 
 NewValue = Callable[..., Value]
 _RECEIVER, _SUM = Gather("dst"), SegmentReduce("dst", "sum")
-_div, _mul, _cast = torch.ops.aten.div.Tensor, torch.ops.aten.mul.Tensor, torch.ops.aten._to_copy.default
+_div, _cast = torch.ops.aten.div.Tensor, torch.ops.aten._to_copy.default
 
 
 def weigh_once(ops: Sequence[Op], new_value: NewValue, own: Collection[int]) -> list[Op]:
-    """The ops with these laws applied; the values that they replace keep their names.
+    """The ops with this law applied; the values that it replaces keep their names.
 
     A softmax's weights are exp(x - log(total) - best). The sum of (weight m) = the sum of (exp(x - best) m) / total,
     so that it needs no total before; of ``own`` values alone, as a derivative knows the logarithm and not ``best``.
@@ -34,19 +34,6 @@ def weigh_once(ops: Sequence[Op], new_value: NewValue, own: Collection[int]) -> 
     return pass_.ops
 
 
-Axes = tuple[int | None, ...]  # of every dim of a row: which of a product's dims it is; None: of size one
-Key = tuple[str, int]
-
-
-@dataclass(frozen=True)
-class _Factor:
-    """A value that a product is made of; ``key``: what it is without views, and the end that it was taken from."""
-
-    key: Key
-    axes: tuple[int, ...]
-    value: Value
-
-
 @dataclass(eq=False)
 class _Laws:
     new_value: NewValue
@@ -54,13 +41,12 @@ class _Laws:
     makers: dict[int, Op]
     ops: list[Op] = field(default_factory=list[Op])
     relatives: dict[int, tuple[Value, Value]] = field(default_factory=dict[int, "tuple[Value, Value]"])
-    sums: dict[object, Value] = field(default_factory=dict[object, Value])
 
     def add(self, op: Op) -> None:
         if op_name(op.target) == "exp":
             self._note_softmax(op)
         elif op.target == _SUM and len(op.results) == 1:
-            if self._known_sum(op) or (op.results[0].id in self.own and self._weighted_sum(op)):
+            if op.results[0].id in self.own and self._weighted_sum(op):
                 return
         self.ops.append(op)
 
@@ -155,108 +141,7 @@ class _Laws:
             torch.ops.aten.view.default, (value, list(shape)), self.new_value(value, shape=shape), line
         )  # fmt: skip
 
-    # ------------------------------------------------------------ the sum of (y[dst] m)
-    def _known_sum(self, op: Op) -> bool:
-        """Notes what is summed, or makes it of the sum that is known of the other factors."""
-        rows, result = op.args[0], op.results[0]
-        if not _has_rows(rows):
-            return False
-        factors = list(self._factors(rows, _axes(rows.row_shape)))
-        for number, factor in enumerate(factors):
-            others = factors[:number] + factors[number + 1 :]
-            found = self._times_receiver(factor, others, rows) or self._times_features(factor, others)
-            if found is not None and found.dtype == result.dtype:
-                shape = (result.shape[0], *result.row_shape)
-                self._put(torch.ops.aten.view.default, (found, list(shape)), result, op.line)
-                return True
-        self.sums.setdefault(_key(rows.row_shape, factors), result)
-        return False
-
-    def _times_receiver(self, factor: _Factor, others: list[_Factor], rows: Value) -> Value | None:
-        given = self._spread(factor.value)
-        plain = [n for n in rows.row_shape if n != 1]
-        if given is None or factor.axes != tuple(range(len(plain))):
-            return None
-        known = self.sums.get(_key(rows.row_shape, others))
-        if known is None or known.dtype != given.dtype:
-            return None
-        known = self._viewed(known, rows.row_shape, rows.line)
-        own = self._viewed(given, rows.row_shape, rows.line)
-        return self._put(_mul, (own, known), self.new_value(known), rows.line)
-
-    def _times_features(self, factor: _Factor, others: list[_Factor]) -> Value | None:
-        """Of a factor that is itself a sum over features of a product with the receiver's row."""
-        maker = self.makers.get(factor.value.id)
-        taken = None if maker is None else feature_sum(maker)
-        if maker is None or taken is None or op_name(maker.target) != "sum" or not _has_rows(maker.args[0]):
-            return None
-        rows = maker.args[0]
-        kept = [axis for d, axis in enumerate(_axes(rows.row_shape)) if axis is not None and d not in taken]
-        if factor.axes != tuple(range(len(kept))) or any(a >= len(kept) for f in others for a in f.axes):
-            return None
-        outer = [replace(f, axes=tuple(kept[a] for a in f.axes)) for f in others]
-        inner = list(self._factors(rows, _axes(rows.row_shape)))
-        for number, one in enumerate(inner):
-            found = self._times_receiver(one, [*inner[:number], *inner[number + 1 :], *outer], rows)
-            if found is not None:
-                result = self.new_value(
-                    maker.results[0], space=VERTEX, shape=(found.shape[0], *maker.results[0].row_shape)
-                )
-                return self._put(maker.target, (found, *maker.args[1:]), result, maker.line)
-        return None
-
-    def _factors(self, value: Value, axes: Axes) -> Iterator[_Factor]:
-        """What a product of edges is made of; ``axes``: of the dims of a row."""
-        maker = self.makers.get(value.id)
-        if maker is not None and op_name(maker.target) == "mul" and all(isinstance(a, Value) for a in maker.args):
-            for operand in maker.args:
-                sizes = (1,) * (len(axes) - len(operand.row_shape)) + operand.row_shape
-                own = tuple(None if n == 1 else axis for n, axis in zip(sizes, axes, strict=True))
-                yield from self._factors(operand, own[len(axes) - len(operand.row_shape) :])
-            return
-        if maker is not None and _renames(maker):
-            given = iter(axis for axis in axes if axis is not None)
-            operand = maker.args[0]
-            yield from self._factors(operand, tuple(None if n == 1 else next(given) for n in operand.row_shape))
-            return
-        yield _Factor(self._identity(value), tuple(a for a in axes if a is not None), value)
-
-    def _identity(self, value: Value) -> Key:
-        maker = self.makers.get(value.id)
-        if maker is not None and isinstance(maker.target, Gather):
-            inner = self._unviewed(maker.args[0])
-            return f"{maker.target.end}|{maker.target.part}", inner.id
-        return "", value.id
-
-    def _unviewed(self, value: Value) -> Value:
-        while (maker := self.makers.get(value.id)) is not None and _renames(maker):
-            value = maker.args[0]
-        return value
-
-
-def _key(row_shape: tuple[int, ...], factors: Sequence[_Factor]) -> object:
-    return tuple(n for n in row_shape if n != 1), tuple(sorted((f.key, f.axes) for f in factors))
-
-
-def _axes(row_shape: tuple[int, ...]) -> Axes:
-    numbers = iter(range(len(row_shape)))
-    return tuple(None if n == 1 else next(numbers) for n in row_shape)
-
-
-def _has_rows(value: Value) -> bool:
-    """Rows of edges along the first dim, of floating-point numbers."""
-    return value.space == EDGE and value.shape[0] == Rows(EDGE) and value.dtype.is_floating_point
-
-
-def _renames(op: Op) -> bool:
-    """A view that adds or takes away dims of size one."""
-    if op_name(op.target) != "view" or op.args[0].space == SHARED:
-        return False
-    before, after = op.args[0], op.results[0]
-    same = [n for n in before.row_shape if n != 1] == [n for n in after.row_shape if n != 1]
-    return same and all(v.shape[0] == Rows(v.space) for v in (before, after))
-
 
 def _is_linear(op: Op) -> bool:
     """Ops through which a factor of the first operand can be taken."""
-    return op_name(op.target) in ("div", "neg", "_to_copy") or _renames(op)
+    return op_name(op.target) in ("div", "neg", "_to_copy") or renames(op)

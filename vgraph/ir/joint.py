@@ -7,7 +7,7 @@ Source: Cavs section 3.4 (auto-differentiation of vertex functions); cut at valu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vgraph.ir.moves import Gather, Random
@@ -57,15 +57,18 @@ def split_joint(
     backward: tuple[Sequence[Value | None], Sequence[Carry]],
     *,
     recompute_edges: bool = False,
+    kept: Collection[int] = (),
 ) -> Joint:
     """Cuts where the backward reads what the forward computed; views and Gathers are computed again.
 
     ``ops``: those of the forward, and those of both (where the forward's carried values are known).
     ``recompute_edges``: so is what each edge has for itself, which is then never stored.
+    ``kept``: ids of what the forward computes for the backward alone.
     """
     (outs, carries), (grads, back_carries) = forward, backward
     ahead_ops, all_ops = ops
-    first = needed_ops(ahead_ops, _ids(outs) | {c.source.id for c in carries}, {c.target.id for c in carries})
+    wanted = _ids(outs) | {c.source.id for c in carries} | set(kept)
+    first = needed_ops(ahead_ops, wanted, {c.target.id for c in carries})
     computed = {v.id for op in first for v in op.results}
     saved = _values_to_save(
         all_ops, computed, [*grads, *(c.source for c in back_carries)], recompute_edges, inputs.get("$in_degree")
