@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.capture import family_of, function_key
+from vgraph.api.capture import family_of
+from vgraph.api.families import function_key
 from vgraph.api.udf import _uncaptured, propagate
 from vgraph.ir.topology import Topology
 

@@ -18,7 +18,8 @@ from tests.api.agreement import (
     small_topology,
     way_of,
 )
-from vgraph.api.capture import _families, function_key
+from vgraph.api.capture import _families
+from vgraph.api.families import function_key
 from vgraph.api.udf import _uncaptured, propagate
 from vgraph.ir.topology import Topology
 

@@ -18,9 +18,11 @@ import torch
 from torch import Tensor
 
 from vgraph.api.ambient import Modes, ambient, current_modes
-from vgraph.api.check import make_check, stand_ins
+from vgraph.api.check import StandIns, make_check, stand_ins
 from vgraph.api.derive import ALL, Body, Spec, Trace, compile_options, trace
+from vgraph.api.families import Family
 from vgraph.api.guards import Numbers, walk_roots
+from vgraph.api.kept import drop_kept, refuse_kept
 from vgraph.api.levels import level_pair, level_program
 from vgraph.api.mixing import refuse_mixing
 from vgraph.api.one_device import check_devices
@@ -39,9 +41,7 @@ recording = threading.RLock()
 
 _MOST_ENTRIES = 16  # kept of one function: shapes, dtypes, modes that alternate
 _MOST_FAMILIES = 512
-_MOST_NUMBERS = 1024
-_MOST_REFUSALS = 3  # functions of one code differ by what they close over
-_CHANGES_TO_MOVE = 2  # a number that changed this often becomes an input
+_MOST_TRIALS = 8  # numbers that are tried one by one, where all of them cannot be inputs
 
 
 class Features(Mapping[str, Tensor]):
@@ -189,34 +189,7 @@ def note_run(name: str, what: Bound | CaptureError, situation: Situation | str) 
         runs.append((name, what, situation))
 
 
-def without_frames(error: CaptureError) -> CaptureError:
-    """The same error, to be kept or raised again: frames hold all the tensors of a step."""
-    return CaptureError(error.reason, error.line)
-
-
-@dataclass(eq=False)
-class _Family:
-    """Everything captured of functions with one code, and which of their numbers move."""
-
-    entries: list[Captured] = field(default_factory=list[Captured])
-    refused: list[CaptureError] = field(default_factory=list[CaptureError])
-    changes: dict[Any, int] = field(default_factory=dict[Any, int])
-    fixed: set[Any] = field(default_factory=set[Any])  # numbers that a shape or a branch needs
-    numbers: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
-    num_captures: int = 0
-
-    def refuse(self, error: CaptureError) -> None:
-        """Remembers why a function is not captured."""
-        if len(self.refused) < _MOST_REFUSALS:
-            self.refused.append(without_frames(error))
-
-    def check(self) -> None:
-        """Raises what was remembered, where so many of these functions could not be captured."""
-        if len(self.refused) >= _MOST_REFUSALS:
-            raise without_frames(self.refused[0])
-
-
-_families: OrderedDict[Any, _Family] = OrderedDict()
+_families: OrderedDict[Any, Family] = OrderedDict()
 
 
 def num_captures() -> int:
@@ -229,11 +202,11 @@ def forget() -> None:
     _families.clear()
 
 
-def family_of(key: Any) -> _Family:
+def family_of(key: Any) -> Family:
     """The captures of functions with one code; the least recently used are forgotten."""
     family = _families.get(key)
     if family is None:
-        family = _families[key] = _Family()
+        family = _families[key] = Family()
         if len(_families) > _MOST_FAMILIES:
             _families.popitem(last=False)
     else:
@@ -241,17 +214,8 @@ def family_of(key: Any) -> _Family:
     return family
 
 
-def function_key(function: Any) -> Any:
-    """What a function and its copies made anew in every forward have in common."""
-    if hasattr(function, "__code__"):
-        return function.__code__
-    if hasattr(function, "__func__"):
-        return function.__func__.__code__
-    return type(function)
-
-
 def find_captured(
-    family: _Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body],
+    family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body],
     make_again: Callable[[Captured], Body] | None = None,
 ) -> tuple[Bound, tuple[Tensor, ...]]:  # fmt: skip
     """The capture that holds for this call and its input tensors; raises CaptureError if there is none.
@@ -264,7 +228,7 @@ def find_captured(
 
 
 def _find_captured(
-    family: _Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body]
+    family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body]
 ) -> tuple[Captured, tuple[Tensor, ...]]:
     modes = current_modes(features.device)
     for index, entry in enumerate(family.entries):
@@ -285,37 +249,37 @@ def _find_captured(
 
 
 def _capture(
-    family: _Family,
+    family: Family,
     roots: Sequence[Any],
     features: Features,
     make_body: Callable[[], Body],
     modes: Modes,
 ) -> Captured:
     family.num_captures += 1
-    numbers, moving = _moving_numbers(family, roots)
-    if moving:
+    numbers, moving = family.moving_numbers(roots)
+    family.check_restless(roots, moving)
+
+    def attempt(paths: frozenset[str]) -> Captured | None:
         try:
-            return _record(family, roots, features, make_body, modes, (numbers, moving))
-        except Exception:  # whatever a tensor in place of a number led to; the next line tells
-            family.fixed |= {numbers.key(path) for path in moving}  # it must be a number
-    return _record(family, roots, features, make_body, modes, (numbers, frozenset()))
+            return _record(family, roots, features, make_body, modes, (numbers, paths))
+        except Exception:  # whatever a tensor in place of a number led to; a recording without any tells
+            return None
 
-
-def _moving_numbers(family: _Family, roots: Sequence[Any]) -> tuple[Numbers, frozenset[str]]:
-    """Numbers that these functions read and that changed often enough."""
-    for numbers in dict.fromkeys(reversed(family.numbers.values())):
-        moving = frozenset(
-            path for path in numbers.values
-            if family.changes.get(numbers.key(path), 0) >= _CHANGES_TO_MOVE
-            and numbers.key(path) not in family.fixed and numbers.leads_there(path, roots)
-        )  # fmt: skip
-        if moving and not numbers.asks_types:
-            return numbers, moving
-    return Numbers(), frozenset()
+    entry = attempt(moving) if moving else None
+    if moving and entry is None:
+        several = moving if 1 < len(moving) <= _MOST_TRIALS else frozenset[str]()
+        can_move = frozenset(path for path in several if attempt(frozenset({path})) is not None)
+        family.fixed |= {numbers.key(path) for path in moving - can_move}  # they must be numbers
+        entry = attempt(can_move) if can_move else None
+        if entry is None:
+            family.fixed |= {numbers.key(path) for path in can_move}
+    if entry is None:
+        entry = _record(family, roots, features, make_body, modes, (numbers, frozenset()))
+    return entry
 
 
 def _record(
-    family: _Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body], modes: Modes,
+    family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body], modes: Modes,
     standing_in: tuple[Numbers, frozenset[str]],
 ) -> Captured:  # fmt: skip
     specs: dict[str, Spec] = {}
@@ -333,7 +297,11 @@ def _record(
         watch_code() as reading,
     ):
         # Its derivative in the same recording, so that what has none falls back before it runs.
-        found = trace(body, spec_of, (), ALL if modes[0] else None, features.device)
+        try:
+            found = trace(body, spec_of, (), ALL if modes[0] else None, features.device)
+        except CaptureError:
+            drop_kept(roots, reading)
+            raise
     if body.per_vertex:
         refuse_mixing(body.name, found.written())
     tape = found.tape
@@ -353,26 +321,14 @@ def _record(
 
 
 def _guard(
-    family: _Family, roots: Sequence[Any], reading: Reading, found: Trace, scalars: dict[int, str]
+    family: Family, roots: Sequence[Any], reading: Reading, found: Trace, scalars: StandIns
 ) -> tuple[Numbers, Callable[[Sequence[Any]], tuple[Tensor, ...] | None]]:
     lifted, constants = [t for t, _ in found.tape.lifted], found.tape.constants
-    wanted = {id(t) for i, t in enumerate(lifted) if i not in constants and id(t) not in scalars}
+    wanted = {id(t) for i, t in enumerate(lifted) if i not in constants and id(t) not in scalars.paths}
     walk = walk_roots(roots, reading)
     if not wanted <= walk.tensors.keys():
         walk = walk_roots(roots, reading, everything=True)
-    _note_numbers(family, walk.numbers)
+    if family.has_fallback:
+        refuse_kept(walk, roots)
+    family.note_numbers(walk.numbers)
     return walk.numbers, make_check(walk, lifted, constants, scalars)
-
-
-def _note_numbers(family: _Family, numbers: Numbers) -> None:
-    for path, (value, _) in numbers.values.items():
-        key = numbers.key(path)
-        before = family.numbers.pop(key, None)
-        if before is not None and before.values[path][0] != value:
-            family.changes[key] = family.changes.get(key, 0) + 1
-        family.numbers[key] = numbers
-    while len(family.numbers) > _MOST_NUMBERS:
-        forgotten = next(iter(family.numbers))
-        del family.numbers[forgotten]
-        family.changes.pop(forgotten, None)
-        family.fixed.discard(forgotten)

@@ -78,21 +78,30 @@ class _Source:
             self.require(f"{name} == {self.constant(value)}")
 
 
+@dataclass(eq=False)
+class StandIns:
+    """Tensors in the place of numbers: id to path; paths that lead to the same place as another to that one."""
+
+    paths: dict[int, str] = field(default_factory=dict[int, str])
+    twins: dict[str, str] = field(default_factory=dict[str, str])
+
+
 def make_check(
-    walk: Walk, lifted: Sequence[Tensor], constants: set[int], scalars: dict[int, str]
+    walk: Walk, lifted: Sequence[Tensor], constants: set[int], scalars: StandIns
 ) -> Callable[[Sequence[Any]], tuple[Tensor, ...] | None]:
     """``check(roots)``: the lifted tensors of now, or None where something else changed.
 
-    ``constants``: positions in ``lifted`` made inside the function; ``scalars``: id of a stand-in
-    tensor to the path of the number that it stood for.
+    ``constants``: positions in ``lifted`` made inside the function; ``scalars``: what stood for numbers.
     """
     source = _Source([])
     for step, kind, value in walk.checks:
         source.compare(step, kind, value)
-    moving = set(scalars.values())
-    for path, (value, step) in walk.numbers.values.items():
+    moving, numbers = set(scalars.paths.values()), walk.numbers.values
+    for path, (value, step) in numbers.items():
         source.require(f"type({source.variable(step)}) is {source.constant(type(value))}")
-        if path not in moving:
+        if path in scalars.twins:
+            source.require(f"{source.variable(step)} == {source.variable(numbers[scalars.twins[path]][1])}")
+        elif path not in moving:
             source.same_number(step, value)
     given = [_fetch(source, walk, tensor, index in constants, scalars) for index, tensor in enumerate(lifted)]
     return _compile(source, walk.numbers.constants, given)
@@ -107,11 +116,11 @@ def _compile(source: _Source, anchors: list[Any], given: list[str]) -> Callable[
     return space["check"]
 
 
-def _fetch(source: _Source, walk: Walk, tensor: Tensor, constant: bool, scalars: dict[int, str]) -> str:
+def _fetch(source: _Source, walk: Walk, tensor: Tensor, constant: bool, scalars: StandIns) -> str:
     if constant:
         return source.constant(tensor)
-    if id(tensor) in scalars:
-        value, step = walk.numbers.values[scalars[id(tensor)]]
+    if id(tensor) in scalars.paths:
+        value, step = walk.numbers.values[scalars.paths[id(tensor)]]
         dtype = ", dtype=float64" if isinstance(value, float) else ""
         return f"tensor({source.variable(step)}{dtype})"
     if id(tensor) not in walk.tensors:
@@ -125,15 +134,17 @@ def _fetch(source: _Source, walk: Walk, tensor: Tensor, constant: bool, scalars:
 
 # ---------------------------------------------------------------- numbers that move
 @contextmanager
-def stand_ins(roots: Sequence[Any], numbers: Numbers | None, paths: frozenset[str]) -> Generator[dict[int, str]]:
-    """Puts a 0-dim tensor in place of each number for the time of a recording: id -> path."""
+def stand_ins(roots: Sequence[Any], numbers: Numbers | None, paths: frozenset[str]) -> Generator[StandIns]:
+    """Puts a 0-dim tensor in place of each number for the time of a recording."""
     restore: list[Callable[[], None]] = []
-    made: dict[int, str] = {}
+    made = StandIns()
     keep: list[Tensor] = []
     try:
         for path in sorted(paths & numbers.values.keys()) if numbers else ():
             assert numbers is not None
             holder = _holder(roots, numbers, numbers.values[path][1])
+            if holder is not None and id(holder[0]) in made.paths:  # two functions close over one variable
+                made.twins[path] = made.paths[id(holder[0])]
             if holder is None or not isinstance(holder[0], (int, float)):
                 continue
             value, put, back = holder  # the number of now: an int may have become a float
@@ -141,7 +152,7 @@ def stand_ins(roots: Sequence[Any], numbers: Numbers | None, paths: frozenset[st
             put(tensor)
             restore.append(back)
             keep.append(tensor)
-            made[id(tensor)] = path
+            made.paths[id(tensor)] = path
         yield made
     finally:
         for back in restore:

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.capture import Features, family_of, find_captured, function_key
+from vgraph.api.capture import Features, family_of, find_captured
 from vgraph.api.derive import Given, Session, Spec
+from vgraph.api.families import function_key
 from vgraph.api.message import Columns, NodeBatch, UpdateBody, as_raised, checked
 from vgraph.api.rows import as_rows, plain
 from vgraph.api.tracer import CaptureError

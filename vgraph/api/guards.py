@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.reading import Reading, is_users
+from vgraph.api.rows import RowTensor
 from vgraph.api.tracer import CaptureError
 
 _LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "scipy", "networkx", "vgraph"})
@@ -87,6 +88,7 @@ class Walk:
     tensors: dict[int, tuple[Tensor, Step]] = field(default_factory=dict[int, tuple[Tensor, Step]])
     checks: list[tuple[Step, str, Any]] = field(default_factory=list[tuple[Step, str, Any]])
     numbers: Numbers = field(default_factory=Numbers)
+    kept: list[Step] = field(default_factory=list[Step])  # where rows of the recording itself stand
 
 
 class _Walker:
@@ -119,7 +121,9 @@ class _Walker:
 
     def _visit_tensor(self, value: Tensor, step: Step) -> None:
         """A tensor reached on two ways is one input, as long as both lead to the same."""
-        if id(value) in self.walk.tensors:
+        if isinstance(value, RowTensor):
+            self.walk.kept.append(step)
+        elif id(value) in self.walk.tensors:
             self.check(step, "twin", self.walk.tensors[id(value)][1])
         else:
             self.walk.tensors[id(value)] = (value, step)

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from vgraph.api.batching import batch
-from vgraph.api.capture import Features, family_of, find_captured, function_key, recording
+from vgraph.api.capture import Features, family_of, find_captured, recording
 from vgraph.api.derive import Given, Session, Spec
+from vgraph.api.families import function_key
 from vgraph.api.feed import At, Feed
 from vgraph.api.graph import Graph
 from vgraph.api.reductions import move_rows

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key, note_run, without_frames
+from vgraph.api.capture import Bound, Features, family_of, find_captured, note_run
 from vgraph.api.derive import Body, Spec
+from vgraph.api.families import RestlessError, function_key, name_of, without_frames
+from vgraph.api.kept import KeptError
 from vgraph.api.message import (
     Columns,
     EdgeBatch,
@@ -112,6 +114,8 @@ def propagate(topology: Topology, frames: Frames, message: Any, reduce: Any, wri
     except CaptureError as error:
         first = without_frames(error)
     try:
+        if isinstance(first, (RestlessError, KeptError)):
+            raise first
         return _by_degree(topology, frames, roots, key, first)
     except CaptureError as error:
         log_once(key, "runs uncaptured, degree by degree", error)
@@ -180,10 +184,10 @@ _logged: set[Any] = set()
 
 def log_once(key: Any, what: str, why: CaptureError) -> None:
     """Says at INFO why a function does not run as fast as it could."""
-    note_run(getattr(key[0], "co_name", str(key[0])), why, what)
+    note_run(name_of(key[0]), why, what)
     if key not in _logged:
         _logged.add(key)
-        logger.info("%s %s: %s %s", getattr(key[0], "co_name", key[0]), what, why.reason, why.line)
+        logger.info("%s %s: %s %s", name_of(key[0]), what, why.reason, why.line)
 
 
 def _join(done: list[tuple[DegreeBucket, Results]], topology: Topology) -> Results:

@@ -15,8 +15,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.capture import Bound, Features, family_of, find_captured, function_key, note_run, without_frames
+from vgraph.api.capture import Bound, Features, family_of, find_captured, note_run
 from vgraph.api.derive import Spec, Specs
+from vgraph.api.families import function_key, without_frames
 from vgraph.api.feed import Feed, subset_names
 from vgraph.api.graph import Graph
 from vgraph.api.padding import pad
@@ -163,6 +164,7 @@ def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ..
         feed.padded = pad(feed.topology)
     forward = function.forward
     family = family_of((type(function), function_key(forward)))
+    family.has_fallback = False  # a recording is faster than one vertex at a time
     names, device = tuple(feed.subsets), feed.topology.src.device
     bound, tensors = find_captured(
         family, (forward,), Features(feed.find, feed.spec, device),
