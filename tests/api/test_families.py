@@ -31,9 +31,13 @@ def _source(edges: Any) -> dict[str, Tensor]:
 
 def test_a_number_that_both_functions_close_over_becomes_an_input() -> None:
     g, counts = _graph(), list[int]()
+
+    def update(rate: float) -> None:
+        g.update_all(lambda e: {"m": e.src["h"] * rate}, lambda v: {"o": v.mailbox["m"].sum(1) + rate})
+
     for step in range(8):
         rate = 0.5**step
-        g.update_all(lambda e: {"m": e.src["h"] * rate}, lambda v: {"o": v.mailbox["m"].sum(1) + rate})
+        update(rate)
         wanted = torch.stack([X[0] * 0, X[0] * rate + rate, 2 * X[1] * rate + rate])
         torch.testing.assert_close(g.ndata["o"], wanted, rtol=0, atol=1e-12)
         counts.append(num_captures())
@@ -44,15 +48,18 @@ def test_numbers_of_two_variables_are_told_apart_again() -> None:
     """Two paths that led to one variable lead to two: the recording of one input must not serve."""
     g = _graph()
 
-    def functions(own: float, other: float | None = None) -> tuple[Any, Any]:
-        second = own if other is None else other
-        if other is None:
-            return (lambda e: {"m": e.src["h"] * own}), (lambda v: {"o": v.mailbox["m"].sum(1) + own})
-        return (lambda e: {"m": e.src["h"] * own}), (lambda v: {"o": v.mailbox["m"].sum(1) + second})
+    def message(own: float) -> Any:
+        return lambda e: {"m": e.src["h"] * own}
+
+    def reduce(own: float) -> Any:
+        return lambda v: {"o": v.mailbox["m"].sum(1) + own}
+
+    def update(own: float) -> None:
+        g.update_all(lambda e: {"m": e.src["h"] * own}, lambda v: {"o": v.mailbox["m"].sum(1) + own})
 
     for step in range(5):
-        g.update_all(*functions(0.5 + step))
-        g.update_all(*functions(0.5 + step, 7.0 * step))
+        update(0.5 + step)
+        g.update_all(message(0.5 + step), reduce(7.0 * step))
         torch.testing.assert_close(g.ndata["o"][1], X[0] * (0.5 + step) + 7.0 * step)
 
 

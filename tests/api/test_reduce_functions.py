@@ -38,7 +38,9 @@ LSTM, GRU = (_double(kind(D, 3, batch_first=True)) for kind in (nn.LSTM, nn.GRU)
 BATCH_NORM = _double(nn.BatchNorm1d(D)).eval()
 WEIGHT = torch.randn(D, D, dtype=torch.float64, requires_grad=True)
 TABLE = torch.randn(5, D, dtype=torch.float64, requires_grad=True)
+STACK = torch.randn(3, D, D, dtype=torch.float64, requires_grad=True)
 PARAMETERS = [
+    STACK,
     *(p for m in (LINEAR, SCORE, NORM, CONV, LSTM, GRU, BATCH_NORM) for p in m.parameters()),
     WEIGHT,
     TABLE,
@@ -107,6 +109,17 @@ AS_SEGMENTS: dict[str, Reduce] = {
     "log_softmax": _out(lambda m, v: F.log_softmax(m, 1).mean(1)),
     "softmax of features": _out(lambda m, v: m.softmax(2).sum(1)),
     "prod": _out(lambda m, v: m.prod(1)),
+    "norm": _out(lambda m, v: m.norm(dim=1)),
+    "norm keepdim": _out(lambda m, v: m.norm(p=1, dim=-2, keepdim=True).squeeze(1)),
+    "norm of order 3": _out(lambda m, v: torch.linalg.vector_norm(m, ord=3, dim=1)),
+    "largest magnitude": _out(lambda m, v: m.norm(p=float("inf"), dim=1)),
+    "least magnitude": _out(lambda m, v: torch.linalg.vector_norm(m, ord=-float("inf"), dim=1)),
+    "normalized over slots": _out(lambda m, v: F.normalize(m, dim=1).sum(1)),
+    "any": _out(lambda m, v: (m > 0).any(1)),
+    "all": _out(lambda m, v: (m > 0).all(dim=1, keepdim=True).squeeze(1)),
+    "any number": _out(lambda m, v: (m > 1).long().any(-2)),
+    "place of the largest": _out(lambda m, v: m.argmax(1)),
+    "place of the smallest": _out(lambda m, v: torch.argmin(m, dim=1, keepdim=True)),
     "count": _out(lambda m, v: (m > 0).sum(1)),
     "attention": _out(_attention),
     "attention by matmul": _out(_attention_by_matmul),
@@ -168,8 +181,6 @@ BY_DEGREE: dict[str, Reduce] = {
     "scaled dot product": _out(lambda m, v: F.scaled_dot_product_attention(v.data["h"][:, None], m, m).squeeze(1)),
     "cumsum": _out(lambda m, v: m.cumsum(1)[:, -1]),
     "flip": _out(lambda m, v: m.flip(1)[:, 0]),
-    "norm": _out(lambda m, v: m.norm(dim=1)),
-    "any": _out(lambda m, v: (m > 0).any(1)),
     "mean over all": _out(lambda m, v: m.sum(1) - m.sum(1).mean()),
     "largest of all": _out(lambda m, v: (m - m.max()).sum(1)),
     "number of nodes": _out(lambda m, v: m.sum(1) * len(m)),
@@ -214,6 +225,11 @@ MESSAGES: dict[str, Callable[[Any], Tensor]] = {
     "index of a table": lambda e: TABLE[(e.src["h"][:, 0] > 0).long()],
     "layer norm": lambda e: NORM(e.src["h"] * e.data["w"]),
     "batch norm in eval": lambda e: BATCH_NORM(e.src["h"]),
+    "matrices of a table from its end": lambda e: torch.bmm(
+        e.src["h"].unsqueeze(1), STACK[(e.src["h"][:, 0] > 0).long() - 1]
+    ).squeeze(1),
+    "numbers of a table": lambda e: e.src["h"] * TABLE[:, 0][(e.src["h"][:, 0] > 0).long()].unsqueeze(1),
+    "powers in place": lambda e: (e.src["h"] * e.data["w"]).pow_(2).add_(1).float_power_(3),
     "edge ids": lambda e: e.src["h"] * e.edges()[2].unsqueeze(1),
     "ends": lambda e: e.src["h"] * (e.edges()[0] - e.edges()[1]).unsqueeze(1),
     "number of edges as a size": lambda e: torch.ones(e.batch_size(), D) * e.dst["h"],
@@ -246,7 +262,7 @@ def test_one_vertex_one_edge(name: str) -> None:
     assert_agrees(topology, frames, copied, {**AS_SEGMENTS, **BY_DEGREE}[name], PARAMETERS)
 
 
-@pytest.mark.parametrize("name", ["several", "attention", "attention by matmul", "std", "prod"])
+@pytest.mark.parametrize("name", ["several", "attention", "attention by matmul", "std", "prod", "norm of order 3"])
 def test_second_derivatives(name: str) -> None:
     topology = small_topology()
     frames = random_frames(topology, {"node:h": (D,)})
@@ -267,3 +283,13 @@ def test_outputs_without_gradient_stay_so() -> None:
     found, _ = outputs_and_grads(lambda: propagate(topology, frames, copied, reduce), [])
     assert found["a"].requires_grad
     assert not found["b"].requires_grad
+
+
+@pytest.mark.parametrize("name", ["matrices of a table from its end", "index of a table", "numbers of a table"])
+def test_rows_of_a_table_are_segments(name: str) -> None:
+    """The gradient of ``table[ids]`` adds rows of edges up: nothing of it asks for all edges at once."""
+    topology = small_topology()
+    frames = random_frames(topology, {"node:h": (D,), "edge:w": (D,)})
+    message, reduce = (lambda e: {"m": MESSAGES[name](e)}), REDUCTIONS["segments"]
+    propagate(topology, frames, message, reduce)
+    assert way_of(message, reduce) == "segments", reasons(message, reduce)

@@ -122,3 +122,22 @@ def test_autocast_gives_the_dtypes_of_torch_and_casts_parameters_once() -> None:
 
 def _casts_parameter(op: Any) -> bool:
     return op_name(op.target) == "_to_copy" and next(op.operands()).space == SHARED
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradients_of_matrices_in_halves(dtype: torch.dtype, caplog: pytest.LogCaptureFixture) -> None:
+    """Outer products of rows on edges are added in 32 bits, in a kernel."""
+    g = a_graph()
+    x, weight = torch.randn(NUM_NODES, 6).to(dtype), torch.randn(6, 5).to(dtype)
+    seen: list[list[Tensor]] = []
+    with caplog.at_level("INFO", "vgraph"):
+        for kind in (dtype, torch.float64):
+            rows, matrix = x.to(kind).requires_grad_(), weight.to(kind).requires_grad_()
+            g.ndata["h"] = rows
+            g.update_all(lambda e, matrix=matrix: {"m": torch.relu(e.src["h"] + e.dst["h"]) @ matrix}, reduce)
+            seen.append(list(torch.autograd.grad(g.ndata["o"].sum(), [rows, matrix])))
+    assert not caplog.records
+    slack = 8 * torch.finfo(dtype).eps
+    for found, exact in zip(*seen, strict=True):
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.double(), exact, rtol=slack, atol=slack * float(exact.abs().max()))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vgraph.api.guards import Numbers, Step
+from vgraph.api.guards import Numbers, spoken_as
 from vgraph.api.tracer import CaptureError
 
 _MOST_NUMBERS = 1024
@@ -105,7 +105,7 @@ class Family:
         for numbers in dict.fromkeys(reversed(self.numbers.values())) if self.has_fallback else ():
             for path in self._changed(numbers, roots, _MOST_CHANGES):
                 if path not in moving:
-                    name = _spoken_as(numbers.values[path][1])
+                    name = spoken_as(numbers.values[path][1])
                     fact = f"the number {name} changes from call to call, and what it does depends on the value"
                     raise RestlessError(fact)
 
@@ -128,12 +128,3 @@ class Family:
             del self.numbers[forgotten]
             self.changes.pop(forgotten, None)
             self.fixed.discard(forgotten)
-
-
-def _spoken_as(step: Step) -> str:
-    """The name by which the user's code reads what stands here."""
-    kind, key = step.slot or ("", step.text)
-    holder = step.parent.parent if step.parent is not None else None
-    if kind == "cell" and holder is not None and holder.code is not None:
-        return repr(holder.code.co_freevars[key])
-    return repr(key)

@@ -52,6 +52,19 @@ def path_of(step: Step) -> str:
     return step.text if step.parent is None else step.text.format(path_of(step.parent))
 
 
+def spoken_as(step: Step) -> str:
+    """The name by which the user's code reads what stands here, or what holds it."""
+    while step.parent is not None:
+        kind, key = step.slot or ("", None)
+        if kind == "item" and isinstance(key, str):
+            return repr(key)
+        function = step.parent.parent
+        if kind == "cell" and isinstance(key, int) and function is not None and function.code is not None:
+            return repr(function.code.co_freevars[key])
+        step = step.parent
+    return step.text
+
+
 @dataclass(eq=False)
 class Numbers:
     """Python numbers by path, and what the paths begin with beside the roots; holds no tensor."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from vgraph.api.guards import Step, Walk, path_of, walk_roots
+from vgraph.api.guards import Walk, path_of, spoken_as, walk_roots
 from vgraph.api.reading import Reading
 from vgraph.api.tracer import CaptureError
 
@@ -21,7 +21,7 @@ class KeptError(CaptureError):
 def refuse_kept(walk: Walk, roots: Sequence[Any]) -> None:
     """Raises where the function has kept rows of the recording."""
     if walk.kept:
-        names = ", ".join(dict.fromkeys(_name(step) for step in walk.kept))
+        names = ", ".join(dict.fromkeys(spoken_as(step) for step in walk.kept))
         _drop(walk, roots)
         raise KeptError(f"it keeps rows for later, in {names}")
 
@@ -39,13 +39,3 @@ def _drop(walk: Walk, roots: Sequence[Any]) -> None:
         container: Any = eval(path_of(step.parent), {"r": roots, "k": walk.numbers.constants})
         if isinstance(container, (list, dict)):
             del container[step.slot[1]]
-
-
-def _name(step: Step) -> str:
-    kind, key = step.slot or ("", "")
-    while (kind != "item" or not isinstance(key, str)) and step.parent is not None:
-        if kind == "cell" and step.parent.parent is not None and step.parent.parent.code is not None:
-            return repr(step.parent.parent.code.co_freevars[key])
-        step = step.parent
-        kind, key = step.slot or ("", "")
-    return repr(key)

@@ -5,11 +5,25 @@ Takes: an aten operator's name and arguments. Gives: what a recording makes of i
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 
-TWINS = {"transpose_": torch.ops.aten.transpose.int}  # where the overloads' names differ
+from vgraph.ir.notation import op_name
+
+
+@cache
+def functional_twin(func: Any) -> Any:
+    """The operator that gives what this one writes in place, by what it takes; None if there is none.
+
+    Names of overloads do not tell: ``pow_.Scalar`` takes a tensor, as ``pow.Tensor_Scalar`` does.
+    """
+    packet = getattr(torch.ops.aten, op_name(func).rstrip("_"), None)
+    taken = [str(argument.type) for argument in func._schema.arguments]
+    found = [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
+    alike = [t for t in found if not t._schema.is_mutable and [str(a.type) for a in t._schema.arguments] == taken]
+    return next((t for t in alike if t._overloadname == func._overloadname), alike[0] if alike else None)
 
 
 def looks_at_data(name: str, func: Any, args: tuple[Any, ...]) -> bool:

@@ -190,6 +190,8 @@ class _Lowering:
 
     # ------------------------------------------------------------ slots summed away
     def _reduce(self, op: Op) -> None:
+        if self._combine(op):
+            return
         notation = describe(op)
         effects = row_effects(op)
         if notation is None or any(e is not Effect.CONTRACT for e in effects):
@@ -203,6 +205,57 @@ class _Lowering:
         part = self.tape.new_value(result, space=EDGE, shape=(Rows(EDGE), *result.shape[1:]))
         self.ops.append(replace(self._on_edges(op), results=(part,)))
         self.ops.append(Op(SegmentReduce("dst", "sum"), (part,), {}, (result,), op.line))
+
+    def _combine(self, op: Op) -> bool:
+        """A norm, or any or all, over the slots of each vertex: pointwise before and after a sum or an extremum."""
+        result, steps = op.results[0], slot_reduction(op)
+        if steps is None or result.row_dim != 0 or result.shape[0] != Rows(VERTEX):
+            return False
+        rows = self._edge_operand(op.args[0], op)
+        shape = (Rows(EDGE), *result.shape[1:])
+        rows = self._put(op, torch.ops.aten.view.default, (rows, list(shape)), self.tape.new_value(rows, shape=shape))
+        for target, *rest in steps[:-1]:
+            dtype = torch.bool if target in _COMPARES else torch.int64 if target is _cast else rows.dtype
+            made = self.tape.new_value(result if isinstance(target, SegmentReduce) else rows, dtype=dtype)
+            kwargs = {"dtype": dtype} if target is _cast else {}
+            rows = self._put(op, target, (rows, *rest), made, **kwargs)
+        target, *rest = steps[-1]
+        self._put(op, target, (rows, *rest), result)
+        return True
+
+    def _put(self, op: Op, target: Any, args: tuple[Any, ...], result: Value, **kwargs: Any) -> Value:
+        two = isinstance(target, SegmentReduce) and target.reduction in ("max", "min")
+        slot = (self.tape.new_value(result, dtype=torch.int64),) if two else ()
+        self.ops.append(Op(target, args, kwargs, (result, *slot), op.line))
+        return result
+
+
+_aten = torch.ops.aten
+_cast, _COMPARES = _aten._to_copy.default, (_aten.ne.Scalar, _aten.eq.Scalar)
+_SUM = SegmentReduce("dst", "sum")
+
+
+def slot_reduction(op: Op) -> tuple[tuple[Any, ...], ...] | None:
+    """How an operator that reduces dim 1 of (vertices, slots, ...) alone does it: targets and what they take more."""
+    name, at = op_name(op.target), 2 if op_name(op.target) == "linalg_vector_norm" else 1
+    if name not in ("any", "all", "linalg_vector_norm") or len(op.args) <= at:
+        return None
+    dims = op.args[at] if isinstance(op.args[at], list) else [op.args[at]]
+    if [d % len(op.args[0].shape) for d in dims if d is not None] != [1]:
+        return None
+    if name in ("any", "all"):
+        compare = _aten.ne.Scalar if name == "any" else _aten.eq.Scalar
+        return (compare, 0), (_cast,), (_SUM,), (compare, 0)
+    if op.kwargs.get("dtype") is not None or op.args[1] == 0:
+        return None
+    order, size = op.args[1], (_aten.abs.default,)
+    if abs(order) == torch.inf:
+        return size, (SegmentReduce("dst", "max" if order > 0 else "min"),)
+    if order == 1:
+        return size, (_SUM,)
+    if order == 2:
+        return size, (_aten.pow.Tensor_Scalar, 2), (_SUM,), (_aten.sqrt.default,)
+    return size, (_aten.pow.Tensor_Scalar, order), (_SUM,), (_aten.pow.Tensor_Scalar, 1 / order)
 
 
 def _edge_size(leaf: Any) -> Any:

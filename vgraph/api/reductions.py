@@ -94,6 +94,14 @@ def _extremum(kind: str) -> Callable[[Context, Tensor], tuple[Tensor, Tensor]]:
     return reduce
 
 
+def _place_of(kind: str) -> Callable[[Context, Tensor], Tensor]:
+    def reduce(context: Context, x: Tensor) -> Tensor:
+        """The slot of the extremum, the first of equal ones."""
+        return context.run_move(SegmentReduce("dst", kind), x.detach())[1]
+
+    return reduce
+
+
 class _SharedExtremum(torch.autograd.Function):
     """amax or amin; the gradient is split evenly among equal edges."""
 
@@ -216,6 +224,8 @@ REDUCERS: dict[str, Callable[..., Any]] = {
     "mean": _mean,
     "max": _extremum("max"),
     "min": _extremum("min"),
+    "argmax": _place_of("max"),
+    "argmin": _place_of("min"),
     "amax": _shared_extremum("max"),
     "amin": _shared_extremum("min"),
     "prod": _prod,
@@ -226,6 +236,7 @@ REDUCERS: dict[str, Callable[..., Any]] = {
     "std": _std,
 }
 KEEPS_SLOTS = frozenset({"softmax", "log_softmax"})
+PLACES = frozenset({"argmax", "argmin"})  # of a mailbox's slots alone
 
 
 def reducer_names() -> dict[Any, str]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from vgraph.api.reductions import KEEPS_SLOTS, REDUCERS, Context, move_rows, reducer_names
+from vgraph.api.reductions import KEEPS_SLOTS, PLACES, REDUCERS, Context, move_rows, reducer_names
 from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather
@@ -122,7 +122,7 @@ class RowTensor(Tensor):
             return _watched(func, out, rows[0].vg_context) if rows else out
         context, space = rows[0].vg_context, finest(row.vg_space for row in rows)
         name = _REDUCERS.get(func)
-        if name is not None:
+        if name is not None and not (name in PLACES and context.mailbox is None):
             reduced = _reduce(name, context, space, args, named)
             if reduced is not None:
                 return reduced
@@ -339,7 +339,7 @@ def _reduce_mailbox(name: str, context: RowContext, x: RowTensor, rest: tuple[An
 
 
 _STEPWISE = frozenset({"sum", "mean", "amax", "amin", "logsumexp"})  # one dim after another
-_KEEPDIM_SECOND = frozenset({"sum", "mean", "max", "min", "amax", "amin", "prod", "logsumexp"})
+_KEEPDIM_SECOND = frozenset({"sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "prod", "logsumexp"})
 
 
 def _as_mailbox_result(name: str, context: RowContext, out: Any, at: int, others: list[int], keepdim: bool) -> Any:

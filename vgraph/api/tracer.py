@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vgraph.api.aliases import Aliases, Cell, Ref, bare, is_imagined, share_memory, storage_key, view_step
-from vgraph.api.known_ops import RANDOM, TWINS, looks_at_data
+from vgraph.api.known_ops import RANDOM, functional_twin, looks_at_data
 from vgraph.api.one_device import refuse_elsewhere
 from vgraph.ir.moves import Random
 from vgraph.ir.notation import op_name
@@ -303,8 +303,8 @@ class Tracer(TorchDispatchMode):
     def _in_place(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Records the functional twin and lets the written tensor stand for its result."""
         written = args[0] if args else None
-        twin = TWINS.get(name) or getattr(getattr(torch.ops.aten, name.rstrip("_"), None), func._overloadname, None)
-        if not isinstance(written, Tensor) or not name.endswith("_") or twin is None:
+        twin = functional_twin(func) if name.endswith("_") else None
+        if not isinstance(written, Tensor) or twin is None:
             raise CaptureError(f"{name} writes to its arguments", user_line())
         self.check_writable(written)
         with self.paused():

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.aliases import Ref
+from vgraph.api.at_ids import sum_at_ids
 from vgraph.api.tracer import CaptureError, Record, Recording
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import EDGE, SHARED, SLOT, Dim, Op, Rows, Space, Value, map_leaves
@@ -56,6 +57,7 @@ def unify(first: Recording, second: Recording) -> Tape:
         tape.ops.append(pairs.op(one, two))
     tape.next_id = len(first.tensors)
     tape.ops = [part for op in tape.ops for part in _parts(tape, op)]
+    sum_at_ids(tape)
     return tape
 
 

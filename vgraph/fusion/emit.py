@@ -98,8 +98,9 @@ class _Emitter:
             self.lines.append(f"  const {kind}* __restrict l{value.id} = (const {kind}*)a[{place}];")
             place += 1
         for value in self.spec.stores:
-            kind = C_TYPES[value.dtype]
-            own = f" + piece * {math.prod(value.row_shape)}" if value.space == SHARED else ""
+            kind, own = C_TYPES[value.dtype], ""
+            if value.space == SHARED:
+                kind, own = NUMBER_TYPES[value.dtype], f" + piece * {math.prod(value.row_shape)}"
             self.lines.append(f"  {kind}* __restrict o{value.id} = ({kind}*)a[{place}]{own};")
             place += 1
         for value in self._arrays():

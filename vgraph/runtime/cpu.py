@@ -19,6 +19,7 @@ from vgraph.errors import GraphError
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import Random
 from vgraph.ir.program import SHARED
+from vgraph.ir.reduction import ACCUMULATED
 from vgraph.ir.schedule import LOOK_AHEAD, MOST_SHORT, RowOrder
 
 
@@ -119,9 +120,9 @@ class CpuKernel:
         self.bind(extent.order, loads, made, ids)(*rows)
         if not self._sums:
             return made
-        return tuple(t.sum(0) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
+        return tuple(t.sum(0).to(v.dtype) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
 
     def _empty(self, extent: Any, kind: str, is_shared: bool, row_shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         if is_shared:  # one sum for each piece of the work
-            return torch.zeros((_MOST_PIECES, *row_shape), dtype=dtype)
+            return torch.zeros((_MOST_PIECES, *row_shape), dtype=ACCUMULATED.get(dtype, dtype))
         return self.empty((extent.count(kind), *row_shape), dtype)
