@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
+import vgraph
 from tests.api.recursion import (
     DAG,
     WIDTH,
@@ -169,3 +170,47 @@ def test_hooks_are_refused(register: Any) -> None:
         model(DAG, x=torch.randn(7, WIDTH))
     handle.remove()
     model(DAG, x=torch.randn(7, WIDTH))
+
+
+# ---------------------------------------------------------------- torch's own cells
+class OfCells(vgraph.VertexFunction):
+    """One of torch's cells on the sum of the children, or a bilinear map of them."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.cell = kind, getattr(nn, kind)(*((WIDTH,) * (3 if kind == "Bilinear" else 2)))
+
+    def step(self, x: Any, children: dict[str, Any]) -> dict[str, Any]:
+        if self.kind == "LSTMCell":
+            h, c = self.cell(x, (children["h"], children["c"]))
+            return {"h": h, "c": c}
+        return {"h": torch.tanh(self.cell(x, children["h"]))}
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        child = v.gather()
+        states = self.step(
+            v.pull("x"), {name: child[name].sum() for name in ("h", "c")[: 1 + (self.kind == "LSTMCell")]}
+        )
+        v.scatter(**states)
+        v.push(h=states["h"])
+
+
+@pytest.mark.parametrize("kind", ["RNNCell", "GRUCell", "LSTMCell", "Bilinear"])
+def test_cells_of_torch(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    model, x = OfCells(kind).double(), features()
+    with caplog.at_level("INFO", "vgraph"):
+        out = model(DAG, x=x)["h"]
+        ours = torch.autograd.grad(out.square().sum(), [x, *model.parameters()])
+    assert kind == "Bilinear" or not caplog.records, "the loop over frontiers is native code"
+    states: list[dict[str, torch.Tensor]] = []
+    src, dst = DAG.edges()
+    for vertex in range(DAG.num_nodes()):
+        below = src[dst == vertex].tolist()
+        zero = torch.zeros(1, WIDTH, dtype=x.dtype)
+        given = {
+            name: sum((states[c][name] for c in below), zero) for name in ("h", "c") if name == "h" or kind[0] == "L"
+        }
+        states.append(model.step(x[vertex : vertex + 1], given))
+    wanted = torch.cat([s["h"] for s in states])
+    theirs = torch.autograd.grad(wanted.square().sum(), [x, *model.parameters()])
+    torch.testing.assert_close([out, *ours], [wanted, *theirs], rtol=1e-10, atol=1e-12)

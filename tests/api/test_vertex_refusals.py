@@ -240,3 +240,47 @@ def arange_of_rows(v: vgraph.Vertex) -> None:
 def test_numbers_of_rows_are_refused() -> None:
     with pytest.raises(FunctionError, match="arange in Bad mixes vertices"):
         bad(arange_of_rows)(DAG, x=torch.randn(7, WIDTH))
+
+
+# ---------------------------------------------------------------- what newcomers write
+class Returns(vgraph.VertexFunction):
+    def __init__(self, how: Any = tuple) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, v: vgraph.Vertex) -> Any:
+        return self.how([v.pull("x")])
+
+
+class Forgets(vgraph.VertexFunction):
+    def __init__(self) -> None:
+        pass
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        v.push(h=v.pull("x"))
+
+
+@pytest.mark.parametrize("how", [tuple, list, lambda rows: rows[0], lambda rows: {"h": rows[0]}])
+def test_forward_that_returns_rows(how: Any) -> None:
+    with pytest.raises(FunctionError, match="forward returns a tensor, which nobody sees") as caught:
+        Returns(how)(DAG, x=torch.zeros(7, WIDTH))
+    assert f"{__file__}:" in str(caught.value) and "v.push(h=rows)" in str(caught.value)
+
+
+def test_init_that_forgets_its_base() -> None:
+    with pytest.raises(FunctionError, match="Forgets was not initialised") as caught:
+        Forgets()(DAG, x=torch.zeros(7, WIDTH))
+    assert "super().__init__()" in str(caught.value)
+
+
+@pytest.mark.parametrize("graph", [[DAG, DAG], None, torch.zeros(7, WIDTH)])
+def test_called_on_what_is_no_graph(graph: Any) -> None:
+    with pytest.raises(FunctionError, match="Vanilla is called on a") as caught:
+        Vanilla()(graph, x=torch.zeros(7, WIDTH))
+    assert ("vgraph.batch" in str(caught.value)) is isinstance(graph, list)
+
+
+@pytest.mark.parametrize("width", ["4", 4.0, (4, "a"), -1, None])
+def test_states_that_are_no_shapes(width: Any) -> None:
+    with pytest.raises(FunctionError, match="the width of the state 'h' is"):
+        vgraph.VertexFunction(states={"h": width})

@@ -158,6 +158,26 @@ def test_width_that_cannot_be_found() -> None:
     assert "states=" in str(caught.value)
 
 
+def test_shapes_of_several_states_are_found_one_by_one() -> None:
+    """A matrix tells one width, then a cat tells which of the others are numbers; one is asked for late."""
+
+    class Several(vgraph.VertexFunction):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 5)
+
+        def forward(self, v: vgraph.Vertex) -> None:
+            child = v.gather()
+            count = child["count"].sum() + 1
+            h = torch.tanh(self.linear(torch.cat([v.pull("x"), child["h"].mean()], -1)))
+            best = torch.maximum(child["best"].max(), h.sum(-1))
+            v.scatter(h=h, count=count, best=best)
+            v.push(all=torch.cat([h, count.unsqueeze(-1), best.unsqueeze(-1)], -1))
+
+    out = Several()(DAG, x=torch.randn(7, 3))["all"]
+    assert out.shape == (7, 7) and out[0, 5] == 1
+
+
 # ---------------------------------------------------------------- random numbers
 class Dropped(vgraph.VertexFunction):
     def __init__(self, p: float = 0.4) -> None:

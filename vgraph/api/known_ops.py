@@ -12,6 +12,12 @@ import torch
 
 from vgraph.ir.notation import op_name
 
+# Views whose bases nobody reads any more: what is written to one is its own. Else they are what stands behind them.
+UNSAFE_VIEWS = {
+    "unsafe_split": torch.ops.aten.split.Tensor,
+    "unsafe_split_with_sizes": torch.ops.aten.split_with_sizes.default,
+}
+
 
 @cache
 def functional_twin(func: Any) -> Any:

@@ -106,7 +106,7 @@ class NodeBatch:
 def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor]:
     """The dict that a user's function returned, or an error that says what it returned instead."""
     name = getattr(function, "__name__", type(function).__name__)
-    line = _definition(function)
+    line = definition(function)
     if not isinstance(given, dict):
         raise FunctionError(
             f"the function {name} returned {type(given).__name__}, not a dict",
@@ -122,7 +122,8 @@ def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor
     return given  # pyright: ignore[reportUnknownVariableType]
 
 
-def _definition(function: Any) -> str:
+def definition(function: Any) -> str:
+    """``file:line`` where a function is defined, or nothing."""
     code = getattr(function, "__code__", None) or getattr(getattr(function, "__func__", None), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 

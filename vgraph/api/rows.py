@@ -121,6 +121,8 @@ class RowTensor(Tensor):
             out = super().__torch_function__(func, types, args, named)
             return _watched(func, out, rows[0].vg_context) if rows else out
         context, space = rows[0].vg_context, finest(row.vg_space for row in rows)
+        if func is torch.nn.functional.bilinear:
+            return _bilinear(*args, **named)
         name = _REDUCERS.get(func)
         if name is not None and not (name in PLACES and context.mailbox is None):
             reduced = _reduce(name, context, space, args, named)
@@ -179,6 +181,13 @@ _MATRIX_PRODUCTS = frozenset(
         Tensor.__matmul__,
     }
 )
+
+
+def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """As a product of all rows and one matrix, and sums within a row: torch's own operator makes neither."""
+    given = weight.permute(1, 0, 2).flatten(1)
+    found = ((input1 @ given).unflatten(-1, (weight.shape[0], weight.shape[2])) * input2.unsqueeze(-2)).sum(-1)
+    return found if bias is None else found + bias
 
 
 def _widened(x: Any, matrix: Tensor, func: Any) -> Any:

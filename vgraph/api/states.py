@@ -34,12 +34,12 @@ class _Unknown(dict[str, StateSpec]):
     def __init__(self, given: States, shapes: Shapes, dtype: torch.dtype) -> None:
         super().__init__(given)
         self.shapes, self.dtype = shapes, dtype
-        self.asked: set[str] = set()
+        self.asked: dict[str, None] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
         if key in self:
             return self[key]
-        self.asked.add(key)
+        self.asked[key] = None
         return StateSpec(self.shapes.get(key, (1,)), self.dtype)
 
 
@@ -53,7 +53,8 @@ class _Search:
     spaces: tuple[Space, ...]
     given: States
     device: torch.device | None
-    asked: set[str] = field(default_factory=set[str])
+    asked: dict[str, None] = field(default_factory=dict[str, None])  # in order
+    progress: int = 0  # how many ops the last evaluation came to
     inputs: dict[str, Spec] = field(default_factory=dict[str, Spec])
 
     def attempt(self, shapes: Shapes, dtype: torch.dtype) -> States | None:
@@ -84,6 +85,7 @@ class _Search:
         finally:
             read = (n for n in recording.inputs if not n.startswith(("$", "child:")))
             self.inputs.update((name, self.specs(name)) for name in read)
+            self.progress = len(recording.records)
             tracer.forget()
         self._check_given(body.seen)
         return body.seen
@@ -138,13 +140,28 @@ def _beginnings(search: _Search, dtypes: list[torch.dtype]) -> Iterator[tuple[Sh
     """Every state one column wide, then other shapes for the states that were read."""
     for dtype in dtypes:
         yield {}, dtype
-    names = sorted(search.asked)
-    shapes = likely_shapes(search.module, [spec.row_shape for spec in search.inputs.values()])
-    alike = ((shape,) * len(names) for shape in shapes)
-    others = islice(product(((1,), *shapes), repeat=len(names)), _MOST_ATTEMPTS)
-    for chosen in (*alike, *others) if names else ():
+    for shapes in _choices(search, dtypes):
         for dtype in dtypes:
-            yield dict(zip(names, chosen, strict=True)), dtype
+            yield shapes, dtype
+
+
+def _choices(search: _Search, dtypes: list[torch.dtype]) -> Iterator[Shapes]:
+    """First one shape for all states, then of each those with which an evaluation comes furthest, in all combinations.
+
+    An evaluation that comes further may ask for more states.
+    """
+    shapes = likely_shapes(search.module, [spec.row_shape for spec in search.inputs.values()])
+    yield from (dict.fromkeys(search.asked, shape) for shape in shapes)
+    kept: dict[str, list[tuple[int, ...]]] = {}
+    while len(kept) < len(search.asked):
+        for name in tuple(search.asked):
+            reached: dict[tuple[int, ...], int] = {}
+            for shape in ((1,), *shapes):
+                yield {**{other: found[0] for other, found in kept.items()}, name: shape}
+                reached[shape] = search.progress
+            kept[name] = [shape for shape, far in reached.items() if far == max(reached.values())]
+    combined = product(*kept.values())
+    yield from (dict(zip(kept, chosen, strict=True)) for chosen in islice(combined, _MOST_ATTEMPTS))
 
 
 def likely_shapes(module: nn.Module, features: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:

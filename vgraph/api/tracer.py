@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vgraph.api.aliases import Aliases, Cell, Ref, bare, is_imagined, share_memory, storage_key, view_step
-from vgraph.api.known_ops import RANDOM, functional_twin, looks_at_data
+from vgraph.api.known_ops import RANDOM, UNSAFE_VIEWS, functional_twin, looks_at_data
 from vgraph.api.one_device import refuse_elsewhere
 from vgraph.ir.moves import Random
 from vgraph.ir.notation import op_name
@@ -228,7 +228,7 @@ class Tracer(TorchDispatchMode):
         named = dict(zip(kwargs, refs[1], strict=True))
         results = tuple(self._bind(t if t is not None else self._absent()) for t in items)
         self.recording.records.append(Record(target, refs[0], named, results, many, user_line()))
-        if args and isinstance(args[0], Tensor):
+        if args and isinstance(args[0], Tensor) and op_name(target) not in UNSAFE_VIEWS:
             for index, item in enumerate(items):
                 if item is not None and item is not args[0] and share_memory(args[0], item):
                     step = view_step(target, args, kwargs, out, index if many else None)

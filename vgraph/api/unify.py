@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.api.aliases import Ref
 from vgraph.api.at_ids import sum_at_ids
+from vgraph.api.known_ops import UNSAFE_VIEWS
 from vgraph.api.tracer import CaptureError, Record, Recording
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import EDGE, SHARED, SLOT, Dim, Op, Rows, Space, Value, map_leaves
@@ -127,6 +128,7 @@ class _Pairs:
         kwargs = {k: self._both(v, two.kwargs[k], one.line) for k, v in one.kwargs.items()}
         results = tuple(self.value(ref, one.line) for ref in one.results)
         op = Op(one.target, args, kwargs, results, one.line, one.returns_sequence)
+        op = replace(op, target=UNSAFE_VIEWS.get(op_name(op.target), op.target))
         if op_name(op.target) == "squeeze":  # a single row stays a row
             view = torch.ops.aten.view.default
             op = replace(op, target=view, args=(args[0], list(results[0].shape)), kwargs={})

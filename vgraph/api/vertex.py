@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.derive import Given, Session
+from vgraph.api.message import definition
 from vgraph.api.reductions import move_rows
 from vgraph.api.rows import RowTensor, as_rows, lift, plain
 from vgraph.api.tracer import user_line
@@ -194,9 +195,18 @@ class VertexBody:
     def facts(self) -> VertexFacts:
         return self._facts
 
+    def _check_given(self, returned: Any) -> None:
+        line = definition(self.module.forward)
+        leaves: Any = list(returned.values()) if isinstance(returned, Mapping) else returned
+        if any(isinstance(t, Tensor) for t in (leaves if isinstance(leaves, (tuple, list)) else [leaves])):
+            raise FunctionError(
+                f"{self.name}.forward returns a tensor, which nobody sees",
+                cure="give it to the caller, v.push(h=rows), and to the parents, v.scatter(h=rows)", line=line,
+            )  # fmt: skip
+
     def run(self, session: Session) -> Given:
         vertex = Vertex(session, self.states, self.find)
-        self.module.forward(vertex)
+        self._check_given(self.module.forward(vertex))
         self._facts = VertexFacts(tuple(vertex.pushed), vertex.gather_lines)
         self.seen = {name: StateSpec(tuple(plain(t).shape[1:]), t.dtype) for name, t in vertex.scattered.items()}
         outputs = [plain(t) for t in vertex.pushed.values()]

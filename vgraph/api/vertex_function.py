@@ -82,9 +82,7 @@ class VertexFunction(nn.Module):
         if direction not in ("forward", "reverse"):
             raise FunctionError(f"there is no direction {direction!r}", cure="forward or reverse")
         self.direction, self.policy = direction, policy
-        self.given_states = {
-            name: (shape,) if isinstance(shape, int) else tuple(shape) for name, shape in (states or {}).items()
-        }
+        self.given_states = {name: _row_shape(name, shape) for name, shape in (states or {}).items()}
 
     def forward(self, v: Vertex) -> None:
         """What one batch of vertices does; to be written by the user."""
@@ -143,7 +141,28 @@ def capture_vertex(function: VertexFunction, graph: Graph, features: Mapping[str
     return bound, situation
 
 
-def _feed(function: VertexFunction, graph: Graph, features: Mapping[str, Any]) -> Feed:
+def _row_shape(name: str, shape: Any) -> tuple[int, ...]:
+    sizes = (shape,) if isinstance(shape, int) else shape
+    if not isinstance(sizes, (tuple, list)) or not all(isinstance(n, int) and n >= 0 for n in sizes):  # pyright: ignore[reportUnknownVariableType]
+        raise FunctionError(
+            f"the width of the state {name!r} is {shape!r}",
+            cure='give a number or a row shape: states={"h": 128, "memory": (4, 32)}', line=user_line(),
+        )  # fmt: skip
+    return tuple(sizes)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _feed(function: VertexFunction, graph: Any, features: Mapping[str, Any]) -> Feed:
+    if "given_states" not in function.__dict__:
+        raise FunctionError(
+            f"{type(function).__name__} was not initialised",
+            cure="call super().__init__() first in __init__", line=user_line(),
+        )  # fmt: skip
+    if not isinstance(graph, Graph):
+        batch = ": vgraph.batch makes one graph of several" if isinstance(graph, (list, tuple)) else ""
+        raise FunctionError(
+            f"{type(function).__name__} is called on a {type(graph).__name__}",
+            cure=f"pass a vgraph.Graph first{batch}, then features by name", line=user_line(),
+        )  # fmt: skip
     for hooks in _HOOKS:
         if function.__dict__[hooks]:
             raise FunctionError(
