@@ -143,6 +143,12 @@ template <int W, class A> VG_FN void vg_store(vg_half* p, A a) {
   VG_UNROLL for (int i = 0; i < W; ++i) x.n[i] = vg_to_half((float)vg_at(a, i));
   *(vg_packed<vg_half, W>*)p = x;
 }
+VG_FN float vg_kept(float x, vg_bf16) { return vg_from(vg_to_bf16(x)); }
+VG_FN float vg_kept(float x, vg_half) { return vg_from(vg_to_half(x)); }
+template <class S, class V> VG_FN V vg_rounded(V x) {  // as it lies in memory
+  VG_UNROLL for (int i = 0; i < vg_traits<V>::lanes; ++i) vg_put(x, i, vg_kept(vg_at(x, i), S()));
+  return x;
+}
 
 // ---------------------------------------------------------------- functions of one number
 #define VG_BY_LANE(name, single, wide)                                                            \

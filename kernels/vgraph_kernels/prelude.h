@@ -114,6 +114,11 @@ template <int W, class A> static inline void vg_store(vg_bf16* p, A a) {  // to 
   if constexpr (W == 1) p->bits = (uint16_t)((uint32_t)bits >> 16);
   else for (int i = 0; i < W; ++i) p[i].bits = (uint16_t)((uint32_t)bits[i] >> 16);
 }
+template <class S, class V> static inline vg_t<float, vg_traits<V>::lanes> vg_rounded(V x) {  // as it lies in memory
+  S room[vg_traits<V>::lanes];
+  vg_store<vg_traits<V>::lanes>(room, x);
+  return vg_load<vg_traits<V>::lanes>(room);
+}
 
 // ---------------------------------------------------------------- functions of one number
 #define VG_BY_LANE(name, single, wide)                                       \

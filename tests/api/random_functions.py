@@ -52,13 +52,17 @@ REDUCERS = [
 class Maker:
     """Random expressions over rows of (heads, width), and the parameters that they read."""
 
-    def __init__(self, seed: int, heads: int = 2, width: int = 3, *, segments_only: bool = False) -> None:
+    def __init__(
+        self, seed: int, heads: int = 2, width: int = 3, *, segments_only: bool = False,
+        dtype: torch.dtype = torch.float64, rounded: torch.dtype = torch.float64,
+    ) -> None:  # fmt: skip
         self.draw = random.Random(seed)
         self.heads, self.width = heads, width
         self.reducers = SEGMENT_REDUCERS if segments_only else REDUCERS
         shapes = [(width, width), (width,), (heads, 1), (2 * width, width)]
         made = torch.Generator().manual_seed(seed)
-        self.parameters = [torch.randn(s, dtype=torch.float64, generator=made).requires_grad_() for s in shapes]
+        drawn = [torch.randn(s, dtype=torch.float64, generator=made) for s in shapes]
+        self.parameters = [t.to(rounded).to(dtype).requires_grad_() for t in drawn]
 
     def pair(self, name: str) -> Pair:
         """A message and a reduce function, with code of their own: what is captured is known by its code."""

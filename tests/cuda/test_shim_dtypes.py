@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.cuda import shim
+from tests.fusion.fuzz import check_rounded
 from tests.fusion.test_attention_passes import attend, by_feature, gatv2
 from tests.fusion.test_dtypes import MESSAGES, a_graph
 from tests.runtime.engine_models import GRAPHS, MODELS, WIDTH
@@ -64,6 +65,13 @@ def test_forward_and_backward(name: str, dtype: torch.dtype) -> None:
     for mine, theirs in zip(found, exact, strict=True):
         slack = 8 * torch.finfo(dtype).eps * (1 + math.log2(NUM_EDGES)) * theirs.abs().max()
         assert mine.dtype == dtype and bool(((mine.double() - theirs).abs() <= slack + 1e-12).all())
+
+
+@pytest.mark.parametrize("start", range(0, 18, 3))
+def test_random_functions(start: int) -> None:
+    """Each dtype in turn; ``python -m tests.fusion.fuzz --ways cuda-shim --dtype bf16`` runs more of them."""
+    for seed in range(start, start + 3):
+        check_rounded(seed, DTYPES[seed % 3])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
+from tests.fusion.fuzz import running
 from vgraph.api import capture
 from vgraph.api.updates import capture_update
 from vgraph.fusion import build
@@ -141,3 +142,33 @@ def test_gradients_of_matrices_in_halves(dtype: torch.dtype, caplog: pytest.LogC
     for found, exact in zip(*seen, strict=True):
         assert found.dtype == dtype
         torch.testing.assert_close(found.double(), exact, rtol=slack, atol=slack * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize("way", ["kernels", "cuda-shim"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["amax", "amin", "maximum"])
+def test_extremes_are_found_again(name: str, dtype: torch.dtype, way: str) -> None:
+    """A backward computes a message again, in 32 bits, and looks for its maximum, which lies in memory in 16."""
+    rows = (torch.randperm(24).float() / 24 + 0.03).view(24, 1).to(dtype).requires_grad_()
+    g = vgraph.graph((torch.arange(24), torch.arange(24) // 4), num_nodes=24)
+
+    def send(edges: Any) -> dict[str, Tensor]:
+        return {"m": torch.tanh(edges.src["h"] * 1.1 + edges.dst["b"]) * 3.3}
+
+    def reduce(nodes: Any) -> dict[str, Tensor]:
+        m = nodes.mailbox["m"]
+        if name == "maximum":
+            return {"o": torch.maximum(m.sum(1), nodes.data["h"]) * 1.0}
+        return {"o": m.amax(1) if name == "amax" else m.amin(1)}
+
+    def gradient(rows: Tensor) -> Tensor:
+        g.ndata["h"], g.ndata["b"] = rows, torch.linspace(0.1, 0.7, 24).view(24, 1).to(dtype).to(rows.dtype)
+        g.update_all(send, reduce)
+        return torch.autograd.grad(g.ndata["o"].sum(), [rows])[0]
+
+    with running(way):
+        capture.forget()
+        found = gradient(rows)
+        capture.forget()
+    exact = gradient(rows.detach().double().requires_grad_())
+    assert torch.allclose(found.double(), exact, rtol=16 * torch.finfo(dtype).eps)

@@ -192,6 +192,9 @@ def expression(op: Op, text_of: Callable[[Value], str], width: int | str) -> str
     name = op_name(op.target)
     given = op.args if name in ("clamp", "pow") else _arguments(name, op)
     args = [text_of(arg) if isinstance(arg, Value) else number(arg, operand) for arg in given]
+    if name in _COMPARE and operand in (torch.bfloat16, torch.float16):
+        # one side may be computed again and the other lie in memory, as where a maximum is looked for in its slots
+        args = [f"vg_rounded<{C_TYPES[operand]}>({text})" for text in args]
     words = {"T": kind, "V": f"vg_t<{kind}, {width}>"}
     if name == "pow":
         return _POWERS[_power(op)].format(*args, **words)
