@@ -28,7 +28,7 @@ from recursion.circuits import circuit
 from recursion.growth import growths
 from recursion.lines import counted
 from recursion.pictures import draw
-from recursion.sequences import fixed_length, variable_lengths
+from recursion.sequences import ALONE, CAVS_SERIAL, fixed_length, variable_lengths
 from recursion.serving import latencies
 from recursion.tree_fc import tree_fc
 from recursion.trees import tree_lstm_workload
@@ -89,10 +89,10 @@ def measure(row: str, workload: Workload, rounds: int, rate: float) -> dict[str,
 def policies(batches: list[int], hidden: int, steps: int, rounds: int) -> dict[str, dict[str, float]]:
     """Seconds of a Fixed-LSTM step, batched and one vertex at a time, by batch size.
 
-    Of one vertex at a time also without the native loop, kernels, eager and lazy phases: as an engine runs
-    that has no batching and nothing else, which is what Cavs calls serial.
+    One vertex at a time with all else on (the native loop, kernels, eager and lazy phases), which is what batching
+    alone is worth here; and with all else off, which is what Cavs calls serial.
     """
-    print(f"Fixed-LSTM of {steps} steps, hidden {hidden}: batched; one vertex at a time; and that with all else off")
+    print(f"Fixed-LSTM of {steps} steps, hidden {hidden}: batched; {ALONE}; {CAVS_SERIAL}")
     found = dict[str, dict[str, float]]()
     for batch in batches:
         workload = fixed_length(batch, hidden, steps, serial=True)
@@ -125,7 +125,7 @@ def lines() -> dict[str, dict[str, int]]:
 def serving(smoke: bool) -> dict[str, float]:
     found = latencies(*((8, 2, 4, 0.2) if smoke else (150, 64, 640, 0.8)))
     print(f"Serving, {found['rate']:.0f} trees a second arriving, mean time to the result:")
-    for name in ("joining frontiers", "full batches"):
+    for name in ("whole, between runs", "between frontiers", "full batches"):
         print(f"    {name:28s} {1e3 * found[name]:9.2f} ms", flush=True)
     return found
 

@@ -78,7 +78,7 @@ class Task:
         self.labels = labels or [torch.randint(0, CLASSES, (len(tree),)) for tree in trees]
         self.embed, self.cell = nn.Embedding(num_words, INPUTS, sparse=sparse), TreeLSTM(hidden)
         self.out = nn.Linear(hidden, CLASSES)
-        self.graphs = [self._graph(i) for i in range(len(trees))]
+        self.graphs = vgraph.unbatch(vgraph.batch([self._graph(i) for i in range(len(trees))]))  # slices of one whole
         self.modules = nn.ModuleList([self.embed, self.cell, self.out])
         self.optimizer = torch.optim.Adagrad(self.modules.parameters(), lr=0.05)
 

@@ -68,7 +68,7 @@ from vgraph.scheduler.frontiers import levels as find_levels
 from vgraph.scheduler.leaves import split_leaves
 from vgraph.scheduler.one_type import divide_by_type, together
 from vgraph.scheduler.parts import build_parts, kinds_of_frontiers, type_numbers
-from vgraph.scheduler.phases import build_phases
+from vgraph.scheduler.phases import build_phases, products_apart
 from vgraph.scheduler.policy import FRONTIER, ONCE, choose_policy, second_keys, vertex_keys
 from vgraph.scheduler.siblings import join_products
 from vgraph.scheduler.views import sink_views
@@ -104,8 +104,9 @@ def compile_program(
     phases = _make_phases(program, per_vertex=per_vertex, fuse=fuse, device=device)
     if config.leaves_enabled():
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, inner_degree, unread_at_leaves)
-    phases = divide_by_type(program, phases)
-    phases = tuple(constants_on(phase, device) for phase in phases)
+    phases = tuple(constants_on(phase, device) for phase in divide_by_type(program, phases))
+    if len(program.outputs) == num_outputs and config.windows_enabled():
+        phases = products_apart(phases)
     if not per_vertex:
         phases = _cut_edge_rows(program, phases, fuses=fuse)
     varies = inner_degree is None and config.degrees_enabled() and depends_on_degree(program)

@@ -74,6 +74,11 @@ def joins_products() -> bool:
     return os.environ.get("VGRAPH_SIBLINGS", "1") != "0"
 
 
+def windows_enabled() -> bool:
+    """Whether what feeds loops alone is made for some frontiers at a time: ``VGRAPH_WINDOWS=0`` says no."""
+    return os.environ.get("VGRAPH_WINDOWS", "1") != "0"
+
+
 def own_products() -> bool:
     """Whether phases that run once use vgraph's matrix products: ``VGRAPH_PRODUCTS=1`` or ``0``.
 

@@ -14,6 +14,8 @@ import vgraph
 from recursion.ablation import switches
 from recursion.workload import Step, Workload, training
 
+# One vertex at a time: what batching alone is worth, and what an engine does that has nothing else either.
+ALONE, CAVS_SERIAL = "serial policy, all else on", "serial policy, all else off (Cavs' serial)"
 BASE = {name: value for name, value in switches("base").items() if name != "VGRAPH_STREAMING"}
 
 
@@ -113,7 +115,7 @@ def fixed_length(batch: int, hidden: int, steps: int = 64, *, serial: bool = Fal
         "torch LSTM": training(lstm.parameters(), lambda: squares(lstm(upright)[0])),
     }
     if serial:
-        for name, one in {"one vertex at a time": ChainLSTM(cell), "the same, base": _BaseChain(cell)}.items():
+        for name, one in {ALONE: ChainLSTM(cell), CAVS_SERIAL: _BaseChain(cell)}.items():
             one.policy = "serial"
             step = training(cell.parameters(), lambda one=one: squares(one(vgraph.batch(graphs), x=flat)["h"]))
             sides[f"vgraph, {name}"] = _under(BASE, step) if isinstance(one, _BaseChain) else step

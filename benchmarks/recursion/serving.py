@@ -1,4 +1,4 @@
-"""Serving: how long a graph waits where it joins the next frontier, and where a batch has to fill first."""
+"""Serving: how long a graph waits where it joins the next run or frontier, and where a batch has to fill first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def latencies(hidden: int, batch: int, count: int, load: float) -> dict[str, flo
     arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / rate, count))
     return {
         "rate": rate,
-        "joining frontiers": _mean(arrivals, _served(task, xs)),
+        "whole, between runs": _mean(arrivals, _served(task, xs, None)),
+        "between frontiers": _mean(arrivals, _served(task, xs, 0)),
         "full batches": _mean(arrivals, _batched(task, xs, batch, count)),
     }
 
@@ -56,9 +57,9 @@ def _mean(arrivals: np.ndarray, run: Run) -> float:
     return float(np.mean([at - start - came for at, came in zip(done, arrivals, strict=True)]))
 
 
-def _served(task: tree_lstm.Task, xs: list[torch.Tensor]) -> Run:
+def _served(task: tree_lstm.Task, xs: list[torch.Tensor], whole: int | None) -> Run:
     def run(wait: Callable[[int], None], done: list[float]) -> None:
-        with vgraph.serve(task.cell) as server:
+        with vgraph.serve(task.cell, whole=whole) as server:
             server.submit(task.graphs[0], x=xs[0]).result()  # captured before anybody waits
             wait(-len(done))
             for number, x in enumerate(xs):

@@ -54,8 +54,7 @@ class Longest(vgraph.VertexFunction):
 def test_graphs_join_between_frontiers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten frontiers and three, where the second graph comes after the first has begun: not thirteen."""
     gate, entered = threading.Event(), threading.Event()
-    monkeypatch.setattr("vgraph.api.serve.WHOLE", 0)
-    with vgraph.serve(Longest()) as server:
+    with vgraph.serve(Longest(), whole=0) as server:
         real = server._evaluate
 
         def held(now):
@@ -73,11 +72,16 @@ def test_graphs_join_between_frontiers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server.num_frontiers == 10
 
 
-def test_shallow_graphs_do_not_wait_for_a_deep_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", [{"most_vertices": 0}, {"whole": -1}])
+def test_numbers_that_leave_nothing_to_run(given: dict[str, int]) -> None:
+    with pytest.raises(vgraph.errors.FunctionError, match="leaves no frontier to run"):
+        vgraph.serve(Longest(), **given)
+
+
+def test_shallow_graphs_do_not_wait_for_a_deep_one() -> None:
     """They run whole between its frontiers; a thousand of those are not over before five are."""
     left = list[int]()
-    monkeypatch.setattr("vgraph.api.serve.WHOLE", 8)
-    with vgraph.serve(Longest()) as server:
+    with vgraph.serve(Longest(), whole=8) as server:
         long = server.submit(chain(1000), x=torch.ones(1000))
         for n in (3, 8, 5):
             short = server.submit(chain(n), x=torch.ones(n))

@@ -42,15 +42,16 @@ WHOLE = 128  # frontiers of a graph that is not worth interrupting
 _SPACES = {"vertex": VERTEX, "edge": EDGE, "graph": GRAPH}
 
 
-def serve(function: VertexFunction, *, most_vertices: int = 4096) -> Server:
+def serve(function: VertexFunction, *, most_vertices: int = 4096, whole: int | None = None) -> Server:
     """Starts a thread that evaluates graphs with ``function`` as they are submitted; without gradient.
 
-    Graphs of up to 128 frontiers that wait run together at once, in one go; a deeper one joins the others between
-    two frontiers, and graphs that come meanwhile are not kept waiting. One that is done leaves at once.
-    ``most_vertices``: of all graphs together in one frontier. Use it in a ``with``, or call ``close()``.
+    Graphs of up to ``whole`` frontiers (128) that wait run together at once, in one go; a deeper one joins the others
+    between two frontiers, and graphs that come meanwhile are not kept waiting. One that is done leaves at once.
+    ``whole=0``: every graph joins and leaves between frontiers. ``most_vertices``: of all graphs together in one
+    frontier. Use it in a ``with``, or call ``close()``.
 
     Raises:
-        FunctionError: the function has types of vertices (``ByType``).
+        FunctionError: the function has types of vertices (``ByType``), or one of the numbers is too small.
 
     >>> import torch, vgraph
     >>> from vgraph.nn import ChildSumTreeLSTM
@@ -60,7 +61,7 @@ def serve(function: VertexFunction, *, most_vertices: int = 4096) -> Server:
     ...     futures[0].result()["h"].shape
     torch.Size([3, 4])
     """
-    return Server(function, most_vertices)
+    return Server(function, most_vertices, WHOLE if whole is None else whole)
 
 
 class _FrontierBody(VertexBody):
@@ -98,13 +99,16 @@ class Server:
     torch.Size([2, 4])
     """
 
-    def __init__(self, function: VertexFunction, most_vertices: int) -> None:
+    def __init__(self, function: VertexFunction, most_vertices: int, whole: int) -> None:
+        if most_vertices < 1 or whole < 0:
+            fact = f"serve(most_vertices={most_vertices}, whole={whole}) leaves no frontier to run"
+            raise FunctionError(fact, cure="give one vertex or more, and whole=0 or more", line=user_line())
         if function.part_spaces():
             raise FunctionError(
                 f"{type(function).__name__} has several types of vertices, which are not served",
                 cure="call it on batches", line=user_line(),
             )  # fmt: skip
-        self.function, self.most_vertices = function, most_vertices
+        self.function, self.most_vertices, self.whole = function, most_vertices, whole
         self.num_frontiers = 0  # evaluated so far
         self._body: _FrontierBody | None = None
         self._waiting: deque[Request] = deque()
@@ -214,7 +218,7 @@ class Server:
         for request in requests:
             if not request.num_rows:  # the outputs of no rows are not known before others
                 request.future.set_result({})
-            elif request.depth <= WHOLE or self._runs_whole:
+            elif request.depth <= self.whole or self._runs_whole:
                 whole.append(request)
             else:
                 if self._end + request.num_rows > self._room:

@@ -38,6 +38,7 @@ class LoopBody:
     outside: tuple[int, ...]
     flops: tuple[int, int] = (0, 0)
     row_bytes: int = 0  # what one vertex and two edges of it touch
+    whole: frozenset[int] = frozenset()  # ids of what it reads at rows of other vertices
 
     def place(self, value: Value) -> Spot:
         return self.places.get(value.id) or Spot(value)

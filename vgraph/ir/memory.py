@@ -29,9 +29,14 @@ class DynamicTensor(NamedTuple):
         return count * self.dtype.itemsize
 
     def view(self, arena: torch.Tensor) -> torch.Tensor:
-        """The tensor itself, (batch_size, *row_shape), on an arena of uint8."""
-        flat = arena[self.offset : self.offset + self.num_bytes].view(self.dtype)
-        return flat.view(self.batch_size, *self.row_shape)
+        """The tensor itself, (batch_size, *row_shape), on an arena of uint8 or, all of it, of its own dtype."""
+        typed = arena if arena.dtype == self.dtype else arena.view(self.dtype)
+        strides, step = list[int](), 1
+        for size in reversed((self.batch_size, *self.row_shape)):
+            strides.append(step)
+            step *= size
+        start = typed.storage_offset() + self.offset // self.dtype.itemsize
+        return typed.as_strided((self.batch_size, *self.row_shape), strides[::-1], start)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from vgraph.errors import DescriptionError
 from vgraph.ir import tdl_layers as layers
 from vgraph.ir import tdl_rules as rules
 from vgraph.ir import tdl_views as views
-from vgraph.ir.moves import Random
+from vgraph.ir.moves import MOVES, Random
 from vgraph.ir.notation import Notation, Rule, op_name
 from vgraph.ir.program import Op, Value
 
@@ -58,6 +58,11 @@ def along_ops() -> frozenset[str]:
 def is_view(target: Any) -> bool:
     """Whether the result shares its operand's memory."""
     return op_name(target) in _VIEWS
+
+
+def may_share(op: Op) -> bool:
+    """Whether a result may lie in its operand's memory; a Move's does where every degree is 1."""
+    return isinstance(op.target, MOVES) or is_view(op.target) or bool(getattr(op.target, "is_view", False))
 
 
 def is_pointwise(target: Any) -> bool:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from vgraph.ir.memory import Lifetime
-from vgraph.ir.moves import MOVES
 from vgraph.ir.program import Op, Value
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl import is_view
+from vgraph.ir.tdl import may_share
 
 
 def lifetimes(
@@ -46,13 +45,6 @@ def _read_until(op: Op, index: int, last: dict[int, int], *, copies: bool) -> in
 
     What a loop keeps it copies into the arena, so there nothing outside of it shares.
     """
-    if copies or not _may_share(op):
+    if copies or not may_share(op):
         return index
     return max((last.get(result.id, index) for result in op.results), default=index)
-
-
-def _may_share(op: Op) -> bool:
-    """A Move may too: where every degree is 1 it gives its operand."""
-    if isinstance(op.target, MOVES):
-        return True
-    return is_view(op.target) or bool(getattr(op.target, "is_view", False))

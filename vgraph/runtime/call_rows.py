@@ -37,6 +37,11 @@ class Situation:
     types: VertexTypes | None = None
 
 
+def has_order(item: Input) -> bool:
+    """Whether an input has rows of vertices or edges in the user's order."""
+    return not item.name.startswith(("saved:", "state")) and item.value.space in (VERTEX, SOURCE, EDGE)
+
+
 class CallRows:
     """Brings tensors from the user's order into row order and back."""
 
@@ -71,7 +76,7 @@ class CallRows:
         if item.is_topological:
             return self._topological(name)
         given = inputs[name]
-        if name.startswith(("saved:", "state")):
+        if not has_order(item):
             return given
         ids = self._permutation(item.value, inward=True)
         return given if ids is None else self._taken(given, ids)

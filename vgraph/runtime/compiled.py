@@ -8,23 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import compress
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from vgraph import config
 from vgraph.ir.interpreter import PhaseCode
 from vgraph.ir.memory import Lifetime, MemoryPlan, Stacks
 from vgraph.ir.program import VERTEX, Input, Program, Rows, Space, Value
 from vgraph.ir.schedule import Phase, Schedule, Stretch
+from vgraph.ir.tdl import may_share
 from vgraph.ir.topology import Topology
 from vgraph.runtime import cuda
 from vgraph.runtime.beside import Beside
-from vgraph.runtime.call_rows import CallRows, Situation
+from vgraph.runtime.call_rows import CallRows, Situation, has_order
 from vgraph.runtime.chunks import MOST_BYTES, ChunkedCode, chunked_code, chunks_of
 from vgraph.runtime.cpu import Empty
 from vgraph.runtime.replay import Replays
+from vgraph.runtime.windows import Ahead, Windows, choose_windows, find_ahead
 
 
 class Lease(Protocol):
@@ -33,6 +37,7 @@ class Lease(Protocol):
     buffer: Tensor
 
 
+_ONCE = Phase((), is_loop=False)
 MOST_DEGREES = 4  # in-degrees for which there is code of their own
 
 
@@ -151,14 +156,20 @@ class CompiledProgram:
     def _evaluate(self, inputs: Mapping[str, Tensor], situation: Situation, plan: Plan) -> Outcome:
         device = situation.topology.src.device
         rows = CallRows(plan.schedule, situation, self.empty)
-        env = {item.value.id: rows.bring_in(item, inputs) for item in self._read_inputs}
-        kept = {item.value.id for item in self._read_inputs if env[item.value.id] is inputs.get(item.name)}
+        as_given, others = self._inputs_by_order
+        env = {value_id: inputs[name] for value_id, name in as_given}
+        kept = set(env)
+        for item in others:
+            env[item.value.id] = tensor = rows.bring_in(item, inputs)
+            if tensor is inputs.get(item.name):
+                kept.add(item.value.id)
         lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
         arena = _arena_views(plan.memory, self.stored, lease)
+        windows = choose_windows(self._ahead, plan.schedule)
         beside = cuda.two_streams(device) if len(self.turns) > 1 else None
         for number, (turn, last_read) in enumerate(zip(self.turns, self._last_reads, strict=True)):
             with self._stream_of(number, env, arena, beside):
-                self._run_turn(turn, env, arena, rows)
+                self._run_turn(turn, env, arena, rows, windows)
             if arena:
                 env.update((i, arena[i]) for index in turn for i in self.codes[index].stores if i in arena)
             for i in last_read - kept:  # what the caller gave is compared with what it gets
@@ -167,12 +178,17 @@ class CompiledProgram:
             beside.finish(env[v.id] for v in self.program.outputs if v is not None)
         return self._outcome(env, rows, lease)
 
-    def _run_turn(self, turn: range, env: dict[int, Tensor], arena: dict[int, Tensor], rows: CallRows) -> None:
-        first = self.phases[turn[0]]
+    def _run_turn(
+        self, turn: range, env: dict[int, Tensor], arena: dict[int, Tensor], rows: CallRows, windows: Windows | None
+    ) -> None:
+        first, whole = self.phases[turn[0]], partial(rows.extents, _ONCE)
         if first.kind:
             self._take_turns(turn, env, arena, rows)
+        elif windows is not None and turn[0] in windows.ahead:
+            windows.begin(turn[0], env, whole())
         elif self.codes[turn[0]].loop is not None:
-            self.codes[turn[0]].loop.run(env, arena, rows.schedule)
+            parts = None if windows is None else windows.of_loop(turn[0], first, whole())
+            self.codes[turn[0]].loop.run(env, arena, rows.schedule, *(() if parts is None else (parts,)))
         elif not (first.is_chunked and self._run_in_chunks(turn[0], env, rows.schedule)):
             self.codes[turn[0]].run(env, arena, rows.extents(first))
 
@@ -185,6 +201,12 @@ class CompiledProgram:
         reads, makes = self._traffic[number]
         is_loop = self.phases[self.turns[number][0]].is_loop
         return beside.phase(is_loop=is_loop, reads=reads, makes=makes, env=env, arena=set(arena))
+
+    @cached_property
+    def _ahead(self) -> dict[int, Ahead]:
+        given = {v.id for v in self.program.outputs if v is not None} | {c.source.id for c in self.program.carries}
+        saves = len(self.program.outputs) > self.num_outputs
+        return {} if saves or not config.windows_enabled() else find_ahead(self.phases, self.codes, given)
 
     @cached_property
     def _traffic(self) -> list[tuple[set[int], set[int]]]:
@@ -264,12 +286,28 @@ class CompiledProgram:
         read = {i for code in self.codes for i in code.reads} | {v.id for v in self.program.outputs if v is not None}
         return tuple(item for item in self.program.inputs if item.value.id in read or not item.is_topological)
 
+    @cached_property
+    def _inputs_by_order(self) -> tuple[list[tuple[int, str]], list[Input]]:
+        """Those that are read as they are given, as id and name, and the others."""
+        is_given = [not item.is_topological and not has_order(item) for item in self._read_inputs]
+        as_given = [(item.value.id, item.name) for item in compress(self._read_inputs, is_given)]
+        return as_given, [item for item, given in zip(self._read_inputs, is_given, strict=True) if not given]
+
+    @cached_property
+    def _is_apart(self) -> tuple[bool, ...]:
+        """Of each output, whether it lies in memory that nothing else has, whatever the topology."""
+        once = [op for phase in self.phases if not phase.is_loop for op in phase.ops]
+        shares = [op for op in once if may_share(op)]
+        bases = {v.id: op.args[0].id for op in shares if isinstance(op.args[0], Value) for v in op.results}
+        fresh = {v.id for op in once for v in op.results}.difference(v.id for op in shares for v in op.results)
+        roots = [None if v is None else _root(v.id, bases) for v in self.program.outputs]
+        known = [root in fresh and roots.count(root) == 1 for root in roots]
+        return tuple(known[: self.num_outputs])
+
     def _outcome(self, env: Mapping[int, Tensor], rows: CallRows, lease: Lease | None) -> Outcome:
         values = self.program.outputs
         saved = [env[v.id] for v in values[self.num_outputs :] if v is not None]
-        taken = {_memory(env[i.value.id]) for i in self._read_inputs if i.value.id in env}.union(map(_memory, saved))
-        if lease is not None:
-            taken.add(_memory(lease.buffer))
+        taken: set[int] | None = None  # memory that a result must not lie in
         given: list[Tensor | None] = []
         for i, value in enumerate(values[: self.num_outputs]):
             if value is None:
@@ -279,11 +317,29 @@ class CompiledProgram:
             if tensor.is_sparse:  # the gradient of an embedding, whose rows may lie in the arena
                 given.append(tensor.clone())
                 continue
-            if _memory(tensor) in taken or not tensor.is_contiguous():
-                tensor = rows.copied(tensor)  # memory of its own: the caller may write to it
-            taken.add(_memory(tensor))
+            is_apart = self._is_apart[i] or tensor is not env[value.id]  # moved into another order
+            if not (is_apart and tensor.is_contiguous()):
+                taken = self._memory_in_use(env, saved, lease, given) if taken is None else taken
+                if _memory(tensor) in taken or not tensor.is_contiguous():
+                    tensor = rows.copied(tensor)  # memory of its own: the caller may write to it
+            if taken is not None:
+                taken.add(_memory(tensor))
             given.append(tensor)
         return Outcome(given, saved, lease)
+
+    def _memory_in_use(
+        self, env: Mapping[int, Tensor], saved: Sequence[Tensor], lease: Lease | None, given: Sequence[Tensor | None]
+    ) -> set[int]:
+        read = [env[i.value.id] for i in self._read_inputs if i.value.id in env]
+        leased = [] if lease is None else [lease.buffer]
+        return set(map(_memory, (*read, *saved, *leased, *(t for t in given if t is not None))))
+
+
+def _root(value_id: int, bases: Mapping[int, int]) -> int:
+    """The value that this one is a view of."""
+    while value_id in bases:
+        value_id = bases[value_id]
+    return value_id
 
 
 def _memory(tensor: Tensor) -> int:
@@ -294,9 +350,12 @@ def _arena_views(memory: MemoryPlan, values: Sequence[Value], lease: Lease | Non
     views: dict[int, Tensor] = {}
     if not values:
         return views
-    buffer = lease.buffer if lease else torch.empty(0, dtype=torch.uint8)
+    buffer = lease.buffer[: memory.num_bytes] if lease else torch.empty(0, dtype=torch.uint8)
+    typed: dict[torch.dtype, Tensor] = {}
     for value in values:
-        view = memory.tensors[value.id].view(buffer)
+        if value.dtype not in typed:
+            typed[value.dtype] = buffer.view(value.dtype)
+        view = memory.tensors[value.id].view(typed[value.dtype])
         dim = value.row_dim
         assert dim is not None
         rows = value.shape[dim]

@@ -7,7 +7,7 @@ Source: Cavs section 3.2; what lives within one batch of vertices stays in the c
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -38,6 +38,20 @@ ARGUMENTS, FIRST_INDEX, NUM_INDICES = (0, 0, 0, 1, 1, 1, 1, 1, 0, 0), 3, 5
 Steps = Sequence[tuple[Unit, Any]]
 
 
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Some neighbouring frontiers, by where their rows begin and end; ``given``: values of those rows, without gaps."""
+
+    bounds: NDArray[np.int64]
+    given: Mapping[int, Tensor]
+
+    @property
+    def places(self) -> dict[int, int]:
+        """Where their first rows would lie if all rows lay there."""
+        first = int(self.bounds[0])
+        return {i: t.data_ptr() - first * t.stride(0) * t.element_size() for i, t in self.given.items()}
+
+
 @dataclass(eq=False)
 class FrontierLoop:
     """A LoopBody on the CPU; ``steps``: its units, and what runs those that are kernels.
@@ -62,8 +76,11 @@ class FrontierLoop:
         """The instructions without addresses."""
         return _Writer(self).template()
 
-    def run(self, env: Mapping[int, Tensor], arena: Mapping[int, Tensor], schedule: Schedule) -> None:
-        """All frontiers of the phase's part of the schedule, in its direction."""
+    def run(
+        self, env: Mapping[int, Tensor], arena: Mapping[int, Tensor], schedule: Schedule,
+        windows: Iterable[Window] | None = None,
+    ) -> None:  # fmt: skip
+        """All frontiers of the phase's part of the schedule, in its direction; by windows, if any are given."""
         first, stop = range_of(self.body.phase, schedule)
         if first == stop:
             return
@@ -72,17 +89,27 @@ class FrontierLoop:
         offsets, scratch_bytes = self._lay_scratch(chunk, _most_edges(schedule, order, chunk))
         given = self._given(env, arena)
         packed = [self.native.pack(given[value.id]) for value in self.template.packed]
-        code = self.template.bind(given, packed, order, offsets)
         scratch = self.native.empty((slots * scratch_bytes + ALIGNMENT,), torch.uint8)
         aligned = -(-scratch.data_ptr() // ALIGNMENT) * ALIGNMENT
-        busy, v_ptr = np.zeros(slots, np.int32), _v_ptr(schedule)
-        pool = pool_address() if slots > 1 else 0
-        fixed = [code.ctypes.data, self.template.num_words, order.in_ptr.data_ptr(), aligned, scratch_bytes, chunk]
+        busy, pool = np.zeros(slots, np.int32), pool_address() if slots > 1 else 0
+        fixed = [self.template.num_words, order.in_ptr.data_ptr(), aligned, scratch_bytes, chunk]
         fixed += [busy.ctypes.data, slots, pool, *self.body.flops]
+        places = {i: tensor.data_ptr() for i, tensor in given.items()}
+        if windows is None:
+            self._walk(self.template.bind(places, packed, order, offsets), fixed, first, stop, bounds_of(schedule))
+            return
+        for window in windows:
+            code = self.template.bind({**places, **window.places}, packed, order, offsets)
+            self._walk(code, fixed, 0, len(window.bounds) - 1, window.bounds)
+            del window  # the next one takes its memory
+
+    def _walk(
+        self, code: NDArray[np.int64], fixed: Sequence[int], first: int, stop: int, bounds: NDArray[np.int64]
+    ) -> None:
         step = 1 if stop > first else -1
         for at in range(first, stop, step * CALLS):
             until = min(stop, at + CALLS) if step > 0 else max(stop, at - CALLS)
-            call(self.native.frontiers, [*fixed, at, until, v_ptr.ctypes.data])
+            call(self.native.frontiers, [code.ctypes.data, *fixed, at, until, bounds.ctypes.data])
 
     def _given(self, env: Mapping[int, Tensor], arena: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """What lies outside of scratch, without gaps; the matrices of products may lie as they do."""
@@ -135,11 +162,11 @@ class Template:
         return np.concatenate([places for places, _ in found]), np.concatenate([which for _, which in found])
 
     def bind(
-        self, given: Mapping[int, Tensor], packed: Sequence[Tensor], order: RowOrder, offsets: Mapping[int, int]
+        self, given: Mapping[int, int], packed: Sequence[Tensor], order: RowOrder, offsets: Mapping[int, int]
     ) -> NDArray[np.int64]:
-        """The instructions of one step."""
+        """The instructions of one step; ``given``: addresses of the first rows of roots."""
         words, (places, which) = self.words.copy(), self._bases_at
-        bases = [words.ctypes.data, *(given[v.id].data_ptr() for v in self.roots)]
+        bases = [words.ctypes.data, *(given[v.id] for v in self.roots)]
         bases += [offsets[v.id] for v, _, _ in self.temporary]
         bases += [t.data_ptr() for t in (*index_tensors(order), *packed)]
         words[places] += table(bases)[which]
@@ -287,7 +314,8 @@ def range_of(phase: Phase, schedule: Schedule) -> tuple[int, int]:
     return (numbers.stop - 1, numbers.start - 1) if phase.is_reverse else (numbers.start, numbers.stop)
 
 
-def _v_ptr(schedule: Schedule) -> Any:
+def bounds_of(schedule: Schedule) -> NDArray[np.int64]:
+    """Where every frontier's rows begin, and where the last one's end."""
     return schedule.topology.keep(("v_ptr", schedule.policy), lambda: table([0, *(f.v1 for f in schedule.frontiers)]))
 
 

@@ -73,7 +73,7 @@ class _Planner:
         row_bytes = sum(v.row_bytes * (2 if v.space == EDGE else 1) for v in touched if v.space != SHARED)
         return LoopBody(
             self.phase, tuple(self.units), frozenset(kept), self.places, temporary, tuple(self.outside),
-            (self.flops[0], self.flops[1]), row_bytes,
+            (self.flops[0], self.flops[1]), row_bytes, frozenset(self.whole),
         )  # fmt: skip
 
     def kernel(self, spec: KernelSpec) -> None:

@@ -6,8 +6,11 @@ Source: Cavs section 3.5 (lazy batching and streaming), with eager operators bat
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import networkx as nx
 
+from vgraph.ir.cost import is_product
 from vgraph.ir.moves import Gather, SegmentReduce
 from vgraph.ir.program import SHARED, Op, Program
 from vgraph.ir.schedule import Phase
@@ -104,3 +107,26 @@ def _sums_in_loop(phase: Phase, read: set[int], lazy: bool) -> bool:
         for op in phase.ops if any(v.row_dim is not None for v in op.operands())
         for value in op.results
     )  # fmt: skip
+
+
+def products_apart(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+    """Products of rows that a phase is given and that it does not read itself follow it as a phase of their own.
+
+    Where only loops read them they can be made for some frontiers at a time.
+    """
+    found: list[Phase] = []
+    for index, phase in enumerate(phases):
+        apart = [] if phase.is_loop or not any(p.is_loop for p in phases[index:]) else _products(phase)
+        rest = tuple(op for op in phase.ops if op not in apart)
+        found += [replace(phase, ops=ops) for ops in (rest, tuple(apart)) if ops]
+    return tuple(found)
+
+
+def _products(phase: Phase) -> list[Op]:
+    rows = {v.id for op in phase.ops for v in op.results if v.row_dim is not None}
+    read = {v.id for op in phase.ops for v in op.operands()}
+    return [
+        op for op in phase.ops
+        if is_product(op) and op.is_rowwise and op.results[0].row_dim == 0 and op.results[0].id not in read
+        and rows.isdisjoint(v.id for v in op.operands())
+    ]  # fmt: skip
