@@ -97,7 +97,8 @@ def main() -> None:
     rows = {name: alive(g) for name, g in every.items()}
     rows |= {path.stem: alive(load_aiger(path).graph) for path in options.circuits}
     for name, found in rows.items():
-        print(f"{name:12s} rows alive at once: " + ", ".join(f"{way} {100 * part:.1f} %" for way, part in found.items()))
+        shown = ", ".join(f"{way} {100 * part:.1f} %" for way, part in found.items())
+        print(f"{name:12s} rows alive at once: {shown}")
     grown = {name: growths(name, options.smoke) for name in every}
     for name, bytes_by_way in grown.items():
         print(f"{name:12s} growth: " + ", ".join(f"{way} {n / 2**20:.1f} MiB" for way, n in bytes_by_way.items()))
