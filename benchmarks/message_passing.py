@@ -79,7 +79,7 @@ def large_rows() -> Iterator[Row]:
     for name, edges in sizes.items():
         gcn = Workload("gcn", 232_965, edges, (602, 16, 41), options={"ids": "int32"})
         aims = {"dgl": 1.0}
-        yield Row(f"{name}-gcn", gcn, ("vgraph", "dgl"), aims, rounds=2, steps=2, memory=12)
+        yield Row(f"{name}-gcn", gcn, ("vgraph", "dgl"), aims, rounds=2, steps=5, memory=12)
         gat = replace(gcn, kind="gat", sizes=(602, 64, 41), heads=8)
         yield Row(f"{name}-gat", gat, ("vgraph", "dgl"), {}, rounds=1, steps=1, memory=12)
 

@@ -4,7 +4,7 @@ Erdos-Renyi graphs; two layers, Adam; beside DGL and PyTorch Geometric. Every si
 itself, twice, may take --memory GiB, and is drawn with a cross where that was not enough. A side that needed more
 than --limit seconds for a step is not asked for larger ones.
 
-usage: scaling.py [--curves gcn-size gat-width ...] [--threads N] [--peer-python PATH] [--memory GIB]
+usage: scaling.py [--curves gcn-size gat-width ...] [--points X ...] [--threads N] [--peer-python PATH] [--memory GIB]
                   [--limit SECONDS] [--json FILE] [--plot FILE.png] [--smoke]
 """
 
@@ -60,7 +60,8 @@ def powers(low: int, high: int, factor: int, smoke: bool) -> list[int]:
     return found
 
 
-def run_curve(curve: Curve, settings: Settings, budget: float, sides: Sequence[str]) -> dict[str, Any]:
+def run_curve(curve: Curve, settings: Settings, budget: float, sides: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The curve so far, after every point."""
     points: list[dict[str, Any]] = []
     asked = list(sides)
     for x, workload in tqdm(curve.points, desc=curve.name, disable=None, leave=False):
@@ -78,7 +79,7 @@ def run_curve(curve: Curve, settings: Settings, budget: float, sides: Sequence[s
         points.append(point)
         tell(curve, point)
         asked = [side for side in asked if (found[side].median or settings.limit) < settings.limit]
-    return {"curve": curve.name, "label": curve.label, "points": points}
+        yield {"curve": curve.name, "label": curve.label, "points": points}
 
 
 def tell(curve: Curve, point: Mapping[str, Any]) -> None:
@@ -116,6 +117,7 @@ def draw(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--curves", nargs="*", default=[], help="like gcn-size; by default all six")
+    parser.add_argument("--points", type=int, nargs="*", help="these alone of what grows, like 4096")
     parser.add_argument("--sides", nargs="*", choices=SIDES, default=list(SIDES))
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--peer-python", default=sys.executable, help="an interpreter that has DGL and PyG")
@@ -133,13 +135,15 @@ def main() -> None:
         options.threads, options.steps, memory=options.memory, peer_memory=options.memory,
         limit=options.limit, peer_python=options.peer_python, rounds=2,
     )  # fmt: skip
-    budget, results = 0.01 if options.smoke else 0.1, []
+    budget, found = 0.01 if options.smoke else 0.1, dict[str, dict[str, Any]]()
     for curve in todo:
-        results.append(run_curve(curve, settings, budget, options.sides))
-        if options.json:
-            options.json.write_text(json.dumps({"memory_gib": options.memory, "curves": results}, indent=1) + "\n")
-        if options.plot:
-            draw(options.plot, results)
+        wanted = replace(curve, points=tuple(p for p in curve.points if not options.points or p[0] in options.points))
+        for found[curve.name] in run_curve(wanted, settings, budget, options.sides):
+            results = list(found.values())
+            if options.json:
+                options.json.write_text(json.dumps({"memory_gib": options.memory, "curves": results}, indent=1) + "\n")
+            if options.plot:
+                draw(options.plot, results)
 
 
 if __name__ == "__main__":
