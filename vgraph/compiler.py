@@ -55,7 +55,7 @@ from vgraph.runtime.cpu import CpuKernel
 from vgraph.runtime.device_kernel import DeviceKernel
 from vgraph.runtime.device_loop import DeviceFrontiers
 from vgraph.runtime.frontier_loop import FrontierLoop
-from vgraph.runtime.loop_plan import plan_body, plan_loop
+from vgraph.runtime.loop_plan import ON_DEVICE, plan_body, plan_loop
 from vgraph.runtime.native import Native, native_source
 from vgraph.runtime.reduction import Bind, CompiledReduction, bind_cpu
 from vgraph.runtime.reduction_device import bind_device
@@ -240,7 +240,7 @@ def _fuse_loops(
     """Loops over frontiers that a device runs by functions of their own, by the number of their phase."""
     if device not in LOOPS or not config.native_enabled():
         return {}
-    bodies = {i: plan_body(phase, units[i], wanted[i]) for i, phase in enumerate(phases) if phase.is_loop}
+    bodies = {i: plan_body(phase, units[i], wanted[i], ON_DEVICE) for i, phase in enumerate(phases) if phase.is_loop}
     found = {i: emit_loop(body, f"loop{i}") for i, body in bodies.items() if body is not None}
     emitted = {i: given for i, given in found.items() if given is not None}
     made = LOOPS[device](list(emitted.values())) if emitted else None

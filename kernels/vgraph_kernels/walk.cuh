@@ -34,30 +34,31 @@ template <class E> VG_FN void vg_fetch(E* room, const E* w, int64_t down, int64_
   for (int u = threadIdx.x; u < K * n; u += blockDim.x) room[u] = w[u / n * down + (int64_t)(first + u % n) * across];
 }
 // out[r][first + c] = bias[first + c] + sum over k of left[r][k] * w[k][c], for rows [r0, r1) and c < n: a thread has
-// one column of R rows, and adds in the order of k, whoever shares the work.
+// one column of R rows, and adds in the order of k, whoever shares the work. Numbers of 16 bits are added in 32.
 template <int R, int W, int K, class E>
 VG_FN void vg_rows_times(
     E* out, int64_t step, const E* left, int64_t left_step, const E* w, const E* bias, int first, int n, int64_t r0,
     int64_t r1) {
+  typedef decltype(vg_load<1>(left)) S;
   const int64_t tiles = (r1 - r0 + R - 1) / R;
   for (int64_t u = threadIdx.x; u < tiles * n; u += blockDim.x) {
     const int column = (int)(u % n);
     const int64_t row = r0 + u / n * R;
     const E* from[R];
-    E sum[R];
+    S sum[R];
     VG_UNROLL for (int i = 0; i < R; ++i) {
       from[i] = left + (row + i < r1 ? row + i : r1 - 1) * left_step;
-      sum[i] = bias ? bias[first + column] : E(0);
+      sum[i] = bias ? vg_load<1>(bias + first + column) : S(0);
     }
     for (int k = 0; k < K; k += W) {
-      vg_t<E, W> x[R];
+      vg_t<S, W> x[R];
       VG_UNROLL for (int i = 0; i < R; ++i) x[i] = vg_load<W>(from[i] + k);
       VG_UNROLL for (int j = 0; j < W; ++j) {
-        const E y = w[(k + j) * n + column];
+        const S y = vg_load<1>(w + (k + j) * n + column);
         VG_UNROLL for (int i = 0; i < R; ++i) sum[i] = vg_fma(vg_at(x[i], j), y, sum[i]);
       }
     }
     VG_UNROLL for (int i = 0; i < R; ++i)
-      if (row + i < r1) out[(row + i) * step + first + column] = sum[i];
+      if (row + i < r1) vg_store<1>(out + (row + i) * step + first + column, sum[i]);
   }
 }

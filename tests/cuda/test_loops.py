@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -66,9 +67,45 @@ def test_all_frontiers_in_one_launch(name: str, monkeypatch: pytest.MonkeyPatch)
         assert all(torch.equal(a, b) for a, b in zip(runs[0], others, strict=True))
 
 
+@pytest.mark.parametrize("walks", ["0", "1"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["gru", "child-sum", "attentive"])
+def test_numbers_of_16_bits(name: str, dtype: torch.dtype, walks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sections and walks, whose products are added in 32 bits; whoever shares the work, the same bits."""
+    monkeypatch.setenv("VGRAPH_WALK", walks)
+    model, g = MODELS[name]().to(dtype), GRAPHS["trees"]()
+    x = features(g, torch.float64).detach().to(dtype)
+
+    def squares(rows: torch.Tensor) -> list[torch.Tensor]:
+        leaves = [rows.requires_grad_(), *model.parameters()]
+        outputs = list(model(g, x=rows).values())
+        found = torch.autograd.grad(sum(o.square().sum() for o in outputs), leaves, allow_unused=True)
+        return [*(o.detach() for o in outputs), *(t for t in found if t is not None)]
+
+    runs: list[list[torch.Tensor]] = []
+    for divide, backwards in [(share_out, False), (cut, True)][: 1 + int(walks)]:
+        monkeypatch.setattr(device_loop, "share_out", divide)
+        capture.forget()
+        shim.launched.clear()
+        with shim.in_place_of_cpu(backwards=backwards):
+            runs.append(squares(x.clone()))
+        assert walked()["section"] and walked()["walk"] == 2 * int(walks)
+    capture.forget()
+    monkeypatch.setenv("VGRAPH_KERNELS", "0")
+    model.double()
+    exact = squares(x.double())
+    for mine, theirs in zip(runs[0], exact, strict=True):
+        slack = 8 * torch.finfo(dtype).eps * (1 + math.log2(g.num_nodes())) * theirs.abs().max()
+        assert mine.dtype == dtype and bool(((mine.double() - theirs).abs() <= slack + 1e-12).all())
+    assert all(torch.equal(a, b) for a, b in zip(runs[0], runs[-1], strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", ["gru", "child-sum"])
-def test_loops_compile_without_spills(name: str, architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_compile_without_spills(
+    name: str, architecture: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nvrtc = build_cuda.find_nvrtc()
     if nvrtc is None:
         pytest.skip("there is no NVRTC: pip install nvidia-cuda-nvrtc")
@@ -79,9 +116,10 @@ def test_loops_compile_without_spills(name: str, architecture: str, monkeypatch:
         sources.append("\n".join(['#include "prelude.cuh"', *(text for text, _ in emitted)]))
         return shim.loops(emitted)
 
-    model, g = MODELS[name](), vgraph.batch([engine_models.binary_tree(3)])
+    model, g = MODELS[name]().to(dtype), vgraph.batch([engine_models.binary_tree(3)])
     with shim.in_place_of_cpu(), mock.patch.dict(compiler.LOOPS, cpu=noted):
-        outcome(model, g, features(g, torch.float32))
+        outcome(model, g, features(g, dtype))
+    assert sources
     for source in sources:
         cubin, said = nvrtc.compile(source, architecture)
         assert cubin[:4] == b"\x7fELF", said

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
+
+import torch
 
 from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.loop_body import LoopBody, Spot
@@ -23,6 +25,9 @@ from vgraph.runtime.native import FLOATS, Native
 logger = logging.getLogger("vgraph")
 
 
+ON_DEVICE = (*FLOATS, torch.bfloat16, torch.float16)  # dtypes of products on a GPU; sums have 32 bits
+
+
 class _Unsupported(Exception):
     """An op that native code cannot run."""
 
@@ -33,12 +38,17 @@ def plan_loop(phase: Phase, steps: Steps, wanted: Iterable[int], native: Native)
     return None if body is None else FrontierLoop(body, steps, native)
 
 
-def plan_body(phase: Phase, units: Sequence[Unit], wanted: Iterable[int]) -> LoopBody | None:
-    """What a frontier does, or None where an op of it is none that native code can run."""
+def plan_body(
+    phase: Phase, units: Sequence[Unit], wanted: Iterable[int], floats: Container[torch.dtype] = FLOATS
+) -> LoopBody | None:
+    """What a frontier does, or None where an op of it is none that native code can run.
+
+    ``floats``: the dtypes of products.
+    """
     if not phase.is_loop or phase.is_serial or any(_is_typed(v) for op in phase.ops for v in op.results):
         return None
     try:
-        return _Planner(phase, units, set(wanted)).body()
+        return _Planner(phase, units, set(wanted), floats).body()
     except _Unsupported as reason:
         logger.info("a loop over frontiers runs in Python: %s", reason)
         return None
@@ -53,6 +63,7 @@ class _Planner:
     phase: Phase
     units: Sequence[Unit]
     wanted: set[int]
+    floats: Container[torch.dtype]
     places: dict[int, Spot] = field(default_factory=dict[int, Spot])
     made: dict[int, Value] = field(default_factory=dict[int, Value])
     outside: dict[int, Value] = field(default_factory=dict[int, Value])
@@ -141,7 +152,7 @@ class _Planner:
         *bias, left, right = op.args
         result = op.results[0]
         plain = left.row_dim == 0 and right.space == SHARED and len(left.shape) == 2 == len(right.shape)
-        if not plain or result.dtype not in FLOATS or any(len(b.shape) != 1 or b.space != SHARED for b in bias):
+        if not plain or result.dtype not in self.floats or any(len(b.shape) != 1 or b.space != SHARED for b in bias):
             raise _Unsupported(f"a product of other shapes than rows times a matrix ({op.line})")
         if any(b.shape[0] != right.shape[1] for b in bias) or right.row_dim is not None:
             raise _Unsupported(f"a product of other shapes than rows times a matrix ({op.line})")
