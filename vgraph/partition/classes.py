@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from vgraph.ir.program import Op, Value
 from vgraph.ir.step import TrainingStep
@@ -28,8 +28,7 @@ class OpClass:
     operands: tuple[Value, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Reading:
+class Reading(NamedTuple):
     """``count`` members of class ``reader`` take operand ``position`` from result ``result`` of ``source``.
 
     A count of 0: the operand gives its shape alone.
@@ -39,7 +38,7 @@ class Reading:
     result: int
     reader: int
     position: int
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,5 +126,5 @@ def _linked(step: TrainingStep, classes: list[OpClass], class_of: list[int]) -> 
             counts[key] = counts.get(key, 0) + reads
         for result, value in enumerate(op.results):
             home[value.id] = (reader, result)
-    readings = tuple(Reading(*key, count) for key, count in counts.items())
+    readings = tuple([Reading(*key, count) for key, count in counts.items()])
     return Classes(step, tuple(classes), tuple(class_of), readings, home)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import Value
@@ -35,8 +36,7 @@ class Cluster:
 Port = tuple[bool, int, int]  # whether it is read from outside; member; result or operand
 
 
-@dataclass(frozen=True, eq=False)
-class Link:
+class Link(NamedTuple):
     """One value of a cluster and all that reads it in another; ``form``: which members, how often."""
 
     source: int
@@ -57,6 +57,9 @@ class Coarse:
     member_of: tuple[int, ...]  # a class's place within its cluster
     ports: tuple[tuple[Port, ...], ...]  # by cluster: what other clusters read from it, and what it reads
     forms: tuple[int, ...] = ()  # by cluster: equal for those with the same ops, readings and ports
+    skeletons: dict[int, object] = field(
+        default_factory=dict[int, object], repr=False
+    )  # by form, as they are asked for
 
 
 def coarsen(classes: Classes) -> Coarse:
@@ -198,7 +201,7 @@ _LIGHT = frozenset("reshape flatten unflatten split split_with_sizes unbind sele
 
 def size(value: Value) -> int:
     """The number of elements of a dense value."""
-    return math.prod(d for d in value.shape if isinstance(d, int))
+    return math.prod(value.shape)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def with_forms(coarse: Coarse) -> Coarse:

@@ -54,6 +54,7 @@ class _Pruning:
         self.held: list[object] = []
         self.equal: dict[tuple[object, ...], Costs | Kept] = {}
         self.gains: dict[tuple[int, bool], Costs] = {}
+        self.small: dict[int, tuple[Costs, list[int], list[int]]] = {}
         self.survivors: dict[object, Kept | None] = {}
         self.cut: dict[object, Costs] = {}
         self.dirty = set(range(len(self.alone)))
@@ -92,14 +93,22 @@ class _Pruning:
     def _gain(self, number: int, turned: bool, costs: Costs) -> Costs:
         """Entry (b, a): by how much row b can be dearer than row a, where row a is possible at all."""
         if (number, turned) not in self.gains:
-            self.held.append(costs)
-            rows, places = _distinct_rows(costs.T if turned else costs)
-            columns, _ = _distinct_rows(rows.T)
-            seen = columns.T
+            seen, row_of, column_of = self._small(number, costs)
+            seen, places = (seen.T, column_of) if turned else (seen, row_of)
             gap = seen[:, None, :] - seen[None, :, :]
             gap[np.broadcast_to(np.isinf(seen)[None, :, :], gap.shape)] = -np.inf
             self.gains[number, turned] = self._only(np.max(gap, axis=2)[np.ix_(places, places)])
         return self.gains[number, turned]
+
+    def _small(self, number: int, costs: Costs) -> tuple[Costs, list[int], list[int]]:
+        """The rows and columns that differ, and for each row and column which of them it is."""
+        found = self.small.get(number)
+        if found is None:
+            self.held.append(costs)
+            rows, row_of = distinct_rows(costs)
+            columns, column_of = distinct_rows(rows.T)
+            found = self.small[number] = (columns.T, row_of, column_of)
+        return found
 
     def _take(self, costs: Costs, rows: Kept, axis: int) -> Costs:
         """Equal arrays stay one array."""
@@ -115,17 +124,15 @@ class _Pruning:
         return known  # pyright: ignore[reportReturnType]
 
 
-def _distinct_rows(costs: Costs) -> tuple[Costs, list[int]]:
+def distinct_rows(costs: Costs) -> tuple[Costs, list[int]]:
     """Rows that differ, and for each row which of them it is: states often look alike to one neighbour."""
-    found: dict[bytes, int] = {}
-    kept: list[int] = []
-    places: list[int] = []
-    for number, row in enumerate(np.ascontiguousarray(costs)):
-        place = found.setdefault(row.tobytes(), len(kept))
-        if place == len(kept):
-            kept.append(number)
-        places.append(place)
-    return costs[kept], places
+    content, width = costs.tobytes(), costs.shape[1] * costs.itemsize
+    if not width:
+        return costs[:1], [0] * len(costs)
+    rows = [content[at : at + width] for at in range(0, len(content), width)]
+    first = dict(zip(reversed(rows), range(len(rows) - 1, -1, -1), strict=True))
+    number = {row: place for place, row in enumerate(dict.fromkeys(rows))}
+    return costs[[first[row] for row in number]], [number[row] for row in rows]
 
 
 def _undominated(excess: Costs) -> Kept:

@@ -18,7 +18,7 @@ from vgraph.ir.program import Value
 from vgraph.ir.sharding import Partial, ShardingPlan, Split
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl import is_absent, is_view, reads_values
-from vgraph.partition.account import Account, Placements, account
+from vgraph.partition.account import Account, Placements
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,11 @@ def whole_plan(step: TrainingStep) -> ShardingPlan:
 
 
 def whole_footprint(step: TrainingStep) -> Footprint:
-    """The unpartitioned step."""
-    return footprint(account(step, whole_plan(step)))
+    """The unpartitioned step, in which nothing is fetched."""
+    nothing: tuple[tuple[float, ...], ...] = ((),) * len(step.ops)
+    values = [*(given.value for given in step.program.inputs), *(v for op in step.ops for v in op.results)]
+    homes: dict[int, Placements] = {value.id: () for value in values}
+    return footprint(Account(step, whole_plan(step), nothing, nothing, homes, ()))
 
 
 # ---------------------------------------------------------------- of a generated program

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import Op, Value
 from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
-from vgraph.ir.tdl import describe, is_absent
-from vgraph.partition.costs import code_of, look_of
-from vgraph.partition.regions import index_sizes
-from vgraph.partition.strategies import Factors, shrink, strategies
+from vgraph.ir.tdl import is_absent
+from vgraph.partition.costs import code_of, look_of, placement_of
+from vgraph.partition.strategies import Described, Factors, described, replicated, shrink, strategies
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # frozen ones take four times as long to make, and there are many
 class Choice:
     """One step's strategy of an op (None: of an input) and the placement in which each result is kept.
 
     ``keeps`` and ``reads`` are codes of placements; an input reads itself. ``halos``: what is read
-    beside the shard, as a factor of the operand's bytes. Looks stand for both (``look_of``).
+    beside the shard, as a factor of the operand's bytes. Looks stand for both (``look_of``). ``stays``:
+    every result is kept as it is made, and none is a term.
     """
 
     number: int  # the same for equal choices of ops of one kind
@@ -37,6 +37,7 @@ class Choice:
     halos: tuple[float, ...]
     keep_looks: tuple[int, ...]
     read_looks: tuple[int, ...]
+    stays: bool
 
 
 Past = tuple[Choice, ...]
@@ -59,9 +60,10 @@ class Options:
 
     def __post_init__(self) -> None:
         self._all: dict[Hashable, list[Strategy]] = {}
-        self._sizes: dict[Hashable, dict[str, int]] = {}
+        self._described: dict[Hashable, Described | None] = {}
         self._choices: dict[Hashable, list[Choice]] = {}
         self._numbers: dict[Hashable, int] = {}
+        self._kept: dict[Hashable, tuple[Strategy, list[Choice]]] = {}  # by strategy and what may be kept
 
     # ------------------------------------------------------------ inputs
     def of_input(self, value: Value, past: Past, past_ways: Sequence[int], ways: int) -> list[Choice]:
@@ -75,7 +77,7 @@ class Options:
             keeps = (code_of(placement),)
             number = self._numbers.setdefault(("input", keeps), len(self._numbers))
             looks = _plain(keeps)
-            choices.append(Choice(number, None, (placement,), keeps, keeps, (0.0,), looks, looks))
+            choices.append(Choice(number, None, (placement,), keeps, keeps, (0.0,), looks, looks, True))
         return choices
 
     def _splits(
@@ -123,25 +125,38 @@ class Options:
         if divided and max((r.row_bytes for r in op.results), default=0) > self.small:
             found = [s for s in found if s.index]
         kept = [[c.kept[i] for c in past] for i in range(len(op.results))]
-        known: dict[tuple[int, Placement], list[tuple[Placement, int]]] = {}
+        known: dict[tuple[int, Placement], tuple[int, ...]] = {}
         choices: list[Choice] = []
         for strategy in found:
-            ways_to_keep: list[list[tuple[Placement, int]]] = []
+            ways_to_keep: list[tuple[int, ...]] = []
             for place, made in enumerate(strategy.outputs):
-                if (place, made) not in known:
+                codes = known.get((place, made))
+                if codes is None:
                     every = self._keepings(op.results[place], made, kept[place], past_ways, ways)
-                    known[place, made] = [(placement, code_of(placement)) for placement in every]
-                ways_to_keep.append(known[place, made])
+                    codes = known[place, made] = tuple([code_of(placement) for placement in every])
+                ways_to_keep.append(codes)
             if math.prod(map(len, ways_to_keep)) > 30:
-                ways_to_keep = [[(placement, code_of(placement))] for placement in strategy.outputs]
-            reads, halos = tuple([code_of(p) for p in strategy.inputs]), _halos(op, strategy, ways)
-            looks = tuple([look_of(code, halo) for code, halo in zip(reads, halos, strict=True)])
-            form = self._numbers.setdefault((kind, strategy.index, strategy.outer, reads), len(self._numbers))
-            for pairs in itertools.product(*ways_to_keep):
-                kept_here, keeps = tuple([pair[0] for pair in pairs]), tuple([pair[1] for pair in pairs])
-                number = self._numbers.setdefault((form, keeps), len(self._numbers))
-                choices.append(Choice(number, strategy, kept_here, keeps, reads, halos, _plain(keeps), looks))
+                ways_to_keep = [(code_of(placement),) for placement in strategy.outputs]
+            key = (kind, id(strategy), ways, *ways_to_keep)
+            if key not in self._kept:  # the strategy is held, for its id stands for it
+                self._kept[key] = (strategy, list(self._keeping(op, kind, strategy, ways_to_keep, ways)))
+            choices += self._kept[key][1]
         return choices
+
+    def _keeping(
+        self, op: Op, kind: Hashable, strategy: Strategy, ways_to_keep: Sequence[tuple[int, ...]], ways: int
+    ) -> Iterator[Choice]:
+        """One strategy with every way to keep its results."""
+        reads, halos = tuple([code_of(p) for p in strategy.inputs]), _halos(op, strategy, ways)
+        looks = tuple([look_of(code, halo) for code, halo in zip(reads, halos, strict=True)])
+        form = self._numbers.setdefault((kind, strategy.index, strategy.outer, reads), len(self._numbers))
+        made = tuple([code_of(p) for p in strategy.outputs])
+        has_terms = any(isinstance(p, Partial) for p in strategy.outputs)
+        for keeps in itertools.product(*ways_to_keep):
+            number = self._numbers.setdefault((form, keeps), len(self._numbers))
+            kept_here = tuple([placement_of(code) for code in keeps])
+            stays = keeps == made and not has_terms
+            yield Choice(number, strategy, kept_here, keeps, reads, halos, _plain(keeps), looks, stays)
 
     def _keepings(
         self, result: Value, made: Placement, before: Sequence[Placement], past_ways: Sequence[int], ways: int
@@ -163,7 +178,10 @@ class Options:
         """Of the whole op, as far as what is left divides; of the shrunk op where inner factors are cut."""
         key = (kind, ways, hint)
         if key not in self._all:
-            self._all[key] = strategies(op, ways, self._hints(op, [], (), hint))
+            known = self._describe(op, kind)
+            self._all[key] = (
+                [replicated(op)] if known is None else strategies(op, ways, self._hints(op, [], (), hint), known)
+            )
         if not past:
             return self._all[key]
         whole = self._all[key]
@@ -173,6 +191,11 @@ class Options:
         for strategy, count in zip(made, past_ways, strict=True):
             small = shrink(small, strategy, count)
         return strategies(small, ways, self._hints(op, made, past_ways, hint))
+
+    def _describe(self, op: Op, kind: Hashable) -> Described | None:
+        if kind not in self._described:
+            self._described[kind] = described(op)
+        return self._described[kind]
 
     def _hints(
         self, op: Op, past: Sequence[Strategy], past_ways: Sequence[int], hint: tuple[int, Placement] | None
@@ -193,11 +216,9 @@ class Options:
         """Whether what earlier steps left of the index can be cut once more."""
         if strategy.index in ("", "+"):
             return True
-        if kind not in self._sizes:
-            notation = describe(op)
-            assert notation is not None
-            self._sizes[kind] = index_sizes(op, notation)
-        left = self._sizes[kind][strategy.index]
+        known = self._describe(op, kind)
+        assert known is not None
+        left = known.sizes[strategy.index]
         for choice, count in zip(past, past_ways, strict=True):
             if choice.strategy is not None and choice.strategy.index == strategy.index:
                 left //= count

@@ -61,13 +61,15 @@ def notation_of(op: Op) -> Notation | None:
     if op in _kept:
         return _kept[op]
     notation = describe(op)
-    if notation is None:
-        return None
+    return notation if notation is None or _agrees(op, notation) else None
+
+
+def _agrees(op: Op, notation: Notation) -> bool:
     sizes = index_sizes(op, notation)
     sides = [*zip(op.operands(), notation.inputs, strict=True)]
     sides += [(r, dims) for r, dims in zip(op.results, notation.outputs, strict=False) if not is_absent(r)]
     pairs = ((size, dim) for value, dims in sides for size, dim in zip(value.shape, dims, strict=False))
-    return notation if all(size == sizes[dim] for size, dim in pairs if dim in sizes) else None
+    return all(size == sizes[dim] for size, dim in pairs if dim in sizes)
 
 
 def image(dim: str, size: int, sets: Sets, sizes: Mapping[str, int]) -> IndexSet:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -101,13 +101,17 @@ def _choose(prepared: Prepared, axes: Sequence[int], solve: Solver, options: Opt
     coarse = prepared.coarse
     past: list[Past] = [()] * len(coarse.cluster_of)
     costs: list[float] = []
+    equal: dict[tuple[int, int], Past] = {}  # what chose alike has one past, about which is asked once
     for number, ways in enumerate(tqdm(axes, desc="search", unit="step", leave=False, disable=None)):
         problem = StepCosts(Situation(coarse, options, past, axes[:number], ways))
         states = solve(problem)
         costs.append(problem.graph().cost(states))
         for cluster, kind, state in zip(coarse.clusters, problem.kinds, states, strict=True):
-            for member, choice in zip(cluster.members, kind.states[state], strict=True):
-                past[member] = (*past[member], choice)
+            for member, choice in zip(cluster.members, kind.state(state), strict=True):
+                key = (id(past[member]), id(choice))
+                if key not in equal:
+                    equal[key] = (*past[member], choice)
+                past[member] = equal[key]
             for other in cluster.owned:
                 past[other] = past[cluster.members[0]]
     return past, costs
@@ -121,28 +125,40 @@ def _small(step: TrainingStep) -> int:
 def plan_of(coarse: Coarse, past: Sequence[Past], axes: tuple[int, ...]) -> ShardingPlan:
     """The plan that all choices of all steps make."""
     classes, step = coarse.classes, coarse.classes.step
-    chosen: list[tuple[Strategy, ...]] = []
+    rows: dict[int, tuple[Strategy, ...]] = {}  # by the id of a past
     equal: dict[tuple[int, ...], tuple[Strategy, ...]] = {}  # equal rows are one tuple, which others ask about once
-    for op_class in classes.classes:
-        row = tuple([c.strategy for c in past[op_class.index] if c.strategy is not None])
-        chosen.append(equal.setdefault(tuple(map(id, row)), row))
+    for before in {id(past[one.index]): past[one.index] for one in classes.classes}.values():
+        row = tuple([c.strategy for c in before if c.strategy is not None])
+        rows[id(before)] = equal.setdefault(tuple(map(id, row)), row)
+    chosen = [rows[id(past[one.index])] for one in classes.classes]
     placements: dict[int, tuple[Placement, ...]] = {}
     first = len(classes.classes)
     for i, given in enumerate(step.program.inputs):
         placements[given.value.id] = tuple([choice.kept[0] for choice in past[first + i]])
-    homes: dict[tuple[int, ...], tuple[Placement, ...]] = {}
+    moved: dict[int, list[tuple[int, tuple[Placement, ...]]]] = {}  # by the id of a past
+    homes: dict[tuple[int, ...], tuple[Placement, ...]] = {}  # equal ones are one, too
     for number, op in enumerate(step.ops):
         choices = past[classes.class_of[number]]
-        for result, value in enumerate(op.results):
-            codes = tuple([choice.keeps[result] for choice in choices])
-            kept = homes.get(codes)
-            if kept is None:
-                kept = homes[codes] = tuple([choice.kept[result] for choice in choices])
-            made = tuple([choice.strategy.outputs[result] for choice in choices if choice.strategy])
-            if kept != made and not is_absent(value):
-                placements[value.id] = kept
+        found = moved.get(id(choices))
+        if found is None:
+            found = moved[id(choices)] = list(_brought(choices, len(op.results), homes))
+        for result, kept in found:
+            if not is_absent(op.results[result]):
+                placements[op.results[result].id] = kept
     _place_outputs(step, placements, len(axes))
     return ShardingPlan(axes, tuple([chosen[c] for c in classes.class_of]), placements)
+
+
+def _brought(
+    choices: Past, num_results: int, homes: dict[tuple[int, ...], tuple[Placement, ...]]
+) -> Iterator[tuple[int, tuple[Placement, ...]]]:
+    """The results that are not kept as they are made, and how they are kept."""
+    for result in range(num_results):
+        codes = tuple([choice.keeps[result] for choice in choices])
+        kept = homes.setdefault(codes, tuple([choice.kept[result] for choice in choices]))
+        made = tuple([choice.strategy.outputs[result] for choice in choices if choice.strategy])
+        if kept != made:
+            yield result, kept
 
 
 def _place_outputs(step: TrainingStep, placements: dict[int, tuple[Placement, ...]], depth: int) -> None:

@@ -9,6 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import Partial, Split
@@ -27,17 +31,51 @@ def dense_bytes(value: Value) -> int:
     return math.prod(value.shape) * value.dtype.itemsize  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """How states grew by one member: each from which one (None: from its own), by which choice."""
+
+    parents: NDArray[np.intp] | None
+    chosen: NDArray[np.intp]
+    choices: list[Choice]
+
+
 @dataclass(eq=False)
 class Kind:
-    """What all clusters of one kind have in common: their states and costs inside."""
+    """What all clusters of one kind have in common: their states and costs inside.
 
-    states: list[State]
+    ``vectors``: by state, the code of how a result lies (port (True, member, result)) or an operand is read;
+    ``beside``: what is read beside the shard.
+    """
+
+    grown: list[Grown]
+    rows: NDArray[np.intp]  # which of those that grew are states
     alone: Costs
     vectors: dict[Port, tuple[int, ...]] = field(default_factory=dict[Port, tuple[int, ...]])
     beside: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict[tuple[int, int], tuple[float, ...]])
+    _asked: dict[int, State] = field(default_factory=dict[int, State], repr=False)
+
+    def state(self, number: int) -> State:
+        """The choices of all members in one state."""
+        found = self._asked.get(number)
+        if found is None:
+            found = self._asked[number] = self._states(self.rows[number : number + 1])[0]
+        return found
+
+    @cached_property
+    def states(self) -> list[State]:
+        return self._states(self.rows)
+
+    def _states(self, rows: NDArray[np.intp]) -> list[State]:
+        """From the last member to the first."""
+        found: list[list[Choice]] = []
+        for one in reversed(self.grown):
+            found.append([one.choices[number] for number in one.chosen[rows].tolist()])
+            rows = rows if one.parents is None else one.parents[rows]
+        return list(zip(*reversed(found), strict=True))
 
     def codes(self, port: Port) -> tuple[int, ...]:
-        """By state, how a result lies (port (True, member, result)) or an operand is read."""
+        """By state, how a port looks."""
         found = self.vectors.get(port)
         if found is None:
             is_result, member, position = port
@@ -53,7 +91,7 @@ class Kind:
         return found
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Situation:
     """One step of the recursion: ``ways`` workers (or groups), and what the steps before have chosen."""
 
@@ -62,7 +100,18 @@ class Situation:
     past: Sequence[Past]
     past_ways: Sequence[int]
     ways: int
-    known: dict[Hashable, tuple[list[Choice], list[float]]] = field(default_factory=dict, repr=False)
+    menus: dict[Hashable, object] = field(default_factory=dict[Hashable, object], repr=False)
+    _divisors: dict[tuple[int, int, int, int], tuple[list[int], list[int]]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._divisors = {}  # pasts are held, so that their ids stay their own
+
+    @cached_property
+    def numbers(self) -> list[tuple[int, ...]]:
+        """By op or input, the numbers of what it chose before; equal pasts are often one tuple."""
+        known = {id(past): past for past in self.past}
+        found = {key: tuple([choice.number for choice in past]) for key, past in known.items()}
+        return [found[id(past)] for past in self.past]
 
     @property
     def first_input(self) -> int:
@@ -75,14 +124,31 @@ class Situation:
         step keeps terms as well: then every worker has terms of all of it.
         """
         value = self.coarse.classes.value(reading.source, reading.result)
-        whole = terms = float(dense_bytes(value) * reading.count * math.prod(self.past_ways))
-        if self.past_ways:
-            steps = zip(self.past[reading.reader], self.past[reading.source], self.past_ways, strict=True)
-            for reader, source, count in steps:
-                if isinstance(placement_of(reader.reads[reading.position]), Split):
-                    whole /= count
-                    if not isinstance(placement_of(source.keeps[reading.result]), Partial):
-                        terms /= count
+        amount = dense_bytes(value) * reading.count
+        if not self.past_ways:
+            return float(amount), float(amount)
+        reader, source = self.past[reading.reader], self.past[reading.source]
+        key = (id(reader), reading.position, id(source), reading.result)
+        found = self._divisors.get(key)
+        if found is None:
+            found = self._divisors[key] = self._split_by(reading)
+        whole = terms = float(amount * math.prod(self.past_ways))
+        for ways in found[0]:
+            whole /= ways
+        for ways in found[1]:
+            terms /= ways
+        return whole, terms
+
+    def _split_by(self, reading: Reading) -> tuple[list[int], list[int]]:
+        """What earlier steps divide the bytes that are read, and those of terms, by."""
+        reader, source = self.past[reading.reader], self.past[reading.source]
+        whole: list[int] = []
+        terms: list[int] = []
+        for mine, theirs, ways in zip(reader, source, self.past_ways, strict=True):
+            if isinstance(placement_of(mine.reads[reading.position]), Split):
+                whole.append(ways)
+                if not isinstance(placement_of(theirs.keeps[reading.result]), Partial):
+                    terms.append(ways)
         return whole, terms
 
     def made(self, member: int, result: int) -> float:

@@ -30,7 +30,7 @@ class StepCosts:
         self._numbers: dict[Hashable, int] = {}
         self._matrices: dict[Hashable, Costs] = {}
         self._sums: dict[Hashable, Costs] = {}
-        numbers = [tuple([choice.number for choice in past]) for past in situation.past]
+        numbers = situation.numbers
         self.kinds = [self._kind(index, numbers) for index in range(len(self.coarse.clusters))]
 
     def _kind(self, index: int, numbers: Sequence[Hashable]) -> Kind:

@@ -7,7 +7,7 @@ Source: Tofu section 4.2: case 1 splits an output dim, case 2 a reduction; Parti
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vgraph.ir.affine import parse_access
 from vgraph.ir.notation import Indices, Notation
@@ -24,17 +24,31 @@ REDUCERS = {
 }  # fmt: skip
 
 
-def strategies(op: Op, num_ways: int, factors: Factors | None = None) -> list[Strategy]:
+@dataclass(frozen=True, eq=False)
+class Described:
+    """An op's notation and the sizes of its indices."""
+
+    notation: Notation
+    sizes: Mapping[str, int]
+
+
+def described(op: Op) -> Described | None:
+    """None for an op that is not described."""
+    notation = notation_of(op)
+    return Described(notation, index_sizes(op, notation)) if notation is not None else None
+
+
+def strategies(op: Op, num_ways: int, factors: Factors | None = None, known: Described | None = None) -> list[Strategy]:
     """Every strategy of an op for ``num_ways`` workers; the first one, always there, replicates it.
 
     ``factors``: for dims that views take apart, the outer sizes under which an inner factor may be cut.
-    A dim is split only where ``num_ways`` divides it.
+    A dim is split only where ``num_ways`` divides it. ``known``: what ``described`` says, if it was asked.
     """
     found = [replicated(op)]
-    notation = notation_of(op)
-    if notation is None:
+    known = known or described(op)
+    if known is None:
         return found
-    sizes = index_sizes(op, notation)
+    notation, sizes = known.notation, known.sizes
     for index, size in sizes.items():
         for outer in sorted(_outers(op, notation, index, factors or {})):
             if size % outer == 0 and size // outer % num_ways == 0:
