@@ -29,6 +29,7 @@ from vgraph.runtime.native import Native, call, table
 KERNEL, GEMM, COPY, TAKE, PUT, GATHER = range(6)  # as in frontiers.h
 CHUNK_BYTES = 1 << 19  # what a chunk of vertices touches should stay in the second cache
 MOST_ROWS = 1024
+FEW_CHUNKS = 4  # for which it costs more to look than to have room for all edges
 CALLS = 2048  # frontiers a call: between calls Ctrl-C is heard
 ALIGNMENT = 64
 
@@ -320,10 +321,12 @@ def bounds_of(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def _most_edges(schedule: Schedule, order: RowOrder, chunk: int) -> int:
-    """The most in-edges that so many neighbouring vertices have."""
+    """No more in-edges have so many neighbouring vertices; of few chunks: all of them."""
+    if order.in_ptr.shape[0] <= FEW_CHUNKS * chunk:
+        return order.src_rows.shape[0]
 
     def make() -> int:
         ptr = order.in_ptr.numpy()
-        return int((ptr[chunk:] - ptr[:-chunk]).max() if chunk < len(ptr) else ptr[-1])
+        return int((ptr[chunk:] - ptr[:-chunk]).max())
 
     return schedule.topology.keep(("most edges", schedule.policy, chunk), make)

@@ -60,11 +60,10 @@ def second_keys(topology: Topology, policy: str, keys: Levels | None, walk: Walk
     """
     if policy not in (FRONTIER, SERIAL) or keys is None:
         return None
-    inner = keys > 0
-    if not topology.num_edges or topology.num_edges != np.count_nonzero(inner):
+    if not topology.num_edges or topology.num_edges != np.count_nonzero(keys):
         return None
     to_go = levels(topology.reversed, walk)
-    return np.where(inner, to_go.max() - to_go, 0).astype(np.int32)
+    return np.where(keys > 0, to_go.max() - to_go, 0).astype(np.int32)
 
 
 def lower_bound(topology: Topology, types: Types | None = None) -> int:
