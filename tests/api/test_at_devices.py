@@ -55,3 +55,8 @@ def test_parts_of_a_graph_are_made_on_the_cpu() -> None:
     part = active_part(there)
     assert part is not None and part.topology.num_dst == 3 and part.vertex_ids.device.type == "meta"
     assert there.in_degrees.device.type == "meta" and there.in_degrees.shape == (5,)
+
+
+def test_rows_at_ids_of_another_device() -> None:
+    with pytest.raises(FeatureError, match=r"(?s)ids on meta for rows on cpu.*\.to\("):
+        vgraph.rows_at(torch.zeros(3, 2), torch.empty(1, dtype=torch.int64, device="meta"))

@@ -154,7 +154,7 @@ class Bound:
         types: VertexTypes | None = None,
     ) -> Situation:
         """The data of one call that are not features; draws the call's seed."""
-        seed = torch.empty((), dtype=torch.int64).random_() if self.captured.uses_seed else None
+        seed = torch.empty((), dtype=torch.int64, device="cpu").random_() if self.captured.uses_seed else None
         return Situation(topology, policy, subsets or {}, seed, types)
 
     def run(self, tensors: tuple[Tensor, ...], situation: Situation) -> list[Tensor | None]:

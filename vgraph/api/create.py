@@ -80,10 +80,11 @@ def _from_format(data: tuple[Any, Any]) -> tuple[Any, Any]:
         raise GraphError(fact, cure="pass one pointer a row and one more", line=user_line())
     own = torch.repeat_interleave(torch.arange(counts.shape[0], dtype=other.dtype, device=other.device), counts)
     if ids.numel():
-        if ids.shape != other.shape or not bool((torch.sort(ids).values == torch.arange(len(ids)).to(ids)).all()):
+        numbers = torch.arange(len(ids), dtype=ids.dtype, device=ids.device)
+        if ids.shape != other.shape or not bool((torch.sort(ids).values == numbers).all()):
             fact = f"{name} edge ids do not number the {other.shape[0]} edges"
             raise GraphError(fact, cure="pass every number from 0 once, or an empty list", line=user_line())
-        places = torch.empty_like(ids).scatter_(0, ids.long(), torch.arange(len(ids)).to(ids)).long()
+        places = torch.empty_like(ids).scatter_(0, ids.long(), numbers).long()
         own, other = own[places], other[places]
     return (own, other) if name == "csr" else (other, own)
 

@@ -75,7 +75,7 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
         ids: (k,) whole numbers, from 0 to n - 1. Of rows on a GPU ids on the CPU are checked without waiting.
 
     Raises:
-        DTypeError, FeatureError: the ids are not whole numbers, or not of rows.
+        DTypeError, FeatureError: the ids are not whole numbers, or not of rows, or on another GPU.
 
     >>> import torch, vgraph
     >>> vgraph.rows_at(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0]))
@@ -85,6 +85,9 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         fact, cure = f"the ids of rows_at(rows, ids) are {ids.dtype}", "give whole numbers"
         raise DTypeError(fact, cure=f"{cure}; for a mask, mask.nonzero().squeeze(1)", line=user_line())
+    if ids.device not in (rows.device, torch.device("cpu")):
+        fact = f"rows_at(rows, ids) has ids on {ids.device} for rows on {rows.device}"
+        raise FeatureError(fact, cure="move one of them with .to(...)", line=user_line())
     if torch.compiler.is_compiling():
         return rows[ids]
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows.shape[0]:

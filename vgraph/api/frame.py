@@ -321,7 +321,7 @@ def _from_array(values: Any, what: str) -> Tensor:
             return torch.from_dlpack(values)
         array = np.asarray(values)
         empty = array.size == 0 and not isinstance(values, np.ndarray)
-        return torch.tensor(array, dtype=torch.int64 if empty else None)
+        return torch.tensor(array, dtype=torch.int64 if empty else None, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         fact = f"{what} is no array of whole numbers: {error}"
         raise DTypeError(fact, cure="pass a tensor, an array or a list", line=user_line()) from error

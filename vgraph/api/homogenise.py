@@ -50,7 +50,7 @@ def to_homogeneous(
     ((tensor([0, 1]), tensor([2, 2])), [0, 0, 1])
     """
     counts = [frame.num_rows for frame in G.src_frames.values()]
-    starts = dict(zip(G.src_frames, torch.tensor([0, *counts]).cumsum(0).tolist(), strict=False))
+    starts = dict(zip(G.src_frames, torch.tensor([0, *counts], device="cpu").cumsum(0).tolist(), strict=False))
     parts = [(key, G.relation(key)[0]) for key in G.canonical_etypes]
     src = torch.cat([t.src + starts[key[0]] for key, t in parts])
     dst = torch.cat([t.dst + starts[key[2]] for key, t in parts])
@@ -61,7 +61,7 @@ def to_homogeneous(
 
 
 def _stacked(frames: Sequence[Frame], names: Sequence[str] | None, idtype: torch.dtype, store: bool) -> Frame:
-    counts = torch.tensor([frame.num_rows for frame in frames])
+    counts = torch.tensor([frame.num_rows for frame in frames], device="cpu")
     device = frames[0].device
     made = Frame(int(counts.sum()), device, frames[0].kind)
     for name in names or ():
@@ -73,7 +73,7 @@ def _stacked(frames: Sequence[Frame], names: Sequence[str] | None, idtype: torch
         made[name] = torch.cat(columns)
     made[ID] = torch.cat([torch.arange(int(n), dtype=idtype, device=device) for n in counts])
     if store:
-        made[TYPE] = torch.repeat_interleave(torch.arange(len(frames)), counts).to(device, idtype)
+        made[TYPE] = torch.repeat_interleave(torch.arange(len(frames), device="cpu"), counts).to(device, idtype)
     return made
 
 

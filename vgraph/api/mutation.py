@@ -90,7 +90,7 @@ class Mutation(Matrices):
 
     def _new_ends(self, end: Any, what: str) -> Tensor:
         is_one = isinstance(end, Integral) or (isinstance(end, Tensor) and end.ndim == 0)
-        ids = as_ids(torch.as_tensor([int(end)]) if is_one else end, what).to(self.device)
+        ids = as_ids(torch.tensor([int(end)], device="cpu") if is_one else end, what).to(self.device)
         if ids.numel() and int(ids.min()) < 0:
             first = int((ids < 0).nonzero()[0])
             raise GraphError(f"{what}[{first}] is {int(ids[first])}", cure="ids count from 0", line=user_line())

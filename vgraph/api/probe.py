@@ -227,7 +227,7 @@ def _called(topology: Topology, both: tuple[Any, Any], *, is_partial: bool) -> d
 
 
 def _run(topology: Topology, key: str, names: Any, draws: bool, inputs: dict[str, Tensor]) -> Any:
-    seed = torch.ops.aten.random(torch.empty((), dtype=torch.int64)) if draws else None
+    seed = torch.ops.aten.random(torch.empty((), dtype=torch.int64, device="cpu")) if draws else None
     tensors = [inputs[name] for name in names]
     return call(key, topology.handle, topology.num_dst, topology.num_edges, seed, tensors)
 

@@ -52,7 +52,7 @@ class VertexSession:
 
     def child(self, name: str, row_shape: tuple[int, ...], dtype: torch.dtype) -> RowTensor:
         rows = self.children.get(name)
-        return as_rows(torch.zeros((0, *row_shape), dtype=dtype) if rows is None else rows, EDGE, self)
+        return as_rows(torch.zeros((0, *row_shape), dtype=dtype, device="cpu") if rows is None else rows, EDGE, self)
 
     def in_degree(self) -> Tensor:
         return self.edge_ids.new_tensor([self.edge_ids.shape[0]])

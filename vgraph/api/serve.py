@@ -255,7 +255,7 @@ class Server:
         used = sum(r.num_rows for r in self._running)
         self._room = 2 * (used + num_rows)
         kept = [torch.arange(r.base, r.base + r.num_rows) for r in self._running]
-        rows, self._end = torch.cat([*kept, torch.empty(0, dtype=torch.int64)]), 0
+        rows, self._end = torch.cat([*kept, torch.empty(0, dtype=torch.int64, device="cpu")]), 0
         for request in self._running:
             request.base, self._end = self._end, self._end + request.num_rows
         for name, pool in self._pool.items():

@@ -77,9 +77,9 @@ def _chunks(ptr: Tensor, rows: Tensor) -> Chunks:
     rows = rows.long()
     counts = ptr[rows + 1] - ptr[rows]
     numbers = ((counts + CHUNK - 1) // CHUNK).clamp(min=1)
-    first = torch.zeros(rows.shape[0] + 1, dtype=torch.int64)
+    first = torch.zeros(rows.shape[0] + 1, dtype=torch.int64, device="cpu")
     torch.cumsum(numbers, 0, out=first[1:])
-    hubs = torch.repeat_interleave(torch.arange(rows.shape[0]), numbers)
-    within = torch.arange(hubs.shape[0]) - first[hubs]
+    hubs = torch.repeat_interleave(torch.arange(rows.shape[0], device="cpu"), numbers)
+    within = torch.arange(hubs.shape[0], device="cpu") - first[hubs]
     long = (counts > MOST_EDGES).nonzero().squeeze(1).tolist()
     return Chunks(hubs.to(torch.int32), ptr[rows[hubs]] + within * CHUNK, first.to(torch.int32), first.tolist(), long)

@@ -141,7 +141,7 @@ class Schedule:
     @cached_property
     def v_ptr(self) -> Tensor:
         """Where every frontier begins, and where the last one ends, beside the other index tensors; int64."""
-        return send(torch.tensor([0, *(f.v1 for f in self.frontiers)]), self.order.in_ptr.device)
+        return send(torch.tensor([0, *(f.v1 for f in self.frontiers)], device="cpu"), self.order.in_ptr.device)
 
     def on(self, device: torch.device) -> Schedule:
         """The same for a topology on another device: all index tensors in one copy that nobody waits for."""

@@ -57,7 +57,7 @@ class Topology:
 
     def __post_init__(self) -> None:
         number = next(_numbers)
-        object.__setattr__(self, "handle", torch.tensor(number))  # now: Dynamo may only read it
+        object.__setattr__(self, "handle", torch.tensor(number, device="cpu"))  # now: Dynamo may only read it
         _by_number[number] = self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -130,8 +130,8 @@ class Topology:
     @cached_property
     def graph_ids(self) -> Tensor:
         """The graph of every vertex, (num_dst,)."""
-        sizes = torch.tensor(self.graph_sizes or (self.num_dst,), dtype=torch.int64)
-        return send(torch.repeat_interleave(torch.arange(len(sizes)), sizes), self.src.device)
+        sizes = torch.tensor(self.graph_sizes or (self.num_dst,), dtype=torch.int64, device="cpu")
+        return send(torch.repeat_interleave(torch.arange(len(sizes), device="cpu"), sizes), self.src.device)
 
 
 _numbers = count()

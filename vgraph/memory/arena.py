@@ -49,7 +49,7 @@ class Lease:
 
     def release(self) -> None:
         """Gives the buffer back now; a second time does nothing."""
-        self.buffer = torch.empty(0, dtype=torch.uint8)
+        self.buffer = torch.empty(0, dtype=torch.uint8, device="cpu")
         self._finalizer()
 
 
@@ -127,11 +127,11 @@ class ArenaPool:
         """
         num_bytes = math.prod(shape) * dtype.itemsize
         if num_bytes < _LARGE:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype, device="cpu")
         try:
             return torch.from_numpy(self._rooms.take(num_bytes)).view(dtype).view(*shape)
         except MemoryError:
-            return torch.empty(shape, dtype=dtype)  # or torch's own error
+            return torch.empty(shape, dtype=dtype, device="cpu")  # or torch's own error
 
     def num_idle_bytes(self) -> int:
         """Bytes that are kept for later leases, on all devices."""

@@ -129,7 +129,7 @@ class _Level(torch.autograd.Function):
 
 def _keeper(lease: Lease | None) -> Tensor:
     """A tensor that holds a lease: it is let go with all that was saved, when autograd has no more use for it."""
-    keeper = torch.empty(0)
+    keeper = torch.empty(0, device="cpu")
     vars(keeper)["lease"] = lease
     return keeper
 

@@ -350,7 +350,7 @@ def _arena_views(memory: MemoryPlan, values: Sequence[Value], lease: Lease | Non
     views: dict[int, Tensor] = {}
     if not values:
         return views
-    buffer = lease.buffer[: memory.num_bytes] if lease else torch.empty(0, dtype=torch.uint8)
+    buffer = lease.buffer[: memory.num_bytes] if lease else torch.empty(0, dtype=torch.uint8, device="cpu")
     typed: dict[torch.dtype, Tensor] = {}
     for value in values:
         if value.dtype not in typed:

@@ -38,7 +38,7 @@ Empty = Callable[[Sequence[int], torch.dtype], Tensor]  # room for a tensor, fro
 
 def torch_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Room that torch gives."""
-    return torch.empty(shape, dtype=dtype)
+    return torch.empty(shape, dtype=dtype, device="cpu")
 
 
 _MOST_PIECES = 64  # into which a kernel cuts its rows
@@ -124,5 +124,5 @@ class CpuKernel:
 
     def _empty(self, extent: Any, kind: str, is_shared: bool, row_shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         if is_shared:  # one sum for each piece of the work
-            return torch.zeros((_MOST_PIECES, *row_shape), dtype=ACCUMULATED.get(dtype, dtype))
+            return torch.zeros((_MOST_PIECES, *row_shape), dtype=ACCUMULATED.get(dtype, dtype), device="cpu")
         return self.empty((extent.count(kind), *row_shape), dtype)

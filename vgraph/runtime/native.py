@@ -86,7 +86,7 @@ class Native:
         """The longest path to every vertex; None: there is a cycle. Ids on the CPU."""
         num_edges = src.shape[0]
         ends = [t if t.dtype == torch.int64 and t.is_contiguous() else t.long().contiguous() for t in (src, dst)]
-        found = torch.empty(num_vertices, dtype=torch.int32)
+        found = torch.empty(num_vertices, dtype=torch.int32, device="cpu")
         places = (*ends, found, self._scratch(4 * (3 * num_vertices + num_edges + 1)))
         words = (ctypes.c_int64 * 6)(num_vertices, num_edges, *(t.data_ptr() for t in places))
         self.find_levels(ctypes.addressof(words))
@@ -115,7 +115,7 @@ class Native:
         """Where the rows of each key and their in-edges begin, and where the last end; in-degrees that rows share."""
         keys = np.ascontiguousarray(keys, np.int32)
         count = int(keys.max(initial=-1)) + 1
-        found = torch.empty((3, count + 1), dtype=torch.int64)
+        found = torch.empty((3, count + 1), dtype=torch.int64, device="cpu")
         words = [len(keys), keys.ctypes.data, count, in_ptr.data_ptr(), *(row.data_ptr() for row in found.unbind())]
         call(self.find_bounds, words)
         first, edges, degrees = found.tolist()

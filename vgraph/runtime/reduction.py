@@ -98,8 +98,8 @@ class _CpuReduction:
         self.before, self.after = loops.numbers()
 
     def __call__(self, tensors: Sequence[Tensor]) -> Tensor:
-        made = torch.empty(self.out, dtype=self.dtype)
-        partial = torch.empty(self.num_partial, dtype=self.total) if self.num_partial else None
+        made = torch.empty(self.out, dtype=self.dtype, device="cpu")
+        partial = torch.empty(self.num_partial, dtype=self.total, device="cpu") if self.num_partial else None
         first = [pool_address(), made.data_ptr(), 0 if partial is None else partial.data_ptr()]
         numbers = [*first, *self.before, *(t.data_ptr() for t in tensors), *self.after]
         self.function((ctypes.c_int64 * len(numbers))(*numbers))

@@ -62,7 +62,7 @@ class Recording:
         self.repeat()
         outputs = [None if o is None else o.clone() for o in self.outcome.outputs]
         saved = [tensor.detach() for tensor in self.outcome.saved]
-        return replace(self.outcome, outputs=outputs, saved=saved, lease=_Use(self, torch.empty(0)))
+        return replace(self.outcome, outputs=outputs, saved=saved, lease=_Use(self, torch.empty(0, device="cpu")))
 
 
 _kept: WeakValueDictionary[int, Recording] = WeakValueDictionary()  # by address of what they save

@@ -44,7 +44,7 @@ class Degrees:
     def _at(self, value: Value, degree: int) -> Tensor | None:
         """The one row that such vertices have."""
         if value.id in self.ids:
-            return torch.full((1, *value.row_shape), degree, dtype=value.dtype)
+            return torch.full((1, *value.row_shape), degree, dtype=value.dtype, device="cpu")
         op = self.derived.get(value.id)
         if op is None or any(v.row_dim is None for v in op.operands()):
             return None

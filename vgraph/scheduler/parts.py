@@ -64,5 +64,5 @@ def _common(degrees: list[int]) -> int | None:
 
 def type_numbers(types: tuple[Tensor, tuple[int, ...]]) -> NDArray[np.int64]:
     """The type of every vertex, counted from 0."""
-    known = torch.tensor(sorted(types[1]))
+    known = torch.tensor(sorted(types[1]), device="cpu")
     return torch.searchsorted(known, types[0].cpu().long()).numpy()
