@@ -73,6 +73,7 @@ template <class M, class N> static inline auto vg_and(M m, N n) {
 template <class M, class N> static inline auto vg_or(M m, N n) { return vg_not(vg_and(vg_not(m), vg_not(n))); }
 
 // ---------------------------------------------------------------- memory
+template <class V> static inline V vg_iota();
 template <int W, class T> static inline auto vg_load(const T* p) {
   if constexpr (W == 1) return *p;
   else { vg_t<T, W> v; __builtin_memcpy(&v, p, sizeof(v)); return v; }
@@ -91,6 +92,39 @@ template <int W> static inline auto vg_load(const vg_bf16* p) {
   if constexpr (W == 1) bits = p->bits;
   else bits = vg_cast<int32_t>(vg_load<W>((const uint16_t*)p));
   return vg_as<vg_t<float, W>>(bits << 16);
+}
+// The lanes of a short vector again and again; numbers first, first + 1 ... of a row of C, each L times.
+template <int... I> struct vg_list {};
+template <int N, int... I> struct vg_count : vg_count<N - 1, N - 1, I...> {};
+template <int... I> struct vg_count<0, I...> { typedef vg_list<I...> type; };
+#if __has_builtin(__builtin_shufflevector)
+template <class H, int... I> static inline auto vg_again(H h, vg_list<I...>) {
+  return __builtin_shufflevector(h, h, (I % vg_traits<H>::lanes)...);
+}
+template <int W, class H> static inline auto vg_repeat(H h) {
+  if constexpr (vg_traits<H>::lanes == W) return h;
+  else return vg_again(h, typename vg_count<W>::type());
+}
+#else
+template <int W, class H> static inline auto vg_repeat(H h) {
+  vg_t<vg_elem<H>, W> v;
+  for (int i = 0; i < W; ++i) v[i] = h[i % vg_traits<H>::lanes];
+  return v;
+}
+#endif
+template <int W, int L, int C, class T> static inline auto vg_spread(const T* p, int64_t first) {
+#if !defined(__clang__)
+  if constexpr ((C & (C - 1)) == 0 && C <= W) {
+    auto row = vg_repeat<W>(vg_load<C>(p));
+    typedef vg_bits<decltype(row)> I;
+    return __builtin_shuffle(row, (I)(vg_iota<I>() / L + (vg_elem<I>)first));
+  } else
+#endif
+  {
+    vg_t<decltype(+vg_load<1>(p)), W> v;
+    VG_UNROLL for (int i = 0; i < W; ++i) v[i] = vg_load<1>(p + first + i / L);
+    return v;
+  }
 }
 template <int W, class T, class A> static inline void vg_store(T* p, A a) {
   vg_t<T, W> v = vg_set<vg_t<T, W>>(a);

@@ -24,7 +24,8 @@ INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst", "vertex_ids"
 NUM_FIXED = 3 + len(INDICES)  # v0, v1, pool, then INDICES; then loads, then stores
 WIDE_INDICES = ("in_ptr", "out_ptr", "vertex_ids", "edge_ids")
 _MOST_REGISTERS = 24  # vectors of sums that one loop over edges keeps
-_AHEAD = 12  # edges between a prefetch and its use
+_AHEAD = (12, 32)  # least and most edges between a prefetch and its use
+_LINES_AHEAD = 256  # cache lines that are on their way meanwhile
 _ADD_CHAIN = "c{0}[q] = c{0}[q] + a{0}[q];"
 _MOST_LINES = 16  # cache lines of one row that are fetched ahead
 
@@ -257,17 +258,16 @@ class _Emitter:
     def _prefetches(self, fetch: list[tuple[Value, str]], edge: str, other: str) -> list[str]:
         """Rows that the next edges will read from somewhere else."""
         lines: list[str] = []
-        for value, row in fetch:
-            if (value.id, row) in self.fetched or (row == "e" and edge == "e"):
-                continue
-            self.fetched.add((value.id, row))
-            size = math.prod(value.row_shape)
-            step = 64 // value.dtype.itemsize
-            ahead = other.format(f"{edge} + {_AHEAD}") if row == "o" else f"out_edges[{edge} + {_AHEAD}]"
-            name = f"p{value.id}{row}"
-            lines.append(f"      const {C_TYPES[value.dtype]}* {name} = l{value.id} + (int64_t){ahead} * {size};")
-            starts = range(0, size, step)[:_MOST_LINES]
-            lines += [f"      __builtin_prefetch({name} + {start});" for start in starts]
+        new = {(v.id, row): v for v, row in fetch if (v.id, row) not in self.fetched and (row, edge) != ("e", "e")}
+        self.fetched |= set(new)
+        starts = {key: range(0, math.prod(v.row_shape), 64 // v.dtype.itemsize)[:_MOST_LINES] for key, v in new.items()}
+        least, most = _AHEAD
+        far = max(least, min(most, _LINES_AHEAD // max(1, sum(map(len, starts.values())))))
+        for (key, row), value in new.items():
+            ahead = other.format(f"{edge} + {far}") if row == "o" else f"out_edges[{edge} + {far}]"
+            place = f"l{key} + (int64_t){ahead} * {math.prod(value.row_shape)}"
+            lines.append(f"      const {C_TYPES[value.dtype]}* p{key}{row} = {place};")
+            lines += [f"      __builtin_prefetch(p{key}{row} + {start});" for start in starts[key, row]]
         return lines
 
     # ------------------------------------------------------------ reductions over edges
@@ -321,12 +321,23 @@ class _Emitter:
 
     def _accumulate(self, body: Body, op: Op) -> None:
         (operand,) = op.operands()
-        result, features, given = op.results[0], body.features, body.get(operand, reader=op)
+        result, features = op.results[0], body.features
+        target, vector = f"a{result.id}[{features.tile()}]", f"vg_t<{NUMBER_TYPES[result.dtype]}, {features.width}>"
+        factors = body.product(operand, op) if op.target.reduction == "sum" and _is_summed_as_is(op) else None
+        if factors is not None:
+            one, other = (f"vg_set<{vector}>({factor})" for factor in factors)
+            body.put(f"{target} = vg_fma<{vector}>({one}, {other}, {target});")
+            return
+        given = body.get(operand, reader=op)
         if op.target.reduction in ("max", "min"):
-            given = f"vg_set<vg_t<{NUMBER_TYPES[result.dtype]}, {features.width}>>({given})"
+            given = f"vg_set<{vector}>({given})"
         place = f"b{result.id}[{features.tile()}]" if self._needs_slot(op) else ""
-        target = f"a{result.id}[{features.tile()}]"
         body.put(combined(op, target, given, place=place, position="(int32_t)j", first="j == 0"))
+
+
+def _is_summed_as_is(op: Op) -> bool:
+    """Floating-point numbers, added up as what they are."""
+    return op.results[0].dtype.is_floating_point and op.args[0].dtype == op.results[0].dtype
 
 
 def _reductions(loop: Loop) -> list[Op]:

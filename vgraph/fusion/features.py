@@ -2,7 +2,7 @@
 
 Takes: a Loop of a kernel's layout. Gives: its text; tempo: once a function.
 The dims along which every operand either walks or stands still are run as one, in vectors; the last
-vector overlaps the one before it where the length is no multiple.
+vector overlaps the one before it where the length is no multiple. Of short ones a vector holds several (heads of 8).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from vgraph.ir.kernel import Place, contiguous
 from vgraph.ir.moves import Random, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, Op, Value
 from vgraph.ir.row_ops import feature_sum, row_product
+from vgraph.ir.tdl import op_name
 
 Strides = tuple[int, ...]
 Access = tuple[int, Strides]  # offset and strides over the loop's shape
@@ -37,7 +38,7 @@ class Features:
     irregular: list[tuple[Value, str]] = field(default_factory=list["tuple[Value, str]"])
 
     def __post_init__(self) -> None:
-        self.shape, self.width, self.length = self.loop.shape, 1, 1
+        self.shape, self.width, self.length, self.fold = self.loop.shape, 1, 1, 1
         self.makes = frozenset(sink.value.id for sink in self.loop.sinks if sink.kind == "array")
         self.groups: list[tuple[int, int]] = [(0, len(self.shape))] if self.shape else []
         dry = self._body()
@@ -58,6 +59,8 @@ class Features:
         self.length = math.prod(self.shape[inner[0] : inner[1]])
         fits = all(self.stride(strides, -1) in (0, 1) for strides in dry.accesses) if self.groups else True
         self.width = self._widest(dry) if fits else 1
+        self.fold = self._most_rows(dry) if fits else 1
+        self.width *= self.fold
         self.rows.clear()
         self.irregular.clear()
 
@@ -68,7 +71,30 @@ class Features:
         """Numbers in a vector of the innermost dims, as the accesses of ``dry`` allow."""
         return min(self.most, 1 << (self.length.bit_length() - 1))
 
+    def _most_rows(self, dry: Body) -> int:
+        """How many neighbours along the dims ahead of the innermost one vector holds, each all of the innermost."""
+        if len(self.groups) < 2 or self.width == 1 or self.width != self.length or dry.draws:
+            return 1
+        if any(sink.kind in ("feature", "product") for sink in self.loop.sinks):
+            return 1
+        known = ((self.length, 1), (1, 0), (0, 1), (0, 0))  # as one row, spread, repeated, one number
+        if any((self.stride(s, -2), self.stride(s, -1)) not in known for s in dry.accesses):
+            return 1
+        fold = self.most // self.length
+        while self.size(len(self.groups) - 2) % fold:
+            fold //= 2
+        return fold
+
     # ------------------------------------------------------------ dims
+    def size(self, group: int) -> int:
+        first, last = self.groups[group]
+        return math.prod(self.shape[first:last])
+
+    @property
+    def last(self) -> int:
+        """The group that vectors walk along."""
+        return len(self.groups) - (2 if self.fold > 1 else 1)
+
     def _groups(self, accesses: list[Strides]) -> list[tuple[int, int]]:
         """Neighbouring dims that every access walks as if they were one."""
         groups: list[tuple[int, int]] = []
@@ -93,16 +119,25 @@ class Features:
 
     def num_tiles(self) -> int:
         """Vectors in the whole loop."""
-        outer = math.prod(self.shape) // max(self.length, 1)
-        return outer * self.tiles_inside()
+        return math.prod(self.size(group) for group in range(self.last)) * self.tiles_inside()
 
     def tiles_inside(self) -> int:
-        return -(-self.length // self.width)
+        return self.size(self.last) // self.fold if self.fold > 1 else -(-self.length // self.width)
 
     def of_peak(self, ride: Ride, name: str) -> str:
         """What lies in ``name`` for the peak on which a sum of this loop rides."""
         access = (0, ride.strides(self.shape))
-        return f"vg_load<{self.width if self.steps(access) else 1}>({name}{ride.peak.id} + {self.index(access)})"
+        return self.load(f"{name}{ride.peak.id} + {self.index(access)}", access)
+
+    def load(self, pointer: str, access: Access) -> str:
+        """The vector whose first number lies there."""
+        if not self.steps(access):
+            return f"vg_load<1>({pointer})"
+        if self.fold == 1 or (self.stride(access[1], -1) and self.stride(access[1], -2)):
+            return f"vg_load<{self.width}>({pointer})"
+        if self.stride(access[1], -1):
+            return f"vg_repeat<{self.width}>(vg_load<{self.length}>({pointer}))"
+        return f"vg_spread<{self.width}, {self.length}, {self.size(self.last)}>({pointer} - f, f)"
 
     # ------------------------------------------------------------ text
     def text(self, make: Callable[[Body], None], indent: str) -> list[str]:
@@ -112,12 +147,9 @@ class Features:
         lines, inside = list[str](body.before), indent
         if not body.lines:
             return [inside + line for line in lines]
-        for number in range(len(self.groups) - 1):
-            first, last = self.groups[number]
+        for number in range(self.last):
             lines += self._pragma()
-            lines.append(
-                f"for (int64_t i{number} = 0; i{number} < {math.prod(self.shape[first:last])}; ++i{number}) {{"
-            )
+            lines.append(f"for (int64_t i{number} = 0; i{number} < {self.size(number)}; ++i{number}) {{")
         lines += body.around
         lines += self._pragma()
         lines.append(f"for (int64_t q = 0; q < {self.tiles_inside()}; ++q) {{")
@@ -125,13 +157,15 @@ class Features:
         lines += [f"  {line}" for line in body.lines]
         lines.append("}")
         lines += body.after
-        lines += ["}"] * (len(self.groups) - 1 if self.groups else 0)
+        lines += ["}"] * max(self.last, 0)
         return [inside + line for line in lines]
 
     def _pragma(self) -> list[str]:
         return ["VG_UNROLL"] if self.unrolled else []
 
     def _feature(self) -> str:
+        if self.fold > 1:
+            return f"q * {self.fold}"
         if self.length % self.width == 0:
             return f"q * {self.width}"
         last = self.length - self.width
@@ -141,16 +175,16 @@ class Features:
         """The place of the first number of a vector."""
         offset, strides = access
         terms = [str(offset)] if offset else []
-        for number in range(len(self.groups)):
+        for number in range(self.last + 1):
             stride = self.stride(strides, number)
             if stride:
-                name = f"i{number}" if number < len(self.groups) - 1 else "f"
+                name = f"i{number}" if number < self.last else "f"
                 terms.append(name if stride == 1 else f"{name} * {stride}")
         return " + ".join(terms) or "0"
 
     def steps(self, access: Access) -> bool:
         """Whether the access walks along with the vector."""
-        return bool(self.groups) and self.stride(access[1], -1) != 0
+        return any(self.stride(access[1], number) for number in range(max(self.last, 0), len(self.groups)))
 
     def flat(self) -> str:
         return self.index((0, contiguous(self.shape)))
@@ -158,10 +192,9 @@ class Features:
     def tile(self) -> str:
         """The number of the vector within the whole loop."""
         inside, terms, step = self.tiles_inside(), ["q"], self.tiles_inside()
-        for number in reversed(range(len(self.groups) - 1)):
+        for number in reversed(range(self.last)):
             terms.append(f"i{number} * {step}")
-            first, last = self.groups[number]
-            step *= math.prod(self.shape[first:last])
+            step *= self.size(number)
         assert inside
         return " + ".join(terms)
 
@@ -176,6 +209,7 @@ class Body:
     around: list[str] = field(default_factory=list[str])  # ahead of the innermost loop
     after: list[str] = field(default_factory=list[str])  # behind the innermost loop
     accesses: list[Strides] = field(default_factory=list[Strides])
+    draws: bool = False
     names: dict[tuple[int, str, Access], str] = field(default_factory=dict[tuple[int, str, Access], str])
 
     def put(self, line: str) -> None:
@@ -239,6 +273,21 @@ class Body:
         sizes = f"{min(features.most, 1 << (columns.bit_length() - 1))}, {rows.shape[1]}, {columns}"
         self.before.append(f"vg_multiply<{sizes}>(t{result.id}, {given}, {step}, l{weight.id}, {bias});")
 
+    def product(self, value: Value, reader: Op) -> tuple[str, str] | None:
+        """The factors of a value that is a product, and that nobody else has computed or stored; None otherwise."""
+        place = self.features.layout.place(value)
+        strides = tuple(s for s, n in zip(place.strides, place.shape, strict=True) if n != 1)
+        access, row = (place.offset, strides), self._row(place, reader)
+        maker = self.features.layout.makers.get(place.base.id)
+        if maker is None or op_name(maker.target) != "mul" or (place.base.id, row, access) in self.names:
+            return None
+        if not all(isinstance(v, Value) and v.dtype == value.dtype for v in maker.args):
+            return None
+        if self._pointer(place, access, row, reader) is not None:
+            return None
+        one, other = (self._operand(maker, factor, access) for factor in maker.args)
+        return one, other
+
     # ------------------------------------------------------------ reading
     def _read(self, place: Place, access: Access, reader: Op | None) -> str:
         layout, base = self.features.layout, place.base
@@ -283,7 +332,7 @@ class Body:
         pointer = self._pointer(place, access, row, reader)
         if pointer is None:
             return None
-        return f"vg_load<{self._width(access)}>({pointer})"
+        return self.features.load(pointer, access)
 
     def _told(self, base: Value, row: str) -> str:
         """What the topology tells of a row."""
@@ -347,6 +396,7 @@ class Body:
         return f"{x} - vg_finite({peak})"
 
     def _random(self, op: Op, access: Access) -> str:
+        self.draws = True
         seed = self._operand(op, op.kwargs["seed"], access)
         row, ids = ("e", "edge_ids") if op.results[0].space == EDGE else ("v", "vertex_ids")
         user = f"({ids} ? {ids}[{row}] : (int64_t){row})"

@@ -52,10 +52,6 @@ class LaneFeatures(Features):
         sizes = [self.size(g) for g, is_taken in enumerate(taken) if is_taken]
         return math.prod(sizes) // self.width if taken and taken[-1] else 1
 
-    def size(self, group: int) -> int:
-        first, last = self.groups[group]
-        return math.prod(self.shape[first:last])
-
     def _body(self) -> Body:
         return LaneBody(self)
 
@@ -66,6 +62,9 @@ class LaneFeatures(Features):
         while width > 1 and (self.length % width or not all(self._fits(width, *found) for found in dry.found)):
             width //= 2
         return width
+
+    def _most_rows(self, dry: Body) -> int:
+        return 1  # neighbouring lanes have them
 
     def _fits(self, width: int, row: int, access: Access) -> bool:
         offset, strides = access

@@ -24,7 +24,7 @@ LEAVES_PART, INNER_PART = "leaves", "inner"
 _forms: dict[Any, int] = {}
 
 
-LOOK_AHEAD = 16  # elements behind a tensor of 32-bit rows that may be read, though they mean nothing
+LOOK_AHEAD = 32  # elements behind a tensor of 32-bit rows that may be read, though they mean nothing
 _NUM_TENSORS = 9  # of a schedule, ahead of those of its hubs
 MOST_SHORT = 2**31 - LOOK_AHEAD  # more edges than that have rows of 64 bits
 
