@@ -282,6 +282,26 @@ template <class V> static inline V vg_iota() {  // 0, 1, 2 ...
   if constexpr (vg_traits<V>::lanes > 1) for (int i = 0; i < vg_traits<V>::lanes; ++i) v[i] = (vg_elem<V>)i;
   return v;
 }
+#if __has_builtin(__builtin_shufflevector)
+template <int L, int S, class V, int... I> static inline V vg_halves(V x, vg_list<I...>) {  // each L lanes, half as many sums
+  if constexpr (S == 1) return x;
+  else return vg_halves<L, S / 2>((V)(x + __builtin_shufflevector(x, x, (I ^ (S / 2))...)), vg_list<I...>());
+}
+template <int L, class V, int... I> static inline auto vg_firsts(V x, vg_list<I...>) {
+  return __builtin_shufflevector(x, x, (I * L)...);
+}
+template <int L, class V> static inline auto vg_sums(V x) {  // of every L neighbours, in a vector of the sums
+  constexpr int lanes = vg_traits<V>::lanes;
+  V all = vg_halves<L, L>(x, typename vg_count<lanes>::type());
+  return vg_firsts<L>(all, typename vg_count<lanes / L>::type());
+}
+#else
+template <int L, class V> static inline auto vg_sums(V x) {
+  vg_t<vg_elem<V>, vg_traits<V>::lanes / L> sums{};
+  for (int i = 0; i < vg_traits<V>::lanes; ++i) sums[i / L] += x[i];
+  return sums;
+}
+#endif
 template <class V> static inline V vg_last(V x, int count) {  // zeros but in the last ``count`` lanes
   if constexpr (vg_traits<V>::lanes == 1) return x;
   else return vg_select<V>(vg_iota<vg_bits<V>>() >= (vg_elem<vg_bits<V>>)(vg_traits<V>::lanes - count), x, vg_elem<V>(0));

@@ -25,6 +25,7 @@ NUM_FIXED = 3 + len(INDICES)  # v0, v1, pool, then INDICES; then loads, then sto
 WIDE_INDICES = ("in_ptr", "out_ptr", "vertex_ids", "edge_ids")
 _MOST_REGISTERS = 24  # vectors of sums that one loop over edges keeps
 _AHEAD = (12, 32)  # least and most edges between a prefetch and its use
+_MOST_SHORT = 8  # vectors of a loop that is written out
 _LINES_AHEAD = 256  # cache lines that are on their way meanwhile
 _ADD_CHAIN = "c{0}[q] = c{0}[q] + a{0}[q];"
 _MOST_LINES = 16  # cache lines of one row that are fetched ahead
@@ -178,6 +179,7 @@ class _Emitter:
         lines: list[str] = []
         for loop in stage.loops:
             features = Features(self.layout, stage, loop, self.width)
+            features.unrolled = _is_short_sum(loop, features)
             lines += features.text(lambda body, loop=loop: self._statements(body, loop), "    ")
         return lines
 
@@ -207,7 +209,7 @@ class _Emitter:
         fetch: list[tuple[Value, str]] = []
         for loop in stage.loops:
             features = Features(self.layout, stage, loop, self.width)
-            features.unrolled = self._reduces_in_registers(loop, features)
+            features.unrolled = self._reduces_in_registers(loop, features) or _is_short_sum(loop, features)
             inside += features.text(lambda body, loop=loop: self._statements(body, loop), "      ")
             rows |= features.rows
             fetch += features.irregular
@@ -333,6 +335,11 @@ class _Emitter:
             given = f"vg_set<{vector}>({given})"
         place = f"b{result.id}[{features.tile()}]" if self._needs_slot(op) else ""
         body.put(combined(op, target, given, place=place, position="(int32_t)j", first="j == 0"))
+
+
+def _is_short_sum(loop: Loop, features: Features) -> bool:
+    """A few vectors that are summed over features: one after the other, they wait for nothing."""
+    return any(sink.kind == "feature" for sink in loop.sinks) and features.num_tiles() <= _MOST_SHORT
 
 
 def _is_summed_as_is(op: Op) -> bool:

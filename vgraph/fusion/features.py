@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from vgraph.fusion.expressions import NUMBER_TYPES, expression, random_expression
+from vgraph.fusion.folds import Walk, folded_load, most_rows
 from vgraph.fusion.grouping import is_elsewhere
-from vgraph.fusion.layout import Layout, Loop, Stage, plain_shape
+from vgraph.fusion.layout import Layout, Loop, Stage, is_mean, plain_shape, sum_strides
 from vgraph.fusion.riders import Ride
 from vgraph.ir.kernel import Place, contiguous
 from vgraph.ir.moves import Random, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, Op, Value
-from vgraph.ir.row_ops import feature_sum, row_product
+from vgraph.ir.row_ops import row_product
 from vgraph.ir.tdl import op_name
 
 Strides = tuple[int, ...]
@@ -53,7 +54,7 @@ class Features:
             else:
                 dry.get(sink.value)
             if sink.kind == "feature":
-                dry.accesses.append(self.sum_strides(sink.op))
+                dry.accesses.append(sum_strides(sink.op))
         self.groups = self._groups(dry.accesses)
         inner = self.groups[-1] if self.groups else (0, 0)
         self.length = math.prod(self.shape[inner[0] : inner[1]])
@@ -75,15 +76,15 @@ class Features:
         """How many neighbours along the dims ahead of the innermost one vector holds, each all of the innermost."""
         if len(self.groups) < 2 or self.width == 1 or self.width != self.length or dry.draws:
             return 1
-        if any(sink.kind in ("feature", "product") for sink in self.loop.sinks):
+        if any(sink.kind == "product" for sink in self.loop.sinks):
             return 1
-        known = ((self.length, 1), (1, 0), (0, 1), (0, 0))  # as one row, spread, repeated, one number
-        if any((self.stride(s, -2), self.stride(s, -1)) not in known for s in dry.accesses):
+        taken = [sum_strides(sink.op) for sink in self.loop.sinks if sink.kind == "feature"]
+        if any(self._walk(strides) != (1, 0) for strides in taken):
             return 1
-        fold = self.most // self.length
-        while self.size(len(self.groups) - 2) % fold:
-            fold //= 2
-        return fold
+        return most_rows(self.most, self.length, self.size(len(self.groups) - 2), map(self._walk, dry.accesses))
+
+    def _walk(self, strides: Strides) -> Walk:
+        return self.stride(strides, -2), self.stride(strides, -1)
 
     # ------------------------------------------------------------ dims
     def size(self, group: int) -> int:
@@ -109,14 +110,6 @@ class Features:
     def stride(self, strides: Strides, group: int) -> int:
         return strides[self.groups[group][1] - 1]
 
-    def sum_strides(self, op: Op) -> Strides:
-        """Where a sum over features puts the loop's elements."""
-        (operand,), taken = op.operands(), feature_sum(op)
-        assert taken is not None
-        shape = operand.row_shape
-        left = contiguous(tuple(1 if d in taken else n for d, n in enumerate(shape)))
-        return tuple(0 if d in taken else left[d] for d, n in enumerate(shape) if n != 1)
-
     def num_tiles(self) -> int:
         """Vectors in the whole loop."""
         return math.prod(self.size(group) for group in range(self.last)) * self.tiles_inside()
@@ -133,11 +126,9 @@ class Features:
         """The vector whose first number lies there."""
         if not self.steps(access):
             return f"vg_load<1>({pointer})"
-        if self.fold == 1 or (self.stride(access[1], -1) and self.stride(access[1], -2)):
+        if self.fold == 1:
             return f"vg_load<{self.width}>({pointer})"
-        if self.stride(access[1], -1):
-            return f"vg_repeat<{self.width}>(vg_load<{self.length}>({pointer}))"
-        return f"vg_spread<{self.width}, {self.length}, {self.size(self.last)}>({pointer} - f, f)"
+        return folded_load(pointer, self._walk(access[1]), self.width, self.length, self.size(self.last))
 
     # ------------------------------------------------------------ text
     def text(self, make: Callable[[Body], None], indent: str) -> list[str]:
@@ -228,15 +219,19 @@ class Body:
         features, result = self.features, op.results[0]
         (operand,) = op.operands()
         given = self.get(operand, reader=op)
-        strides, kind = features.sum_strides(op), NUMBER_TYPES[result.dtype]
+        strides, kind = sum_strides(op), NUMBER_TYPES[result.dtype]
         size = math.prod(result.row_shape)
         self.before.append(f"for (int64_t z = 0; z < {size}; ++z) t{result.id}[z] = 0;")
         place = features.index((0, strides))
         scale = size / math.prod(operand.row_shape) if is_mean(op) else 1.0
         by = f" * {kind}({scale.hex()})" if scale != 1.0 else ""
+        if features.fold > 1:
+            vector = f"vg_set<vg_t<{kind}, {features.width}>>({given})"
+            self._put_sum(result, place, f"vg_sums<{features.length}>({vector}){by}", features.fold)
+            return
         if features.steps((0, strides)) or features.width == 1:
-            assert features.length % features.width == 0 or features.steps((0, strides)) or features.width == 1
-            self._add_by_vector(result, place, f"{given}{by}", features)
+            by_lane = self._without_overlap(f"{given}{by}", f"vg_t<{kind}, {features.width}>")
+            self._put_sum(result, place, by_lane, features.width)
             return
         vector = f"vg_t<{kind}, {features.width}>"
         self.around.append(f"{vector} s{result.id} = {vector}{{}};")
@@ -244,10 +239,7 @@ class Body:
         self.put(f"s{result.id} = s{result.id} + {given};")
         self.after.append(f"t{result.id}[{place}] += vg_lane_sum(s{result.id}){by};")
 
-    def _add_by_vector(self, result: Value, place: str, given: str, features: Features) -> None:
-        """The vector's lanes belong to as many sums."""
-        width = features.width
-        given = self._without_overlap(given, f"vg_t<{NUMBER_TYPES[result.dtype]}, {width}>")
+    def _put_sum(self, result: Value, place: str, given: str, width: int) -> None:
         self.put(f"vg_store<{width}>(t{result.id} + {place}, vg_load<{width}>(t{result.id} + {place}) + {given});")
 
     def _without_overlap(self, given: str, vector: str) -> str:
@@ -404,7 +396,3 @@ class Body:
 
     def _width(self, access: Access) -> int:
         return self.features.width if self.features.steps(access) else 1
-
-
-def is_mean(op: Op) -> bool:
-    return str(op.target).startswith("aten.mean")

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.expressions import NUMBER_TYPES
-from vgraph.fusion.features import Access, Body, Features, is_mean
+from vgraph.fusion.features import Access, Body, Features
+from vgraph.fusion.layout import is_mean, sum_strides
 from vgraph.fusion.riders import Ride
 from vgraph.ir.kernel import Place
 from vgraph.ir.program import SHARED, Op
@@ -39,7 +40,7 @@ class LaneFeatures(Features):
         self.in_turn: frozenset[int] = frozenset()  # groups that one lane walks from end to end
         self.tiles = self.tiles_inside()  # of the innermost group, as they are dealt out
         if self.sum is not None:
-            strides = self.sum_strides(self.sum)
+            strides = sum_strides(self.sum)
             taken = [self.stride(strides, g) == 0 for g in range(len(self.groups))]
             self.width = self.width if any(taken) else 1
             if taken == sorted(taken):  # the last dims, which neighbouring lanes hold
@@ -223,7 +224,7 @@ class LaneBody(Body):
         size, kind = math.prod(result.row_shape), NUMBER_TYPES[result.dtype]
         scale = size / math.prod(operand.row_shape) if is_mean(op) else 1.0
         by = f" * {kind}({scale.hex()})" if scale != 1.0 else ""
-        place = f"t{result.id} + {features.index((0, features.sum_strides(op)))}"
+        place = f"t{result.id} + {features.index((0, sum_strides(op)))}"
         if features.in_turn:
             self._add_in_turn(op, given, kind, place, by)
             return
@@ -250,7 +251,7 @@ class LaneBody(Body):
         """A lane's own sum over dims that are not the last."""
         features, name = self.features, f"w{op.results[0].id}"
         vector = f"vg_t<{kind}, {features.width}>"
-        steps = features.steps((0, features.sum_strides(op)))
+        steps = features.steps((0, sum_strides(op)))
         self.put(f"{name} = {name} + {given};")
         self.ahead.append(f"{vector} {name} = vg_set<{vector}>({kind}(0));")
         width, total = (features.width, name) if steps else (1, f"vg_lane_sum({name})")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from vgraph.fusion.riders import Riders
 from vgraph.fusion.views import whole
-from vgraph.ir.kernel import KernelSpec, Place
+from vgraph.ir.kernel import KernelSpec, Place, contiguous
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import Op, Value
 from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
@@ -87,3 +87,16 @@ def is_reduction(op: Op) -> bool:
 def plain_shape(shape: Shape) -> Shape:
     """Without dims of size one."""
     return tuple(n for n in shape if n != 1)
+
+
+def sum_strides(op: Op) -> tuple[int, ...]:
+    """Where a sum over features puts each of its operand's numbers, along the operand's plain shape."""
+    (operand,), taken = op.operands(), feature_sum(op)
+    assert taken is not None
+    shape = operand.row_shape
+    left = contiguous(tuple(1 if d in taken else n for d, n in enumerate(shape)))
+    return tuple(0 if d in taken else left[d] for d, n in enumerate(shape) if n != 1)
+
+
+def is_mean(op: Op) -> bool:
+    return str(op.target).startswith("aten.mean")
