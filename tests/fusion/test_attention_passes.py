@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import re
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -241,3 +243,16 @@ def test_hubs_in_chunks_fade_too(layer: Any, monkeypatch: pytest.MonkeyPatch) ->
     with shim.in_place_of_cpu():
         torch.testing.assert_close(made(g, x), wanted)
     assert any("_chunk" in name for name in shim.launched)
+
+
+def test_nothing_of_the_first_call_is_kept() -> None:
+    """Neither what it read nor what it gave, though the recording stays."""
+    g = a_graph()
+    with g.local_scope():
+        rows = torch.randn(30, HEADS, WIDTH, requires_grad=True) * 2
+        g.ndata["h"] = rows
+        g.update_all(gat, attend)
+        given, made = weakref.ref(rows), weakref.ref(g.ndata["o"])
+    del rows
+    gc.collect()
+    assert given() is None and made() is None

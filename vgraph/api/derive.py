@@ -61,6 +61,11 @@ class Session(Context):
         self.num_vertices = sizes[VERTEX]
         self.num_checked = 0  # ops, the first of the recording, that must not mix rows
 
+    def forget(self) -> None:
+        """Lets go of the examples, and of the call's features: nodes of autograd may hold the session for longer."""
+        self.tracer.forget()
+        self.specs = _no_specs
+
     def note_checked(self) -> None:
         """What was recorded up to now must not mix rows."""
         self.num_checked = len(self.tracer.recording.records)
@@ -115,6 +120,10 @@ class Session(Context):
             out = torch.ones((size, *rows.shape[1:]), dtype=rows.dtype, device=rows.device)
             pair = (out, torch.zeros_like(out, dtype=torch.int64)) if two else out
         return self.tracer.record(move, (plain(rows),), {}, pair)
+
+
+def _no_specs(name: str) -> Spec:
+    raise AssertionError(f"{name} is asked for after the recording")
 
 
 @dataclass(eq=False)
@@ -216,7 +225,7 @@ def trace(
             return _assemble(body, sessions, runs[-1])
     finally:
         for session in sessions:
-            session.tracer.forget()
+            session.forget()
 
 
 _Run = tuple[list[Level], Step | None, tuple[str, ...]]
