@@ -186,3 +186,17 @@ def test_large_scores_do_not_overflow() -> None:
     g = vgraph.graph(([0, 1], [2, 2]))
     found = edge_softmax(g, torch.tensor([[1000.0], [-1000.0]]))
     assert found.squeeze(1).tolist() == [1, 0]
+
+
+def test_scores_of_a_feature_without_gradient() -> None:
+    """They are made of the feature itself, and are the same numbers with the same gradients."""
+    g = vgraph.add_self_loop(vgraph.graph(([0, 1, 2, 3], [1, 2, 3, 1])))
+    layer = GATConv(5, 4, num_heads=3).double()
+    found: list[list[Tensor]] = []
+    for needs in (False, True):
+        rows = torch.linspace(-1, 1, 20, dtype=torch.float64).view(4, 5).requires_grad_(needs)
+        out = layer(g, rows)
+        weights = torch.linspace(-1, 2, out.numel(), dtype=torch.float64).view(out.shape)
+        found.append([out.detach(), *torch.autograd.grad((out * weights).sum(), list(layer.parameters()))])
+    for plain, through in zip(*found, strict=True):
+        torch.testing.assert_close(plain, through, rtol=1e-12, atol=1e-12)

@@ -106,7 +106,7 @@ class GATConv(nn.Module):
         slope = self.leaky_relu.negative_slope
         with graph.local_scope():
             graph.srcdata["ft"] = feat_src
-            graph.srcdata["el"], graph.dstdata["er"] = self._scores(feat_src, feat_dst)
+            graph.srcdata["el"], graph.dstdata["er"] = self._scores(feat_src, feat_dst, own)
             rows, attention = attend(
                 graph, lambda edges: F.leaky_relu(edges.src["el"] + edges.dst["er"], slope),
                 drop=self.attn_drop, weight=weight, get_attention=get_attention,
@@ -117,12 +117,19 @@ class GATConv(nn.Module):
         rows = rows if self.activation is None else self.activation(rows)
         return rows if attention is None else (rows, attention)
 
-    def _scores(self, src: Tensor, dst: Tensor) -> tuple[Tensor, Tensor]:
-        """Every head's row times the head's vector; as matrices, so that no products of their size are stored."""
+    def _scores(self, src: Tensor, dst: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
+        """Every head's row times the head's vector; as matrices, so that no products of their size are stored.
+
+        Where what was given has no gradient they are made of that: rows by head then get no second gradient.
+        """
         left, right = by_head(self.attn_l), by_head(self.attn_r)
         if src is not dst:
             return (src.flatten(-2) @ left).unsqueeze(-1), (dst.flatten(-2) @ right).unsqueeze(-1)
-        both = src.flatten(-2) @ torch.cat([left, right], 1)
+        vectors = torch.cat([left, right], 1)
+        if type(self.fc) is nn.Linear and self.fc.bias is None and not given.requires_grad:
+            both = given @ (self.fc.weight.t() @ vectors)
+        else:
+            both = src.flatten(-2) @ vectors
         el, er = both.unsqueeze(-1).chunk(2, -2)
         return el, er
 
