@@ -164,14 +164,18 @@ def _peak(context: Context, x: Tensor) -> Tensor:
 
 
 class _Softmax(torch.autograd.Function):
-    """Weights by the logarithm of their sum, which alone is kept: a derivative computes them again from it."""
+    """Weights by the maximum and the logarithm of the sum: a derivative computes them again from these.
+
+    They stay apart: near a maximum of -1e9 (a mask) there is no room for a logarithm beside it.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, context: Context) -> Tensor:
         best, _ = context.run_move(SegmentReduce("dst", "max"), x)
         scaled = torch.exp(x - context.run_move(Gather("dst"), best))
         total = context.run_move(SegmentReduce("dst", "sum"), scaled).clamp(min=1)  # 0 where there are no slots
-        weights = torch.exp(x - context.run_move(Gather("dst"), best + torch.log(total)))
+        below = x - context.run_move(Gather("dst"), best)
+        weights = torch.exp(below - context.run_move(Gather("dst"), torch.log(total)))
         ctx.context = context
         ctx.save_for_backward(weights)
         return weights

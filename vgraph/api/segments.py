@@ -51,8 +51,11 @@ def _min(nodes: Any) -> dict[str, Tensor]:
     return {"x": torch.min(nodes.mailbox["m"], 1).values}
 
 
-def _logsumexp(nodes: Any) -> dict[str, Tensor]:
-    return {"x": torch.logsumexp(nodes.mailbox["m"], 1)}
+def _peak_and_total(nodes: Any) -> dict[str, Tensor]:
+    """The largest row and the logarithm of the sum beside it: apart, as a peak of -1e9 has no room for the other."""
+    rows = nodes.mailbox["m"]
+    peak = torch.max(rows.detach(), 1).values
+    return {"peak": peak, "total": torch.exp(rows - peak.unsqueeze(1)).sum(1).log()}
 
 
 _REDUCTIONS = {"sum": _sum, "mean": _mean, "max": _max, "min": _min}
@@ -73,7 +76,7 @@ def reduce_segments(topology: Topology, rows: Tensor, reducer: str) -> Tensor:
 
 
 def _normalise(edges: Any) -> dict[str, Tensor]:
-    return {"x": torch.exp(edges.data["x"] - edges.dst["x"])}
+    return {"x": torch.exp(edges.data["x"] - edges.dst["peak"] - edges.dst["total"])}
 
 
 def softmax_segments(topology: Topology, rows: Tensor) -> Tensor:
@@ -81,7 +84,7 @@ def softmax_segments(topology: Topology, rows: Tensor) -> Tensor:
     check_rows(topology, rows)
     if not topology.num_edges:
         return rows
-    whole = propagate(topology, {"src": {}, "dst": {}, "edge": {"x": rows}}, _send, _logsumexp)
+    whole = propagate(topology, {"src": {}, "dst": {}, "edge": {"x": rows}}, _send, _peak_and_total)
     return evaluate_edges(topology, {"src": {}, "dst": whole, "edge": {"x": rows}}, _normalise)["x"]
 
 

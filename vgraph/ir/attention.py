@@ -24,8 +24,8 @@ _div, _cast = torch.ops.aten.div.Tensor, torch.ops.aten._to_copy.default
 def weigh_once(ops: Sequence[Op], new_value: NewValue, own: Collection[int]) -> list[Op]:
     """The ops with this law applied; the values that it replaces keep their names.
 
-    A softmax's weights are exp(x - log(total) - best). The sum of (weight m) = the sum of (exp(x - best) m) / total,
-    so that it needs no total before; of ``own`` values alone, as a derivative knows the logarithm and not ``best``.
+    A softmax's weights are exp(x - best - log(total)). The sum of (weight m) = the sum of (exp(x - best) m) / total,
+    so that it needs no total before; of ``own`` values alone, as a derivative knows the total.
     The sum over edges of (y[dst] m), or of what features of it add up to, is y times a sum that exists.
     """
     pass_ = _Laws(new_value, own, {v.id: op for op in ops for v in op.results})
@@ -73,18 +73,19 @@ class _Laws:
         return None if below is None or base is None else (below.args[0], base)
 
     def _note_softmax(self, op: Op) -> None:
-        """Recognises the weights that a softmax over in-edges gives."""
+        """Recognises the weights that a softmax over in-edges gives: exp(x - peak[dst] - log(total)[dst])."""
         found = self._above(op)
-        added = found and self._made(found[1], "add")
-        logarithm = added and len(added.args) == 2 and self._made(added.args[1], "log")
+        below = found and self._made(found[0], "sub")
+        base = below and len(below.args) == 2 and self._spread(below.args[1])
+        logarithm = found and self._made(found[1], "log")
         clamped = logarithm and self._made(logarithm.args[0], "clamp")
-        if not found or not added or not logarithm or not clamped:
+        if not below or not base or not clamped:
             return
-        peak, total = self.makers.get(added.args[0].id), self.makers.get(clamped.args[0].id)
+        peak, total = self.makers.get(base.id), self.makers.get(clamped.args[0].id)
         if peak is None or peak.target != SegmentReduce("dst", "max") or total is None or total.target != _SUM:
             return
-        scaled = self._made(total.args[0], "exp")
-        if scaled is not None and self._above(scaled) == (found[0], peak.results[0]) and peak.args[0] is found[0]:
+        x, scaled = below.args[0], self._made(total.args[0], "exp")
+        if scaled is not None and self._above(scaled) == (x, peak.results[0]) and peak.args[0] is x:
             self.relatives[op.results[0].id] = (scaled.results[0], clamped.results[0])
 
     def _weighted_sum(self, op: Op) -> bool:

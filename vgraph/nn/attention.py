@@ -97,6 +97,13 @@ def edge_softmax(graph: vgraph.Graph, logits: Tensor, eids: Any = vgraph.ALL, no
     over = graph if norm_by == "dst" else graph.reverse(copy_ndata=False)
     with over.local_scope():
         over.edata["e"] = logits
-        over.update_all(fn.copy_e("e", "e"), lambda nodes: {"total": torch.logsumexp(nodes.mailbox["e"], 1)})
-        over.apply_edges(lambda edges: {"a": torch.exp(edges.data["e"] - edges.dst["total"])})
+        over.update_all(fn.copy_e("e", "e"), _peak_and_total)
+        over.apply_edges(lambda edges: {"a": torch.exp(edges.data["e"] - edges.dst["peak"] - edges.dst["total"])})
         return over.edata["a"]
+
+
+def _peak_and_total(nodes: Any) -> dict[str, Tensor]:
+    """Apart, as there is no room for a logarithm beside a peak of -1e9."""
+    logits = nodes.mailbox["e"]
+    peak = logits.detach().max(1).values
+    return {"peak": peak, "total": torch.exp(logits - peak.unsqueeze(1)).sum(1).log()}
