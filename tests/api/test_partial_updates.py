@@ -186,3 +186,13 @@ def test_autograd_keeps_what_it_saved() -> None:
     g.pull([2], MESSAGE, fn.sum("m", "x2"))
     loss.backward()
     assert g.ndata["x"].grad is not None
+
+
+def test_edges_that_are_named_twice_send_twice() -> None:
+    """``g.send_and_recv(g.edges(), ...)`` names one of several alike as often as there are."""
+    g = vgraph.graph(([0, 0, 1, 1], [2, 2, 2, 0]), num_nodes=4)
+    g.ndata["x"] = torch.tensor([[1.0], [2.0], [4.0], [8.0]])
+    g.send_and_recv(g.edges(), fn.copy_u("x", "m"), fn.sum("m", "s"))
+    assert g.ndata["s"].flatten().tolist() == [2.0, 0.0, 4.0, 0.0]
+    g.send_and_recv([3, 3, 2], lambda e: {"m": e.src["x"]}, lambda v: {"s": v.mailbox["m"].sum(1)})
+    assert g.ndata["s"].flatten().tolist() == [4.0, 0.0, 2.0, 0.0]

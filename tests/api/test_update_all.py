@@ -265,6 +265,20 @@ def test_without_edges_warns_and_only_applies() -> None:
     assert torch.equal(g.ndata["x"], torch.full((3, 2), 2.0))
 
 
+@pytest.mark.parametrize("reduce", [fn.sum, fn.mean, fn.max, fn.min])
+@pytest.mark.parametrize("name", ["x", "out"])
+def test_built_in_reductions_of_no_messages_are_zeros(reduce: Any, name: str) -> None:
+    """A batch of single atoms goes through a model like any other, as under DGL."""
+    g = vgraph.graph(([], []), num_nodes=3)
+    g.ndata["x"] = torch.ones(3, 2)
+    with pytest.warns(UserWarning, match="without edges"):
+        g.update_all(lambda e: {"m": e.src["x"] * 2}, reduce("m", name))
+    assert torch.equal(g.ndata[name], torch.zeros(3, 2))
+    with pytest.warns(UserWarning, match="without edges"):
+        g.update_all(fn.copy_u("x", "m"), reduce("m", "y"), lambda v: {"y": v.data["y"] + 1})
+    assert torch.equal(g.ndata["y"], torch.ones(3, 2))
+
+
 def test_without_nodes() -> None:
     g = vgraph.graph(([], []), num_nodes=0)
     g.ndata["x"] = torch.ones(0, 2)

@@ -62,9 +62,11 @@ def update_all(
     on = Relation(graph, etype)
     if on.topology.num_edges == 0:
         warnings.warn("update_all on a graph without edges: only the apply function runs", stacklevel=2)
-        results: Results = {}
+        # the sum of no messages is known, as a batch of single atoms needs it; what a function makes of none is not
+        is_known = getattr(reduce_func, "is_total", False)
+        results = propagate(on.topology, on.frames(), message_func, reduce_func) if is_known else {}
         if apply_node_func is not None:
-            results.update(_results_on(on.dst, apply_node_func, None, results))
+            results = _results_on(on.dst, apply_node_func, None, results)
     else:
         results = _results_of(on, message_func, reduce_func, apply_node_func)
     on.dst.update(results)
@@ -153,8 +155,11 @@ def send_and_recv(
     apply_node_func: Func | None = None,
     etype: Any = None,
 ) -> None:
-    """As update_all, with the messages of some edges; only nodes where they end change."""
-    on, ids = Relation(graph, etype), edge_ids_of(graph, edges, etype)
+    """As update_all, with the messages of some edges; only nodes where they end change.
+
+    An edge that is named twice, as one of several alike is by a pair of nodes, sends twice.
+    """
+    on, ids = Relation(graph, etype), edge_ids_of(graph, edges, etype, repeats=True)
     touched = torch.unique(on.topology.dst.index_select(0, ids)).long()
     _update_part(on, ids, touched, message_func, reduce_func, apply_node_func)
 
@@ -290,15 +295,18 @@ def _with_rows(frame: Frame, name: str, ids: Tensor, rows: Tensor) -> Tensor:
     return old.index_copy(0, ids, rows)
 
 
-def edge_ids_of(graph: Graph, edges: Any, etype: Any = None) -> Tensor:
-    """Edge ids from ids, from a pair (sources, destinations), or from a boolean mask; ascending."""
+def edge_ids_of(graph: Graph, edges: Any, etype: Any = None, *, repeats: bool = False) -> Tensor:
+    """Edge ids from ids, from a pair (sources, destinations), or from a boolean mask; ascending, each once.
+
+    ``repeats``: as often as they are given.
+    """
     if isinstance(edges, tuple):
         u, v = (torch.as_tensor(end, device=graph.device).reshape(-1) for end in edges)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         edges = torch.as_tensor(graph.edge_ids(u, v, etype=etype))
-    return _ids_of(edges, graph.num_edges(etype), "edge", graph.device)
+    return _ids_of(edges, graph.num_edges(etype), "edge", graph.device, repeats=repeats)
 
 
-def _ids_of(given: Any, count: int, word: str, device: torch.device) -> Tensor:
+def _ids_of(given: Any, count: int, word: str, device: torch.device, *, repeats: bool = False) -> Tensor:
     """Each once: what is written twice has two gradients, and messages lie in order of edge ids."""
     method = 'edges("eid")' if word == "edge" else "nodes()"
     try:
@@ -320,4 +328,4 @@ def _ids_of(given: Any, count: int, word: str, device: torch.device) -> Tensor:
             f"{word} ids must be whole numbers from 0 to {count - 1}",
             cure=f"give ids as g.{method} does", line=user_line(),
         )  # fmt: skip
-    return torch.unique(ids.to(torch.int64))
+    return torch.sort(ids.to(torch.int64)).values if repeats else torch.unique(ids.to(torch.int64))
