@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import vgraph
 from recursion.division import stopwatch
-from recursion.workload import Step, Workload, forward_alone, optional, training
+from recursion.workload import Step, Workload, dynet_with_batches, forward_alone, training
 
 WORDS = 1000
 
@@ -77,11 +77,7 @@ def tree_fc(leaves: int, hidden: int, batch: int, *, trains: bool = True) -> Wor
 
 
 def by_dynet(tree: list[tuple[int, int] | None], words: np.ndarray, hidden: int, trains: bool) -> Step | None:
-    config = optional("dynet_config")
-    if config is None:
-        return None
-    config.set(autobatch=1, mem="3000", random_seed=1)
-    dy = optional("dynet")
+    dy = dynet_with_batches()
     if dy is None:
         return None
     model = dy.Model()

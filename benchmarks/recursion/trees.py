@@ -9,7 +9,7 @@ import torch
 import tree_lstm
 
 from recursion.division import stopwatch
-from recursion.workload import Step, Workload, optional
+from recursion.workload import Step, Workload, dynet_with_batches, optional
 from vgraph.data import load_sst
 from vgraph.scheduler.frontiers import levels
 
@@ -74,11 +74,7 @@ def _step(task: tree_lstm.Task, forward: Any, batch: int, trains: bool) -> Step:
 
 
 def by_dynet(task: tree_lstm.Task, trains: bool) -> Step | None:
-    config = optional("dynet_config")
-    if config is None:
-        return None
-    config.set(autobatch=1, mem="3000", random_seed=1)
-    dy = optional("dynet")
+    dy = dynet_with_batches()
     if dy is None:
         return None
     hidden, inputs, model = task.hidden, tree_lstm.INPUTS, dy.Model()

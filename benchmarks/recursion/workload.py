@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -86,3 +87,12 @@ def optional(name: str) -> ModuleType | None:
             return importlib.import_module(name)
     except Exception:  # any failure of a foreign binary means that it is not there
         return None
+
+
+def dynet_with_batches() -> Any:
+    """DyNet with its own batching, or None where it is not there."""
+    config = optional("dynet_config")
+    if config is None:
+        return None
+    config.set(autobatch=1, mem="3000", random_seed=1)
+    return optional("dynet")

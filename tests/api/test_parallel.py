@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from tests.partition.small_models import model_and_batch
+from tests.partition.small_models import Cast, model_and_batch
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
@@ -85,15 +85,6 @@ def test_dropout_does_not_depend_on_the_number_of_workers() -> None:
 
 
 def test_bf16_autocast_is_divided_as_it_is_captured() -> None:
-    class Cast(nn.Module):
-        def __init__(self, model: nn.Module) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, *batch: Tensor) -> Tensor:
-            with torch.autocast("cpu", torch.bfloat16):
-                return self.model(*batch)
-
     model, batch = model_and_batch("mlp")
     cast, batch = Cast(model.float()), tuple(x.float() for x in batch)
     plan = vgraph.parallelize(cast, batch, 2)

@@ -16,6 +16,18 @@ class MLP(nn.Module):
         return (self.second(torch.relu(self.first(x))) ** 2).mean()
 
 
+class Cast(nn.Module):
+    """A model under bf16 autocast."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.model(*batch)
+
+
 class Block(nn.Module):
     """Wide residual: two convolutions, batch normalisation, a strided shortcut, in groups."""
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import vgraph
-from tests.partition.small_models import model_and_batch
+from tests.partition.small_models import Cast, model_and_batch
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
@@ -23,16 +23,6 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }  # eps: gradients that are zero but for rounding (of the keys' bias) would be divided by themselves
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 UPDATES = {"wresnet": "sgd", "lstm": "adagrad", "attention": "adam", "mlp": "adam"}
-
-
-class Cast(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *batch: Tensor) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
-            return self.model(*batch)
 
 
 def close(found: Any, wanted: Any) -> None:
