@@ -200,3 +200,8 @@ def test_scores_of_a_feature_without_gradient() -> None:
         found.append([out.detach(), *torch.autograd.grad((out * weights).sum(), list(layer.parameters()))])
     for plain, through in zip(*found, strict=True):
         torch.testing.assert_close(plain, through, rtol=1e-12, atol=1e-12)
+    rows = torch.linspace(-1, 1, 20, dtype=torch.float64).view(4, 5)
+    layer.fc.register_forward_hook(lambda _, given, rows: rows * 2)
+    twice = layer(g, rows)
+    torch.testing.assert_close(twice, layer(g, rows.clone().requires_grad_()).detach())
+    assert not torch.allclose(twice, 2 * found[0][0]), "the scores see what the hook gave"

@@ -126,7 +126,7 @@ class GATConv(nn.Module):
         if src is not dst:
             return (src.flatten(-2) @ left).unsqueeze(-1), (dst.flatten(-2) @ right).unsqueeze(-1)
         vectors = torch.cat([left, right], 1)
-        if type(self.fc) is nn.Linear and self.fc.bias is None and not given.requires_grad:
+        if _is_product(self.fc) and not given.requires_grad:
             both = given @ (self.fc.weight.t() @ vectors)
         else:
             both = src.flatten(-2) @ vectors
@@ -143,3 +143,9 @@ class GATConv(nn.Module):
         rows = self.feat_drop(feat)
         mapped = split_heads(self.fc(rows), heads)
         return mapped, receivers_of(graph, mapped), receivers_of(graph, rows)
+
+
+def _is_product(fc: nn.Module) -> bool:
+    """Whether the map is the product with its weight: no bias, and no hook that may change what it gives."""
+    hooks = (vars(fc).get(name) for name in ("_forward_hooks", "_forward_pre_hooks"))
+    return type(fc) is nn.Linear and len(list(fc.parameters())) == 1 and not any(hooks)
