@@ -22,6 +22,7 @@ COUNT, CUT = 7, 3
 UNRECORDED = {  # torch takes them apart before they could be recorded
     "chunk", "narrow", "reshape", "contiguous", "to", "true_divide", "square", "float_power",
     "special_entr", "log_sigmoid_forward", "squeeze", "conv", "alias", "detach", "selu", "celu", "_unsafe_view",
+    "unsafe_split", "unsafe_split_with_sizes",
 }  # fmt: skip
 
 
