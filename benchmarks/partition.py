@@ -5,10 +5,10 @@ Sections: state (weights, gradients, history of the 21 models of the Tofu paper)
 recursion against all steps at once, on small models), bytes (communication beside other ways to divide), memory (of a
 worker, by its generated program), figures (simulated samples a second of all 21 models), sensitivity.
 
-usage: partition.py [--only SECTION ...] [--models NAME ...] [--graphs 200] [--exact] [--brief]
+usage: partition.py [--only SECTION ...] [--models NAME ...] [--methods NAME ...] [--graphs 200] [--exact] [--brief]
        [--json FILE] [--plots FOLDER] [--smoke]
 --exact counts bytes of the generated programs instead of the books' (minutes for the large models); --brief leaves
-out the ablations of the generated program. With --json rows of other models and sections are kept.
+out the ablations of the generated program. With --json rows of other models, methods and sections are kept.
 Simulated seconds come from a described machine (eight K80); they are no measurement.
 """
 
@@ -53,9 +53,17 @@ def _cell(value: Any) -> str:
 
 
 def merged(known: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of models that were run now take the place of older ones."""
-    models = {row.get("model") for row in rows}
-    return [row for row in known if row.get("model") is not None and row["model"] not in models] + list(rows)
+    """Rows of models, and of their methods, that were run now take the place of older ones."""
+
+    def key(row: dict[str, Any]) -> tuple[Any, Any]:
+        return row.get("model"), row.get("method")
+
+    now = {key(row): row for row in rows}
+    if any(method is None for _, method in now):
+        models = {model for model, _ in now}
+        return [row for row in known if row.get("model") is not None and row["model"] not in models] + list(rows)
+    kept = [now.pop(key(row), row) for row in known]
+    return kept + list(now.values())
 
 
 def main() -> None:
@@ -63,6 +71,7 @@ def main() -> None:
     add = parser.add_argument
     add("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS))
     add("--models", nargs="+", metavar="NAME")
+    add("--methods", nargs="+", metavar="NAME")
     add("--graphs", type=int, default=200)
     add("--exact", action="store_true")
     add("--brief", action="store_true")

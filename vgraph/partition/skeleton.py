@@ -97,4 +97,8 @@ def _live(
     for place, port in enumerate(followed):
         if port is not None:
             last[port] = max(last.get(port, 0), place)
-    return [np.array([rows[p] for p, until in last.items() if p[1] <= k < until], np.intp) for k in range(count)]
+    live: list[list[int]] = [[] for _ in ends]
+    for port, until in last.items():
+        for found_at in live[port[1] : until]:
+            found_at.append(rows[port])
+    return [np.array(found, np.intp) for found in live]
