@@ -100,9 +100,10 @@ def test_numbers_of_16_bits(name: str, dtype: torch.dtype, walks: str, monkeypat
     assert all(torch.equal(a, b) for a, b in zip(runs[0], runs[-1], strict=True))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("name", ["gru", "child-sum"])
+COMPILED = [(name, kind, torch.float32) for name in ("gru", "child-sum") for kind in ("sm_80", "sm_90")]
+
+
+@pytest.mark.parametrize(("name", "architecture", "dtype"), [*COMPILED, ("child-sum", "sm_90", torch.bfloat16)])
 def test_loops_compile_without_spills(
     name: str, architecture: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
