@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,9 @@ import torch
 PROJECT = Path(__file__).resolve().parent.parent
 GOLDEN = PROJECT / "tests" / "golden"
 SCRIPT_SECONDS = 300
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for a shell's jobs in the background; tests send it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A failure on one machine must be found again on the next, and a first call may compile.
 hypothesis.settings.register_profile("dev", deadline=None)
