@@ -33,6 +33,8 @@ class AIG:
     ``latch_next``, ``latch_inverted``: (num_latches,), kept apart from the edges, which so stay
     acyclic; ``latch_reset``: 0, 1, or -1 for a latch that starts with any value.
     ``symbols``: "i0", "l0", "o0" ... -> name.
+
+    Source: Biere 2007; Biere, Heljanko and Wieringa 2011 (reset values).
     """
 
     num_inputs: int
@@ -61,9 +63,11 @@ class AIG:
 
 @dataclass(frozen=True, eq=False)
 class Circuit:
-    """A circuit as a graph with ``ndata["kind"]`` (int64) and ``edata["inverted"]`` (bool).
+    """A circuit as a graph with ``ndata["kind"]``, int64 (num_vertices,), and ``edata["inverted"]``, bool (edges,).
 
-    ``output``: the vertices of the outputs, int64; ``output_inverted``: bool; ``aig``: the rest.
+    ``output``: the vertices of the outputs, int64 (num_outputs,); ``output_inverted``: bool, alike; ``aig``: the rest.
+
+    Source: Biere 2007.
     """
 
     graph: vgraph.Graph
@@ -78,6 +82,8 @@ def parse_aiger(data: bytes, *, path: str | Path = "<bytes>") -> AIG:
     Raises:
         DataError: no AIGER, cut short, a literal or delta out of range, sections of AIGER 1.9
             (bad states, constraints, justice, fairness).
+
+    Source: Biere 2007; Biere, Heljanko and Wieringa 2011 (reset values).
 
     >>> aig = parse_aiger(b"aig 3 2 0 1 1\\n7\\n\\x02\\x02o0 nand\\n")
     >>> aig.src.tolist(), aig.dst.tolist(), aig.output.tolist(), aig.output_inverted.tolist()
@@ -114,6 +120,16 @@ def load_aiger(path: str | Path) -> Circuit:
 
     Raises:
         DataError: the file is missing or malformed.
+
+    Source: Biere 2007.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "nand.aig")
+    ...     _ = path.write_bytes(b"aig 3 2 0 1 1\\n7\\n\\x02\\x02")
+    ...     circuit = load_aiger(path)
+    >>> circuit.graph.ndata["kind"].tolist(), circuit.output.tolist(), circuit.output_inverted.tolist()
+    ([0, 1, 1, 3], [3], [True])
     """
     aig = parse_aiger(read_bytes(path), path=path)
     ends = (torch.from_numpy(aig.src), torch.from_numpy(aig.dst))

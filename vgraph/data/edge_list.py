@@ -24,6 +24,8 @@ class EdgeList:
     """The edges of one file, in its order.
 
     ``src``, ``dst``: int64 (num_edges,). ``weight``: float32 (num_edges,), or None.
+
+    Source: the text format of SNAP's networks.
     """
 
     src: NDArray[np.int64]
@@ -39,6 +41,8 @@ def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | P
 
     Raises:
         DataError: a line that is no edge, an id out of range, weights on some lines only.
+
+    Source: the text format of SNAP's networks.
 
     >>> edges = parse_edge_list("# a triangle\\n0 1\\n1, 2\\n2\\t0\\n")
     >>> edges.src.tolist(), edges.dst.tolist(), edges.num_vertices
@@ -80,6 +84,16 @@ def load_edge_list(path: str | Path, *, num_nodes: int | None = None) -> vgraph.
 
     Raises:
         DataError: the file is missing or malformed, or an id is not below ``num_nodes``.
+
+    Source: the text format of SNAP's networks.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "pair.txt")
+    ...     _ = path.write_text("0 1 0.5\\n")
+    ...     g = load_edge_list(path)
+    >>> g.num_nodes(), g.edata["weight"].tolist()
+    (2, [0.5])
     """
     edges = parse_edge_list(read_text(path), num_vertices=num_nodes, path=path)
     ends = (torch.from_numpy(edges.src), torch.from_numpy(edges.dst))

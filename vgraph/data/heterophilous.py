@@ -24,11 +24,22 @@ def load_heterophilous(path: str | Path, split: int = 0) -> CitationGraph:
     """The graph of ``tolokers.npz`` or its like, every edge in both directions; ``ndata`` as in ``load_planetoid``.
 
     Args:
-        path: an .npz with node_features, node_labels, edges, and train_masks, val_masks, test_masks, one a split.
+        path: an .npz with node_features (n, f), node_labels (n,), edges (e, 2), of which each stands there once, and
+            train_masks, val_masks, test_masks, each (splits, n).
         split: which of the splits.
 
     Raises:
         DataError: the file is missing or malformed, or has no such split.
+
+    Source: Platonov et al. 2023.
+
+    >>> import tempfile
+    >>> arrays = {"node_features": [[1.0], [2.0]], "node_labels": [0, 1], "edges": [[0, 1]]}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/pair.npz", **arrays, **{f"{part}_masks": [[True, False]] for part in PARTS})
+    ...     data = load_heterophilous(f"{folder}/pair.npz")
+    >>> data.num_classes, data.graph.num_edges(), data.graph.ndata["test_mask"].tolist()
+    (2, 2, [True, False])
     """
     members = read_members(path)
     feat, label, edges = (_member(members, name, path) for name in ("node_features", "node_labels", "edges"))

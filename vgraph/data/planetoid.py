@@ -39,6 +39,8 @@ class CitationArrays:
 
     ``feat``: float32 (n, f). ``label``: int64 (n,). The masks: bool (n,). ``src``, ``dst``:
     int64 (e,), every citation in both directions.
+
+    Source: Yang et al. 2016.
     """
 
     feat: NDArray[np.float32]
@@ -52,7 +54,12 @@ class CitationArrays:
 
 @dataclass(frozen=True, eq=False)
 class CitationGraph:
-    """A graph with ``ndata`` feat, label, train_mask, val_mask, test_mask."""
+    """A graph of n vertices and its data: ``ndata`` feat, float32 (n, num_features), and label, int64 (n,).
+
+    ``ndata`` train_mask, val_mask, test_mask: bool (n,). Labels are below ``num_classes``.
+
+    Source: Yang et al. 2016.
+    """
 
     graph: vgraph.Graph
     num_classes: int
@@ -68,6 +75,14 @@ def parse_planetoid(
 
     Raises:
         DataError: a member is missing or has the wrong shape or dtype, or an id is out of range.
+
+    Source: Yang et al. 2016 (the split); Kipf and Welling 2017, section 5.2 (row-normalised features).
+
+    >>> csr = {"feat_indptr": [0, 1, 2], "feat_indices": [0, 1], "feat_data": [2.0, 3.0], "feat_shape": [2, 2]}
+    >>> masks = {"train_mask": [True, False], "val_mask": [False, True], "test_mask": [False, False]}
+    >>> members = {**csr, **masks, "label": [1, 0], "src": [0, 1], "dst": [1, 0]}
+    >>> parse_planetoid({name: np.array(rows) for name, rows in members.items()}).feat.tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
     check = _Checker(members, path)
     feat = _expand_features(check)
@@ -106,8 +121,23 @@ def read_members(path: str | Path) -> dict[str, NDArray[Any]]:
 def load_planetoid(path: str | Path, *, normalize: bool = True) -> CitationGraph:
     """The graph of ``cora.npz`` or ``citeseer.npz``.
 
+    Args:
+        path: an .npz with the members that ``parse_planetoid`` takes.
+        normalize: divides every row of the features by its sum.
+
     Raises:
         DataError: the file is missing or malformed.
+
+    Source: Yang et al. 2016 (the split); Kipf and Welling 2017, section 5.2 (row-normalised features).
+
+    >>> import tempfile
+    >>> csr = {"feat_indptr": [0, 1], "feat_indices": [0], "feat_data": [2.0], "feat_shape": [1, 1]}
+    >>> members = {**csr, "label": [0], "src": [0], "dst": [0], **dict.fromkeys(MASKS, [True])}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/one.npz", **members)
+    ...     data = load_planetoid(f"{folder}/one.npz")
+    >>> data.num_classes, data.num_features, data.graph.ndata["feat"].tolist()
+    (1, 1, [[1.0]])
     """
     arrays = parse_planetoid(read_members(path), normalize=normalize, path=path)
     n, num_features = arrays.feat.shape

@@ -34,6 +34,8 @@ class RdfGraph:
 
     ``names``: by type, what each node is called in the file, without brackets, quotes kept. ``relations``:
     the full name of every edge type. Inverse relations are called "inverse-...".
+
+    Source: Schlichtkrull et al. 2018, section 5.1.
     """
 
     graph: vgraph.Graph
@@ -43,7 +45,12 @@ class RdfGraph:
 
 @dataclass(frozen=True, eq=False)
 class RdfTask:
-    """Entities to be classified: ids of nodes of type "entity" and their labels, in train and test."""
+    """Entities to be classified: ids of nodes of type "entity" and their labels, in train and test.
+
+    All int64: ``train_ids`` and ``train_labels`` (train,), the others (test,); labels are below ``num_classes``.
+
+    Source: Ristoski et al. 2016 (the splits).
+    """
 
     train_ids: Tensor
     train_labels: Tensor
@@ -60,6 +67,8 @@ def parse_ntriples(text: str, *, inverse: bool = True, path: str | Path = "<text
 
     Raises:
         DataError: a line is no triple.
+
+    Source: W3C's RDF 1.1 N-Triples; Schlichtkrull et al. 2018, section 5.1 (the data).
 
     >>> data = parse_ntriples('<x#a> <x#knows> <x#b> .\\n<x#b> <x#age> "7" .\\n')
     >>> sorted(data.graph.canonical_etypes)[:2]
@@ -91,6 +100,16 @@ def load_rdf(path: str | Path, *, inverse: bool = True) -> RdfGraph:
 
     Raises:
         DataError: the file is missing, no gzip where it is called so, or malformed.
+
+    Source: W3C's RDF 1.1 N-Triples; Schlichtkrull et al. 2018, section 5.1 (the data).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "pair.nt.gz")
+    ...     _ = path.write_bytes(gzip.compress(b"<x#a> <x#knows> <x#b> ."))
+    ...     data = load_rdf(path)
+    >>> data.names["entity"], data.relations
+    (['x#a', 'x#b'], {'knows': 'x#knows'})
     """
     if Path(path).suffix != ".gz":
         return parse_ntriples(read_text(path), inverse=inverse, path=path)
@@ -112,7 +131,19 @@ def load_rdf_task(data: RdfGraph, train: str | Path, test: str | Path, *, entity
         label: the column of labels, whatever they are: they are numbered as they sort.
 
     Raises:
-        DataError: a column is missing, a name is not in the graph, one stands in both files.
+        DataError: a column is missing, a name is not in the graph, one stands in both files; a file is
+            missing, or a line of it has more or fewer cells than the header.
+
+    Source: Ristoski et al. 2016 (the splits).
+
+    >>> import tempfile
+    >>> data = parse_ntriples("<a> <knows> <b> .")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     paths = [Path(folder, name) for name in ("a.tsv", "b.tsv")]
+    ...     _ = [path.write_text(f"who\\tkind\\n{path.stem}\\tx\\n") for path in paths]
+    ...     task = load_rdf_task(data, *paths, entity="who", label="kind")
+    >>> task.train_ids.tolist(), task.test_ids.tolist(), task.test_labels.tolist(), task.num_classes
+    ([0], [1], [0], 1)
     """
     known = {name: i for i, name in enumerate(data.names[ENTITY])}
     tables = [_read_table(path, entity, label) for path in (train, test)]

@@ -34,6 +34,7 @@ class Forest:
     ``ptr``: int64 (num_trees + 1,). ``parent``: int64 (num_vertices,), numbered within the tree,
     -1 at its root, always smaller than the vertex's own number. ``label``: int64 (num_trees,).
     ``features``: name -> int64 (num_vertices,). ``tokens``: what the ids of the feature mean.
+    ``classes``: the names of the labels.
     """
 
     ptr: NDArray[np.int64]
@@ -53,7 +54,10 @@ class Forest:
 
 @dataclass(frozen=True, eq=False)
 class TreeSample:
-    """One tree: edges run from child to parent, ``root`` is the vertex without a parent."""
+    """One tree: edges run from child to parent, ``root`` is the vertex without a parent.
+
+    ``graph.ndata``: the features of the forest, int64 (vertices,). ``label``: below the number of classes.
+    """
 
     graph: vgraph.Graph
     label: int
@@ -149,6 +153,8 @@ def parse_ptb(text: str, *, classes: Sequence[str] | None = None, path: str | Pa
         DataError: unbalanced brackets, a label not among ``classes``, a vertex that holds no word
             and no children, several words, or both.
 
+    Source: Marcus et al. 1993 (the notation); Socher et al. 2013, section 3 (labels at every vertex).
+
     >>> trees = parse_ptb("(3 (2 good) (4 (2 old) (2 film)))")
     >>> trees.parent.tolist(), trees.features["word"].tolist(), trees.tokens
     ([-1, 0, 0, 2, 2], [-1, 0, -1, 1, 2], ('good', 'old', 'film'))
@@ -174,7 +180,11 @@ def build_vocabulary(forest: Forest, *, min_count: int = 1) -> tuple[str, ...]:
 
 
 def renumber_words(forest: Forest, vocabulary: Sequence[str]) -> Forest:
-    """The same trees with word ids from ``vocabulary``, whose 0 stands for words that it lacks."""
+    """The same trees with word ids from ``vocabulary``, whose 0 stands for words that it lacks.
+
+    >>> renumber_words(parse_ptb("(1 (0 a) (1 b))"), ("<unknown>", "b")).features["word"].tolist()
+    [-1, 0, 1]
+    """
     known = {word: i for i, word in enumerate(vocabulary)}
     # the last entry is what -1, "no word", indexes
     new = np.asarray([*(known.get(word, 0) for word in forest.tokens), -1], np.int64)
@@ -194,6 +204,16 @@ def load_ptb(
 
     Raises:
         DataError: the file is missing or malformed.
+
+    Source: Marcus et al. 1993 (the notation).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "tree.txt")
+    ...     _ = path.write_text("(1 (0 bad) (1 film))")
+    ...     trees = load_ptb(path)
+    >>> trees.tokens, trees[0].graph.ndata["word"].tolist()
+    (('<unknown>', 'bad', 'film'), [-1, 1, 2])
     """
     forest = parse_ptb(read_text(path), classes=classes, path=path)
     if vocabulary is None:
@@ -208,6 +228,16 @@ def load_sst(folder: str | Path, *, min_count: int = 1, classes: Sequence[str] =
 
     Raises:
         DataError: a file is missing or malformed.
+
+    Source: Socher et al. 2013, section 3.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("train", "dev", "test"):
+    ...         _ = Path(folder, f"{name}.txt").write_text("(3 (2 good) (4 film))")
+    ...     splits = load_sst(folder)
+    >>> splits.train.tokens, splits.test[0].label
+    (('<unknown>', 'film', 'good'), 3)
     """
     paths = [Path(folder) / f"{name}.txt" for name in ("train", "dev", "test")]
     parts = [parse_ptb(read_text(path), classes=classes, path=path) for path in paths]

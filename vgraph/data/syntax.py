@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class FunctionTree:
-    """One function: ``tokens`` and ``parent`` (int64; -1 at the root) by vertex, in preorder."""
+    """One function: ``tokens`` and ``parent`` (int64 (vertices,); -1 at the root) by vertex, in preorder."""
 
     name: str
     tokens: tuple[str, ...]
@@ -109,6 +109,8 @@ def load_syntax(
         DataError: an argument is out of range, the folder does not exist, or no function in train
             fits.
 
+    Source: after Allamanis et al. 2015 (naming methods).
+
     >>> import email
     >>> splits = load_syntax(folder=Path(email.__file__).parent, num_classes=3, cache=False)
     >>> splits.train.num_classes, splits.train.tokens[0]
@@ -131,6 +133,8 @@ def parse_functions(source: str | bytes, *, min_vertices: int = 1, max_vertices:
 
     Raises:
         SyntaxError, ValueError: what ``ast.parse`` raises.
+
+    Source: the nodes and fields of Python's ``ast``.
 
     >>> (tree,) = parse_functions("def get_x(self):\\n    return self.x + 1")
     >>> tree.tokens[:4]

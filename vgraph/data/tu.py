@@ -18,7 +18,12 @@ from vgraph.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class LabelledGraphs:
-    """Graphs with ``ndata["tag"]`` (int64), and ``labels`` (graphs,) below ``num_classes``."""
+    """Graphs with ``ndata["tag"]``, int64 (vertices,), and ``labels``, int64 (graphs,).
+
+    Tags are below ``num_tags``, labels below ``num_classes``.
+
+    Source: Xu et al. 2019, section 7.
+    """
 
     graphs: list[vgraph.Graph]
     labels: Tensor
@@ -34,6 +39,8 @@ def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
 
     Raises:
         DataError: a line is missing, is no list of whole numbers, or names a vertex out of range.
+
+    Source: Xu et al. 2019, section 7 (the data sets).
 
     >>> data = parse_tu("1\\n2 7\\n5 1 1\\n5 1 0\\n")
     >>> data.graphs[0].edges(), data.labels.tolist(), data.num_tags
@@ -62,7 +69,21 @@ def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
 
 
 def load_tu(path: str | Path) -> LabelledGraphs:
-    """The graphs of ``MUTAG.txt``, ``PROTEINS.txt`` and their like; DataError as in ``parse_tu``."""
+    """The graphs of ``MUTAG.txt``, ``PROTEINS.txt`` and their like.
+
+    Raises:
+        DataError: the file is missing or malformed.
+
+    Source: Xu et al. 2019, section 7 (the data sets).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "pair.txt")
+    ...     _ = path.write_text("1\\n2 7\\n5 1 1\\n5 1 0\\n")
+    ...     data = load_tu(path)
+    >>> len(data.graphs), data.graphs[0].ndata["tag"].tolist(), data.num_classes
+    (1, [0, 0], 1)
+    """
     return parse_tu(read_text(path), path=path)
 
 

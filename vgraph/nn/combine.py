@@ -22,6 +22,10 @@ from vgraph.nn.propagate import send_rows
 class Sequential(nn.Sequential):
     """Layers one after the other, all on one graph, or each on its own of a list.
 
+    Called with a graph, or a list of one a layer, and what the first layer takes; gives what the last one gives.
+
+    Source: DGL 1.1, ``dgl.nn.Sequential``.
+
     >>> import torch, vgraph
     >>> from vgraph.nn import GraphConv, Sequential
     >>> Sequential(GraphConv(2, 3), GraphConv(3, 4))(vgraph.graph(([0, 1], [1, 0])), torch.ones(2, 2)).shape
@@ -83,7 +87,7 @@ class JumpingKnowledge(nn.Module):
 
 
 class WeightBasis(nn.Module):
-    """Matrices as sums of a few bases: (num_outputs, *shape).
+    """Matrices as sums of a few bases: called with nothing, gives (num_outputs, *shape).
 
     Source: Schlichtkrull et al. 2018, equation 3.
 
@@ -113,6 +117,9 @@ class LabelPropagation(nn.Module):
     Args:
         norm_type: "sym" scales by the roots of the degrees at both ends, "row" by the in-degree.
         clamp: results stay from 0 to 1. normalize: rows sum to 1. reset: known labels stay what they are.
+
+    Raises:
+        NameLookupError: an unknown ``norm_type``.
 
     Source: Zhu and Ghahramani 2002.
 
@@ -150,12 +157,17 @@ class LabelPropagation(nn.Module):
 class EdgePredictor(nn.Module):
     """A score, or rows, of pairs: rows of their ends (pairs, in_feats) twice, multiplied, compared or joined.
 
+    Called with the two; gives (pairs, 1) for "dot" and "cos", (pairs, in_feats) for "ele", (pairs, 2 * in_feats) for
+    "cat", and (pairs, out_feats) behind a linear map.
+
     Args:
         op: "dot", "cos", "ele" (elementwise product) or "cat".
         in_feats, out_feats: with both, a linear map follows.
 
     Raises:
         NameLookupError: an unknown ``op``.
+
+    Source: DGL 1.1, ``dgl.nn.EdgePredictor``.
 
     >>> import torch
     >>> from vgraph.nn import EdgePredictor
@@ -188,6 +200,17 @@ class EdgePredictor(nn.Module):
 
 class KNNGraph(nn.Module):
     """``vgraph.knn_graph`` as a layer.
+
+    Called with (points, dims) or (sets, points, dims); gives a graph, or a batch of one a set.
+
+    Args:
+        k: in-edges of every point.
+
+    Raises:
+        FeatureError: the points have another number of dims. GraphError: there are not ``k`` points.
+        FunctionError: ``dist`` is neither "euclidean" nor "cosine".
+
+    Source: DGL 1.1, ``dgl.nn.KNNGraph``.
 
     >>> import torch
     >>> from vgraph.nn import KNNGraph

@@ -103,6 +103,9 @@ class CFConv(nn.Module):
     Called with a graph, a feature (vertices, node_in_feats), or one for either end of which the
     senders' is used, and one of the edges, (edges, edge_in_feats); gives (vertices, out_feats).
 
+    Raises:
+        FeatureError: there is not one row a sender, or one an edge.
+
     Source: Schuett et al. 2017, equation 2.
 
     >>> import torch, vgraph

@@ -78,6 +78,12 @@ class GINEConv(nn.Module):
     Called with a graph, a feature (vertices, width), or one for either end, and one of the edges,
     (edges, width); gives what ``apply_func`` makes of (vertices, width).
 
+    Args:
+        init_eps: the first value of ``eps``. learn_eps: whether it is trained.
+
+    Raises:
+        FeatureError: there is not one row a sender, or one an edge.
+
     Source: Hu et al. 2020, appendix C.
 
     >>> import torch, vgraph

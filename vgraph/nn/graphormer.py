@@ -79,6 +79,10 @@ class GraphormerLayer(nn.Module):
         norm_first: normalises before attention and network, not after.
         dropout: the part of what is added to the residual that is dropped in training.
 
+    Raises:
+        GraphError: num_heads does not divide feat_size.
+        NameLookupError: an unknown type of bias.
+
     Source: Ying et al. 2021, equations 8 and 9.
 
     >>> import torch

@@ -42,6 +42,8 @@ class HeteroGraphConv(nn.Module):
     Raises:
         NameLookupError: an unknown aggregate; an edge type has no layer.
 
+    Source: DGL 1.1, ``dgl.nn.HeteroGraphConv``; Schlichtkrull et al. 2018, equation 2 (a sum over relations).
+
     >>> import torch, vgraph
     >>> from vgraph.nn import GraphConv, HeteroGraphConv
     >>> g = vgraph.heterograph({("user", "likes", "film"): ([0, 1], [0, 0])})
@@ -105,6 +107,8 @@ class HeteroLinear(nn.Module):
 
     Called with features by type, (rows, in_size[type]); gives (rows, out_size) by type.
 
+    Source: DGL 1.1, ``dgl.nn.HeteroLinear``.
+
     >>> import torch
     >>> from vgraph.nn import HeteroLinear
     >>> HeteroLinear({"user": 5, "film": 3}, 2)({"film": torch.ones(4, 3)})["film"].shape
@@ -122,7 +126,10 @@ class HeteroLinear(nn.Module):
 class HeteroEmbedding(nn.Module):
     """An embedding for every type, all of one width.
 
-    Called with ids by type, (rows,); gives (rows, embedding_dim) by type. ``weight``: the tables by type.
+    Called with ids by type, (rows,); gives (rows, embedding_dim) by type. ``weight``: the tables by type,
+    (num_embeddings[type], embedding_dim).
+
+    Source: DGL 1.1, ``dgl.nn.HeteroEmbedding``.
 
     >>> import torch
     >>> from vgraph.nn import HeteroEmbedding

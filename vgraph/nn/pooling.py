@@ -31,6 +31,13 @@ def _read(graph: vgraph.Graph, feat: Tensor, op: str) -> Tensor:
 class SumPooling(_Readout):
     """The sum of a feature over the vertices of every graph: (graphs, ...).
 
+    Called with a batch of graphs and (vertices, ...).
+
+    Raises:
+        FeatureError: there is not one row a vertex.
+
+    Source: DGL 1.1, ``dgl.nn.SumPooling``.
+
     >>> import torch, vgraph
     >>> from vgraph.nn import SumPooling
     >>> SumPooling()(vgraph.graph(([0], [1])), torch.ones(2, 3))
@@ -40,6 +47,13 @@ class SumPooling(_Readout):
 
 class AvgPooling(_Readout):
     """The mean of a feature over the vertices of every graph: (graphs, ...).
+
+    Called with a batch of graphs and (vertices, ...).
+
+    Raises:
+        FeatureError: there is not one row a vertex.
+
+    Source: DGL 1.1, ``dgl.nn.AvgPooling``.
 
     >>> import torch, vgraph
     >>> from vgraph.nn import AvgPooling
@@ -53,6 +67,13 @@ class AvgPooling(_Readout):
 class MaxPooling(_Readout):
     """The largest of a feature over the vertices of every graph, elementwise: (graphs, ...).
 
+    Called with a batch of graphs and (vertices, ...).
+
+    Raises:
+        FeatureError: there is not one row a vertex.
+
+    Source: DGL 1.1, ``dgl.nn.MaxPooling``.
+
     >>> import torch, vgraph
     >>> from vgraph.nn import MaxPooling
     >>> MaxPooling()(vgraph.graph(([0], [1])), torch.eye(2))
@@ -65,7 +86,10 @@ class MaxPooling(_Readout):
 class SortPooling(nn.Module):
     """The k vertices with the largest last column, whose columns are sorted, as one row: (graphs, k * width).
 
-    Graphs with fewer vertices are filled up with zeros.
+    Called with a batch of graphs and (vertices, width). Graphs with fewer vertices are filled up with zeros.
+
+    Raises:
+        FeatureError: there is not one row a vertex; ``k`` is below 1.
 
     Source: Zhang et al. 2018, section 3.2.
 
@@ -125,6 +149,13 @@ def _softmax(graph: vgraph.Graph, scores: Tensor) -> Tensor:
 
 class WeightAndSum(nn.Module):
     """The sum of vertices, each times a number from 0 to 1 that a linear map of it gives: (graphs, in_feats).
+
+    Called with a batch of graphs and (vertices, in_feats).
+
+    Raises:
+        FeatureError: there is not one row a vertex.
+
+    Source: DGL 1.1, ``dgl.nn.WeightAndSum``.
 
     >>> import torch, vgraph
     >>> from vgraph.nn import WeightAndSum

@@ -21,6 +21,10 @@ class ChildSumTreeLSTM(vgraph.VertexFunction):
     Args:
         dropout: the part of the candidate ``u`` that is dropped in training.
 
+    Raises:
+        CycleError: the graph has a cycle.
+        FeatureError, NameLookupError: ``x`` is missing or has not one row a vertex.
+
     Source: Tai et al. 2015, equations 2-8; dropout as Semeniuta et al. 2016.
 
     >>> import torch, vgraph
@@ -58,6 +62,10 @@ class NaryTreeLSTM(vgraph.VertexFunction):
 
     Args:
         dropout: the part of the candidate ``u`` that is dropped in training.
+
+    Raises:
+        CycleError: the graph has a cycle.
+        FeatureError, NameLookupError: ``x`` is missing or has not one row a vertex.
 
     Source: Tai et al. 2015, equations 9-14; dropout as Semeniuta et al. 2016.
 

@@ -25,7 +25,16 @@ EdgesByType = dict[EdgeType, Tensor]
 
 
 class EdgePredictionSampler(Sampler):
-    """``sample(g, edge ids)`` gives (input ids, pair graph, [negative graph,] blocks); see below.
+    """``sample(g, edge ids)`` gives (input ids, pair graph, [negative graph,] blocks).
+
+    Arguments as in ``as_edge_prediction_sampler``. The graphs of pairs have the same vertices, those that some pair
+    needs; the feature ``"_ID"`` holds ids in ``g``.
+
+    Raises:
+        FunctionError: an unknown ``exclude``, or one without its table; ids without a type in a graph of several.
+        NameLookupError: an unknown edge type, or feature of ``prefetch_labels``.
+
+    Source: DGL 1.1, ``dgl.dataloading.EdgePredictionSampler``.
 
     >>> import vgraph
     >>> from vgraph.sampling import EdgePredictionSampler, NeighborSampler
@@ -131,6 +140,8 @@ def as_edge_prediction_sampler(
 
     Raises:
         FunctionError: an unknown ``exclude``, or one without its table.
+
+    Source: DGL 1.1, ``dgl.dataloading.as_edge_prediction_sampler``.
 
     >>> import vgraph
     >>> from vgraph.sampling import NeighborSampler, Uniform, as_edge_prediction_sampler

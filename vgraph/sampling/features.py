@@ -20,6 +20,8 @@ def open_features(path: str | Path) -> Tensor:
     Raises:
         DataError: the file is missing, or no array that can be mapped.
 
+    Source: NumPy, ``numpy.load`` with ``mmap_mode="c"``.
+
     >>> import numpy as np, tempfile, vgraph
     >>> from vgraph.sampling import open_features
     >>> file = tempfile.NamedTemporaryFile(suffix=".npy")

@@ -31,6 +31,8 @@ class SAINTSampler(Sampler):
     Raises:
         FunctionError: another mode.
 
+    Source: Zeng et al. 2020, section 3.4; DGL 1.1, ``dgl.dataloading.SAINTSampler``.
+
     >>> import torch, vgraph
     >>> from vgraph.sampling import DataLoader, SAINTSampler
     >>> g = vgraph.graph((torch.arange(30), torch.arange(1, 31) % 30))

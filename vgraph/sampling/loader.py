@@ -48,6 +48,8 @@ class DataLoader:
         FunctionError: the sampler has no ``sample``; an unknown argument; ``use_ddp``.
         GraphError: a batch size or a number of workers that cannot be.
 
+    Source: DGL 1.1, ``dgl.dataloading.DataLoader``.
+
     >>> import torch, vgraph
     >>> from vgraph.sampling import DataLoader, NeighborSampler
     >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
@@ -169,6 +171,13 @@ class GraphDataLoader(torch.utils.data.DataLoader[Any]):
     """torch's DataLoader over a dataset of graphs, which it batches; all its arguments are torch's.
 
     Samples may be graphs, or tuples and mappings of graphs, tensors and numbers, collated member by member.
+
+    Raises:
+        FunctionError: ``use_ddp``.
+        GraphError: graphs of a minibatch differ in device, dtype of ids or types.
+        FeatureError: a feature is missing in some of them, or differs in dtype or shape.
+
+    Source: DGL 1.1, ``dgl.dataloading.GraphDataLoader``.
 
     >>> import torch, vgraph
     >>> from vgraph.sampling import GraphDataLoader

@@ -43,6 +43,15 @@ def _checked(k: int) -> int:
 class Uniform(_NegativeSampler):
     """For every edge k pairs of its source and any destination of its type, which may be joined by chance.
 
+    Called with a graph and ids of edges (edges,), or by edge type; gives (sources, destinations), each (edges * k,),
+    by edge type where ids are so.
+
+    Raises:
+        GraphError: ``k`` is below 0. FunctionError: ids without a type in a graph of several.
+        NameLookupError: an unknown edge type.
+
+    Source: DGL 1.1, ``dgl.dataloading.negative_sampler.Uniform``; Mikolov et al. 2013, section 2.2.
+
     >>> import vgraph
     >>> from vgraph.sampling import Uniform
     >>> src, dst = Uniform(2)(vgraph.graph(([0, 1], [1, 2])), [0, 1])
@@ -62,6 +71,15 @@ class Uniform(_NegativeSampler):
 
 class GlobalUniform(_NegativeSampler):
     """k times as many pairs as edges, drawn among all that are not joined; fewer where they are hard to find.
+
+    Called with a graph and ids of edges (edges,), or by edge type; gives (sources, destinations), by edge type
+    where ids are so.
+
+    Raises:
+        GraphError: ``k`` is below 0. FunctionError: ids without a type in a graph of several.
+        NameLookupError: an unknown edge type.
+
+    Source: DGL 1.1, ``dgl.dataloading.negative_sampler.GlobalUniform``.
 
     >>> import vgraph
     >>> from vgraph.sampling import GlobalUniform
@@ -93,6 +111,14 @@ def global_uniform_negative_sampling(
         exclude_self_loops: no pair of a vertex with itself, where both ends are of one type.
         replace: whether a pair may occur twice.
         redundancy: how many times as many are drawn, of which the joined ones fall out; by default 1.3.
+
+    Returns:
+        (sources, destinations), each (pairs,), of the graph's dtype of ids.
+
+    Raises:
+        NameLookupError: an unknown edge type.
+
+    Source: DGL 1.1, ``dgl.sampling.global_uniform_negative_sampling``.
 
     >>> import vgraph
     >>> from vgraph.sampling import global_uniform_negative_sampling

@@ -131,7 +131,7 @@ def sample_neighbors(
     """A graph of all nodes with up to ``fanout`` in-edges (out-edges) of each of ``nodes``.
 
     Args:
-        nodes: ids, by type where there are several.
+        nodes: ids (nodes,), by type where there are several.
         fanout: how many edges of each type, or by edge type; -1: all.
         prob: the feature of the edges that they are drawn in proportion to; 0: never. A boolean one is a mask.
         exclude_edges: ids (by edge type) of edges that are taken out of what was drawn.
@@ -141,8 +141,10 @@ def sample_neighbors(
         The graph; its edges' feature ``"_ID"`` holds their ids in ``g``.
 
     Raises:
-        NameLookupError: an unknown type or feature. GraphError: wrong ids or fanout.
-        FeatureError: ``prob`` is not one number from 0 up an edge.
+        NameLookupError: an unknown type or feature. GraphError: wrong ids or fanout; the graph is not on the CPU.
+        FeatureError: ``prob`` is not one number from 0 up an edge. FunctionError: ``edge_dir`` is not "in" or "out".
+
+    Source: DGL 1.1, ``dgl.sampling.sample_neighbors``.
 
     >>> import vgraph
     >>> from vgraph.sampling import sample_neighbors
@@ -205,6 +207,9 @@ def select_topk(
 
     Raises:
         NameLookupError: an unknown type or feature. FeatureError: ``weight`` is not one number an edge.
+        GraphError: ``k`` is below 0; wrong ids. FunctionError: ``edge_dir`` is not "in" or "out".
+
+    Source: DGL 1.1, ``dgl.sampling.select_topk``.
 
     >>> import torch, vgraph
     >>> from vgraph.sampling import select_topk

@@ -29,6 +29,11 @@ Names = Sequence[str] | Mapping[Any, Sequence[str]] | None
 class Sampler:
     """What a loader calls: ``sample(g, indices)`` gives a minibatch. Made to be subclassed.
 
+    Raises:
+        FunctionError: a subclass has no ``sample`` of its own.
+
+    Source: DGL 1.1, ``dgl.dataloading.Sampler``.
+
     >>> import vgraph
     >>> from vgraph.sampling import DataLoader, Sampler
     >>> class Induced(Sampler):
@@ -52,6 +57,12 @@ class BlockSampler(Sampler):
         prefetch_labels: names (by type) that go to the destinations of the last block.
         prefetch_edge_feats: names (by edge type) that go to the edges of all blocks.
         output_device: where ids, blocks and features are moved to.
+
+    Raises:
+        FunctionError: a subclass has no ``sample_blocks`` of its own.
+        NameLookupError: a feature that was asked for is not in the graph.
+
+    Source: DGL 1.1, ``dgl.dataloading.BlockSampler``.
 
     >>> from vgraph.sampling import BlockSampler, NeighborSampler
     >>> isinstance(NeighborSampler([5, 5]), BlockSampler)
@@ -167,6 +178,14 @@ class NeighborSampler(BlockSampler):
 class MultiLayerFullNeighborSampler(NeighborSampler):
     """All in-edges for every layer.
 
+    Args:
+        num_layers: how many blocks. kwargs: as in ``NeighborSampler``.
+
+    Raises:
+        FunctionError: as in ``NeighborSampler``.
+
+    Source: DGL 1.1, ``dgl.dataloading.MultiLayerFullNeighborSampler``.
+
     >>> import vgraph
     >>> from vgraph.sampling import MultiLayerFullNeighborSampler
     >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
@@ -186,6 +205,10 @@ class ShaDowKHopSampler(Sampler):
 
     Args:
         fanouts: one number, or numbers by edge type, a hop, the last hop's first; -1: all.
+
+    Raises:
+        NameLookupError: an unknown type or feature.
+        GraphError: an id out of range, or a fanout that is no whole number from -1 up.
 
     Source: Zeng et al. 2021, section 3.
 

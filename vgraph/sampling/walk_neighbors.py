@@ -31,6 +31,9 @@ class RandomWalkNeighborSampler:
 
     Raises:
         GraphError: there are several types and no metapath, or it does not end where it begins.
+        FunctionError: types of the metapath do not follow one another.
+
+    Source: Ying et al. 2018, section 3.1; DGL 1.1, ``dgl.sampling.RandomWalkNeighborSampler``.
 
     >>> import vgraph
     >>> from vgraph.sampling import RandomWalkNeighborSampler
@@ -77,6 +80,8 @@ class PinSAGESampler(RandomWalkNeighborSampler):
 
     Raises:
         GraphError: there are no edges there, or none back.
+
+    Source: Ying et al. 2018, section 3.1; DGL 1.1, ``dgl.sampling.PinSAGESampler``.
 
     >>> import vgraph
     >>> from vgraph.sampling import PinSAGESampler

@@ -48,7 +48,12 @@ def random_walk(
         as ``g.ntypes`` numbers them.
 
     Raises:
-        FunctionError: neither or both of ``metapath`` and ``length``; types that do not follow one another.
+        FunctionError: neither or both of ``metapath`` and ``length``; types that do not follow one another; a
+            length alone where there are several types.
+        GraphError: an id is out of range. NameLookupError: an unknown edge type or feature.
+        FeatureError: ``prob`` is not one number from 0 up an edge.
+
+    Source: DGL 1.1, ``dgl.sampling.random_walk``; Dong et al. 2017 (metapaths).
 
     >>> import vgraph
     >>> from vgraph.sampling import random_walk
@@ -203,8 +208,13 @@ def _remember(
 def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Walks one behind the other, without what came after their ends.
 
+    Args:
+        traces: (walks, steps + 1) nodes, -1 behind the end of a walk. types: (steps + 1,), of the nodes.
+
     Returns:
-        nodes, their types, the length of every walk, where every walk begins.
+        nodes and their types, (nodes,); the length of every walk and where it begins, (walks,).
+
+    Source: DGL 1.1, ``dgl.sampling.pack_traces``.
 
     >>> import torch
     >>> from vgraph.sampling import pack_traces
