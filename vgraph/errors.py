@@ -14,6 +14,8 @@ class VGraphError(Exception):
         cure: what to do about it.
         line: the user's own source line (``file:line: text``), where one is known.
 
+    Source: none (fact, line and cure are this library's convention).
+
     >>> print(VGraphError("edge 3 names vertex 9 of 5", cure="pass num_nodes=10"))
     edge 3 names vertex 9 of 5
       cure: pass num_nodes=10

@@ -42,6 +42,8 @@ def batch(graphs: Iterable[Graph], ndata: Any = "__ALL__", edata: Any = "__ALL__
         GraphError: there are no graphs, or they differ in device, idtype or types.
         FeatureError: a feature is missing in some, or differs in dtype, row shape or device.
 
+    Source: Wang et al. 2019 (DGL), section 3; DGL 1.1, ``dgl.batch``.
+
     >>> import vgraph
     >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [2, 2]))])
     >>> g.batch_num_nodes().tolist(), g.edges()[0].tolist()
@@ -138,6 +140,8 @@ def unbatch(g: Graph, node_split: Any = None, edge_split: Any = None) -> list[Gr
 
     Raises:
         GraphError: an edge joins two of them, or the numbers do not sum to the nodes there are.
+
+    Source: DGL 1.1, ``dgl.unbatch``.
 
     >>> import vgraph
     >>> pair = vgraph.graph(([0], [1]))
@@ -238,6 +242,8 @@ def slice_batch(g: Graph, gid: int, store_ids: bool = False) -> Graph:
     Raises:
         GraphError: there is no such graph.
 
+    Source: DGL 1.1, ``dgl.slice_batch``.
+
     >>> import vgraph
     >>> pair = vgraph.graph(([0], [1]))
     >>> vgraph.slice_batch(vgraph.batch([pair, pair]), 1, store_ids=True).ndata["_ID"].tolist()
@@ -259,6 +265,13 @@ def merge(graphs: Sequence[Graph]) -> Graph:
     """One graph with the edges of all, over the same nodes: those of the one that has most.
 
     Features of a node come from the last graph that has it.
+
+    Raises:
+        GraphError: there are no graphs, or they differ in device, idtype or types.
+        FunctionError: an item is no graph.
+        FeatureError: an edge feature is missing in some, or differs in dtype or row shape.
+
+    Source: DGL 1.1, ``dgl.merge``.
 
     >>> import vgraph
     >>> vgraph.merge([vgraph.graph(([0], [1])), vgraph.graph(([1], [2]))]).edges()

@@ -37,6 +37,8 @@ def to_block(g: Graph, dst_nodes: Any = None, include_dst_in_src: bool = True, s
     Raises:
         GraphError: a destination of an edge is not among ``dst_nodes``, or ids are wrong.
 
+    Source: DGL 1.1, ``dgl.to_block``.
+
     >>> import torch, vgraph
     >>> block = vgraph.to_block(vgraph.graph(([5, 6], [6, 7])), torch.tensor([7, 6]))
     >>> block.srcdata["_ID"].tolist(), block.edges()
@@ -108,6 +110,8 @@ def compact_graphs(graphs: Any, always_preserve: Any = None, copy_ndata: bool = 
 
     Raises:
         GraphError: the graphs differ in types or in the number of nodes.
+
+    Source: DGL 1.1, ``dgl.compact_graphs``.
 
     >>> import vgraph
     >>> vgraph.compact_graphs(vgraph.graph(([7], [3]))).ndata["_ID"].tolist()

@@ -37,6 +37,8 @@ class ByType(VertexFunction):
     Raises:
         NameLookupError: the feature is missing, or holds a type without a function.
 
+    Source: Xu et al. 2018 (Cavs), section 3.2 (a batch holds vertices of one function).
+
     >>> import torch, vgraph
     >>> class Leaf(vgraph.VertexFunction):
     ...     def forward(self, v):

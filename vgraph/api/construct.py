@@ -55,6 +55,8 @@ def graph(
         GraphError: the ends differ in length or device, or an id is not in [0, num_nodes).
         DTypeError: ids are not whole numbers.
 
+    Source: DGL 1.1, ``dgl.graph``.
+
     >>> import vgraph
     >>> g = vgraph.graph(([0, 1, 1], [2, 2, 3]), num_nodes=5)
     >>> g
@@ -83,6 +85,8 @@ def heterograph(
 
     Raises:
         GraphError: a key is no triple of names, a type is not counted, or an id is out of range.
+
+    Source: DGL 1.1, ``dgl.heterograph``.
 
     >>> import vgraph
     >>> g = vgraph.heterograph({("user", "plays", "game"): ([0, 1], [0, 0]), ("user", "follows", "user"): ([0], [1])})
@@ -156,6 +160,8 @@ def create_block(
     Raises:
         GraphError: a type is not counted, or an id is out of range.
 
+    Source: DGL 1.1, ``dgl.create_block``.
+
     >>> import vgraph
     >>> vgraph.create_block(([0, 1, 2], [0, 0, 1]), num_src_nodes=4)
     Block(num_src_nodes={'_N': 4}, num_dst_nodes={'_N': 2}, num_edges={('_N', '_E', '_N'): 3})
@@ -186,6 +192,8 @@ def _by_type(given: Any, is_plain: bool) -> Mapping[str, int]:
 def block_to_graph(block: Graph) -> Graph:
     """A block as a graph whose types are called ``name_src`` and ``name_dst``; features come along.
 
+    Source: DGL 1.1, ``dgl.block_to_graph``.
+
     >>> import vgraph
     >>> vgraph.block_to_graph(vgraph.create_block(([0, 1], [0, 0]))).canonical_etypes
     [('_N_src', '_E', '_N_dst')]
@@ -202,6 +210,12 @@ def block_to_graph(block: Graph) -> Graph:
 def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64, device: Device = None) -> Graph:
     """A graph whose edges have random ends, drawn from torch's generator; several may be alike.
 
+    Raises:
+        DTypeError: ``idtype`` is neither int64 nor int32.
+        DeviceError: there is no such device.
+
+    Source: DGL 1.1, ``dgl.rand_graph``.
+
     >>> import vgraph
     >>> vgraph.rand_graph(10, 30).num_edges()
     30
@@ -215,6 +229,12 @@ def rand_bipartite(
     idtype: torch.dtype = torch.int64, device: Device = None,
 ) -> Graph:  # fmt: skip
     """A graph of edges with random ends between two types of nodes.
+
+    Raises:
+        DTypeError: ``idtype`` is neither int64 nor int32.
+        DeviceError: there is no such device.
+
+    Source: DGL 1.1, ``dgl.rand_bipartite``.
 
     >>> import vgraph
     >>> vgraph.rand_bipartite("user", "buys", "thing", 3, 4, 10).num_nodes("thing")

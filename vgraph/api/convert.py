@@ -48,6 +48,8 @@ def from_networkx(
         FeatureError: an attribute's values cannot be stacked.
         GraphError: the edge ids are not 0, 1, 2 ..., or the graph is undirected and has them.
 
+    Source: DGL 1.1, ``dgl.from_networkx``.
+
     >>> import networkx, vgraph
     >>> vgraph.from_networkx(networkx.path_graph(3)).edges()
     (tensor([0, 1, 1, 2]), tensor([1, 0, 2, 1]))
@@ -123,6 +125,11 @@ def to_networkx(
 
     ``node_attrs``, ``edge_attrs``: features that become attributes: the row of a node or an edge.
 
+    Raises:
+        NameLookupError: there is no such feature.
+
+    Source: DGL 1.1, ``dgl.to_networkx``.
+
     >>> import vgraph
     >>> list(vgraph.to_networkx(vgraph.graph(([0, 0], [1, 1]))).edges(data=True))
     [(0, 1, {'id': 0}), (0, 1, {'id': 1})]
@@ -152,6 +159,8 @@ def from_scipy(
 
     Raises:
         GraphError: it is no sparse matrix, or not square.
+
+    Source: DGL 1.1, ``dgl.from_scipy``.
 
     >>> import scipy.sparse, vgraph
     >>> g = vgraph.from_scipy(scipy.sparse.csr_matrix([[0, 5], [0, 0]]), eweight_name="w")

@@ -24,6 +24,12 @@ from vgraph.errors import FeatureError, GraphError
 def norm_by_dst(g: Graph, etype: Any = None) -> Tensor:
     """1 over the in-degree of the node where an edge ends, (edges,) float32.
 
+    Raises:
+        GraphError: there are several types of edges, and none is named.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.norm_by_dst``.
+
     >>> import vgraph
     >>> vgraph.norm_by_dst(vgraph.graph(([0, 1, 1], [1, 1, 2])))
     tensor([0.5000, 0.5000, 1.0000])
@@ -33,7 +39,12 @@ def norm_by_dst(g: Graph, etype: Any = None) -> Tensor:
 
 
 def laplacian_lambda_max(g: Graph) -> list[float]:
-    """The largest eigenvalue of the normalised Laplacian of every graph of a batch.
+    """The largest eigenvalue of the normalised Laplacian of every graph of a batch, one float each.
+
+    Raises:
+        GraphError: there are several types of edges.
+
+    Source: DGL 1.1, ``dgl.laplacian_lambda_max``.
 
     >>> import vgraph
     >>> square = vgraph.to_bidirected(vgraph.graph(([0, 1, 2, 3], [1, 2, 3, 0])))
@@ -50,6 +61,8 @@ def lap_pe(g: Graph, k: int, padding: bool = False, return_eigval: bool = False)
 
     Raises:
         GraphError: there are not more than ``k`` nodes, and no padding.
+
+    Source: Dwivedi et al. 2023; DGL 1.1, ``dgl.lap_pe``.
 
     >>> import vgraph
     >>> vgraph.lap_pe(vgraph.to_bidirected(vgraph.graph(([0, 1, 2], [1, 2, 3]))), 2).shape
@@ -78,6 +91,8 @@ def random_walk_pe(g: Graph, k: int, eweight_name: str | None = None) -> Tensor:
 
     Raises:
         FeatureError: it is not one number an edge.
+
+    Source: Dwivedi et al. 2022; DGL 1.1, ``dgl.random_walk_pe``.
 
     >>> import vgraph
     >>> vgraph.random_walk_pe(vgraph.graph(([0, 1, 1], [1, 1, 0])), 2)

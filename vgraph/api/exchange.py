@@ -30,6 +30,8 @@ def from_pyg(data: Any, *, idtype: torch.dtype | None = None, device: Device = N
     Raises:
         GraphError: there is no ``edge_index``.
 
+    Source: PyG, ``torch_geometric.data.Data``.
+
     >>> import types, torch, vgraph
     >>> data = types.SimpleNamespace(edge_index=torch.tensor([[0, 1], [1, 2]]), x=torch.ones(3, 4), num_nodes=3)
     >>> vgraph.from_pyg(data)
@@ -68,6 +70,8 @@ def to_pyg(g: Graph) -> Any:
 
     Raises:
         FunctionError: torch_geometric is not installed. FeatureError: a node and an edge feature share a name.
+
+    Source: PyG, ``torch_geometric.data.Data``.
 
     >>> import vgraph
     >>> data = vgraph.to_pyg(vgraph.graph(([0], [1])))  # doctest: +SKIP
@@ -109,6 +113,8 @@ def from_pandas(
     Raises:
         NameLookupError: there is no such column. FeatureError: a column holds no numbers.
 
+    Source: pandas, ``DataFrame`` (columns by name).
+
     >>> import vgraph
     >>> table = {"src": [0, 1], "dst": [1, 2], "w": [0.5, 1.0]}
     >>> vgraph.from_pandas(table, edge_attrs=["w"]).edata["w"].tolist()
@@ -139,6 +145,8 @@ def to_pandas(g: Graph, edge_attrs: Sequence[str] | None = None) -> Any:
     Raises:
         FunctionError: pandas is not installed. NameLookupError: there is no such feature.
 
+    Source: pandas, ``DataFrame`` (columns by name).
+
     >>> import vgraph
     >>> table = vgraph.to_pandas(vgraph.graph(([0], [1])))  # doctest: +SKIP
     """
@@ -156,6 +164,12 @@ def bipartite_from_scipy(
     idtype: torch.dtype | None = None, device: Device = None,
 ) -> Graph:  # fmt: skip
     """A graph between two types of nodes with an edge row -> column for every stored entry.
+
+    Raises:
+        DTypeError: ``idtype`` is neither int64 nor int32.
+        DeviceError: there is no such device.
+
+    Source: DGL 1.1, ``dgl.bipartite_from_scipy``.
 
     >>> import scipy.sparse, vgraph
     >>> g = vgraph.bipartite_from_scipy(scipy.sparse.coo_matrix([[0, 5, 0]]), "a", "to", "b", eweight_name="w")
@@ -184,6 +198,8 @@ def bipartite_from_networkx(
     Raises:
         GraphError: a node has no such attribute, or an edge does not lead from 0 to 1.
         NameLookupError: a node or an edge lacks an attribute. FeatureError: values cannot be stacked.
+
+    Source: DGL 1.1, ``dgl.bipartite_from_networkx``.
 
     >>> import networkx, vgraph
     >>> made = networkx.DiGraph()

@@ -54,6 +54,11 @@ def explain(
         An Explanation: print it, or read its fields. If a function cannot be captured, the reason and
         the line stand first.
 
+    Raises:
+        FunctionError: the module ran no function of vgraph's.
+
+    Source: none; it reads the Programs, kernels and memory plans that the call itself uses.
+
     >>> import torch, vgraph, vgraph.function as fn
     >>> g = vgraph.graph(([0, 1], [2, 2]))
     >>> g.ndata["h"] = torch.ones(3, 4)

@@ -47,6 +47,9 @@ def at(rows: Tensor, ids: Tensor) -> At:
 
     Raises:
         FeatureError: the two lengths differ, or an id stands twice.
+        DTypeError: the ids are not whole numbers.
+
+    Source: none (rows that are zero need no storage).
 
     >>> import torch, vgraph
     >>> words = vgraph.at(torch.ones(2, 4), ids=torch.tensor([0, 2]))
@@ -76,6 +79,8 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
 
     Raises:
         DTypeError, FeatureError: the ids are not whole numbers, or not of rows, or on another GPU.
+
+    Source: torch's indexing, ``rows[ids]``.
 
     >>> import torch, vgraph
     >>> vgraph.rows_at(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0]))

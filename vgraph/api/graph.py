@@ -37,6 +37,13 @@ class Graph(Mutation):
     nodes or edges, features are dicts by type, and ``g.nodes["user"].data`` are those of one.
     ``topology`` holds the ids; it is replaced, never changed, when nodes or edges come and go.
 
+    Raises:
+        GraphError: it is made from what is no topology; ids of two types are asked for without naming one.
+        FeatureError: a feature that is set has another number of rows than there are, or is on another device.
+        NameLookupError: a feature or a type that is not there.
+
+    Source: Wang et al. 2019 (DGL), section 3; its words are those of DGL 1.1's ``dgl.DGLGraph``.
+
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0, 1], [2, 2]))
     >>> g.ndata["h"] = torch.ones(3, 4)

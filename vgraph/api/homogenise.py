@@ -43,6 +43,8 @@ def to_homogeneous(
     Raises:
         FeatureError: a feature is missing in a type, or differs in row shape or dtype.
 
+    Source: DGL 1.1, ``dgl.to_homogeneous``.
+
     >>> import vgraph
     >>> g = vgraph.heterograph({("a", "to", "b"): ([0, 1], [0, 0])})
     >>> made = vgraph.to_homogeneous(g)
@@ -97,6 +99,8 @@ def to_heterogeneous(
 
     Raises:
         GraphError: a number has no name. NameLookupError: a triple names an unknown node type.
+
+    Source: DGL 1.1, ``dgl.to_heterogeneous``.
 
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0, 1], [2, 2]))

@@ -36,6 +36,8 @@ class GraphLoader:
     Raises:
         GraphError: the size of a batch is not positive.
 
+    Source: Xu et al. 2018 (Cavs), section 3.5 (streaming); the words are those of torch's ``DataLoader``.
+
     >>> import torch, vgraph
     >>> tree = vgraph.graph(([0, 1], [2, 2]))
     >>> [len(g.batch_num_nodes()) for g in vgraph.GraphLoader([tree] * 5, 2)]

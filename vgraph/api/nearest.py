@@ -38,6 +38,8 @@ def knn_graph(
         FeatureError: ``x`` has another number of dims. GraphError: there are not ``k`` points.
         FunctionError: another ``dist``.
 
+    Source: Wang et al. 2019 (dynamic graph CNN), section 3; DGL 1.1, ``dgl.knn_graph``.
+
     >>> import torch, vgraph
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> [end.tolist() for end in vgraph.knn_graph(x, 1, exclude_self=True).edges()]
@@ -60,6 +62,8 @@ def segmented_knn_graph(
 
     Raises:
         GraphError: the numbers do not sum to the points, or a set has fewer than ``k``.
+
+    Source: DGL 1.1, ``dgl.segmented_knn_graph``.
 
     >>> import torch, vgraph
     >>> g = vgraph.segmented_knn_graph(torch.arange(5.0).unsqueeze(1), 2, [2, 3])
@@ -91,6 +95,8 @@ def radius_graph(
 
     Raises:
         FeatureError: ``x`` has another number of dims.
+
+    Source: DGL 1.1, ``dgl.radius_graph``.
 
     >>> import torch, vgraph
     >>> [end.tolist() for end in vgraph.radius_graph(torch.tensor([[0.0], [1.0], [3.0]]), 1.5).edges()]

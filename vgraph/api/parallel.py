@@ -256,16 +256,15 @@ def parallelize(
     Raises:
         ModelError: the model cannot be captured, not be divided among so many workers, or not fit the limit; or
             there is not one speed a device.
-        NameLookupError: there is no such machine.
+        NameLookupError: there is no such machine. FunctionError: ``optimizer`` is no factory.
+
+    Source: Wang, Huang and Li 2019 (Tofu), sections 4 to 6.
 
     >>> import torch, vgraph
-    >>> class Model(torch.nn.Module):
-    ...     def __init__(self):
-    ...         super().__init__()
-    ...         self.linear = torch.nn.Linear(8, 8)
+    >>> class Model(torch.nn.Linear):
     ...     def forward(self, x):
-    ...         return self.linear(x).square().mean()
-    >>> model, x = Model(), torch.randn(4, 8)
+    ...         return super().forward(x).square().mean()
+    >>> model, x = Model(8, 8), torch.randn(4, 8)
     >>> plan = vgraph.parallelize(model, (x,), num_workers=2)
     >>> torch.testing.assert_close(plan.run_in_process(x).loss, model(x).detach())
     """

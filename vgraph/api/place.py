@@ -41,6 +41,11 @@ class Placement:
     seconds of one step, simulated; ``one_device`` those on the best single device. ``peak_memory``: bytes, one
     number a device. ``profile``: the seconds that all this rests on, for another call of ``vgraph.place``.
 
+    Raises:
+        PlacementError: it is run with inputs of other shapes, or on devices that are only simulated.
+
+    Source: depth-first placement (profile, place, execute).
+
     >>> import torch, vgraph
     >>> placement = vgraph.place(torch.nn.Linear(4, 2), torch.ones(3, 4), ["cpu"])
     >>> placement.device_of["parameter:weight"], placement.makespan == placement.one_device
@@ -151,6 +156,8 @@ def place(
         PlacementError: a device that is not there, or a profile of another model.
         DeviceMemoryError: no placement was found that fits into the devices; says how many bytes are missing.
         ModelError: the model cannot be captured; the message has its own line.
+
+    Source: depth-first placement (profile, place, execute).
 
     >>> import torch, vgraph
     >>> model = torch.nn.Linear(4, 2)

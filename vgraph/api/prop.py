@@ -27,6 +27,12 @@ def prop_nodes(
 ) -> None:  # fmt: skip
     """``pull`` for every group of nodes that the generator gives, one after the other.
 
+    Raises:
+        GraphError: an id is out of range.
+        NameLookupError: a function reads a feature that is not there.
+
+    Source: DGL 1.1, ``dgl.prop_nodes``.
+
     >>> import torch, vgraph, vgraph.function as fn
     >>> g = vgraph.graph(([0, 1], [1, 2]))
     >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
@@ -45,6 +51,12 @@ def prop_edges(
 ) -> None:  # fmt: skip
     """``send_and_recv`` for every group of edges that the generator gives, one after the other.
 
+    Raises:
+        GraphError: an id is out of range.
+        NameLookupError: a function reads a feature that is not there.
+
+    Source: DGL 1.1, ``dgl.prop_edges``.
+
     >>> import torch, vgraph, vgraph.function as fn
     >>> g = vgraph.graph(([0, 1], [1, 2]))
     >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
@@ -61,6 +73,12 @@ def prop_nodes_bfs(
 ) -> None:
     """``prop_nodes`` in the order of a breadth-first walk.
 
+    Raises:
+        GraphError: there are several types of nodes or edges, or ``source`` is out of range.
+        NameLookupError: a function reads a feature that is not there.
+
+    Source: DGL 1.1, ``dgl.prop_nodes_bfs``.
+
     >>> import torch, vgraph, vgraph.function as fn
     >>> g = vgraph.graph(([0, 1], [1, 2]))
     >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
@@ -76,6 +94,12 @@ def prop_edges_dfs(
     has_reverse_edge: bool = False, has_nontree_edge: bool = False, apply_node_func: Any = None,
 ) -> None:  # fmt: skip
     """``prop_edges`` in the order of depth-first walks; two flags as in ``dfs_labeled_edges_generator``.
+
+    Raises:
+        GraphError: there are several types of nodes or edges, or ``source`` is out of range.
+        NameLookupError: a function reads a feature that is not there.
+
+    Source: DGL 1.1, ``dgl.prop_edges_dfs``.
 
     >>> import torch, vgraph, vgraph.function as fn
     >>> g = vgraph.graph(([0, 1], [1, 2]))
@@ -98,6 +122,8 @@ def prop_nodes_topo(
 
     Raises:
         CycleError: the graph has a cycle.
+
+    Source: Xu et al. 2018 (Cavs), section 3.2 (the schedule); DGL 1.1, ``dgl.prop_nodes_topo``.
 
     >>> import torch, vgraph, vgraph.function as fn
     >>> g = vgraph.graph(([0, 1, 2, 2], [2, 2, 3, 4]))

@@ -67,6 +67,8 @@ def readout_nodes(
     Raises:
         FunctionError: an unknown ``op``. NameLookupError: an unknown feature.
 
+    Source: DGL 1.1, ``dgl.readout_nodes``.
+
     >>> import torch, vgraph
     >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))])
     >>> g.ndata["h"] = torch.arange(5.0)
@@ -79,7 +81,14 @@ def readout_nodes(
 
 
 def readout_edges(graph: Graph, feat: str, weight: str | None = None, *, op: str = "sum", etype: Any = None) -> Tensor:
-    """One row a graph from the features of its edges; see ``readout_nodes``.
+    """One row a graph from the features of its edges, (batch_size, ...); see ``readout_nodes``.
+
+    Raises:
+        FunctionError: an unknown ``op``.
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of edges, and none is named.
+
+    Source: DGL 1.1, ``dgl.readout_edges``.
 
     >>> import torch, vgraph
     >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))])
@@ -93,7 +102,13 @@ def readout_edges(graph: Graph, feat: str, weight: str | None = None, *, op: str
 
 
 def sum_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
-    """The sum of a feature over the nodes of every graph; see ``readout_nodes``.
+    """The sum of a feature over the nodes of every graph, (batch_size, ...); see ``readout_nodes``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of nodes, and none is named.
+
+    Source: DGL 1.1, ``dgl.sum_nodes``.
 
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0], [1]))
@@ -105,7 +120,13 @@ def sum_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str 
 
 
 def mean_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
-    """The mean of a feature over the nodes of every graph; see ``readout_nodes``.
+    """The mean of a feature over the nodes of every graph, (batch_size, ...); see ``readout_nodes``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of nodes, and none is named.
+
+    Source: DGL 1.1, ``dgl.mean_nodes``.
 
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0], [1]))
@@ -117,7 +138,13 @@ def mean_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str
 
 
 def max_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
-    """The largest of a feature over the nodes of every graph; see ``readout_nodes``.
+    """The largest of a feature over the nodes of every graph, (batch_size, ...); see ``readout_nodes``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of nodes, and none is named.
+
+    Source: DGL 1.1, ``dgl.max_nodes``.
 
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0], [1]))
@@ -129,7 +156,13 @@ def max_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str 
 
 
 def sum_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
-    """The sum of a feature over the edges of every graph; see ``readout_edges``.
+    """The sum of a feature over the edges of every graph, (batch_size, ...); see ``readout_edges``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of edges, and none is named.
+
+    Source: DGL 1.1, ``dgl.sum_edges``.
 
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0, 0], [1, 1]))
@@ -141,7 +174,13 @@ def sum_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any 
 
 
 def mean_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
-    """The mean of a feature over the edges of every graph; see ``readout_edges``.
+    """The mean of a feature over the edges of every graph, (batch_size, ...); see ``readout_edges``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of edges, and none is named.
+
+    Source: DGL 1.1, ``dgl.mean_edges``.
 
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0, 0], [1, 1]))
@@ -153,7 +192,13 @@ def mean_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any
 
 
 def max_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
-    """The largest of a feature over the edges of every graph; see ``readout_edges``.
+    """The largest of a feature over the edges of every graph, (batch_size, ...); see ``readout_edges``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of edges, and none is named.
+
+    Source: DGL 1.1, ``dgl.max_edges``.
 
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0, 0], [1, 1]))
@@ -167,6 +212,12 @@ def max_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any 
 def softmax_nodes(graph: Graph, feat: str, *, ntype: str | None = None) -> Tensor:
     """The softmax of a feature over the nodes of every graph, (nodes, ...).
 
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of nodes, and none is named.
+
+    Source: DGL 1.1, ``dgl.softmax_nodes``.
+
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0], [1]))
     >>> g.ndata["h"] = torch.zeros(2)
@@ -179,6 +230,12 @@ def softmax_nodes(graph: Graph, feat: str, *, ntype: str | None = None) -> Tenso
 
 def softmax_edges(graph: Graph, feat: str, *, etype: Any = None) -> Tensor:
     """The softmax of a feature over the edges of every graph, (edges, ...).
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of edges, and none is named.
+
+    Source: DGL 1.1, ``dgl.softmax_edges``.
 
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0, 0], [1, 1]))
@@ -196,6 +253,8 @@ def broadcast_nodes(graph: Graph, graph_feat: Tensor, *, ntype: str | None = Non
     Raises:
         FeatureError: there is not one row a graph.
 
+    Source: DGL 1.1, ``dgl.broadcast_nodes``.
+
     >>> import torch, vgraph
     >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([], []), num_nodes=1)])
     >>> vgraph.broadcast_nodes(g, torch.tensor([5.0, 7.0]))
@@ -206,6 +265,12 @@ def broadcast_nodes(graph: Graph, graph_feat: Tensor, *, ntype: str | None = Non
 
 def broadcast_edges(graph: Graph, graph_feat: Tensor, *, etype: Any = None) -> Tensor:
     """The row of its graph for every edge, (edges, ...); see ``broadcast_nodes``.
+
+    Raises:
+        FeatureError: there is not one row a graph.
+        GraphError: there are several types of edges, and none is named.
+
+    Source: DGL 1.1, ``dgl.broadcast_edges``.
 
     >>> import torch, vgraph
     >>> vgraph.broadcast_edges(vgraph.graph(([0, 0], [1, 1])), torch.tensor([5.0]))
@@ -234,6 +299,13 @@ def topk_nodes(
         sortby: the column that orders whole rows; None: every column is ordered for itself.
         ntype: the type of nodes, where there are several.
 
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of nodes, and none is named.
+        FeatureError: the feature has more than two dims, ``k`` is below 1, or there is no column ``sortby``.
+
+    Source: DGL 1.1, ``dgl.topk_nodes``.
+
     >>> import torch, vgraph
     >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))])
     >>> g.ndata["h"] = torch.tensor([[1.0], [2.0], [5.0], [3.0], [4.0]])
@@ -247,7 +319,14 @@ def topk_nodes(
 def topk_edges(
     graph: Graph, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, etype: Any = None
 ) -> tuple[Tensor, Tensor]:
-    """The k largest of a feature among the edges of every graph; see ``topk_nodes``.
+    """The k largest of a feature among the edges of every graph, (batch_size, k, ...); see ``topk_nodes``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of edges, and none is named.
+        FeatureError: the feature has more than two dims, ``k`` is below 1, or there is no column ``sortby``.
+
+    Source: DGL 1.1, ``dgl.topk_edges``.
 
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0, 0], [1, 1]))

@@ -48,6 +48,8 @@ def reorder_graph(
         FunctionError: an unknown algorithm, or a permutation that is missing.
         GraphError: a permutation does not name every id once.
 
+    Source: Cuthill and McKee 1969 ("rcmk", by SciPy); DGL 1.1, ``dgl.reorder_graph``.
+
     >>> import vgraph
     >>> vgraph.reorder_graph(vgraph.graph(([0, 1], [2, 2])), "degree").ndata["_ID"].tolist()
     [2, 0, 1]
@@ -96,6 +98,11 @@ def _custom(algorithm: str, name: str, config: Mapping[str, Any], count: int, g:
 def khop_adj(g: Graph, k: int) -> Tensor:
     """How many walks of k edges lead from every node (rows) to every node, (nodes, nodes).
 
+    Raises:
+        GraphError: there are several types of nodes or edges.
+
+    Source: DGL 1.1, ``dgl.khop_adj``.
+
     >>> import vgraph
     >>> vgraph.khop_adj(vgraph.graph(([0, 1], [1, 2])), 2)[0].tolist()
     [0.0, 0.0, 1.0]
@@ -107,6 +114,11 @@ def khop_adj(g: Graph, k: int) -> Tensor:
 
 def khop_graph(g: Graph, k: int, copy_ndata: bool = True) -> Graph:
     """The graph with an edge for every walk of k edges.
+
+    Raises:
+        GraphError: there are several types of nodes or edges, or ``k`` is below 1.
+
+    Source: DGL 1.1, ``dgl.khop_graph``.
 
     >>> import vgraph
     >>> vgraph.khop_graph(vgraph.graph(([0, 1], [1, 2])), 2).edges()
@@ -122,6 +134,8 @@ def metapath_reachable_graph(g: Graph, metapath: Sequence[Any]) -> Graph:
 
     Raises:
         GraphError: a type does not begin where the one before ends.
+
+    Source: DGL 1.1, ``dgl.metapath_reachable_graph``.
 
     >>> import vgraph
     >>> g = vgraph.heterograph({("a", "to", "b"): ([0], [1]), ("b", "of", "c"): ([1], [2])})

@@ -15,6 +15,8 @@ class _Holder:
 def seed(val: int) -> None:
     """Seeds what draws graphs (``rand_graph``, samplers); models draw from torch's own generator.
 
+    Source: DGL 1.1, ``dgl.seed``.
+
     >>> import vgraph
     >>> vgraph.seed(1)
     >>> first = vgraph.rand_graph(10, 5).edges()[0]

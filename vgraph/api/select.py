@@ -37,6 +37,8 @@ def filter_nodes(
     Raises:
         FunctionError: the predicate gives no truth value a node. GraphError: an id is out of range.
 
+    Source: DGL 1.1, ``DGLGraph.filter_nodes``.
+
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0, 1], [2, 2]))
     >>> g.ndata["h"] = torch.tensor([1.0, -1.0, 2.0])
@@ -51,7 +53,13 @@ def filter_nodes(
 
 @method
 def filter_edges(graph: Graph, predicate: Predicate, edges: Any = None, etype: Any = None) -> Tensor:
-    """Ids of the edges for which ``predicate(edges)`` is true; see ``filter_nodes``.
+    """Ids of the edges for which ``predicate(edges)`` is true, (k,); see ``filter_nodes``.
+
+    Raises:
+        FunctionError: the predicate gives no truth value an edge.
+        GraphError: an id is out of range.
+
+    Source: DGL 1.1, ``DGLGraph.filter_edges``.
 
     >>> import torch, vgraph
     >>> g = vgraph.graph(([0, 1, 2], [2, 2, 0]))

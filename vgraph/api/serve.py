@@ -53,6 +53,8 @@ def serve(function: VertexFunction, *, most_vertices: int = 4096, whole: int | N
     Raises:
         FunctionError: the function has types of vertices (``ByType``), or one of the numbers is too small.
 
+    Source: Xu et al. 2018 (Cavs), section 3.2; Gao et al. 2018 (cellular batching).
+
     >>> import torch, vgraph
     >>> from vgraph.nn import ChildSumTreeLSTM
     >>> tree = vgraph.graph(([0, 1], [2, 2]))
@@ -89,6 +91,13 @@ class _FrontierVertex(Vertex):
 
 class Server:
     """Evaluates graphs between whose frontiers others join and leave; made by ``serve``.
+
+    Raises:
+        FunctionError: a graph is submitted after ``close()``.
+        FeatureError, NameLookupError: features that do not fit the graph, at once.
+        CycleError: the graph has a cycle, at once.
+
+    Source: Xu et al. 2018 (Cavs), section 3.2; Gao et al. 2018 (cellular batching).
 
     >>> import torch, vgraph
     >>> from vgraph.nn import ChildSumTreeLSTM

@@ -40,6 +40,8 @@ def save_graphs(
         FunctionError: an item is no graph, or a label no tensor.
         DataError: the file cannot be written.
 
+    Source: DGL 1.1, ``dgl.save_graphs``.
+
     >>> import tempfile, vgraph
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     vgraph.save_graphs(folder + "/graphs.bin", [vgraph.graph(([0], [1]))])
@@ -71,7 +73,10 @@ def load_graphs(filename: str | Path, idx_list: Sequence[int] | None = None) -> 
     ``idx_list`` names the graphs to read; labels are always read whole. The file cannot run code.
 
     Raises:
-        DataError: the file is missing, damaged or of another kind. IndexError: there is no such graph.
+        DataError: the file is missing, damaged or of another kind.
+        FunctionError: there is no such graph.
+
+    Source: DGL 1.1, ``dgl.load_graphs``.
 
     >>> import vgraph
     >>> vgraph.load_graphs("nothing.bin")
@@ -93,6 +98,11 @@ def load_graphs(filename: str | Path, idx_list: Sequence[int] | None = None) -> 
 
 def load_labels(filename: str | Path) -> dict[str, Tensor]:
     """The labels of a file of ``save_graphs``.
+
+    Raises:
+        DataError: the file is missing, damaged or of another kind.
+
+    Source: DGL 1.1, ``dgl.data.utils.load_labels``.
 
     >>> import tempfile, torch, vgraph
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -110,6 +110,8 @@ def node_subgraph(
     Raises:
         GraphError: an id is out of range or given twice.
 
+    Source: DGL 1.1, ``dgl.node_subgraph``.
+
     >>> import vgraph
     >>> part = vgraph.node_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), [2, 1])
     >>> part.edges(), part.ndata["_ID"].tolist(), part.edata["_ID"].tolist()
@@ -150,6 +152,13 @@ def edge_subgraph(
 ) -> Graph:
     """The edges given, in that order, and the nodes at their ends; arguments as in ``node_subgraph``.
 
+    Raises:
+        GraphError: an id is out of range, the graph is a block, or it has several types and none is named.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.edge_subgraph``.
+
     >>> import vgraph
     >>> part = vgraph.edge_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), [2])
     >>> part.edges(), part.ndata["_ID"].tolist()
@@ -185,6 +194,13 @@ def in_subgraph(
 ) -> Graph:
     """All nodes and the edges that end in those given; arguments as in ``node_subgraph``.
 
+    Raises:
+        GraphError: an id is out of range, the graph is a block, or it has several types and none is named.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.in_subgraph``.
+
     >>> import vgraph
     >>> vgraph.in_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 2])), [2]).edges()
     (tensor([1, 2]), tensor([2, 2]))
@@ -199,6 +215,13 @@ def out_subgraph(
     graph: Graph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
 ) -> Graph:
     """All nodes and the edges that begin in those given; arguments as in ``node_subgraph``.
+
+    Raises:
+        GraphError: an id is out of range, the graph is a block, or it has several types and none is named.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.out_subgraph``.
 
     >>> import vgraph
     >>> vgraph.out_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 2])), [1]).edges()
@@ -218,6 +241,13 @@ def khop_in_subgraph(
     With ``relabel_nodes`` a pair: the graph, and the new ids of the nodes given. Arguments as in
     ``node_subgraph``.
 
+    Raises:
+        GraphError: ``k`` is negative, an id out of range, the graph a block, or of several types and none is named.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.khop_in_subgraph``.
+
     >>> import vgraph
     >>> part, ids = vgraph.khop_in_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), 2, k=1)
     >>> part.ndata["_ID"].tolist(), ids
@@ -231,6 +261,13 @@ def khop_out_subgraph(
     graph: Graph, nodes: Any, k: int, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
 ) -> Any:
     """The nodes that are reached from those given in k steps; see ``khop_in_subgraph``.
+
+    Raises:
+        GraphError: ``k`` is negative, an id out of range, the graph a block, or of several types and none is named.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.khop_out_subgraph``.
 
     >>> import vgraph
     >>> vgraph.khop_out_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), 1, k=2)[0].ndata["_ID"].tolist()
@@ -264,6 +301,12 @@ def _khop(g: Graph, nodes: Any, k: int, options: tuple[bool, bool, bool, Any]) -
 def node_type_subgraph(graph: Graph, ntypes: Iterable[str], output_device: Any = None) -> Graph:
     """All nodes of some types and the edges between them, features included.
 
+    Raises:
+        NameLookupError: there is no such type.
+        GraphError: no type of edges is left, or the graph is a block.
+
+    Source: DGL 1.1, ``dgl.node_type_subgraph``.
+
     >>> import vgraph
     >>> g = vgraph.heterograph({("a", "to", "b"): ([0], [1]), ("b", "by", "b"): ([0], [1])})
     >>> vgraph.node_type_subgraph(g, ["b"]).canonical_etypes
@@ -277,6 +320,12 @@ def node_type_subgraph(graph: Graph, ntypes: Iterable[str], output_device: Any =
 @method
 def edge_type_subgraph(graph: Graph, etypes: Iterable[Any], output_device: Any = None) -> Graph:
     """All edges of some types and all nodes of the types at their ends, features included.
+
+    Raises:
+        NameLookupError: there is no such type.
+        GraphError: no type is chosen, or the graph is a block.
+
+    Source: DGL 1.1, ``dgl.edge_type_subgraph``.
 
     >>> import vgraph
     >>> g = vgraph.heterograph({("a", "to", "b"): ([0], [1]), ("b", "by", "b"): ([0], [1])})

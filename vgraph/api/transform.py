@@ -64,6 +64,8 @@ def reverse(
     ``copy_ndata`` (``gdata`` too) and ``copy_edata`` say which features it takes along; the two
     ``share_`` are their old names.
 
+    Source: DGL 1.1, ``dgl.reverse``.
+
     >>> import vgraph
     >>> vgraph.reverse(vgraph.graph(([0], [1]))).edges()
     (tensor([1]), tensor([0]))
@@ -88,6 +90,8 @@ def add_self_loop(g: Graph, edge_feat_names: Any = None, fill_data: Any = 1.0, e
     Raises:
         GraphError: the type joins two types of nodes.
         FunctionError: an unknown reduction.
+
+    Source: DGL 1.1, ``dgl.add_self_loop``.
 
     >>> import vgraph
     >>> vgraph.add_self_loop(vgraph.graph(([0], [1]))).edges()
@@ -129,6 +133,11 @@ def _fill(t: Topology, column: Tensor, given: Any) -> Tensor:
 def remove_self_loop(g: Graph, etype: Any = None) -> Graph:
     """A graph without the edges v -> v; the others keep their order and features.
 
+    Raises:
+        GraphError: the type joins two types of nodes, or none is named where there are several.
+
+    Source: DGL 1.1, ``dgl.remove_self_loop``.
+
     >>> import vgraph
     >>> vgraph.remove_self_loop(vgraph.graph(([0, 1], [1, 1]))).edges()
     (tensor([0]), tensor([1]))
@@ -156,6 +165,11 @@ def to_simple(
         copy_ndata: take the node features along.
         copy_edata: take the edge features along, those of edges alike by ``aggregator``.
         aggregator: "arbitrary" (the first), "sum" or "mean".
+
+    Raises:
+        FunctionError: an unknown ``aggregator``.
+
+    Source: DGL 1.1, ``dgl.to_simple``.
 
     >>> import vgraph
     >>> g = vgraph.to_simple(vgraph.graph(([1, 0, 1], [2, 1, 2])))
@@ -197,6 +211,11 @@ def _merged(column: Tensor, inverse: Tensor, counts: Tensor, aggregator: str) ->
 def to_bidirected(g: Graph, copy_ndata: bool = False, readonly: bool | None = None) -> Graph:
     """A graph with every edge in both directions once, sorted; edges begin and end in one type.
 
+    Raises:
+        GraphError: edges join two types of nodes.
+
+    Source: DGL 1.1, ``dgl.to_bidirected``.
+
     >>> import vgraph
     >>> vgraph.to_bidirected(vgraph.graph(([0, 1], [1, 2]))).edges()
     (tensor([0, 1, 1, 2]), tensor([1, 0, 2, 1]))
@@ -228,6 +247,8 @@ def add_reverse_edges(
     Raises:
         GraphError: edges join two types of nodes, and that is not to be ignored.
 
+    Source: DGL 1.1, ``dgl.add_reverse_edges``.
+
     >>> import vgraph
     >>> vgraph.add_reverse_edges(vgraph.graph(([0, 2], [1, 2]))).edges()
     (tensor([0, 2, 1]), tensor([1, 2, 0]))
@@ -258,6 +279,11 @@ def line_graph(g: Graph, backtracking: bool = True, shared: bool = False) -> Gra
 
     ``backtracking``: also where f leads back to where e began. ``shared``: edge features become node features.
 
+    Raises:
+        GraphError: there are several types of nodes or edges, or the graph is a block.
+
+    Source: DGL 1.1, ``dgl.line_graph``.
+
     >>> import vgraph
     >>> vgraph.line_graph(vgraph.graph(([0, 1], [1, 2]))).edges()
     (tensor([0]), tensor([1]))
@@ -283,6 +309,13 @@ def line_graph(g: Graph, backtracking: bool = True, shared: bool = False) -> Gra
 def add_nodes(g: Graph, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> Graph:
     """A graph with more nodes; see ``Graph.add_nodes``.
 
+    Raises:
+        GraphError: ``num`` is no whole number from 0 up, the type is not named, or the graph is a block.
+        FeatureError: ``data`` has other rows than ``num``, or of another shape.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.add_nodes``.
+
     >>> import vgraph
     >>> vgraph.add_nodes(vgraph.graph(([0], [1])), 3).num_nodes()
     5
@@ -294,6 +327,12 @@ def add_nodes(g: Graph, num: int, data: Mapping[str, Tensor] | None = None, ntyp
 
 def add_edges(g: Graph, u: Any, v: Any, data: Mapping[str, Tensor] | None = None, etype: Any = None) -> Graph:
     """A graph with more edges; see ``Graph.add_edges``.
+
+    Raises:
+        GraphError: ``u`` and ``v`` differ in length, an id is negative, or the graph is a block.
+        FeatureError: ``data`` does not have one row an edge.
+
+    Source: DGL 1.1, ``dgl.add_edges``.
 
     >>> import vgraph
     >>> vgraph.add_edges(vgraph.graph(([0], [1])), [1], [0]).num_edges()
@@ -307,6 +346,12 @@ def add_edges(g: Graph, u: Any, v: Any, data: Mapping[str, Tensor] | None = None
 def remove_nodes(g: Graph, nids: Any, ntype: str | None = None, store_ids: bool = False) -> Graph:
     """A graph with fewer nodes; see ``Graph.remove_nodes``.
 
+    Raises:
+        GraphError: an id is out of range, or the graph is a block.
+        DTypeError: ids are not whole numbers.
+
+    Source: DGL 1.1, ``dgl.remove_nodes``.
+
     >>> import vgraph
     >>> vgraph.remove_nodes(vgraph.graph(([0], [1])), [0]).num_edges()
     0
@@ -318,6 +363,12 @@ def remove_nodes(g: Graph, nids: Any, ntype: str | None = None, store_ids: bool 
 
 def remove_edges(g: Graph, eids: Any, etype: Any = None, store_ids: bool = False) -> Graph:
     """A graph with fewer edges; see ``Graph.remove_edges``.
+
+    Raises:
+        GraphError: an id is out of range, or the graph is a block.
+        DTypeError: ids are not whole numbers.
+
+    Source: DGL 1.1, ``dgl.remove_edges``.
 
     >>> import vgraph
     >>> vgraph.remove_edges(vgraph.graph(([0], [1])), [0]).num_edges()

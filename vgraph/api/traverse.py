@@ -58,7 +58,13 @@ def _bfs(g: Graph, source: Any, reverse: bool) -> Iterator[tuple[Tensor, Tensor]
 
 
 def bfs_nodes_generator(graph: Graph, source: Any, reverse: bool = False) -> list[Tensor]:
-    """The nodes at distance 0, 1, 2 ... from ``source`` (ids), along edges or against them.
+    """The nodes at distance 0, 1, 2 ... from ``source`` (ids), along edges or against them, (nodes,) each.
+
+    Raises:
+        GraphError: there are several types of nodes or edges, or an id is out of range.
+        DTypeError: ids are not whole numbers.
+
+    Source: DGL 1.1, ``dgl.bfs_nodes_generator``.
 
     >>> import vgraph
     >>> [step.tolist() for step in vgraph.bfs_nodes_generator(vgraph.graph(([0, 0, 1], [1, 2, 2])), 0)]
@@ -68,7 +74,13 @@ def bfs_nodes_generator(graph: Graph, source: Any, reverse: bool = False) -> lis
 
 
 def bfs_edges_generator(graph: Graph, source: Any, reverse: bool = False) -> list[Tensor]:
-    """The edges by which a breadth-first walk finds new nodes, step by step.
+    """The edges by which a breadth-first walk finds new nodes, step by step, (edges,) each.
+
+    Raises:
+        GraphError: there are several types of nodes or edges, or an id is out of range.
+        DTypeError: ids are not whole numbers.
+
+    Source: DGL 1.1, ``dgl.bfs_edges_generator``.
 
     >>> import vgraph
     >>> [step.tolist() for step in vgraph.bfs_edges_generator(vgraph.graph(([0, 0, 1], [1, 2, 2])), 0)]
@@ -78,7 +90,13 @@ def bfs_edges_generator(graph: Graph, source: Any, reverse: bool = False) -> lis
 
 
 def topological_nodes_generator(graph: Graph, reverse: bool = False) -> list[Tensor]:
-    """The nodes in steps: each when all before it were given; CycleError: there is a cycle.
+    """The nodes in steps: each when all before it were given, (nodes,) a step.
+
+    Raises:
+        CycleError: there is a cycle.
+        GraphError: there are several types of nodes or edges.
+
+    Source: Kahn 1962; DGL 1.1, ``dgl.topological_nodes_generator``.
 
     >>> import vgraph
     >>> [step.tolist() for step in vgraph.topological_nodes_generator(vgraph.graph(([0, 0, 1], [1, 2, 2])))]
@@ -91,7 +109,13 @@ def topological_nodes_generator(graph: Graph, reverse: bool = False) -> list[Ten
 
 
 def dfs_edges_generator(graph: Graph, source: Any, reverse: bool = False) -> list[Tensor]:
-    """The edges by which depth-first walks find new nodes; walks of several sources go in step.
+    """The edges by which depth-first walks find new nodes; walks of several sources go in step, (edges,) each.
+
+    Raises:
+        GraphError: there are several types of nodes or edges, or an id is out of range.
+        DTypeError: ids are not whole numbers.
+
+    Source: DGL 1.1, ``dgl.dfs_edges_generator``.
 
     >>> import vgraph
     >>> [step.tolist() for step in vgraph.dfs_edges_generator(vgraph.graph(([0, 0, 1], [1, 2, 2])), 0)]
@@ -117,6 +141,12 @@ def dfs_labeled_edges_generator(
         has_reverse_edge: also the steps back.
         has_nontree_edge: also the edges to known nodes.
         return_labels: give a pair of lists, edges and labels.
+
+    Raises:
+        GraphError: there are several types of nodes or edges, or an id is out of range.
+        DTypeError: ids are not whole numbers.
+
+    Source: DGL 1.1, ``dgl.dfs_labeled_edges_generator``.
 
     >>> import vgraph
     >>> g = vgraph.graph(([0, 1], [1, 2]))

@@ -34,6 +34,13 @@ class StateSpec:
 class Vertex:
     """What a vertex function sees: one batch of vertices, one row each.
 
+    Raises:
+        FunctionError: a name is scattered or pushed twice, or not with one row a vertex.
+        NameLookupError: a state is gathered that is never scattered, or a feature is pulled that is not there.
+        ChildIndexError: ``gather(k)`` of a child that a vertex does not have, where no default is given.
+
+    Source: Xu et al. 2018 (Cavs), section 3.1.
+
     >>> import torch, vgraph
     >>> class Longest(vgraph.VertexFunction):
     ...     def forward(self, v):
