@@ -28,7 +28,17 @@ H, E = normal(NUM_NODES, 2, 3), normal(NUM_EDGES, 2, 5)
 W, BY_HEAD = normal(3, 5), normal(2, 3, 5)
 
 
+SHARED: dict[str, Callable[[Any], Tensor]] = {
+    "matmul": lambda x: x.src["h"] @ W,
+    "matmul on edges": lambda x: torch.matmul(torch.tanh(x.src["h"] - x.dst["h"]), W),
+    "linear": lambda x: F.linear(x.src["h"], W.T, W[0]) * x.data["e"],
+    "linear by name": lambda x: F.linear(x.src["h"], bias=W[0], weight=W.T) * x.data["e"],
+    "more dims": lambda x: (x.src["h"].unsqueeze(1) * x.dst["h"].unsqueeze(2)) @ W,
+    "einsum": lambda x: torch.einsum("nhd,dk->nhk", x.src["h"], W) + x.data["e"],
+    "einsum, turned": lambda x: torch.einsum("n h d, k d -> n k h", x.dst["h"], W.T),
+}
 MESSAGES: dict[str, Callable[[Any], Tensor]] = {
+    **{f"a matrix for all heads: {name}": message for name, message in SHARED.items()},
     "rows of vertices and heads": lambda x: (x.src["h"].reshape(-1, 3) @ W).reshape(-1, 2, 5),
     "with rows of edges and heads": lambda x: ((x.src["h"].reshape(-1, 3) @ W) + x.data["e"].reshape(-1, 5)).reshape(
         -1, 2, 5
@@ -90,6 +100,15 @@ def test_message_of_any_shape(name: str, kernels: str, of_vertices: bool, monkey
         assert (mine is None) == (theirs is None)
         if mine is not None:
             torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_matrix_for_all_heads_is_captured(name: str) -> None:
+    g = vgraph.graph((SRC, DST), num_nodes=NUM_NODES)
+    g.ndata["h"], g.edata["e"] = H, E
+    message = SHARED[name]
+    told = str(vgraph.explain(g, lambda x: {"m": message(x)}, fn.sum("m", "out")))
+    assert "not captured" not in told.splitlines()[0]
 
 
 def test_one_that_cannot_be_captured_leaves_others_of_its_code_as_they_are() -> None:

@@ -128,6 +128,10 @@ AS_SEGMENTS: dict[str, Reduce] = {
     "bmm": _out(lambda m, v: torch.bmm(m.transpose(1, 2), m).flatten(1)),
     "linear": _out(lambda m, v: torch.relu(LINEAR(m)).sum(1)),
     "matmul": _out(lambda m, v: torch.tanh(m @ WEIGHT).mean(1)),
+    "matrix for all heads": _out(lambda m, v: torch.tanh(m.unflatten(-1, (2, 2)) @ WEIGHT[:2, :2]).sum(1).flatten(1)),
+    "einsum for all heads": _out(
+        lambda m, v: torch.einsum("nshd,dk->nshk", m.unflatten(-1, (2, 2)), WEIGHT[:2, :2]).sum(1).flatten(1)
+    ),
     "heads by view": _out(lambda m, v: m.view(m.shape[0], m.shape[1], 2, 2).sum(1).flatten(1)),
     "view with -1": _out(lambda m, v: m.view(-1, m.shape[1], 2, 2).sum(1).reshape(-1, D)),
     "rows and back": _out(lambda m, v: LINEAR(m.reshape(-1, D)).view(m.shape).sum(1)),

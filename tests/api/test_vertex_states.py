@@ -283,6 +283,30 @@ def test_serial_equals_frontier_on_a_batch() -> None:
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
 
 
+class OneMatrix(vgraph.VertexFunction):
+    """Two heads and one matrix for both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(2, 2, dtype=F64)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = torch.tanh(v.pull("x") + self.map(v.gather()["h"].unflatten(-1, (2, 2))).flatten(1).sum())
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+def test_one_matrix_for_all_heads() -> None:
+    torch.manual_seed(0)
+    model, x = OneMatrix(), torch.randn(7, 4, dtype=F64, requires_grad=True)
+
+    def cell(vertex: int, kids: list[States], _: list[int]) -> States:
+        given = sum([model.map(k[0].view(2, 2)).flatten() for k in kids], torch.zeros(4, dtype=F64))
+        return (torch.tanh(x[vertex] + given),)
+
+    compare(model, cell, {"x": x}, "h")
+
+
 class Attention(vgraph.VertexFunction):
     """Two heads, a matrix each for the children, and torch's own attention over the heads."""
 

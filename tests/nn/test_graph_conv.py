@@ -104,6 +104,8 @@ def test_more_dims_and_activation() -> None:
     each = torch.stack([layer(g, x[:, 0]), layer(g, x[:, 1])], 1)
     torch.testing.assert_close(layer(g, x), each)
     assert float(each.detach().min()) == 0
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(g, x), each)
     torch.testing.assert_close(layer(g, (x, x)), each)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from vgraph.api.places import contracted, multiplied
 from vgraph.api.reductions import KEEPS_SLOTS, PLACES, REDUCERS, Context, move_rows, reducer_names
 from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError
@@ -133,7 +134,9 @@ class RowTensor(Tensor):
         args, values = map_leaves((args, tuple(named.values())), lambda leaf: lift(leaf, space))
         if context.widens and func in _MATRIX_PRODUCTS:
             args = (_widened(args[0], args[1], func), *args[1:])
-        out = super().__torch_function__(func, types, args, dict(zip(named, values, strict=True)))
+        named = dict(zip(named, values, strict=True))
+        out = _by_place(func, args, named) if func in _MATRIX_PRODUCTS or func is torch.einsum else None
+        out = super().__torch_function__(func, types, args, named) if out is None else out
         return map_leaves(out, lambda leaf: as_rows(leaf, space, context)) if _rewraps(out) else out
 
     # Without a dim these reduce (normalise) over the slots of each vertex; torch's need one.
@@ -193,6 +196,21 @@ def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | Non
 def _widened(x: Any, matrix: Tensor, func: Any) -> Any:
     width = matrix.shape[1 if func is torch.nn.functional.linear else -2]
     return x if plain(x).shape[-1] != 1 else x.expand(*plain(x).shape[:-1], width)
+
+
+def _by_place(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Tensor | None:
+    """Rows of several places times a matrix that all share; None for other calls (see ``places.py``)."""
+    at = 1 if func is torch.einsum else 0
+    if len(args) < at + 1 or not isinstance(args[at], RowTensor):
+        return None
+    if any(getattr(leaf, "vg_space", SHARED) != SHARED for leaf in (*args[at + 1 :], *named.values())):
+        return None
+    mailbox = args[at].vg_context.mailbox
+    lead = 2 if mailbox is not None and tuple(plain(args[at]).shape[:2]) == mailbox else 1
+    args, named = tuple(map(plain, args)), {name: plain(leaf) for name, leaf in named.items()}
+    if func is torch.einsum:
+        return contracted(lead, *args) if not named else None
+    return multiplied(lead, is_linear=func is torch.nn.functional.linear, args=args, named=named)
 
 
 def _watched(func: Any, out: Any, context: RowContext) -> Any:

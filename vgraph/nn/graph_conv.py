@@ -93,17 +93,14 @@ class GraphConv(nn.Module):
         rows = feat[0] if isinstance(feat, tuple) else feat
         # The narrower side travels along the edges. Rows are scaled where they are narrow, too:
         # scaling a row commutes with multiplying it by the weight.
-        is_first = weight is not None and self._in_feats > self._out_feats
-        if weight is not None and is_first:
-            rows = rows @ weight
+        is_first = self._in_feats > self._out_feats
         ahead, behind = self._scales(graph, rows)
-        if weight is None or is_first:
-            return send_rows(graph, rows, edge_weight, ahead=ahead, behind=behind, finish=self._finish)
-        rows = send_rows(graph, rows, edge_weight, ahead=ahead, behind=behind)
-        if self.bias is None or rows.dim() != 2:
-            return self._finish(rows @ weight)
-        rows = torch.addmm(self.bias, rows, weight)
-        return rows if self._activation is None else self._activation(rows)
+        start = None if weight is None or not is_first else lambda rows: rows @ weight
+
+        def finish(rows: Tensor) -> Tensor:
+            return self._finish(rows if weight is None or is_first else rows @ weight)
+
+        return send_rows(graph, rows, edge_weight, ahead=ahead, behind=behind, start=start, finish=finish)
 
     def _scales(self, graph: vgraph.Graph, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
         is_root = self._norm == "both"

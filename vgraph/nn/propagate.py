@@ -16,12 +16,6 @@ from vgraph.nn.inputs import check_edge_weight
 
 Reducer = Callable[[str, str], fn.Reduce]
 OfRows = Callable[[Tensor], Tensor]
-MESSAGES: dict[tuple[bool, bool], Callable[..., Any]] = {  # whether senders are scaled, whether edges have weights
-    (False, False): fn.copy_u("h", "m"),
-    (False, True): fn.u_mul_e("h", "w", "m"),
-    (True, False): lambda edges: {"m": edges.src["h"] * edges.src["ahead"]},
-    (True, True): lambda edges: {"m": edges.src["h"] * edges.src["ahead"] * edges.data["w"]},
-}
 
 
 def propagate(graph: vgraph.Graph, message: fn.Message, reduce: fn.Reduce, like: Tensor) -> Tensor:
@@ -34,12 +28,14 @@ def propagate(graph: vgraph.Graph, message: fn.Message, reduce: fn.Reduce, like:
 
 def send_rows(
     graph: vgraph.Graph, rows: Tensor, edge_weight: Tensor | None = None, reduce: Reducer = fn.sum, *,
-    ahead: Tensor | None = None, behind: Tensor | None = None, finish: OfRows | None = None,
+    ahead: Tensor | None = None, behind: Tensor | None = None,
+    start: OfRows | None = None, finish: OfRows | None = None,
 ) -> Tensor:  # fmt: skip
     """The senders' rows, each times its edge's weight (edges,) or (edges, 1), reduced where edges end.
 
-    ``ahead`` and ``behind`` scale senders and receivers, one number a vertex and as many dims as ``rows``;
-    ``finish`` then makes other rows of the receivers'. All run in the loops that send.
+    ``start`` makes what senders send of their rows, ``finish`` what receivers keep of theirs; ``ahead`` and
+    ``behind`` scale what is sent and what arrived, one number a vertex and as many dims as ``rows``. All of it
+    is part of the loops that send, and products are made where they are fastest.
     """
     with graph.local_scope():
         graph.srcdata["h"] = rows
@@ -49,13 +45,26 @@ def send_rows(
             graph.dstdata["behind"] = behind
         if edge_weight is not None:
             graph.edata["w"] = check_edge_weight(graph, edge_weight).reshape(-1, *(1,) * (rows.dim() - 1))
-        message = MESSAGES[ahead is not None, edge_weight is not None]
         if graph.num_edges() == 0:
+            rows = rows if start is None else start(rows)
             graph.dstdata["out"] = rows.new_zeros(graph.topology.num_dst, *rows.shape[1:])
             return graph.dstdata["out"] if finish is None else finish(graph.dstdata["out"])
         then = None if behind is None and finish is None else _finisher(behind is not None, finish)
+        message = _sender(start, ahead is not None, edge_weight is not None)
         graph.update_all(message, reduce("m", "out"), then)
         return graph.dstdata["out"]
+
+
+def _sender(start: OfRows | None, scales: bool, weighs: bool) -> fn.Message:
+    if start is None and not scales:
+        return fn.u_mul_e("h", "w", "m") if weighs else fn.copy_u("h", "m")
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        rows = edges.src["h"] if start is None else start(edges.src["h"])
+        rows = rows * edges.src["ahead"] if scales else rows
+        return {"m": rows * edges.data["w"] if weighs else rows}
+
+    return message
 
 
 def _finisher(scales: bool, finish: OfRows | None) -> Callable[[Any], dict[str, Tensor]]:
