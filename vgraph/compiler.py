@@ -337,7 +337,7 @@ _Plans = WeakKeyDictionary[CompiledProgram, Plan]  # a Program that is forgotten
 
 def make_plan(compiled: CompiledProgram, situation: Situation) -> Plan:
     """Once a topology: when each row is evaluated, and where everything lies; kept with the topology."""
-    types = None if situation.types is None else id(situation.types[0])
+    types = None if situation.types is None else (id(situation.types[0]), situation.types[1])
     plans = situation.topology.keep(("plans", situation.policy, types), _Plans)
     plan = plans.get(compiled)
     if plan is None:
@@ -372,7 +372,7 @@ def level_schedule(topology: Topology) -> Schedule:
 
 def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -> Schedule:
     """Shared by all Programs on this topology; with types no frontier holds two, and each has rows of its own."""
-    key = None if types is None else id(types[0])  # kept with the tensor, so that its id stays its own
+    key = None if types is None else (id(types[0]), types[1])  # kept with the tensor, so that its id stays its own
 
     def build() -> tuple[Schedule, VertexTypes | None]:
         native = load_native() if policy != ONCE and config.kernels_enabled() else None

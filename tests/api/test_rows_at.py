@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -23,6 +25,17 @@ def test_large_gradients_are_zero_elsewhere() -> None:
         (grad,) = torch.autograd.grad(vgraph.rows_at(rows, ids).sum(), rows)
         wanted = torch.zeros(3000, 100).index_fill(0, ids, 1)
         assert torch.equal(grad, wanted)
+
+
+@pytest.mark.parametrize("take", [vgraph.at, vgraph.rows_at])
+def test_what_is_no_tensor_is_refused(take: Any) -> None:
+    rows = torch.ones(2, 3)
+    with pytest.raises(FeatureError, match=r"the ids of (rows_)?at\(rows, ids\) are a list.*[\s\S]*as_tensor"):
+        take(rows, [0, 1])
+    with pytest.raises(FeatureError, match=r"the rows of (rows_)?at\(rows, ids\) are a list"):
+        take([1.0, 2.0], torch.tensor([0, 1]))
+    with pytest.raises(FeatureError, match="shape"):
+        take(rows, torch.tensor([[0, 1]]))
 
 
 def test_bad_ids_are_refused() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 import vgraph
 from tests.runtime.engine_models import MODELS, WIDTH, binary_tree, chain, features
 from vgraph.api import capture
-from vgraph.errors import CycleError, FunctionError, NameLookupError
+from vgraph.errors import ChildIndexError, CycleError, FunctionError, NameLookupError
 
 SECONDS = 60
 
@@ -130,13 +130,110 @@ def test_an_error_reaches_its_graphs_alone() -> None:
         server.submit(chain(2), x=features(chain(2))).result(SECONDS)
 
 
+@pytest.mark.usefixtures("whole")
+def test_what_is_wrong_with_one_graph_is_told_to_it_alone() -> None:
+    """Graphs that are evaluated together: one has a word that the table does not have, one a child too few."""
+
+    class Words(vgraph.VertexFunction):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(5, WIDTH)
+
+        def forward(self, v: vgraph.Vertex) -> None:
+            h = torch.tanh(self.table(v.pull("word")) + v.gather(0)["h"] - v.gather(1)["h"])
+            v.scatter(h=h)
+            v.push(h=h)
+
+    model, tree = Words(), vgraph.graph(([0, 1], [2, 2]))
+    words = [torch.tensor(ids) for ids in ([1, 2, 3], [1, 2, 9], [4, 4, 0])]
+    gate = threading.Event()
+    with vgraph.serve(model) as server:
+        first = server.submit(tree, word=words[0])
+        first.add_done_callback(lambda _: gate.wait(SECONDS))  # so that the others wait together
+        futures = [server.submit(tree, word=ids) for ids in words]
+        futures.append(server.submit(chain(3), word=words[0]))
+        gate.set()
+        with pytest.raises(IndexError):
+            futures[1].result(SECONDS)
+        with pytest.raises(ChildIndexError, match="vertex 1 has 1 child"):
+            futures[3].result(SECONDS)
+        for future, ids in ((futures[0], words[0]), (futures[2], words[2])):
+            torch.testing.assert_close(future.result(SECONDS)["h"], model(tree, word=ids)["h"])
+
+
+@pytest.mark.usefixtures("whole")
+def test_features_of_any_width_and_dtype() -> None:
+    """States have the width of features: graphs of one width share frontiers."""
+    g = chain(4)
+    xs = [torch.ones(4, width, dtype=dtype) for width in (2, 7) for dtype in (torch.float32, torch.float64)]
+    with vgraph.serve(Longest()) as server:
+        futures = [server.submit(g, x=x) for x in (*xs, *xs)]
+        for x, future in zip((*xs, *xs), futures, strict=True):
+            assert torch.equal(future.result(SECONDS)["depth"], Longest()(g, x=x)["depth"])
+
+
+@pytest.mark.usefixtures("whole")
+def test_submitted_in_inference_mode() -> None:
+    model = MODELS["gru"]().double()
+    with torch.inference_mode(), vgraph.serve(model) as server:
+        check(model, [chain(3)], server)
+
+
+@pytest.mark.usefixtures("whole")
+def test_a_branch_on_data_is_served_one_vertex_at_a_time() -> None:
+    class Branching(vgraph.VertexFunction):
+        def forward(self, v: vgraph.Vertex) -> None:
+            h = v.pull("x") + v.gather()["h"].sum()
+            h = -h if (h.sum(-1) > 0).all() else h
+            v.scatter(h=h)
+            v.push(h=h)
+
+    model, xs = Branching(), [torch.randn(3, WIDTH) for _ in range(3)]
+    with vgraph.serve(model) as server:
+        futures = [server.submit(chain(3), x=x) for x in xs]
+        some = server.submit(chain(3), x=vgraph.at(xs[0][:1], torch.tensor([0])))
+        for x, future in zip(xs, futures, strict=True):
+            assert torch.equal(future.result(SECONDS)["h"], model(chain(3), x=x)["h"])
+        assert some.result(SECONDS)["h"].shape == (3, WIDTH)
+
+
+def test_cancelled_graphs_are_not_evaluated() -> None:
+    gate = threading.Event()
+    model, x = MODELS["gru"](), torch.ones(4, WIDTH)
+    with vgraph.serve(model) as server:
+        server.submit(chain(4), x=x).add_done_callback(lambda _: gate.wait(SECONDS))
+        futures = [server.submit(chain(4), x=x) for _ in range(3)]
+        cancelled = futures[1].cancel()
+        gate.set()
+        assert all(future.result(SECONDS)["h"].shape == (4, WIDTH) for future in futures[::2])
+        assert cancelled and futures[1].cancelled()
+
+
+def test_many_threads_submit() -> None:
+    model = MODELS["child-sum"]().double()
+    graphs = [binary_tree(n) for n in (1, 5, 9, 2) * 5]
+    with vgraph.serve(model, whole=4) as server:
+        threads = [threading.Thread(target=check, args=(model, graphs[at::4], server)) for at in range(4)]
+        failed = list[object]()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threading, "excepthook", failed.append)
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    assert not failed
+
+
 def test_bad_graphs_are_refused_at_once() -> None:
     with vgraph.serve(MODELS["gru"]()) as server:
         with pytest.raises(CycleError):
             server.submit(vgraph.graph(([0, 1], [1, 0])), x=torch.ones(2, WIDTH))
         with pytest.raises(NameLookupError, match="there is no vertex feature 'x'"):
             server.submit(chain(2))
-        assert server.submit(vgraph.graph(([], []), num_nodes=0), x=torch.ones(0, WIDTH)).result(SECONDS) == {}
+        with pytest.raises(FunctionError, match="called on a list"):
+            server.submit([chain(2)], x=torch.ones(2, WIDTH))  # pyright: ignore[reportArgumentType]
+        empty = server.submit(vgraph.graph(([], []), num_nodes=0), x=torch.ones(0, WIDTH)).result(SECONDS)
+        assert empty["h"].shape == (0, WIDTH)
     with pytest.raises(FunctionError, match="the server is closed"):
         server.submit(chain(2), x=torch.ones(2, WIDTH))
 

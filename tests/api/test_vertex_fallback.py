@@ -121,6 +121,34 @@ def test_data_dependent_branch_falls_back(caplog: pytest.LogCaptureFixture) -> N
     assert model(vgraph.graph(([], []), num_nodes=0), x=x[:0])["h"].shape == (0, WIDTH)
 
 
+class ByLength(vgraph.VertexFunction):
+    def forward(self, v: vgraph.Vertex) -> None:
+        slots = v.gather()["h"]
+        h = v.pull("x") * (2 if len(slots) == 0 else 3) + slots.sum()
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+class InALoop(vgraph.VertexFunction):
+    def forward(self, v: vgraph.Vertex) -> None:
+        slots = v.gather()["h"]
+        h = v.pull("x")
+        for _ in range(len(slots)):
+            h = h + slots.sum()
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+@pytest.mark.parametrize(("function", "wanted"), [(ByLength, [2.0, 5.0, 8.0]), (InALoop, [1.0, 2.0, 3.0])])
+def test_a_number_of_children_is_no_constant(
+    function: type[vgraph.VertexFunction], wanted: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    """``len`` gives a plain number: what is done with it holds for the recording's examples alone."""
+    with caplog.at_level("INFO", logger="vgraph"):
+        found = function()(vgraph.graph(([0, 1], [1, 2])), x=torch.ones(3))["h"]
+    assert found.tolist() == wanted and "runs one vertex at a time" in caplog.text
+
+
 def test_error_in_the_users_function_keeps_its_line() -> None:
     def wanted(x: Tensor) -> Tensor:
         return evaluate(DAG, lambda v, kids, _: (x[v] + sum(k[0] for k in kids),))[0]

@@ -176,6 +176,34 @@ def test_at_gives_a_feature_to_some_vertices() -> None:
     torch.testing.assert_close(model(DAG, x=nobody)["h"], model(DAG, x=whole() * 0)["h"])
 
 
+class Several(vgraph.VertexFunction):
+    """Features of some vertices, of some others, of graphs and of all, which meet."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.A, self.B = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        one, two = v.pull("one"), v.pull("two")
+        h = self.A(one) * self.B(two) + torch.cat([two, v.pull_graph("whole")], -1)[..., 1:-1].sum(-1, keepdim=True)
+        h = torch.tanh(torch.where(v.pull_graph("whole") > one, h, two * 2) + v.pull("all") + v.gather()["h"].sum())
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+@pytest.mark.parametrize("policy", ["frontier", "serial"])
+def test_features_of_different_vertices_meet(policy: str) -> None:
+    """As when each is given for all vertices, with zeros."""
+    model, count = Several(policy=policy).double(), DAG.num_nodes()
+    places = {"one": torch.tensor([4, 0, 1]), "two": torch.tensor([5, 4])}
+    given = {name: torch.randn(len(ids), WIDTH, dtype=F64, requires_grad=True) for name, ids in places.items()}
+    others = {"all": features(), "whole": torch.randn(1, WIDTH, dtype=F64, requires_grad=True)}
+    dense = {n: torch.zeros(count, WIDTH, dtype=F64).index_copy(0, ids, given[n]) for n, ids in places.items()}
+    some = {name: vgraph.at(given[name], ids) for name, ids in places.items()}
+    got, wanted = (model(DAG, **others, **rows)["h"] for rows in (some, dense))
+    check_equal(model, (got,), (wanted,), (*given.values(), *others.values()))
+
+
 def test_encoder_and_decoder() -> None:
     class Chain(vgraph.VertexFunction):
         def __init__(self, **options: Any) -> None:

@@ -84,13 +84,19 @@ def test_without_gradient(mode: Any) -> None:
     model(DAG, x=x)["h"].sum().backward()
 
 
-def test_first_call_in_inference_mode() -> None:
-    class Doubled(ChildSum):
-        pass
+def test_first_call_in_inference_mode(caplog: pytest.LogCaptureFixture) -> None:
+    """What is recorded there is what is recorded elsewhere: linear maps and dropout as batches."""
 
-    model, x = Doubled().double(), features()
-    with torch.inference_mode():
+    class Doubled(ChildSum):
+        def forward(self, v: vgraph.Vertex) -> None:
+            super().forward(v)
+            v.push(kept=nn.functional.dropout(v.pull("x"), 0.5, self.training))
+
+    model, x = Doubled().double().eval(), features()
+    with torch.inference_mode(), caplog.at_level("INFO", logger="vgraph"):
         out = model(DAG, x=x)["h"]
+    assert "one vertex at a time" not in caplog.text
+    assert torch.equal(out.clone(), model(DAG, x=x)["h"].detach())
     check_equal(model, (model(DAG, x=x)["h"],), (model(DAG, x=x)["h"],), (x,))
     torch.testing.assert_close(out.clone(), model(DAG, x=x)["h"].detach())
 

@@ -55,6 +55,7 @@ def ambient(
     torch.set_default_dtype(default)
     try:
         with (
+            torch.inference_mode(False),  # which leaves composite operators whole; what is recorded serves all modes
             torch.set_grad_enabled(grad_mode),
             torch.autocast(_autocast_kind(device), dtype=dtype, enabled=enabled, cache_enabled=False),
             without_whole_layers(),

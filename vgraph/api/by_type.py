@@ -17,9 +17,10 @@ from vgraph.api.derive import Session
 from vgraph.api.graph import Graph
 from vgraph.api.reductions import move_rows
 from vgraph.api.rows import RowTensor, as_rows, plain
+from vgraph.api.tracer import user_line
 from vgraph.api.vertex import Vertex
-from vgraph.api.vertex_function import VertexFunction
-from vgraph.errors import DTypeError, FunctionError, NameLookupError
+from vgraph.api.vertex_function import VertexFunction, refuse_hooks
+from vgraph.errors import DTypeError, FeatureError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather, Move, PutSlot, SegmentReduce, Select, Spread, TakeSlot
 from vgraph.ir.program import EDGE, VERTEX, Space, part_of
 
@@ -36,6 +37,7 @@ class ByType(VertexFunction):
 
     Raises:
         NameLookupError: the feature is missing, or holds a type without a function.
+        FunctionError: a function is no VertexFunction, has hooks, or another direction.
 
     Source: Xu et al. 2018 (Cavs), section 3.2 (a batch holds vertices of one function).
 
@@ -60,25 +62,33 @@ class ByType(VertexFunction):
 
     def __init__(self, functions: Mapping[int, VertexFunction], key: str = "type", **options: Any) -> None:
         super().__init__(**options)
-        nested = [kind for kind, function in functions.items() if isinstance(function, ByType)]
-        if nested:
-            raise FunctionError(f"the function of type {nested[0]} is a ByType", cure="give its parts types here")
+        _check_functions(functions, self.direction)
         self.functions = nn.ModuleDict({str(int(kind)): function for kind, function in functions.items()})
         self.key = key
+        of_parts = {name: shape for f in functions.values() for name, shape in f.given_states.items()}
+        self.given_states = of_parts | self.given_states
 
     def vertex_types(self, graph: Graph, given: Mapping[str, Any]) -> tuple[Tensor, tuple[int, ...]]:
         types = given.get(self.key, graph.ndata.get(self.key))
         known = tuple(int(kind) for kind in self.functions)
+        for kind, function in zip(known, self.functions.values(), strict=True):
+            refuse_hooks(function, f"{type(function).__name__} of type {kind}")
         if not isinstance(types, Tensor):
             raise NameLookupError(
                 f"there is no vertex feature {self.key!r} to tell types by",
-                cure=f"set g.ndata[{self.key!r}], whole numbers of {sorted(known)}",
-            )
-        if types.is_floating_point() or types.dim() != 1:
+                cure=f"set g.ndata[{self.key!r}], whole numbers of {sorted(known)}", line=user_line(),
+            )  # fmt: skip
+        if types.is_floating_point() or types.is_complex() or types.dim() != 1:
             raise DTypeError(
                 f"types are {types.dtype} of shape {tuple(types.shape)}",
-                cure="give one whole number a vertex",
-            )
+                cure="give one whole number a vertex", line=user_line(),
+            )  # fmt: skip
+        if types.shape[0] != graph.num_nodes():
+            raise FeatureError(
+                f"there are {types.shape[0]} types for {graph.num_nodes()} vertices",
+                cure="give one whole number a vertex", line=user_line(),
+            )  # fmt: skip
+        types = _settled(types, graph)
         graph.topology.keep(("types checked", known, id(types)), lambda: (_check_known(types, known), types))
         return types, known
 
@@ -101,13 +111,37 @@ class ByType(VertexFunction):
         v.push(**_joined(v, {key: part.pushed for key, part in seen}))
 
 
+def _check_functions(functions: Any, direction: str) -> None:
+    fact = None
+    if not isinstance(functions, Mapping) or not functions:
+        fact = f"ByType is given {'no functions' if not functions else f'a {type(functions).__name__}'}"
+    for kind, function in () if fact else functions.items():  # pyright: ignore[reportUnknownVariableType]
+        if not hasattr(kind, "__index__"):
+            fact = f"{kind!r} is no type"
+        elif not isinstance(function, VertexFunction) or isinstance(function, ByType):
+            fact = f"the function of type {kind} is a {type(function).__name__}"  # pyright: ignore[reportUnknownArgumentType]
+        elif function.direction not in (direction, "forward"):
+            fact = f"the function of type {kind} has the direction {function.direction!r}, ByType {direction!r}"
+    if fact is not None:
+        cure = "ByType({0: Word(), 1: Phrase()}, direction=...): a VertexFunction for each whole number, one direction"
+        raise FunctionError(fact, cure=cure, line=user_line())
+
+
+def _settled(types: Tensor, graph: Graph) -> Tensor:
+    """Types as they are now: schedules are kept with this tensor, which nobody writes to; one for all equal ones."""
+    on_host = types.device.type == "cpu" or types.is_inference()
+    now = types.cpu().long().numpy().tobytes() if on_host else (id(types), types._version)  # pyright: ignore[reportPrivateUsage]
+    key = ("types", types.device, now)
+    return graph.topology.keep(key, lambda: (types.detach().to(torch.int64, copy=True), types))[0]
+
+
 def _check_known(types: Tensor, known: tuple[int, ...]) -> None:
     unknown = sorted(set(torch.unique(types).tolist()) - set(known))
     if unknown:
         raise NameLookupError(
             f"vertices are of type {unknown[0]}, which has no function",
-            cure=f"add it to ByType; there are functions for {sorted(known)}",
-        )
+            cure=f"add it to ByType; there are functions for {sorted(known)}", line=user_line(),
+        )  # fmt: skip
 
 
 class _PartVertex(Vertex):

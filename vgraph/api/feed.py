@@ -54,6 +54,7 @@ def at(rows: Tensor, ids: Tensor) -> At:
     >>> import torch, vgraph
     >>> words = vgraph.at(torch.ones(2, 4), ids=torch.tensor([0, 2]))
     """
+    _check_tensors("at", rows, ids)
     if rows.shape[:1] != ids.shape or ids.dim() != 1:
         raise FeatureError(
             f"at(rows, ids) has {rows.shape[0]} rows for ids of shape {tuple(ids.shape)}",
@@ -87,18 +88,29 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
     tensor([[3.],
             [1.]])
     """
+    _check_tensors("rows_at", rows, ids)
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         fact, cure = f"the ids of rows_at(rows, ids) are {ids.dtype}", "give whole numbers"
         raise DTypeError(fact, cure=f"{cure}; for a mask, mask.nonzero().squeeze(1)", line=user_line())
     if ids.device not in (rows.device, torch.device("cpu")):
         fact = f"rows_at(rows, ids) has ids on {ids.device} for rows on {rows.device}"
         raise FeatureError(fact, cure="move one of them with .to(...)", line=user_line())
+    if ids.dim() != 1 or not rows.dim():
+        fact = f"rows_at(rows, ids) has ids of shape {tuple(ids.shape)} for rows of shape {tuple(rows.shape)}"
+        raise FeatureError(fact, cure="give one list of ids: ids.flatten()", line=user_line())
     if torch.compiler.is_compiling():
         return rows[ids]
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows.shape[0]:
         fact = f"rows_at(rows, ids) has ids from {int(ids.min())} to {int(ids.max())} for {rows.shape[0]} rows"
         raise FeatureError(fact, cure="give ids from 0 to the number of rows - 1", line=user_line())
     return _Taken.apply(rows, send(ids, rows.device))  # pyright: ignore[reportUnknownMemberType, reportReturnType]
+
+
+def _check_tensors(name: str, rows: Any, ids: Any) -> None:
+    for words, given in (("rows", rows), ("ids", ids)):
+        if not isinstance(given, Tensor):
+            fact = f"the {words} of {name}(rows, ids) are a {type(given).__name__}"
+            raise FeatureError(fact, cure="give a tensor: torch.as_tensor(...)", line=user_line())
 
 
 class _Taken(torch.autograd.Function):

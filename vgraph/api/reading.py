@@ -27,7 +27,7 @@ _TORCH = str(Path(torch.__file__).resolve().parent)
 _TORCH_NN = str(Path(_TORCH) / "nn")
 _TORCH_TENSOR = str(Path(_TORCH) / "_tensor.py")
 _VGRAPH = str(Path(__file__).resolve().parents[1])
-_VGRAPH_NN = (str(Path(_VGRAPH) / "nn"), str(Path(_VGRAPH) / "function.py"))
+_VGRAPH_NN = tuple(str(Path(_VGRAPH) / name) for name in ("nn", "function.py", "api/by_type.py"))
 _STDLIB = str(Path(random.__file__).resolve().parent)
 _RANDOM_FILES = frozenset(file for file in (random.__file__, uuid.__file__) if file)
 

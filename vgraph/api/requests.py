@@ -31,6 +31,7 @@ class Request:
     future: Futures
     depth: int  # frontiers
     width: int  # vertices of the next frontier
+    alone: Mapping[str, Any] | None = None  # all features as they came, of a graph that nothing is batched with
     base: int = 0  # where its states begin in the pool
     at: int = 0
     found: list[Sequence[Tensor]] = field(default_factory=list[Sequence[Tensor]])
@@ -42,6 +43,8 @@ class Request:
     @cached_property
     def kind(self) -> tuple[Any, ...]:
         """Equal for graphs that can be batched."""
+        if self.alone is not None:
+            return (id(self),)
         rows = ((n, isinstance(t, At), t.rows if isinstance(t, At) else t) for n, t in self.given.items())
         return (self.feed.graph.form, *((n, is_at, t.shape[1:], t.dtype) for n, is_at, t in rows))
 

@@ -219,10 +219,9 @@ def _watched(func: Any, out: Any, context: RowContext) -> Any:
         return torch.Size([_as_count(size, context) for size in out])
     if func is Tensor.numel or func is Tensor.nelement:
         return _count(out, context)
-    return _as_count(out, context) if type(out) is int and func in _SIZES else out
-
-
-_SIZES: frozenset[Any] = frozenset({Tensor.size, Tensor.__len__})
+    if func is Tensor.__len__ and out in context.row_sizes:
+        context.note_branch()  # ``len`` makes a plain number of it, which notices nothing any more
+    return _as_count(out, context) if type(out) is int and func is Tensor.size else out
 
 
 def _as_count(size: int, context: RowContext) -> int:
@@ -237,8 +236,13 @@ def _count(size: int, context: RowContext) -> RowCount:
 
 
 def finest(spaces: Iterator[Space]) -> Space:
-    """The space in which values of several spaces meet: edges before vertices before graphs."""
-    return max(spaces, key=lambda space: (_FINENESS.get(space, 2), space.key))
+    """The space in which values of several spaces meet: edges before vertices before graphs.
+
+    Graphs and rows of some vertices, or of some and of some others, meet at all vertices.
+    """
+    several = set(spaces)
+    found = max(several, key=lambda space: _FINENESS.get(space, 2))
+    return VERTEX if 0 < _FINENESS.get(found, 2) < _FINENESS[VERTEX] and len(several - {SHARED}) > 1 else found
 
 
 def _rewraps(out: Any) -> bool:

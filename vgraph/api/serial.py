@@ -35,9 +35,11 @@ class VertexSession:
         self.num_slots_needed = _Needs(vertex, edge_ids.shape[0])
         self.widens = edge_ids.shape[0] == 0
         self.num_vertices = 1
+        self.gave_numbers = False  # rows without any dim of features
 
     def input(self, name: str) -> RowTensor:
         rows, kind = self.feed.find(name), name.partition(":")[0]
+        self.gave_numbers |= rows.dim() == 1
         if kind == "edge":
             return as_rows(rows.index_select(0, self.edge_ids), EDGE, self)
         if self.vertex < 0:
@@ -55,6 +57,7 @@ class VertexSession:
         return as_rows(torch.zeros((0, *row_shape), dtype=dtype, device="cpu") if rows is None else rows, EDGE, self)
 
     def in_degree(self) -> Tensor:
+        self.gave_numbers = True
         return self.edge_ids.new_tensor([self.edge_ids.shape[0]])
 
     def note_branch(self) -> None:
@@ -189,8 +192,22 @@ def _run_somehow(module: Any, session: Any, known: _Known, feed: Any) -> Vertex:
                 fact = f"evaluating it without children fails: {error}"
                 raise ask_for_states(module, fact, line) from error
         else:
-            return vertex
+            is_guess = shape == (1,) and not known.keys() >= vertex.gathered.keys()
+            numbers = _run_on_numbers(module, session, known, feed) if is_guess and session.gave_numbers else None
+            return vertex if numbers is None else numbers
     raise AssertionError("a shape is tried")
+
+
+def _run_on_numbers(module: Any, session: Any, known: _Known, feed: Any) -> Vertex | None:
+    """A vertex whose children hand it numbers, where it hands on numbers: one vertex alone would take a column, too."""
+    known.shape = ()
+    vertex = Vertex(session, known, feed.full_name)
+    try:
+        module.forward(vertex)
+    except (RuntimeError, IndexError, ValueError):
+        return None
+    given = [vertex.scattered[name] for name in vertex.gathered if name in vertex.scattered]
+    return vertex if given and all(plain(t).dim() == 1 for t in given) else None
 
 
 def _stacked(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

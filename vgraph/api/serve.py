@@ -20,21 +20,17 @@ import torch
 from torch import Tensor
 
 from vgraph.api.batching import batch
-from vgraph.api.capture import Features, family_of, find_captured, recording
-from vgraph.api.derive import Given, Session, Spec
+from vgraph.api.capture import Features, family_of, find_captured
+from vgraph.api.derive import Spec
 from vgraph.api.families import function_key
 from vgraph.api.feed import At, Feed
+from vgraph.api.frontier_body import FrontierBody, frontier_body
 from vgraph.api.graph import Graph
-from vgraph.api.reductions import move_rows
 from vgraph.api.requests import Futures, Request, dense, result_of, rows_or_at
-from vgraph.api.rows import as_rows, plain
-from vgraph.api.states import infer_states
 from vgraph.api.tracer import CaptureError, user_line
-from vgraph.api.vertex import StateSpec, Vertex, VertexBody, VertexFacts
-from vgraph.api.vertex_function import VertexFunction
+from vgraph.api.vertex_function import VertexFunction, check_call, check_children
 from vgraph.compiler import levels
 from vgraph.errors import FunctionError
-from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
 
@@ -64,29 +60,6 @@ def serve(function: VertexFunction, *, most_vertices: int = 4096, whole: int | N
     torch.Size([3, 4])
     """
     return Server(function, most_vertices, WHOLE if whole is None else whole)
-
-
-class _FrontierBody(VertexBody):
-    """A vertex function on one frontier: what the children scattered is given, not carried."""
-
-    read: tuple[str, ...] = ()  # features, by full name
-
-    def run(self, session: Session) -> Given:
-        vertex = _FrontierVertex(session, self.states, self.find)
-        self.module.forward(vertex)
-        self._facts = VertexFacts((*vertex.pushed, *vertex.scattered), vertex.gather_lines)
-        outputs = [plain(t) for t in (*vertex.pushed.values(), *vertex.scattered.values())]
-        self.num_pushed = len(vertex.pushed)
-        return Given(outputs, [], len(outputs))
-
-
-class _FrontierVertex(Vertex):
-    def child_state(self, name: str) -> Any:
-        if name not in self.gathered:
-            super().child_state(name) if name not in self.states else None
-            below = self.session.input(f"below:{name}")
-            self.gathered[name] = as_rows(move_rows(self.session, Gather("src"), plain(below)), EDGE, self.session)
-        return self.gathered[name]
 
 
 class Server:
@@ -119,11 +92,13 @@ class Server:
             )  # fmt: skip
         self.function, self.most_vertices, self.whole = function, most_vertices, whole
         self.num_frontiers = 0  # evaluated so far
-        self._body: _FrontierBody | None = None
+        self._read: tuple[str, ...] | None = None  # features, by full name
+        self._is_uncaptured = False  # graphs run one by one, one vertex at a time
+        self._bodies: dict[tuple[Any, ...], FrontierBody] = {}  # by what features are like
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
-        self._pool: dict[str, Tensor] = {}
-        self._room, self._end = 0, 0  # rows of the pool, and where the free ones begin
+        self._pools: dict[tuple[Any, ...], dict[str, Tensor]] = {}  # states, likewise
+        self._room, self._end = 0, 0  # rows of a pool, and where the free ones begin
         self._wake = threading.Condition()
         self._closed = False
         self._runs_whole = False  # a function that cannot be captured runs no frontier alone
@@ -137,11 +112,13 @@ class Server:
         Raises:
             FeatureError, NameLookupError, CycleError: at once, before the graph joins.
         """
-        topology = graph.topology if self.function.direction == "forward" else graph.topology.reversed
+        topology = check_call(self.function, graph)
         widths = np.bincount(levels(topology))
         feed = Feed(graph, topology, {name: dense(value, topology) for name, value in features.items()})
-        given = {name: rows_or_at(feed, features, name) for name in self._names(feed)}
-        request = Request(feed, given, Future(), len(widths), int(widths.max(initial=0)))
+        names = self._names(feed)
+        given = {name: rows_or_at(feed, features, name) for name in names or ()}
+        alone = features if names is None else None
+        request = Request(feed, given, Future(), len(widths), int(widths.max(initial=0)), alone)
         with self._wake:
             if self._closed:
                 raise FunctionError("the server is closed", cure="submit inside the with", line=user_line())
@@ -162,29 +139,16 @@ class Server:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _names(self, feed: Feed) -> list[str]:
-        """The features that the function reads, found by running it once on examples."""
+    def _names(self, feed: Feed) -> list[str] | None:
+        """The features that the function reads, found by running it once on examples; None: it is not captured."""
         with self._wake:
-            if self._body is None:
-                self._body = self._first_body(feed)
-            body = self._body
-        return [name for name in body.read if feed.full_name(*name.split(":", 1))]
-
-    def _first_body(self, feed: Feed) -> _FrontierBody:
-        read: dict[str, None] = {}
-
-        def find(kind: str, name: str) -> str:
-            read[feed.full_name(kind, name)] = None
-            return f"{kind}:{name}"
-
-        def body_of(states: Mapping[str, StateSpec]) -> VertexBody:
-            return VertexBody(self.function, states, find, ())
-
-        with recording, torch.no_grad():
-            states = infer_states(self.function, body_of, feed.spec, (), self.function.given_states)
-        body = _FrontierBody(self.function, states, lambda kind, name: f"{kind}:{name}", ())
-        body.read = tuple(read)
-        return body
+            if self._read is None and not self._is_uncaptured:
+                try:
+                    self._read = frontier_body(self.function, feed).read
+                except CaptureError:
+                    self._is_uncaptured = True
+            read = self._read
+        return None if read is None else [name for name in read if feed.full_name(*name.split(":", 1))]
 
     # ------------------------------------------------------------ the thread's side
     def _work(self) -> None:
@@ -208,9 +172,12 @@ class Server:
             try:
                 run(now)
             except BaseException as error:  # the function's own
-                self._leave(now)
-                for request in now:
-                    request.future.set_exception(error)
+                if len(now) > 1:  # of one graph, say: the others get their results
+                    for request in now:
+                        self._try(run, [] if request.future.done() else [request])
+                else:
+                    self._leave(now)
+                    now[0].future.set_exception(error)
 
     def _alike(self, requests: list[Request]) -> tuple[list[Request], list[Request]]:
         """Those to evaluate with the first, as many as one frontier takes; the others."""
@@ -225,9 +192,7 @@ class Server:
         """Makes room for deep graphs; gives those that run whole."""
         whole = list[Request]()
         for request in requests:
-            if not request.num_rows:  # the outputs of no rows are not known before others
-                request.future.set_result({})
-            elif request.depth <= self.whole or self._runs_whole:
+            if not request.num_rows or request.alone is not None or request.depth <= self.whole or self._runs_whole:
                 whole.append(request)
             else:
                 if self._end + request.num_rows > self._room:
@@ -239,6 +204,9 @@ class Server:
 
     def _run_whole(self, now: Sequence[Request]) -> None:
         """All frontiers of some graphs, as a call on their batch."""
+        if now[0].alone is not None:
+            now[0].future.set_result(self.function(now[0].feed.graph, **now[0].alone))
+            return
         graph = batch([_bare(r.feed.graph) for r in now])
         first = np.cumsum([0, *(r.num_rows for r in now)])
         some = dict[str, At]()
@@ -267,9 +235,12 @@ class Server:
         rows, self._end = torch.cat([*kept, torch.empty(0, dtype=torch.int64, device="cpu")]), 0
         for request in self._running:
             request.base, self._end = self._end, self._end + request.num_rows
-        for name, pool in self._pool.items():
-            self._pool[name] = pool.new_zeros((self._room, *pool.shape[1:]))
-            self._pool[name][: rows.shape[0]] = pool.index_select(0, rows)
+        in_use = {r.kind for r in self._running}
+        self._pools = {kind: pools for kind, pools in self._pools.items() if kind in in_use}
+        for pools in self._pools.values():
+            for name, pool in pools.items():
+                pools[name] = pool.new_zeros((self._room, *pool.shape[1:]))
+                pools[name][: rows.shape[0]] = pool.index_select(0, rows)
 
     def _next(self) -> list[Request]:
         """Those that came first, as many as one frontier takes."""
@@ -280,13 +251,15 @@ class Server:
         self._running = [r for r in self._running if id(r) not in gone]
 
     def _evaluate(self, now: Sequence[Request]) -> None:
-        assert self._body is not None
-        body, topology, rows = self._body, self._frontier(now), _rows(now)
+        kind, topology, rows = now[0].kind, self._frontier(now), _rows(now)
+        if kind not in self._bodies:
+            self._bodies[kind] = frontier_body(self.function, now[0].feed)
+        body, pools = self._bodies[kind], self._pools.setdefault(kind, {})
         specs = body.states
         for name, spec in specs.items():
-            if name not in self._pool:
-                self._pool[name] = torch.zeros((self._room, *spec.row_shape), dtype=spec.dtype)
-        tick = _Tick(now, self._pool)
+            if name not in pools:
+                pools[name] = torch.zeros((self._room, *spec.row_shape), dtype=spec.dtype)
+        tick = _Tick(now, pools)
         family = family_of((type(self.function), function_key(self.function.forward), "serve"))
         given = Features(tick.find, tick.spec, topology.src.device)
         try:
@@ -297,11 +270,15 @@ class Server:
             self._runs_whole = True  # an op of it must see one vertex at a time
             self._run_whole(now)
             return
+        for request in now:
+            if not request.at:
+                needs, lines = bound.captured.num_slots_needed, bound.captured.facts.gather_lines
+                check_children(needs, lines, request.feed.topology, None)
         outputs = [t for t in bound.run(tensors, bound.situation(topology, "once")) if t is not None]
         names = bound.captured.facts.names
         pushed = outputs[: len(names) - len(specs)]
         for name, state in zip(names[len(pushed) :], outputs[len(pushed) :], strict=True):
-            self._pool[name].index_copy_(0, rows, state)
+            pools[name].index_copy_(0, rows, state)
         self.num_frontiers += 1
         self._hand_out(now, names[: len(pushed)], pushed)
 

@@ -195,9 +195,10 @@ def _explained(search: _Search, error: Exception, own: list[torch.dtype]) -> Exc
             if own and dtype not in own:
                 kind, _, short = name.removesuffix(OF_LEAVES).partition(":")
                 kind = "vertex" if kind == "subset" else kind
+                convert = f", or convert the module with .to({dtype})" if dtype.is_floating_point else ""
                 return DTypeError(
                     f"the {kind} feature {short!r} is {dtype}, the parameters are {own[0]}",
-                    cure=f"pass {short}.to({own[0]}), or convert the module with .to({dtype})",
+                    cure=f"pass {short}.to({own[0]}){convert}",
                     line=line,
                 )
     if not search.asked:

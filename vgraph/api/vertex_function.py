@@ -152,6 +152,13 @@ def _row_shape(name: str, shape: Any) -> tuple[int, ...]:
 
 
 def _feed(function: VertexFunction, graph: Any, features: Mapping[str, Any]) -> Feed:
+    topology = check_call(function, graph)
+    levels(topology)  # a cycle is refused before anything else happens
+    return Feed(graph, topology, features, is_typed=bool(function.part_spaces()))
+
+
+def check_call(function: VertexFunction, graph: Any) -> Topology:
+    """What a call runs on; refuses what is no graph, and functions that are not ready or have hooks."""
     if "given_states" not in function.__dict__:
         raise FunctionError(
             f"{type(function).__name__} was not initialised",
@@ -163,15 +170,18 @@ def _feed(function: VertexFunction, graph: Any, features: Mapping[str, Any]) -> 
             f"{type(function).__name__} is called on a {type(graph).__name__}",
             cure=f"pass a vgraph.Graph first{batch}, then features by name", line=user_line(),
         )  # fmt: skip
+    refuse_hooks(function, type(function).__name__)
+    return graph.topology if function.direction == "forward" else graph.topology.reversed
+
+
+def refuse_hooks(function: nn.Module, name: str) -> None:
+    """A vertex function runs on batches of rows of which hooks must not know."""
     for hooks in _HOOKS:
         if function.__dict__[hooks]:
             raise FunctionError(
-                f"{type(function).__name__} has hooks, which a vertex function does not run",
+                f"{name} has hooks, which a vertex function does not run",
                 cure="remove them, or put the work into forward", line=user_line(),
             )  # fmt: skip
-    topology = graph.topology if function.direction == "forward" else graph.topology.reversed
-    levels(topology)  # a cycle is refused before anything else happens
-    return Feed(graph, topology, features, is_typed=bool(function.part_spaces()))
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
