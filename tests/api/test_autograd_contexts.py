@@ -106,6 +106,15 @@ def test_forward_mode_is_refused(run: Run) -> None:
         run(forward_ad.make_dual(x, torch.ones_like(x)))
 
 
+@pytest.mark.parametrize("run", RUNS)
+def test_gradients_in_batches_are_refused(run: Run) -> None:
+    x = rows(grad=False)
+    with pytest.raises(vgraph.VGraphError, match=r"several gradients at once(.|\n)*cure: (.*)vectorize=False"):
+        torch.autograd.functional.jacobian(run, x, vectorize=True)
+    one_by_one: Any = torch.autograd.functional.jacobian(run, x)
+    assert one_by_one.shape == (*run(x).shape, *x.shape)
+
+
 def test_rows_made_in_inference_mode_are_features() -> None:
     with torch.inference_mode():
         x = rows(grad=False)

@@ -104,6 +104,10 @@ AS_SEGMENTS: dict[str, Reduce] = {
     "variance by hand": _out(lambda m, v: torch.sqrt(torch.relu((m**2).mean(1) - m.mean(1) ** 2) + 1e-5)),
     "std": _out(lambda m, v: m.std(1, unbiased=False)),
     "var": _out(lambda m, v: torch.var(m, 1, correction=0)),
+    "var, unbiased by position": _out(lambda m, v: m.var(1, False) + m.var(1, unbiased=False)),
+    "std, keepdim by position": _out(lambda m, v: m.std(1, False, True).squeeze(1)),
+    "var, a correction in between": _out(lambda m, v: torch.var(m, 1, correction=0.5)),
+    "logsumexp keepdim": _out(lambda m, v: m.logsumexp(1, True).squeeze(1)),
     "logsumexp": _out(lambda m, v: torch.logsumexp(m, 1)),
     "softmax": _out(lambda m, v: (torch.softmax(m, 1) * m).sum(1)),
     "log_softmax": _out(lambda m, v: F.log_softmax(m, 1).mean(1)),
@@ -180,6 +184,7 @@ BY_DEGREE: dict[str, Reduce] = {
     "topk": _out(lambda m, v: m.topk(1, dim=1)[0].squeeze(1)),
     "first": _out(lambda m, v: m[:, 0]),
     "last": _out(lambda m, v: m[:, -1]),
+    "softmax in another dtype": _out(lambda m, v: m.softmax(1, torch.float32).pow(2).sum(1)),
     "argmax": _out(lambda m, v: m.gather(1, m.argmax(1, keepdim=True)).squeeze(1)),
     "self attention": _out(lambda m, v: (torch.softmax(m @ m.transpose(1, 2), -1) @ m).sum(1)),
     "scaled dot product": _out(lambda m, v: F.scaled_dot_product_attention(v.data["h"][:, None], m, m).squeeze(1)),
@@ -266,7 +271,10 @@ def test_one_vertex_one_edge(name: str) -> None:
     assert_agrees(topology, frames, copied, {**AS_SEGMENTS, **BY_DEGREE}[name], PARAMETERS)
 
 
-@pytest.mark.parametrize("name", ["several", "attention", "attention by matmul", "std", "prod", "norm of order 3"])
+SECOND = ["several", "attention", "attention by matmul", "std", "var", "prod", "norm of order 3", "logsumexp"]
+
+
+@pytest.mark.parametrize("name", SECOND)
 def test_second_derivatives(name: str) -> None:
     topology = small_topology()
     frames = random_frames(topology, {"node:h": (D,)})
@@ -278,6 +286,38 @@ def test_second_derivatives(name: str) -> None:
         return torch.autograd.grad((first**2).sum(), x)[0]
 
     torch.testing.assert_close(second(propagate), second(_uncaptured), rtol=1e-9, atol=1e-9)
+
+
+SPREADS: dict[str, Reduce] = {
+    "std": _out(lambda m, v: m.std(1)),
+    "var": _out(lambda m, v: m.var(1, True)),
+    "correction": _out(lambda m, v: torch.var(m, 1, correction=2)),
+    "correction None": _out(lambda m, v: torch.std(m, dim=1, correction=None)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:(var|std).*degrees of freedom")  # torch's own, of a row of one
+@pytest.mark.parametrize("reduce", SPREADS.values(), ids=SPREADS)
+def test_fewer_messages_than_their_spread_needs(reduce: Reduce) -> None:
+    """NaN where there is one message, and infinity where more is subtracted, as torch's."""
+    topology = small_topology()
+    assert_agrees(topology, random_frames(topology, {"node:h": (D,)}), copied, reduce)
+
+
+SPECIAL = ["torch.sum", "several", "var", "std", "logsumexp", "softmax", "log_softmax", "prod", "norm", "attention"]
+INF = float("inf")
+
+
+@pytest.mark.parametrize("numbers", [(float("nan"),), (INF,), (-INF, -INF), (INF, -INF, -INF), (-INF,) * 7])
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_numbers_and_their_gradients(name: str, numbers: tuple[float, ...]) -> None:
+    """What is not finite, and what comes back from it, is what torch gives: rows of nothing but -inf, too."""
+    topology = small_topology()
+    frames = random_frames(topology, {"node:h": (D,)})
+    with torch.no_grad():
+        for i, number in enumerate(numbers):
+            frames["src"]["h"][(3 + i) % 7, :3] = number
+    assert_agrees(topology, frames, copied, AS_SEGMENTS[name], PARAMETERS)
 
 
 def test_outputs_without_gradient_stay_so() -> None:

@@ -185,3 +185,13 @@ def degree_shaped(nodes: Any) -> Any:
 def test_shapes_that_depend_on_the_degree() -> None:
     with pytest.raises(FunctionError, match="not the same shape for every degree"):
         make_graph().update_all(COPY, degree_shaped)
+
+
+@pytest.mark.parametrize("reduce", [fn.max("m", "o"), lambda v: {"o": v.mailbox["m"].softmax(1).sum(1)}])
+def test_extremes_of_complex_numbers(reduce: Any) -> None:
+    g = vgraph.graph(([0, 1], [1, 1]))
+    g.ndata["z"] = torch.ones(2, 3, dtype=torch.complex64)
+    with pytest.raises(vgraph.VGraphError, match=r"of complex numbers, which have no order(.|\n)*cure: reduce \.abs"):
+        g.update_all(fn.copy_u("z", "m"), reduce)
+    g.update_all(fn.copy_u("z", "m"), lambda v: {"o": v.mailbox["m"].var(1)})
+    assert torch.equal(g.ndata["o"], torch.zeros(2, 3)), "a real number, as torch's"

@@ -28,6 +28,7 @@ from vgraph.api.mixing import refuse_mixing
 from vgraph.api.one_device import check_devices
 from vgraph.api.reading import Reading, uncollected, watch_code
 from vgraph.api.tracer import CaptureError, user_line
+from vgraph.api.transforms import refuse_batched
 from vgraph.errors import FunctionError
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Call, Derivation, Pair, run
@@ -134,6 +135,9 @@ class Bound:
             found = self.redo(derivation, wrt)
             made[key] = level_pair(self.captured.name, found, self.captured.options)
         return made[key]
+
+    def check_gradients(self, grads: Sequence[Tensor | None]) -> None:
+        refuse_batched(grads)
 
     def redo(self, derivation: Derivation, wrt: tuple[str, ...] | None) -> Trace:
         """Another recording of the same function, under the modes of the first."""

@@ -18,7 +18,7 @@ from vgraph.api.one_device import ElsewhereError
 from vgraph.api.reductions import move_rows
 from vgraph.api.rows import RowCount, as_rows, plain
 from vgraph.api.tracer import CaptureError, user_line
-from vgraph.errors import FunctionError, NameLookupError
+from vgraph.errors import DTypeError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE, VERTEX, Space
 
@@ -155,7 +155,7 @@ def as_raised() -> Generator[None]:
     """What a user's function raises on examples, as a RaisedError."""
     try:
         yield
-    except (CaptureError, ElsewhereError):
+    except (CaptureError, ElsewhereError, DTypeError):
         raise
     except Exception as error:
         raise RaisedError(f"it raised {type(error).__name__}: {error}", user_line()) from error

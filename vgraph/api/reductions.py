@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from vgraph.api.tracer import user_line
+from vgraph.errors import DTypeError
 from vgraph.ir.moves import Gather, Move, SegmentReduce
 
 
@@ -116,7 +118,9 @@ class _SharedExtremum(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         x, best = ctx.saved_tensors
         mine = (x == _spread(ctx.context, best)).to(x.dtype)
-        share = grads[0] / _sum(ctx.context, mine).clamp(min=1)
+        count = _sum(ctx.context, mine)  # 0 beside a NaN, which torch gives on to all
+        is_empty = _column(ctx.context.in_degree() == 0, count)
+        share = grads[0] / torch.where(is_empty, torch.ones_like(count), count)
         return mine * _spread(ctx.context, share), None, None
 
 
@@ -204,16 +208,51 @@ def _logsumexp(context: Context, x: Tensor) -> Tensor:
     best = torch.where(torch.isinf(best), torch.zeros_like(best), best)
     scaled = torch.exp(x - context.run_move(Gather("dst"), best))
     total = _sum(context, scaled)
-    is_empty = total == 0  # no slots, or all of them -inf: no derivative of any order
+    is_empty = _column(context.in_degree() == 0, total)  # no derivative of any order; nothing but -inf has torch's
     found = torch.log(torch.where(is_empty, torch.ones_like(total), total)) + best
     return torch.where(is_empty, torch.full_like(found, -torch.inf), found)
 
 
-def _var(context: Context, x: Tensor, correction: float = 1) -> Tensor:
-    away = x - _spread(context, _mean(context, x))
+class _VarMean(torch.autograd.Function):
+    """The gradient as torch writes it: through the mean the variance gets nothing, as deviations add up to 0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, context: Context, correction: float) -> tuple[Tensor, Tensor]:
+        mean = _mean(context, x)
+        away = x - _spread(context, mean)
+        ctx.context, ctx.correction = context, correction
+        ctx.save_for_backward(x, mean)
+        ctx.set_materialize_grads(False)
+        return _sum(context, away * away) / _freedom(context, x, correction).clamp(min=0), mean
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        x, mean = ctx.saved_tensors
+        context, (of_var, of_mean) = ctx.context, grads
+        parts: list[Tensor] = []
+        if of_var is not None:
+            share = of_var * (2 / _freedom(context, x, ctx.correction))
+            parts.append(_spread(context, share) * (x - _spread(context, mean)))
+        if of_mean is not None:
+            parts.append(_spread(context, of_mean / _freedom(context, x, 0)))
+        return sum(parts[1:], parts[0]) if parts else None, None, None
+
+
+def _freedom(context: Context, x: Tensor, correction: float) -> Tensor:
+    """The number of slots less the correction, and 1 where there are no slots."""
     degree = context.in_degree()
-    count = torch.where(degree == 0, 1, (degree - correction).clamp(min=0)).to(x.dtype)
-    return _sum(context, away * away) / _column(count, x)
+    count = degree.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+    if correction == 0:
+        count = count.clamp(min=1)
+    elif correction == 1:
+        count = (count - 1).abs()
+    else:
+        count = torch.where(degree == 0, 1, count - correction)
+    return _column(count.to(x.dtype), x)
+
+
+def _var(context: Context, x: Tensor, correction: float = 1) -> Tensor:
+    return _VarMean.apply(x, context, correction)[0]  # pyright: ignore[reportOptionalSubscript]
 
 
 def _std(context: Context, x: Tensor, correction: float = 1) -> Tensor:
@@ -241,6 +280,16 @@ REDUCERS: dict[str, Callable[..., Any]] = {
 }
 KEEPS_SLOTS = frozenset({"softmax", "log_softmax"})
 PLACES = frozenset({"argmax", "argmin"})  # of a mailbox's slots alone
+
+
+def takes_complex(name: str, *, in_mailbox: bool) -> bool:
+    """Whether complex numbers reduce; of a mailbox torch's own operators may do it. DTypeError: nothing does."""
+    if name in ("sum", "mean", "prod"):
+        return True
+    if not in_mailbox or name not in ("var", "std", "logsumexp"):
+        fact = f"{name} over slots of complex numbers, which have no order"
+        raise DTypeError(fact, cure="reduce .abs(), .real or .imag", line=user_line())
+    return False
 
 
 def reducer_names() -> dict[Any, str]:

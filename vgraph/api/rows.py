@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.places import contracted, multiplied
-from vgraph.api.reductions import KEEPS_SLOTS, PLACES, REDUCERS, Context, move_rows, reducer_names
+from vgraph.api.reductions import KEEPS_SLOTS, PLACES, REDUCERS, Context, move_rows, reducer_names, takes_complex
 from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather
@@ -219,7 +219,7 @@ def _watched(func: Any, out: Any, context: RowContext) -> Any:
         return torch.Size([_as_count(size, context) for size in out])
     if func is Tensor.numel or func is Tensor.nelement:
         return _count(out, context)
-    if func is Tensor.__len__ and out in context.row_sizes:
+    if func is Tensor.__len__ and out in context.row_sizes and context.per_vertex:
         context.note_branch()  # ``len`` makes a plain number of it, which notices nothing any more
     return _as_count(out, context) if type(out) is int and func is Tensor.size else out
 
@@ -318,6 +318,8 @@ def _reduce(name: str, context: RowContext, space: Space, args: tuple[Any, ...],
     x = args[0]
     if not isinstance(x, RowTensor) or x.vg_space != space:
         return None
+    if x.is_complex() and not takes_complex(name, in_mailbox=context.mailbox is not None):
+        return None
     if context.mailbox is not None:
         return _reduce_mailbox(name, context, x, args[1:], kwargs)
     if space != EDGE or len(args) > 1 or kwargs.keys() - {"unbiased", "correction", "dtype"}:
@@ -328,8 +330,8 @@ def _reduce(name: str, context: RowContext, space: Space, args: tuple[Any, ...],
 def _spread_options(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
     if name not in ("var", "std"):
         return {}
-    unbiased = kwargs.get("unbiased", True)
-    return {"correction": kwargs.get("correction", 1 if unbiased else 0)}
+    correction = kwargs.get("correction")
+    return {"correction": (1 if kwargs.get("unbiased", True) else 0) if correction is None else correction}
 
 
 def _wrap(out: Any, name: str, context: RowContext) -> Any:
@@ -345,7 +347,7 @@ def _reduce_mailbox(name: str, context: RowContext, x: RowTensor, rest: tuple[An
     dim = rest[0] if rest else kwargs.get("dim")
     dims: Any = [dim] if isinstance(dim, int) and not isinstance(dim, bool) else dim
     bare, (vertex, slot) = plain(x), context.mailbox
-    if not isinstance(dims, (tuple, list)) or kwargs.get("dtype") is not None:
+    if not isinstance(dims, (tuple, list)) or any(isinstance(x, torch.dtype) for x in (*rest, kwargs.get("dtype"))):
         return None
     shape = tuple(bare.shape)
     if shape[:2] == (vertex, slot):
@@ -357,7 +359,10 @@ def _reduce_mailbox(name: str, context: RowContext, x: RowTensor, rest: tuple[An
     wanted = {int(d) % bare.dim() for d in dims}  # pyright: ignore[reportUnknownVariableType]
     if at not in wanted or 0 in wanted or (len(wanted) > 1 and name not in _STEPWISE):
         return None
-    keepdim = bool(kwargs.get("keepdim", rest[1] if len(rest) > 1 and name in _KEEPDIM_SECOND else False))
+    place = _PLACE_OF_KEEPDIM.get(name, len(rest))
+    keepdim = bool(kwargs.get("keepdim", rest[place] if len(rest) > place else False))
+    if name in ("var", "std") and len(rest) > 1:
+        kwargs = {**kwargs, "unbiased": rest[1]}
     others = sorted(wanted - {at})
     if others:
         bare = getattr(torch, name)(bare, others, keepdim=True)
@@ -370,7 +375,11 @@ def _reduce_mailbox(name: str, context: RowContext, x: RowTensor, rest: tuple[An
 
 
 _STEPWISE = frozenset({"sum", "mean", "amax", "amin", "logsumexp"})  # one dim after another
-_KEEPDIM_SECOND = frozenset({"sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "prod", "logsumexp"})
+_PLACE_OF_KEEPDIM = {  # among what follows the tensor; before it var and std have ``unbiased``
+    "var": 2,
+    "std": 2,
+    **dict.fromkeys(("sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "prod", "logsumexp"), 1),
+}
 
 
 def _as_mailbox_result(name: str, context: RowContext, out: Any, at: int, others: list[int], keepdim: bool) -> Any:

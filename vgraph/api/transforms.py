@@ -5,11 +5,27 @@ Takes: nothing. Gives: an error where one is active; tempo: every call.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 import torch.autograd.forward_ad
+from torch import Tensor
 
 from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError
+
+_functorch: Any = torch._C._functorch  # noqa: TID251  # pyright: ignore
+
+
+def refuse_batched(grads: Iterable[Tensor | None]) -> None:
+    """Raises FunctionError in a backward of several gradients at once."""
+    if any(grad is not None and _functorch.is_legacy_batchedtensor(grad) for grad in grads):
+        raise FunctionError(
+            "several gradients at once (is_grads_batched, vectorize=True) do not reach into functions on graphs",
+            cure="take them one after another: vectorize=False",
+            line=user_line(),
+        )
 
 
 def refuse_transforms() -> None:
@@ -17,7 +33,7 @@ def refuse_transforms() -> None:
 
     Whether one is active only private parts of torch tell (ADR 0004).
     """
-    if torch._C._functorch.peek_interpreter_stack() is not None:  # noqa: TID251  # pyright: ignore
+    if _functorch.peek_interpreter_stack() is not None:
         raise FunctionError(
             "torch.func's transforms (vmap, grad, jacrev, jvp) do not reach into functions on graphs",
             cure="call torch.autograd.grad, to any order; for vmap, give features one more dim, (rows, batch, ...)",

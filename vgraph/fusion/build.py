@@ -79,6 +79,7 @@ def find_compiler() -> Command | None:
     if zig is None:
         say("no C++ compiler found: Programs run on torch's operators alone; pip install vgraph[jit] brings one")
         return None
+    say("no system compiler found: kernels are compiled by the one of the ziglang wheel")
     return (zig, "cc")  # kernels need nothing of the C++ library, which it would build first
 
 
@@ -110,7 +111,7 @@ def _compile(compiler: Command, source: str, library: Path, count: int) -> list[
         if done.returncode and _flags(compiler, asked=True) != _OPTIONAL:
             done = _run_on(compiler, text, built, _flags(compiler, asked=True))
         if done.returncode:
-            said = done.stderr.strip().splitlines() or ["no message"]
+            said = done.stderr.strip().splitlines() or [f"{compiler[0]} ended with {done.returncode} and no message"]
             reason = next((line for line in said if "error" in line), said[0]).replace(scratch, "")
             _give_up(reason)
             return None

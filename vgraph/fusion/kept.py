@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import shutil
+import stat
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from vgraph import config
 
 logger = logging.getLogger("vgraph")
 _DIGEST = hashlib.sha256().digest_size
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @cache
@@ -34,14 +36,21 @@ def cache_folder() -> Path | None:
     try:
         folder = config.cache_dir() / "kernels"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        stat = folder.stat()
-        if stat.st_mode & 0o022 or stat.st_uid != os.getuid():
-            raise PermissionError(f"others can write to {folder}")
+        _refuse_shared(folder)
         with tempfile.NamedTemporaryFile(dir=folder):
             pass
     except (OSError, RuntimeError) as error:  # RuntimeError: nobody's home
         return _temporary_folder(error)
     return folder
+
+
+def _refuse_shared(folder: Path) -> None:
+    """PermissionError: others can write there, or put another folder in its place."""
+    own, above = folder.stat(), folder.parent.stat()
+    if own.st_mode & _OTHERS_WRITE or own.st_uid != os.getuid():
+        raise PermissionError(f"others can write to {folder}")
+    if above.st_mode & _OTHERS_WRITE and not above.st_mode & stat.S_ISVTX:
+        raise PermissionError(f"others can write to {folder.parent}")
 
 
 def _temporary_folder(why: Exception) -> Path | None:
@@ -79,6 +88,6 @@ def read_whole(kept: Path) -> bytes | None:
         return None
     if hashlib.sha256(content[:-_DIGEST]).digest() == content[-_DIGEST:]:
         return content[:-_DIGEST]
-    say(f"{kept} is damaged and is built again")
+    say(f"{kept.parent} holds damaged kernels, which are built again")
     kept.unlink(missing_ok=True)
     return None

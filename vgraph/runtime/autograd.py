@@ -56,6 +56,10 @@ class Code(Protocol):
         """The level and its derivative for these inputs and every output."""
         ...
 
+    def check_gradients(self, grads: Sequence[Tensor | None]) -> None:
+        """Refuses gradients that are several at once."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Call:
@@ -107,6 +111,7 @@ class _Level(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         call, pair = ctx.call, ctx.pair
+        call.code.check_gradients(grads)
         given = _cotangents(ctx, grads)
         step = Step(tuple(given), _wrt(call, ctx.needs_input_grad[2:]))
         level = len(call.derivation) + 1
