@@ -27,9 +27,9 @@ with warnings.catch_warnings():
 class DotAttention(nn.Module):
     """Queries, keys and values with maps of their own, by DGL's built-ins."""
 
-    def __init__(self, in_size: int, width: int, heads: int) -> None:
+    def __init__(self, in_size: int, width: int, heads: int, activation: Any) -> None:
         super().__init__()
-        self.heads, self.scale = heads, width**-0.5
+        self.heads, self.scale, self.activation = heads, width**-0.5, activation
         self.Q, self.K, self.V = (nn.Linear(in_size, width * heads, bias=False) for _ in range(3))
 
     def forward(self, g: Any, x: Tensor) -> Tensor:
@@ -39,37 +39,37 @@ class DotAttention(nn.Module):
             g.apply_edges(fn.u_dot_v("k", "q", "s"))
             g.edata["a"] = edge_softmax(g, g.edata["s"] * self.scale)
             g.update_all(fn.u_mul_e("v", "a", "m"), fn.sum("m", "o"))
-            return g.ndata["o"]
+            return g.ndata["o"] if self.activation is None else self.activation(g.ndata["o"])
 
 
-def make_layer(kind: str, sizes: tuple[int, int, int], values: dict[str, Tensor]) -> nn.Module:
-    rows, width, heads = sizes
+def make_layer(kind: str, sizes: tuple[int, int, int], values: dict[str, Tensor], activation: Any) -> nn.Module:
+    (rows, width, heads), given = sizes, {"bias": False, "activation": activation, "allow_zero_in_degree": True}
     if kind == "gcn":
-        layer = dglnn.GraphConv(rows, width, bias=False, allow_zero_in_degree=True)
+        layer = dglnn.GraphConv(rows, width, **given)
         layer.load_state_dict({"weight": values["W"].T})
     elif kind == "gat":
-        layer = dglnn.GATConv(rows, width, heads, bias=False, allow_zero_in_degree=True)
+        layer = dglnn.GATConv(rows, width, heads, **given)
         layer.load_state_dict({"fc.weight": values["W"], "attn_l": values["al"], "attn_r": values["ar"]})
     elif kind == "gatv2":
-        layer = dglnn.GATv2Conv(rows, width, heads, bias=False, allow_zero_in_degree=True)
+        layer = dglnn.GATv2Conv(rows, width, heads, **given)
         state = {"fc_src.weight": values["Ws"], "fc_dst.weight": values["Wd"], "attn": values["at"]}
         layer.load_state_dict(state)
     else:
-        layer = DotAttention(rows, width, heads)
+        layer = DotAttention(rows, width, heads, activation)
         layer.load_state_dict({f"{name}.weight": values[name] for name in "QKV"})
     return layer
 
 
 def model(data: Data, g: Any) -> Step:
     kind = data.workload.kind
-    given = zip(data.layer_sizes(), data.layers(), strict=True)
-    layers = nn.ModuleList([make_layer(kind, sizes, values) for sizes, values in given])
-    activation = torch.relu if kind == "gcn" else F.elu
+    between = [torch.relu if kind == "gcn" else F.elu] * (len(data.layer_sizes()) - 1)
+    given = zip(data.layer_sizes(), data.layers(), [*between, None], strict=True)
+    layers = nn.ModuleList([make_layer(kind, *one) for one in given])
 
     def run() -> Tensor:
         rows = data.x
-        for i, layer in enumerate(layers):
-            rows = layer(g, activation(rows) if i else rows).flatten(1)
+        for layer in layers:
+            rows = layer(g, rows).flatten(1)
         return rows
 
     return training(run, layers.parameters(), data.y)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,9 +22,9 @@ from vgraph.sampling import DataLoader, NeighborSampler
 class DotAttention(nn.Module):
     """Queries, keys and values with maps of their own, as in a Transformer."""
 
-    def __init__(self, in_size: int, width: int, heads: int) -> None:
+    def __init__(self, in_size: int, width: int, heads: int, activation: Any) -> None:
         super().__init__()
-        self.heads, self.scale = heads, width**-0.5
+        self.heads, self.scale, self.activation = heads, width**-0.5, activation
         self.Q, self.K, self.V = (nn.Linear(in_size, width * heads, bias=False) for _ in range(3))
 
     def forward(self, g: vgraph.Graph, x: Tensor) -> Tensor:
@@ -34,21 +36,21 @@ class DotAttention(nn.Module):
                 lambda e: {"m": e.src["v"], "s": (e.src["k"] * e.dst["q"]).sum(-1, keepdim=True)},
                 lambda v: {"o": (torch.softmax(v.mailbox["s"], 1) * v.mailbox["m"]).sum(1)},
             )
-            return g.ndata["o"]
+            return g.ndata["o"] if self.activation is None else self.activation(g.ndata["o"])
 
 
-def make_layer(kind: str, sizes: tuple[int, int, int], values: dict[str, Tensor]) -> nn.Module:
-    rows, width, heads = sizes
+def make_layer(kind: str, sizes: tuple[int, int, int], values: dict[str, Tensor], activation: Any) -> nn.Module:
+    (rows, width, heads), given = sizes, {"bias": False, "activation": activation, "allow_zero_in_degree": True}
     if kind == "gcn":
-        layer: nn.Module = GraphConv(rows, width, bias=False, allow_zero_in_degree=True)
+        layer: nn.Module = GraphConv(rows, width, **given)
         return filled(layer, {"weight": values["W"].T})
     if kind == "gat":
-        layer = GATConv(rows, width, heads, bias=False, allow_zero_in_degree=True)
+        layer = GATConv(rows, width, heads, **given)
         return filled(layer, {"fc.weight": values["W"], "attn_l": values["al"], "attn_r": values["ar"]})
     if kind == "gatv2":
-        layer = GATv2Conv(rows, width, heads, bias=False, allow_zero_in_degree=True)
+        layer = GATv2Conv(rows, width, heads, **given)
         return filled(layer, {"fc_src.weight": values["Ws"], "fc_dst.weight": values["Wd"], "attn": values["at"]})
-    return filled(DotAttention(rows, width, heads), {f"{name}.weight": values[name] for name in "QKV"})
+    return filled(DotAttention(rows, width, heads, activation), {f"{name}.weight": values[name] for name in "QKV"})
 
 
 def filled(layer: nn.Module, values: dict[str, Tensor]) -> nn.Module:
@@ -58,14 +60,14 @@ def filled(layer: nn.Module, values: dict[str, Tensor]) -> nn.Module:
 
 def model(data: Data, g: vgraph.Graph) -> Step:
     kind = data.workload.kind
-    given = zip(data.layer_sizes(), data.layers(), strict=True)
-    layers = nn.ModuleList([make_layer(kind, sizes, values) for sizes, values in given])
-    activation = torch.relu if kind == "gcn" else F.elu
+    between = [torch.relu if kind == "gcn" else F.elu] * (len(data.layer_sizes()) - 1)
+    given = zip(data.layer_sizes(), data.layers(), [*between, None], strict=True)
+    layers = nn.ModuleList([make_layer(kind, *one) for one in given])
 
     def run() -> Tensor:
         rows = data.x
-        for i, layer in enumerate(layers):
-            rows = layer(g, activation(rows) if i else rows).flatten(1)
+        for layer in layers:
+            rows = layer(g, rows).flatten(1)
         return rows
 
     return training(run, layers.parameters(), data.y)
