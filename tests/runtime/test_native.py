@@ -14,7 +14,7 @@ from vgraph.fusion import build
 from vgraph.ir.schedule import RowOrder
 from vgraph.ir.topology import Topology
 from vgraph.memory.row_order import build_row_order
-from vgraph.runtime.native import Native
+from vgraph.runtime.native import TALL, Native
 from vgraph.scheduler.build import build_schedule
 from vgraph.scheduler.frontiers import levels
 
@@ -41,6 +41,27 @@ def test_products_agree_with_torch(native: Native, m: int, k: int, n: int, dtype
                 wanted = a.double() @ b.double() + (0 if added is None else added.double())
                 found = native.multiply(left, right, added)
                 torch.testing.assert_close(found.double(), wanted, rtol=rtol, atol=rtol * max(k, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (128, 64), (64, 128), (7, 5), (602, 16), (3, 200)])
+def test_products_of_great_depth(native: Native, m: int, n: int, dtype: torch.dtype) -> None:
+    """Whatever lies how, and however many threads there are: the same ranges of depth, added in order."""
+    k, before, atol = TALL + 4321, torch.get_num_threads(), 1e-10 if dtype == torch.float64 else 5e-3
+    a, b, bias = torch.randn(m, k, dtype=dtype), torch.randn(k, n, dtype=dtype), torch.randn(n, dtype=dtype)
+    wanted, out = a.double() @ b.double(), torch.full((m, n + 3), 7.0, dtype=dtype)
+    for left in (a, a.t().contiguous().t()):
+        for right in (b, b.t().contiguous().t()):
+            for added in (None, bias):
+                native.multiply(left, right, added, out[:, :n])
+                sums = wanted if added is None else wanted + bias
+                torch.testing.assert_close(out[:, :n].double(), sums, rtol=0, atol=atol)
+                try:
+                    torch.set_num_threads(1)
+                    assert torch.equal(native.multiply(left, right, added), out[:, :n])
+                finally:
+                    torch.set_num_threads(before)
+    assert (out[:, n:] == 7).all()
 
 
 def test_products_are_written_where_they_belong(native: Native) -> None:

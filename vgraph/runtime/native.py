@@ -26,9 +26,19 @@ from vgraph.ir.tdl import op_name
 from vgraph.runtime.cpu import Empty, pool_address, torch_empty
 
 FLOATS = (torch.float32, torch.float64)
-_EXPORTS = ("vg_frontiers", "vg_pack_matrix", "vg_product", "vg_packed_bytes", "vg_sort_rows", "vg_levels", "vg_bounds")
-_HEADERS = ("gemm.h", "frontiers.h", "rows.h")
+_EXPORTS = (
+    "vg_frontiers",
+    "vg_pack_matrix",
+    "vg_product",
+    "vg_tall_product",
+    "vg_packed_bytes",
+    "vg_sort_rows",
+    "vg_levels",
+    "vg_bounds",
+)
+_HEADERS = ("gemm.h", "frontiers.h", "tall.h", "rows.h")
 SMALL = 1 << 16  # flops below which torch's own call costs as little
+TALL, MOST_ENTRIES = 1 << 14, 1 << 14  # depth from which, entries up to which, ranges of depth have sums of their own
 FEW = 4  # rows for which packing the matrix costs more than it gains
 
 
@@ -39,6 +49,7 @@ class Native:
     frontiers: Any
     pack_matrix: Any
     product: Any
+    tall_product: Any
     packed_bytes: Any
     sort_rows: Any
     find_levels: Any
@@ -69,10 +80,15 @@ class Native:
         (m, k), n = a.shape, b.shape[1]
         itemsize = a.element_size()
         out = self.empty((m, n), a.dtype) if out is None else out
-        room = self._scratch(self.packed_bytes_of(n, itemsize, k))
-        words = [m, n, k, a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride(), room.data_ptr(), out.data_ptr()]
+        is_tall = k >= TALL and m * n <= MOST_ENTRIES
+        words = [m, n, k, a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride(), 0, out.data_ptr()]
         words += [out.stride(0), 0 if bias is None else bias.data_ptr(), pool_address(), itemsize]
-        call(self.product, words)
+        numbers, function = (ctypes.c_int64 * len(words))(*words), self.tall_product if is_tall else self.product
+        if is_tall:
+            function(ctypes.addressof(numbers))  # how much room it needs
+        room = self._scratch(numbers[9] if is_tall else self.packed_bytes_of(n, itemsize, k))
+        numbers[9] = room.data_ptr()
+        function(ctypes.addressof(numbers))
         return out
 
     def _scratch(self, num_bytes: int) -> Tensor:
