@@ -43,7 +43,8 @@ class DotAttention(nn.Module):
 
 
 def make_layer(kind: str, sizes: tuple[int, int, int], values: dict[str, Tensor], activation: Any) -> nn.Module:
-    (rows, width, heads), given = sizes, {"bias": False, "activation": activation, "allow_zero_in_degree": True}
+    rows, width, heads = sizes
+    given: dict[str, Any] = {"bias": False, "activation": activation, "allow_zero_in_degree": True}
     if kind == "gcn":
         layer = dglnn.GraphConv(rows, width, **given)
         layer.load_state_dict({"weight": values["W"].T})

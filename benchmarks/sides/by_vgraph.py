@@ -40,7 +40,8 @@ class DotAttention(nn.Module):
 
 
 def make_layer(kind: str, sizes: tuple[int, int, int], values: dict[str, Tensor], activation: Any) -> nn.Module:
-    (rows, width, heads), given = sizes, {"bias": False, "activation": activation, "allow_zero_in_degree": True}
+    rows, width, heads = sizes
+    given: dict[str, Any] = {"bias": False, "activation": activation, "allow_zero_in_degree": True}
     if kind == "gcn":
         layer: nn.Module = GraphConv(rows, width, **given)
         return filled(layer, {"weight": values["W"].T})
