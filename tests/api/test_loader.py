@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -74,6 +75,27 @@ def test_an_abandoned_epoch_ends_its_thread() -> None:
     pytest.fail("the thread goes on")
 
 
-def test_bad_sizes() -> None:
-    with pytest.raises(GraphError, match="a batch of 0 graphs"):
-        vgraph.GraphLoader(graphs(), 0)
+@pytest.mark.parametrize(
+    ("given", "fact"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 2.5}, "batch_size=2.5"),
+        ({"prefetch": -1}, "prefetch=-1"),
+        ({"direction": "up"}, "no direction 'up'"),
+    ],
+)
+def test_bad_settings(given: dict[str, Any], fact: str) -> None:
+    with pytest.raises(GraphError, match=fact) as caught:
+        vgraph.GraphLoader(graphs(), **({"batch_size": 2} | given))
+    assert __file__ in str(caught.value)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "both"])
+def test_frontiers_are_ready_in_the_directions_asked_for(direction: str) -> None:
+    for g in vgraph.GraphLoader(graphs(), 3, direction=direction):
+        ready = {name for name, t in (("forward", g.topology), ("reverse", g.topology.reversed)) if is_ready(t)}
+        assert ready == ({"forward", "reverse"} if direction == "both" else {direction})
+
+
+def is_ready(topology: Any) -> bool:
+    return any(isinstance(key, tuple) and key[0] == "schedule" for key in topology.kept)

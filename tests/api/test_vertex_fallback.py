@@ -149,6 +149,20 @@ def test_a_number_of_children_is_no_constant(
     assert found.tolist() == wanted and "runs one vertex at a time" in caplog.text
 
 
+def test_rows_made_by_number_stay_in_the_recording(caplog: pytest.LogCaptureFixture) -> None:
+    class WithZeros(vgraph.VertexFunction):
+        def forward(self, v: vgraph.Vertex) -> None:
+            x = v.pull("x")
+            h = torch.cat([x, torch.zeros(len(x), 2)], -1) + v.gather()["h"].sum()
+            v.scatter(h=h)
+            v.push(h=h)
+
+    with caplog.at_level("INFO", logger="vgraph"):
+        found = WithZeros(states={"h": 3})(vgraph.graph(([0, 1], [1, 2])), x=torch.ones(3, 1))["h"]
+    assert found.tolist() == [[1.0, 0.0, 0.0], [2.0, 0.0, 0.0], [3.0, 0.0, 0.0]]
+    assert "one vertex at a time" not in caplog.text
+
+
 def test_error_in_the_users_function_keeps_its_line() -> None:
     def wanted(x: Tensor) -> Tensor:
         return evaluate(DAG, lambda v, kids, _: (x[v] + sum(k[0] for k in kids),))[0]

@@ -188,6 +188,9 @@ class _PartSession:
     def note_branch(self) -> None:
         self.whole.note_branch()
 
+    def note_count(self) -> None:
+        self.whole.note_count()
+
     def note_look(self, name: str) -> None:
         self.whole.note_look(name)
 

@@ -50,7 +50,7 @@ class Session(Context):
 
     def __init__(self, tracer: Tracer, specs: Specs, mailbox: bool | int) -> None:
         self.tracer, self.specs = tracer, specs
-        self.branched, self.widens, self.per_vertex = False, False, False
+        self.branched, self.counted, self.widens, self.per_vertex = False, False, False, False
         sizes = tracer.recording.sizes
         self.mailbox: tuple[int, int] | None = None
         self.row_sizes = frozenset(sizes.values())
@@ -108,6 +108,9 @@ class Session(Context):
 
     def note_branch(self) -> None:
         self.branched = True
+
+    def note_count(self) -> None:
+        self.counted = True
 
     def slots(self) -> Tensor:
         return self._topological("$slot", EDGE)

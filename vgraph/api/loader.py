@@ -18,6 +18,7 @@ from vgraph.api.tracer import user_line
 from vgraph.compiler import level_schedule, levels
 from vgraph.errors import GraphError
 
+_DIRECTIONS = {"forward": (False,), "reverse": (True,), "both": (False, True)}
 WINDOW = 32  # batches among whose graphs those of like height are put together
 
 
@@ -34,7 +35,7 @@ class GraphLoader:
         direction: along which edges frontiers are prepared: "forward", "reverse" or "both".
 
     Raises:
-        GraphError: the size of a batch is not positive.
+        GraphError: the size of a batch is not positive, there is no such direction.
 
     Source: Xu et al. 2018 (Cavs), section 3.5 (streaming); the words are those of torch's ``DataLoader``.
 
@@ -54,8 +55,13 @@ class GraphLoader:
         prefetch: int = 2,
         direction: str = "forward",
     ) -> None:
-        if batch_size < 1:
-            raise GraphError(f"a batch of {batch_size} graphs", cure="pass batch_size=1 or more", line=user_line())
+        for name, number, least in (("batch_size", batch_size, 1), ("prefetch", prefetch, 0)):
+            if type(number) is not int or number < least:
+                fact, cure = f"GraphLoader({name}={number!r})", f"give a whole number, {least} or more"
+                raise GraphError(fact, cure=cure, line=user_line())
+        if direction not in _DIRECTIONS:
+            cure = "forward, reverse or both"
+            raise GraphError(f"there is no direction {direction!r}", cure=cure, line=user_line())
         self.graphs, self.batch_size = graphs, batch_size
         self.shuffle, self.by_height, self.prefetch, self.direction = shuffle, by_height, prefetch, direction
 
@@ -84,10 +90,8 @@ class GraphLoader:
     def _prepare(self, plan: list[int]) -> Graph:
         whole = batch([self.graphs[i] for i in plan])
         topology = whole.topology
-        for one in {"forward": [topology], "reverse": [topology.reversed]}.get(
-            self.direction, [topology, topology.reversed]
-        ):
-            level_schedule(one)
+        for is_reversed in _DIRECTIONS[self.direction]:
+            level_schedule(topology.reversed if is_reversed else topology)
         return whole
 
     def _ahead(self, plans: list[list[int]]) -> Iterator[Graph]:

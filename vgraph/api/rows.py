@@ -48,6 +48,10 @@ class RowContext(Context, Protocol):
         """A method of a tensor looks at its numbers."""
         ...
 
+    def note_count(self) -> None:
+        """``len`` made a plain number of rows, which notices no comparison."""
+        ...
+
 
 class RowCount(int):
     """A number of rows that notices when it is compared."""
@@ -219,8 +223,8 @@ def _watched(func: Any, out: Any, context: RowContext) -> Any:
         return torch.Size([_as_count(size, context) for size in out])
     if func is Tensor.numel or func is Tensor.nelement:
         return _count(out, context)
-    if func is Tensor.__len__ and out in context.row_sizes and context.per_vertex:
-        context.note_branch()  # ``len`` makes a plain number of it, which notices nothing any more
+    if func is Tensor.__len__ and context.per_vertex:
+        context.note_count()
     return _as_count(out, context) if type(out) is int and func is Tensor.size else out
 
 

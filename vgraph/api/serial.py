@@ -63,6 +63,9 @@ class VertexSession:
     def note_branch(self) -> None:
         """Nothing is recorded, so any branch is right."""
 
+    def note_count(self) -> None:
+        """Here a number of rows is that of one vertex."""
+
     def note_look(self, name: str) -> None:
         """Here numbers may be looked at."""
 

@@ -16,10 +16,10 @@ from torch import nn
 
 from vgraph.api.derive import Session, Spec, Specs
 from vgraph.api.sizes import sizes_for
-from vgraph.api.tracer import CaptureError, Tracer, is_user_file
+from vgraph.api.tracer import CaptureError, Record, Ref, Tracer, is_user_file
 from vgraph.api.vertex import StateSpec, VertexBody
 from vgraph.errors import DTypeError, FunctionError, VGraphError
-from vgraph.ir.program import OF_LEAVES, Space
+from vgraph.ir.program import OF_LEAVES, Space, map_leaves
 
 Shapes = Mapping[str, tuple[int, ...]]
 States = Mapping[str, StateSpec]
@@ -56,6 +56,8 @@ class _Search:
     asked: dict[str, None] = field(default_factory=dict[str, None])  # in order
     progress: int = 0  # how many ops the last evaluation came to
     inputs: dict[str, Spec] = field(default_factory=dict[str, Spec])
+    done: list[Any] = field(default_factory=list[Any])  # operators of the last evaluation, and their plain arguments
+    counted: bool = False  # rows were counted by ``len``
 
     def attempt(self, shapes: Shapes, dtype: torch.dtype) -> States | None:
         """The states that an evaluation from this beginning agrees with; None if none."""
@@ -67,14 +69,35 @@ class _Search:
         for _ in range(_MOST_ROUNDS):
             found = self.run(states, widens=False)
             if found == states:
-                return states if self.run(states, widens=False, second=True) == states else None
+                is_right = self.run(states, widens=False, second=True) == states
+                if is_right and self.counted:
+                    self._check_counts(states)
+                return states if is_right else None
             states = found
         return None
 
-    def run(self, states: States, *, widens: bool, second: bool = False) -> States:
-        """What an evaluation scatters, on one of the two numbers of rows that recordings have."""
+    def _check_counts(self, states: States) -> None:
+        """A leaf alone goes the way that many vertices go, though the function counted its children by ``len``."""
+        done, sizes = self.done, self._sizes(second=True)
+        small = {space: {"vertex": 1, "source": 1, "edge": 0}.get(space.kind, n) for space, n in sizes.items()}
+        try:
+            self.run(states, widens=False, sizes=small)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise CaptureError("what it does depends on a number of rows or slots", _line_of(error)) from None
+        counts, few = set(sizes.values()), set(small.values())
+        alike = [one == two or (one in counts and two in few) for one, two in zip(done, self.done, strict=False)]
+        if not all(alike) or len(done) != len(self.done):
+            raise CaptureError("it branches on a number of rows or slots")
+
+    def _sizes(self, *, second: bool = False) -> dict[Space, int]:
+        return sizes_for(False, self.spaces, one_vertex_set=True)[second]
+
+    def run(
+        self, states: States, *, widens: bool, second: bool = False, sizes: Mapping[Space, int] | None = None
+    ) -> States:
+        """What an evaluation scatters, on one of the two numbers of rows that recordings have, or on others."""
         body = self.body_of(states)
-        tracer = Tracer(sizes_for(False, self.spaces, one_vertex_set=True)[second], self.device)
+        tracer = Tracer(sizes or self._sizes(second=second), self.device)
         session = Session(tracer, self.specs, mailbox=False)
         session.widens = widens
         session.per_vertex = True
@@ -86,6 +109,8 @@ class _Search:
             read = (n for n in recording.inputs if not n.startswith(("$", "child:")))
             self.inputs.update((name, self.specs(name)) for name in read)
             self.progress = len(recording.records)
+            self.done = [leaf for record in recording.records for leaf in _plain_leaves(record)]
+            self.counted |= session.counted
             tracer.forget()
         self._check_given(body.seen)
         return body.seen
@@ -97,6 +122,13 @@ class _Search:
                     f"the state {name!r} is given as {spec.row_shape}, but scattered as {seen[name].row_shape}",
                     cure="give the shape that it has, or scatter the shape that was given",
                 )
+
+
+def _plain_leaves(record: Record) -> Iterator[Any]:
+    yield record.target
+    leaves: list[Any] = []
+    map_leaves((record.args, tuple(record.kwargs.values())), leaves.append)
+    yield from (leaf for leaf in leaves if not isinstance(leaf, (Ref, torch.Tensor)))
 
 
 def infer_states(
