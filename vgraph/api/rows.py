@@ -240,10 +240,7 @@ def _count(size: int, context: RowContext) -> RowCount:
 
 
 def finest(spaces: Iterator[Space]) -> Space:
-    """The space in which values of several spaces meet: edges before vertices before graphs.
-
-    Graphs and rows of some vertices, or of some and of some others, meet at all vertices.
-    """
+    """Where values of several spaces meet: edges before vertices before graphs; some vertices and others at all."""
     several = set(spaces)
     found = max(several, key=lambda space: _FINENESS.get(space, 2))
     return VERTEX if 0 < _FINENESS.get(found, 2) < _FINENESS[VERTEX] and len(several - {SHARED}) > 1 else found
