@@ -245,6 +245,54 @@ def test_what_cannot_be_an_operator_leaves_the_graph() -> None:
         torch.compile(module, backend="eager", fullgraph=True)(graph, x)
 
 
+LSTM = nn.LSTM(4, 3, batch_first=True, dtype=torch.float64)
+
+
+def breaks(rows: Tensor) -> Tensor:
+    torch._dynamo.graph_break()
+    return rows * 2
+
+
+class BreaksInItself(vgraph.VertexFunction):
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = torch.tanh(v.gather()["h"].sum() + breaks(v.pull("h")))
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+CHAIN = vgraph.graph(([0, 1, 2], [1, 2, 3]))
+
+
+def of_vertices(graph: vgraph.Graph, x: Tensor) -> Tensor:
+    return BreaksInItself()(CHAIN, h=x[:4])["h"]
+
+
+def of_edges(graph: vgraph.Graph, x: Tensor) -> Tensor:
+    graph.ndata["h"] = x
+    graph.apply_edges(lambda edges: {"m": breaks(edges.src["h"])})
+    return graph.edata["m"]
+
+
+def of_messages(graph: vgraph.Graph, x: Tensor) -> Tensor:
+    graph.ndata["h"] = x
+    graph.update_all(lambda edges: {"m": breaks(edges.src["h"])}, lambda v: {"o": breaks(v.mailbox["m"].max(1)[0])})
+    return graph.ndata["o"]
+
+
+def of_mailboxes(graph: vgraph.Graph, x: Tensor) -> Tensor:
+    graph.ndata["h"] = x
+    graph.update_all(fn.copy_u("h", "m"), lambda v: {"o": LSTM(v.mailbox["m"])[1][0][0]})
+    return graph.ndata["o"]
+
+
+@pytest.mark.parametrize("call", [of_vertices, of_edges, of_messages, of_mailboxes])
+def test_a_graph_that_breaks_in_a_users_function(call: Any) -> None:
+    """Its pieces never meet rows that stand for nothing: the call runs outside the graph, once and as a whole."""
+    graph, x = a_graph(), torch.randn(10, 4, dtype=torch.float64)
+    expected = call(graph, x)
+    assert torch.equal(torch.compile(call, backend="eager")(graph, x), expected)
+
+
 def test_a_wrong_function_raises_what_it_raises_uncompiled() -> None:
     graph, x = a_graph(), torch.randn(10, 4)
 

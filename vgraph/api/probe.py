@@ -7,7 +7,10 @@ function on rows is noted (tape.py), nothing of it is left in the graph. See ADR
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -19,10 +22,26 @@ from vgraph.api.message import Columns, EdgeBatch, NodeBatch
 from vgraph.ir.topology import Topology
 from vgraph.runtime.custom_op import call
 
+_OURS, _TORCH, _STANDARD = (str(Path(module).parent) for module in (__file__, torch.__file__, contextlib.__file__))
+
+
+def _is_piece() -> bool:
+    """Whether this runs uncompiled, or Dynamo reads what vgraph itself calls: a call broke apart in the user's function.
+
+    Its pieces would run in turns with the user's own code, on rows that stand for nothing.
+    """
+    frame: Any = sys._getframe()
+    while frame is not None and not frame.f_code.co_filename.endswith("convert_frame.py"):
+        frame = frame.f_back
+    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, _STANDARD)):
+        frame = frame.f_back
+    return frame is None or frame.f_code.co_filename.startswith(_OURS)
+
+
 _constant: Callable[[Any], Any] = torch.compiler.assume_constant_result
 _begin_update, _begin_vertex = _constant(tape.begin_update), _constant(tape.begin_vertex)
 _finish_update, _finish_vertex = _constant(tape.finish_update), _constant(tape.finish_vertex)
-_note = _constant(tape.note)
+_note, _broke_apart = _constant(tape.note), _constant(_is_piece)
 
 
 @torch.compiler.disable(reason="a vgraph function that cannot become one operator runs outside the graph")
@@ -143,6 +162,8 @@ def _sizes(tensor: Tensor, first: int) -> tuple[int, ...]:
 
 def _twice(run: Callable[[int, bool], Any]) -> tuple[Any, Any] | None:
     """A function noted on both sizes of examples; None where it is refused."""
+    if _broke_apart():
+        return None
     for moves in (True, False):
         try:
             return run(0, moves), run(1, moves)
