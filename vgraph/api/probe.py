@@ -8,7 +8,7 @@ function on rows is noted (tape.py), nothing of it is left in the graph. See ADR
 from __future__ import annotations
 
 import contextlib
-import sys
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,11 +26,11 @@ _OURS, _TORCH, _STANDARD = (str(Path(module).parent) for module in (__file__, to
 
 
 def _is_piece() -> bool:
-    """Whether this runs uncompiled, or Dynamo reads what vgraph itself calls: a call broke apart in the user's function.
+    """Whether Dynamo reads what vgraph itself calls, or this runs uncompiled: the user's function broke a call apart.
 
     Its pieces would run in turns with the user's own code, on rows that stand for nothing.
     """
-    frame: Any = sys._getframe()
+    frame = inspect.currentframe()
     while frame is not None and not frame.f_code.co_filename.endswith("convert_frame.py"):
         frame = frame.f_back
     while frame is not None and frame.f_code.co_filename.startswith((_TORCH, _STANDARD)):
