@@ -24,7 +24,7 @@ from vgraph.api.families import Family
 from vgraph.api.guards import Numbers, walk_roots
 from vgraph.api.kept import drop_kept, refuse_kept
 from vgraph.api.levels import level_pair, level_program
-from vgraph.api.mixing import refuse_mixing
+from vgraph.api.mixing import refuse_mixing, refuse_sums
 from vgraph.api.one_device import check_devices
 from vgraph.api.reading import Reading, uncollected, watch_code
 from vgraph.api.tracer import CaptureError, user_line
@@ -308,6 +308,7 @@ def _record(
             raise
     if body.per_vertex:
         refuse_mixing(body.name, found.written())
+        refuse_sums(found.tape.ops)
     tape = found.tape
     entry = Captured(
         body.name, modes, specs, found.features,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
+from vgraph.api.tracer import CaptureError
 from vgraph.errors import FunctionError
 from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.rowwise import Effect, row_effects
@@ -31,6 +32,18 @@ def refuse_mixing(name: str, ops: Sequence[Op]) -> None:
             _note_undescribed(name, op)
         elif any(effect is not Effect.ROWWISE for effect in effects):
             raise mixing_error(name, op_name(op.target), op.line)
+
+
+def refuse_sums(ops: Sequence[Op]) -> None:
+    """An op of which nothing is known sees one vertex at a time; what it would add up over them is not known either.
+
+    Raises:
+        CaptureError: a derivative has such an op, as one that gives gradients of rows and of parameters.
+    """
+    for op in ops:
+        counts = [_num_row_dims(value) for value in op.results]
+        if 0 in counts and any(counts) and Effect.UNKNOWN in row_effects(op):
+            raise CaptureError(f"what {op_name(op.target)} adds up over rows is not described", op.line)
 
 
 def _note_undescribed(name: str, op: Op) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vgraph.api.places import contracted, multiplied
 from vgraph.api.reductions import KEEPS_SLOTS, PLACES, REDUCERS, Context, move_rows, reducer_names, takes_complex
+from vgraph.api.stand_ins import STAND_INS
 from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather
@@ -126,8 +127,10 @@ class RowTensor(Tensor):
             out = super().__torch_function__(func, types, args, named)
             return _watched(func, out, rows[0].vg_context) if rows else out
         context, space = rows[0].vg_context, finest(row.vg_space for row in rows)
-        if func is torch.nn.functional.bilinear:
-            return _bilinear(*args, **named)
+        stand_in = STAND_INS.get(func) if context.per_vertex or func is torch.nn.functional.bilinear else None
+        instead = None if stand_in is None else stand_in(*args, **named)
+        if instead is not None:
+            return instead
         name = _REDUCERS.get(func)
         if name is not None and not (name in PLACES and context.mailbox is None):
             reduced = _reduce(name, context, space, args, named)
@@ -188,13 +191,6 @@ _MATRIX_PRODUCTS = frozenset(
         Tensor.__matmul__,
     }
 )
-
-
-def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """As a product of all rows and one matrix, and sums within a row: torch's own operator makes neither."""
-    given = weight.permute(1, 0, 2).flatten(1)
-    found = ((input1 @ given).unflatten(-1, (weight.shape[0], weight.shape[2])) * input2.unsqueeze(-2)).sum(-1)
-    return found if bias is None else found + bias
 
 
 def _widened(x: Any, matrix: Tensor, func: Any) -> Any:

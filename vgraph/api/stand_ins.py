@@ -1,0 +1,59 @@
+"""Stand-ins: functions of torch that mix rows, hide them or look at numbers, in words that keep rows apart.
+
+Takes: the arguments of such a function. Gives: its result, or None where it must run itself; tempo: once a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """As a product of all rows and one matrix, and sums within a row: torch's own operator makes neither."""
+    given = weight.permute(1, 0, 2).flatten(1)
+    found = ((input1 @ given).unflatten(-1, (weight.shape[0], weight.shape[2])) * input2.unsqueeze(-2)).sum(-1)
+    return found if bias is None else found + bias
+
+
+def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor | None:
+    """As rows of the unit matrix: torch's own looks at the numbers. What is no class is refused all the same."""
+    if num_classes < 1 or tensor.dtype != torch.int64:
+        return None
+    return functional.embedding(tensor, torch.eye(num_classes, dtype=torch.int64, device=tensor.device))
+
+
+def _group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor | None:
+    """As a layer norm of each group: the derivative of torch's own adds up parameters over all rows at once."""
+    if input.dim() < 2 or input.shape[1] % num_groups:
+        return None
+    shape = [int(size) for size in input.shape[1:]]
+    grouped = input.flatten(1).unflatten(1, (num_groups, -1))
+    normed = functional.layer_norm(grouped, (int(grouped.shape[-1]),), eps=eps).flatten(1).unflatten(1, shape)
+    tail = (-1, *[1] * (len(shape) - 1))
+    scaled = normed if weight is None else normed * weight.view(tail)
+    return scaled if bias is None else scaled + bias.view(tail)
+
+
+def _instance_norm(
+    input: Tensor, running_mean: Any = None, running_var: Any = None, weight: Tensor | None = None,
+    bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor | None:  # fmt: skip
+    """As a group norm with a group a channel, where no statistics are kept and rows are a dim of their own."""
+    if running_mean is not None or not use_input_stats or input.dim() < 3:
+        return None
+    return _group_norm(input, int(input.shape[1]), weight, bias, eps)
+
+
+STAND_INS: dict[Any, Callable[..., Any]] = {
+    functional.bilinear: _bilinear,
+    functional.one_hot: _one_hot,
+    functional.group_norm: _group_norm,
+    functional.instance_norm: _instance_norm,
+}
