@@ -24,6 +24,7 @@ from vgraph.errors import GraphError
 from vgraph.fusion import build
 from vgraph.ir.schedule import RowOrder
 from vgraph.ir.topology import Topology
+from vgraph.runtime import cpu
 from vgraph.runtime.cpu import index_tensors
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
@@ -256,6 +257,40 @@ def test_more_numbers_than_32_bits_count() -> None:
 def test_more_edges_than_32_bits_count() -> None:
     """Refused before anything is allocated."""
     few = torch.zeros(1, dtype=torch.int64)
-    order = RowOrder(None, None, None, few, few, few, few)
+    order = RowOrder(None, None, lambda: None, few, few, few)
     with pytest.raises(GraphError, match=f"this graph has {2**31}"):
         index_tensors(replace(order, src_rows=few.expand(2**31)))
+
+
+@pytest.mark.parametrize(
+    ("edges", "width", "moves"), [(400, 16, True), (400, 15, False), (3, 16, False), (400, 80, False)]
+)
+def test_rows_on_a_line_too_many_are_moved(
+    edges: int, width: int, moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays of NumPy's may begin anywhere; torch's begin with a cache line."""
+    made = np.random.default_rng(0)
+    g = vgraph.graph((made.integers(0, 20, edges), made.integers(0, 20, edges)), num_nodes=20)
+    room = torch.empty(20 * width + 32)
+    start = (-room.data_ptr() // 4) % 16
+    aligned, other = (room[at : at + 20 * width].view(20, width) for at in (start, start + 4))
+    copied: list[tuple[int, ...]] = []
+    move = cpu.CpuKernel._on_lines
+
+    def watched(self: cpu.CpuKernel, place: int, rows: torch.Tensor, edges: int) -> torch.Tensor:
+        found = move(self, place, rows, edges)
+        if found is not rows:
+            assert found.data_ptr() % 64 == 0
+            copied.append(tuple(rows.shape))
+        return found
+
+    monkeypatch.setattr(cpu.CpuKernel, "_on_lines", watched)
+    numbers, found = torch.randn(20, width), list[torch.Tensor]()
+    for rows in (aligned, other):
+        rows.copy_(numbers)
+        with torch.no_grad():
+            g.ndata["h"] = rows
+            g.update_all(fn.copy_u("h", "m"), fn.sum("m", "o"))
+        found.append(g.ndata["o"])
+    assert torch.equal(*found)
+    assert copied == [(20, width)] * moves

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vgraph.ir.schedule import RowOrder
+from vgraph.ir import schedule
+from vgraph.ir.schedule import LOOK_AHEAD, RowOrder
 from vgraph.ir.topology import Topology
+from vgraph.memory import row_order
 from vgraph.memory.row_order import build_row_order
 
 
@@ -78,6 +81,19 @@ def test_without_keys_vertices_stay(topology: Topology) -> None:
     assert order.vertex_ids is None and order.vertex_rows is None
     assert (order.edge_ids is None) == (order.edge_rows is None)
     assert_consistent(order, topology)
+
+
+@given(graphs(bipartite=True))
+def test_orders_of_many_edges_are_found_again(topology: Topology) -> None:
+    """Nothing is kept that was not asked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_order, "MANY", 0)
+        patch.setattr(schedule, "MANY", 0)
+        order = build_row_order(topology, None)
+        assert order.out_dst.equal(order.dst_rows[torch.argsort(order.src_rows, stable=True)])
+        assert order.out_dst.untyped_storage().nbytes() >= 4 * (topology.num_edges + LOOK_AHEAD)
+        assert not {"edge_ids", "out_edges"} & set(vars(order))
+        assert_consistent(order, topology)
 
 
 def test_large_keys() -> None:

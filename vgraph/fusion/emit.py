@@ -224,7 +224,7 @@ class _Emitter:
                 made.after += self._close_reduction(op, features, stage, ptr)
         edge, other = ("e", "src_rows[{}]") if stage.over == "in" else ("k", "out_dst[{}]")
         head = [f"      for (int64_t {edge} = from; {edge} < to; ++{edge}) {{"]
-        if edge == "k":
+        if edge == "k" and self.spec.names_edges:
             head.append("      const int64_t e = out_edges[k]; (void)e;")
         if "o" in rows:
             head.append(f"      const int64_t o = {other.format(edge)};")

@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vgraph.ir.program import Op, Value
+from vgraph.ir.moves import Random
+from vgraph.ir.program import EDGE, Op, Value
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -62,6 +63,18 @@ class KernelSpec:
     def is_source(self) -> bool:
         """Whether the loop is over the sources of edges."""
         return self.own == "src"
+
+    @property
+    def gathered(self) -> frozenset[int]:
+        """Ids of the loads whose rows it reads at the other end of edges."""
+        other = "dst" if self.is_source else "src"
+        return frozenset(place.base.id for place in self.places.values() if place.end == other)
+
+    @property
+    def names_edges(self) -> bool:
+        """Whether it asks which edge it visits, and not only what lies at the edge's ends."""
+        rows = (*self.loads, *self.stores, *(op.results[0] for op in self.ops if isinstance(op.target, Random)))
+        return "$slot" in self.given.values() or any(value.space == EDGE for value in rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,24 +6,27 @@ Source: Cavs section 3.2 (batching policy).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.ir.hubs import Hubs, find_hubs
 from vgraph.ir.program import Op
-from vgraph.ir.topology import Topology
+from vgraph.ir.topology import Topology, short_order
 from vgraph.ir.upload import pack, send
 
 LEAVES_PART, INNER_PART = "leaves", "inner"
 _forms: dict[Any, int] = {}
 
 
+MANY = 1 << 20  # edges: what few of their readers ask for is sorted anew rather than kept
 LOOK_AHEAD = 32  # elements behind a tensor of 32-bit rows that may be read, though they mean nothing
 _NUM_TENSORS = 9  # of a schedule, ahead of those of its hubs
 MOST_SHORT = 2**31 - LOOK_AHEAD  # more edges than that have rows of 64 bits
@@ -51,18 +54,22 @@ class RowOrder:
     and a frontier's in-edges are contiguous. ``src_rows``, ``dst_rows``: (edges,); ``in_ptr``,
     ``out_ptr``: (vertices + 1,); ``out_edges``: edge rows grouped by source row. Rows of edges, and of
     vertices by edge, are int32 with LOOK_AHEAD elements of room behind them, unless there are more than
-    MOST_SHORT edges; pointers are int64. What kernels do not read is made when asked for. ``host``: the
-    same on the CPU, where this lies on another device and came from there.
+    MOST_SHORT edges; pointers are int64. What not every kernel reads is made when asked for; ``find_edge_ids``
+    makes ``edge_ids``. ``host``: the same on the CPU, where this lies on another device and came from there.
     """
 
     vertex_ids: Tensor | None
     vertex_rows: Tensor | None
-    edge_ids: Tensor | None
+    find_edge_ids: Callable[[], Tensor | None]
     src_rows: Tensor
     in_ptr: Tensor
     out_ptr: Tensor
-    out_edges: Tensor
     host: RowOrder | None = None
+
+    @cached_property
+    def edge_ids(self) -> Tensor | None:
+        """The edge of every edge row; None: the user's order."""
+        return self.find_edge_ids()
 
     def most(self, pointer: str) -> int:
         """No row has more edges: a power of two, so that many orders agree."""
@@ -102,15 +109,38 @@ class RowOrder:
         return self.make_dst_rows()
 
     @cached_property
+    def out_edges(self) -> Tensor:
+        return self._sorted_by_source()
+
+    @cached_property
     def out_dst(self) -> Tensor:
-        """The destination row of each of ``out_edges``."""
-        return self.make_dst_rows().index_select(0, self.out_edges)
+        """The destination row of each of ``out_edges``, which are not kept where they are many."""
+        is_kept = "out_edges" in vars(self) or self.src_rows.shape[0] < MANY
+        dst_rows, edges = self.make_dst_rows(), self.out_edges if is_kept else self._sorted_by_source()
+        if dst_rows.device.type != "cpu" or dst_rows.dtype != torch.int32:
+            return dst_rows.index_select(0, edges)
+        room = torch.zeros(edges.shape[0] + LOOK_AHEAD, dtype=torch.int32, device="cpu")
+        return torch.index_select(dst_rows, 0, edges, out=room[: edges.shape[0]])
+
+    def _sorted_by_source(self) -> Tensor:
+        if not self.out_ptr.shape[0]:  # not of a part
+            return self.src_rows.new_zeros(0)
+        return with_room(short_order(self.src_rows.cpu().numpy(), self.out_ptr.shape[0] - 1))
 
     def make_dst_rows(self) -> Tensor:
         """``dst_rows``, not kept."""
         counts = self.in_ptr[1:] - self.in_ptr[:-1]
         rows = torch.arange(counts.shape[0], dtype=self.src_rows.dtype, device=counts.device)
         return torch.repeat_interleave(rows, counts, output_size=self.src_rows.shape[0])
+
+
+def with_room(rows: NDArray[np.integer[Any]]) -> Tensor:
+    """Rows of 32 bits where they suffice, with room behind them for kernels that look ahead."""
+    if len(rows) >= MOST_SHORT:
+        return torch.from_numpy(rows)
+    made = np.zeros(len(rows) + LOOK_AHEAD, np.int32)
+    made[: len(rows)] = rows
+    return torch.from_numpy(made)[: len(rows)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +181,10 @@ class Schedule:
 
     def _packed(self, device: torch.device, host: RowOrder | None) -> Schedule:
         buffer, found = pack(self._tensors, device)
-        (*fields, out_dst, v_ptr), cut = found[:_NUM_TENSORS], found[_NUM_TENSORS:]
-        made = replace(self, order=RowOrder(*fields, host=host))  # pyright: ignore[reportArgumentType]
-        made.order.__dict__["out_dst"] = out_dst
+        (ids, rows, edge_ids, *fields, out_edges, out_dst, v_ptr), cut = found[:_NUM_TENSORS], found[_NUM_TENSORS:]
+        order = RowOrder(ids, rows, lambda: edge_ids, *fields, host=host)  # pyright: ignore[reportArgumentType]
+        made = replace(self, order=order)
+        made.order.__dict__.update(out_edges=out_edges, out_dst=out_dst)
         if len(self.frontiers) > 1:
             hubs = self.order.hubs
             made.order.__dict__["hubs"] = hubs and hubs.at(cut)  # pyright: ignore[reportArgumentType]

@@ -169,6 +169,13 @@ def counting_order(keys: NDArray[np.integer[Any]], num_keys: int) -> NDArray[np.
     return counted.indices.astype(np.int32, copy=False)
 
 
+def short_order(keys: NDArray[np.integer[Any]], num_keys: int) -> NDArray[np.integer[Any]]:
+    """``stable_argsort`` in as few bits as it takes, on the CPU."""
+    if 1 << 14 <= len(keys) < 2**31 and num_keys <= len(keys):
+        return counting_order(keys, num_keys)
+    return stable_argsort(torch.from_numpy(keys), num_keys).numpy()
+
+
 def compress(group: Tensor, other: Tensor, num_groups: int) -> Compressed:
     """Groups edges by ``group`` (edges,), stably; already sorted edges are not moved."""
     counts = torch.bincount(group, minlength=num_groups)

@@ -7,6 +7,7 @@ Source: Cavs section 3.3 (what is evaluated together lies together).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vgraph.ir.schedule import LOOK_AHEAD, MOST_SHORT, RowOrder
-from vgraph.ir.topology import Topology, counting_order, stable_argsort
+from vgraph.ir.schedule import MANY, MOST_SHORT, RowOrder, with_room
+from vgraph.ir.topology import Topology, short_order, stable_argsort
 
 _MANY = 1 << 14  # edges from which on memory traffic counts more than calls
 Keys: TypeAlias = NDArray[np.integer[Any]]
@@ -42,15 +43,25 @@ def build_row_order(
     if vertex_ids is not None:
         rows = _inverse(vertex_ids)
         src, dst = _taken(rows, src), _taken(rows, dst)
-    in_ptr, edge_ids = _grouped(dst, topology.num_dst)
+    in_ptr, edge_ids = _pointer(dst, topology.num_dst), _order(dst, topology.num_dst)
     if edge_ids is not None:
         src = _taken(src, edge_ids)
-    out_ptr, out_edges = _grouped(src, topology.num_src)
-    out_edges = np.arange(len(src)) if out_edges is None else out_edges
+    out_ptr = _pointer(src, topology.num_src)
+    find_edge_ids = _kept(edge_ids) if edge_ids is None or len(src) < MANY else partial(_edge_ids, topology, rows)
     return RowOrder(
-        _as_tensor(vertex_ids), _as_tensor(rows), _short(edge_ids), _short(src), _as_tensor(in_ptr),
-        _as_tensor(out_ptr), _short(out_edges),
+        _as_tensor(vertex_ids), _as_tensor(rows), find_edge_ids, with_room(src), _as_tensor(in_ptr), _as_tensor(out_ptr)
     )  # fmt: skip
+
+
+def _kept(edge_ids: Ids | None) -> Callable[[], Tensor | None]:
+    tensor = None if edge_ids is None else with_room(edge_ids)
+    return lambda: tensor
+
+
+def _edge_ids(topology: Topology, rows: Ids | None) -> Tensor:
+    """The order of edges, found once more."""
+    dst = _on_cpu(topology.dst)
+    return with_room(short_order(dst if rows is None else _taken(rows, dst), topology.num_dst))
 
 
 def _is_plain(topology: Topology, keys: Keys) -> bool:
@@ -78,15 +89,16 @@ def _sorted_vertices(topology: Topology, keys: Keys | None) -> Ids | None:
     return stable_argsort(torch.from_numpy(keys), int(keys.max()) + 1).numpy()
 
 
-def _grouped(group: Ids, num_groups: int) -> tuple[Ids, Ids | None]:
-    """Where every group begins, (groups + 1,), and the elements by group; None: they are in order."""
+def _pointer(group: Ids, num_groups: int) -> Ids:
+    """Where every group begins, (groups + 1,)."""
     ptr = np.zeros(num_groups + 1, np.int64)
     np.cumsum(np.bincount(group, minlength=num_groups), out=ptr[1:])
-    if (group[1:] >= group[:-1]).all():
-        return ptr, None
-    if _MANY <= len(group) < MOST_SHORT and num_groups <= len(group):
-        return ptr, counting_order(group, num_groups)
-    return ptr, stable_argsort(torch.from_numpy(group), num_groups).numpy()
+    return ptr
+
+
+def _order(group: Ids, num_groups: int) -> Ids | None:
+    """The elements by group; None: they are in order."""
+    return None if (group[1:] >= group[:-1]).all() else short_order(group, num_groups)
 
 
 def _inverse(permutation: Ids) -> Ids:
@@ -106,15 +118,6 @@ def _on_cpu(ids: Tensor) -> Ids:
     """The ids in memory, many of them in as few bits as they need."""
     is_short = _MANY <= ids.shape[0] < MOST_SHORT
     return ids.numpy().astype(np.int32 if is_short else np.int64, copy=False)
-
-
-def _short(array: Ids | None) -> Any:
-    """Rows of 32 bits where they suffice, with room behind them for kernels that look ahead."""
-    if array is None or len(array) >= MOST_SHORT:
-        return _as_tensor(array)
-    made = np.zeros(len(array) + LOOK_AHEAD, np.int32)
-    made[: len(array)] = array
-    return torch.from_numpy(made)[: len(array)]
 
 
 def _as_tensor(array: Ids | None) -> Any:

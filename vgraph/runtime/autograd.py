@@ -6,15 +6,19 @@ Source: Cavs section 3.4; higher orders by tracing autograd.grad of the function
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
+from operator import itemgetter
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from vgraph.runtime.compiled import CompiledProgram, Lease, Situation
+from vgraph.runtime.compiled import CompiledProgram, Outcome, Situation
+
+_logger = logging.getLogger("vgraph")
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,10 @@ class _Level(torch.autograd.Function):
         outputs = outcome.outputs
         states, saved = outcome.saved[:num_states], outcome.saved[num_states:]
         states = [state.detach() for state in states]
-        ctx.call, ctx.pair = call, pair
+        ctx.call, ctx.pair, ctx.shared = call, pair, [i - num_states for i in outcome.shared]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, *states, *saved, _keeper(outcome.lease))
+        own = [tensor for i, tensor in enumerate(saved) if i not in ctx.shared]
+        ctx.save_for_backward(*tensors, *states, *own, _keeper(outcome))
         ctx.shapes = [None if o is None else (o.shape, o.dtype, o.device) for o in outputs]
         if not all(pair.has_grad):
             ctx.mark_non_differentiable(
@@ -122,7 +127,7 @@ class _Level(torch.autograd.Function):
         tensors = (*kept[:num_inputs], *given.values())
         if step == pair.step and not torch.is_grad_enabled():
             inputs = dict(zip(names, tensors, strict=True))
-            inputs.update(zip(pair.saved_names, kept[num_inputs:], strict=True))
+            inputs.update(zip(pair.saved_names, _saved(ctx, kept, keeper), strict=True))
             found = pair.backward(inputs, call.situation).outputs
         else:
             for state in kept[len(call.names) : num_inputs]:
@@ -132,11 +137,37 @@ class _Level(torch.autograd.Function):
         return (None, None, *(by_name.get(name) for name in call.names))
 
 
-def _keeper(lease: Lease | None) -> Tensor:
-    """A tensor that holds a lease: it is let go with all that was saved, when autograd has no more use for it."""
+def _keeper(outcome: Outcome) -> Tensor:
+    """A tensor that is let go with all that was saved, when autograd has no more use for it.
+
+    It holds the lease, and what is saved in memory that the caller was given, with a number that grows whenever
+    the caller writes to that.
+    """
     keeper = torch.empty(0, device="cpu")
-    vars(keeper)["lease"] = lease
+    outputs = {i: o.detach() for i, o in enumerate(outcome.outputs) if o is not None and i in outcome.shared.values()}
+    watched = [(output, output._version) for output in outputs.values()]
+    vars(keeper).update(
+        lease=outcome.lease, shared=[outcome.saved[i].detach() for i in outcome.shared], watched=watched
+    )
     return keeper
+
+
+def _saved(ctx: Any, kept: Sequence[Tensor], keeper: Tensor) -> list[Tensor]:
+    """What the forward saved; made again where the caller has written to an output that is part of it."""
+    call, pair = ctx.call, ctx.pair
+    own = list(kept[len(call.names) + pair.num_states :])
+    if not ctx.shared:
+        return own
+    watched = vars(keeper).get("watched")  # none: a hook made a copy
+    if watched is None or any(output._version != version for output, version in watched):
+        _logger.info(
+            "%s: an output was written to, so the forward runs once more for the backward", pair.forward.program.name
+        )
+        given = dict(zip(call.names, kept[: len(call.names)], strict=True))
+        return pair.forward(given, call.situation).saved[pair.num_states :]
+    for place, tensor in sorted(zip(ctx.shared, vars(keeper)["shared"], strict=True), key=itemgetter(0)):
+        own.insert(place, tensor)
+    return own
 
 
 def _cotangents(ctx: Any, grads: tuple[Tensor | None, ...]) -> dict[int, Tensor]:

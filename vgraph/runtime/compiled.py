@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import compress
 from typing import Protocol
@@ -55,11 +55,15 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Outputs, values saved for the backward (in row order) and what keeps their memory."""
+    """Outputs, values saved for the backward (in row order) and what keeps their memory.
+
+    ``shared``: saved values that lie in an output's memory, and which output that is, both by their places.
+    """
 
     outputs: list[Tensor | None]
     saved: list[Tensor]
     lease: Lease | None
+    shared: Mapping[int, int] = field(default_factory=dict[int, int])
 
 
 @dataclass(eq=False)
@@ -294,21 +298,35 @@ class CompiledProgram:
         return as_given, [item for item, given in zip(self._read_inputs, is_given, strict=True) if not given]
 
     @cached_property
-    def _is_apart(self) -> tuple[bool, ...]:
-        """Of each output, whether it lies in memory that nothing else has, whatever the topology."""
+    def _roots(self) -> list[int | None]:
+        """Of each output, what it is or is a view of, if that has memory of its own, whatever the topology."""
         once = [op for phase in self.phases if not phase.is_loop for op in phase.ops]
         shares = [op for op in once if may_share(op)]
         bases = {v.id: op.args[0].id for op in shares if isinstance(op.args[0], Value) for v in op.results}
         fresh = {v.id for op in once for v in op.results}.difference(v.id for op in shares for v in op.results)
         roots = [None if v is None else _root(v.id, bases) for v in self.program.outputs]
-        known = [root in fresh and roots.count(root) == 1 for root in roots]
-        return tuple(known[: self.num_outputs])
+        return [root if root in fresh else None for root in roots]
+
+    @cached_property
+    def _is_apart(self) -> tuple[bool, ...]:
+        """Of each output, whether it lies in memory that nothing else has."""
+        return tuple(root is not None and self._roots.count(root) == 1 for root in self._roots[: self.num_outputs])
+
+    @cached_property
+    def _sharers(self) -> tuple[list[int], ...]:
+        """Of each output, the saved values that may lie in its memory, which no other output has."""
+        given, saved = self._roots[: self.num_outputs], self._roots[self.num_outputs :]
+        if self.program.carries:  # states are outputs, too
+            return tuple([] for _ in given)
+        alone = [root is not None and given.count(root) == 1 for root in given]
+        places = enumerate(given)
+        return tuple([j for j, other in enumerate(saved) if alone[i] and other == root] for i, root in places)
 
     def _outcome(self, env: Mapping[int, Tensor], rows: CallRows, lease: Lease | None) -> Outcome:
         values = self.program.outputs
         saved = [env[v.id] for v in values[self.num_outputs :] if v is not None]
         taken: set[int] | None = None  # memory that a result must not lie in
-        given: list[Tensor | None] = []
+        given, shared = list[Tensor | None](), dict[int, int]()
         for i, value in enumerate(values[: self.num_outputs]):
             if value is None:
                 given.append(None)
@@ -317,7 +335,10 @@ class CompiledProgram:
             if tensor.is_sparse:  # the gradient of an embedding, whose rows may lie in the arena
                 given.append(tensor.clone())
                 continue
-            is_apart = self._is_apart[i] or tensor is not env[value.id]  # moved into another order
+            is_moved = tensor is not env[value.id]  # into another order
+            if not is_moved and tensor.is_contiguous():
+                shared.update(dict.fromkeys(self._sharers[i], i))
+            is_apart = self._is_apart[i] or is_moved or i in shared.values()
             if not (is_apart and tensor.is_contiguous()):
                 taken = self._memory_in_use(env, saved, lease, given) if taken is None else taken
                 if _memory(tensor) in taken or not tensor.is_contiguous():
@@ -325,7 +346,7 @@ class CompiledProgram:
             if taken is not None:
                 taken.add(_memory(tensor))
             given.append(tensor)
-        return Outcome(given, saved, lease)
+        return Outcome(given, saved, lease, shared)
 
     def _memory_in_use(
         self, env: Mapping[int, Tensor], saved: Sequence[Tensor], lease: Lease | None, given: Sequence[Tensor | None]

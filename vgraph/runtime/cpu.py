@@ -41,22 +41,44 @@ def torch_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="cpu")
 
 
+_LINE = 64  # bytes of the cache
+_MOST_MOVED = 256  # bytes of a row
 _MOST_PIECES = 64  # into which a kernel cuts its rows
-_indices: WeakKeyDictionary[RowOrder, tuple[Tensor, ...]] = WeakKeyDictionary()
+_indices: WeakKeyDictionary[RowOrder, dict[str, Tensor]] = WeakKeyDictionary()
+INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst")
 
 
-def index_tensors(order: RowOrder) -> tuple[Tensor, ...]:
-    """in_ptr, src_rows, out_ptr, out_edges, out_dst: pointers of 64 bits, rows of 32; kept with the order."""
-    known = _indices.get(order)
-    if known is None:
-        if max(order.src_rows.shape[0], order.in_ptr.shape[0], order.out_ptr.shape[0]) >= MOST_SHORT:
-            fact = f"a compiled kernel counts to 2^31 edges; this graph has {order.src_rows.shape[0]}"
-            raise GraphError(fact, cure="set VGRAPH_KERNELS=0 and capture anew: torch's operators count further")
-        rows = (order.src_rows, order.out_edges, order.out_dst)
-        src_rows, out_edges, out_dst = map(_short, rows)
-        known = (order.in_ptr, src_rows, order.out_ptr, out_edges, out_dst)
-        _indices[order] = known
-    return known
+def index_tensors(order: RowOrder, names: Sequence[str] = INDICES) -> tuple[Tensor, ...]:
+    """Pointers of 64 bits, rows of 32; kept with the order. What is not among ``names`` need not be made: empty."""
+    if max(order.src_rows.shape[0], order.in_ptr.shape[0], order.out_ptr.shape[0]) >= MOST_SHORT:
+        fact = f"a compiled kernel counts to 2^31 edges; this graph has {order.src_rows.shape[0]}"
+        raise GraphError(fact, cure="set VGRAPH_KERNELS=0 and capture anew: torch's operators count further")
+    known = _indices.setdefault(order, {})
+    for name in names:
+        if name not in known:
+            tensor = getattr(order, name)
+            known[name] = tensor if name in ("in_ptr", "out_ptr") else _short(tensor)
+    return tuple([known[name] if name in names else _NOTHING for name in INDICES])
+
+
+def _indices_read(spec: KernelSpec) -> list[str]:
+    """Those that a kernel's loops read."""
+    unread = {"out_edges", "out_dst"}
+    if spec.is_source or spec.in_loop:
+        unread = set() if spec.names_edges else {"out_edges"}
+    return [name for name in INDICES if name not in unread]
+
+
+def _straddles(rows: Tensor, edges: int) -> bool:
+    """Whether every row lies on a cache line too many, and that costs more than to move all of them once.
+
+    Torch's own memory begins with a line, but not that of arrays that it was given.
+    """
+    count = rows.shape[0] if rows.dim() else 0
+    row_bytes = rows.numel() // max(count, 1) * rows.element_size()
+    if rows.data_ptr() % _LINE == 0 or row_bytes % _LINE or not 0 < row_bytes <= _MOST_MOVED:
+        return False
+    return edges * _LINE >= 4 * count * row_bytes
 
 
 def _short(rows: Tensor) -> Tensor:
@@ -69,6 +91,7 @@ def _short(rows: Tensor) -> Tensor:
     return made[: rows.shape[0]]
 
 
+_NOTHING = torch.empty(0, dtype=torch.int32, device="cpu")
 _NO_IDS = (None, None)
 
 
@@ -78,6 +101,8 @@ class CpuKernel:
     def __init__(self, function: Any, spec: KernelSpec, empty: Empty = torch_empty) -> None:
         self.function, self.stores, self.is_source = function, spec.stores, spec.is_source
         self.empty = empty
+        self._indices = _indices_read(spec)
+        self._gathered = {i for i, v in enumerate(spec.loads) if v.id in spec.gathered}
         drawn = [op.results[0].space.kind for op in spec.ops if isinstance(op.target, Random)]
         self.draws = tuple(kind in drawn for kind in ("vertex", "edge"))
         self._rooms = [(v.space.kind, v.space == SHARED, tuple(v.row_shape), v.dtype) for v in spec.stores]
@@ -90,7 +115,7 @@ class CpuKernel:
         for tensor in loads:
             assert tensor.device.type == "cpu", "a CPU kernel reads CPU memory"
         given = [t if t.is_contiguous() else t.contiguous() for t in loads]
-        index = index_tensors(order)
+        index = index_tensors(order, self._indices)
         pointers = [t.data_ptr() for t in index]
         ids = [None if t is None else t.long() for t in ids] if ids else _NO_IDS  # as kernels read them
         pointers += [0 if t is None else t.data_ptr() for t in ids]
@@ -105,6 +130,12 @@ class CpuKernel:
 
         return call
 
+    def _on_lines(self, place: int, rows: Tensor, edges: int) -> Tensor:
+        """Rows that are gathered, in memory that begins with a cache line."""
+        if place not in self._gathered or not _straddles(rows, edges):
+            return rows
+        return self.empty(rows.shape, rows.dtype).copy_(rows)
+
     def run(self, extent: Any, *loads: Tensor) -> tuple[Tensor, ...]:
         """Once over all rows; allocates what it stores."""
         made = tuple([self._empty(extent, *room) for room in self._rooms])
@@ -117,7 +148,8 @@ class CpuKernel:
                 for kind, drawn in zip(("vertex", "edge"), self.draws, strict=True)
             )
         )
-        self.bind(extent.order, loads, made, ids)(*rows)
+        given = [self._on_lines(i, tensor, extent.e1 - extent.e0) for i, tensor in enumerate(loads)]
+        self.bind(extent.order, given, made, ids)(*rows)
         if not self._sums:
             return made
         return tuple(t.sum(0).to(v.dtype) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))

@@ -120,11 +120,11 @@ class Native:
         words = (ctypes.c_int64 * 17)(n, m, keys.ctypes.data, count, *(t.data_ptr() for t in places))
         self.sort_rows(ctypes.addressof(words))
         is_sorted, is_grouped = bool(words[0]), bool(words[1])
+        own = None if is_grouped else edge_ids
         order = RowOrder(
-            None if is_sorted else ids, None if is_sorted else rows, None if is_grouped else edge_ids, src_rows,
-            in_ptr, out_ptr, out_edges,
-        )  # fmt: skip
-        order.__dict__.update(dst_rows=dst_rows, out_dst=out_dst)
+            None if is_sorted else ids, None if is_sorted else rows, lambda: own, src_rows, in_ptr, out_ptr
+        )
+        order.__dict__.update(dst_rows=dst_rows, out_edges=out_edges, out_dst=out_dst)
         return order
 
     def bounds(self, keys: NDArray[np.int32], in_ptr: Tensor) -> tuple[list[int], list[int], list[int | None]]:

@@ -36,10 +36,9 @@ def _part(schedule: Schedule, is_mine: Tensor, is_my_edge: Tensor) -> Part:
     degrees = (order.in_ptr[1:] - order.in_ptr[:-1]).index_select(0, rows)
     in_ptr = torch.cat([degrees.new_zeros(1), torch.cumsum(degrees, 0)])
     empty = rows.new_zeros(0)
-    part = RowOrder(
-        _picked(order.vertex_ids, rows), None, _picked(order.edge_ids, edges),
-        order.src_rows.index_select(0, edges), in_ptr, empty, empty,
-    )  # fmt: skip
+    edge_ids = _picked(order.edge_ids, edges)
+    src_rows = order.src_rows.index_select(0, edges)
+    part = RowOrder(_picked(order.vertex_ids, rows), None, lambda: edge_ids, src_rows, in_ptr, empty)
     return Part(part, _frontiers(schedule, rows, in_ptr, degrees), rows, edges)
 
 
