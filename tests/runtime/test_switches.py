@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
-from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, Gates, features, outcome_with
+import vgraph
+from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, WIDTH, Gates, features, outcome_with
 from vgraph import compiler
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import op_name
+from vgraph.runtime import windows
 
 pytestmark = pytest.mark.usefixtures("with_kernels")
 ALL = (
@@ -50,6 +53,54 @@ def test_every_way_gives_the_same_numbers(name: str, graph: str, way: str, monke
     x = features(g)
     wanted = outcome_with(monkeypatch, PLAIN, model, g, x)
     for one, two in zip(outcome_with(monkeypatch, switches(*WAYS[way]), model, g, x), wanted, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
+
+
+class Rich(vgraph.VertexFunction):
+    """Two states; slots reduced in many ways; a child by its place; what leaves cannot leave out."""
+
+    def __init__(self) -> None:
+        super().__init__(states={"h": WIDTH, "c": WIDTH})
+        self.W, self.U, self.V = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.score, self.norm = nn.Linear(WIDTH, 1), nn.LayerNorm(WIDTH)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        child, x = v.gather(), v.pull("x")
+        gate, new = self.U(child["h"].mean()).chunk(2, -1)
+        seen = (self.score(torch.tanh(self.V(child["h"]) + self.W(x))).softmax() * child["c"]).sum()
+        c = torch.sigmoid(gate) * torch.tanh(new + seen) + child["c"].max() * v.gather(1, default=0.5)["h"]
+        h = torch.tanh(self.norm(c + x) + torch.cos(child["h"].min()) / (v.in_degree.to(x.dtype) + 1).unsqueeze(-1))
+        v.scatter(h=h, c=c)
+        v.push(h=h, c=self.V(c))
+
+
+# Twelve rows after Plackett and Burman: every two columns show all four settings of their two switches.
+FACTORS = (*ALL, "VGRAPH_DEGREES", "VGRAPH_WINDOWS", "policy")
+SEED = "11011100010"
+ROWS = [*(SEED[-i:] + SEED[:-i] for i in range(11)), "0" * 11]
+
+
+def test_rows_hold_all_pairs() -> None:
+    for one in range(len(FACTORS)):
+        for two in range(one):
+            assert len({(row[one], row[two]) for row in ROWS}) == 4
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_two_switches_together(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, g = Rich().double(), vgraph.batch([GRAPHS[name]() for name in ("dag", "trees", "points")])
+    x = features(g)
+    wanted = outcome_with(monkeypatch, PLAIN, model, g, x)
+    chosen = dict(zip(FACTORS, row, strict=True))
+    model.policy = "serial" if chosen.pop("policy") == "1" else "frontier"
+    for name in ("WINDOW_BYTES", "LEAST_ROWS", "LEAST_BYTES"):
+        monkeypatch.setattr(windows, name, 1)
+    found = outcome_with(monkeypatch, chosen, model, g, x)
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    with torch.no_grad():
+        called = list(model(g, x=x).values())
+    for one, two in zip((*found, *called), (*wanted, *wanted[: len(called)]), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
 
 
