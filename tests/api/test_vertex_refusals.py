@@ -124,6 +124,19 @@ def never_scattered(v: vgraph.Vertex) -> None:
     v.push(h=v.pull("x") + v.gather()["past"].sum())
 
 
+def joins_slots(v: vgraph.Vertex) -> None:
+    slots = v.gather()["h"]
+    v.scatter(h=torch.cat([slots, slots]).sum())
+
+
+def joins_rows_and_slots(v: vgraph.Vertex) -> None:
+    v.scatter(h=torch.cat([v.pull("x"), v.gather()["h"]]).sum())
+
+
+def turns_rows(v: vgraph.Vertex) -> None:
+    v.scatter(h=(v.gather()["h"] @ v.pull("x").T).sum())
+
+
 def mean_of_all(v: vgraph.Vertex) -> None:
     v.push(h=v.pull("x") - v.pull("x").mean())
 
@@ -196,12 +209,15 @@ def first_row(v: vgraph.Vertex) -> None:
         (number_of_rows, "mixes vertices"),
         (rolled, "mixes vertices"),
         (first_row, "mixes vertices"),
+        (joins_slots, "rows were joined, cut or turned"),
+        (joins_rows_and_slots, "rows were joined, cut or turned"),
+        (turns_rows, "rows were joined, cut or turned"),
     ],
 )
 def test_bad_function(body: Any, fact: str) -> None:
     model = bad(body)
     for _ in range(2):  # a refusal is not remembered as something else
-        with pytest.raises((FunctionError, NameLookupError)) as caught:
+        with pytest.raises((FunctionError, NameLookupError, FeatureError)) as caught:
             model(DAG, x=torch.randn(7, WIDTH))
         assert fact in str(caught.value)
         assert f"{__file__}:" in str(caught.value)

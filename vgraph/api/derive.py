@@ -17,6 +17,7 @@ from torch import Tensor
 from vgraph import config
 from vgraph.api.aliases import Ref
 from vgraph.api.mailbox import lower_mailbox, name_counts, refuse_mixed_batches
+from vgraph.api.mixing import check_rows
 from vgraph.api.reading import unwatched
 from vgraph.api.reductions import Context, move_rows
 from vgraph.api.rows import RowTensor, as_rows, plain
@@ -118,6 +119,8 @@ class Session(Context):
     def run_move(self, move: Move, rows: Tensor) -> Any:
         """Records a Move; its example result is made of ones."""
         size = self.tracer.recording.sizes[move.result]
+        if self.per_vertex:
+            check_rows(rows, self.tracer.recording.sizes[move.source])
         two = isinstance(move, SegmentReduce) and move.reduction in ("max", "min")
         with self.tracer.paused():
             out = torch.ones((size, *rows.shape[1:]), dtype=rows.dtype, device=rows.device)

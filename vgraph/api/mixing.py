@@ -11,9 +11,10 @@ import logging
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
-from vgraph.api.tracer import CaptureError
-from vgraph.errors import FunctionError
+from vgraph.api.tracer import CaptureError, user_line
+from vgraph.errors import FeatureError, FunctionError
 from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.rowwise import Effect, row_effects
 from vgraph.ir.tdl import op_name
@@ -73,6 +74,19 @@ def _uses_statistics(op: Op) -> bool:
 
 def _num_row_dims(value: Value) -> int:
     return sum(isinstance(size, Rows) for size in value.shape)
+
+
+def check_rows(rows: Tensor, count: int) -> None:
+    """Rows that are to be moved must be as many as there are.
+
+    Raises:
+        FeatureError: a TypeError would be taken for an operand that ``@`` does not know.
+    """
+    if rows.dim() == 0 or rows.shape[0] != count:
+        raise FeatureError(
+            "rows were joined, cut or turned: what is reduced or meets slots is no longer one row a slot or a vertex",
+            cure="join and cut features, dim=-1, as in torch.cat([a, b], -1)", line=user_line(),
+        )  # fmt: skip
 
 
 def mixing_error(name: str, op: str, line: str) -> FunctionError:
