@@ -202,3 +202,12 @@ def share_memory(first: Tensor, second: Tensor) -> bool:
     if one.layout != torch.strided or other.layout != torch.strided:
         return False
     return storage_key(one) == storage_key(other) and one.numel() > 0
+
+
+def geometry_of(tensor: Tensor) -> Any:
+    """Equal for two tensor objects over the same elements (``as_subclass`` makes such twins)."""
+    tensor = bare(tensor)
+    if tensor.layout != torch.strided or tensor.numel() == 0:
+        return id(tensor)
+    start = (storage_key(tensor), tensor.storage_offset()) if is_imagined(tensor) else tensor.data_ptr()
+    return (start, tuple(tensor.shape), tensor.stride(), tensor.dtype)

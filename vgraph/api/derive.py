@@ -344,7 +344,7 @@ def _note(
 def _named_inputs(tracer: Tracer) -> dict[str, Tensor]:
     recording = tracer.recording
     named = {name: recording.tensors[ref.index] for name, ref in recording.inputs.items()}
-    named.update((f"lifted:{i}", t) for i, (t, _) in enumerate(recording.lifted))
+    named.update((f"lifted:{i}", tracer.as_used(t)) for i, (t, _) in enumerate(recording.lifted))
     return named
 
 

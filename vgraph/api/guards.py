@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.reading import Reading, is_users
+from vgraph.api.reading import Reading, global_names, is_users
 from vgraph.api.rows import RowTensor
 from vgraph.api.tracer import CaptureError
 
@@ -228,7 +228,7 @@ class _Walker:
         if function.__kwdefaults__:
             self.visit(function.__kwdefaults__, step.to("{}.__kwdefaults__"), depth + 1)
         table = step.to("{}.__globals__")
-        for name in sorted(_spoken(code) & function.__globals__.keys()):
+        for name in sorted(global_names(code) & function.__globals__.keys()):
             found = function.__globals__[name]
             self.visit(found, table.to(_item(name), ("item", name)), depth + 1)
 
@@ -341,15 +341,6 @@ def _is_library(kind: type) -> bool:
 def _is_data(value: Any) -> bool:
     """Whether a class attribute is a value rather than a way to compute one."""
     return not (hasattr(value, "__get__") or isinstance(value, type))
-
-
-def _spoken(code: types.CodeType) -> set[str]:
-    """Names in the code and in the functions that are written within it."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _spoken(constant)
-    return names
 
 
 def walk_roots(roots: Sequence[Any], reading: Reading, *, everything: bool = False) -> Walk:

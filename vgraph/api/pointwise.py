@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.api.aliases import Ref
 from vgraph.api.capture import recording
+from vgraph.api.reading import global_names
 from vgraph.api.tracer import CaptureError, Record, Recording, Tracer, user_line
 from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
@@ -54,7 +55,7 @@ def _key(function: Any, dtypes: Sequence[torch.dtype]) -> Any:
     if not isinstance(function, types.FunctionType) or torch.is_autocast_enabled("cpu"):
         return None
     code = function.__code__
-    names = [function.__globals__[name] for name in code.co_names if name in function.__globals__]
+    names = [function.__globals__[name] for name in global_names(code) if name in function.__globals__]
     inner = any(isinstance(constant, types.CodeType) for constant in code.co_consts)
     reads = function.__closure__ or function.__defaults__ or function.__kwdefaults__ or inner
     if reads or not all(isinstance(thing, types.ModuleType) for thing in names):

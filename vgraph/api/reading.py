@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import cProfile
 import datetime
+import dis
 import gc
 import os
 import random
@@ -150,3 +151,16 @@ def _impurity(function: Any) -> str:
     reads = function in (open, input, next, os.urandom)
     is_impure = peeks or clock or waits or reads or isinstance(owner, _IMPURE_OWNERS)
     return f"{module}.{name}" if is_impure else ""
+
+
+def global_names(code: types.CodeType) -> set[str]:
+    """Globals that the code, and the functions written within it, may read: ``edges.src`` reads no global ``src``."""
+    names = {
+        str(op.argval)
+        for op in dis.get_instructions(code)
+        if op.opname == "LOAD_NAME" or ("LOAD_" in op.opname and "GLOBAL" in op.opname)
+    }
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= global_names(constant)
+    return names

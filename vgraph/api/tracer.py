@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vgraph.api.aliases import Aliases, Cell, Ref, bare, is_imagined, share_memory, storage_key, view_step
+from vgraph.api.aliases import Aliases, Cell, Ref, bare, geometry_of, share_memory, view_step
 from vgraph.api.known_ops import RANDOM, UNSAFE_VIEWS, functional_twin, looks_at_data
 from vgraph.api.one_device import refuse_elsewhere
 from vgraph.ir.moves import Random
@@ -91,31 +91,24 @@ def is_user_file(name: str) -> bool:
     return name.startswith(_LAYERS) or not name.startswith((_HERE, _TORCH, *_THREADS, "<frozen", "<string", "<vgraph"))
 
 
-def _geometry(tensor: Tensor) -> Any:
-    """Equal for two tensor objects over the same elements (``as_subclass`` makes such twins)."""
-    tensor = bare(tensor)
-    if tensor.layout != torch.strided or tensor.numel() == 0:
-        return id(tensor)
-    start = (storage_key(tensor), tensor.storage_offset()) if is_imagined(tensor) else tensor.data_ptr()
-    return (start, tuple(tensor.shape), tensor.stride(), tensor.dtype)
-
-
 _ESCAPES: frozenset[Any] = frozenset({Tensor.numpy, Tensor.tolist, Tensor.__array__})
 
 
-class _NoEscape(TorchFunctionMode):
-    """Refuses to hand an example's numbers to what is not recorded."""
+class _Border(TorchFunctionMode):
+    """Refuses to hand an example's numbers to what is not recorded; what enters leaves its past outside."""
+
+    def __init__(self, enter: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.enter = enter
 
     def __torch_function__(
         self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+        func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
         if func in _ESCAPES:
             raise CaptureError(f"{func.__name__} looks at the data of a tensor", user_line())
-        return func(*args, **(kwargs or {}))
+        named = {name: map_leaves(value, self.enter) for name, value in (kwargs or {}).items()}
+        return func(*map_leaves(args, self.enter), **named)
 
 
 def _bare(tree: Any) -> Any:
@@ -138,13 +131,14 @@ class Tracer(TorchDispatchMode):
         self._by_geometry: dict[Any, Tensor] = {}
         self._aliases = Aliases(self._note_on_cells)
         self._paused = False
-        self._guard = _NoEscape()
+        self._guard = _Border(self._without_past)
+        self._twins: dict[int, Tensor] = {}  # of tensors that were made outside, by their ids
 
     def forget(self) -> None:
         """Lets go of all tensors: autograd's nodes hold us, and they hold autograd's nodes."""
         for kept in (self.recording.tensors, self.recording.lifted, self.recording.records):
             kept.clear()
-        for table in (self._cells, self._by_geometry, self.recording.inputs):
+        for table in (self._cells, self._by_geometry, self._twins, self.recording.inputs):
             table.clear()
         self._aliases = Aliases(self._note_on_cells)
 
@@ -186,11 +180,28 @@ class Tracer(TorchDispatchMode):
             return found
         return self._aliases.current(self._cells[id(tensor)])
 
+    def _without_past(self, leaf: Any) -> Any:
+        """A twin for a tensor that autograd made outside: what it was made of gets its gradient there, not here."""
+        if type(leaf) is not Tensor or self._paused or leaf.grad_fn is None:
+            return leaf
+        if id(leaf) not in self._twins:
+            if self.is_known(leaf):
+                return leaf
+            self.ref(leaf)
+            with self.paused():
+                self._twins[id(leaf)] = leaf.detach().requires_grad_()
+            self._alias(self._twins[id(leaf)], leaf)
+        return self._twins[id(leaf)]
+
+    def as_used(self, tensor: Tensor) -> Tensor:
+        """What stands for a tensor from outside within the function."""
+        return self._twins.get(id(tensor), tensor)
+
     def is_known(self, tensor: Tensor) -> bool:
         """Whether it was recorded, perhaps as another object over the same elements."""
         if id(tensor) in self._cells:
             return True
-        twin = self._by_geometry.get(_geometry(tensor))
+        twin = self._by_geometry.get(geometry_of(tensor))
         if twin is not None:
             self._alias(tensor, twin)
         return twin is not None
@@ -199,7 +210,7 @@ class Tracer(TorchDispatchMode):
         ref = Ref(len(self.recording.tensors))
         self.recording.tensors.append(tensor)
         self._cells[id(tensor)] = Cell(ref, bare(tensor))
-        self._by_geometry[_geometry(tensor)] = tensor
+        self._by_geometry[geometry_of(tensor)] = tensor
         return ref
 
     def _alias(self, tensor: Tensor, of: Tensor) -> None:
