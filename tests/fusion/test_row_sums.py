@@ -56,6 +56,7 @@ def row_sum_launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Names of the sums that ran, as loops of their own or in the library."""
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
     monkeypatch.setattr(row_sums, "_FEW", 0)
+    monkeypatch.setattr(row_sums, "_ALONE", 0)
     seen: list[str] = []
     call = row_sums.SummedRows.__call__
 
@@ -93,11 +94,35 @@ def test_gradients_of_parameters_are_sums_with_their_producers(
     agree(fused, exact, 1e-5 if dtype == torch.float32 else 1e-12)
 
 
+def test_the_gradient_of_one_number_is_the_same_on_any_number_of_threads() -> None:
+    """And no row an edge is stored for it."""
+    src, dst = torch.randint(0, 40_000, (2, 60_000))
+    g = vgraph.graph((src, dst), num_nodes=40_000)
+    g.ndata["x"] = torch.randn(40_000, 3)
+    scale = torch.tensor(1.5, requires_grad=True)
+    send: Any = lambda e: {"m": torch.tanh(e.src["x"] - e.dst["x"]) * scale}  # noqa: E731
+    before, found = torch.get_num_threads(), list[Tensor]()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            g.update_all(send, fn.sum("m", "o"))
+            found += torch.autograd.grad(g.ndata["o"].square().sum() / 40_000, [scale])
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1] == found[2]
+    assert "sum over edges" not in str(vgraph.explain(g, send, fn.sum("m", "o")))
+    h, w = g.ndata["x"].double(), torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
+    sums = torch.zeros_like(h).index_add(0, dst, torch.tanh(h[src] - h[dst]) * w)
+    (exact,) = torch.autograd.grad(sums.square().sum() / 40_000, [w])
+    torch.testing.assert_close(found[0].double(), exact, rtol=1e-5, atol=0)
+
+
 def test_the_library_gives_the_same(row_sum_launches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows are not worth a launch."""
     g, model, x = graph(), Scaled(torch.float64), torch.randn(N, F, dtype=torch.float64, requires_grad=True)
     loops = run(model, g, x)
     monkeypatch.setattr(row_sums, "_FEW", 1 << 30)
+    monkeypatch.setattr(row_sums, "_ALONE", 1 << 30)
     for mine, theirs in zip(loops, run(model, g, x), strict=True):
         torch.testing.assert_close(mine, theirs)
     assert row_sum_launches

@@ -281,10 +281,10 @@ class _Hoist:
 
     def _sum_of_rows(self, op: Op) -> bool:
         """A sum over all edges: over vertices of sums over their in-edges."""
-        if op_name(op.target) != "sum" or len(op.args) < 2 or op.kwargs or op.args[0].space != EDGE:
+        if op_name(op.target) != "sum" or not op.args or op.kwargs or op.args[0].space != EDGE:
             return False
-        rows, dims = op.args[0], op.args[1]
-        if rows.row_dim != 0 or rows.shape[0] != Rows(EDGE) or 0 not in [d % len(rows.shape) for d in dims or ()]:
+        rows, dims = op.args[0], (*op.args[1:2], None)[0] or [0]  # without dims all of them
+        if rows.row_dim != 0 or rows.shape[0] != Rows(EDGE) or 0 not in [d % len(rows.shape) for d in dims]:
             return False
         if not rows.dtype.is_floating_point:
             return False

@@ -16,6 +16,7 @@ from vgraph.ir.reduction import Reduction, RowSum
 from vgraph.runtime.reduction import CompiledReduction
 
 _FEW = 1 << 17  # elements of an operand that torch passes over sooner than a loop of our own begins
+_ALONE = 1 << 15  # that one thread of torch adds up to one number; several add in another order
 StandIn = Callable[[Op], Any]
 
 
@@ -29,7 +30,8 @@ class SummedRows:
         """One tensor for each operand."""
         target, first = self.target, tensors[0]
         found = None
-        if max(t.numel() for t in tensors) >= _FEW and all(t.device == first.device for t in tensors):
+        least = _ALONE if len(target.dims) == first.dim() else _FEW
+        if max(t.numel() for t in tensors) >= least and all(t.device == first.device for t in tensors):
             found = self.compiled(tensors, target.dims)
         if found is None:
             return self.by_library(tensors)
@@ -47,7 +49,8 @@ class SummedRows:
         for op in self.target.ops:
             words = {key: map_leaves(value, given) for key, value in op.kwargs.items()}
             known[op.results[0].id] = op.target(*map_leaves(op.args, given), **words)
-        return known[self.target.ops[-1].results[0].id].sum(self.target.dims, self.target.keepdim)
+        last = self.target.ops[-1].results[0] if self.target.ops else self.target.operands[0]
+        return known[last.id].sum(self.target.dims, self.target.keepdim)
 
 
 def runs_row_sums(compile_reduction: Callable[[Reduction], CompiledReduction], otherwise: StandIn | None) -> StandIn:
