@@ -171,7 +171,7 @@ VG_BY_LANE(vg_tanh, tanhf(x), tanh(x))
 VG_BY_LANE(vg_abs, fabsf(x), fabs(x))
 VG_BY_LANE(vg_relu, x < 0.0f ? 0.0f : x, x < 0.0 ? 0.0 : x)
 VG_BY_LANE(vg_sigmoid, 1.0f / (1.0f + expf(-x)), 1.0 / (1.0 + exp(-x)))
-VG_BY_LANE(vg_sign, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x, x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x)
+VG_BY_LANE(vg_sign, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f, x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : 0.0)
 VG_FN float vg_fma(float a, float b, float c) { return fmaf(a, b, c); }
 VG_FN double vg_fma(double a, double b, double c) { return fma(a, b, c); }
 template <class T, int W> VG_FN vg_vec<T, W> vg_fma(T a, vg_vec<T, W> b, vg_vec<T, W> c) {

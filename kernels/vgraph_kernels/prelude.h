@@ -244,7 +244,7 @@ template <class V> static inline V vg_relu(V x) { return vg_select<V>(x < vg_ele
 template <class V> static inline V vg_sigmoid(V x) { return vg_elem<V>(1) / (vg_elem<V>(1) + vg_exp(-x)); }
 template <class V> static inline V vg_sign(V x) {
   typedef vg_elem<V> E;
-  return vg_select<V>(x > E(0), E(1), vg_select<V>(x < E(0), E(-1), x));
+  return vg_select<V>(x > E(0), E(1), vg_select<V>(x < E(0), E(-1), E(0)));  // of NaN 0, as torch's
 }
 
 // tanh: an odd polynomial near zero (where 1 - 2 / (e^2x + 1) would cancel), the exponential elsewhere.

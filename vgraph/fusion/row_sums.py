@@ -42,20 +42,26 @@ class _Search:
         """The sum with its producers; None where it reads something that lies in memory, or needs what does not."""
         dims = _summed_dims(op)
         value = op.args[0] if op.args else None
-        if dims is None or not isinstance(value, Value) or value.id in self.wanted or self.readers[value.id] > 1:
+        if dims is None or not isinstance(value, Value):
             return None
-        operands: dict[int, Value] = {}
-        inside: dict[int, Op] = {}
-        if not self._follow(value, operands, inside) or not operands:
-            return None
-        if not inside and len(dims) < len(value.shape):  # of one number torch's own depends on how many threads add
-            return None
-        if len(operands) > _MOST_OPERANDS or len(inside) > _MOST_OPS:
-            return None
+        operands, inside = self._producers(value)
+        if not inside:
+            if len(dims) < len(value.shape) or value.dtype not in ACCUMULATED:
+                return None
+            operands = {value.id: value}  # to one number: torch's own depends on how many threads add
         given, steps = tuple(operands.values()), tuple(inside.values())
         keepdim = len(op.results[0].shape) == len(value.shape)
         target = RowSum(Reduction(_of_scalars(given, steps, value), "sum"), dims, keepdim, given, steps)
         return Op(target, given, {}, op.results, op.line)
+
+    def _producers(self, value: Value) -> tuple[dict[int, Value], dict[int, Op]]:
+        """What is read and what is done with it instead of storing the value; nothing where it is stored."""
+        operands: dict[int, Value] = {}
+        inside: dict[int, Op] = {}
+        if value.id in self.wanted or self.readers[value.id] > 1 or not self._follow(value, operands, inside):
+            return {}, {}
+        is_small = 0 < len(operands) <= _MOST_OPERANDS and len(inside) <= _MOST_OPS
+        return (operands, inside) if is_small else ({}, {})
 
     def _follow(self, value: Value, operands: dict[int, Value], inside: dict[int, Op]) -> bool:
         """Collects what the value is computed from, in dataflow order."""

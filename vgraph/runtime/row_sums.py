@@ -17,6 +17,7 @@ from vgraph.runtime.reduction import CompiledReduction
 
 _FEW = 1 << 17  # elements of an operand that torch passes over sooner than a loop of our own begins
 _ALONE = 1 << 15  # that one thread of torch adds up to one number; several add in another order
+_COLUMNS = 4096  # whose sums are apart: each is made by one thread
 StandIn = Callable[[Op], Any]
 
 
@@ -49,8 +50,19 @@ class SummedRows:
         for op in self.target.ops:
             words = {key: map_leaves(value, given) for key, value in op.kwargs.items()}
             known[op.results[0].id] = op.target(*map_leaves(op.args, given), **words)
-        last = self.target.ops[-1].results[0] if self.target.ops else self.target.operands[0]
-        return known[last.id].sum(self.target.dims, self.target.keepdim)
+        last = known[(self.target.ops[-1].results[0] if self.target.ops else self.target.operands[0]).id]
+        if len(self.target.dims) < last.dim():
+            return last.sum(self.target.dims, self.target.keepdim)
+        return _one_number(last).reshape([1] * last.dim() if self.target.keepdim else [])
+
+
+def _one_number(rows: Tensor) -> Tensor:
+    """The sum of all elements, added in one order however many threads there are."""
+    flat = rows.reshape(-1)
+    if flat.shape[0] < _ALONE:
+        return flat.sum()
+    whole = flat.shape[0] // _COLUMNS * _COLUMNS
+    return flat[:whole].view(-1, _COLUMNS).sum(0).sum() + flat[whole:].sum()
 
 
 def runs_row_sums(compile_reduction: Callable[[Reduction], CompiledReduction], otherwise: StandIn | None) -> StandIn:
