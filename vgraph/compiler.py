@@ -103,7 +103,8 @@ def compile_program(
     fuse = fuse and config.kernels_enabled() and device in TARGETS
     phases = _make_phases(program, per_vertex=per_vertex, fuse=fuse, device=device)
     if config.leaves_enabled():
-        phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, inner_degree, unread_at_leaves)
+        known = (inner_degree, unread_at_leaves, num_outputs, fuse and device == "cpu")
+        phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, *known)
     phases = tuple(constants_on(phase, device) for phase in divide_by_type(program, phases))
     if len(program.outputs) == num_outputs and config.windows_enabled():
         phases = products_apart(phases)
@@ -111,8 +112,7 @@ def compile_program(
         phases = _cut_edge_rows(program, phases, fuses=fuse)
     varies = inner_degree is None and config.degrees_enabled() and depends_on_degree(program)
     codes = _compile_phases(program, phases, device if fuse else None)
-    stored = _values_in_loops(phases, codes)
-    turns = together(phases)
+    stored, turns = _values_in_loops(phases, codes), together(phases)
     stores = [[i for index in turn for i in codes[index].stores] for turn in turns]
     alive = lifetimes([_joined([phases[i] for i in turn]) for turn in turns], stores, program.outputs)
     return CompiledProgram(
@@ -217,7 +217,7 @@ def _compile_phase(
     if loop is not None:
         return _loop_code(loop, [unit for unit, _ in steps or ()])
     stand_in = runs_row_sums(compile_reduction, native and native.stand_in)
-    code = compile_phase(phase, wanted, name, steps, stand_in)
+    code = compile_phase(phase, wanted, name, steps, stand_in, native and native.of_rows)
     return replace(code, units=tuple(unit for unit, _ in steps or ()))
 
 

@@ -3,7 +3,7 @@
 // threads of torch's pool, each of which runs the whole list on its chunk: one barrier a frontier.
 #include "gemm.h"
 
-enum { KERNEL, GEMM, COPY, TAKE, PUT, GATHER };
+enum { KERNEL, GEMM, COPY, TAKE, PUT, GATHER, USER };
 
 // Where a thread's chunk lies: its temporary rows, and which of them need no copy, since what would be gathered lies
 // in one piece already.
@@ -23,12 +23,14 @@ static inline char* vg_place(const int64_t* p, const int64_t* bounds, const vg_r
   return room.scratch + p[0];
 }
 
+constexpr int64_t vg_most_slots = 512;
+
 struct vg_loop {
   const int64_t* code; int64_t num_words;
   const int64_t* in_ptr;
   char* scratch; int64_t scratch_bytes;
   int64_t chunk;
-  int32_t* busy; int64_t num_slots;  // pieces of scratch, taken and given back by threads
+  int32_t busy[vg_most_slots]; int64_t num_slots;  // pieces of scratch, taken and given back by threads
   int64_t v0, v1;
 };
 
@@ -88,6 +90,18 @@ static void vg_gather_rows(const int64_t* w, const int64_t* in_ptr, const int64_
     for (int64_t e = in_ptr[v]; e < in_ptr[v + 1]; ++e, to += w[8]) __builtin_memcpy(to, own, bytes);
 }
 
+// Rows to or from where the user's order has them; without ids that is the order of rows.
+static void vg_user_rows(const int64_t* w, const int64_t* bounds, const vg_room& scratch) {
+  const int64_t bytes = w[2], step = w[5], other = w[8];
+  const int64_t* ids = (const int64_t*)w[3];
+  char *here = vg_place(w + 4, bounds, scratch), *all = (char*)w[7];
+  for (int64_t v = bounds[0]; v < bounds[1]; ++v, here += step) {
+    char* there = all + (ids == nullptr ? v : ids[v]) * other;
+    if (w[1]) __builtin_memcpy(there, here, bytes);
+    else __builtin_memcpy(here, there, bytes);
+  }
+}
+
 static void vg_kernel_part(const int64_t* w, const int64_t* bounds, const vg_room& scratch) {
   const int64_t* given = (const int64_t*)w[2];
   const int64_t count = w[3], patches = w[4];
@@ -117,6 +131,7 @@ static void vg_run_code(const vg_loop& loop, const int64_t* bounds, char* place)
         break;
       }
       case GATHER: vg_gather_rows(body, loop.in_ptr, bounds, scratch); break;
+      case USER: vg_user_rows(body, bounds, scratch); break;
       case TAKE: vg_slots(body, loop.in_ptr, bounds, scratch, true); break;
       case PUT: vg_slots(body, loop.in_ptr, bounds, scratch, false); break;
     }
@@ -137,44 +152,79 @@ static void vg_chunks(int64_t begin, int64_t end, void* context) {
   __atomic_store_n(&loop.busy[slot], 0, __ATOMIC_RELEASE);
 }
 
-// a: code, words, in_ptr, scratch, bytes of scratch a slot, rows a chunk, busy, slots, pool, work a vertex and
+// a: code, words, in_ptr, scratch, bytes of scratch a slot, rows a chunk, slots (at most 512), pool, work a vertex and
 // an edge, then first frontier, one past the last, and vertex rows where frontiers begin; walks down if last < first.
 extern "C" void vg_frontiers(const int64_t* a) {
-  vg_loop loop = {(const int64_t*)a[0], a[1], (const int64_t*)a[2], (char*)a[3], a[4], a[5], (int32_t*)a[6], a[7], 0, 0};
-  const int64_t *v_ptr = (const int64_t*)a[13], most = a[5];
-  const int64_t step = a[12] < a[11] ? -1 : 1;
-  for (int64_t i = a[11]; i != a[12]; i += step) {
+  vg_loop loop;
+  loop.code = (const int64_t*)a[0]; loop.num_words = a[1]; loop.in_ptr = (const int64_t*)a[2];
+  loop.scratch = (char*)a[3]; loop.scratch_bytes = a[4]; loop.num_slots = a[6];
+  for (int64_t i = 0; i < loop.num_slots; ++i) loop.busy[i] = 0;
+  const int64_t *v_ptr = (const int64_t*)a[12], most = a[5];
+  const int64_t step = a[11] < a[10] ? -1 : 1;
+  for (int64_t i = a[10]; i != a[11]; i += step) {
     loop.v0 = v_ptr[i]; loop.v1 = v_ptr[i + 1];
     const int64_t n = loop.v1 - loop.v0;
-    const int64_t work = n * a[9] + (loop.in_ptr[loop.v1] - loop.in_ptr[loop.v0]) * a[10];
-    const bool is_shared = a[8] != 0 && n > 1 && work > 1500000;
+    const int64_t work = n * a[8] + (loop.in_ptr[loop.v1] - loop.in_ptr[loop.v0]) * a[9];
+    const bool is_shared = a[7] != 0 && n > 1 && work > 1500000;
     loop.chunk = most;
-    if (is_shared && n < a[7] * most) loop.chunk = (n + a[7] - 1) / a[7];  // every thread has its part
+    if (is_shared) {  // every thread has as many chunks
+      const int64_t rounds = (n + most * a[6] - 1) / (most * a[6]);
+      loop.chunk = (n + rounds * a[6] - 1) / (rounds * a[6]);
+    }
     const int64_t chunks = (n + loop.chunk - 1) / loop.chunk;
-    if (is_shared) ((vg_parallel_for)a[8])(0, chunks, 1, vg_chunks, &loop);
+    if (is_shared) ((vg_parallel_for)a[7])(0, chunks, 1, vg_chunks, &loop);
     else vg_chunks(0, chunks, &loop);
   }
 }
 
-template <class T> static void vg_pack_whole(const int64_t* a) {
-  vg_pack<T>(a[1], a[2], (const T*)a[3], a[4], a[5], (T*)a[6]);
+struct vg_matrices { const int64_t* jobs; int64_t first[32], count; };
+
+template <class T> static vg_packing<T> vg_packing_of(const int64_t* job) {
+  return {job[1], job[2], (const T*)job[3], job[4], job[5], (T*)job[6], nullptr};
 }
 
-// a: bytes of a number, k, n, matrix, its steps from row to row and from column to column, place
-extern "C" void vg_pack_matrix(const int64_t* a) { a[0] == 4 ? vg_pack_whole<float>(a) : vg_pack_whole<double>(a); }
+static void vg_pack_some(int64_t begin, int64_t end, void* context) {
+  const vg_matrices& all = *(const vg_matrices*)context;
+  for (int64_t i = 0; i < all.count; ++i) {
+    const int64_t *job = all.jobs + 7 * i, low = all.first[i], high = all.first[i + 1];
+    const int64_t from = (begin > low ? begin : low) - low, to = (end < high ? end : high) - low;
+    if (from >= to) continue;
+    if (job[0] == 4) { vg_packing<float> one = vg_packing_of<float>(job); vg_pack_pieces<float>(from, to, &one); }
+    else { vg_packing<double> one = vg_packing_of<double>(job); vg_pack_pieces<double>(from, to, &one); }
+  }
+}
+
+// Matrices packed, by all threads. a: how many (at most 31), of each bytes of a number, k, n, matrix, its steps from
+// row to row and from column to column, place; then the pool
+extern "C" void vg_pack_matrices(const int64_t* a) {
+  vg_matrices all = {a + 1, {0}, a[0]};
+  int64_t numbers = 0;
+  for (int64_t i = 0; i < all.count; ++i) {
+    const int64_t* job = all.jobs + 7 * i;
+    all.first[i + 1] = all.first[i] + (job[0] == 4 ? vg_packing_of<float>(job).pieces() : vg_packing_of<double>(job).pieces());
+    numbers += job[1] * job[2];
+  }
+  const int64_t pieces = all.first[all.count], pool = a[1 + 7 * all.count];
+  if (pool != 0 && numbers > 30000) ((vg_parallel_for)pool)(0, pieces, 1, vg_pack_some, &all);
+  else vg_pack_some(0, pieces, &all);
+}
+
+// Instructions with the addresses of one step. a: words, how many, and how many of them take an address; where those
+// are and the number of what each adds; then the numbers that are added, of which the first is the place itself
+extern "C" void vg_bind(const int64_t* a) {
+  const int64_t *words = (const int64_t*)a[0], *places = (const int64_t*)a[3], *which = (const int64_t*)a[4], *bases = a + 5;
+  int64_t* to = (int64_t*)bases[0];
+  __builtin_memcpy(to, words, a[1] * sizeof(int64_t));
+  for (int64_t i = 0; i < a[2]; ++i) to[places[i]] += bases[which[i]];
+}
 
 constexpr int64_t vg_group = 1 << 21;  // bytes of B that are packed at a time, and then multiplied
 
-struct vg_pack_call { const int64_t* a; int64_t first, stop; };
+template <class T> struct vg_tiles { vg_gemm_call<T>* g; int64_t m; };
 
-template <class T> static void vg_pack_blocks(int64_t begin, int64_t end, void* context) {
-  const vg_pack_call& call = *(vg_pack_call*)context;
-  const int64_t* a = call.a;  // m, n, k, A and its two steps, B and its two steps
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t p = call.first + i * VG_DEPTH, depth = call.stop - p < VG_DEPTH ? call.stop - p : VG_DEPTH;
-    T* to = (T*)a[9] + vg_packed_size<T>(i * VG_DEPTH, a[1]);
-    vg_pack_block(depth, a[1], (const T*)a[6] + p * a[7], a[7], a[8], to);
-  }
+template <class T> static void vg_gemm_tiles(int64_t begin, int64_t end, void* context) {
+  const vg_tiles<T>& tiles = *(const vg_tiles<T>*)context;
+  vg_gemm_packed<T>(begin * VG_ROWS, end * VG_ROWS < tiles.m ? end * VG_ROWS : tiles.m, tiles.g);
 }
 
 // Steps of depth whose rows of B fill the room.
@@ -191,21 +241,24 @@ template <class T> static void vg_product_of(const int64_t* a) {
     const int64_t stop = k - first < group ? k : first + group;
     const T* left = (const T*)a[3] + first * a[5];
     vg_gemm_call<T> g = {n, stop - first, left, (const T*)a[9], (const T*)a[12], (T*)a[10], a[4], a[5], a[11], first > 0};
-    vg_pack_call packing = {a, first, stop};
-    const int64_t blocks = (stop - first + VG_DEPTH - 1) / VG_DEPTH;
+    const int32_t* ids = a[15] == 0 ? nullptr : (const int32_t*)a[15] + first;
+    const T* right = (const T*)a[6] + (ids == nullptr ? first * a[7] : 0);
+    vg_packing<T> packing = {stop - first, n, right, a[7], a[8], (T*)a[9], ids};
     if (is_shared) {
-      ((vg_parallel_for)a[13])(0, blocks, 1, vg_pack_blocks<T>, &packing);
-      int64_t grain = m * 2000000 / (2 * m * n * (stop - first) + 1);
-      ((vg_parallel_for)a[13])(0, m, grain < VG_ROWS ? VG_ROWS : grain, vg_gemm_packed<T>, &g);
+      ((vg_parallel_for)a[13])(0, packing.pieces(), 1, vg_pack_pieces<T>, &packing);
+      const int64_t grain = 2000000 / (2 * VG_ROWS * n * (stop - first) + 1);  // whole tiles, about equal work
+      vg_tiles<T> tiles = {&g, m};
+      ((vg_parallel_for)a[13])(0, (m + VG_ROWS - 1) / VG_ROWS, grain < 1 ? 1 : grain, vg_gemm_tiles<T>, &tiles);
     } else {
-      vg_pack_blocks<T>(0, blocks, &packing);
+      vg_pack_pieces<T>(0, packing.pieces(), &packing);
       vg_gemm_packed<T>(0, m, &g);
     }
     first = stop;
   } while (first < k);
 }
 
-// a: m, n, k, A and its steps, B and its steps, room for B packed, C, its step, bias or 0, pool, bytes of a number
+// a: m, n, k, A and its steps, B and its steps, room for B packed, C, its step, bias or 0, pool, bytes of a number,
+// ids of the rows of B (int32) or 0
 extern "C" void vg_product(const int64_t* a) { a[14] == 4 ? vg_product_of<float>(a) : vg_product_of<double>(a); }
 
 // a: bytes of a number, columns, depth of a product or 0; gives: bytes of a packed row of so many columns, or of

@@ -18,11 +18,16 @@
 #define VG_VECTORS 2
 #endif
 #define VG_DEPTH 256  // of a block of B: so much of VG_ROWS rows of A stays in the first cache
+#define VG_AHEAD 64   // numbers from a row that is being packed to those fetched meanwhile
 #define VG_BLOCK 128  // rows of C that stay in the second cache from block to block
 
 template <class T> struct vg_vector;
 template <> struct vg_vector<float> { typedef float type __attribute__((vector_size(VG_BYTES), aligned(4), may_alias)); };
 template <> struct vg_vector<double> { typedef double type __attribute__((vector_size(VG_BYTES), aligned(8), may_alias)); };
+
+template <int BYTES> struct vg_index;  // as many whole numbers as a vector has
+template <> struct vg_index<4> { typedef int32_t type __attribute__((vector_size(VG_BYTES))); };
+template <> struct vg_index<8> { typedef int64_t type __attribute__((vector_size(VG_BYTES))); };
 
 // B lies in panels of ``width`` columns, depth by depth; the last one has as many vectors as it needs.
 template <class T> struct vg_panel { static const int64_t lanes = VG_BYTES / sizeof(T), width = VG_VECTORS * lanes; };
@@ -158,33 +163,84 @@ template <class T> static inline int64_t vg_packed_size(int64_t k, int64_t n) {
   return k * ((n + L - 1) / L * L);
 }
 
-template <class T> static void vg_pack_block(int64_t depth, int64_t n, const T* b, int64_t row, int64_t column, T* to) {
-  const int64_t L = vg_panel<T>::lanes, most = vg_panel<T>::width;
-  for (int64_t j = 0; j < n; j += most) {
-    const int64_t width = n - j < most ? n - j : most, W = (width + L - 1) / L * L;
-    const T* from = b + j * column;
-    if (column == 1) {
-      for (int64_t p = 0; p < depth; ++p) {
-        for (int64_t i = 0; i < width; ++i) to[p * W + i] = from[p * row + i];
-        for (int64_t i = width; i < W; ++i) to[p * W + i] = T(0);
-      }
-    } else {
-      for (int64_t p = 0; p < depth; p += 16) {  // sixteen numbers of a line are used while it is near
-        const int64_t stop = depth - p < 16 ? depth : p + 16;
-        for (int64_t i = 0; i < W; ++i)
-          for (int64_t q = p; q < stop; ++q) to[q * W + i] = i < width ? from[q * row + i * column] : T(0);
-      }
+#if !defined(__clang__)  // which shuffles by numbers that it knows alone
+// L rows of L numbers across: numbers whose places differ in one bit change places, bit by bit.
+template <class T> static inline void vg_across(const T* from, int64_t column, T* to, int64_t step) {
+  typedef typename vg_vector<T>::type V;
+  typedef typename vg_index<sizeof(T)>::type I;
+  const int L = vg_panel<T>::lanes;
+  V rows[L];
+#pragma GCC unroll 16
+  for (int i = 0; i < L; ++i) {
+    rows[i] = *(const V*)(from + i * column);
+    __builtin_prefetch(from + i * column + VG_AHEAD);
+  }
+#pragma GCC unroll 4
+  for (int bit = 1; bit < L; bit *= 2) {
+    I low, high;  // of two rows: where a place has the bit, the other one's number at the place without it
+    for (int i = 0; i < L; ++i) low[i] = i & bit ? L + (i ^ bit) : i, high[i] = i & bit ? L + i : i ^ bit;
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) {
+      if (i & bit) continue;
+      const V one = rows[i], two = rows[i | bit];
+      rows[i] = __builtin_shuffle(one, two, low), rows[i | bit] = __builtin_shuffle(one, two, high);
     }
-    to += depth * W;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < L; ++i) *(V*)(to + i * step) = rows[i];
+}
+#endif
+
+// One panel of a block; ``ids``: of its rows, if they are not one after the other.
+template <class T> static void vg_pack_panel(
+    int64_t depth, int64_t width, const T* b, int64_t row, int64_t column, const int32_t* ids, T* to) {
+  const int64_t L = vg_panel<T>::lanes, W = (width + L - 1) / L * L;
+  if (column == 1) {
+    for (int64_t p = 0; p < depth; ++p) {
+      const T* from = b + (ids == nullptr ? p : ids[p]) * row;
+      for (int64_t i = 0; i < width; ++i) to[p * W + i] = from[i];
+      for (int64_t i = width; i < W; ++i) to[p * W + i] = T(0);
+    }
+    return;
+  }
+  int64_t whole = 0;  // rows of B^T, a square at a time
+#if !defined(__clang__)
+  if (row == 1) whole = depth / L * L;
+  for (int64_t i = 0; i + L <= width; i += L)
+    for (int64_t p = 0; p < whole; p += L) vg_across<T>(b + p + i * column, column, to + p * W + i, W);
+#endif
+  for (int64_t i = 0; i < W; ++i) {
+    const bool is_done = i < width / L * L;
+    for (int64_t p = is_done ? whole : 0; p < depth; ++p) to[p * W + i] = i < width ? b[p * row + i * column] : T(0);
   }
 }
 
-// The whole of a k x n matrix, block of depth by block of depth.
-template <class T> static void vg_pack(int64_t k, int64_t n, const T* b, int64_t row, int64_t column, T* to) {
-  for (int64_t p = 0; p < k; p += VG_DEPTH) {
-    const int64_t depth = k - p < VG_DEPTH ? k - p : VG_DEPTH;
-    vg_pack_block(depth, n, b + p * row, row, column, to);
-    to += vg_packed_size<T>(depth, n);
+template <class T> static void vg_pack_block(int64_t depth, int64_t n, const T* b, int64_t row, int64_t column, T* to) {
+  const int64_t most = vg_panel<T>::width;
+  for (int64_t j = 0; j < n; j += most)
+    vg_pack_panel<T>(depth, n - j < most ? n - j : most, b + j * column, row, column, nullptr, to + depth * j);
+}
+
+// A k x n matrix to be packed: panel by panel of each block of depth, by any number of threads.
+template <class T> struct vg_packing {
+  int64_t k, n;
+  const T* b;
+  int64_t row, column;
+  T* to;
+  const int32_t* ids;  // of rows of B, or none; then a row has no gaps
+  int64_t panels() const { return (n + vg_panel<T>::width - 1) / vg_panel<T>::width; }
+  int64_t pieces() const { return (k + VG_DEPTH - 1) / VG_DEPTH * panels(); }
+};
+
+template <class T> static void vg_pack_pieces(int64_t begin, int64_t end, void* context) {
+  const vg_packing<T>& m = *(const vg_packing<T>*)context;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t p = i / m.panels() * VG_DEPTH, j = i % m.panels() * vg_panel<T>::width;
+    const int64_t depth = m.k - p < VG_DEPTH ? m.k - p : VG_DEPTH;
+    const int64_t width = m.n - j < vg_panel<T>::width ? m.n - j : vg_panel<T>::width;
+    const T* from = m.b + (m.ids == nullptr ? p * m.row : 0) + j * m.column;
+    T* to = m.to + vg_packed_size<T>(p, m.n) + depth * j;
+    vg_pack_panel<T>(depth, width, from, m.row, m.column, m.ids == nullptr ? nullptr : m.ids + p, to);
   }
 }
 

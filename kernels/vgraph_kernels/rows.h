@@ -108,3 +108,55 @@ extern "C" void vg_bounds(const int64_t* a) {
     degrees[k] = is_common ? degree : -1;
   }
 }
+
+// Levels, and with them the order of rows by level and where frontiers lie. a: vertices, edges, tails, heads, then the
+// places of: levels; what vg_sort_rows fills, from vertex ids to heads by tail; what vg_bounds fills; and room for
+// 3 vertices + edges + 1 numbers (int32) and for 2 vertices + 3 (int64). Gives in a[0] what vg_levels does, in a[1]
+// how many levels there are, in a[2] and a[3] what vg_sort_rows does; in a[4] whether rows were left unsorted, since
+// no vertex has two in-edges and those of a level have another order.
+extern "C" void vg_plan_rows(int64_t* a) {
+  const int64_t n = a[0], m = a[1];
+  const int32_t* level = (const int32_t*)a[4];
+  int64_t levels[6] = {n, m, a[2], a[3], a[4], a[17]};
+  vg_levels(levels);
+  a[0] = levels[0];
+  if (levels[0] != n) return;
+  int64_t count = 0, inner = 0;
+  for (int64_t v = 0; v < n; ++v) {
+    inner += level[v] > 0;
+    count = level[v] >= count ? level[v] + 1 : count;
+  }
+  a[1] = count;
+  a[4] = m > 0 && m == inner;
+  if (a[4]) return;
+  int64_t* room = (int64_t*)a[18];
+  int64_t sorts[17] = {n, m, (int64_t)level, count, a[2], a[3], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13],
+                       (int64_t)room, (int64_t)(room + n + 2)};
+  const int64_t bounds[7] = {n, (int64_t)level, count, a[7], a[14], a[15], a[16]};
+  vg_sort_rows(sorts);
+  vg_bounds(bounds);
+  a[2] = sorts[0];
+  a[3] = sorts[1];
+}
+
+template <class I> static void vg_take_ends(const int64_t* a) {
+  const int64_t *numbers = (const int64_t*)a[1], *starts = (const int64_t*)a[2], *sizes = (const int64_t*)a[3];
+  const int64_t *edge_starts = (const int64_t*)a[4], *counts = (const int64_t*)a[5];
+  const I *tails = (const I*)a[6], *heads = tails + a[7];
+  int64_t *rows = (int64_t*)a[9], *edges = (int64_t*)a[10], first = 0, at = 0;
+  I *new_tails = (I*)a[11], *new_heads = (I*)a[12];
+  for (int64_t i = 0; i < a[0]; ++i) {
+    const int64_t g = numbers[i];
+    for (int64_t e = edge_starts[g]; e < edge_starts[g] + counts[g]; ++e, ++at) {
+      edges[at] = e;
+      new_tails[at] = tails[e] + (I)first, new_heads[at] = heads[e] + (I)first;
+    }
+    for (int64_t v = 0; v < sizes[g]; ++v) rows[first + v] = starts[g] + v;
+    first += sizes[g];
+  }
+}
+
+// Some graphs of a whole, one after the other. a: how many, their numbers; of all graphs where rows begin, how many
+// they are, where edges begin, how many they are (int64); tails, how far behind them heads are, bytes of an id; then
+// the places of rows and edges of the whole (int64), and of tails and heads. Ends of edges count within their graph.
+extern "C" void vg_take_members(const int64_t* a) { a[8] == 4 ? vg_take_ends<int32_t>(a) : vg_take_ends<int64_t>(a); }

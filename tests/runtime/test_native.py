@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import fields
 
 import numpy as np
@@ -14,6 +16,7 @@ from vgraph.fusion import build
 from vgraph.ir.schedule import RowOrder
 from vgraph.ir.topology import Topology
 from vgraph.memory.row_order import build_row_order
+from vgraph.runtime.cpu import index_addresses
 from vgraph.runtime.native import TALL, Native
 from vgraph.scheduler.build import build_schedule
 from vgraph.scheduler.frontiers import levels
@@ -71,6 +74,17 @@ def test_products_are_written_where_they_belong(native: Native) -> None:
     assert (out[:, :2] == 7).all() and (out[:, 8:] == 7).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("m", "k", "n"), [(150, 400, 31), (5, 1, 64), (8, 0, 4), (2, 3, 3)])
+def test_products_of_gathered_rows(native: Native, m: int, k: int, n: int, dtype: torch.dtype) -> None:
+    left, rows = torch.randn(k, m, dtype=dtype).t(), torch.randn(50, n, dtype=dtype)
+    ids = torch.randint(0, 50, (k,), dtype=torch.int32)
+    wanted = left.double() @ rows.double()[ids.long()]
+    found = native.mm_of_rows(left, (rows, ids))
+    torch.testing.assert_close(found, wanted.to(dtype), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(native.mm_of_rows(left, (rows, ids.long())), found)
+
+
 def test_infinities_and_nan_stay_in_their_rows(native: Native) -> None:
     a, b = torch.ones(20, 40), torch.ones(40, 33)
     a[3, 5], a[7, 1] = float("nan"), float("inf")
@@ -113,6 +127,19 @@ def test_rows_are_ordered_as_by_numpy(native: Native, shape: tuple[int, int, int
                 one, two = getattr(wanted, name), getattr(found, name)
                 assert (one is None) == (two is None), name
                 assert one is None or (one.tolist() == two.tolist() and one.dtype == two.dtype), name
+
+
+def test_a_copy_of_rows_lies_in_memory_of_its_own(native: Native) -> None:
+    ends = np.sort(np.random.default_rng(0).integers(0, 60, (200, 2)), 1)
+    src, dst = torch.from_numpy(ends[ends[:, 0] < ends[:, 1]]).unbind(1)
+    known = native.levels(src.contiguous(), dst.contiguous(), 60)
+    order = getattr(known, "rows", None)
+    assert order is not None
+    for copied in (copy.deepcopy(order), pickle.loads(pickle.dumps(order))):
+        assert not set(index_addresses(copied)) & set(index_addresses(order))
+        for name in ("vertex_ids", "vertex_rows", "edge_ids", "src_rows", "in_ptr", "out_edges", "out_dst", "dst_rows"):
+            assert torch.equal(getattr(copied, name), getattr(order, name)), name
+        assert index_addresses(copied)[0] == copied.in_ptr.data_ptr()
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 0), (1, 0), (7, 3), (60, 200), (3_000, 2_000)])

@@ -133,6 +133,44 @@ def test_features_of_leaves_alone(name: str, graph: str, kernels: str, monkeypat
         torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
 
 
+class Embedded(vgraph.VertexFunction):
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.W = torch.nn.Linear(WIDTH, WIDTH, bias=bias)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = torch.tanh(self.W(v.pull("x")) + v.gather()["h"].sum())
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+def test_products_of_what_leaves_were_given_run_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is computed of zeros; the gradient row of all other vertices, which nobody reads, is not summed."""
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    seen = phases_seen(monkeypatch)
+    g, model = binary_tree(6), Embedded(bias=False)
+    rows = torch.randn(6, WIDTH, requires_grad=True)
+    outcome(model, g, rows, (g.in_degrees() == 0).nonzero().squeeze(1))
+    assert "mm" in names(seen, LEAVES_PART)
+    once = [str(op.target) for phase in seen if not phase.is_loop for op in phase.ops]
+    assert not {"aten.full.default", "aten.slice.Tensor"} & set(once), once
+    assert "leaf_rows[@x|leaves]" in once and not any("segment_sum[@x" in target for target in once)
+
+
+def test_a_bias_of_leaves_reaches_all_vertices() -> None:
+    """What is made of zeros at other vertices is the bias."""
+
+    g, model = binary_tree(6), Embedded(bias=True).double()
+    leaves = (g.in_degrees() == 0).nonzero().squeeze(1)
+    rows = torch.randn(6, WIDTH, dtype=torch.float64, requires_grad=True)
+    whole = torch.zeros(g.num_nodes(), WIDTH, dtype=torch.float64).index_copy(0, leaves, rows)
+    found = [model(g, x=x)["h"] for x in (vgraph.at(rows, leaves), whole)]
+    wanted = (rows, *model.parameters())
+    grads = [torch.autograd.grad(h.square().sum(), wanted) for h in found]
+    torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-10, atol=1e-12)
+
+
 def test_leaves_in_another_order_are_any_vertices() -> None:
     g, model = binary_tree(5), MODELS["child-sum"]().double()
     rows, order = torch.randn(5, WIDTH, dtype=torch.float64), torch.tensor([3, 0, 4, 1, 2])

@@ -54,3 +54,13 @@ def test_a_gather_moves_where_only_loops_read_it() -> None:
     assert once.ops == (gather,) and len(moved.ops) == 1, "the caller reads it, too"
     once, moved, _ = sink_views([Phase((gather,), is_loop=False), loop, Phase((reader,), is_loop=False)], {out.id})
     assert once.ops == (gather,) and len(moved.ops) == 1, "it is there anyway"
+
+
+def test_a_gather_that_one_later_phase_reads_is_made_there() -> None:
+    rows, there, left, out = value(0, 4, SOURCE), value(1, 4, EDGE), value(2, 4, EDGE), value(3, 4, EDGE)
+    gather = Op(Gather("src"), (rows,), {}, (there,))
+    last = Phase((Op(aten.mul.Tensor, (there, left), {}, (out,)),), is_loop=False)
+    first, moved = sink_views([Phase((gather,), is_loop=False), last], {out.id})
+    assert first.ops == () and [op.target for op in moved.ops] == [Gather("src"), aten.mul.Tensor]
+    first, stays = sink_views([Phase((gather,), is_loop=False), last], {out.id, there.id})
+    assert first.ops == (gather,) and len(stays.ops) == 1

@@ -277,7 +277,12 @@ def leaf_ids(topology: Topology) -> Tensor:
 
 
 def _leaves(topology: Topology) -> NDArray[np.int64]:
-    return topology.keep("leaves", lambda: np.flatnonzero(levels(topology) == 0))
+    return topology.keep("leaves", lambda: _make_leaves(levels(topology)))
+
+
+def _make_leaves(found: NDArray[np.int32]) -> NDArray[np.int64]:
+    known: NDArray[np.int64] | None = getattr(found, "leaf_ids", None)  # where rows were put into order with them
+    return np.flatnonzero(found == 0) if known is None else known
 
 
 def _check_kind(name: str, value: Any) -> None:

@@ -19,6 +19,7 @@ from vgraph.api.create import MAX_INT32
 from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph
 from vgraph.api.relations import NODE, UNTYPED
+from vgraph.compiler import load_native
 from vgraph.ir.topology import Topology
 
 Columns = tuple[Mapping[str, Tensor], ...]  # of nodes, edges and graphs
@@ -48,7 +49,7 @@ class Whole:
         self.topology, self.given = topology, tuple(dict(frame.columns) for frame in frames)
         self.frames = frames if order is None else (frames[0], frames[1].take(order), frames[2])
         self.ends, self.topologies = ends, topologies
-        self.sizes, self.counts = np.array(sizes, np.int64), np.array(counts, np.int64)
+        self.sizes, self.counts, self.edge_counts = np.array(sizes, np.int64), np.array(counts, np.int64), list(counts)
         self.starts, self.edge_starts = (np.cumsum(n) - n for n in (self.sizes, self.counts))
         self.pairs = np.stack([end.numpy() for end in ends])
 
@@ -75,11 +76,8 @@ class Whole:
 
     def take(self, members: Sequence[Member], sizes: Sequence[int]) -> Graph:
         """Some of its graphs as a batch."""
-        numbers = np.array([member.number for member in members])
-        counts, own = self.counts[numbers], self.sizes[numbers]
-        rows, edges = _ranges(self.starts[numbers], own), _ranges(self.edge_starts[numbers], counts)
-        ends = self.pairs.take(edges, 1)
-        np.add(ends, np.repeat(np.cumsum(own) - own, counts), out=ends, casting="same_kind")
+        chosen = [member.number for member in members]
+        numbers, (rows, edges, ends) = np.array(chosen), self._ranges_of(chosen, sum(sizes))
         src, dst = torch.from_numpy(ends).unbind()
         parts = tuple([member.topology for member in members])
         topology = Topology(src, dst, len(rows), len(rows), tuple(sizes), parts)
@@ -90,6 +88,19 @@ class Whole:
         return Graph.of_types(
             {UNTYPED: topology}, {NODE: nodes}, None, {UNTYPED: edge_frame}, gdata, {NODE: tuple(sizes)}
         )
+
+    def _ranges_of(self, numbers: Sequence[int], num_rows: int) -> tuple[Numbers, Numbers, NDArray[Any]]:
+        """Rows and edges of some graphs, and the ends of those edges in a batch of them."""
+        native = load_native()
+        if native is not None:
+            bounds = (self.starts, self.sizes, self.edge_starts, self.counts)
+            num_edges = sum([self.edge_counts[number] for number in numbers])
+            return native.take_members(numbers, bounds, self.pairs, (num_rows, num_edges))
+        counts, own = self.counts[numbers], self.sizes[numbers]
+        rows, edges = _ranges(self.starts[numbers], own), _ranges(self.edge_starts[numbers], counts)
+        ends = self.pairs.take(edges, 1)
+        np.add(ends, np.repeat(np.cumsum(own) - own, counts), out=ends, casting="same_kind")
+        return rows, edges, ends
 
 
 def _ranges(starts: Numbers, counts: Numbers) -> Numbers:

@@ -6,7 +6,7 @@ The generated text is what VGRAPH_LOG=program prints: one line an op, one variab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ class PhaseCode:
     """
 
     source: str
-    run: Callable[[dict[int, Any], dict[int, Any], Sequence[Any]], None]
+    run: Callable[[dict[int, Any], Mapping[int, Any], Sequence[Any]], None]
     reads: tuple[int, ...]
     stores: tuple[int, ...]
     loop: Any = None
@@ -51,14 +51,16 @@ def compile_phase(
     name: str,
     steps: Sequence[Step] | None = None,
     stand_in: Callable[[Op], Any] | None = None,
+    of_rows: Callable[..., Any] | None = None,
 ) -> PhaseCode:
     """``wanted``: ids of the values that later phases, the caller or a Carry need of this one.
 
     ``steps``: library ops, and kernels with what runs them; without, every op is the library's.
-    ``stand_in``: what runs an op in the library's place, if it gives anything.
+    ``stand_in``: what runs an op in the library's place, if it gives anything. ``of_rows``: ``mm(a, b[ids])`` of a and
+    (b, ids), in the place of a gather and a product.
     """
     plain: list[Step] = [(Unit(op=op), None) for op in phase.ops]
-    writer = _Writer(phase, set(wanted), plain if steps is None else steps, stand_in)
+    writer = _Writer(phase, set(wanted), plain if steps is None else steps, stand_in, of_rows)
     source = writer.loop(name) if phase.is_loop else writer.once(name)
     space = dict(writer.constants)
     exec(compile(source, f"<vgraph {name}>", "exec"), space)
@@ -71,6 +73,7 @@ class _Writer:
     wanted: set[int]
     steps: Sequence[Step]
     stand_in: Callable[[Op], Any] | None = None
+    of_rows: Callable[..., Any] | None = None
     constants: dict[str, Any] = field(default_factory=dict[str, Any])
     outside: dict[int, Value] = field(default_factory=dict[int, Value])
     stored: list[int] = field(default_factory=list[int])
@@ -96,6 +99,16 @@ class _Writer:
             self.sums = [op.results[0] for op in self.library if _is_sum(op) and op.results[0].id in self.wanted]
         self.stored = sorted(made & self.wanted - {v.id for v in self.sums})
         self.read = {v.id for op in self.library for v in op.operands()}
+        gathers = [] if self.phase.is_loop or self.of_rows is None else self.library
+        self.unread_rows = {op.results[0].id for op in gathers if op.target == Gather("src") and self._multiplies(op)}
+
+    def _multiplies(self, gather: Op) -> bool:
+        """Whether rows at tails of edges are nothing but right factors."""
+        rows = gather.results[0]
+        users = [op for op in self.library if any(v.id == rows.id for v in op.operands())]
+        in_kernels = {v.id for kernel in self.kernels for v in kernel.loads}
+        plain = rows.row_dim == 0 and len(rows.shape) == 2 and rows.id not in self.wanted | in_kernels
+        return plain and all(op_name(o.target) == "mm" and not o.kwargs and o.args[0].id != rows.id for o in users)
 
     def _note_operand(self, value: Value, is_made_here: bool, whole: bool) -> None:
         if not is_made_here:
@@ -251,6 +264,8 @@ class _Writer:
         if isinstance(target, Random):
             return self.random(op)
         name = op_name(target)
+        if name == "mm" and op.args[1].id in self.unread_rows:
+            return f"{self.constant(self.of_rows, 'mm_of_rows')}({self.text(op.args[0])}, {self.text(op.args[1])})"
         if name in ("view", "_unsafe_view"):  # strides of stored values may differ from those seen
             return (
                 f"{self.constant(torch.reshape, 'reshape')}({self.text(op.args[0])}, {self.text(op.results[0].shape)})"
@@ -263,6 +278,8 @@ class _Writer:
 
     def move(self, op: Op) -> str:
         (value,) = op.operands()
+        if op.results[0].id in self.unread_rows:
+            return f"(v{value.id}, x.src_rows)"
         prefix = "w" if self.phase.is_loop and reads_whole(op.target) else "v"
         x = "x" if isinstance(op.target, (Select, Spread)) else self.extent(op.target.part)
         return f"{x}.{move_method(op.target)}{prefix}{value.id})"
@@ -324,7 +341,7 @@ def move_method(move: Any) -> str:
     if isinstance(move, (Select, Spread)):
         return f"{'select' if isinstance(move, Select) else 'spread'}({move.kind!r}, {move.part!r}, "
     if isinstance(move, LeafRows):
-        return "leaf_rows("
+        return f"leaf_rows({move.is_loose}, "
     if isinstance(move, InnerRows):
         return "inner_rows("
     return f"{'take' if isinstance(move, TakeSlot) else 'put'}_slot({move.k}, "

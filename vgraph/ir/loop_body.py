@@ -22,12 +22,18 @@ class Spot:
     offset: int = 0
 
 
+def in_user_order(value_id: int) -> int:
+    """The id under which a value's rows in the user's order are found."""
+    return -1 - value_id
+
+
 @dataclass(frozen=True, eq=False)
 class LoopBody:
     """``units`` of a phase, each of them a kernel, a product of rows and a matrix, or a copy of rows.
 
     ``kept``: what others need, in the arena; ``temporary``: what one frontier alone needs. ``outside``: ids of what
-    it reads and does not make. ``flops``: of a vertex, of an edge.
+    it reads and does not make. ``flops``: of a vertex, of an edge. ``ins`` come, and ``outs`` go as well, in the
+    user's order of vertices, under ``in_user_order`` of their ids.
     """
 
     phase: Phase
@@ -39,6 +45,8 @@ class LoopBody:
     flops: tuple[int, int] = (0, 0)
     row_bytes: int = 0  # what one vertex and two edges of it touch
     whole: frozenset[int] = frozenset()  # ids of what it reads at rows of other vertices
+    ins: tuple[Value, ...] = ()
+    outs: tuple[Value, ...] = ()
 
     def place(self, value: Value) -> Spot:
         return self.places.get(value.id) or Spot(value)

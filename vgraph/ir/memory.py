@@ -6,11 +6,14 @@ Source: Cavs section 3.3 (dynamic tensors: shape, batch size, offset, pointer).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import torch
+
+from vgraph.ir.program import Value
 
 
 class DynamicTensor(NamedTuple):
@@ -57,8 +60,15 @@ Stacks: TypeAlias = dict[tuple[int, ...], Stack]  # by the order of sizes
 
 @dataclass(frozen=True, eq=False)
 class MemoryPlan:
-    """A DynamicTensor for every materialised Value (by id), and the bytes of the arena."""
+    """Where every materialised Value lies: by id its first byte and its rows; and the bytes of the arena."""
 
-    tensors: Mapping[int, DynamicTensor]
+    values: Sequence[Value]
+    offsets: Mapping[int, int]
+    rows: Mapping[int, int]
     lifetimes: Mapping[int, Lifetime]
     num_bytes: int
+
+    @cached_property
+    def tensors(self) -> Mapping[int, DynamicTensor]:
+        """A DynamicTensor for each."""
+        return {v.id: DynamicTensor(self.offsets[v.id], self.rows[v.id], v.row_shape, v.dtype) for v in self.values}

@@ -175,10 +175,14 @@ class InnerRows:
 
 @dataclass(frozen=True)
 class LeafRows:
-    """The rows of leaves as a subset's, and zeros for all others; made by the scheduler alone."""
+    """The rows of leaves as a subset's, and zeros for all others; made by the scheduler alone.
+
+    ``is_loose``: nobody looks at the row for all others, which may be any.
+    """
 
     end: str
     part: str = ""
+    is_loose: bool = False
 
     @property
     def source(self) -> Space:

@@ -44,13 +44,21 @@ class Lease:
 
     def __init__(self, buffer: Tensor, give_back: Callable[[Tensor], None]) -> None:
         self.buffer = buffer
-        self._finalizer = weakref.finalize(self, give_back, buffer)
-        self._finalizer.atexit = False
+        self._give_back: Callable[[Tensor], None] | None = give_back
 
     def release(self) -> None:
         """Gives the buffer back now; a second time does nothing."""
-        self.buffer = torch.empty(0, dtype=torch.uint8, device="cpu")
-        self._finalizer()
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            buffer, self.buffer = self.buffer, _NOTHING
+            give_back(buffer)
+
+    def __del__(self) -> None:
+        if self._give_back is not None and not sys.is_finalizing():
+            self._give_back(self.buffer)
+
+
+_NOTHING = torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
 @dataclass(eq=False)
@@ -111,7 +119,10 @@ class ArenaPool:
         """At least ``num_bytes`` bytes that no other lease has; what they hold is arbitrary."""
         with self._lock:
             self._sort_in()
-            shelf = self._shelves.setdefault(_place(device), _Shelf())
+            place = _place(device)
+            shelf = self._shelves.get(place)
+            if shelf is None:
+                shelf = self._shelves[place] = _Shelf()
             buffer = shelf.take(num_bytes)
             if buffer is None:
                 buffer = _allocate(shelf, num_bytes, device)

@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from vgraph.ir.memory import DynamicTensor, Lifetime, MemoryPlan, Stack, Stacks
+from vgraph.ir.memory import Lifetime, MemoryPlan, Stack, Stacks
 from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX, Space, Value, part_of
 from vgraph.ir.schedule import Schedule
 
@@ -40,17 +40,17 @@ def plan_memory(
     other topologies, by the order of sizes, which most batches have in common; that is not searched for again.
     """
     counts = _row_counts(schedule)
-    sizes = {v.id: _aligned(counts[v.space] * v.row_bytes) for v in values}
-    order = tuple(sorted(sizes, key=lambda i: (-sizes[i], i)))
+    rows = {v.id: counts[v.space] for v in values}
+    sizes = {v.id: -(-rows[v.id] * v.row_bytes // ALIGNMENT) * ALIGNMENT for v in values}
+    order = tuple([i for _, i in sorted([(-size, i) for i, size in sizes.items()])])
     stack = None if stacks is None else stacks.get(order)
     if stack is None:
         stack = _stack(order, sizes, lifetimes)
         if stacks is not None and len(stacks) < _MOST_STACKS:
             stacks[order] = stack
     offsets = _offsets(stack, sizes)
-    tensors = {v.id: DynamicTensor(offsets[v.id], counts[v.space], v.row_shape, v.dtype) for v in values}
     num_bytes = max((offsets[i] + size for i, size in sizes.items()), default=0)
-    return MemoryPlan(tensors, {v.id: lifetimes[v.id] for v in values}, num_bytes)
+    return MemoryPlan(values, offsets, rows, lifetimes, num_bytes)
 
 
 def _row_counts(schedule: Schedule) -> dict[Space, int]:
@@ -64,10 +64,6 @@ def _row_counts(schedule: Schedule) -> dict[Space, int]:
         SOURCE: topology.num_src,
         GRAPH: len(topology.graph_sizes or (1,)),
     }
-
-
-def _aligned(num_bytes: int) -> int:
-    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
 def _stack(order: Sequence[int], sizes: Mapping[int, int], lifetimes: Mapping[int, Lifetime]) -> Stack:

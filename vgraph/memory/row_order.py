@@ -33,6 +33,9 @@ def build_row_order(
     keys vertices keep the user's order, and sources may be other vertices than destinations. ``sort``: does
     the same in native code, of one kind of keys. All on the CPU.
     """
+    known = getattr(vertex_keys, "rows", None) if second_keys is None else None
+    if isinstance(known, RowOrder):  # whoever found the keys found them at once
+        return known
     topology = topology.on_host
     keys = _joined(vertex_keys, second_keys)
     if sort is not None and keys is not None and _is_plain(topology, keys):

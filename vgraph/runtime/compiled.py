@@ -17,17 +17,20 @@ from torch import Tensor
 
 from vgraph import config
 from vgraph.ir.interpreter import PhaseCode
+from vgraph.ir.loop_body import in_user_order
 from vgraph.ir.memory import Lifetime, MemoryPlan, Stacks
-from vgraph.ir.program import VERTEX, Input, Program, Rows, Space, Value
+from vgraph.ir.program import VERTEX, Input, Program, Space, Value
 from vgraph.ir.schedule import Phase, Schedule, Stretch
 from vgraph.ir.tdl import may_share
 from vgraph.ir.topology import Topology
 from vgraph.runtime import cuda
+from vgraph.runtime.arena_rows import ArenaRows, CallValues, Form, forms_of
 from vgraph.runtime.beside import Beside
 from vgraph.runtime.call_rows import CallRows, Situation, has_order
 from vgraph.runtime.chunks import MOST_BYTES, ChunkedCode, chunked_code, chunks_of
 from vgraph.runtime.cpu import Empty
 from vgraph.runtime.replay import Replays
+from vgraph.runtime.user_rows import move_in_loops
 from vgraph.runtime.windows import Ahead, Windows, choose_windows, find_ahead
 
 
@@ -92,6 +95,9 @@ class CompiledProgram:
     varies: bool  # there may be better code for those
     make_for: Callable[[str, int | None], CompiledProgram]
 
+    def __post_init__(self) -> None:
+        self._user_rows = move_in_loops(self.program, self.phases, self.codes, self.num_outputs, self.in_rows)
+
     @cached_property
     def _others(self) -> dict[tuple[str, int | None], CompiledProgram]:
         return {}
@@ -110,6 +116,10 @@ class CompiledProgram:
     def stacks(self) -> Stacks:
         """What plans of memory on many topologies have in common."""
         return {}
+
+    @cached_property
+    def _forms(self) -> Mapping[int, Form]:
+        return forms_of(self.stored)
 
     @cached_property
     def unread_at_leaves(self) -> frozenset[int]:
@@ -167,23 +177,33 @@ class CompiledProgram:
             env[item.value.id] = tensor = rows.bring_in(item, inputs)
             if tensor is inputs.get(item.name):
                 kept.add(item.value.id)
+        self._in_user_order(env, inputs, plan.schedule)
         lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
-        arena = _arena_views(plan.memory, self.stored, lease)
+        buffer = lease.buffer[: plan.memory.num_bytes] if lease else torch.empty(0, dtype=torch.uint8, device="cpu")
+        arena = ArenaRows(self._forms, plan.memory, buffer)
+        env = CallValues(env, arena)
         windows = choose_windows(self._ahead, plan.schedule)
         beside = cuda.two_streams(device) if len(self.turns) > 1 else None
         for number, (turn, last_read) in enumerate(zip(self.turns, self._last_reads, strict=True)):
             with self._stream_of(number, env, arena, beside):
                 self._run_turn(turn, env, arena, rows, windows)
-            if arena:
+            if beside is not None:
                 env.update((i, arena[i]) for index in turn for i in self.codes[index].stores if i in arena)
             for i in last_read - kept:  # what the caller gave is compared with what it gets
-                del env[i]
+                env.pop(i, None)
         if beside is not None:
             beside.finish(env[v.id] for v in self.program.outputs if v is not None)
         return self._outcome(env, rows, lease)
 
+    def _in_user_order(self, env: dict[int, Tensor], inputs: Mapping[str, Tensor], schedule: Schedule) -> None:
+        """What loops move themselves: inputs as they are given, and room for outputs."""
+        for item in self._user_rows.ins:
+            env[in_user_order(item.value.id)] = inputs[item.name].contiguous()
+        for value in self._user_rows.outs:
+            env[in_user_order(value.id)] = self.empty((schedule.topology.num_dst, *value.row_shape), value.dtype)
+
     def _run_turn(
-        self, turn: range, env: dict[int, Tensor], arena: dict[int, Tensor], rows: CallRows, windows: Windows | None
+        self, turn: range, env: dict[int, Tensor], arena: ArenaRows, rows: CallRows, windows: Windows | None
     ) -> None:
         first, whole = self.phases[turn[0]], partial(rows.extents, _ONCE)
         if first.kind:
@@ -256,7 +276,7 @@ class CompiledProgram:
             seen |= found[-1]
         return found[::-1]
 
-    def _take_turns(self, turn: range, env: dict[int, Tensor], arena: dict[int, Tensor], rows: CallRows) -> None:
+    def _take_turns(self, turn: range, env: dict[int, Tensor], arena: ArenaRows, rows: CallRows) -> None:
         """Loops of one type of vertices each, as frontiers of their types follow one another."""
         first = self.phases[turn[0]]
         codes = {self.phases[index].kind: self.codes[index] for index in turn}
@@ -276,7 +296,7 @@ class CompiledProgram:
                 mine = extents[stretch.only.start - start : stretch.only.stop - start]
                 code.run(env, arena, mine[::-1] if first.is_reverse else mine)
 
-    def _leave_zeros(self, turn: range, arena: dict[int, Tensor], stretch: Stretch) -> None:
+    def _leave_zeros(self, turn: range, arena: ArenaRows, stretch: Stretch) -> None:
         first, last = (stretch.frontiers[i] for i in (stretch.only[0], stretch.only[-1]))
         for value in self.stored:
             if value.row_dim == 0 and any(value.id in self.codes[index].stores for index in turn):
@@ -288,7 +308,9 @@ class CompiledProgram:
     def _read_inputs(self) -> tuple[Input, ...]:
         """Kernels compute for themselves what they can tell from the topology."""
         read = {i for code in self.codes for i in code.reads} | {v.id for v in self.program.outputs if v is not None}
-        return tuple(item for item in self.program.inputs if item.value.id in read or not item.is_topological)
+        moved = {item.value.id for item in self._user_rows.ins}
+        inputs = [item for item in self.program.inputs if item.value.id not in moved]
+        return tuple(item for item in inputs if item.value.id in read or not item.is_topological)
 
     @cached_property
     def _inputs_by_order(self) -> tuple[list[tuple[int, str]], list[Input]]:
@@ -331,6 +353,10 @@ class CompiledProgram:
             if value is None:
                 given.append(None)
                 continue
+            moved = env.get(in_user_order(value.id))
+            if moved is not None:
+                given.append(moved)
+                continue
             tensor = rows.bring_out(value, env[value.id], permute=i not in self.in_rows)
             if tensor.is_sparse:  # the gradient of an embedding, whose rows may lie in the arena
                 given.append(tensor.clone())
@@ -365,23 +391,3 @@ def _root(value_id: int, bases: Mapping[int, int]) -> int:
 
 def _memory(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
-
-
-def _arena_views(memory: MemoryPlan, values: Sequence[Value], lease: Lease | None) -> dict[int, Tensor]:
-    views: dict[int, Tensor] = {}
-    if not values:
-        return views
-    buffer = lease.buffer[: memory.num_bytes] if lease else torch.empty(0, dtype=torch.uint8, device="cpu")
-    typed: dict[torch.dtype, Tensor] = {}
-    for value in values:
-        if value.dtype not in typed:
-            typed[value.dtype] = buffer.view(value.dtype)
-        view = memory.tensors[value.id].view(typed[value.dtype])
-        dim = value.row_dim
-        assert dim is not None
-        rows = value.shape[dim]
-        assert isinstance(rows, Rows)
-        if rows.times != 1:
-            view = view.flatten(0, 1)
-        views[value.id] = view.movedim(0, dim) if dim else view
-    return views

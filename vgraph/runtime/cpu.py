@@ -21,6 +21,7 @@ from vgraph.ir.moves import Random
 from vgraph.ir.program import SHARED
 from vgraph.ir.reduction import ACCUMULATED
 from vgraph.ir.schedule import LOOK_AHEAD, MOST_SHORT, RowOrder
+from vgraph.runtime.sorted_rows import SortedRows
 
 
 @cache
@@ -45,6 +46,7 @@ _LINE = 64  # bytes of the cache
 _MOST_MOVED = 256  # bytes of a row
 _MOST_PIECES = 64  # into which a kernel cuts its rows
 _indices: WeakKeyDictionary[RowOrder, dict[str, Tensor]] = WeakKeyDictionary()
+_addresses: WeakKeyDictionary[RowOrder, tuple[int, ...]] = WeakKeyDictionary()
 INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst")
 
 
@@ -79,6 +81,15 @@ def _straddles(rows: Tensor, edges: int) -> bool:
     if rows.data_ptr() % _LINE == 0 or row_bytes % _LINE or not 0 < row_bytes <= _MOST_MOVED:
         return False
     return edges * _LINE >= 4 * count * row_bytes
+
+
+def index_addresses(order: RowOrder) -> tuple[int, ...]:
+    """Of ``index_tensors``, and of the vertex of every row, 0 if they are in order; kept with them."""
+    known = order.addresses if isinstance(order, SortedRows) else _addresses.get(order)
+    if known is None:
+        ids = 0 if order.vertex_ids is None else order.vertex_ids.data_ptr()
+        known = _addresses[order] = (*[t.data_ptr() for t in index_tensors(order)], ids)
+    return known
 
 
 def _short(rows: Tensor) -> Tensor:

@@ -204,9 +204,11 @@ class Extent:
             return made
         return _sum_by(rows, ids[self.v0 : self.v1], count)
 
-    def leaf_rows(self, rows: Tensor) -> Tensor:
-        """Those of leaves, which come first, and one of zeros."""
+    def leaf_rows(self, is_loose: bool, rows: Tensor) -> Tensor:
+        """Those of leaves, which come first, and one of zeros, or of any numbers."""
         count = self.schedule.num_leaves if self.schedule.policy != "once" else 0
+        if is_loose and count < rows.shape[0]:
+            return rows[: count + 1]
         shape = (count + 1, *rows.shape[1:])
         made = self.empty(shape, rows.dtype) if rows.device.type == "cpu" else rows.new_empty(shape)
         made[:-1], made[-1] = rows[:count], 0

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,23 +18,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.ir.kernel import KernelSpec, Unit
-from vgraph.ir.loop_body import LoopBody, Spot
+from vgraph.ir.loop_body import LoopBody, Spot, in_user_order
 from vgraph.ir.moves import Gather, PutSlot, TakeSlot
 from vgraph.ir.program import EDGE, SHARED, Op, Value
-from vgraph.ir.schedule import Phase, RowOrder, Schedule
+from vgraph.ir.schedule import LEAVES_PART, Phase, Schedule
 from vgraph.ir.tdl import op_name
-from vgraph.runtime.cpu import CpuKernel, index_tensors, pool_address
+from vgraph.runtime.arena_rows import ArenaRows
+from vgraph.runtime.cpu import CpuKernel, index_addresses, pool_address
 from vgraph.runtime.native import Native, call, table
 
-KERNEL, GEMM, COPY, TAKE, PUT, GATHER = range(6)  # as in frontiers.h
+KERNEL, GEMM, COPY, TAKE, PUT, GATHER, USER = range(7)  # as in frontiers.h
 CHUNK_BYTES = 1 << 19  # what a chunk of vertices touches should stay in the second cache
 MOST_ROWS = 1024
-FEW_CHUNKS = 4  # for which it costs more to look than to have room for all edges
+MOST_SLOTS = 512  # threads, as in frontiers.h
 CALLS = 2048  # frontiers a call: between calls Ctrl-C is heard
 ALIGNMENT = 64
 
 # What stands before the loads of a kernel: v0, v1, pool, index tensors (1), ids that loops never need.
-ARGUMENTS, FIRST_INDEX, NUM_INDICES = (0, 0, 0, 1, 1, 1, 1, 1, 0, 0), 3, 5
+ARGUMENTS, FIRST_INDEX, NUM_INDICES = (0, 0, 0, 1, 1, 1, 1, 1, 0, 0), 3, 6
+VERTEX_IDS = 5  # behind the index tensors of kernels
 
 Steps = Sequence[tuple[Unit, Any]]
 
@@ -63,6 +65,7 @@ class FrontierLoop:
     body: LoopBody
     steps: Steps
     native: Native
+    _layout: Layout | None = None
 
     def refuse(self, env: Any, arena: Any, extents: Any) -> None:
         """There is no code in Python beside it."""
@@ -77,56 +80,103 @@ class FrontierLoop:
         """The instructions without addresses."""
         return _Writer(self).template()
 
+    @cached_property
+    def chunk(self) -> int:
+        """Vertices at most that a thread evaluates at once."""
+        return max(1, min(MOST_ROWS, CHUNK_BYTES // max(self.body.row_bytes, 1)))
+
     def run(
-        self, env: Mapping[int, Tensor], arena: Mapping[int, Tensor], schedule: Schedule,
+        self, env: Mapping[int, Tensor], arena: ArenaRows, schedule: Schedule,
         windows: Iterable[Window] | None = None,
     ) -> None:  # fmt: skip
         """All frontiers of the phase's part of the schedule, in its direction; by windows, if any are given."""
         first, stop = range_of(self.body.phase, schedule)
         if first == stop:
             return
-        order, slots = schedule.order, torch.get_num_threads()
-        chunk = max(1, min(MOST_ROWS, CHUNK_BYTES // max(self.body.row_bytes, 1)))
-        offsets, scratch_bytes = self._lay_scratch(chunk, _most_edges(schedule, order, chunk))
-        given = self._given(env, arena)
-        packed = [self.native.pack(given[value.id]) for value in self.template.packed]
-        scratch = self.native.empty((slots * scratch_bytes + ALIGNMENT,), torch.uint8)
-        aligned = -(-scratch.data_ptr() // ALIGNMENT) * ALIGNMENT
-        busy, pool = np.zeros(slots, np.int32), pool_address() if slots > 1 else 0
-        fixed = [self.template.num_words, order.in_ptr.data_ptr(), aligned, scratch_bytes, chunk]
-        fixed += [busy.ctypes.data, slots, pool, *self.body.flops]
-        places = {i: tensor.data_ptr() for i, tensor in given.items()}
+        index, template, slots = (
+            index_addresses(schedule.order),
+            self.template,
+            min(torch.get_num_threads(), MOST_SLOTS),
+        )
+        lay = self._lay(_most_edges(self.body.phase, schedule, self.chunk))
+        held, addresses = self._given(env, arena)
+        size = lay.scratch + slots * lay.scratch_bytes + ALIGNMENT
+        # What makes a window takes the room that threads keep.
+        room = self.native.room(size) if windows is None else self.native.empty((size,), torch.uint8)
+        start = -(-room.data_ptr() // ALIGNMENT) * ALIGNMENT
+        if template.packed:
+            self.native.pack(held[: len(lay.packed)], [start + place for place in lay.packed])
+        bases = [start, *addresses, *lay.offsets]
+        bases += [*index, *(start + place for place in lay.packed)]
+        fixed = [start, template.num_words, index[0], start + lay.scratch, lay.scratch_bytes, self.chunk]
+        fixed += [slots, pool_address() if slots > 1 else 0, *self.body.flops]
         if windows is None:
-            self._walk(self.template.bind(places, packed, order, offsets), fixed, first, stop, bounds_of(schedule))
+            self._walk(bases, fixed, first, stop, bounds_of(schedule))
             return
+        numbers = {value.id: i for i, value in enumerate(template.roots, start=1)}
         for window in windows:
-            code = self.template.bind({**places, **window.places}, packed, order, offsets)
-            self._walk(code, fixed, 0, len(window.bounds) - 1, window.bounds)
+            for value_id, place in window.places.items():
+                if value_id in numbers:
+                    bases[numbers[value_id]] = place
+            self._walk(bases, fixed, 0, len(window.bounds) - 1, window.bounds)
             del window  # the next one takes its memory
 
     def _walk(
-        self, code: NDArray[np.int64], fixed: Sequence[int], first: int, stop: int, bounds: NDArray[np.int64]
+        self, bases: Sequence[int], fixed: Sequence[int], first: int, stop: int, bounds: NDArray[np.int64]
     ) -> None:
-        step = 1 if stop > first else -1
+        call(self.native.bind, [*self.template.patches, *bases])
+        step, v_ptr = 1 if stop > first else -1, bounds.ctypes.data
         for at in range(first, stop, step * CALLS):
             until = min(stop, at + CALLS) if step > 0 else max(stop, at - CALLS)
-            call(self.native.frontiers, [code.ctypes.data, *fixed, at, until, bounds.ctypes.data])
+            call(self.native.frontiers, [*fixed, at, until, v_ptr])
 
-    def _given(self, env: Mapping[int, Tensor], arena: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """What lies outside of scratch, without gaps; the matrices of products may lie as they do."""
-        template, found = self.template, dict[int, Tensor]()
-        for value in (*template.roots, *template.packed):
-            tensor = arena[value.id] if value.id in self.body.kept else env[value.id]
-            found[value.id] = tensor if value.id in template.loose else tensor.contiguous()
-        return found
+    def _given(self, env: Mapping[int, Tensor], arena: ArenaRows) -> tuple[list[Tensor], list[int]]:
+        """Matrices that are packed, as they lie; and what must outlive the call; addresses of roots, without gaps."""
+        kept = [arena[i] if is_kept else env[i] for i, is_kept in self.template.packed_from]
+        addresses = list[int]()
+        for value_id, is_kept in self.template.roots_from:
+            if is_kept:
+                addresses.append(arena.address(value_id))
+                continue
+            tensor = env[value_id]
+            if not tensor.is_contiguous():
+                tensor = tensor.contiguous()
+                kept.append(tensor)
+            addresses.append(tensor.data_ptr())
+        return kept, addresses
 
-    def _lay_scratch(self, num_vertices: int, num_edges: int) -> tuple[dict[int, int], int]:
-        """Offsets of the temporary values in the scratch of a thread; its bytes."""
-        offsets, end = dict[int, int](), 0
-        for value, row_bytes, is_edge in self.template.temporary:
-            offsets[value.id] = end
-            end += -(-(num_edges if is_edge else num_vertices) * row_bytes // ALIGNMENT) * ALIGNMENT
-        return offsets, max(end, ALIGNMENT)
+    def _lay(self, num_edges: int) -> Layout:
+        """Where all of a call's own memory lies; ``num_edges``: of a chunk."""
+        if self._layout is not None and self._layout.num_edges == num_edges:
+            return self._layout
+        template, at, packed = self.template, _aligned(8 * self.template.words.size), list[int]()
+        for value in template.packed:
+            packed.append(at)
+            k, n = value.row_shape
+            at += _aligned(k * self.native.packed_bytes_of(n, value.dtype.itemsize))
+        offsets, end = list[int](), 0
+        for _, row_bytes, is_edge in template.temporary:
+            offsets.append(end)
+            end += _aligned((num_edges if is_edge else self.chunk) * row_bytes)
+        self._layout = Layout(num_edges, packed, at, offsets, max(end, ALIGNMENT))
+        return self._layout
+
+
+class Layout(NamedTuple):
+    """Of a call's own memory: instructions, packed matrices at ``packed``, from ``scratch`` on each thread's scratch.
+
+    ``offsets``: of temporary values in the scratch of a thread, which has room for ``num_edges``.
+    """
+
+    num_edges: int
+    packed: list[int]
+    scratch: int
+    offsets: list[int]
+    scratch_bytes: int
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
 # ---------------------------------------------------------------- once a function
@@ -135,7 +185,7 @@ class Template:
     """Instructions, then the arguments of kernels; ``*_at``: the words that a step adds its addresses to.
 
     ``roots`` and ``temporary``: values at whose beginnings ``root_at`` and ``scratch_at`` count, by index.
-    ``loose``: ids of matrices that are packed and not otherwise read.
+    ``kept``: ids of what lies in the arena.
     """
 
     words: NDArray[np.int64]
@@ -143,12 +193,18 @@ class Template:
     roots: tuple[Value, ...]
     temporary: tuple[tuple[Value, int, bool], ...]
     packed: tuple[Value, ...]
-    loose: frozenset[int]
+    kept: frozenset[int]
     root_at: tuple[NDArray[np.int64], NDArray[np.int64]]  # places in words, indices of roots
     scratch_at: tuple[NDArray[np.int64], NDArray[np.int64]]
     packed_at: NDArray[np.int64]
     order_at: tuple[NDArray[np.int64], NDArray[np.int64]]  # places, which of the order's index tensors
     self_at: NDArray[np.int64]  # addresses of the words themselves
+
+    @cached_property
+    def patches(self) -> list[int]:
+        """What native code needs to put addresses into the words: see ``vg_bind``."""
+        places, which = self._bases_at
+        return [self.words.ctypes.data, len(self.words), len(places), places.ctypes.data, which.ctypes.data]
 
     @cached_property
     def _bases_at(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -160,18 +216,18 @@ class Template:
             found.append((places, which + count))
             count += size
         found.append((self.packed_at, np.arange(len(self.packed_at)) + count))
-        return np.concatenate([places for places, _ in found]), np.concatenate([which for _, which in found])
+        places, which = (np.concatenate(part).astype(np.int64) for part in zip(*found, strict=True))
+        return places, which
 
-    def bind(
-        self, given: Mapping[int, int], packed: Sequence[Tensor], order: RowOrder, offsets: Mapping[int, int]
-    ) -> NDArray[np.int64]:
-        """The instructions of one step; ``given``: addresses of the first rows of roots."""
-        words, (places, which) = self.words.copy(), self._bases_at
-        bases = [words.ctypes.data, *(given[v.id] for v in self.roots)]
-        bases += [offsets[v.id] for v, _, _ in self.temporary]
-        bases += [t.data_ptr() for t in (*index_tensors(order), *packed)]
-        words[places] += table(bases)[which]
-        return words
+    @cached_property
+    def roots_from(self) -> list[tuple[int, bool]]:
+        """Of roots: id, and whether it lies in the arena."""
+        return [(value.id, value.id in self.kept) for value in self.roots]
+
+    @cached_property
+    def packed_from(self) -> list[tuple[int, bool]]:
+        """The same of what is packed."""
+        return [(value.id, value.id in self.kept) for value in self.packed]
 
 
 @dataclass(eq=False)
@@ -192,22 +248,25 @@ class _Writer:
         self.slots = {v.id: i for i, v in enumerate(self.loop.body.temporary)}
 
     def template(self) -> Template:
+        for value in self.loop.body.ins:
+            self.in_user_order(value, is_out=False)
         for unit, runner in self.loop.steps:
             if unit.kernel is not None:
                 self.instruction(lambda spec=unit.kernel, runner=runner: self.kernel(spec, runner))
             elif unit.op is not None:
                 self.op(unit.op)
+        for value in self.loop.body.outs:
+            self.in_user_order(value, is_out=True)
         num_words, self_at = len(self.words), list[int]()
         for at, given in self.arguments:
             self.words[at] = 8 * len(self.words)
             self_at.append(at)
             self.write_arguments(given)
         roots = tuple(self.roots.values())
-        loose = {v.id for v in self.packed} - set(self.roots)
         temporary = tuple((v, v.row_bytes, v.space == EDGE) for v in self.loop.body.temporary)
         return Template(
-            table(self.words), num_words, roots, temporary, tuple(self.packed), frozenset(loose), _pairs(self.root_at),
-            _pairs(self.scratch_at), table(self.packed_at), _pairs(self.order_at), table(self_at),
+            table(self.words), num_words, roots, temporary, tuple(self.packed), self.loop.body.kept,
+            _pairs(self.root_at), _pairs(self.scratch_at), table(self.packed_at), _pairs(self.order_at), table(self_at),
         )  # fmt: skip
 
     def instruction(self, write: Callable[[], None]) -> None:
@@ -244,6 +303,12 @@ class _Writer:
             self.place(result, offset)
 
         self.instruction(write)
+
+    def in_user_order(self, value: Value, *, is_out: bool) -> None:
+        head = len(self.words) + 3
+        other = replace(value, id=in_user_order(value.id))
+        self.copy([USER, int(is_out), value.row_bytes, 0], value, other)
+        self.order_at.append((head, VERTEX_IDS))
 
     def product(self, op: Op) -> None:
         *bias, left, right = op.args
@@ -320,13 +385,16 @@ def bounds_of(schedule: Schedule) -> NDArray[np.int64]:
     return schedule.topology.keep(("v_ptr", schedule.policy), lambda: table([0, *(f.v1 for f in schedule.frontiers)]))
 
 
-def _most_edges(schedule: Schedule, order: RowOrder, chunk: int) -> int:
-    """No more in-edges have so many neighbouring vertices; of few chunks: all of them."""
-    if order.in_ptr.shape[0] <= FEW_CHUNKS * chunk:
-        return order.src_rows.shape[0]
+def _most_edges(phase: Phase, schedule: Schedule, chunk: int) -> int:
+    """No more in-edges have so many neighbouring vertices; where the in-degree is known, what it gives."""
+    if phase.part == LEAVES_PART:
+        return 0
+    degree, order = schedule.inner_degree, schedule.order
+    if degree is not None:
+        return min(degree * chunk, order.src_rows.shape[0])
 
     def make() -> int:
         ptr = order.in_ptr.numpy()
-        return int((ptr[chunk:] - ptr[:-chunk]).max())
+        return int((ptr[chunk:] - ptr[:-chunk]).max()) if len(ptr) > chunk else int(ptr[-1])
 
     return schedule.topology.keep(("most edges", schedule.policy, chunk), make)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from vgraph.ir.moves import MOVES, InnerRows, LeafRows, PutSlot, Random, SegmentReduce, TakeSlot
-from vgraph.ir.program import INNER, OF_LEAVES, VERTEX, Op, Program, Rows, Value, map_leaves, needed_ops
+from vgraph.ir.program import INNER, OF_LEAVES, SHARED, VERTEX, Op, Program, Rows, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
 from vgraph.ir.tdl import op_name
+from vgraph.scheduler.at_leaves import features_of_leaves, is_of_leaves
 
 aten = torch.ops.aten
 NewValue = Callable[..., Value]
@@ -80,14 +81,65 @@ def find_degrees(phases: Sequence[Phase], ids: set[int], inner: int | None) -> D
 
 
 # ---------------------------------------------------------------- sums over vertices
-def without_leaves(phase: Phase, zeros: set[int], degrees: Degrees, new: NewValue) -> Phase:
+def without_leaves(phase: Phase, zeros: set[int], degrees: Degrees, new: NewValue, last: LastRows) -> Phase:
     """Sums over vertices of what is zero at leaves, or only there something, on the other rows alone."""
     makers = {v.id: op for op in phase.ops for v in op.results}
     ops = list[Op]()
     for op in phase.ops:
         found = _inner_product(op, makers, zeros, new) or _inner_sum(op, zeros, new)
-        ops += found or _leaf_rows(op, makers, zeros, degrees) or [op]
+        ops += found or _leaf_rows(op, makers, zeros, degrees) or _loose_rows(op, phase, last) or [op]
     return replace(phase, ops=_still_read(phase, ops))
+
+
+@dataclass(frozen=True, eq=False)
+class LastRows:
+    """The row behind those of leaves: ids of inputs where it is ``zero``, of outputs where it is ``unread``.
+
+    ``read``: values that others than the phase that makes them read.
+    """
+
+    zero: frozenset[int]
+    unread: frozenset[int]
+    read: frozenset[int]
+
+
+def find_last_rows(program: Program, num_outputs: int, phases: Sequence[Phase]) -> LastRows:
+    """A feature of leaves ends with a row of zeros, whose gradient nobody asks for."""
+    saved = {v.id for v in program.outputs[num_outputs:] if v is not None}
+    given = {v.id for v in program.outputs[:num_outputs] if v is not None}
+    unread = {v.id for v in program.outputs[:num_outputs] if v is not None and is_of_leaves(v)} - saved
+    made = [{v.id for op in phase.ops for v in op.results} for phase in phases]
+    reads = [{v.id for op in phase.ops for v in op.operands()} for phase in phases]
+    across = set[int]().union(*(read - own for read, own in zip(reads, made, strict=True)))
+    return LastRows(features_of_leaves(program), frozenset(unread), frozenset(saved | given | across))
+
+
+def _loose_rows(op: Op, phase: Phase, last: LastRows) -> list[Op]:
+    """Rows of leaves alone, where the last row is multiplied by zeros, or read by nobody."""
+    if not isinstance(op.target, SegmentReduce) or not op.target.end.endswith(OF_LEAVES):
+        return []
+
+    def users(value: Value) -> list[Op]:
+        return [other for other in phase.ops if value.id in {v.id for v in other.operands()}]
+
+    def is_dropped(value: Value) -> bool:
+        return (value.id in last.unread or value.id not in last.read) and all(
+            drops(other, value) for other in users(value)
+        )
+
+    def drops(other: Op, value: Value) -> bool:
+        name, result = op_name(other.target), other.results[0]
+        if name == "mm" and other.args[0].id == value.id and other.args[1].space == SHARED:
+            return is_dropped(result)
+        if name != "t" or result.id in last.read:
+            return False
+        return all(
+            op_name(o.target) == "mm" and o.args[0].id == result.id and o.args[1].id in last.zero for o in users(result)
+        )
+
+    (rows,), result = op.operands(), op.results[0]
+    plain = op.target.reduction == "sum" and len(op.results) == 1 and rows.shape[0] == Rows(VERTEX)
+    return [replace(op, target=LeafRows(op.target.end, is_loose=True))] if plain and is_dropped(result) else []
 
 
 def _inner_product(op: Op, makers: Mapping[int, Op], zeros: set[int], new: NewValue) -> list[Op]:

@@ -6,7 +6,7 @@ Source: HOUSE of leaves (half of the vertices of a binary tree): absent children
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -17,7 +17,8 @@ from vgraph.ir.moves import MOVES, Gather, PutSlot, Random, SegmentReduce, Selec
 from vgraph.ir.program import EDGE, OF_LEAVES, SHARED, Op, Program, Rows, Space, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
 from vgraph.ir.tdl import is_pointwise, op_name
-from vgraph.scheduler.degrees import Degrees, find_degrees, without_leaves, without_unread
+from vgraph.scheduler.at_leaves import draw_to_leaves, features_of_leaves
+from vgraph.scheduler.degrees import Degrees, find_degrees, find_last_rows, without_leaves, without_unread
 
 aten = torch.ops.aten
 _KEEPS_ZERO = frozenset(
@@ -38,19 +39,35 @@ def split_leaves(
     zeros: frozenset[int] = frozenset(),
     inner_degree: int | None = None,
     unread: frozenset[int] = frozenset(),
+    num_outputs: int = 0,
+    draws: bool = False,
 ) -> tuple[tuple[Phase, ...], frozenset[int]]:
     """The phases with every loop divided, and ids of values known to be zero at leaves.
 
     ``zeros``: such values among the inputs. Sums over vertices of products with them leave the leaves out.
     ``inner_degree``: the in-degree of all other vertices, if they have only one. ``unread``: ids of
-    outputs that nobody reads at leaves.
+    outputs that nobody reads at leaves. ``num_outputs``: of outputs that the caller gets.
+    ``draws``: where values are saved, products of what leaves alone were given are made with the leaves.
     """
     numbers = count(1 + max((v.id for v in _all_values(program, phases)), default=0))
+    known = (program, zeros, inner_degree, unread, num_outputs, numbers)
+    if draws and num_outputs < len(program.outputs):
+        try:
+            return _split(draw_to_leaves(program, phases, numbers), *known, may_fail=True)
+        except _CannotSplit:  # leaves are like all others: the products would be made of all rows
+            pass
+    return _split(phases, *known, may_fail=False)
+
+
+def _split(
+    phases: Sequence[Phase], program: Program, zeros: frozenset[int], inner_degree: int | None,
+    unread: frozenset[int], num_outputs: int, numbers: Iterator[int], *, may_fail: bool,
+) -> tuple[tuple[Phase, ...], frozenset[int]]:  # fmt: skip
     ids = {item.value.id for item in program.inputs if item.name == "$in_degree"}
     degrees = find_degrees(phases, ids, inner_degree)
     found, known = list[Phase](), set(zeros)
     read = [_read_from_others(phase) for phase in phases]
-    shared = _shared_zeros(phases)
+    shared, features = _shared_zeros(phases), features_of_leaves(program)
     outside = {v.id for v in program.outputs if v is not None} | {c.source.id for c in program.carries}
     for index, phase in enumerate(phases):
         if not phase.is_loop or phase.is_serial:
@@ -58,17 +75,21 @@ def split_leaves(
             continue
         wanted = outside.union(*(ids for i, ids in enumerate(read) if i != index), _read_whole(phase))
         try:
-            parts = [_Half(phase, part, wanted, numbers, degrees, set(shared)) for part in (LEAVES_PART, INNER_PART)]
+            both = (LEAVES_PART, INNER_PART)
+            parts = [_Half(phase, part, wanted, numbers, degrees, features, set(shared)) for part in both]
             halves = [part.phases() for part in parts]
             found += [p for half in (halves[::-1] if phase.is_reverse else halves) for p in half]
             known |= parts[0].zeros - shared
         except _CannotSplit:
+            if may_fail:
+                raise
             found.append(phase)
 
     def new(like: Value, space: Space, shape: tuple[Any, ...]) -> Value:
         return Value(next(numbers), space, like.dtype, shape, like.line)
 
-    trimmed = [phase if phase.is_loop else without_leaves(phase, known | shared, degrees, new) for phase in found]
+    last = find_last_rows(program, num_outputs, found)
+    trimmed = [p if p.is_loop else without_leaves(p, known | shared, degrees, new, last) for p in found]
     return without_unread(trimmed, outside - unread), frozenset(known)
 
 
@@ -104,6 +125,7 @@ class _Half:
     wanted: set[int]
     numbers: Any
     degrees: Degrees
+    features: frozenset[int]  # of leaves alone
     zeros: set[int]
     rows: dict[int, Value] = field(default_factory=dict[int, Value])
     flat: dict[int, Value] = field(default_factory=dict[int, Value])
@@ -154,7 +176,9 @@ class _Half:
         """What was given for leaves alone is one row here."""
         for value in op.operands():
             self.know(value)
-        if isinstance(op.target, Gather) and op.target.end.endswith(OF_LEAVES):
+        if isinstance(op.target, Gather) and op.args[0].id in self.features:
+            self.constant(op.results[0], 0)
+        elif isinstance(op.target, Gather) and op.target.end.endswith(OF_LEAVES):
             row = self.row_of(op.results[0])
             self.before.append(Op(aten.slice.Tensor, (op.args[0], 0, -1), {}, (row,), op.line))
         elif any(v.id in self.rows for v in op.operands()):
@@ -227,12 +251,27 @@ class _Half:
         if isinstance(op.target, Select) and rows[0].id in self.rows:
             self.rows[op.results[0].id] = self.rows[rows[0].id]
             return
+        if self.is_zero_added(op):
+            return
         alike = op.is_rowwise and not isinstance(op.target, (Random, *MOVES)) and all(v.id in self.rows for v in rows)
         plain = all(v.row_dim == 0 and isinstance(v.shape[0], Rows) for v in (*rows, *op.results))
         if alike and plain and all(v.space.kind == "vertex" for v in op.results):
             self.on_one_row(op)
         else:
             self.on_leaves(op)
+
+    def is_zero_added(self, op: Op) -> bool:
+        """A sum of what differs from leaf to leaf and of zeros is what it was."""
+        if op_name(op.target) != "add" or op.kwargs or len(op.args) != 2:
+            return False
+        given, result = [v for v in op.args if isinstance(v, Value)], op.results[0]
+        others = [v for v in given if not (v.id in self.rows and v.id in self.zeros)]
+        if len(given) != 2 or len(others) != 1 or others[0].id in self.rows or others[0].dtype != result.dtype:
+            return False
+        if others[0].shape != result.shape or others[0].space != result.space:
+            return False
+        self.same[result.id] = others[0]
+        return True
 
     def know(self, value: Value) -> None:
         """What was computed of in-degrees before the loop is alike on all vertices of one in-degree."""
@@ -253,12 +292,29 @@ class _Half:
             return leaf.times if isinstance(leaf, Rows) else leaf
 
         results = tuple(self.row_of(v) for v in op.results)
+        if self.is_product_of_zeros(op, results[0]):
+            return
         if any(v.shape[0] != Rows(v.space) for v in op.results):
             raise _CannotSplit  # several entries a row
         kwargs = {key: map_leaves(value, now) for key, value in op.kwargs.items()}
         self.before.append(replace(op, args=map_leaves(op.args, now), kwargs=kwargs, results=results))
         if _keeps_zero(op, self.zeros):
             self.zeros |= {v.id for v in op.results}
+
+    def is_product_of_zeros(self, op: Op, row: Value) -> bool:
+        """A product of a row of zeros is its bias, or zero, of whatever weights."""
+        name = op_name(op.target)
+        if name not in ("mm", "addmm") or op.kwargs or op.args[-2].id not in self.zeros:
+            return False
+        if name == "mm":
+            made = Op(aten.full.default, (list(row.shape), 0), {"dtype": row.dtype}, (row,), op.line)
+            self.zeros.add(op.results[0].id)
+        elif op.args[0].space == SHARED and (1, *op.args[0].shape) == row.shape:
+            made = Op(aten.view.default, (op.args[0], list(row.shape)), {}, (row,), op.line)
+        else:
+            return False
+        self.before.append(made)
+        return True
 
     def on_leaves(self, op: Op) -> None:
         """An op that differs from leaf to leaf; rows that do not are broadcast by pointwise ops."""

@@ -34,7 +34,29 @@ def sink_views(phases: Sequence[Phase], outside: Iterable[int]) -> tuple[Phase, 
     numbers = count(1 + max((v.id for v in values), default=0))
     found = [_with_views(phase, makers, numbers) if phase.is_loop else phase for phase in phases]
     read = wanted.union(*({v.id for op in phase.ops for v in op.operands()} for phase in found))
-    return tuple(phase if phase.is_loop else _without_idle_views(phase, wanted, read) for phase in found)
+    kept = [phase if phase.is_loop else _without_idle_views(phase, wanted, read) for phase in found]
+    return tuple(_late_gathers(kept, set(outside)))
+
+
+def _late_gathers(phases: list[Phase], outside: set[int]) -> list[Phase]:
+    """Rows at ends of edges that only one later phase reads, which runs once, are gathered there."""
+    for index, phase in enumerate(phases):
+        for op in () if phase.is_loop else phase.ops:
+            if not _is_along_edges(op) or op.results[0].id in outside:
+                continue
+            readers = {
+                i for i, p in enumerate(phases) for o in p.ops if op.results[0].id in {v.id for v in o.operands()}
+            }
+            last = max(readers, default=index)
+            if len(readers) == 1 and last > index and not phases[last].is_loop:
+                phases[index] = replace(phases[index], ops=tuple(o for o in phases[index].ops if o is not op))
+                phases[last] = replace(phases[last], ops=(op, *phases[last].ops))
+    return phases
+
+
+def _is_along_edges(op: Op) -> bool:
+    is_plain = isinstance(op.target, Gather) and op.target.end in ("src", "dst") and not op.target.part
+    return is_plain and op.results[0].row_dim == 0
 
 
 def _with_views(phase: Phase, makers: dict[int, Op], numbers: count[int]) -> Phase:
@@ -64,8 +86,7 @@ def _with_views(phase: Phase, makers: dict[int, Op], numbers: count[int]) -> Pha
 def _is_movable(op: Op, wanted: set[int]) -> bool:
     if _is_row_view(op):
         return True
-    along_edges = isinstance(op.target, Gather) and op.target.end in ("src", "dst") and not op.target.part
-    return along_edges and op.results[0].row_dim == 0 and op.results[0].id not in wanted
+    return _is_along_edges(op) and op.results[0].id not in wanted
 
 
 def _is_row_view(op: Op) -> bool:
