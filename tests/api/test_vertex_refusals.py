@@ -23,6 +23,7 @@ from vgraph.errors import (
     DTypeError,
     FeatureError,
     FunctionError,
+    GraphError,
     NameLookupError,
 )
 
@@ -39,7 +40,7 @@ def test_cycle_is_named() -> None:
     graph = vgraph.graph(([0, 1, 2, 3], [1, 2, 1, 0]))
     with pytest.raises(CycleError, match="vertices 1, 2 form a cycle") as caught:
         Vanilla()(graph, x=torch.zeros(4, 1))
-    assert caught.value.cycle == [1, 2]
+    assert caught.value.cycle == [1, 2] and __file__ in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,31 @@ def test_bad_feature(x: Any, error: type[Exception], fact: str) -> None:
     assert f"  at {Path(__file__).parent}" in str(caught.value)  # where it is pulled, or called
     assert dict(DAG.ndata) == before
     model(DAG, x=torch.zeros(7, WIDTH))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: vgraph.heterograph({("a", "to", "b"): ([0], [1])}),
+        lambda: vgraph.heterograph({("a", "one", "a"): ([0], [1]), ("a", "two", "a"): ([1], [2])}),
+        lambda: vgraph.create_block(([0, 1], [0, 0])),
+    ],
+)
+def test_graphs_of_several_types(make: Any) -> None:
+    with pytest.raises(GraphError, match=r"of several types[\s\S]*cure: vgraph.to_homogeneous") as caught:
+        ChildSum()(make(), x=torch.ones(2, WIDTH))
+    assert __file__ in str(caught.value)
+
+
+def test_a_state_is_looked_for_without_gathering_it() -> None:
+    class Looks(vgraph.VertexFunction):
+        def forward(self, v: vgraph.Vertex) -> None:
+            child = v.gather()
+            h = v.pull("x") + child["h"].sum() + (100 if "other" in child else 0)
+            v.scatter(h=h)
+            v.push(h=h)
+
+    assert Looks()(vgraph.graph(([0], [1])), x=torch.ones(2))["h"].tolist() == [1.0, 2.0]
 
 
 def test_bad_feature_after_a_good_one() -> None:

@@ -28,8 +28,7 @@ from vgraph.api.frontier_body import FrontierBody, frontier_body
 from vgraph.api.graph import Graph
 from vgraph.api.requests import Futures, Request, dense, result_of, rows_or_at
 from vgraph.api.tracer import CaptureError, user_line
-from vgraph.api.vertex_function import VertexFunction, check_call, check_children
-from vgraph.compiler import levels
+from vgraph.api.vertex_function import VertexFunction, check_call, check_children, known_levels
 from vgraph.errors import FunctionError
 from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
@@ -113,7 +112,7 @@ class Server:
             FeatureError, NameLookupError, CycleError: at once, before the graph joins.
         """
         topology = check_call(self.function, graph)
-        widths = np.bincount(levels(topology))
+        widths = np.bincount(known_levels(topology))
         feed = Feed(graph, topology, {name: dense(value, topology) for name, value in features.items()})
         names = self._names(feed)
         given = {name: rows_or_at(feed, features, name) for name in names or ()}

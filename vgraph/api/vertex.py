@@ -166,6 +166,9 @@ class _Children(Mapping[str, Tensor]):
             row = torch.where(short, self._default, row)
         return as_rows(row, VERTEX, session)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._vertex.states  # a look, where reading would gather it
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._vertex.states)
 

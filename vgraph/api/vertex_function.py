@@ -27,11 +27,12 @@ from vgraph.api.tracer import CaptureError, OutsideWriteError, user_line
 from vgraph.api.transforms import refuse_transforms
 from vgraph.api.vertex import StateSpec, Vertex, VertexBody
 from vgraph.compiler import levels
-from vgraph.errors import FunctionError
+from vgraph.errors import CycleError, FunctionError, GraphError
 from vgraph.ir.program import Space, subset
 from vgraph.ir.topology import Topology
 from vgraph.runtime import cuda
 from vgraph.runtime.call_rows import Situation, VertexTypes
+from vgraph.scheduler.frontiers import Levels
 
 logger = logging.getLogger("vgraph")
 
@@ -52,6 +53,7 @@ class VertexFunction(nn.Module):
 
     Raises:
         CycleError: the graph has a cycle.
+        GraphError: it has several types of nodes or edges.
         FeatureError, NameLookupError: a feature is missing or has the wrong number of rows.
 
     Source: Cavs section 3.1.
@@ -153,7 +155,7 @@ def _row_shape(name: str, shape: Any) -> tuple[int, ...]:
 
 def _feed(function: VertexFunction, graph: Any, features: Mapping[str, Any]) -> Feed:
     topology = check_call(function, graph)
-    levels(topology)  # a cycle is refused before anything else happens
+    known_levels(topology)  # a cycle is refused before anything else happens
     return Feed(graph, topology, features, is_typed=bool(function.part_spaces()))
 
 
@@ -170,8 +172,22 @@ def check_call(function: VertexFunction, graph: Any) -> Topology:
             f"{type(function).__name__} is called on a {type(graph).__name__}",
             cure=f"pass a vgraph.Graph first{batch}, then features by name", line=user_line(),
         )  # fmt: skip
+    if not graph.is_homogeneous:
+        raise GraphError(
+            f"{type(function).__name__} is called on a graph of several types: {graph!r}",
+            cure="vgraph.to_homogeneous(g) has nodes and edges of one type; ByType runs a function for each type",
+            line=user_line(),
+        )
     refuse_hooks(function, type(function).__name__)
     return graph.topology if function.direction == "forward" else graph.topology.reversed
+
+
+def known_levels(topology: Topology) -> Levels:
+    """The level of every vertex; a cycle is told with the user's line."""
+    try:
+        return levels(topology)
+    except CycleError as error:
+        raise CycleError(error.fact, cycle=error.cycle, cure=error.cure, line=user_line()) from None
 
 
 def refuse_hooks(function: nn.Module, name: str) -> None:
