@@ -358,3 +358,36 @@ def test_a_vertex_function_and_what_is_made_of_its_parameter(policy: str) -> Non
     found, wanted = (torch.autograd.grad(t.square().sum(), [*model.map.parameters()], retain_graph=True) for t in both)
     torch.testing.assert_close(out, torch.stack(rows))
     torch.testing.assert_close(found, wanted)
+
+
+def _with_view(made: Tensor) -> tuple[Tensor, Tensor]:
+    return made, made.view(made.shape)
+
+
+PAIRS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
+    "one twice": lambda w: (w, w),
+    "a view and itself": lambda w: (w.view_as(w), w),
+    "itself and a view": lambda w: (w, w.view_as(w)),
+    "two views": lambda w: (w.view(4, 4), w.squeeze()),
+    "detached and itself": lambda w: (w.detach(), w),
+    "itself and its data": lambda w: (w, w.data),
+    "made, and a view of that": lambda w: _with_view(w * 2),
+    "two": lambda w: (w, (w * 2).detach()),
+}
+
+
+def test_tensors_over_the_same_elements() -> None:
+    """Each is an input of its own: one recording must not take the second for the first in a later call."""
+    g = vgraph.graph((torch.from_numpy(src), torch.from_numpy(dst)))
+    w, x = nn.Parameter(torch.randn(4, 4, dtype=torch.float64)), torch.randn(3, 4, dtype=torch.float64)
+    g.ndata["x"] = x
+
+    def message(sent: Tensor, received: Tensor, one: Tensor, two: Tensor) -> Tensor:
+        return (sent @ one) * torch.tanh(received @ two)
+
+    for name in (*PAIRS, *reversed(PAIRS)):
+        one, two = PAIRS[name](w)
+        g.update_all(lambda e, a=one, b=two: {"m": message(e.src["x"], e.dst["x"], a, b)}, fn.sum("m", "out"))
+        by_hand = message(x[src], x[dst], one, two)
+        found = torch.autograd.grad(g.ndata["out"].square().sum(), w, retain_graph=True)
+        torch.testing.assert_close(found, torch.autograd.grad(by_hand.square().sum(), w), msg=name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vgraph.api.aliases import Aliases, Cell, Ref, bare, geometry_of, share_memory, view_step
+from vgraph.api.border import Border
 from vgraph.api.known_ops import RANDOM, UNSAFE_VIEWS, functional_twin, looks_at_data
 from vgraph.api.one_device import refuse_elsewhere
 from vgraph.ir.moves import Random
@@ -91,24 +91,8 @@ def is_user_file(name: str) -> bool:
     return name.startswith(_LAYERS) or not name.startswith((_HERE, _TORCH, *_THREADS, "<frozen", "<string", "<vgraph"))
 
 
-_ESCAPES: frozenset[Any] = frozenset({Tensor.numpy, Tensor.tolist, Tensor.__array__})
-
-
-class _Border(TorchFunctionMode):
-    """Refuses to hand an example's numbers to what is not recorded; what enters leaves its past outside."""
-
-    def __init__(self, enter: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self.enter = enter
-
-    def __torch_function__(
-        self,
-        func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # fmt: skip
-        if func in _ESCAPES:
-            raise CaptureError(f"{func.__name__} looks at the data of a tensor", user_line())
-        named = {name: map_leaves(value, self.enter) for name, value in (kwargs or {}).items()}
-        return func(*map_leaves(args, self.enter), **named)
+def _refuse_escape(name: str) -> None:
+    raise CaptureError(f"{name} looks at the data of a tensor", user_line())
 
 
 def _bare(tree: Any) -> Any:
@@ -131,14 +115,15 @@ class Tracer(TorchDispatchMode):
         self._by_geometry: dict[Any, Tensor] = {}
         self._aliases = Aliases(self._note_on_cells)
         self._paused = False
-        self._guard = _Border(self._without_past)
-        self._twins: dict[int, Tensor] = {}  # of tensors that were made outside, by their ids
+        self._guard = Border(self._enter, self._leave, _refuse_escape)
+        self._entered: dict[int, Tensor] = {}  # what the function reached outside, by ids
+        self._twins: dict[int, Tensor] = {}  # of those that autograd made
 
     def forget(self) -> None:
         """Lets go of all tensors: autograd's nodes hold us, and they hold autograd's nodes."""
         for kept in (self.recording.tensors, self.recording.lifted, self.recording.records):
             kept.clear()
-        for table in (self._cells, self._by_geometry, self._twins, self.recording.inputs):
+        for table in (self._cells, self._by_geometry, self._entered, self._twins, self.recording.inputs):
             table.clear()
         self._aliases = Aliases(self._note_on_cells)
 
@@ -180,18 +165,31 @@ class Tracer(TorchDispatchMode):
             return found
         return self._aliases.current(self._cells[id(tensor)])
 
-    def _without_past(self, leaf: Any) -> Any:
-        """A twin for a tensor that autograd made outside: what it was made of gets its gradient there, not here."""
-        if type(leaf) is not Tensor or self._paused or leaf.grad_fn is None:
+    def _enter(self, leaf: Any) -> Any:
+        """A twin for a tensor that autograd made outside: what it was made of gets its gradient there, not here.
+
+        Two tensors over the same elements are two inputs: the next time they may be of different ones.
+        """
+        if type(leaf) not in (Tensor, nn.Parameter) or self._paused:
+            return leaf
+        if id(leaf) not in self._cells and id(leaf) not in self._entered:
+            known = self._by_geometry.get(geometry_of(leaf))
+            if known is None or id(known) in self._entered:
+                self._entered[id(leaf)] = leaf
+        if id(leaf) not in self._entered or leaf.grad_fn is None:
             return leaf
         if id(leaf) not in self._twins:
-            if self.is_known(leaf):
-                return leaf
             self.ref(leaf)
             with self.paused():
                 self._twins[id(leaf)] = leaf.detach().requires_grad_()
             self._alias(self._twins[id(leaf)], leaf)
         return self._twins[id(leaf)]
+
+    def _leave(self, leaf: Any) -> Any:
+        """What no operator made, such as ``weight.data``, is what it lies over."""
+        if type(leaf) is Tensor and not self._paused and id(leaf) not in self._entered:
+            self.is_known(leaf)
+        return leaf
 
     def as_used(self, tensor: Tensor) -> Tensor:
         """What stands for a tensor from outside within the function."""
@@ -199,8 +197,8 @@ class Tracer(TorchDispatchMode):
 
     def is_known(self, tensor: Tensor) -> bool:
         """Whether it was recorded, perhaps as another object over the same elements."""
-        if id(tensor) in self._cells:
-            return True
+        if id(tensor) in self._cells or id(tensor) in self._entered:
+            return id(tensor) in self._cells
         twin = self._by_geometry.get(geometry_of(tensor))
         if twin is not None:
             self._alias(tensor, twin)

@@ -1,0 +1,36 @@
+"""Border: between what a function computes and what it was given, while it is recorded.
+
+Takes: calls of torch functions. Gives: the same calls on what stands for tensors from outside; tempo: while tracing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from vgraph.ir.program import map_leaves
+
+_ESCAPES: frozenset[Any] = frozenset({Tensor.numpy, Tensor.tolist, Tensor.__array__})
+
+
+class Border(TorchFunctionMode):
+    """Sees every torch function with the very objects that the function's Python names.
+
+    ``enter`` maps what is given to a call, ``leave`` what it returns; ``refuse`` is told the name of a call that
+    hands an example's numbers to what is not recorded.
+    """
+
+    def __init__(self, enter: Callable[[Any], Any], leave: Callable[[Any], Any], refuse: Callable[[str], None]) -> None:
+        super().__init__()
+        self.enter, self.leave, self.refuse = enter, leave, refuse
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func in _ESCAPES:
+            self.refuse(func.__name__)
+        named = {name: map_leaves(value, self.enter) for name, value in (kwargs or {}).items()}
+        return map_leaves(func(*map_leaves(args, self.enter), **named), self.leave)
