@@ -245,6 +245,44 @@ def test_what_cannot_be_an_operator_leaves_the_graph() -> None:
         torch.compile(module, backend="eager", fullgraph=True)(graph, x)
 
 
+class OneRowAGraph(nn.Module):
+    """GIN and every kind of readout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = vgraph.nn.GINConv(nn.Linear(3, 4), "sum")
+        self.pools = nn.ModuleList([vgraph.nn.AvgPooling(), vgraph.nn.GlobalAttentionPooling(nn.Linear(4, 1))])
+
+    def forward(self, g: vgraph.Graph, x: Tensor) -> Tensor:
+        h = torch.relu(self.conv(g, x))
+        with g.local_scope():
+            g.ndata["h"] = h - vgraph.broadcast_nodes(g, self.pools[0](g, h))
+            g.apply_edges(fn.u_sub_v("h", "h", "d"))
+            g.ndata["s"] = vgraph.softmax_nodes(g, "h")
+            return vgraph.max_nodes(g, "h") + vgraph.sum_nodes(g, "s") + vgraph.mean_edges(g, "d") + self.pools[1](g, h)
+
+
+def test_readouts_are_in_the_graph() -> None:
+    model = OneRowAGraph()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    pair = vgraph.graph(([0, 1], [1, 0]))
+    for other in (vgraph.graph(([0, 1, 2], [1, 2, 2])), vgraph.graph(([0, 2, 2, 1], [1, 0, 1, 3]))):
+        g = vgraph.batch([pair, other])
+        x = torch.randn(g.num_nodes(), 3, requires_grad=True)
+        found, wanted = compiled(g, x), model(g, x)
+        torch.testing.assert_close(found, wanted)
+        inputs = [x, *model.parameters()]
+        grads = (torch.autograd.grad(out.square().sum(), inputs) for out in (found, wanted))
+        for mine, theirs in zip(*grads, strict=True):
+            torch.testing.assert_close(mine, theirs)
+
+
+def test_the_largest_rows_leave_the_graph() -> None:
+    g, pool = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))]), vgraph.nn.SortPooling(2)
+    x = torch.randn(5, 3)
+    assert torch.equal(torch.compile(pool, backend="eager")(g, x), pool(g, x))
+
+
 LSTM = nn.LSTM(4, 3, batch_first=True, dtype=torch.float64)
 
 

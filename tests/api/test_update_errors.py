@@ -195,3 +195,10 @@ def test_extremes_of_complex_numbers(reduce: Any) -> None:
         g.update_all(fn.copy_u("z", "m"), reduce)
     g.update_all(fn.copy_u("z", "m"), lambda v: {"o": v.mailbox["m"].var(1)})
     assert torch.equal(g.ndata["o"], torch.zeros(2, 3)), "a real number, as torch's"
+
+
+def test_sparse_features() -> None:
+    g = vgraph.graph(([0, 1], [1, 1]))
+    g.ndata["s"] = torch.eye(2).to_sparse()
+    with pytest.raises(vgraph.VGraphError, match=r"has the layout torch\.sparse_coo(.|\n)*cure: give it as \.to_dense"):
+        g.update_all(fn.copy_u("s", "m"), fn.sum("m", "o"))

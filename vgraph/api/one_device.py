@@ -32,3 +32,6 @@ def check_devices(
         if tensor.device != device:
             what = "tensor that it reads" if name.startswith("lifted:") else f"feature {name!r}"
             refuse_elsewhere(f"{function}: a {what}", tensor, device, line())
+        if tensor.layout is not torch.strided and not name.startswith("lifted:"):
+            fact = f"{function}: feature {name!r} has the layout {tensor.layout}, without rows in memory"
+            raise FeatureError(fact, cure="give it as .to_dense()", line=line())

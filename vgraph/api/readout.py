@@ -14,7 +14,7 @@ from torch import Tensor
 from vgraph.api.batching import graphs_of
 from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph
-from vgraph.api.segments import reduce_segments, segments, softmax_segments
+from vgraph.api.segments import groups_in_graph, reduce_segments, segments, softmax_segments
 from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.ir.topology import Topology
@@ -24,6 +24,8 @@ def _nodes(g: Graph, ntype: str | None) -> tuple[Topology, Frame]:
     """The graphs of the nodes, as groups; kept with the edges' topology."""
     name = g.ntypes[g.get_ntype_id(ntype)]
     frame = g.node_frame(name)
+    if torch.compiler.is_dynamo_compiling() and len(g.ntypes) == 1:
+        return groups_in_graph(g.relation(g.canonical_etypes[0])[0], False, g.batch_size, frame.num_rows), frame
 
     def build() -> Topology:
         rows = torch.arange(frame.num_rows, device=g.device)
@@ -36,7 +38,9 @@ def _nodes(g: Graph, ntype: str | None) -> tuple[Topology, Frame]:
 def _edges(g: Graph, etype: Any) -> tuple[Topology, Frame]:
     """The graphs of the edges: those where they end."""
     t, _, _, frame = g.relation(etype)
-    return t.keep("graphs of edges", lambda: segments(t.graph_ids.index_select(0, t.dst), g.batch_size)), frame
+    if torch.compiler.is_dynamo_compiling():
+        return groups_in_graph(t, True, g.batch_size, t.num_edges), frame
+    return t.groups(True), frame
 
 
 def _weighted(frame: Frame, feat: str, weight: str | None) -> Tensor:
@@ -313,6 +317,10 @@ def topk_nodes(
     >>> values.squeeze(2).tolist(), ids.squeeze(2).tolist()
     ([[2.0, 1.0], [5.0, 4.0]], [[1, 0], [0, 2]])
     """
+    if torch.compiler.is_dynamo_compiling():
+        from vgraph.api.probe import outside
+
+        return outside(topk_nodes, graph, feat, k, descending=descending, sortby=sortby, ntype=ntype)
     return _topk(*_nodes(graph, ntype), feat, k, descending, sortby)
 
 
@@ -334,6 +342,10 @@ def topk_edges(
     >>> vgraph.topk_edges(g, "w", 1)[0].tolist()
     [[[2.0]]]
     """
+    if torch.compiler.is_dynamo_compiling():
+        from vgraph.api.probe import outside
+
+        return outside(topk_edges, graph, feat, k, descending=descending, sortby=sortby, etype=etype)
     return _topk(*_edges(graph, etype), feat, k, descending, sortby)
 
 

@@ -6,7 +6,7 @@ Source: DGL section 3 (readouts); a row is an edge that ends in its group.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,24 @@ from vgraph.api.tracer import user_line
 from vgraph.api.udf import evaluate_edges, propagate
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.ir.topology import Topology
+
+
+class Groups(NamedTuple):
+    """What a compiled graph knows of groups of rows: their topology is made when it runs."""
+
+    handle: Tensor
+    dst: Tensor
+    num_src: int
+    num_dst: int
+    num_edges: int
+
+
+def groups_in_graph(topology: Topology, of_edges: bool, count: int, num_rows: int) -> Any:
+    """The graphs of a batch as groups of their vertices, or edges, inside ``torch.compile``."""
+    from vgraph.runtime.custom_op import groups
+
+    handle, ids = groups(topology.handle, of_edges, num_rows)
+    return Groups(handle, ids, count, count, num_rows)
 
 
 def segments(ids: Tensor, count: int) -> Topology:

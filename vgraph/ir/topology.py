@@ -133,6 +133,16 @@ class Topology:
         sizes = torch.tensor(self.graph_sizes or (self.num_dst,), dtype=torch.int64, device="cpu")
         return send(torch.repeat_interleave(torch.arange(len(sizes), device="cpu"), sizes), self.src.device)
 
+    def groups(self, of_edges: bool) -> Topology:
+        """The graphs of a batch as ends of their vertices, or of their edges: one each."""
+
+        def make() -> Topology:
+            ids = self.graph_ids.index_select(0, self.dst) if of_edges else self.graph_ids
+            number = len(self.graph_sizes or (self.num_dst,))
+            return Topology(ids, ids, number, number)
+
+        return self.keep("graphs of edges" if of_edges else "graphs of vertices", make)
+
 
 _numbers = count()
 _by_number: WeakValueDictionary[int, Topology] = WeakValueDictionary()

@@ -176,3 +176,19 @@ def degrees(handle: Tensor, out: bool, num: int) -> Tensor:
 @degrees.register_fake
 def _fake_degrees(handle: Tensor, out: bool, num: int) -> Tensor:
     return handle.new_empty((num,), dtype=torch.int64)
+
+
+@torch.library.custom_op(
+    "vgraph::groups", mutates_args=(), schema="(Tensor handle, bool of_edges, SymInt num) -> (Tensor, Tensor)"
+)
+def groups(handle: Tensor, of_edges: bool, num: int) -> tuple[Tensor, Tensor]:
+    """The graphs of a batch as groups of their vertices, or edges: their handle, and the graph of each, (num,)."""
+    made = topology_of(handle).groups(of_edges)
+    found = made.handle.clone()
+    vars(found)["topology"] = made
+    return found, made.dst.clone()
+
+
+@groups.register_fake
+def _fake_groups(handle: Tensor, of_edges: bool, num: int) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(handle), handle.new_empty((num,), dtype=torch.int64)
