@@ -18,6 +18,7 @@ from vgraph.api.explain import explain
 from vgraph.api.feed import at, rows_at
 from vgraph.api.graph import Graph
 from vgraph.api.homogenise import to_heterogeneous, to_homogeneous
+from vgraph.api.linear import linear
 from vgraph.api.loader import GraphLoader
 from vgraph.api.nearest import knn_graph, radius_graph, segmented_knn_graph
 from vgraph.api.parallel import parallelize
@@ -132,6 +133,7 @@ __all__ = [
     "lap_pe",
     "laplacian_lambda_max",
     "line_graph",
+    "linear",
     "load_graphs",
     "load_labels",
     "max_edges",

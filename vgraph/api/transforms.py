@@ -28,19 +28,23 @@ def refuse_batched(grads: Iterable[Tensor | None]) -> None:
         )
 
 
-def refuse_transforms() -> None:
-    """Raises FunctionError inside vmap, grad, jvp and their kind, whose tensors hold no rows of their own.
+def is_transformed() -> bool:
+    """Whether a transform or a forward-mode derivative is active, which only private parts of torch tell (ADR 0004)."""
+    level: int = torch.autograd.forward_ad._current_level  # pyright: ignore[reportPrivateUsage]
+    return _functorch.peek_interpreter_stack() is not None or level >= 0
 
-    Whether one is active only private parts of torch tell (ADR 0004).
-    """
+
+def refuse_transforms() -> None:
+    """Raises FunctionError inside vmap, grad, jvp and their kind, whose tensors hold no rows of their own."""
+    if not is_transformed():
+        return
     if _functorch.peek_interpreter_stack() is not None:
         raise FunctionError(
             "torch.func's transforms (vmap, grad, jacrev, jvp) do not reach into functions on graphs",
             cure="call torch.autograd.grad, to any order; for vmap, give features one more dim, (rows, batch, ...)",
             line=user_line(),
         )  # fmt: skip
-    if torch.autograd.forward_ad._current_level >= 0:  # pyright: ignore[reportPrivateUsage]
-        raise FunctionError(
-            "forward-mode derivatives do not reach into functions on graphs",
-            cure="take two reverse ones: the gradient of (gradient * v) with respect to v", line=user_line(),
-        )  # fmt: skip
+    raise FunctionError(
+        "forward-mode derivatives do not reach into functions on graphs",
+        cure="take two reverse ones: the gradient of (gradient * v) with respect to v", line=user_line(),
+    )  # fmt: skip

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.nn.attention import attend
-from vgraph.nn.heads import split_heads
+from vgraph.nn.heads import mapped_by
 from vgraph.nn.inputs import check_in_degrees, pair, receivers_of
 
 
@@ -68,6 +68,6 @@ class DotGatConv(nn.Module):
         heads = self._num_heads
         if isinstance(feat, tuple):
             fc_src, fc_dst = (self.fc_src, self.fc_dst) if hasattr(self, "fc_src") else (self.fc, self.fc)
-            return split_heads(fc_src(feat[0]), heads), split_heads(fc_dst(feat[1]), heads)
-        mapped = split_heads(self.fc(feat), heads)
+            return mapped_by(fc_src, feat[0], heads), mapped_by(fc_dst, feat[1], heads)
+        mapped = mapped_by(self.fc, feat, heads)
         return mapped, receivers_of(graph, mapped)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.nn.attention import attend
-from vgraph.nn.heads import add_residual, by_head, init_glorot, make_head_vector, split_heads
+from vgraph.nn.heads import add_residual, by_head, init_glorot, is_linear, make_head_vector, mapped_by
 from vgraph.nn.inputs import check_edge_weight, check_in_degrees, pair, receivers_of
 
 
@@ -126,12 +126,16 @@ class GATConv(nn.Module):
         if src is not dst:
             return (src.flatten(-2) @ left).unsqueeze(-1), (dst.flatten(-2) @ right).unsqueeze(-1)
         vectors = torch.cat([left, right], 1)
-        if _is_product(self.fc) and not given.requires_grad:
-            both = given @ (self.fc.weight.t() @ vectors)
+        if self._maps_alone and not given.requires_grad:
+            both = vgraph.linear(given, vectors.t() @ self.fc.weight)
         else:
-            both = src.flatten(-2) @ vectors
+            both = vgraph.linear(src.flatten(-2), vectors.t())
         el, er = both.unsqueeze(-1).chunk(2, -2)
         return el, er
+
+    @property
+    def _maps_alone(self) -> bool:
+        return is_linear(self.fc) and len(list(self.fc.parameters())) == 1
 
     def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Senders and receivers by head, and what the receivers were given."""
@@ -139,13 +143,7 @@ class GATConv(nn.Module):
         if isinstance(feat, tuple):
             src, dst = (self.feat_drop(rows) for rows in feat)
             fc_src, fc_dst = (self.fc_src, self.fc_dst) if hasattr(self, "fc_src") else (self.fc, self.fc)
-            return split_heads(fc_src(src), heads), split_heads(fc_dst(dst), heads), dst
+            return mapped_by(fc_src, src, heads), mapped_by(fc_dst, dst, heads), dst
         rows = self.feat_drop(feat)
-        mapped = split_heads(self.fc(rows), heads)
+        mapped = mapped_by(self.fc, rows, heads)
         return mapped, receivers_of(graph, mapped), receivers_of(graph, rows)
-
-
-def _is_product(fc: nn.Module) -> bool:
-    """Whether the map is the product with its weight: no bias, and no hook that may change what it gives."""
-    hooks = (vars(fc).get(name) for name in ("_forward_hooks", "_forward_pre_hooks"))
-    return type(fc) is nn.Linear and len(list(fc.parameters())) == 1 and not any(hooks)

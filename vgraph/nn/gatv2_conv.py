@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.nn.attention import attend
-from vgraph.nn.heads import add_residual, init_glorot, make_head_vector, split_heads
+from vgraph.nn.heads import add_residual, init_glorot, make_head_vector, mapped_by
 from vgraph.nn.inputs import check_in_degrees, pair, receivers_of
 
 
@@ -110,7 +110,7 @@ class GATv2Conv(nn.Module):
         else:
             src = self.feat_drop(feat)
             dst = receivers_of(graph, src)
-        sent = split_heads(self.fc_src(src), self._num_heads)
+        sent = mapped_by(self.fc_src, src, self._num_heads)
         if self.fc_dst is self.fc_src and not isinstance(feat, tuple):
             return sent, receivers_of(graph, sent), dst
-        return sent, split_heads(self.fc_dst(dst), self._num_heads), dst
+        return sent, mapped_by(self.fc_dst, dst, self._num_heads), dst

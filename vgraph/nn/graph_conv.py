@@ -91,6 +91,8 @@ class GraphConv(nn.Module):
             check_in_degrees(graph)
         weight = self._chosen(weight)
         rows = feat[0] if isinstance(feat, tuple) else feat
+        if weight is not None and rows.layout != torch.strided:  # only torch reads those
+            rows, weight = rows @ weight, None
         # The narrower side travels along the edges. Rows are scaled where they are narrow, too:
         # scaling a row commutes with multiplying it by the weight.
         is_first = self._in_feats > self._out_feats

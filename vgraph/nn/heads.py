@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+import vgraph
+
 
 def make_head_vector(num_heads: int, width: int) -> nn.Parameter:
     """One vector a head, (1, num_heads, width), not yet initialised."""
@@ -25,6 +27,18 @@ def init_glorot(layer: nn.Module, *order: str) -> None:
                 nn.init.xavier_normal_(known[full], gain=gain)
         if f"{name}.bias" in known:
             nn.init.zeros_(known[f"{name}.bias"])
+
+
+def is_linear(fc: nn.Module) -> bool:
+    """Whether a map is the product with its weight, and no hook, parametrization or method of its own changes that."""
+    own = vars(fc)
+    return type(fc) is nn.Linear and not (own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own)
+
+
+def mapped_by(fc: nn.Module, rows: Tensor, num_heads: int) -> Tensor:
+    """(..., in) through a linear map, (..., num_heads, width)."""
+    found = vgraph.linear(rows, fc.weight, fc.bias) if isinstance(fc, nn.Linear) and is_linear(fc) else fc(rows)
+    return split_heads(found, num_heads)
 
 
 def by_head(vectors: Tensor) -> Tensor:
