@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 import torch
 from torch import Tensor
@@ -14,12 +16,12 @@ from vgraph.runtime.native import Native
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> Generator[list[int]]:
     """A list that grows with each product of vgraph's, whatever the processor."""
     native = load_native()
     if native is None:
         pytest.skip("no compiler")
-    found, multiply = list[int](), Native.multiply
+    found, multiply, before = list[int](), Native.multiply, native.multiplies
 
     def noted(self: Native, *given: Tensor | None) -> Tensor:
         found.append(1)
@@ -27,8 +29,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Native, "multiply", noted)
     object.__setattr__(native, "multiplies", True)
-    monkeypatch.setenv("VGRAPH_PRODUCTS", "1")
-    return found
+    yield found
+    object.__setattr__(native, "multiplies", before)
 
 
 def of_two_orders(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:
@@ -45,6 +47,17 @@ def test_equals_torchs(counted: list[int], shape: tuple[int, ...], has_bias: boo
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
     torch.testing.assert_close(of_two_orders(found, list(given)), of_two_orders(wanted, list(given)))
     assert bool(counted) == (rows.numel() > 1000)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_memory_holds_negated(counted: list[int], place: int) -> None:
+    """The imaginary part of a conjugate is a view of numbers with the other sign."""
+    given = [torch.randn(300, 40), torch.randn(24, 40)]
+    torch.testing.assert_close(vgraph.linear(*given), functional.linear(*given))
+    assert len(counted) == 1
+    given[place] = torch.complex(given[place], given[place]).conj().imag
+    assert given[place].is_neg()
+    torch.testing.assert_close(vgraph.linear(*given), functional.linear(*given))
 
 
 def test_steps_aside(counted: list[int]) -> None:

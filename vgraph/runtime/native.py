@@ -212,6 +212,8 @@ def _is_tall(m: int, n: int, k: int) -> bool:
 def _can_multiply(a: Tensor, b: Tensor, out: Tensor | None) -> bool:
     if a.device.type != "cpu" or a.dtype not in FLOATS or a.dtype != b.dtype:
         return False
+    if a.is_neg() or b.is_neg():  # the memory holds the opposite, as of the imaginary part of a conjugate
+        return False
     if a.shape[0] < FEW or a.shape[0] * b.numel() * 2 < SMALL:
         return False
     return out is None or out.stride(1) == 1
