@@ -16,10 +16,10 @@ PYTHON_CHECK = import sys; sys.exit(None if sys.version_info >= (3, 10) else \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types fast golden format clean
+.PHONY: help demo test lint types fast campaign check-capture sanitize golden format clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.made-for-demo  ## train a Tree-LSTM on the trees of Python's own standard library
 	$(BIN)/vgraph train tree-lstm
@@ -36,6 +36,20 @@ types: $(VENV)/.made-for-test  ## strict types of vgraph/
 
 fast: $(VENV)/.made-for-test  ## pytest alone, doctests included
 	$(PYTEST)
+
+campaign: $(VENV)/.made-for-test  ## every fuzzer in full, which takes hours; MINUTES=30 bounds it
+	OMP_NUM_THREADS=$(PYTEST_THREADS) $(BIN)/python -m tests.campaign $(if $(MINUTES),--minutes $(MINUTES))
+
+check-capture: $(VENV)/.made-for-test  ## the suite with every captured call recorded again and compared (nightly)
+	VGRAPH_CAPTURE=check $(PYTEST)
+	VGRAPH_CAPTURE=lookup $(PYTEST) tests/api tests/nn
+
+# Leaks are Python's own; compilers and their cache are tested without.
+sanitize: $(VENV)/.made-for-test  ## tests of kernels that check their own memory and arithmetic (needs g++; nightly)
+	CXX=g++ VGRAPH_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
+	$(PYTEST) tests/kernels tests/fusion tests/runtime tests/memory tests/scheduler tests/sampling \
+	tests/api/test_vertex*.py --ignore=tests/fusion/test_build.py --ignore=tests/fusion/test_compilers.py
 
 golden: $(VENV)/.made-for-test  ## rewrite tests/golden/ from what is printed now; read the diff
 	$(PYTEST) --update-golden

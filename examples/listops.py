@@ -20,28 +20,47 @@ from torch.nn import functional as F
 from tqdm import trange
 
 import vgraph
+from vgraph.errors import DataError
 from vgraph.nn import ChildSumTreeLSTM
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
-TOKENS = {name: i for i, name in enumerate((*OPERATORS, *map(str, range(10))))}
+DIGITS = tuple(map(str, range(10)))
+TOKENS = {name: i for i, name in enumerate((*OPERATORS, *DIGITS))}
 
 
-def parse(expression: str) -> vgraph.Graph:
-    """A tree with a vertex for every operator and digit; the root is vertex 0."""
+def parse(expression: str, line: str | None = None) -> vgraph.Graph:
+    """A tree with a vertex for every operator and digit; the root is vertex 0. DataError: it is no expression."""
     tokens, src, dst, open_ = list[int](), list[int](), list[int](), list[int]()
     for word in expression.split():
-        if word == "]":
+        if word == "]" and open_ and open_[-1] < len(tokens) - 1:
             open_.pop()
-        elif word in TOKENS:
+        elif word in TOKENS and (open_ or not tokens):
             if open_:
                 src.append(len(tokens))
                 dst.append(open_[-1])
             if word in OPERATORS:
                 open_.append(len(tokens))
             tokens.append(TOKENS[word])
+        elif word not in ("(", ")"):  # which group what the brackets group
+            raise DataError(f"{word[:80]!r} does not belong there", line=line, cure="write [MAX 2 9 [MIN 4 7 ] 0 ]")
+    if open_ or not tokens:
+        raise DataError(f"the expression lacks {len(open_)} ']', or is empty", line=line, cure="close every bracket")
     g = vgraph.graph((src, dst), num_nodes=len(tokens))
     g.ndata["token"] = torch.tensor(tokens)
     return g
+
+
+def read(path: Path) -> list[tuple[vgraph.Graph, int]]:
+    """Trees and answers. DataError: a line is no answer, tab and expression."""
+    samples: list[tuple[vgraph.Graph, int]] = []
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        label, tab, expression = line.partition("\t")
+        if line and not (tab and label in DIGITS):
+            cure = "write a digit, a tab and the expression"
+            raise DataError(f"{line[:80]!r} is no expression with its answer", line=f"{path}:{number}", cure=cure)
+        if line:
+            samples.append((parse(expression, f"{path}:{number}"), int(label)))
+    return samples
 
 
 def answer(g: vgraph.Graph) -> int:
@@ -108,8 +127,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args()
     if options.file:
-        rows = [line.split("\t") for line in options.file.read_text().splitlines() if line]
-        samples = [(parse(expression), int(label)) for label, expression in rows]
+        samples = read(options.file)
         wrong = sum(answer(g) != label for g, label in samples)
         print(f"{len(samples)} expressions; {wrong} evaluate to something else than their label")
     else:

@@ -13,7 +13,6 @@ line of output calls it synthetic. Source: Hamilton et al. 2017 (the data set), 
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 import time
 from dataclasses import dataclass
@@ -122,7 +121,11 @@ def accuracy(model: Model, data: Data) -> dict[str, float]:
 
 
 def peak_gib() -> float:
-    """Of resident memory; ru_maxrss counts KiB on Linux and bytes on macOS."""
+    """Of resident memory; ru_maxrss counts KiB on Linux and bytes on macOS; other systems do not say (nan)."""
+    try:
+        import resource  # noqa: PLC0415 - Windows has none
+    except ImportError:
+        return float("nan")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
 
 

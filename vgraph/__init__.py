@@ -4,7 +4,7 @@ Takes: graphs, features, functions of one vertex or one edge in ordinary PyTorch
 """
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from vgraph import function, ops, tdl
 from vgraph.api.batching import batch, merge, slice_batch, unbatch
@@ -18,11 +18,10 @@ from vgraph.api.explain import explain
 from vgraph.api.feed import at, rows_at
 from vgraph.api.graph import Graph
 from vgraph.api.homogenise import to_heterogeneous, to_homogeneous
+from vgraph.api.kept_memory import release_memory
 from vgraph.api.linear import linear
 from vgraph.api.loader import GraphLoader
 from vgraph.api.nearest import knn_graph, radius_graph, segmented_knn_graph
-from vgraph.api.parallel import parallelize
-from vgraph.api.place import Placement, place
 from vgraph.api.prop import prop_edges, prop_edges_dfs, prop_nodes, prop_nodes_bfs, prop_nodes_topo
 from vgraph.api.readout import (
     broadcast_edges,
@@ -79,6 +78,10 @@ from vgraph.api.traverse import (
 from vgraph.api.vertex import Vertex
 from vgraph.api.vertex_function import VertexFunction
 from vgraph.errors import VGraphError
+
+if TYPE_CHECKING:
+    from vgraph.api.parallel import parallelize
+    from vgraph.api.place import Placement, place
 
 DGLGraph, DGLError = Graph, VGraphError  # the names that programs written for DGL use
 ALL, NID, EID, NTYPE, ETYPE = "__ALL__", "_ID", "_ID", "_TYPE", "_TYPE"
@@ -161,6 +164,7 @@ __all__ = [
     "readout_edges",
     "readout_nodes",
     "reduce",
+    "release_memory",
     "remove_edges",
     "remove_nodes",
     "remove_self_loop",
@@ -191,8 +195,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Packages that are written with the names above are imported when they are asked for."""
+_LATE = {
+    "parallelize": "parallel",
+    "Placement": "place",
+    "place": "place",
+}  # what divides programs, and torch's part of it
+
+
+def __getattr__(name: str) -> Any:
+    """Packages that are written with the names above, and large parts, are imported when they are asked for."""
     if name in ("compat", "data", "nn", "sampling"):
         return import_module(f"vgraph.{name}")
+    if name in _LATE:
+        globals()[name] = found = getattr(import_module(f"vgraph.api.{_LATE[name]}"), name)
+        return found
     raise AttributeError(f"module 'vgraph' has no attribute {name!r}")

@@ -74,8 +74,8 @@ from vgraph.scheduler.siblings import join_products
 from vgraph.scheduler.views import sink_views
 
 logger = logging.getLogger("vgraph")
-_arenas = ArenaPool()
-empty = _arenas.empty  # room for a tensor of a call
+arenas = ArenaPool()
+empty = arenas.empty  # room for a tensor of a call
 
 
 def compile_program(
@@ -117,7 +117,7 @@ def compile_program(
     alive = lifetimes([_joined([phases[i] for i in turn]) for turn in turns], stores, program.outputs)
     return CompiledProgram(
         program, phases, turns, codes, num_outputs, in_rows, stored, {v.id: alive[v.id] for v in stored},
-        zero_at_leaves, frozenset(read_at_leaves(phases)), make_plan, _arenas.lease, empty, device, inner_degree,
+        zero_at_leaves, frozenset(read_at_leaves(phases)), make_plan, arenas.lease, empty, device, inner_degree,
         varies, lambda kind, degree: _compile_again(on_device(program, device, kind), kind, degree, *given),
     )  # fmt: skip
 

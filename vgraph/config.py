@@ -24,6 +24,14 @@ def kernels_enabled() -> bool:
     return os.environ.get("VGRAPH_KERNELS", "1") == "1"
 
 
+def sanitizes() -> bool:
+    """Whether kernels check their own memory and arithmetic (GCC's sanitizers): ``VGRAPH_SANITIZE=1``, for developers.
+
+    The sanitizer must be loaded before Python is: see ``make sanitize``.
+    """
+    return os.environ.get("VGRAPH_SANITIZE", "0") == "1"
+
+
 def hoists() -> bool:
     """Whether what depends on one end of an edge runs over vertices; ``VGRAPH_HOIST=0`` runs it over edges."""
     return os.environ.get("VGRAPH_HOIST", "1") == "1"
@@ -32,6 +40,16 @@ def hoists() -> bool:
 def native_enabled() -> bool:
     """Whether loops over frontiers may run as native code (with kernels): ``VGRAPH_NATIVE=0`` says no."""
     return os.environ.get("VGRAPH_NATIVE", "1") != "0"
+
+
+def checks_captures() -> bool:
+    """Whether every call that guards accept is recorded again and compared: ``VGRAPH_CAPTURE=check``."""
+    return os.environ.get("VGRAPH_CAPTURE", "") == "check"
+
+
+def looks_up_captures() -> bool:
+    """Whether no guard is trusted: ``VGRAPH_CAPTURE=lookup`` runs every function's Python at every call (ADR 0026)."""
+    return os.environ.get("VGRAPH_CAPTURE", "") == "lookup"
 
 
 def walks() -> bool:

@@ -70,8 +70,24 @@ class FunctionError(VGraphError, TypeError):
     """A user function that does not do what its programming model asks for."""
 
 
+class StaleCaptureError(VGraphError, RuntimeError):
+    """A capture that guards accepted, though its function is another one by now; see ``VGRAPH_CAPTURE=check``."""
+
+
 class WorkerError(VGraphError, RuntimeError):
     """Workers that do not fit a plan, or one that was lost while others wait for it."""
+
+
+class ServerError(VGraphError, RuntimeError):
+    """A server that answers nobody any more; ``__cause__`` is what ended it."""
+
+
+class ServerFullError(ServerError):
+    """A server to which more graphs were submitted than may wait for their results."""
+
+
+class KernelMemoryError(VGraphError, MemoryError):
+    """A compiled loop for whose scratch the system has no memory left."""
 
 
 class DescriptionError(VGraphError, ValueError):

@@ -1,11 +1,16 @@
-"""A model whose training does not fit the memory that a process may have: one is refused, four train it."""
+"""A model whose training does not fit the memory that a process may have: one is refused, four train it.
+
+What a process may have is measured, not guessed: what one takes where nothing limits it, libraries and all, less
+half of what division is to save. A worker that then also holds what it should not have to hold is refused too.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
-import resource
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,7 +21,13 @@ import vgraph
 
 from .processes import start
 
+resource: ModuleType | None = None
+with contextlib.suppress(ImportError):  # a system without limits
+    import resource
+
 MIB = 2**20
+STATUS = Path("/proc/self/status")
+GIVES_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # the allocator keeps nothing of what a tensor had
 
 
 class Deep(nn.Module):
@@ -30,30 +41,46 @@ class Deep(nn.Module):
         return x.square().mean()
 
 
-def sizes(smoke: bool) -> tuple[int, int, int]:
-    """Width, layers, MiB that a process may have beside what torch itself has taken."""
-    return (512, 8, 28) if smoke else (2048, 12, 512)
+def sizes(smoke: bool) -> tuple[int, int]:
+    """Width, layers."""
+    return (1024, 8) if smoke else (2048, 12)
+
+
+def state(smoke: bool) -> float:
+    """MiB of parameters, gradients and both moments."""
+    width, layers = sizes(smoke)
+    return 4 * 4 * layers * (width * width + width) / MIB
 
 
 def section(options: argparse.Namespace) -> list[dict[str, Any]]:
-    width, layers, limit = sizes(options.smoke)
-    state = 4 * 4 * layers * (width * width + width) / MIB
-    rows = []
-    many = 2 if options.smoke else 4
-    for count in (1, many):
-        found = start("limit", count, options.smoke)
-        losses = [result["losses"] for code, result, _ in found if code == 0 and result]
-        if count == 1 and losses:
-            raise SystemExit("one process has trained what it has no memory for: is the limit not kept?")
-        if count == many and len(losses) != many:
-            raise SystemExit("\n".join(text for _, _, text in found))
-        rows.append({
-            "processes": count, "state MiB": state, "limit MiB a process": limit,
-            "outcome": "trains" if losses else _last_words(found[0][2]), "losses": losses[0] if losses else [],
-            "planned MiB a process": found[0][1]["planned MiB"] if losses else None,
-        })  # fmt: skip
-    assert rows[1]["losses"][-1] < rows[1]["losses"][0]
-    return rows
+    if resource is None or not STATUS.exists():
+        return [{"outcome": "this system has no limit of what a process may write to (RLIMIT_DATA)"}]
+    smoke, many = options.smoke, 2 if options.smoke else 4
+    (free,) = _train(1, smoke)
+    limit = free["taken MiB"] - state(smoke) * (1 - 1 / many) / 2
+    ((code, result, text),) = start("limit", 1, smoke, **GIVES_BACK, DATA_LIMIT=str(limit))
+    if code == 0 and result:
+        raise SystemExit("one process has trained what it has no memory for: is the limit not kept?")
+    parts = _train(many, smoke, DATA_LIMIT=str(limit))
+    if any(part["more"] != "refused" for part in parts):
+        raise SystemExit(f"a process that took more than its share was let: {[part['more'] for part in parts]}")
+    shared = {"state MiB": state(smoke), "limit MiB a process": limit}
+    return [
+        {"processes": 1, **shared, "outcome": _last_words(text), "taken MiB": free["taken MiB"], "losses": []},
+        {
+            "processes": many, **shared, "outcome": "trains", "taken MiB": max(part["taken MiB"] for part in parts),
+            "losses": parts[0]["losses"], "planned MiB a process": parts[0]["planned MiB"],
+        },
+    ]  # fmt: skip
+
+
+def _train(count: int, smoke: bool, **environment: str) -> list[dict[str, Any]]:
+    found = start("limit", count, smoke, **GIVES_BACK, **environment)
+    if any(code or not result for code, result, _ in found):
+        raise SystemExit("\n".join(text for _, _, text in found))
+    results = [result for _, result, _ in found]
+    assert results[0]["losses"][-1] < results[0]["losses"][0]
+    return results
 
 
 def _last_words(text: str) -> str:
@@ -64,17 +91,16 @@ def _last_words(text: str) -> str:
 
 
 def worker(smoke: bool) -> dict[str, Any]:
-    """One process, which may take ``limit`` more than it has when torch is warm."""
-    width, layers, limit = sizes(smoke)
-    count = int(os.environ["WORLD_SIZE"])
+    """One process, which may take ``DATA_LIMIT`` MiB more than it has when torch is warm, if that is set."""
+    width, layers = sizes(smoke)
+    count, limit = int(os.environ["WORLD_SIZE"]), os.environ.get("DATA_LIMIT")
     with torch.device("meta"):
         model, x = Deep(width, layers), torch.zeros(64, width)
     plan = vgraph.parallelize(model, (x,), count, init=_init)
-    planned = plan.memory_per_worker / MIB
     _warm()
-    lines = Path("/proc/self/status").read_text().splitlines()
-    taken = int(next(line for line in lines if "VmSize" in line).split()[1])
-    resource.setrlimit(resource.RLIMIT_AS, (taken * 1024 + limit * MIB,) * 2)
+    before = most = _held()
+    if limit is not None:
+        _allow(int(before + float(limit) * MIB))
     part = plan.launch()
     optimizer = torch.optim.Adam(part.parameters(), lr=1e-3)
     batch = torch.randn(64, width, generator=torch.Generator().manual_seed(1))
@@ -82,8 +108,32 @@ def worker(smoke: bool) -> dict[str, Any]:
     for _ in range(3):
         optimizer.zero_grad()
         losses.append(float(part(batch)))
+        most = max(most, _held())
         optimizer.step()
-    return {"losses": losses, "planned MiB": planned}
+        most = max(most, _held())
+    more = "let" if limit is None else _take(state(smoke))
+    planned = plan.memory_per_worker / MIB
+    return {"losses": losses, "planned MiB": planned, "taken MiB": (most - before) / MIB, "more": more}
+
+
+def _held() -> int:
+    """Bytes that this process alone may write to: heaps, stacks, libraries' own; what is reserved does not count."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmData"))
+    return int(line.split()[1]) * 1024
+
+
+def _allow(held: int) -> None:
+    assert resource is not None
+    resource.setrlimit(resource.RLIMIT_DATA, (held, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _take(mib: float) -> str:
+    """What becomes of a process that is to hold the whole state beside its share."""
+    try:
+        torch.ones(int(mib * MIB) // 4)
+    except (RuntimeError, MemoryError):
+        return "refused"
+    return "let"
 
 
 def _warm() -> None:

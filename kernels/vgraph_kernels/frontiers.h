@@ -32,6 +32,7 @@ struct vg_loop {
   int64_t chunk;
   int32_t busy[vg_most_slots]; int64_t num_slots;  // pieces of scratch, taken and given back by threads
   int64_t v0, v1;
+  int64_t failed;  // whether some thread found no memory: see threads.h
 };
 
 template <class T> static void vg_gemm_part(const int64_t* w, const int64_t* bounds, const vg_room& scratch) {
@@ -102,26 +103,29 @@ static void vg_user_rows(const int64_t* w, const int64_t* bounds, const vg_room&
   }
 }
 
-static void vg_kernel_part(const int64_t* w, const int64_t* bounds, const vg_room& scratch) {
+// Its arguments are put at the beginning of the thread's scratch, which has room for those of every kernel of the loop.
+// Gives whether there was no memory.
+static int64_t vg_kernel_part(const int64_t* w, const int64_t* bounds, const vg_room& scratch) {
   const int64_t* given = (const int64_t*)w[2];
   const int64_t count = w[3], patches = w[4];
-  int64_t a[256];
+  int64_t* a = (int64_t*)scratch.scratch;
   for (int64_t i = 0; i < count; ++i) a[i] = given[i];
   for (int64_t i = 0; i < patches; ++i) {  // arguments in scratch: as if all rows lay there
     const int64_t* p = w + 5 + 4 * i;
     a[p[0]] = (int64_t)(vg_place(p + 1, bounds, scratch) - bounds[2 * (p[3] & 1)] * p[2]);
   }
   a[0] = bounds[0]; a[1] = bounds[1]; a[2] = 0;
-  ((void (*)(const int64_t*))w[1])(a);
+  return ((int64_t (*)(const int64_t*))w[1])(a);
 }
 
-static void vg_run_code(const vg_loop& loop, const int64_t* bounds, char* place) {
+// Gives whether there was no memory; what comes after has not run then.
+static int64_t vg_run_code(const vg_loop& loop, const int64_t* bounds, char* place) {
   vg_room scratch = {place, 0, {}};
   const int64_t *w = loop.code, *end = loop.code + loop.num_words;
   for (; w < end; w += w[0] >> 8) {  // a word of kind and length begins each
     const int64_t* body = w;
     switch (w[0] & 255) {
-      case KERNEL: vg_kernel_part(body, bounds, scratch); break;
+      case KERNEL: if (vg_kernel_part(body, bounds, scratch)) return 1; break;
       case GEMM: body[7] == 4 ? vg_gemm_part<float>(body, bounds, scratch) : vg_gemm_part<double>(body, bounds, scratch); break;
       case COPY: {
         const int64_t rows = bounds[2 * body[1] + 1] - bounds[2 * body[1]];
@@ -136,6 +140,7 @@ static void vg_run_code(const vg_loop& loop, const int64_t* bounds, char* place)
       case PUT: vg_slots(body, loop.in_ptr, bounds, scratch, false); break;
     }
   }
+  return 0;
 }
 
 static void vg_chunks(int64_t begin, int64_t end, void* context) {
@@ -143,25 +148,27 @@ static void vg_chunks(int64_t begin, int64_t end, void* context) {
   int64_t slot = 0;
   while (__atomic_exchange_n(&loop.busy[slot], 1, __ATOMIC_ACQUIRE)) slot = slot + 1 < loop.num_slots ? slot + 1 : 0;
   char* scratch = loop.scratch + slot * loop.scratch_bytes;
-  for (int64_t i = begin; i < end; ++i) {
+  for (int64_t i = begin; i < end && !vg_has_failed(&loop.failed); ++i) {
     const int64_t v0 = loop.v0 + i * loop.chunk;
     const int64_t v1 = v0 + loop.chunk < loop.v1 ? v0 + loop.chunk : loop.v1;
     const int64_t bounds[4] = {v0, v1, loop.in_ptr[v0], loop.in_ptr[v1]};
-    vg_run_code(loop, bounds, scratch);
+    if (vg_run_code(loop, bounds, scratch)) vg_fail(&loop.failed);
   }
   __atomic_store_n(&loop.busy[slot], 0, __ATOMIC_RELEASE);
 }
 
 // a: code, words, in_ptr, scratch, bytes of scratch a slot, rows a chunk, slots (at most 512), pool, work a vertex and
 // an edge, then first frontier, one past the last, and vertex rows where frontiers begin; walks down if last < first.
-extern "C" void vg_frontiers(const int64_t* a) {
+// Gives whether there was no memory: then what it writes is not whole.
+extern "C" int64_t vg_frontiers(const int64_t* a) {
   vg_loop loop;
+  loop.failed = 0;
   loop.code = (const int64_t*)a[0]; loop.num_words = a[1]; loop.in_ptr = (const int64_t*)a[2];
   loop.scratch = (char*)a[3]; loop.scratch_bytes = a[4]; loop.num_slots = a[6];
   for (int64_t i = 0; i < loop.num_slots; ++i) loop.busy[i] = 0;
   const int64_t *v_ptr = (const int64_t*)a[12], most = a[5];
   const int64_t step = a[11] < a[10] ? -1 : 1;
-  for (int64_t i = a[10]; i != a[11]; i += step) {
+  for (int64_t i = a[10]; i != a[11] && !loop.failed; i += step) {
     loop.v0 = v_ptr[i]; loop.v1 = v_ptr[i + 1];
     const int64_t n = loop.v1 - loop.v0;
     const int64_t work = n * a[8] + (loop.in_ptr[loop.v1] - loop.in_ptr[loop.v0]) * a[9];
@@ -175,6 +182,7 @@ extern "C" void vg_frontiers(const int64_t* a) {
     if (is_shared) ((vg_parallel_for)a[7])(0, chunks, 1, vg_chunks, &loop);
     else vg_chunks(0, chunks, &loop);
   }
+  return loop.failed;
 }
 
 struct vg_matrices { const int64_t* jobs; int64_t first[32], count; };

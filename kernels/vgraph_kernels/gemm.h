@@ -143,8 +143,9 @@ template <class T> static void vg_gemm_rows(int64_t begin, int64_t end, const vg
   int64_t blocks = (end - begin + VG_ROWS - 1) / VG_ROWS;
   for (int64_t i = begin; i < end; --blocks) {
     const bool is_plain = sizeof(T) == 4 && g.column == 1;
-    int64_t rows = (end - i + blocks - 1) / blocks;
-    if (!is_plain) for (rows = VG_ROWS; rows > end - i || !vg_is_cheap(rows); ) --rows;
+    int64_t rows = VG_ROWS;
+    if (is_plain) rows = (end - i + blocks - 1) / blocks;  // of others there are more than ``blocks``
+    else while (rows > end - i || !vg_is_cheap(rows)) --rows;
     const T *from = start == nullptr ? nullptr : start + i * step_start, *left = a + i * g.row;
     T* to = g.c + i * g.step_c;
 #define X(R) case R: \

@@ -117,8 +117,8 @@ VG_FN vg_bf16 vg_to_bf16(float x) {  // to nearest, ties to even
 VG_FN float vg_from(vg_half x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
 VG_FN vg_half vg_to_half(float x) { vg_half y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); return y; }
 #else
-VG_FN float vg_from(vg_half x) { _Float16 y; memcpy(&y, &x, 2); return (float)y; }
-VG_FN vg_half vg_to_half(float x) { _Float16 y = (_Float16)x; vg_half z; memcpy(&z, &y, 2); return z; }
+VG_FN float vg_from(vg_half x) { return vg_float_of_half(x.bits); }  // where a CPU stands in for the GPU
+VG_FN vg_half vg_to_half(float x) { return vg_half{vg_half_of_float(x)}; }
 #endif
 template <int W, class T> VG_FN vg_t<float, W> vg_load_short(const T* p) {
   vg_t<float, W> v;

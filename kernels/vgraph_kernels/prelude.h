@@ -7,6 +7,9 @@
 #define vg_nan __builtin_nan("")
 constexpr int64_t vg_chain = 512;  // edges whose rows are added one after the other; then sums are added
 constexpr int64_t vg_turn = 128;  // edges that are taken twice while their rows lie in cache
+#ifndef __has_builtin  // GCC before 10
+#define __has_builtin(name) 0
+#endif
 #if defined(__clang__)
 #define VG_UNROLL _Pragma("unroll")
 #else
@@ -15,7 +18,7 @@ constexpr int64_t vg_turn = 128;  // edges that are taken twice while their rows
 
 // ---------------------------------------------------------------- vectors of W numbers; one number is a scalar
 struct vg_bf16 { uint16_t bits; };
-struct vg_half { _Float16 number; };
+struct vg_half { uint16_t bits; };  // in software: older compilers have no such type in C++
 
 template <class T, int W> struct vg_vec { typedef T type __attribute__((vector_size(sizeof(T) * W))); };
 template <class T> struct vg_vec<T, 1> { typedef T type; };
@@ -33,6 +36,7 @@ template <> struct vg_traits<double> : vg_scalar<double> {};
 template <> struct vg_traits<bool> : vg_scalar<bool> {};
 template <> struct vg_traits<int8_t> : vg_scalar<int8_t> {};
 template <> struct vg_traits<int32_t> : vg_scalar<int32_t> {};
+template <> struct vg_traits<uint32_t> : vg_scalar<uint32_t> {};
 template <> struct vg_traits<int64_t> : vg_scalar<int64_t> {};
 template <> struct vg_traits<uint64_t> : vg_scalar<uint64_t> {};
 template <class V> using vg_elem = typename vg_traits<V>::elem;
@@ -82,16 +86,27 @@ template <int W> static inline auto vg_load(const bool* p) {
   if constexpr (W == 1) return *p;
   else return vg_load<W>((const int8_t*)p) != 0;
 }
+template <int W, class T> static inline vg_t<int32_t, W> vg_load_short(const T* p) {
+  if constexpr (W == 1) return p->bits;
+  else return vg_cast<int32_t>(vg_load<W>((const uint16_t*)p));
+}
+template <int W, class T> static inline void vg_store_short(T* p, vg_t<int32_t, W> bits) {
+  if constexpr (W == 1) p->bits = (uint16_t)bits;
+  else { auto low = vg_cast<uint16_t>(bits); __builtin_memcpy(p, &low, sizeof(low)); }
+}
+// Below 2^-14 a half's last bit counts 2^-24: what a sum with a number whose last bit does is exact. No number on the
+// way is subnormal, so that a processor may treat those as zero.
 template <int W> static inline auto vg_load(const vg_half* p) {
-  if constexpr (W == 1) return (float)p->number;
-  else { vg_t<float, W> v; for (int i = 0; i < W; ++i) v[i] = (float)p[i].number; return v; }
+  typedef vg_t<int32_t, W> V;
+  typedef vg_t<float, W> F;
+  V half = vg_load_short<W>(p), bits = (half & 0x7fff) << 13;
+  V small = vg_as<V>((F)(vg_as<F>((V)(bits + (113 << 23))) - 0x1p-14f));
+  V wide = bits + (112 << 23);
+  wide = vg_select<V>(bits < (1 << 23), small, vg_select<V>(bits >= (31 << 23), wide + (112 << 23), wide));
+  return vg_as<F>((V)(wide | (half & 0x8000) << 16));
 }
 template <int W> static inline auto vg_load(const vg_bf16* p) {
-  typedef vg_t<int32_t, W> V;
-  V bits;
-  if constexpr (W == 1) bits = p->bits;
-  else bits = vg_cast<int32_t>(vg_load<W>((const uint16_t*)p));
-  return vg_as<vg_t<float, W>>(bits << 16);
+  return vg_as<vg_t<float, W>>(vg_load_short<W>(p) << 16);
 }
 // The lanes of a short vector again and again; numbers first, first + 1 ... of a row of C, each L times.
 template <int... I> struct vg_list {};
@@ -134,19 +149,23 @@ template <int W, class A> static inline void vg_store(bool* p, A a) {
   if constexpr (W == 1) *p = a;
   else vg_store<W>((int8_t*)p, vg_select<vg_t<int8_t, W>>(a, 1, 0));
 }
-template <int W, class A> static inline void vg_store(vg_half* p, A a) {
-  vg_t<float, W> v = vg_set<vg_t<float, W>>(a);
-  if constexpr (W == 1) p->number = (_Float16)v;
-  else for (int i = 0; i < W; ++i) p[i].number = (_Float16)v[i];
+template <int W, class A> static inline void vg_store(vg_half* p, A a) {  // to nearest, ties to even
+  typedef vg_t<uint32_t, W> U;  // of what is not chosen, sums may leave the range of numbers with a sign
+  typedef vg_t<float, W> F;
+  U x = vg_as<U>(vg_set<F>(a)), size = x & 0x7fffffffu;
+  U small = vg_as<U>((F)(vg_as<F>(size) + 0.5f)) - (126u << 23);
+  U half = (size - (112u << 23) + 0xfffu + ((size >> 13) & 1u)) >> 13;
+  half = vg_select<U>(size < (113u << 23), small, vg_select<U>(size >= (143u << 23), 0x7c00u, half));
+  half = vg_select<U>(size > (255u << 23), 0x7e00u, half);
+  vg_store_short<W>(p, vg_as<vg_t<int32_t, W>>((U)(half | (x >> 16 & 0x8000u))));
 }
 template <int W, class A> static inline void vg_store(vg_bf16* p, A a) {  // to nearest, ties to even
   typedef vg_t<float, W> F;
-  typedef vg_t<int32_t, W> V;
+  typedef vg_t<uint32_t, W> U;
   F x = vg_set<F>(a);
-  V bits = vg_as<V>(x);
-  bits = vg_select<V>(x != x, 0x7fc00000, bits + 0x7fff + ((bits >> 16) & 1));
-  if constexpr (W == 1) p->bits = (uint16_t)((uint32_t)bits >> 16);
-  else for (int i = 0; i < W; ++i) p[i].bits = (uint16_t)((uint32_t)bits[i] >> 16);
+  U bits = vg_as<U>(x);
+  bits = vg_select<U>(x != x, 0x7fc00000u, bits + 0x7fffu + ((bits >> 16) & 1u));
+  vg_store_short<W>(p, vg_as<vg_t<int32_t, W>>((U)(bits >> 16)));
 }
 template <class S, class V> static inline vg_t<float, vg_traits<V>::lanes> vg_rounded(V x) {  // as it lies in memory
   S room[vg_traits<V>::lanes];

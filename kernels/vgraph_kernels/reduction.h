@@ -114,7 +114,6 @@ template <class B> static inline int64_t vg_join_total(typename B::A* total, int
 // ---------------------------------------------------------------- combining positions with one another
 template <class A, int W> static inline void vg_pairs(const A* x, vg_t<A, W>& even, vg_t<A, W>& odd) {
   vg_t<A, W> low = vg_load<W>(x), high = vg_load<W>(x + W);
-#if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
   if constexpr (W == 16) {
     even = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -125,7 +124,6 @@ template <class A, int W> static inline void vg_pairs(const A* x, vg_t<A, W>& ev
     odd = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
     return;
   }
-#endif
 #endif
   for (int i = 0; i < W / 2; ++i) {
     even[i] = low[2 * i], odd[i] = low[2 * i + 1];
@@ -331,7 +329,7 @@ template <class B> struct vg_slice {
   }
 };
 
-template <class B> static void vg_reduce_tasks(int64_t begin, int64_t end, int64_t, void* context) {
+template <class B> static int64_t vg_reduce_tasks(int64_t begin, int64_t end, int64_t, void* context) {
   const vg_modes<B>& v = *(const vg_modes<B>*)context;
   alignas(64) typename B::A total[vg_modes<B>::most], part[vg_modes<B>::most];
   for (int64_t task = begin; task < end; ++task) {
@@ -341,8 +339,9 @@ template <class B> static void vg_reduce_tasks(int64_t begin, int64_t end, int64
     if (v.chunks == 1) slice.write(total, left);
     else __builtin_memcpy(v.partial + task * v.width, total, left * sizeof(total[0]));
   }
+  return 0;
 }
-template <class B> static void vg_combine_chunks(int64_t begin, int64_t end, int64_t, void* context) {
+template <class B> static int64_t vg_combine_chunks(int64_t begin, int64_t end, int64_t, void* context) {
   const vg_modes<B>& v = *(const vg_modes<B>*)context;
   for (int64_t number = begin; number < end; ++number) {
     typename B::A* sums = v.partial + number * v.chunks * v.width;
@@ -354,6 +353,7 @@ template <class B> static void vg_combine_chunks(int64_t begin, int64_t end, int
     }
     slice.write(sums, left);
   }
+  return 0;
 }
 template <class B> static inline void vg_reduce(const int64_t* a) {
   vg_modes<B> v(a);

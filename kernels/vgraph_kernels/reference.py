@@ -149,12 +149,20 @@ def random_bits(seed: Tensor, number: int, ids: Tensor | None, shape: tuple[int,
     return _shifted(_mix(row_keys[:, None] ^ column_keys), 11).reshape(shape)
 
 
+_DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}  # binary, of numbers below 1
+
+
 def random_uniform(seed: Tensor, number: int, ids: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Uniform numbers of [0, 1), of ``shape`` and ``dtype``."""
-    bits = random_bits(seed, number, ids, shape)
-    if dtype == torch.float64:
-        return bits.to(dtype) * 2.0**-53
-    return ((bits >> 29).to(torch.float32) * 2.0**-24).to(dtype)
+    """Uniform numbers of [0, 1), of ``shape`` and ``dtype``: as many digits as it has, for more would round to 1."""
+    digits = _DIGITS[dtype]
+    bits = random_bits(seed, number, ids, shape) >> (53 - digits)
+    return (bits.to(torch.promote_types(dtype, torch.float32)) * 2.0**-digits).to(dtype)
+
+
+def last_below(high: float, low: float, dtype: torch.dtype) -> float:
+    """The last number before ``high`` on the way from ``low``: what is drawn between them is no further."""
+    ends = torch.tensor([high, low], dtype=dtype, device="cpu")
+    return float(torch.nextafter(*ends))
 
 
 def random_normal(seed: Tensor, number: int, ids: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

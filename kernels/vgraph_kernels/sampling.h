@@ -43,7 +43,7 @@ static void vg_choose(uint64_t key, int64_t vertex, int64_t n, int64_t k, int64_
   }
 }
 
-static void vg_sample_some(int64_t first, int64_t last, int64_t, void* context) {
+static int64_t vg_sample_some(int64_t first, int64_t last, int64_t, void* context) {
   const int64_t* a = (const int64_t*)context;
   const uint64_t key = (uint64_t)a[0];
   const int64_t *seeds = (const int64_t*)a[1], *ptr = (const int64_t*)a[3], *out_ptr = (const int64_t*)a[6];
@@ -55,7 +55,9 @@ static void vg_sample_some(int64_t first, int64_t last, int64_t, void* context) 
     longest = degree > longest ? degree : longest;
   }
   const int64_t bytes = (longest / 64 + 1) * 8;
-  uint64_t* bits = (uint64_t*)__builtin_memset(malloc(bytes), 0, bytes);
+  uint64_t* bits = (uint64_t*)malloc(bytes);
+  if (bits == nullptr) return 1;
+  __builtin_memset(bits, 0, bytes);
   for (int64_t i = first; i < last; ++i) {
     const int64_t v = seeds[i], begin = ptr[v], degree = ptr[v + 1] - begin, count = out_ptr[i + 1] - out_ptr[i];
     int64_t *mine = out + out_ptr[i], *own = owner + out_ptr[i];
@@ -69,17 +71,18 @@ static void vg_sample_some(int64_t first, int64_t last, int64_t, void* context) 
     for (int64_t j = 0; j < count; ++j) mine[j] += begin, own[j] = i;
   }
   free(bits);
+  return 0;
 }
 
 // a: key, seeds, number of them, ptr, fanout (-1: all), with replacement, out_ptr, out places in the lists,
 // out the seeds that they belong to, pool.
-static void vg_sample(int64_t* a) {
-  vg_run(0, a[2], (const int64_t*)a[6], 16, vg_sample_some, a, (void*)a[9]);
+static int64_t vg_sample(int64_t* a) {
+  return vg_run(0, a[2], (const int64_t*)a[6], 16, vg_sample_some, a, (void*)a[9]);
 }
 
 constexpr int64_t vg_ahead = 16;  // so many entries before one is needed it is asked for
 
-static void vg_fetch_some(int64_t first, int64_t last, int64_t, void* context) {
+static int64_t vg_fetch_some(int64_t first, int64_t last, int64_t, void* context) {
   const int64_t* a = (const int64_t*)context;
   const int64_t *places = (const int64_t*)a[0], *edge_ids = (const int64_t*)a[4];
   const char* other = (const char*)a[2];
@@ -91,16 +94,17 @@ static void vg_fetch_some(int64_t first, int64_t last, int64_t, void* context) {
     out[i] = a[3] == 4 ? ((const int32_t*)other)[at] : ((const int64_t*)other)[at];
     if (edge_ids) out_edges[i] = edge_ids[at];
   }
+  return 0;
 }
 
 // What stands at some places of adjacency lists.
 // a: places, number of them, other ends, bytes of one, edge ids or 0, out other ends, out edge ids, pool.
-static void vg_fetch(int64_t* a) { vg_run(0, a[1], nullptr, 16, vg_fetch_some, a, (void*)a[7]); }
+static int64_t vg_fetch(int64_t* a) { return vg_run(0, a[1], nullptr, 16, vg_fetch_some, a, (void*)a[7]); }
 
 // a: ids, number of them, out unique ids, out local ids, out count, ids are below this.
 // Ids are numbered as they are first seen: in a table of all ids where those are not many more than are given,
 // else in one of a size with what is given.
-static void vg_renumber(int64_t* a) {
+static int64_t vg_renumber(int64_t* a) {
   const int64_t *ids = (const int64_t*)a[0], count = a[1], limit = a[5];
   int64_t *unique = (int64_t*)a[2], *local = (int64_t*)a[3], found = 0;
   int bits = 4;
@@ -108,7 +112,9 @@ static void vg_renumber(int64_t* a) {
   const bool is_whole = limit <= (4ll << bits);
   const uint64_t mask = (1ull << bits) - 1;
   const int64_t bytes = (is_whole ? limit : (int64_t)mask + 1) * 4;
-  int32_t* table = (int32_t*)__builtin_memset(malloc(bytes ? bytes : 1), 0xff, bytes);  // -1
+  int32_t* table = (int32_t*)malloc(bytes ? bytes : 1);
+  if (table == nullptr) return 1;
+  __builtin_memset(table, 0xff, bytes);  // -1
   for (int64_t i = 0; i < count; ++i) {
     if (is_whole) {
       int32_t* mine = table + ids[i];
@@ -124,11 +130,12 @@ static void vg_renumber(int64_t* a) {
   }
   free(table);
   a[4] = found;
+  return 0;
 }
 
 // a: key, starts, number of them, length, table of (ptr, other, edge_ids or 0, width of ids) a step,
 // probability to stop before a step in 2^32nds, out vertices (number x (length + 1)), out edges (number x length).
-static void vg_walk(int64_t* a) {
+static int64_t vg_walk(int64_t* a) {
   const uint64_t key = (uint64_t)a[0];
   const int64_t *starts = (const int64_t*)a[1], length = a[3], *steps = (const int64_t*)a[4];
   int64_t *vertices = (int64_t*)a[6], *edges = (int64_t*)a[7];
@@ -152,4 +159,5 @@ static void vg_walk(int64_t* a) {
       edges[i * length + j] = edge;
     }
   }
+  return 0;
 }

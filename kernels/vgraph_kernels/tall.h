@@ -11,12 +11,14 @@ template <class T> struct vg_tall {
   int64_t c_row, c_column;
   int64_t depth;  // of a range
   T* room;        // for the sum of each range
+  int64_t failed;  // whether some thread found no memory: see threads.h
   int64_t ranges() const { return (k + depth - 1) / depth; }
 };
 
 template <class T> static void vg_tall_ranges(int64_t begin, int64_t end, void* context) {
-  const vg_tall<T>& t = *(const vg_tall<T>*)context;
+  vg_tall<T>& t = *(vg_tall<T>*)context;
   T* packed = (T*)malloc(vg_packed_size<T>(VG_DEPTH, t.n) * sizeof(T));
+  if (packed == nullptr) return vg_fail(&t.failed);
   for (int64_t i = begin; i < end; ++i) {
     T* sum = t.room + i * t.m * t.n;
     const int64_t start = i * t.depth, stop = start + t.depth < t.k ? start + t.depth : t.k;
@@ -48,7 +50,7 @@ template <class T> static void vg_tall_sums(int64_t begin, int64_t end, void* co
 
 constexpr int64_t vg_most_ranges = 64;
 
-template <class T> static void vg_tall_product_of(int64_t* a) {
+template <class T> static int64_t vg_tall_product_of(int64_t* a) {
   vg_tall<T> t = {a[0], a[1], a[2], (const T*)a[3], (const T*)a[6], (const T*)a[12], a[4], a[5], a[7], a[8], (T*)a[10], a[11], 1};
   if (t.n < t.m) {
     t = {a[1], a[0], a[2], (const T*)a[6], (const T*)a[3], (const T*)a[12], a[8], a[7], a[5], a[4], (T*)a[10], 1, a[11]};
@@ -60,12 +62,14 @@ template <class T> static void vg_tall_product_of(int64_t* a) {
     a[9] = t.ranges() * t.m * t.n * (int64_t)sizeof(T);
   } else if (a[13] == 0) {
     vg_tall_ranges<T>(0, t.ranges(), &t);
-    vg_tall_sums<T>(0, t.m, &t);
+    if (!t.failed) vg_tall_sums<T>(0, t.m, &t);
   } else {
     ((vg_parallel_for)a[13])(0, t.ranges(), 1, vg_tall_ranges<T>, &t);
-    ((vg_parallel_for)a[13])(0, t.m, 16, vg_tall_sums<T>, &t);
+    if (!t.failed) ((vg_parallel_for)a[13])(0, t.m, 16, vg_tall_sums<T>, &t);
   }
+  return t.failed;
 }
 
-// a: as vg_product's; where no room is given (a[9]) the bytes that are needed are put there instead
-extern "C" void vg_tall_product(int64_t* a) { a[14] == 4 ? vg_tall_product_of<float>(a) : vg_tall_product_of<double>(a); }
+// a: as vg_product's; where no room is given (a[9]) the bytes that are needed are put there instead.
+// Gives whether there was no memory.
+extern "C" int64_t vg_tall_product(int64_t* a) { return a[14] == 4 ? vg_tall_product_of<float>(a) : vg_tall_product_of<double>(a); }

@@ -1,11 +1,16 @@
 // Threads of torch's own pool, on pieces of about equal work that they take in turn.
 // Part of prelude.h.
+// What a function of one array of numbers gives: whether there was no memory. Most need none.
+template <class A> static inline int64_t vg_status(void (*function)(A*), int64_t* a) { function(a); return 0; }
+template <class A> static inline int64_t vg_status(int64_t (*function)(A*), int64_t* a) { return function(a); }
+
 typedef void (*vg_range)(int64_t, int64_t, void*);
 typedef int32_t (*vg_parallel_for)(int64_t, int64_t, int64_t, vg_range, void*);
 extern "C" void* malloc(__SIZE_TYPE__);
 extern "C" void free(void*);
 
-typedef void (*vg_body)(int64_t begin, int64_t end, int64_t piece, void* context);
+// Gives whether there was no memory; then what it writes is not whole.
+typedef int64_t (*vg_body)(int64_t begin, int64_t end, int64_t piece, void* context);
 constexpr int64_t vg_most_pieces = 64;
 
 struct vg_work {
@@ -13,7 +18,11 @@ struct vg_work {
   const int64_t* ptr;
   vg_body body;
   void* context;
+  int64_t failed;  // in some piece
 };
+static inline void vg_fail(int64_t* failed) { __atomic_store_n(failed, 1, __ATOMIC_RELAXED); }
+static inline bool vg_has_failed(const int64_t* failed) { return __atomic_load_n(failed, __ATOMIC_RELAXED) != 0; }
+static inline char* vg_on_line(void* p) { return (char*)(((uint64_t)p + 63) / 64 * 64); }  // where a cache line begins
 static inline int64_t vg_cut(const vg_work* w, int64_t piece) {  // the first row of a piece
   int64_t rows = w->end - w->begin, first = w->ptr ? w->ptr[w->begin] : 0;
   int64_t all = rows + (w->ptr ? w->ptr[w->end] - first : 0);
@@ -33,18 +42,19 @@ static void vg_take(int64_t, int64_t, void* context) {
     int64_t piece = __atomic_fetch_add(&w->taken, 1, __ATOMIC_RELAXED);
     if (piece >= w->pieces) return;
     int64_t begin = vg_cut(w, piece), end = vg_cut(w, piece + 1);
-    if (begin < end) w->body(begin, end, piece, w->context);
+    if (begin < end && !vg_has_failed(&w->failed) && w->body(begin, end, piece, w->context)) vg_fail(&w->failed);
   }
 }
 // ``cost``: about how many numbers a row or an edge takes. Where the cuts lie depends on the work alone.
-static inline void vg_run(int64_t begin, int64_t end, const int64_t* ptr, int64_t cost, vg_body body, void* context, void* pool) {
+// Gives whether some piece found no memory.
+static inline int64_t vg_run(int64_t begin, int64_t end, const int64_t* ptr, int64_t cost, vg_body body, void* context, void* pool) {
   int64_t work = (end - begin + (ptr ? ptr[end] - ptr[begin] : 0)) * cost;
   if (end - begin < 2 || work < 32768 || pool == nullptr) {
-    body(begin, end, 0, context);
-    return;
+    return body(begin, end, 0, context);
   }
   int64_t pieces = work / 16384;
   pieces = pieces < vg_most_pieces ? pieces : vg_most_pieces;
-  vg_work w = {begin, end, pieces < end - begin ? pieces : end - begin, 0, ptr, body, context};
+  vg_work w = {begin, end, pieces < end - begin ? pieces : end - begin, 0, ptr, body, context, 0};
   ((vg_parallel_for)pool)(0, w.pieces, 1, vg_take, &w);
+  return w.failed;
 }

@@ -108,4 +108,4 @@ def reasons(message: Any, reduce: Any) -> list[str]:
     key = (function_key(message), function_key(reduce))
     tried = [("segments",), *(("degree", d) for d in range(1, 10))]
     found = [family_of((*key, *way)).refused for way in tried]
-    return [f"{e.reason} at {e.line}" for refused in found for e in refused]
+    return [f"{one.error.reason} at {one.error.line}" for refused in found for one in refused]

@@ -120,3 +120,26 @@ def test_rows_made_in_inference_mode_are_features() -> None:
         x = rows(grad=False)
         wanted = by_messages(x)
     assert torch.equal(by_messages(x), wanted)
+
+
+class _Messages(torch.nn.Module):
+    def __init__(self, graph: vgraph.Graph) -> None:
+        super().__init__()
+        self.graphs = (graph,)
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        (g,) = self.graphs
+        with g.local_scope():
+            g.ndata["h"] = self.linear(x)
+            g.update_all(lambda e: {"m": torch.tanh(e.src["h"])}, lambda n: {"o": n.mailbox["m"].sum(1)})
+            return g.ndata["o"]
+
+
+def test_export_is_refused_and_leaves_a_graph_as_it_was() -> None:
+    g, x = vgraph.graph(([0, 1], [2, 2])), torch.randn(3, 4)
+    model = _Messages(g)
+    with pytest.raises(Exception, match=r"torch\.export does not reach into functions on graphs"):
+        torch.export.export(model, (x,))
+    wanted = torch.zeros(3, 4).index_add(0, torch.tensor([2, 2]), torch.tanh(model.linear(x[:2])))
+    torch.testing.assert_close(model(x), wanted)

@@ -11,6 +11,7 @@ from torch import nn
 
 import vgraph
 from tests.runtime.engine_models import WIDTH, chain
+from vgraph.api.capture import Bound, watch_runs
 from vgraph.errors import DTypeError, FeatureError, FunctionError, NameLookupError
 
 
@@ -70,6 +71,18 @@ def test_hooks_of_a_part_are_refused() -> None:
     word.register_forward_hook(lambda *given: None)
     with pytest.raises(FunctionError, match="Word of type 0 has hooks"):
         vgraph.ByType({0: word})(chain(2), x=torch.ones(2, WIDTH), type=torch.tensor([0, 0]))
+
+
+def test_a_call_is_found_by_its_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``ByType`` itself reads is no obstacle: the Python of its functions does not run at every call."""
+    monkeypatch.delenv("VGRAPH_CAPTURE", raising=False)
+    g, x = chain(4), torch.randn(4, WIDTH)
+    g.ndata["type"] = torch.tensor([0, 1, 1, 1])
+    model = vgraph.ByType({0: Word(), 1: Phrase()})
+    with watch_runs() as runs:
+        model(g, x=x)
+    (_, bound, _) = runs[-1]
+    assert isinstance(bound, Bound) and not any(name.startswith("shared:") for name in bound.captured.names)
 
 
 @pytest.mark.parametrize("policy", ["frontier", "type-aware"])

@@ -7,10 +7,8 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -283,111 +281,25 @@ def test_import_hooks_are_not_the_functions_doing(monkeypatch: pytest.MonkeyPatc
     assert [type(what) for _, what, _ in runs] == [Bound]
 
 
-# ---------------------------------------------------------------- what closures hold
-src, dst = np.array([0, 1, 2]), np.array([1, 2, 0])  # as many scripts have them
-
-
-def test_an_attribute_is_no_global() -> None:
-    """``edges.src`` does not read the script's own ``src``."""
-    g = vgraph.graph((torch.from_numpy(src), torch.from_numpy(dst)))
-    g.ndata["h"] = torch.randn(3, 2)
-    with watch_runs() as runs:
-        g.update_all(lambda edges: {"m": edges.src["h"] - edges.dst["h"]}, fn.sum("m", "out"))
-    assert [type(what) for _, what, _ in runs] == [Bound]
-    torch.testing.assert_close(g.ndata["out"][dst], g.ndata["h"][src] - g.ndata["h"][dst])
-
-
-Mapped = Callable[[nn.Linear], Tensor]
-OF_A_PARAMETER: dict[str, Mapped] = {
-    "a copy of it": lambda layer: layer.weight.t() * 2,
-    "a product with it": lambda layer: layer.weight.t() @ layer.weight @ layer.weight.t(),
-    "a view of it": lambda layer: layer.weight.t(),
+# ---------------------------------------------------------------- how many rows there are
+COUNTS: dict[str, Callable[[Tensor], float]] = {
+    "len": lambda rows: 2.0 if len(rows) < 100 else 3.0,
+    "int": lambda rows: 2.0 if int(rows.shape[0]) < 100 else 3.0,
+    "a key": lambda rows: {5: 2.0}.get(rows.shape[0], 3.0),
+    "a member": lambda rows: 2.0 if rows.size(0) in frozenset([5]) else 3.0,
+    "a text": lambda rows: 2.0 if f"{rows.shape[0]}" == "5" else 3.0,
+    "a repr": lambda rows: 2.0 if str(rows.shape[0]) == "5" else 3.0,
+    "a sign": lambda rows: 2.0 if -rows.shape[0] > -100 else 3.0,
+    "a bit": lambda rows: 2.0 + (rows.shape[0] >> 6),
+    "a remainder": lambda rows: 2.0 + divmod(rows.shape[0], 100)[0] / 195,
+    "how often it fits": lambda rows: 2.0 if 100 // rows.shape[0] else 3.0,
 }
 
 
-@pytest.mark.parametrize("name", OF_A_PARAMETER)
-@pytest.mark.parametrize("kernels", ["0", "1"])
-def test_a_parameter_and_what_is_made_of_it(name: str, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are inputs: what was made outside hands its gradient on outside, once."""
-    monkeypatch.setenv("VGRAPH_KERNELS", kernels)
-    g, layer = vgraph.graph((torch.from_numpy(src), torch.from_numpy(dst))), nn.Linear(4, 3, dtype=torch.float64)
-    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-
-    def message(ends: Any, made: Tensor) -> Tensor:
-        return layer(ends.src["x"]) * (ends.dst["x"] @ made)
-
-    def gradients(out: Tensor) -> tuple[Tensor, ...]:
-        first = torch.autograd.grad(out.square().sum(), [layer.weight, layer.bias, x], create_graph=True)
-        return (*first, *torch.autograd.grad(sum(t.sin().sum() for t in first), [layer.weight, x], retain_graph=True))
-
-    made = OF_A_PARAMETER[name](layer)
-    g.ndata["x"] = x
-    with watch_runs() as runs:
-        g.update_all(lambda edges: {"m": message(edges, made)}, fn.sum("m", "out"))
-    assert [type(what) for _, what, _ in runs] == [Bound]
-    by_hand = message(SimpleNamespace(src={"x": x[src]}, dst={"x": x[dst]}), made)
-    wanted = torch.zeros(3, 3, dtype=torch.float64).index_add(0, torch.from_numpy(dst), by_hand)
-    torch.testing.assert_close(gradients(g.ndata["out"]), gradients(wanted), rtol=1e-9, atol=1e-9)
-
-
-class OfAParameter(vgraph.VertexFunction):
-    """A parameter, and a matrix that is made of it before the function is called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.map = nn.Linear(2, 2, dtype=torch.float64)
-        self.made: Tensor = (self.map.weight * 2).t() @ self.map.weight
-
-    def forward(self, v: vgraph.Vertex) -> None:
-        h = torch.tanh(v.pull("x") + self.map(v.gather()["h"].sum()) @ self.made)
-        v.scatter(h=h)
-        v.push(h=h)
-
-
-@pytest.mark.parametrize("policy", ["frontier", "serial"])
-def test_a_vertex_function_and_what_is_made_of_its_parameter(policy: str) -> None:
-    model, x = OfAParameter(), torch.randn(3, 2, dtype=torch.float64)
-    model.policy = policy
-    g = vgraph.graph(([0, 1], [1, 2]))
-    out, h = model(g, x=x)["h"], torch.zeros(3, 2, dtype=torch.float64)
-    rows = []
-    for row in x:
-        h = torch.tanh(row + model.map(rows[-1] if rows else torch.zeros(2, dtype=torch.float64)) @ model.made)
-        rows.append(h)
-    both = (out, torch.stack(rows))
-    found, wanted = (torch.autograd.grad(t.square().sum(), [*model.map.parameters()], retain_graph=True) for t in both)
-    torch.testing.assert_close(out, torch.stack(rows))
-    torch.testing.assert_close(found, wanted)
-
-
-def _with_view(made: Tensor) -> tuple[Tensor, Tensor]:
-    return made, made.view(made.shape)
-
-
-PAIRS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
-    "one twice": lambda w: (w, w),
-    "a view and itself": lambda w: (w.view_as(w), w),
-    "itself and a view": lambda w: (w, w.view_as(w)),
-    "two views": lambda w: (w.view(4, 4), w.squeeze()),
-    "detached and itself": lambda w: (w.detach(), w),
-    "itself and its data": lambda w: (w, w.data),
-    "made, and a view of that": lambda w: _with_view(w * 2),
-    "two": lambda w: (w, (w * 2).detach()),
-}
-
-
-def test_tensors_over_the_same_elements() -> None:
-    """Each is an input of its own: one recording must not take the second for the first in a later call."""
-    g = vgraph.graph((torch.from_numpy(src), torch.from_numpy(dst)))
-    w, x = nn.Parameter(torch.randn(4, 4, dtype=torch.float64)), torch.randn(3, 4, dtype=torch.float64)
-    g.ndata["x"] = x
-
-    def message(sent: Tensor, received: Tensor, one: Tensor, two: Tensor) -> Tensor:
-        return (sent @ one) * torch.tanh(received @ two)
-
-    for name in (*PAIRS, *reversed(PAIRS)):
-        one, two = PAIRS[name](w)
-        g.update_all(lambda e, a=one, b=two: {"m": message(e.src["x"], e.dst["x"], a, b)}, fn.sum("m", "out"))
-        by_hand = message(x[src], x[dst], one, two)
-        found = torch.autograd.grad(g.ndata["out"].square().sum(), w, retain_graph=True)
-        torch.testing.assert_close(found, torch.autograd.grad(by_hand.square().sum(), w), msg=name)
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_number_of_rows_is_that_of_the_call(name: str) -> None:
+    for count in (5, 19_500, 5):
+        g = vgraph.graph((torch.arange(count), torch.full((count,), count)))
+        g.ndata["h"] = torch.ones(count + 1)
+        g.apply_edges(lambda edges: {"m": edges.src["h"] * COUNTS[name](edges.src["h"])})
+        assert g.edata["m"].unique().tolist() == [COUNTS[name](torch.ones(count))]

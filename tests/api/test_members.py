@@ -70,7 +70,7 @@ def test_a_slice_is_one_of_unbatch(shuffled: bool) -> None:
     for number, part in enumerate(vgraph.unbatch(g)):
         assert_same(vgraph.slice_batch(g, number), part)
     slices = [vgraph.slice_batch(g, i) for i in (4, 2)]
-    assert batch_of_members(slices) is not None, "one whole for all"
+    assert (batch_of_members(slices) is None) is shuffled, "one whole for all, but of edges that had to be copied"
     g.ndata["x"] = g.ndata["x"] + 1
     assert torch.equal(vgraph.slice_batch(g, 4).ndata["x"], slices[0].ndata["x"] + 1)
     assert batch_of_members([slices[0], vgraph.slice_batch(g, 2)]) is None
@@ -175,3 +175,33 @@ def test_samples_of_a_file_of_trees_are_slices() -> None:
     assert [ids.tolist() for ids in joined.edges()] == [[1, 2, 3, 4, 6, 7], [0, 0, 2, 2, 5, 5]]
     trees[2].graph.ndata["word"][1] = 9
     assert trees.forest.features["word"].max() == 4, "the forest stays as it was read"
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("divide", [vgraph.unbatch, lambda g: [vgraph.slice_batch(g, i) for i in range(7)]])
+def test_features_are_as_they_are_now(divide: Callable[[vgraph.Graph], list[vgraph.Graph]], shuffled: bool) -> None:
+    g = whole(shuffled=shuffled)
+    first = divide(g)
+    g.edata["w"].mul_(10)
+    g.ndata["x"].data.add_(1)
+    g.gdata["y"].numpy()[:] = 3
+    for part, wanted in zip(divide(g), vgraph.unbatch(alone(g)), strict=True):
+        assert_same(part, wanted)
+    before = g.edata["w"].clone()
+    for part in first:
+        part.edata["w"].fill_(7)
+    assert all((part.edata["w"] == 7).all() for part in vgraph.unbatch(vgraph.batch(first)))
+    if shuffled:  # copies
+        assert torch.equal(g.edata["w"], before)
+        assert torch.equal(torch.cat([part.edata["w"] for part in divide(g)]).sort().values, before.sort().values)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_what_the_batch_is_given_later_is_its_own(shuffled: bool) -> None:
+    g = whole(shuffled=shuffled)
+    parts = vgraph.unbatch(g)
+    wanted = vgraph.batch([alone(part) for part in parts])
+    g.ndata["x"], g.ndata["new"] = torch.zeros_like(g.ndata["x"]), torch.ones(g.num_nodes())
+    del g.edata["w"]
+    g.gdata["y"] = g.gdata["y"] + 1
+    assert_same(vgraph.batch(parts), wanted)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -175,6 +178,37 @@ def test_a_plan_is_saved_and_loaded(tmp_path: Any) -> None:
     path.write_text("no plan")
     with pytest.raises(vgraph.VGraphError, match="is not a saved plan"):
         plan.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        (lambda plan: plan.update(axes=[2**20]), "it is for (1048576,) workers"),
+        (lambda plan: plan.update(axes=[-2]), "it is for (-2,) workers"),
+        (lambda plan: plan["strategies"].pop(), "strategies of"),
+        (lambda plan: plan["strategies"][0][0].__setitem__(2, [["split", 7, 1]] * 9), "damaged plan"),
+        (lambda plan: plan["placements"].update({"input 0": [["split", 9, 1]]}), "S9 among 2 workers"),
+        (lambda plan: plan["placements"].update({"input 0": [["at", 2]]}), "@2 among 2 workers"),
+        (lambda plan: plan["placements"].update({"input 0": [["partial", "xor"]]}), "Pxor among 2 workers"),
+        (lambda plan: plan["placements"].update({"input 0": [["split", 0, 2**40]]}), "does not divide this step"),
+        (lambda plan: plan["placements"].update({"input 99": [["at", 0]]}), "damaged plan: 'input 99'"),
+        (lambda plan: plan.pop("fetched again"), "damaged plan: 'fetched again'"),
+        (lambda plan: None, "its checksum does not fit"),
+    ],
+)
+def test_plans_that_do_not_fit(change: Any, fact: str, tmp_path: Any) -> None:
+    model, batch = model_and_batch("mlp")
+    plan, path = vgraph.parallelize(model, batch, 2), tmp_path / "plan.json"
+    plan.save(path)
+    content, before = json.loads(path.read_text()), plan.sharding
+    content.pop("crc32")
+    is_sealed = change(content) is not None or fact != "its checksum does not fit"
+    path.write_text(json.dumps(content | {"crc32": zlib.crc32(json.dumps(content).encode()) if is_sealed else 0}))
+    with pytest.raises(vgraph.VGraphError, match=re.escape(fact)) as caught:
+        plan.load(path)
+    assert caught.value.cure and plan.sharding is before
+    with pytest.raises(vgraph.VGraphError, match="cannot read the data file"):
+        plan.load(tmp_path / "none.json")
 
 
 def test_batches_that_do_not_fit() -> None:

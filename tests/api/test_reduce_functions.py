@@ -192,13 +192,13 @@ BY_DEGREE: dict[str, Reduce] = {
     "flip": _out(lambda m, v: m.flip(1)[:, 0]),
     "mean over all": _out(lambda m, v: m.sum(1) - m.sum(1).mean()),
     "largest of all": _out(lambda m, v: (m - m.max()).sum(1)),
-    "number of nodes": _out(lambda m, v: m.sum(1) * len(m)),
     "slots apart": _out(lambda m, v: torch.stack(m.unbind(1)).sum(0)),
 }
 NOT_CAPTURED: dict[str, Reduce] = {
     "item": _out(lambda m, v: m.sum(1) * m.max().item()),
     "numpy": _out(lambda m, v: m.sum(1) * float(m.detach().numpy().max())),
     "tolist": _out(lambda m, v: m.sum(1) * max(m.detach().flatten().tolist())),
+    "number of nodes": _out(lambda m, v: m.sum(1) * len(m)),
     "branch on data": _out(lambda m, v: m.sum(1) if bool((m > 0).all()) else m.mean(1)),
 }
 WAYS = {"segments": AS_SEGMENTS, "degrees": BY_DEGREE, "uncaptured": NOT_CAPTURED}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import pickle
 import sys
 import types
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +13,8 @@ import pytest
 import torch
 
 import vgraph
+from tests.stored_by_dgl import dgl_bytes
 from vgraph.errors import DataError, FeatureError, FunctionError, GraphError, NameLookupError
-
-# written by DGL 1.1.3, its header's unused bytes blanked
-DGL_FILES = {
-    "plain": (
-        "eNqzX7jF7YO/3l0mBgiA0YwMo2AUjIJRMApGwSgYBaNgFIyCUTAKRsEoGC4gUgC1vw+jK+0Xbpn2wSHuLgMDFgUOjPCBAgE0eZj4"
-        "fi8l033zI+7uz2JR+Bdvc1f9431Wocs5d9EtItUeBhL1w/gcaPrJ1QeXUF+45duHBD2wh0CYHUoPOw+DPHL5f+JdZiifmUgDYeok"
-        "cHiEiUxz0PUT60FMwIjmI0YcdAY+o5kUEE7kQTG+wR7ZYnS6HJehTGj+hvnTgEA4wtSzQGlWHOri/TBEXNFzMaxYgIkDAOu5YYI="
-    ),
-    "typed": (
-        "eNqzX7jF7YO/3l0mBghAp0fBKBgFo2AUjIJRMApGwSgYBaNgFIyCUTD0gYAAKn+/l5LpvvkRd/dnsSj8i7e5q/7xPqvQ5RyM8QH7"
-        "hVumfXCIuwvTx4hMOzAyMEP5EjjsJdYcmDoBNHkGMvWjq4MrUF+45duHBL27jFBJdiiNHhCMaAZQ6gBC+mF8DhI9jksfA8gjl/8n"
-        "3oXFEDOFMcpIYcpA10+sBzEBsVFIrbTMSGFUMlIrKpmoFJVMVIpKUtM47uIB3WdMOIK+CpcVIA1MCowYBiKyY4M9KsaeGhlwOCAd"
-        "xihFl0mDMQpGy9TRMnW0TB0tU0fLVOqVqRLodkMtTxFFDT4AtjQL2Q=="
-    ),
-    "rows": (
-        "eNqzX7jF7YO/3l0mBgiA0YwMo2AUjIJRMApGwSgYBaNgFIyCUTAKRsEoGC5AQACVv99LyXTf/Ii7+7NYFP7F29xV/3ifVehyzl1G"
-        "tHEB+4Vbpn1wiLvLgCYOph0Y4eMIaMYTrR/G50DTT64+uIT6wi3fPiRABjxAYjB62HkY5hFmKJ+ZSANZoHwFHB5BHykiNWAYSdTP"
-        "gCsmmdH4DAT4MAvj/TBEXNEdB8sWMHEA+QVO3A=="
-    ),
-    "batch": (
-        "eNqzX7jF7YO/3l0mBghAp0fBKBgFo2AUjIJRMApGwSgYBaNgFIyCUTD0wTQB1P4+I5ROsl+4ZdoHh7i7DGgSIJpJgZGBGcrngdJ/"
-        "z9Ta15oL2v+6LG4PU5tIyBCYrRxQeskkc/uDCeX2+72UTPfNj7i7P4tF4V+8zV31j/dZhS7n3GVEMwef+QwOCPMF0HxNrH5GNPcx"
-        "UKgPLqG+cMu3Dwl6YA+BMDuUHnYeBnnk8v/Eu2xQPhsxBgJTBguaR5igcqxAzEKGfpgZzFAzCHkIEzCi+QA9amBBX2qBz2xGDkYG"
-        "9LBghAAc9sHMjffDEHEdzSfDLZ/AilVmIvMJegkKyyek6oPpJT9fMFOcL9D9TmamkEATgVVx+4QhNEweAJTJuow="
-    ),
-}
 
 
 def typed() -> vgraph.Graph:
@@ -112,7 +85,7 @@ def test_files_run_no_code(tmp_path: Path) -> None:
 
 def dgl_file(name: str, folder: Path) -> Path:
     path = folder / f"{name}.bin"
-    path.write_bytes(zlib.decompress(base64.b64decode(DGL_FILES[name])))
+    path.write_bytes(dgl_bytes(name))
     return path
 
 
@@ -247,3 +220,32 @@ def test_bipartite_graphs_of_networkx() -> None:
     made.add_edge("y", "x")
     with pytest.raises(GraphError, match="does not lead from bipartite=0"):
         vgraph.bipartite_from_networkx(made, "a", "to", "b")
+
+
+class _Data(types.SimpleNamespace):
+    """What PyG's ``Data`` is to vgraph."""
+
+
+@pytest.mark.parametrize("has_ptr", [True, False])
+def test_batches_of_pyg(monkeypatch: pytest.MonkeyPatch, has_ptr: bool) -> None:
+    sizes = torch.tensor([3, 1, 2])
+    ptr = {"ptr": torch.tensor([0, 3, 4, 6])} if has_ptr else {}
+    given = _Data(
+        edge_index=torch.tensor([[0, 1, 4, 4], [1, 2, 5, 5]]), x=torch.ones(6, 1), num_nodes=6, y=torch.ones(3, 2),
+        batch=torch.arange(3).repeat_interleave(sizes), **ptr,
+    )  # fmt: skip
+    g = vgraph.from_pyg(given)
+    assert g.batch_num_nodes().tolist() == [3, 1, 2] and g.batch_num_edges().tolist() == [2, 0, 2]
+    assert vgraph.sum_nodes(g, "x").tolist() == [[3.0], [1.0], [2.0]]
+    assert (set(g.ndata), set(g.gdata)) == ({"x"}, {"y"})
+    monkeypatch.setitem(sys.modules, "torch_geometric.data", types.SimpleNamespace(Data=_Data))
+    back = vgraph.to_pyg(g)
+    assert back.batch.tolist() == [0, 0, 0, 1, 2, 2] and back.ptr.tolist() == [0, 3, 4, 6]
+    assert vgraph.from_pyg(back).batch_num_nodes().tolist() == [3, 1, 2]
+    assert not hasattr(vgraph.to_pyg(vgraph.graph(([0], [1]))), "batch")
+
+
+def test_nodes_in_no_order_of_graphs_are_no_batch() -> None:
+    given = _Data(edge_index=torch.tensor([[0], [1]]), num_nodes=3, batch=torch.tensor([1, 0, 1]))
+    g = vgraph.from_pyg(given)
+    assert g.batch_size == 1 and g.ndata["batch"].tolist() == [1, 0, 1]

@@ -24,7 +24,20 @@ def _weighed(layer: nn.Module) -> nn.Module:
     return layer
 
 
+def _with_statistics(layer: nn.BatchNorm1d) -> nn.Module:
+    """In evaluation, with statistics of its own."""
+    assert layer.running_mean is not None and layer.running_var is not None
+    layer.running_mean.normal_()
+    layer.running_var.uniform_(0.5, 2.0)
+    return layer.eval()
+
+
 LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor], Tensor]]] = {
+    "batch norm, eval": (lambda: _with_statistics(nn.BatchNorm1d(WIDTH)), lambda layer, h: layer(h)),
+    "batch norm of matrices, eval": (
+        lambda: _with_statistics(nn.BatchNorm1d(2, affine=False)),
+        lambda layer, h: layer(h.unflatten(-1, (2, 2))).flatten(1),
+    ),
     "group norm": (lambda: nn.GroupNorm(2, WIDTH), lambda layer, h: layer(h)),
     "group norm of matrices": (lambda: nn.GroupNorm(2, 2), lambda layer, h: layer(h.unflatten(-1, (2, 2))).flatten(1)),
     "group norm, no parameters": (lambda: nn.GroupNorm(1, WIDTH, affine=False), lambda layer, h: layer(h)),

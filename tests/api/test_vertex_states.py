@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -335,3 +336,19 @@ def test_attention_over_heads(caplog: pytest.LogCaptureFixture) -> None:
 
     compare(model, cell, {"x": x}, "h")
     assert "one vertex at a time" not in caplog.text
+
+
+def test_dtypes_of_a_looked_up_function_change() -> None:
+    """A state that is wide stays so of itself: what it begins with is asked anew where the trace is new."""
+    array = np.ones(4)
+
+    class Scales(vgraph.VertexFunction):
+        def forward(self, v: Any) -> None:
+            h = (v.pull("x") + v.gather()["h"].sum()) * torch.from_numpy(array)
+            v.scatter(h=h)
+            v.push(h=h)
+
+    scales = Scales()
+    for dtype in (np.float32, np.float64, np.float32, np.float64):
+        array = np.ones(4, dtype)
+        assert scales(DAG, x=torch.ones(7, 4))["h"].dtype is torch.from_numpy(array).dtype

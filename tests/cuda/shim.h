@@ -18,6 +18,24 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
+static inline float vg_float_of_half(uint16_t half) {  // not every compiler has a type for them
+  const int exponent = half >> 10 & 31, digits = half & 1023;
+  const float size = exponent == 31 ? (digits ? NAN : INFINITY)
+                     : exponent ? ldexpf((float)(digits + 1024), exponent - 25) : ldexpf((float)digits, -24);
+  return half >> 15 ? -size : size;
+}
+static inline uint16_t vg_half_of_float(float x) {  // to nearest, ties to even
+  const float size = fabsf(x);
+  const uint16_t sign = signbit(x) ? 0x8000 : 0;
+  if (size != size) return sign | 0x7e00;
+  if (size >= 65520) return sign | 0x7c00;
+  int exponent;
+  frexpf(size, &exponent);
+  exponent = size == 0 || exponent < -13 ? -13 : exponent;
+  const int digits = (int)nearbyintf(ldexpf(size, 11 - exponent));  // carries into the exponent as it should
+  return sign | (uint16_t)(digits + ((exponent + 13) << 10));
+}
+
 struct vg_index { unsigned x, y, z; };
 static vg_index threadIdx, blockIdx, blockDim, gridDim;
 

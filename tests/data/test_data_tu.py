@@ -28,11 +28,27 @@ def test_graphs_tags_and_labels() -> None:
         ("1\n1 x\n", "is no list of whole numbers"),
         ("1\n1 0\n0 1 1\n", "vertex 0 of 1 has no 1 neighbours there"),
         ("1\n1 0\n0 2 0\n", "vertex 0 of 1 has no 2 neighbours there"),
+        ("1\n1 0\n0 -1 0\n", "vertex 0 of 1 has no -1 neighbours there"),
+        ("1\n-1 0\n", "a graph of -1 vertices"),
+        ("-1\n", "a file of -1 graphs"),
+        ("inf\n", "'inf' is no list of whole numbers"),
+        ("nan\n", "is no list of whole numbers"),
+        ("1\n1 0.5\n", "is no list of whole numbers"),
+        ("1\n1 1_0\n", "is no list of whole numbers"),
+        (f"{'9' * 5000}\n", "is no list of whole numbers"),
     ],
 )
 def test_refusals(text: str, fact: str) -> None:
     with pytest.raises(DataError, match=fact):
         parse_tu(text, path="x.txt")
+
+
+def test_numbers_of_any_size() -> None:
+    tags = [2**53, 2**53 + 1, 2**53, 10**30, 10**30 + 1]
+    lines = "\n".join(f"{tag} 0" for tag in tags)
+    data = parse_tu(f"1.0\n5 {2**64 + 1}\n{lines}\n")
+    assert data.graphs[0].ndata["tag"].tolist() == [0, 1, 0, 2, 3]
+    assert data.labels.tolist() == [0]
 
 
 @pytest.mark.parametrize(("name", "count", "classes", "tags"), [("MUTAG", 188, 2, 7), ("PROTEINS", 1113, 2, 3)])

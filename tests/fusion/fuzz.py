@@ -26,7 +26,7 @@ from tests.api.random_functions import Maker, Pair
 from tests.cuda import shim
 from vgraph.api import capture
 from vgraph.api.udf import _uncaptured, propagate
-from vgraph.fusion import build
+from vgraph.fusion import compilers
 from vgraph.ir.topology import Topology
 
 WAYS = {  # by name: the settings under which a function runs
@@ -220,10 +220,10 @@ def difference(found: Tensor, wanted: Tensor) -> float:
 @contextmanager
 def compile_fast() -> Generator[None]:
     """Less optimised kernels, which take a third of the time to compile, while the context lasts."""
-    with mock.patch.object(build, "_NEEDED", ("-O1", *build._NEEDED[1:])):
-        build._fingerprint.cache_clear()  # it tells kernels of other flags apart
+    with mock.patch.object(compilers, "_NEEDED", ("-O1", *compilers._NEEDED[1:])):
+        compilers.fingerprint.cache_clear()  # it tells kernels of other flags apart
         yield
-    build._fingerprint.cache_clear()
+    compilers.fingerprint.cache_clear()
 
 
 def main() -> None:

@@ -1,174 +1,25 @@
-"""Whatever ails compiler or cache, the result is right and one line says what happened."""
+"""Whatever ails the cache, the result is right and one line says what happened."""
 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import shutil
-import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-import vgraph
-import vgraph.function as fn
 from tests.conftest import PROJECT
-from vgraph.api import capture
+from tests.fusion.build_cases import kernels_in
 from vgraph.fusion import build, kept
 
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
-_CACHES = (build.find_compiler, kept.cache_folder, build._fingerprint, kept.say)
+pytestmark = pytest.mark.usefixtures("fresh_build")
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """As in a process that has compiled nothing yet, with an empty cache."""
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    monkeypatch.setenv("VGRAPH_NATIVE", "0")  # what loops over frontiers share is built apart
-    monkeypatch.setenv("VGRAPH_CACHE_DIR", str(tmp_path / "cache"))
-    forget()
-    yield
-    monkeypatch.undo()
-    forget()
-
-
-def forget() -> None:
-    for known in _CACHES:
-        known.cache_clear()
-    build._known_flags.clear()
-    build._hung.clear()
-    capture.forget()
-
-
-@pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """What the log said of kernels while a function ran whose result was right."""
-
-    def run() -> list[str]:
-        caplog.clear()
-        capture.forget()
-        with caplog.at_level(logging.INFO, "vgraph"):
-            assert tanh_sum()
-        return caplog.messages
-
-    return run
-
-
-def tanh_sum() -> bool:
-    g = vgraph.graph(([0, 1, 2, 0], [1, 2, 3, 3]))
-    h = torch.randn(4, 5, requires_grad=True)
-    g.ndata["h"] = h
-    g.update_all(lambda e: {"m": torch.tanh(e.src["h"])}, fn.sum("m", "o"))
-    t = torch.tanh(h)
-    expected = torch.stack([torch.zeros(5), t[0], t[1], t[2] + t[0]])
-    (grad,) = torch.autograd.grad(g.ndata["o"].sum(), h)
-    (wanted,) = torch.autograd.grad(expected.sum(), h)
-    return torch.allclose(g.ndata["o"], expected, atol=1e-6) and torch.allclose(grad, wanted, atol=1e-6)
-
-
-def script(folder: Path, name: str, body: str) -> str:
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
-
-
-def kernels_in(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.so"))
-
-
-# ---------------------------------------------------------------- compilers
-def test_no_compiler(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
-    (line,) = said()
-    assert "no C++ compiler found" in line and "vgraph[jit]" in line
-    assert said() == []
-
-
-def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
-    monkeypatch.setenv("CXX", script(tmp_path, "c++", "echo internal error >&2; exit 1"))
-    (line,) = said()
-    assert "could not be compiled (internal error)" in line
-    assert said() == []
-
-
-def test_a_compiler_that_fails_without_a_word(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
-    monkeypatch.setenv("CXX", script(tmp_path, "c++", "exit 3"))
-    (line,) = said()
-    assert "c++ ended with 3 and no message" in line
-
-
-def test_a_compiler_that_cannot_start(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
-    path = Path(script(tmp_path, "c++", ""))
-    path.write_text("#!/there/is/no/such/shell\n")
-    monkeypatch.setenv("CXX", str(path))
-    (line,) = said()
-    assert "could not be compiled" in line and "No such file" in line
-
-
-def test_a_compiler_that_hangs(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
-    monkeypatch.setattr(build, "_MOST_SECONDS", 0.2)
-    monkeypatch.setenv("CXX", script(tmp_path, "c++", "exec sleep 30"))
-    (line,) = said()
-    assert "could not be compiled" in line and "gave no answer within 0.2 seconds" in line
-
-
-def test_a_compiler_that_writes_nothing(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
-    monkeypatch.setenv("CXX", script(tmp_path, "c++", "exit 0"))
-    (line,) = said()
-    assert "could not be compiled" in line and "kernel.so" in line
-
-
-@needs_compiler
-def test_cxx_that_is_not_there(monkeypatch: pytest.MonkeyPatch, said: Any) -> None:
-    monkeypatch.setenv("CXX", "g++-999 -v")
-    (line,) = said()
-    assert "CXX names g++-999" in line
-
-
-@needs_compiler
-def test_cxx_with_arguments(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
-    compiler = build.find_compiler()
-    assert compiler is not None
-    through = script(tmp_path, "through", f"echo $1 > {tmp_path}/seen; exec {' '.join(compiler)} $@")
-    monkeypatch.setenv("CXX", f"{through} -DANY_WORD=1")
-    build.find_compiler.cache_clear()
-    assert said() == []
-    assert (tmp_path / "seen").read_text() == "-DANY_WORD=1\n" and kernels_in(tmp_path)
-
-
-@needs_compiler
-def test_a_flag_that_the_compiler_does_not_know(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
-    compiler = build.find_compiler()
-    assert compiler is not None
-    refuse = 'for flag; do case "$flag" in -march=*|-ffp*) echo "error: $flag?" >&2; exit 1;; esac; done'
-    monkeypatch.setenv("CXX", script(tmp_path, "old", f"{refuse}\nexec {' '.join(compiler)} $@"))
-    build.find_compiler.cache_clear()
-    (line,) = said()
-    assert line.endswith("does not know -march=native -ffp-contract=off: kernels are built without")
-    assert kernels_in(tmp_path)
-
-
-def test_the_compiler_of_the_wheel(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
-    """Found where there is no other; it builds its own libraries first, which takes seconds."""
-    pytest.importorskip("ziglang")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    (line,) = said()
-    assert line == "no system compiler found: kernels are compiled by the one of the ziglang wheel"
-    assert build.find_compiler()[1] == "cc" and kernels_in(tmp_path)
-
-
-# ---------------------------------------------------------------- the cache
 @needs_compiler
 def test_a_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
     assert said() == []
@@ -195,6 +46,52 @@ def test_a_file_cut_short(part: float, said: Any, tmp_path: Path) -> None:
 
 
 @needs_compiler
+def test_another_kernel_under_a_name_is_refused(said: Any, tmp_path: Path) -> None:
+    """Its checksum is right, but not for this name."""
+    one, other = (build.build_kernels(f'extern "C" long kernel0(const long*) {{ return {i}; }}', 1) for i in (1, 2))
+    assert one is not None and other is not None
+    assert [one[0](None), other[0](None)] == [1, 2]
+    first, second = kernels_in(tmp_path / "cache")
+    content = kept.read_whole(first)
+    second.write_bytes(first.read_bytes())
+    assert content is not None
+    assert kept.read_whole(second) is None
+    assert not second.exists()
+    assert kept.read_whole(first) == content
+
+
+@needs_compiler
+def test_an_entry_that_cannot_be_read(said: Any, tmp_path: Path) -> None:
+    """A folder in the place of a kernel: it is built for this process alone, and no operator of torch's runs."""
+    assert said() == []
+    for library in kernels_in(tmp_path):
+        library.unlink()
+        library.mkdir()
+    read, told = said()
+    assert "cannot be read (Is a directory), which are built again" in read
+    assert "kept for this process alone" in told
+
+
+@needs_compiler
+def test_a_folder_that_is_removed_while_in_use(said: Any, tmp_path: Path) -> None:
+    assert said() == []
+    shutil.rmtree(tmp_path / "cache")
+    (line,) = said()
+    assert "kept for this process alone" in line and "No such file or directory" in line
+
+
+@needs_compiler
+def test_kernels_are_their_owners_alone(said: Any, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir(mode=0o700)
+    before = os.umask(0)
+    try:
+        assert said() == []
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in kernels_in(tmp_path)} == {0o600}
+
+
+@needs_compiler
 def test_a_folder_that_others_can_write(said: Any, tmp_path: Path) -> None:
     (tmp_path / "cache" / "kernels").mkdir(parents=True)
     (tmp_path / "cache" / "kernels").chmod(0o777)
@@ -210,6 +107,15 @@ def test_a_folder_whose_place_others_can_take(mode: int, is_refused: bool, said:
     (tmp_path / "cache").chmod(mode)
     assert [f"others can write to {tmp_path / 'cache'}" in line for line in said()] == [True] * is_refused
     assert bool(kernels_in(tmp_path)) is not is_refused
+
+
+@needs_compiler
+def test_a_system_without_users(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+    """As Windows is: every folder's modes say that all may write, which means nothing there."""
+    (tmp_path / "cache" / "kernels").mkdir(parents=True)
+    (tmp_path / "cache" / "kernels").chmod(0o777)
+    monkeypatch.delattr(os, "getuid")
+    assert said() == [] and kernels_in(tmp_path)
 
 
 @needs_compiler
@@ -234,7 +140,7 @@ def test_a_folder_that_is_full(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_p
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(build.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     (line,) = said()
     assert "cannot be written" in line and "No space left" in line
     assert not list((tmp_path / "cache" / "kernels").glob("*"))
@@ -245,7 +151,7 @@ def test_no_room_anywhere(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(build.tempfile, "mkdtemp", full)
+    monkeypatch.setattr(kept.tempfile, "mkdtemp", full)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VGRAPH_CACHE_DIR", str(tmp_path / "file"))
     (line,) = said()

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from tests.ir.tdl_examples import EXAMPLES, D, Example, aten, grid, rows
+from vgraph.api.capture_errors import CaptureError
 from vgraph.api.sizes import sizes_for
-from vgraph.api.tracer import CaptureError, Tracer
+from vgraph.api.tracer import Tracer
 from vgraph.api.unify import unify
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import VERTEX, Op, Rows, Value, map_leaves

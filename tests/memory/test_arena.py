@@ -180,3 +180,40 @@ def test_a_small_tensor_does_not_hold_a_large_buffer() -> None:
 def test_a_tensor_without_memory_is_an_error_of_torch() -> None:
     with pytest.raises(RuntimeError, match="allocate"):
         ArenaPool().empty((1 << 50,), torch.uint8)
+
+
+def test_idle_memory_can_be_released() -> None:
+    pool = ArenaPool()
+    held = take(pool, SMALLEST)
+    take(pool, 8 * SMALLEST).release()
+    kept = pool.empty((1 << 20,), torch.uint8)
+    gone = pool.empty((1 << 21,), torch.uint8)
+    del gone
+    assert pool.num_idle_bytes() == 8 * SMALLEST
+    assert pool.release() == 8 * SMALLEST + (1 << 21)
+    assert pool.num_idle_bytes() == pool.release() == 0
+    kept.fill_(1)
+    held.buffer.fill_(1)
+    held.release()
+    assert pool.num_idle_bytes() == SMALLEST
+
+
+def test_what_was_needed_once_is_not_kept_for_ever() -> None:
+    pool = ArenaPool()
+    leases = [take(pool, 100 * SMALLEST) for _ in range(3)]
+    for lease in leases:
+        lease.release()
+    assert pool.num_idle_bytes() == 300 * SMALLEST
+    for _ in range(2 * arena._WINDOW):
+        take(pool, SMALLEST).release()
+    assert pool.num_idle_bytes() <= 100 * SMALLEST
+
+
+def test_rooms_that_were_needed_once_go() -> None:
+    pool = ArenaPool()
+    many = [pool.empty((1 << 20,), torch.uint8) for _ in range(20)]
+    del many
+    assert len(pool._rooms.rooms) == 20
+    for _ in range(3 * arena._WINDOW * arena._LOOKS):
+        pool.empty((1 << 20,), torch.uint8)
+    assert len(pool._rooms.rooms) <= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from weakref import ref
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from vgraph.memory.row_order import build_row_order
 
 aten = torch.ops.aten
 TOPOLOGY = Topology(torch.tensor([0, 1, 2, 0]), torch.tensor([3, 3, 4, 4]), 6, 6, (4, 2))
-SCHEDULE = Schedule(TOPOLOGY, "once", build_row_order(TOPOLOGY, None), ())
+SCHEDULE = Schedule(ref(TOPOLOGY), "once", build_row_order(TOPOLOGY, None), ())
 
 
 def value(number: int, space: Space = VERTEX, *inner: int, times: int = 1) -> Value:
@@ -67,7 +68,7 @@ def test_what_lay_on_what_serves_other_topologies(
     for num_src, num_dst in counts:
         ids = torch.zeros(num_src if num_dst else 0, dtype=torch.int64)
         topology = Topology(ids.clamp(max=0), ids, max(num_src, 1), num_dst)
-        assert_apart(plan_memory(values, lives, Schedule(topology, "once", SCHEDULE.order, ()), stacks))
+        assert_apart(plan_memory(values, lives, Schedule(ref(topology), "once", SCHEDULE.order, ()), stacks))
 
 
 def test_rows_and_shapes() -> None:
@@ -100,7 +101,7 @@ def test_the_smallest_gap_is_taken() -> None:
 
 def test_nothing_to_store() -> None:
     empty = Topology(*torch.empty(2, 0, dtype=torch.int64).unbind(), 0, 0)
-    nothing = Schedule(empty, "once", build_row_order(empty, None), ())
+    nothing = Schedule(ref(empty), "once", build_row_order(empty, None), ())
     assert plan_memory([], {}, SCHEDULE).num_bytes == 0
     plan = plan_memory([value(0, VERTEX, 3)], {0: Lifetime(0, 0)}, nothing)
     assert plan.num_bytes == 0
@@ -130,6 +131,14 @@ def test_a_view_keeps_what_it_views(target: object) -> None:
     )
     assert lifetimes(phases, [(1,), (), (), ()], [end]) == {1: Lifetime(0, 3)}
     assert lifetimes(phases[:2], [(1,), ()], [again]) == {1: Lifetime(0, 2)}
+
+
+def test_rows_that_nobody_reads_live_while_they_are_written() -> None:
+    """A state's, of leaves and then of inner vertices, where no vertex asks for its children's."""
+    state, other = value(1, VERTEX, 4), value(2, VERTEX, 4)
+    phases = [Phase((), is_loop=True), Phase((), is_loop=True), Phase((), is_loop=False)]
+    assert lifetimes(phases, [(1,), (1, 2), ()], [other]) == {1: Lifetime(0, 1), 2: Lifetime(1, 3)}
+    assert_apart(plan_memory([state, other], lifetimes(phases, [(1,), (1, 2), ()], [other]), SCHEDULE))
 
 
 def test_a_loop_copies_what_it_keeps() -> None:

@@ -122,7 +122,7 @@ def test_two_forwards_before_one_backward() -> None:
 
 
 def test_more_than_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "_arenas", ArenaPool())
+    monkeypatch.setattr(compiler, "arenas", ArenaPool())
     model, g = GRU(), binary_tree(50)
     monkeypatch.setattr(arena, "most_bytes", lambda device: 1000)
     with pytest.raises(MemoryError, match=r"[\d,]+ bytes for the values of one call .* of 1,000 bytes"):

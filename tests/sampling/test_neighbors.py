@@ -201,3 +201,11 @@ def test_refusals() -> None:
             sample_neighbors(g, [0], 2, prob=name)
     with pytest.raises(FeatureError, match=r"'v' has shape \(200, 2\)"):
         select_topk(g, 1, "v")
+
+
+def test_rounded_aims_fall_on_weights() -> None:
+    own = np.array([1e9, 0.0, 0.0, 1e-7, 0.0, 5.0, 0.0])
+    sums = np.concatenate([[0.0], np.cumsum(own)])
+    begin, stop = np.array([1, 1, 4, 4]), np.array([5, 5, 7, 7])
+    drawn = np.array([0, 2**64 - 1, 0, 2**64 - 1], np.uint64)
+    assert pick.among_sums(sums, own, begin, stop, drawn).tolist() == [3, 3, 5, 5]

@@ -42,15 +42,18 @@ class Adjacency(Relations):
     def all_edges(self, form: str = "uv", order: str | None = "eid", etype: Any = None) -> Any:
         """All edges: (src, dst), their ids, or (src, dst, ids) for form "uv", "eid", "all".
 
-        ``order`` is "eid" or "srcdst". The tensors may be the graph's own: do not write into them.
+        ``order`` is "eid" or "srcdst". The tensors are copies, which may be written into.
         """
         t = self._topology(etype)
         if order in ("eid", None):
-            return _pick(form, t.src, t.dst, t.src if form == "uv" else self._arange(t.num_edges))
+            if form == "eid":
+                return self._arange(t.num_edges)
+            src, dst = t.src.clone(), t.dst.clone()  # compiled loops trust the graph's own
+            return _pick(form, src, dst, src if form == "uv" else self._arange(t.num_edges))
         if order != "srcdst":
             raise GraphError(f"order is {order!r}", cure='pass "eid" or "srcdst"', line=user_line())
         ids = _sorted_pairs(t)[1]
-        return _pick(form, t.src.index_select(0, ids), t.dst.index_select(0, ids), ids.to(self.idtype))
+        return _pick(form, t.src.index_select(0, ids), t.dst.index_select(0, ids), ids.to(self.idtype, copy=True))
 
     def in_edges(self, v: Any, form: str = "uv", etype: Any = None) -> Any:
         """The edges that end in ``v``, node by node; ``form`` as in ``all_edges``."""

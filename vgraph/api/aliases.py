@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vgraph.ir.notation import op_name
+from vgraph.ir.program import map_leaves
+from vgraph.runtime.in_memory import has_memory
 
 aten = torch.ops.aten
 
@@ -52,7 +54,10 @@ class Cell:
 
     @property
     def root(self) -> Cell:
-        return self if self.parent is None else self.parent.root
+        found = self
+        while found.parent is not None:
+            found = found.parent
+        return found
 
 
 Note = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], Any]  # records an op on Cells
@@ -75,26 +80,31 @@ class Aliases:
         self._ways.setdefault(_place(root.tensor, cell.tensor), _way(cell))
 
     def way_to(self, base: Tensor, size: Any, stride: Any, offset: int | None) -> Any:
-        """The views that lead to these elements of ``base``, as some earlier view did; or None."""
+        """The views that lead to these elements of ``base``, as some earlier view did, or slices; or None."""
         base = bare(base)
-        start = 0 if offset is None else offset - base.storage_offset()
+        start = 0 if offset is None else offset - int(base.storage_offset())
         wanted = (tuple(size), tuple(stride), start)
         known = self._ways.get((_layout(base), *wanted))
         if known is None and base.dim() == 1 and base.is_contiguous():  # a storage of its own
             if start == 0 and _is_dense(wanted[:2], base.numel()):
                 return (ViewStep(aten.view.default, (list(size),), {}, None),)
             for (layout, *place), way in self._ways.items():
-                if tuple(place) == wanted and _is_dense(layout, base.numel()):
+                way = way if tuple(place) == wanted else _cut(layout, *wanted)
+                if way is not None and _is_dense(layout, base.numel()):
                     return (ViewStep(aten.view.default, (list(layout[0]),), {}, None), *way)
-        return known
+        return _cut(_layout(base), *wanted) if known is None else known
 
     def current(self, cell: Cell) -> Ref:
         """What a cell stands for after all writes."""
-        if cell.is_stale:
-            assert cell.parent is not None and cell.step is not None
-            self.current(cell.parent)
-            cell.ref = self._note_view(cell.parent, cell.step)
-            cell.is_stale = False
+        stale, above = list[Cell](), cell
+        while above.is_stale:
+            assert above.parent is not None
+            stale.append(above)
+            above = above.parent
+        for one in reversed(stale):
+            assert one.parent is not None and one.step is not None
+            one.ref = self._note_view(one.parent, one.step)
+            one.is_stale = False
         return cell.ref
 
     def _note_view(self, parent: Cell, step: ViewStep) -> Ref:
@@ -122,9 +132,50 @@ class Aliases:
 
 
 def _way(cell: Cell) -> tuple[ViewStep, ...]:
-    if cell.parent is None or cell.step is None:
-        return ()
-    return (*_way(cell.parent), cell.step)
+    steps = list[ViewStep]()
+    while cell.parent is not None and cell.step is not None:
+        steps.append(cell.step)
+        cell = cell.parent
+    return tuple(reversed(steps))
+
+
+def _cut(layout: Any, size: tuple[int, ...], stride: tuple[int, ...], start: int) -> tuple[ViewStep, ...] | None:
+    """Slices of a tensor laid out so, in which these elements are the whole; None where slices do not lead there."""
+    dims = sorted(range(len(layout[0])), key=lambda d: -layout[1][d])
+    begins: dict[int, int] = {}
+    for dim in dims:
+        begins[dim], start = divmod(start, max(layout[1][dim], 1))
+    taken: dict[int, int] = {}  # a dim to that of the result that runs along it
+    for place, (count, apart) in enumerate(zip(size, stride, strict=True)):
+        able = (d for d in dims if d not in taken and _runs(layout, d, begins[d], count, apart))
+        found = next(able, None) if count != 1 else None
+        if count != 1 and found is None:
+            return None
+        if found is not None:
+            taken[found] = place
+    if start or any(begin >= layout[0][dim] for dim, begin in begins.items()):
+        return None
+    steps: list[ViewStep] = []
+    for dim in reversed(range(len(layout[0]))):
+        begin = begins[dim]
+        if dim not in taken:
+            steps.append(ViewStep(aten.select.int, (dim, begin), {}, None))
+        elif size[taken[dim]] != layout[0][dim]:
+            step = stride[taken[dim]] // layout[1][dim]
+            end = begin + (size[taken[dim]] - 1) * step + 1
+            steps.append(ViewStep(aten.slice.Tensor, (dim, begin, end, step), {}, None))
+    left = sorted(taken)
+    order = [left.index(dim) for dim in sorted(taken, key=lambda dim: taken[dim])]
+    if order != sorted(order):
+        steps.append(ViewStep(aten.permute.default, (order,), {}, None))
+    single = (place for place, count in enumerate(size) if count == 1)
+    return (*steps, *(ViewStep(aten.unsqueeze.default, (place,), {}, None) for place in single))
+
+
+def _runs(layout: Any, dim: int, begin: int, count: int, apart: int) -> bool:
+    """Whether ``count`` elements that lie ``apart`` follow one another along a dim."""
+    length, own = layout[0][dim], layout[1][dim]
+    return 0 < own <= apart and apart % own == 0 and begin + (count - 1) * (apart // own) < length
 
 
 def _layout(tensor: Tensor) -> Any:
@@ -185,6 +236,16 @@ def bare(tensor: Tensor) -> Tensor:
     return tensor if type(tensor) is Tensor or hasattr(tensor, "fake_mode") else tensor.as_subclass(Tensor)
 
 
+def bare_all(tree: Any) -> Any:
+    """Plain tensors throughout: below autograd nothing may move rows any more."""
+
+    def strip(leaf: Any) -> Any:
+        is_plain = not isinstance(leaf, Tensor) or type(leaf) in (Tensor, nn.Parameter) or hasattr(leaf, "fake_mode")
+        return leaf if is_plain else leaf.as_subclass(Tensor)
+
+    return map_leaves(tree, strip)
+
+
 def is_imagined(tensor: Tensor) -> bool:
     """Whether it has sizes, but no memory."""
     return tensor.is_meta or hasattr(tensor, "fake_mode")
@@ -193,7 +254,8 @@ def is_imagined(tensor: Tensor) -> bool:
 def storage_key(tensor: Tensor) -> Any:
     """Equal for tensors of one memory, whether it is there or only imagined."""
     storage = tensor.untyped_storage()
-    return storage._cdata if is_imagined(tensor) else storage.data_ptr()  # pyright: ignore[reportPrivateUsage]
+    is_there = not is_imagined(tensor) and has_memory(tensor)
+    return storage.data_ptr() if is_there else storage._cdata  # pyright: ignore[reportPrivateUsage]
 
 
 def share_memory(first: Tensor, second: Tensor) -> bool:
@@ -210,4 +272,5 @@ def geometry_of(tensor: Tensor) -> Any:
     if tensor.layout != torch.strided or tensor.numel() == 0:
         return id(tensor)
     start = (storage_key(tensor), tensor.storage_offset()) if is_imagined(tensor) else tensor.data_ptr()
-    return (start, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    meant = (tensor.is_neg(), tensor.is_conj())  # how what lies there is read
+    return (start, tuple(tensor.shape), tensor.stride(), tensor.dtype, meant) if start else id(tensor)

@@ -17,7 +17,7 @@ Modes = tuple[bool, bool, torch.dtype, torch.dtype, torch.device]
 
 def current_modes(device: torch.device = CPU) -> Modes:
     """Grad mode, autocast, the default dtype and the graph's device: they decide what a function does."""
-    kind = _autocast_kind(device)
+    kind = autocast_kind(device)
     return (
         torch.is_grad_enabled(),
         torch.is_autocast_enabled(kind),
@@ -27,7 +27,8 @@ def current_modes(device: torch.device = CPU) -> Modes:
     )
 
 
-def _autocast_kind(device: torch.device) -> str:
+def autocast_kind(device: torch.device) -> str:
+    """Which autocast rules what lies on a device."""
     return "cuda" if device.type == "cuda" else "cpu"
 
 
@@ -35,8 +36,8 @@ def _autocast_kind(device: torch.device) -> str:
 def without_whole_layers() -> Generator[None]:
     """No kernels that hide a whole LSTM, whose backward reads what they give only where gradients are on."""
     before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.set_flags(False, _fp32_precision=None)  # pyright: ignore[reportArgumentType]  # allowed where the flags themselves are frozen
     try:
+        torch.backends.mkldnn.set_flags(False, _fp32_precision=None)  # pyright: ignore[reportArgumentType]  # allowed where the flags themselves are frozen
         yield
     finally:
         torch.backends.mkldnn.set_flags(before, _fp32_precision=None)  # pyright: ignore[reportArgumentType]
@@ -52,12 +53,12 @@ def ambient(
 ) -> Generator[None]:
     """The modes under which a function was captured, for recordings made later."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(default)
     try:
+        torch.set_default_dtype(default)
         with (
             torch.inference_mode(False),  # which leaves composite operators whole; what is recorded serves all modes
             torch.set_grad_enabled(grad_mode),
-            torch.autocast(_autocast_kind(device), dtype=dtype, enabled=enabled, cache_enabled=False),
+            torch.autocast(autocast_kind(device), dtype=dtype, enabled=enabled, cache_enabled=False),
             without_whole_layers(),
             sdpa_kernel(SDPBackend.MATH),  # in parts that are batched by rows
             torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is),  # the user's do not see the examples

@@ -133,6 +133,8 @@ def _join(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequence[i
 def unbatch(g: Graph, node_split: Any = None, edge_split: Any = None) -> list[Graph]:
     """The graphs that a batch was made of; their features are views of the batch's.
 
+    Features of edges that are not in order of the graphs are copies.
+
     Args:
         g: a batch.
         node_split: the nodes of every graph (by type, where there are several), where it is no batch.
@@ -183,7 +185,7 @@ def _whole_of(g: Graph) -> Whole | None:
         return None
     known = g.__dict__.get("whole")
     if isinstance(known, Whole) and known.fits(topology, frames):
-        return known
+        return known.renewed(frames)
     sizes = next(iter(g.sizes.values()))
     parts = _known_parts(topology, sizes)
     if parts is None:

@@ -34,3 +34,13 @@ class Border(TorchFunctionMode):
             self.refuse(func.__name__)
         named = {name: map_leaves(value, self.enter) for name, value in (kwargs or {}).items()}
         return map_leaves(func(*map_leaves(args, self.enter), **named), self.leave)
+
+
+def enter_both(border: Border, enter_inner: Callable[[], Any]) -> Any:
+    """Enters two modes or none: where Ctrl-C comes between them, nobody would leave the first."""
+    border.__enter__()
+    try:
+        return enter_inner()
+    except BaseException:
+        border.__exit__(None, None, None)
+        raise

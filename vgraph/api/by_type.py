@@ -7,22 +7,18 @@ Source: Cavs section 3.2 (a batch holds vertices of one function); types are par
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.derive import Session
 from vgraph.api.graph import Graph
-from vgraph.api.reductions import move_rows
-from vgraph.api.rows import RowTensor, as_rows, plain
 from vgraph.api.tracer import user_line
+from vgraph.api.type_parts import PartVertex, joined, spaces_of_parts
 from vgraph.api.vertex import Vertex
 from vgraph.api.vertex_function import VertexFunction, refuse_hooks
 from vgraph.errors import DTypeError, FeatureError, FunctionError, NameLookupError
-from vgraph.ir.moves import Gather, Move, PutSlot, SegmentReduce, Select, Spread, TakeSlot
-from vgraph.ir.program import EDGE, VERTEX, Space, part_of
+from vgraph.ir.program import Space
 
 
 class ByType(VertexFunction):
@@ -98,17 +94,17 @@ class ByType(VertexFunction):
         return functions, [known.index(kind) for kind in types.tolist()]
 
     def part_spaces(self) -> tuple[Space, ...]:
-        return tuple(part_of(space, key) for key in self.functions for space in (VERTEX, EDGE))
+        return spaces_of_parts(self.functions)
 
     def forward(self, v: Vertex) -> None:
         """Runs every function on its own vertices and puts the rows together."""
         seen: list[tuple[str, Vertex]] = []
         for key, function in self.functions.items():
-            part = _PartVertex(v, key)
+            part = PartVertex(v, key)
             function.forward(part)
             seen.append((key, part))
-        v.scatter(**_joined(v, {key: part.scattered for key, part in seen}))
-        v.push(**_joined(v, {key: part.pushed for key, part in seen}))
+        v.scatter(**joined(v, {key: part.scattered for key, part in seen}))
+        v.push(**joined(v, {key: part.pushed for key, part in seen}))
 
 
 def _check_functions(functions: Any, direction: str) -> None:
@@ -142,90 +138,3 @@ def _check_known(types: Tensor, known: tuple[int, ...]) -> None:
             f"vertices are of type {unknown[0]}, which has no function",
             cure=f"add it to ByType; there are functions for {sorted(known)}", line=user_line(),
         )  # fmt: skip
-
-
-class _PartVertex(Vertex):
-    """A vertex function's view of the vertices of one type."""
-
-    def __init__(self, whole: Vertex, key: str) -> None:
-        session = _PartSession(whole.session, key)
-        super().__init__(session, whole.states, whole.find)  # pyright: ignore[reportArgumentType]
-        self._whole, self._part = whole, session
-        self.gather_lines = whole.gather_lines
-
-    def child_state(self, name: str) -> RowTensor:
-        slots = plain(self._whole.child_state(name))
-        picked = move_rows(self._part.whole, Select("edge", self._part.key), slots)
-        return as_rows(picked, EDGE, self._part)
-
-
-class _Needs:
-    """``gather(k)`` of one type asks nothing of the others' vertices."""
-
-    def __init__(self, needs: set[Any], key: str) -> None:
-        self._needs, self._key = needs, key
-
-    def add(self, k: int) -> None:
-        self._needs.add((k, self._key))
-
-
-class _PartSession:
-    """A Session whose Moves touch the vertices of one type."""
-
-    mailbox: tuple[int, int] | None = None
-    per_vertex = True
-
-    def __init__(self, whole: Session, key: str) -> None:
-        self.whole, self.key = whole, key
-        self.num_vertices = whole.tracer.recording.sizes[part_of(VERTEX, key)]
-        self.num_slots_needed = _Needs(whole.num_slots_needed, key)
-        self.widens = whole.widens
-
-    @property
-    def row_sizes(self) -> frozenset[int]:
-        return self.whole.row_sizes
-
-    def note_branch(self) -> None:
-        self.whole.note_branch()
-
-    def note_count(self) -> None:
-        self.whole.note_count()
-
-    def note_look(self, name: str) -> None:
-        self.whole.note_look(name)
-
-    def _select(self, kind: str, rows: Tensor) -> Tensor:
-        return move_rows(self.whole, Select(kind, self.key), rows)
-
-    def input(self, name: str) -> RowTensor:
-        rows = self.whole.input(name)
-        space = rows.vg_space
-        if space in (VERTEX, EDGE):
-            return as_rows(self._select(space.kind, plain(rows)), space, self)
-        return as_rows(plain(rows), space, self)
-
-    def in_degree(self) -> Tensor:
-        return self._select("vertex", self.whole.in_degree())
-
-    def slots(self) -> Tensor:
-        return self._select("edge", self.whole.slots())
-
-    def run_move(self, move: Move, rows: Tensor) -> Any:
-        if isinstance(move, (TakeSlot, PutSlot)) or move in _WITHIN:
-            return self.whole.run_move(replace(move, part=self.key), rows)
-        if isinstance(move, Gather):  # from a graph or a subset to all vertices, then to mine
-            return self.whole.run_move(Select("vertex", self.key), self.whole.run_move(move, rows))
-        return self.whole.run_move(move, self.whole.run_move(Spread("vertex", self.key), rows))
-
-
-_WITHIN = {Gather("dst"), *(SegmentReduce("dst", kind) for kind in ("sum", "max", "min", "prod"))}
-
-
-def _joined(v: Vertex, parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Rows of all types at their vertices: each spread over zeros, added up."""
-    joined: dict[str, Tensor] = {}
-    for key, named in parts.items():
-        for name, rows in named.items():
-            whole = move_rows(v.session, Spread("vertex", key), plain(rows))
-            joined[name] = whole if name not in joined else joined[name] + whole
-    return {name: as_rows(rows, VERTEX, v.session) for name, rows in joined.items()}

@@ -7,28 +7,40 @@ Source: HOUSE "captured functions"; the decision against Dynamo is docs/adr/0003
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from vgraph import config
 from vgraph.api.ambient import Modes, ambient, current_modes
+from vgraph.api.asked import Asked
+from vgraph.api.capture_check import Oracle, written_of
+from vgraph.api.capture_errors import CaptureError, UnwatchableError
 from vgraph.api.check import StandIns, make_check, stand_ins
-from vgraph.api.derive import ALL, Body, Spec, Trace, compile_options, trace
+from vgraph.api.derive import ALL, Body, Trace, compile_options, trace
 from vgraph.api.families import Family
-from vgraph.api.guards import Numbers, walk_roots
-from vgraph.api.kept import drop_kept, refuse_kept
+from vgraph.api.features import Features
+from vgraph.api.guards import Numbers
+from vgraph.api.kept import refuse_kept
 from vgraph.api.levels import level_pair, level_program
+from vgraph.api.lookup import same_random_numbers
+from vgraph.api.lookup_session import ReplayedBody
 from vgraph.api.mixing import refuse_mixing, refuse_sums
 from vgraph.api.one_device import check_devices
-from vgraph.api.reading import Reading, uncollected, watch_code
-from vgraph.api.tracer import CaptureError, user_line
+from vgraph.api.reading import Reading, uncollected
+from vgraph.api.record_function import Recorded, record_function
+from vgraph.api.recording_lock import recording
+from vgraph.api.refusals import make_refusal
+from vgraph.api.session import Spec
+from vgraph.api.tracer import user_line
 from vgraph.api.transforms import refuse_batched
+from vgraph.api.walk import walk_roots
 from vgraph.errors import FunctionError
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Call, Derivation, Pair, run
@@ -37,33 +49,9 @@ from vgraph.runtime.compiled import CompiledProgram
 
 logger = logging.getLogger("vgraph")
 
-# A recording puts stand-ins in the place of what the user's objects hold: no other thread may look then.
-recording = threading.RLock()
-
 _MOST_ENTRIES = 16  # kept of one function: shapes, dtypes, modes that alternate
 _MOST_FAMILIES = 512
 _MOST_TRIALS = 8  # numbers that are tried one by one, where all of them cannot be inputs
-
-
-class Features(Mapping[str, Tensor]):
-    """A call's features by full name (``vertex:x``, ``src:h``), looked up where they lie; the graph's device."""
-
-    def __init__(
-        self, find: Callable[[str], Tensor | None], specs: Callable[[str], Spec], device: torch.device
-    ) -> None:
-        self.find, self.specs, self.device = find, specs, device
-
-    def __getitem__(self, name: str) -> Tensor:
-        found = self.find(name)
-        if found is None:
-            raise KeyError(name)
-        return found
-
-    def __iter__(self) -> Any:
-        raise TypeError("features are looked up by name")
-
-    def __len__(self) -> int:
-        raise TypeError("features are looked up by name")
 
 
 @dataclass(eq=False)
@@ -83,7 +71,11 @@ class Captured:
     options: dict[str, Any]  # see compile_options
     moving: frozenset[str]
     facts: Any  # what the Body found out, e.g. the names of its outputs
+    replayed: Body | None = None  # what was looked up rather than guarded: its trace
+    unwatchable: str = ""  # and what no guard can watch
     numbers: Numbers = field(default_factory=Numbers)
+    asked: Asked | None = None  # of features; None: nothing
+    oracle: Oracle | None = None  # where every call is checked
     check: Callable[[Sequence[Any]], tuple[Tensor, ...] | None] = lambda roots: None
     programs: dict[Derivation, CompiledProgram] = field(default_factory=dict[Derivation, CompiledProgram])
     pairs: dict[Any, Pair] = field(default_factory=dict[Any, Pair])
@@ -96,19 +88,20 @@ class Captured:
         """All input tensors of this call, or None if a guard does not hold."""
         if modes != self.modes:
             return None
-        given: list[Tensor] = []
-        for name in self.feature_names:
-            tensor, spec = features.find(name), self.specs[name]
-            if (
-                tensor is None
-                or tensor.dtype is not spec.dtype
-                or tensor.requires_grad is not spec.requires_grad
-                or tensor.shape[1:] != spec.row_shape
-            ):
-                return None
-            given.append(tensor)
+        given = features.of_kind(self.feature_names, self.specs)
+        if given is None:
+            return None
+        if self.asked is not None and not self.asked.holds(features.find, features.names):
+            return None
         lifted = self.check(roots)
         return None if lifted is None else (*given, *lifted)
+
+    def require(self, modes: Modes, roots: Sequence[Any], features: Features) -> tuple[Tensor, ...]:
+        """All input tensors of the call that was recorded."""
+        given = self.matches(modes, roots, features)
+        if given is None:
+            raise CaptureError("what it reads changes while it runs")
+        return given
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,13 +135,18 @@ class Bound:
     def redo(self, derivation: Derivation, wrt: tuple[str, ...] | None) -> Trace:
         """Another recording of the same function, under the modes of the first."""
         captured = self.captured
-        if captured.check(self.roots) is None:
+        lifted = captured.check(self.roots)
+        if lifted is None:
             raise FunctionError(
                 f"{captured.name} reads something that changed between forward and backward",
                 cure="call backward before changing modules, closures or globals that it reads",
             )
         with recording, ambient(*captured.modes), stand_ins(self.roots, captured.numbers, captured.moving):
-            return trace(self.make_body(captured), captured.specs.__getitem__, derivation, wrt, captured.modes[-1])
+            body = self.make_body(captured)
+            found = trace(body, captured.specs.__getitem__, derivation, wrt, captured.modes[-1])
+        if captured.oracle is not None:
+            captured.oracle.check_function(lifted, written_of(found, body.facts()))
+        return found
 
     def situation(
         self,
@@ -220,36 +218,86 @@ def family_of(key: Any) -> Family:
 
 def find_captured(
     family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body],
-    make_again: Callable[[Captured], Body] | None = None,
+    make_again: Callable[[Captured], Body] | None = None, with_states: Callable[[Any], Body] | None = None,
 ) -> tuple[Bound, tuple[Tensor, ...]]:  # fmt: skip
     """The capture that holds for this call and its input tensors; raises CaptureError if there is none.
 
-    ``make_again`` makes the body from what was captured, where ``make_body`` needs features.
+    ``make_again`` makes the body from what was captured, where ``make_body`` needs features; ``with_states`` from
+    states that are known, where ``make_body`` infers them.
     """
     with recording:
-        entry, tensors = _find_captured(family, roots, features, make_body)
+        entry, tensors = _find_captured(family, roots, features, make_body, with_states)
+    if entry.replayed is not None:
+        replayed = entry.replayed
+        return Bound(entry, lambda _: replayed, ()), tensors
     return Bound(entry, make_again or (lambda _: make_body()), roots), tensors
 
 
 def _find_captured(
-    family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body]
-) -> tuple[Captured, tuple[Tensor, ...]]:
+    family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body],
+    with_states: Callable[[Any], Body] | None,
+) -> tuple[Captured, tuple[Tensor, ...]]:  # fmt: skip
     modes = current_modes(features.device)
     for index, entry in enumerate(family.entries):
         tensors = entry.matches(modes, roots, features)
         if tensors is not None:
             if index:
                 family.entries.insert(0, family.entries.pop(index))
+            if entry.oracle is not None:
+                given = tensors[len(entry.feature_names) :]
+                entry.oracle.check(given, roots, features.specs, features.device, make_body)
             return entry, tensors
-    family.check()
-    with uncollected():
-        entry = _capture(family, roots, features, make_body, modes)
-    tensors = entry.matches(modes, roots, features)
-    if tensors is None:
-        raise CaptureError("what it reads changes while it runs")
+    family.check(modes, roots, features)
+    forced = "VGRAPH_CAPTURE=lookup asks for it" if config.looks_up_captures() else ""
+    unwatchable, entry, tensors = forced or family.why_looked_up(roots), None, ()
+    if not unwatchable:
+        try:
+            with uncollected():
+                entry = _capture(family, roots, features, make_body, modes)
+                tensors = entry.require(modes, roots, features)
+        except UnwatchableError as error:
+            unwatchable = error.reason
+            family.look_up(roots, unwatchable)
+        except CaptureError as error:
+            family.refuse(make_refusal(error, modes, roots), roots)
+            raise
+    if entry is None:
+        return _looked_up(unwatchable, family, roots, features, (make_body, with_states), modes)
     family.entries.insert(0, entry)
     del family.entries[_MOST_ENTRIES:]
     return entry, tensors
+
+
+def _looked_up(
+    reason: str, family: Family, roots: Sequence[Any], features: Features, bodies: tuple[Any, Any], modes: Modes
+) -> tuple[Captured, tuple[Tensor, ...]]:
+    """The capture of what the functions do in this call, found by running their Python."""
+
+    def record(trace_body: ReplayedBody, specs: dict[str, Spec]) -> Captured:
+        _say_why(trace_body.name, reason)
+        family.num_captures += 1
+        with ambient(*modes):
+            found = trace(trace_body, specs.__getitem__, (), ALL if modes[0] else None, features.device)
+        entry = _captured(trace_body, found, specs, modes, frozenset(), features.device)
+        constants = tuple(tensor for tensor, _ in found.tape.lifted)  # made of numbers; all else is an input
+        entry.replayed, entry.check, entry.unwatchable = trace_body, lambda roots: constants, reason
+        return entry
+
+    patience = family.patience_with(roots)
+    patience.check()
+    try:
+        entry, inputs = family.traces.find(features, *bodies, modes, record)
+    except CaptureError as error:
+        if error.is_kept:
+            patience.note(error)
+        raise
+    return entry, (*[inputs[name] for name in entry.feature_names], *(entry.check(()) or ()))
+
+
+@cache
+def _say_why(name: str, reason: str) -> None:
+    level = logging.DEBUG if config.looks_up_captures() else logging.INFO
+    logger.log(level, "%s: its Python runs at every call: %s", name, reason)
 
 
 def _capture(
@@ -259,9 +307,9 @@ def _capture(
     make_body: Callable[[], Body],
     modes: Modes,
 ) -> Captured:
-    family.num_captures += 1
     numbers, moving = family.moving_numbers(roots)
     family.check_restless(roots, moving)
+    family.num_captures += 1
 
     def attempt(paths: frozenset[str]) -> Captured | None:
         try:
@@ -286,26 +334,33 @@ def _record(
     family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body], modes: Modes,
     standing_in: tuple[Numbers, frozenset[str]],
 ) -> Captured:  # fmt: skip
-    specs: dict[str, Spec] = {}
+    with same_random_numbers():
+        ran = record_function(roots, features.specs, features.device, make_body, modes, standing_in)
+    try:
+        return _guarded(family, roots, features, ran, modes, standing_in[1])
+    except CaptureError as error:
+        error.seen = ran.specs, ran.reading
+        raise
 
-    def spec_of(name: str) -> Spec:
-        if name not in specs:
-            specs[name] = features.specs(name)
-        return specs[name]
 
-    with ambient(*modes):
-        body = make_body()
-    with (
-        ambient(*modes),
-        stand_ins(roots, *standing_in) as scalars,
-        watch_code() as reading,
-    ):
-        # Its derivative in the same recording, so that what has none falls back before it runs.
-        try:
-            found = trace(body, spec_of, (), ALL if modes[0] else None, features.device)
-        except CaptureError:
-            drop_kept(roots, reading)
-            raise
+def _guarded(
+    family: Family, roots: Sequence[Any], features: Features, ran: Recorded, modes: Modes, moving: frozenset[str]
+) -> Captured:
+    """A recording with guards of what was read."""
+    numbers, check = _guard(family, roots, ran.reading, ran.found, ran.scalars)
+    with recording.paused():  # compilers take seconds
+        entry = _captured(ran.body, ran.found, ran.specs, modes, moving, features.device)
+    entry.numbers, entry.check, entry.asked = numbers, check, ran.found.asked or None
+    entry.require(modes, roots, features)
+    if config.checks_captures():
+        entry.oracle = Oracle(entry.name, modes, (numbers, entry.moving), written_of(ran.found, entry.facts))
+    return entry
+
+
+def _captured(
+    body: Body, found: Trace, specs: dict[str, Spec], modes: Modes, moving: frozenset[str], device: torch.device
+) -> Captured:
+    """A recording as Programs, without guards."""
     if body.per_vertex:
         refuse_mixing(body.name, found.written())
         refuse_sums(found.tape.ops)
@@ -314,10 +369,9 @@ def _record(
         body.name, modes, specs, found.features,
         tuple(tensor.requires_grad for tensor, _ in tape.lifted),
         "$seed" in tape.inputs, found.num_slots_needed,
-        compile_options(body) | {"device": features.device.type},
-        standing_in[1], body.facts(),
+        compile_options(body) | {"device": device.type},
+        moving, body.facts(),
     )  # fmt: skip
-    entry.numbers, entry.check = _guard(family, roots, reading, found, scalars)
     if found.step is None:
         entry.programs[()] = level_program(entry.name, found, entry.options)
     else:

@@ -15,22 +15,42 @@ from weakref import ReferenceType
 import torch
 from torch import Tensor
 
+from vgraph.api.capture_errors import CaptureError
 from vgraph.api.guards import Numbers, Step, Walk, path_of
-from vgraph.api.tracer import CaptureError
 
 _MISSES = (AttributeError, KeyError, IndexError, TypeError, ValueError)
 _SPACE: dict[str, Any] = {"_misses": _MISSES, "tensor": torch.tensor, "float64": torch.float64}
+_ALIKE = (Tensor, torch.nn.Parameter)  # one stands for the other under functional_call
+_PRINTED = {  # the name, and a value that is written into the text
+    "len": "len({0}) == {1}",
+    "lacks": "{1!r} not in {0}",
+    "no attribute": "not hasattr({0}, {1!r})",
+}
+_COMPARED = {  # the name, and that of a constant
+    "is": "{0} is {1}",
+    "same": "{0} == {1}",
+    "type": "type({0}) is {1}",
+    "items": "tuple({0}) == {1}",
+    "types": "tuple(map(type, {0})) == {1}",  # 1, 1.0 and True are equal
+    "without": "{0}.keys().isdisjoint({1})",
+}
 
 
 @dataclass(eq=False)
 class _Source:
-    constants: list[Any]
+    anchors: list[Any]
+    asks_types: bool = False
+    constants: list[Any] = field(default_factory=list[Any])
     lines: list[str] = field(default_factory=list[str])
     count: int = 0
 
     def variable(self, step: Step) -> str:
         """The variable that holds this step's value, assigned at its first use."""
         if not step.variable:
+            anchored = step.parent is None and step.text.startswith("k[")
+            if anchored:  # read as fast as a local
+                step.variable = self.constant(self.anchors[int(step.text[2:-1])])
+                return step.variable
             holder = "" if step.parent is None else self.variable(step.parent)
             step.variable = f"n{self.count}"
             self.count += 1
@@ -49,24 +69,15 @@ class _Source:
     def compare(self, step: Step, kind: str, value: Any) -> None:
         """One thing that must be as it was."""
         name = self.variable(step)
-        if kind == "len":
-            self.require(f"len({name}) == {value}")
-        elif kind == "empty":
-            self.require(f"not {name}")
-        elif kind == "keys":
-            self.require(f"tuple({name}) == {self.constant(value)}")
-        elif kind == "lacks":
-            self.require(f"{value!r} not in {name}")
-        elif kind == "twin":
+        if kind == "twin":
             self.require(f"{name} is {self.variable(value)}")
-        elif kind == "type":
-            self.require(f"type({name}) is {self.constant(value)}")
-        elif value is None or isinstance(value, bool):
-            self.require(f"{name} is {value}")
-        elif kind == "is" or isinstance(value, ReferenceType):  # weak ones compare what they mean
-            self.require(f"{name} is {self.constant(value)}")
+        elif kind == "empty items":
+            self.require(f"not ({' or '.join(f'{name}[{key!r}]' for key in value)})")
+        elif kind in _PRINTED:
+            self.require(_PRINTED[kind].format(name, value))
         else:
-            self.require(f"{name} == {self.constant(value)}")
+            kind = "same" if isinstance(value, ReferenceType) else kind  # weak ones compare what they mean
+            self.require(_COMPARED[kind].format(name, self.constant(value)))
 
     def same_number(self, step: Step, value: Any) -> None:
         name = self.variable(step)
@@ -76,6 +87,16 @@ class _Source:
             self.require(f"{name} == {value}")
         else:
             self.require(f"{name} == {self.constant(value)}")
+
+    def same_kind(self, step: Step, tensor: Tensor) -> str:
+        """A tensor of one kind; its variable."""
+        name, kinds = self.variable(step), (type(tensor),)
+        if type(tensor) in _ALIKE and not self.asks_types:
+            kinds = _ALIKE
+        shape, dtype = self.constant(tensor.shape), self.constant(tensor.dtype)
+        self.require(f"type({name}) in {self.constant(kinds)} and {name}.shape == {shape} and {name}.dtype is {dtype}")
+        self.require(f"{name}.requires_grad is {tensor.requires_grad}")
+        return name
 
 
 @dataclass(eq=False)
@@ -93,7 +114,7 @@ def make_check(
 
     ``constants``: positions in ``lifted`` made inside the function; ``scalars``: what stood for numbers.
     """
-    source = _Source([])
+    source = _Source(walk.numbers.constants, walk.numbers.asks_types)
     for step, kind, value in walk.checks:
         source.compare(step, kind, value)
     moving, numbers = set(scalars.paths.values()), walk.numbers.values
@@ -103,15 +124,19 @@ def make_check(
             source.require(f"{source.variable(step)} == {source.variable(numbers[scalars.twins[path]][1])}")
         elif path not in moving:
             source.same_number(step, value)
+    known = {id(tensor) for tensor in lifted}
+    for tensor, step in walk.tensors.values():  # of which no number is read, but perhaps the shape
+        if id(tensor) not in known:
+            source.same_kind(step, tensor)
     given = [_fetch(source, walk, tensor, index in constants, scalars) for index, tensor in enumerate(lifted)]
-    return _compile(source, walk.numbers.constants, given)
+    return _compile(source, given)
 
 
-def _compile(source: _Source, anchors: list[Any], given: list[str]) -> Callable[..., Any]:
+def _compile(source: _Source, given: list[str]) -> Callable[..., Any]:
     body = "\n        ".join([*source.lines, f"return ({', '.join(given)}{',' if given else ''})"])
     fixed = "".join(f", k{i}=k{i}" for i in range(len(source.constants)))
     text = f"def check(r{fixed}):\n    try:\n        {body}\n    except _misses:\n        return None\n"
-    space: dict[str, Any] = {**_SPACE, "k": anchors, **{f"k{i}": k for i, k in enumerate(source.constants)}}
+    space: dict[str, Any] = {**_SPACE, "k": source.anchors, **{f"k{i}": k for i, k in enumerate(source.constants)}}
     exec(compile(text, "<vgraph guards>", "exec"), space)
     return space["check"]
 
@@ -125,11 +150,7 @@ def _fetch(source: _Source, walk: Walk, tensor: Tensor, constant: bool, scalars:
         return f"tensor({source.variable(step)}{dtype})"
     if id(tensor) not in walk.tensors:
         raise CaptureError("it reads a tensor that cannot be found again from its closure, module or globals")
-    name = source.variable(walk.tensors[id(tensor)][1])
-    shape, dtype = source.constant(tensor.shape), source.constant(tensor.dtype)
-    source.require(f"{name}.shape == {shape} and {name}.dtype is {dtype}")
-    source.require(f"{name}.requires_grad is {tensor.requires_grad}")
-    return name
+    return source.same_kind(walk.tensors[id(tensor)][1], tensor)
 
 
 # ---------------------------------------------------------------- numbers that move
@@ -149,14 +170,24 @@ def stand_ins(roots: Sequence[Any], numbers: Numbers | None, paths: frozenset[st
                 continue
             value, put, back = holder  # the number of now: an int may have become a float
             tensor = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
+            restore.append(back)  # first: Ctrl-C may come between the two
             put(tensor)
-            restore.append(back)
             keep.append(tensor)
             made.paths[id(tensor)] = path
         yield made
     finally:
-        for back in restore:
+        _restore(restore)
+
+
+def _restore(backs: Sequence[Callable[[], None]]) -> None:
+    """Puts every number back, Ctrl-C or not: what one in the midst left is done again."""
+    try:
+        for back in backs:
             back()
+    except BaseException:
+        for back in backs:
+            back()
+        raise
 
 
 def _holder(

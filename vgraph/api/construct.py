@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vgraph.api.create import (
     check_count,
+    check_counts,
     check_ends,
     count_nodes,
     make_topology,
@@ -220,8 +221,15 @@ def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64
     >>> vgraph.rand_graph(10, 30).num_edges()
     30
     """
-    ends = torch.randint(0, num_nodes, (2, num_edges), generator=generator())
+    check_counts(num_nodes=num_nodes, num_edges=num_edges)
+    _refuse_edges_of_none(num_nodes, num_edges)
+    ends = torch.randint(0, max(1, num_nodes), (2, num_edges), generator=generator())
     return graph(ends, num_nodes=num_nodes, idtype=idtype, device=device)
+
+
+def _refuse_edges_of_none(num_nodes: int, num_edges: int) -> None:
+    if num_edges and not num_nodes:
+        raise GraphError(f"{num_edges} edges have no nodes to join", cure="pass more nodes", line=user_line())
 
 
 def rand_bipartite(
@@ -240,6 +248,9 @@ def rand_bipartite(
     >>> vgraph.rand_bipartite("user", "buys", "thing", 3, 4, 10).num_nodes("thing")
     4
     """
-    src, dst = (torch.randint(0, n, (num_edges,), generator=generator()) for n in (num_src_nodes, num_dst_nodes))
+    counted = (num_src_nodes, num_dst_nodes)
+    check_counts(num_src_nodes=num_src_nodes, num_dst_nodes=num_dst_nodes, num_edges=num_edges)
+    _refuse_edges_of_none(min(counted), num_edges)
+    src, dst = (torch.randint(0, max(1, n), (num_edges,), generator=generator()) for n in counted)
     counts = {utype: num_src_nodes, vtype: num_dst_nodes}
     return heterograph({(utype, etype, vtype): (src, dst)}, counts, idtype, device)

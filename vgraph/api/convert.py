@@ -7,11 +7,9 @@ Source: DGL section 3 (a batch is one graph of many components).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -19,6 +17,14 @@ from vgraph.api.construct import graph
 from vgraph.api.graph import Graph, method
 from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError, GraphError, NameLookupError
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    import networkx as nx
+    from scipy import sparse
+else:
+    nx = late("networkx")
+    sparse = late("scipy.sparse")
 
 
 def from_networkx(
@@ -54,6 +60,9 @@ def from_networkx(
     >>> vgraph.from_networkx(networkx.path_graph(3)).edges()
     (tensor([0, 1, 1, 2]), tensor([1, 0, 2, 1]))
     """
+    if not isinstance(nx_graph, nx.Graph):
+        fact = f"a {type(nx_graph).__name__} is no graph of NetworkX"
+        raise GraphError(fact, cure="pass a networkx.DiGraph", line=user_line())
     if edge_id_attr_name is not None and not nx_graph.is_directed():
         fact = "an undirected edge becomes two, which cannot share an id"
         cure = "pass a directed graph, or no edge_id_attr_name"
@@ -167,7 +176,7 @@ def from_scipy(
     >>> g.edges(), g.edata["w"]
     ((tensor([0]), tensor([1])), tensor([5]))
     """
-    if not scipy.sparse.issparse(sp_mat) or sp_mat.ndim != 2 or sp_mat.shape[0] != sp_mat.shape[1]:
+    if not sparse.issparse(sp_mat) or sp_mat.ndim != 2 or sp_mat.shape[0] != sp_mat.shape[1]:
         shape = getattr(sp_mat, "shape", None)
         fact = f"a {type(sp_mat).__name__} of shape {shape} is no square sparse matrix"
         raise GraphError(fact, cure="pass one of scipy.sparse, n by n", line=user_line())

@@ -7,19 +7,27 @@ Source: DGL section 3; the forms are those that its programs use.
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
-from vgraph.api.frame import as_ids
+from vgraph.api.frame import as_ids, refuse_meta
 from vgraph.api.tracer import user_line
 from vgraph.errors import DeviceError, DTypeError, GraphError
 from vgraph.ir.topology import Topology
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = late("scipy.sparse")
 
 MAX_INT32 = 2**31 - 1
+MOST_NODES = 2**40  # one number each takes 8 TiB
+MOST_BY_IDS = 2**28  # nodes that nobody counted: one number each takes 2 GiB
+NODES_AN_ID = 64  # or so many for every id that is given
 IDTYPES = (torch.int64, torch.int32)
 
 
@@ -57,7 +65,7 @@ def _ends(data: Any) -> tuple[Any, Any]:
     if isinstance(data, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in data):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         pairs = list(data)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         return [u for u, _ in pairs], [v for _, v in pairs]
-    if scipy.sparse.issparse(data):
+    if sparse.issparse(data):
         entries: Any = data.tocoo()  # pyright: ignore[reportAttributeAccessIssue]
         return entries.row.astype(np.int64), entries.col.astype(np.int64)
     fact = f"edges are given as a {type(data).__name__}, not as a pair of ends"
@@ -67,17 +75,20 @@ def _ends(data: Any) -> tuple[Any, Any]:
 def _from_format(data: tuple[Any, Any]) -> tuple[Any, Any]:
     """("coo", (src, dst)), or ("csr" | "csc", (indptr, indices, edge ids))."""
     name, parts = data
-    if name == "coo" and len(parts) == 2:
+    count = len(parts) if isinstance(parts, (tuple, list)) else 0
+    if name == "coo" and count == 2:
         return parts[0], parts[1]
-    if name not in ("csr", "csc") or len(parts) != 3:
-        fact = f"edges are given as {name!r} of {len(parts)} arrays"
+    if name not in ("csr", "csc") or count != 3:
+        fact = f"edges are given as {name!r} of {count} arrays"
         cure = 'pass ("coo", (src, dst)) or ("csr", (indptr, indices, edge_ids))'
         raise GraphError(fact, cure=cure, line=user_line())
     ptr, other, ids = (as_ids(part, f"{name} {what}") for part, what in zip(parts, _PARTS, strict=True))
-    counts = ptr[1:] - ptr[:-1]
-    if ptr.numel() == 0 or int(ptr[0]) != 0 or int(ptr[-1]) != other.shape[0] or bool((counts < 0).any()):
+    # compared, not subtracted: differences of int32 wrap around
+    is_ascending = not bool((ptr[1:] < ptr[:-1]).any())
+    if ptr.numel() == 0 or int(ptr[0]) != 0 or int(ptr[-1]) != other.shape[0] or not is_ascending:
         fact = f"{name} indptr does not ascend from 0 to the {other.shape[0]} indices"
         raise GraphError(fact, cure="pass one pointer a row and one more", line=user_line())
+    counts = ptr[1:] - ptr[:-1]
     own = torch.repeat_interleave(torch.arange(counts.shape[0], dtype=other.dtype, device=other.device), counts)
     if ids.numel():
         numbers = torch.arange(len(ids), dtype=ids.dtype, device=ids.device)
@@ -100,16 +111,27 @@ def _check_pair(src: Tensor, dst: Tensor, device: object) -> None:
     if src.device != dst.device and device is None:
         fact = f"src is on {src.device} and dst on {dst.device}"
         raise GraphError(fact, cure="move one of them, or pass device=", line=user_line())
+    for end, name in ((src, "src"), (dst, "dst")):
+        refuse_meta(end, name)
 
 
 def count_nodes(ends: tuple[Tensor, Tensor], num_nodes: Any) -> int:
     """The number of nodes; GraphError names the first edge with an id outside."""
-    return check_count(num_nodes, num_nodes_of(ends), ends)
+    return check_count(num_nodes, num_nodes_of(ends) if num_nodes is None else 0, ends)
 
 
 def num_nodes_of(ends: tuple[Tensor, ...]) -> int:
-    """One more than the largest id."""
-    return max((int(end.max()) + 1 for end in ends if end.numel()), default=0)
+    """One more than the largest id; GraphError: it is far larger than the number of ids makes likely."""
+    found = max((int(end.max()) + 1 for end in ends if end.numel()), default=0)
+    check_likely(found, found - 1, sum(end.shape[0] for end in ends), "pass num_nodes")
+    return found
+
+
+def check_likely(count: int, largest: int, given: int, cure: str) -> None:
+    """GraphError: so many nodes would be there because of the largest of some ids."""
+    if count > max(MOST_BY_IDS, NODES_AN_ID * given):
+        fact = f"the largest of {given} ids is {largest}, which makes {count} nodes"
+        raise GraphError(fact, cure=f"number the nodes 0, 1, 2, ..., or {cure}", line=user_line())
 
 
 def check_count(num_nodes: Any, least: int, ends: tuple[Tensor, Tensor], word: str = "nodes") -> int:
@@ -118,8 +140,18 @@ def check_count(num_nodes: Any, least: int, ends: tuple[Tensor, Tensor], word: s
         fact = f"num_nodes is {num_nodes!r}"
         raise GraphError(fact, cure="pass a whole number from 0 up", line=user_line())
     count = least if num_nodes is None else int(num_nodes)
+    if count > MOST_NODES:
+        fact = f"num_nodes is {count}, above {MOST_NODES}"
+        raise GraphError(fact, cure="number the nodes 0, 1, 2, ...", line=user_line())
     check_ends(*ends, count, count, word)
     return count
+
+
+def check_counts(**counts: Any) -> None:
+    """GraphError: one of them, by name, counts nothing."""
+    for name, count in counts.items():
+        if not (isinstance(count, Integral) and 0 <= int(count) <= MOST_NODES):
+            raise GraphError(f"{name} is {count!r}", cure="pass a whole number from 0 up", line=user_line())
 
 
 def check_ends(src: Tensor, dst: Tensor, num_src: int, num_dst: int, word: str = "nodes") -> None:
@@ -154,8 +186,12 @@ def check_idtype(idtype: torch.dtype, num_nodes: int, num_edges: int) -> torch.d
 
 
 def check_device(device: Any) -> None:
-    """DeviceError: it is a GPU that torch does not find here."""
-    wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    """DeviceError: it is a GPU that torch does not find here, or no device at all."""
+    try:
+        wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        fact, cure = f"{device!r} is no device", 'pass "cpu", "cuda" or "cuda:1"'
+        raise DeviceError(fact, cure=cure, line=user_line()) from error
     if wanted.type != "cuda" or (wanted.index or 0) < torch.cuda.device_count():
         return
     built, count = torch.version.cuda, torch.cuda.device_count()

@@ -6,10 +6,9 @@ Source: Dwivedi et al. 2023 (Laplacian vectors), Dwivedi et al. 2022 (random wal
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -19,6 +18,12 @@ from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph
 from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError, GraphError
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = late("scipy.sparse")
 
 
 def norm_by_dst(g: Graph, etype: Any = None) -> Tensor:
@@ -114,13 +119,13 @@ def _weights(frame: Frame, name: str) -> NDArray[np.float64]:
     if rows[:1].numel() > 1:
         fact = f"{name!r} has shape {tuple(rows.shape)}"
         raise FeatureError(fact, cure="give one number an edge", line=user_line())
-    return rows.detach().reshape(-1).double().numpy()
+    return rows.reshape(-1).double().numpy(force=True)
 
 
 def _adjacency(g: Graph, weight: NDArray[np.float64]) -> NDArray[np.float64]:
     src, dst = (end.numpy() for end in g.edges())
     count = g.num_nodes()
-    return scipy.sparse.coo_array((weight, (src, dst)), (count, count)).toarray()
+    return sparse.coo_array((weight, (src, dst)), (count, count)).toarray()
 
 
 def _laplacian(g: Graph) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,13 +19,20 @@ from vgraph.api.graph import Graph
 from vgraph.api.tracer import user_line
 from vgraph.api.transform import one_type
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = late("scipy.sparse")
 
 
 def from_pyg(data: Any, *, idtype: torch.dtype | None = None, device: Device = None) -> Graph:
     """A graph from PyG's ``Data`` (or anything with ``edge_index`` and tensors beside it).
 
-    Tensors of nodes become ``ndata``, those of edges ``edata``, others with one row ``gdata``. What
+    Tensors of nodes become ``ndata``, those of edges ``edata``, others with one row a graph ``gdata``. What
     holds one row a node is told by the object itself (``is_node_attr``), else by the number of rows.
+    A ``Batch`` becomes a batch: its ``ptr``, or ``batch``, says which nodes are whose.
 
     Raises:
         GraphError: there is no ``edge_index``.
@@ -40,8 +47,14 @@ def from_pyg(data: Any, *, idtype: torch.dtype | None = None, device: Device = N
     index = getattr(data, "edge_index", None)
     if not isinstance(index, Tensor):
         raise GraphError("there is no edge_index", cure="pass a torch_geometric.data.Data", line=user_line())
+    if index.ndim != 2 or index.shape[0] != 2:
+        raise GraphError(f"edge_index has shape {tuple(index.shape)}", cure="pass (2, num_edges)", line=user_line())
     g = graph((index[0], index[1]), num_nodes=getattr(data, "num_nodes", None), idtype=idtype, device=device)
     names = list(data.keys()) if hasattr(data, "keys") else list(vars(data))
+    sizes = _sizes_of(data, g.num_nodes())
+    if sizes is not None:
+        g.set_batch_num_nodes(sizes)
+        names = [name for name in names if name not in ("batch", "ptr")]
     for name in names:
         value = data[name] if hasattr(data, "__getitem__") else getattr(data, name)
         if name != "edge_index" and isinstance(value, Tensor) and value.ndim:
@@ -49,6 +62,17 @@ def from_pyg(data: Any, *, idtype: torch.dtype | None = None, device: Device = N
             if frame is not None:
                 frame[name] = value.to(g.device)
     return g
+
+
+def _sizes_of(data: Any, num_nodes: int) -> list[int] | None:
+    """The nodes of every graph of a batch; None: it is none."""
+    ptr, batch = getattr(data, "ptr", None), getattr(data, "batch", None)
+    if isinstance(ptr, Tensor) and ptr.ndim == 1 and ptr.numel() > 1 and int(ptr[-1]) == num_nodes:
+        return ptr.diff().tolist()
+    if not isinstance(batch, Tensor) or batch.shape != (num_nodes,) or batch.is_floating_point() or not num_nodes:
+        return None
+    is_sorted = int(batch[0]) >= 0 and bool((batch.diff() >= 0).all())
+    return torch.bincount(batch).tolist() if is_sorted else None
 
 
 def _frame_of(g: Graph, data: Any, name: str, value: Tensor) -> Any:
@@ -62,11 +86,11 @@ def _frame_of(g: Graph, data: Any, name: str, value: Tensor) -> Any:
 
 
 def _graph_frame(g: Graph, value: Tensor) -> Any:
-    return g.gdata if value.shape[0] == 1 else None
+    return g.gdata if value.shape[0] == g.batch_size else None
 
 
 def to_pyg(g: Graph) -> Any:
-    """PyG's ``Data`` with ``edge_index`` and all features; needs torch_geometric.
+    """PyG's ``Data`` with ``edge_index`` and all features, of a batch ``batch`` and ``ptr``; needs torch_geometric.
 
     Raises:
         FunctionError: torch_geometric is not installed. FeatureError: a node and an edge feature share a name.
@@ -85,7 +109,11 @@ def to_pyg(g: Graph) -> Any:
         made = importlib.import_module("torch_geometric.data").Data
     except ImportError as error:
         raise FunctionError("to_pyg needs torch_geometric", cure="install it", line=user_line()) from error
-    features = {**g.ndata, **g.edata, **g.gdata}
+    features: dict[str, Any] = {**g.ndata, **g.edata, **g.gdata}
+    if g.sizes is not None:
+        sizes = g.batch_num_nodes().to(g.device)
+        features["batch"] = torch.arange(len(sizes), device=g.device).repeat_interleave(sizes)
+        features["ptr"] = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
     return made(edge_index=torch.stack([t.src, t.dst]).long(), num_nodes=g.num_nodes(), **features)
 
 
@@ -151,12 +179,12 @@ def to_pandas(g: Graph, edge_attrs: Sequence[str] | None = None) -> Any:
     >>> table = vgraph.to_pandas(vgraph.graph(([0], [1])))  # doctest: +SKIP
     """
     t, _, _, frame = g.relation(None)
-    columns = {name: list(frame[name].detach().cpu().numpy()) for name in edge_attrs or ()}
+    columns = {name: list(frame[name].numpy(force=True)) for name in edge_attrs or ()}
     try:
         made = importlib.import_module("pandas").DataFrame
     except ImportError as error:
         raise FunctionError("to_pandas needs pandas", cure="install it", line=user_line()) from error
-    return made({"src": t.src.cpu().numpy(), "dst": t.dst.cpu().numpy(), **columns})
+    return made({"src": t.src.cpu().numpy().copy(), "dst": t.dst.cpu().numpy().copy(), **columns})
 
 
 def bipartite_from_scipy(
@@ -166,6 +194,7 @@ def bipartite_from_scipy(
     """A graph between two types of nodes with an edge row -> column for every stored entry.
 
     Raises:
+        GraphError: it is no sparse matrix.
         DTypeError: ``idtype`` is neither int64 nor int32.
         DeviceError: there is no such device.
 
@@ -176,6 +205,9 @@ def bipartite_from_scipy(
     >>> g.num_nodes("b"), g.edges(), g.edata["w"].tolist()
     (3, (tensor([0]), tensor([1])), [5])
     """
+    if not sparse.issparse(sp_mat) or sp_mat.ndim != 2:
+        fact = f"a {type(sp_mat).__name__} is no sparse matrix"
+        raise GraphError(fact, cure="pass one of scipy.sparse", line=user_line())
     entries = sp_mat.tocoo()
     ends = (entries.row.astype(np.int64), entries.col.astype(np.int64))
     counts = {utype: sp_mat.shape[0], vtype: sp_mat.shape[1]}

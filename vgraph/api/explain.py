@@ -15,11 +15,12 @@ from torch import nn
 
 from vgraph import config
 from vgraph.api.capture import Bound, Run, watch_runs
+from vgraph.api.capture_errors import CaptureError
 from vgraph.api.explanation import Explanation, FunctionSteps, Hoisted, PhaseSteps, ProgramSteps, Step, Stored
 from vgraph.api.graph import Graph
-from vgraph.api.tracer import CaptureError
 from vgraph.api.updates import capture_update
 from vgraph.api.vertex_function import VertexFunction, capture_vertex
+from vgraph.atomic_file import write_text
 from vgraph.compiler import kernel_source, make_plan
 from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
@@ -107,11 +108,11 @@ def _counted(same: list[FunctionSteps]) -> FunctionSteps:
 def _write(functions: Sequence[FunctionSteps], path: Path) -> list[Path]:
     texts = {f"{f.name.strip('<>')}_{p.name}": p.source for f in functions for p in f.programs}
     if path.suffix:
-        path.write_text("\n".join(texts.values()))
+        write_text(path, "\n".join(texts.values()))
         return [path]
     path.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        (path / f"{name}.cpp").write_text(text)
+        write_text(path / f"{name}.cpp", text)
     return [path / f"{name}.cpp" for name in texts]
 
 
@@ -129,7 +130,10 @@ def _function(run: Run) -> FunctionSteps:
     plan = plans["forward"]
     details = "".join([*texts, format_schedule(plan.schedule), format_memory(plan.memory)])
     policy, batches, least = _batches(compiled["forward"], situation)
-    return FunctionSteps(name, 1, "", "", tuple(_hoisted(what, own)), programs, details, policy, batches, least)
+    return FunctionSteps(
+        name, 1, "", "", tuple(_hoisted(what, own)), programs, details, policy, batches, least,
+        what.captured.unwatchable,
+    )  # fmt: skip
 
 
 def _batches(forward: CompiledProgram, situation: Situation) -> tuple[str, dict[str, int], int]:
@@ -303,10 +307,14 @@ def _is_on_edges(op: Op) -> bool:
 
 def _cone(value: Value, makers: Mapping[int, Op], is_old: Callable[[Op], bool]) -> list[Op]:
     """The new ops that make a value, in order."""
-    made: list[Op] = []
-    op = makers.get(value.id)
-    if op is None or is_old(op):
-        return made
-    for operand in op.operands():
-        made += [o for o in _cone(operand, makers, is_old) if o not in made]
-    return [*made, op]
+    made, entered, stack = dict[int, Op](), set[int](), [makers.get(value.id)]
+    while stack:
+        op = stack.pop()
+        if op is None or is_old(op) or id(op) in made:
+            continue
+        if id(op) in entered:  # and its operands have been made since
+            made[id(op)] = op
+            continue
+        entered.add(id(op))
+        stack += [op, *reversed([makers.get(operand.id) for operand in op.operands()])]
+    return list(made.values())

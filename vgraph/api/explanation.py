@@ -93,7 +93,10 @@ class ProgramSteps:
 
 @dataclass(frozen=True)
 class FunctionSteps:
-    """One function as it runs; ``reason``: how it runs and why, if it was not captured."""
+    """One function as it runs; ``reason``: how it runs and why, if it was not captured.
+
+    ``unwatchable``: what it reads that no guard can watch, so that its Python runs at every call.
+    """
 
     name: str
     num_calls: int = 1
@@ -105,6 +108,7 @@ class FunctionSteps:
     policy: str = ""  # of a loop over frontiers
     batches: Mapping[str, int] = field(default_factory=dict[str, int])  # that each policy makes of this graph
     least_batches: int = 0  # that any policy could make
+    unwatchable: str = ""
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,8 @@ def _function(function: FunctionSteps) -> Iterator[str]:
         return
     parts = [f"{p.name} {_counted(p)}" for p in function.programs]
     yield f"{function.name}{calls}: captured; {'; '.join(parts)}"
+    if function.unwatchable:
+        yield f"  its Python runs at every call: {function.unwatchable}"
     if function.hoisted:
         yield "  hoisted: written on edges, runs over vertices"
     for item in function.hoisted:

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import functools
 import types
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vgraph.api.ambient import Modes
+from vgraph.api.capture_errors import CaptureError
+from vgraph.api.features import Features
 from vgraph.api.guards import Numbers, spoken_as
-from vgraph.api.tracer import CaptureError
+from vgraph.api.lookup import Traces
+from vgraph.api.refusals import MOST_ATTEMPTS, Patience, Refusal, without_frames
 
 _MOST_NUMBERS = 1024
-_MOST_REFUSALS = 3  # functions of one code differ by what they close over
+_MOST_REFUSALS = 16  # that are kept: functions of one code differ by what they close over
+_MOST_LOOKED_UP = 3  # functions of one code, until the next one is expected to be
 _CHANGES_TO_MOVE = 2  # a number that changed this often becomes an input
 _MOST_CHANGES = 16  # recordings of a number that cannot become one
 _MOST_DEPTH = 3  # functions within functions that tell one from another
@@ -24,10 +30,7 @@ _MOST_DEPTH = 3  # functions within functions that tell one from another
 class RestlessError(CaptureError):
     """A number changes again and again, and what a function does depends on its value."""
 
-
-def without_frames(error: CaptureError) -> CaptureError:
-    """The same error, to be kept or raised again: frames hold all the tensors of a step."""
-    return type(error)(error.reason, error.line)
+    is_kept = False  # it is found before a recording
 
 
 def function_key(function: Any, depth: int = 0) -> Any:
@@ -67,27 +70,68 @@ def name_of(key: Any) -> str:
     return str(getattr(key, "co_name", key))  # pyright: ignore[reportUnknownArgumentType]
 
 
+def _owner(root: Any) -> Any:
+    """A bound method is made anew whenever it is looked at: who it is bound to is not."""
+    return getattr(root, "__self__", None) or root
+
+
+def _weak(thing: Any) -> Any:
+    try:
+        return weakref.ref(thing)
+    except TypeError:
+        return lambda: thing
+
+
 @dataclass(eq=False)
 class Family:
     """Everything captured of functions with one code, and which of their numbers move."""
 
     entries: list[Any] = field(default_factory=list[Any])
-    refused: list[CaptureError] = field(default_factory=list[CaptureError])
+    refused: list[Refusal] = field(default_factory=list[Refusal])
     changes: dict[Any, int] = field(default_factory=dict[Any, int])
     fixed: set[Any] = field(default_factory=set[Any])  # numbers that a shape or a branch needs
     numbers: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
     num_captures: int = 0
+    looked_up: list[tuple[tuple[Any, ...], str]] = field(default_factory=list[tuple[tuple[Any, ...], str]])
+    traces: Traces = field(default_factory=Traces)  # of those that are looked up
+    patience: Any = field(default_factory=lambda: weakref.WeakKeyDictionary[Any, Patience]())  # with failed look-ups
     has_fallback: bool = True  # that is faster than to record at every call
 
-    def refuse(self, error: CaptureError) -> None:
-        """Remembers why a function is not captured."""
-        if len(self.refused) < _MOST_REFUSALS:
-            self.refused.append(without_frames(error))
+    def look_up(self, roots: Sequence[Any], reason: str) -> None:
+        """From now on these functions' traces are looked up: no guard can watch all that they read."""
+        self.looked_up.append((tuple(map(_weak, map(_owner, roots))), reason))
 
-    def check(self) -> None:
-        """Raises what was remembered, where so many of these functions could not be captured."""
-        if len(self.refused) >= _MOST_REFUSALS:
-            raise without_frames(self.refused[0])
+    def why_looked_up(self, roots: Sequence[Any]) -> str:
+        """What these functions read that no guard can watch, or nothing.
+
+        Where several functions of one code do, the next one is expected to do so, too: it may be made anew in
+        every call.
+        """
+        owners = [_owner(root) for root in roots]
+        for known, reason in self.looked_up:
+            if all(ref() is owner for ref, owner in zip(known, owners, strict=True)):
+                return reason
+        return self.looked_up[0][1] if len(self.looked_up) >= _MOST_LOOKED_UP else ""
+
+    def patience_with(self, roots: Sequence[Any]) -> Patience:
+        """How often look-ups of these functions have failed: of one object's methods, or of all with this code."""
+        owner = getattr(roots[0], "__self__", self)
+        return self.patience.setdefault(owner if getattr(owner, "__hash__", None) else self, Patience())
+
+    def refuse(self, refusal: Refusal | None, roots: Sequence[Any]) -> None:
+        """Remembers why these functions are not captured; those that fail again and again wait longer each time."""
+        if refusal is not None:
+            times = 1 + sum(known.is_of(roots) for known in self.refused)
+            refusal.wait = 0 if times < MOST_ATTEMPTS else 2**times
+            self.refused = [refusal, *self.refused[: _MOST_REFUSALS - 1]]
+
+    def check(self, modes: Modes, roots: Sequence[Any], features: Features) -> None:
+        """Raises what was remembered of these functions, unless something that they read is another now."""
+        for place, refusal in enumerate(refusal for refusal in self.refused if refusal.is_of(roots)):
+            waits = place == 0 and refusal.wait > 0
+            refusal.wait -= waits
+            if waits or refusal.holds(modes, roots, features):
+                raise without_frames(refusal.error)
 
     def moving_numbers(self, roots: Sequence[Any]) -> tuple[Numbers, frozenset[str]]:
         """Numbers that these functions read and that changed often enough."""

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph import config
-from vgraph.api.derive import Spec
 from vgraph.api.graph import Graph
 from vgraph.api.padding import Padded
+from vgraph.api.session import Spec
 from vgraph.api.tracer import user_line
 from vgraph.compiler import empty, levels
 from vgraph.errors import DTypeError, FeatureError, NameLookupError
@@ -65,7 +65,7 @@ def at(rows: Tensor, ids: Tensor) -> At:
             f"the ids of at(rows, ids) are {ids.dtype}",
             cure="give whole numbers; for a mask, mask.nonzero().squeeze(1)", line=user_line(),
         )  # fmt: skip
-    return At(rows, ids)
+    return At(rows, ids.long())
 
 
 def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
@@ -98,6 +98,7 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
     if ids.dim() != 1 or not rows.dim():
         fact = f"rows_at(rows, ids) has ids of shape {tuple(ids.shape)} for rows of shape {tuple(rows.shape)}"
         raise FeatureError(fact, cure="give one list of ids: ids.flatten()", line=user_line())
+    ids = ids.long()
     if torch.compiler.is_compiling():
         return rows[ids]
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows.shape[0]:

@@ -12,12 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.capture import Features, family_of, find_captured
-from vgraph.api.derive import Given, Session, Spec
+from vgraph.api.capture import family_of, find_captured
+from vgraph.api.capture_errors import CaptureError
+from vgraph.api.derive import Given
 from vgraph.api.families import function_key
+from vgraph.api.features import Features
 from vgraph.api.message import Columns, NodeBatch, UpdateBody, as_raised, checked
 from vgraph.api.rows import as_rows, plain
-from vgraph.api.tracer import CaptureError
+from vgraph.api.session import Session, Spec
 from vgraph.api.udf import Results, log_once
 from vgraph.ir.moves import Gather, Move
 from vgraph.ir.program import EDGE, SOURCE, VERTEX
@@ -66,12 +68,13 @@ class FlowBody(UpdateBody):
         return Given([*outputs, *states], carries, len(given))
 
     def _applied(self, session: Session, fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        size = session.tracer.recording.sizes[VERTEX]
+        size = session.sizes[VERTEX]
         columns = Columns(
             "feature",
             lambda: tuple(dict.fromkeys([*self.names("dst"), *fresh])),
             lambda n: fresh[n] if n in fresh else session.input(f"dst:{n}"),
-        )
+            session.asked, "dst",
+        )  # fmt: skip
         nodes = NodeBatch(columns, {}, lambda: session.ids("$vertex_ids", VERTEX), size)
         return checked(self.apply, self.apply(nodes), size, "nodes")
 
@@ -109,10 +112,9 @@ def run_flow(
     names = {kind: tuple(side) for kind, side in sides.items()}.__getitem__  # a backward holds no features by it
     try:
         bound, tensors = find_captured(
-            family, used, Features(find, spec, topology.src.device), lambda: FlowBody(roots, names, states)
+            family, used, Features(find, spec, topology.src.device, names), lambda: FlowBody(roots, names, states)
         )
     except CaptureError as error:
-        family.refuse(error)
         log_once((function_key(roots[0]), "flow"), "runs step by step", error)
         raise
     outputs: Any = bound(tensors, topology, "frontier")

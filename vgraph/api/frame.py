@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.tracer import user_line
-from vgraph.errors import DTypeError, FeatureError, GraphError, NameLookupError, VGraphError
+from vgraph.errors import DeviceError, DTypeError, FeatureError, GraphError, NameLookupError, VGraphError
 
 # (shape, dtype, device, the rows that are new) -> their features
 Initializer: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device, slice], Tensor]
@@ -298,10 +298,13 @@ def as_ids(values: Any, what: str) -> Tensor:
     """Whole numbers as a tensor (k,), int32 if so given, else int64; ``what`` names it in an error.
 
     Raises:
-        DTypeError: they are floats, booleans or no numbers.
-        GraphError: they have more than one dim.
+        DTypeError: they are floats, booleans or no numbers, or sparse.
+        GraphError: they have more than one dim, or do not fit int64.
     """
-    tensor = values if isinstance(values, Tensor) else _from_array(values, what)
+    tensor = values.resolve_neg() if isinstance(values, Tensor) else _from_array(values, what)
+    if tensor.layout != torch.strided:
+        cure = f"pass {what} as a dense tensor"
+        raise DTypeError(f"{what} is laid out as {tensor.layout}; ids are dense", cure=cure, line=user_line())
     if tensor.dtype in (torch.int32, torch.int64) and tensor.ndim == 1:
         return tensor
     if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
@@ -312,7 +315,16 @@ def as_ids(values: Any, what: str) -> Tensor:
     if tensor.ndim != 1:
         fact = f"{what} has shape {tuple(tensor.shape)}; ids have one dim"
         raise GraphError(fact, cure=f"flatten {what}", line=user_line())
+    if tensor.dtype == torch.uint64 and tensor.numel() and int(tensor.long().min()) < 0:
+        raise GraphError(f"{what} has an id from 2^63 up", cure="ids are below 2^63", line=user_line())
     return tensor.long()
+
+
+def refuse_meta(ids: Tensor, what: str) -> None:
+    """DeviceError: ids without numbers."""
+    if ids.is_meta:
+        fact = f"{what} is on the meta device, where there are no ids"
+        raise DeviceError(fact, cure="pass them on the CPU or a GPU", line=user_line())
 
 
 def _from_array(values: Any, what: str) -> Tensor:
@@ -336,7 +348,8 @@ def resolve_ids(ids: Any, count: int, device: torch.device, kind: str = "node") 
     """
     if isinstance(ids, slice):
         return torch.arange(*ids.indices(count), device=device)
-    found = ids if isinstance(ids, Tensor) else _from_array(ids, f"{kind} ids")
+    found = ids.resolve_neg() if isinstance(ids, Tensor) else _from_array(ids, f"{kind} ids")
+    refuse_meta(found, f"{kind} ids")
     if found.dtype == torch.bool and found.shape == (count,):
         return found.to(device).nonzero().squeeze(1)
     found = as_ids(found if found.ndim else found.reshape(1), f"{kind} ids").to(device, torch.int64)

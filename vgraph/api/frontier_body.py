@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from vgraph.api.ambient import ambient, current_modes
-from vgraph.api.capture import recording
-from vgraph.api.derive import Given, Session
+from vgraph.api.derive import Given
 from vgraph.api.feed import Feed
+from vgraph.api.recording_lock import recording
 from vgraph.api.reductions import move_rows
 from vgraph.api.rows import as_rows, plain
+from vgraph.api.session import Session
 from vgraph.api.states import infer_states
 from vgraph.api.vertex import StateSpec, Vertex, VertexBody, VertexFacts
 from vgraph.api.vertex_function import VertexFunction

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from vgraph.api.guards import Walk, path_of, spoken_as, walk_roots
+from vgraph.api.capture_errors import CaptureError
+from vgraph.api.guards import Walk, path_of, spoken_as
 from vgraph.api.reading import Reading
-from vgraph.api.tracer import CaptureError
+from vgraph.api.walk import walk_roots
 
 
 class KeptError(CaptureError):
@@ -29,7 +30,7 @@ def refuse_kept(walk: Walk, roots: Sequence[Any]) -> None:
 def drop_kept(roots: Sequence[Any], reading: Reading) -> None:
     """Takes what a recording that failed has left out of lists and dicts; a run will put its own there."""
     with suppress(CaptureError):
-        _drop(walk_roots(roots, reading), roots)
+        _drop(walk_roots(roots, reading, lenient=True), roots)
 
 
 def _drop(walk: Walk, roots: Sequence[Any]) -> None:

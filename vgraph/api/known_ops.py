@@ -1,4 +1,4 @@
-"""Known operators: which look at data, which draw numbers, and the functional twins of those that write.
+"""Known operators: which look at data, and the functional twins of those that write.
 
 Takes: an aten operator's name and arguments. Gives: what a recording makes of it; tempo: once a function.
 """
@@ -16,6 +16,13 @@ from vgraph.ir.notation import op_name
 UNSAFE_VIEWS = {
     "unsafe_split": torch.ops.aten.split.Tensor,
     "unsafe_split_with_sizes": torch.ops.aten.split_with_sizes.default,
+}
+
+
+# Views that say how their numbers differ from what lies in memory. What is recorded has numbers of its own instead.
+LAZY_VIEWS = {
+    "_neg_view": torch.ops.aten.neg.default,
+    "_conj": torch.ops.aten._conj_physical.default,
 }
 
 
@@ -38,16 +45,3 @@ def looks_at_data(name: str, func: Any, args: tuple[Any, ...]) -> bool:
         return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
     tags = func.tags
     return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
-
-
-RANDOM = {
-    "bernoulli_": ("bernoulli", True),
-    "bernoulli": ("bernoulli", False),
-    "rand_like": ("uniform", False),
-    "rand": ("uniform", False),
-    "uniform_": ("uniform", True),
-    "randn_like": ("normal", False),
-    "randn": ("normal", False),
-    "normal_": ("normal", True),
-    "exponential_": ("exponential", True),
-}

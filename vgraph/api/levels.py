@@ -7,12 +7,14 @@ Source: Cavs section 3.4 (forward and backward as one joint program).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from vgraph.api.derive import Level, Trace
+from vgraph.api.derivatives import Level
+from vgraph.api.derive import Trace
 from vgraph.compiler import compile_program, zeros_at_leaves
 from vgraph.ir.joint import Joint, make_program, split_joint
-from vgraph.ir.program import Op, Value
+from vgraph.ir.program import Op, Value, needed_ops
 from vgraph.runtime.autograd import Pair, Step
 from vgraph.runtime.compiled import CompiledProgram
 
@@ -48,7 +50,10 @@ def level_pair(name: str, found: Trace, options: Mapping[str, Any]) -> Pair:
         recompute_edges=options["fuse"] and not options["per_vertex"],
         kept=found.kept if depth == 0 else frozenset(),
     )
-    return _as_pair(joint, before, after, step, num_outputs, len(states), depth, options)
+    read = {value.id for op in needed_ops(ops, {v.id for v in grads if v is not None}) for value in op.operands()}
+    read |= {given.value.id for given in joint.backward.inputs}
+    unread = frozenset(name for name, value in inputs.items() if value.id not in read)
+    return replace(_as_pair(joint, before, after, step, num_outputs, len(states), depth, options), unread=unread)
 
 
 def _as_pair(

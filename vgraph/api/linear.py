@@ -15,6 +15,7 @@ from torch.overrides import has_torch_function
 
 from vgraph.api.transforms import is_transformed
 from vgraph.compiler import load_native
+from vgraph.runtime.in_memory import in_memory
 
 
 class _Linear(torch.autograd.Function):
@@ -62,7 +63,7 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             [3.]])
     """
     tensors = (rows, weight) if bias is None else (rows, weight, bias)
-    if torch.compiler.is_compiling() or has_torch_function(tensors) or not _fit(tensors) or not _is_plain_call():
+    if torch.compiler.is_compiling() or has_torch_function(tensors) or not _is_plain_call() or not _fit(tensors):
         return functional.linear(rows, weight, bias)
     found: Tensor = _Linear.apply(rows if rows.dim() == 2 else rows.flatten(0, -2), weight, bias)  # pyright: ignore
     return found if rows.dim() == 2 else found.unflatten(0, rows.shape[:-1])
@@ -70,8 +71,8 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _fit(tensors: tuple[Tensor, ...]) -> bool:
     """Whether native code can read them: torch says what is wrong with the others."""
-    if any(
-        type(t) not in (Tensor, nn.Parameter) or t.device.type != "cpu" or t.layout != torch.strided for t in tensors
+    if any(t.layout != torch.strided for t in tensors) or any(
+        type(t) not in (Tensor, nn.Parameter) or t.device.type != "cpu" or in_memory(t) is not t for t in tensors
     ):
         return False
     rows, weight = tensors[:2]

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from vgraph.api.tracer import CaptureError
+from vgraph.api.capture_errors import CaptureError
 from vgraph.api.unify import Tape, substitute
 from vgraph.ir.moves import MOVES, Gather, SegmentReduce
 from vgraph.ir.notation import Notation, op_name
@@ -146,7 +146,7 @@ class _Lowering:
         """Results without rows are sums over all edges: a layer's backward gives both."""
         for value, effect in zip(op.results, row_effects(op), strict=True):
             summed = effect is Effect.CONTRACT and value.row_dim is None
-            if effect is not Effect.ROWWISE and not summed:
+            if effect is not Effect.ROWWISE and not summed and not _is_regrouped(op):
                 raise CaptureError(f"{op.target} mixes the slots of a mailbox", op.line)
             if value.row_dim is not None and not has_slots(value):
                 raise CaptureError(f"{op.target} gives slots and vertices", op.line)
@@ -264,6 +264,13 @@ def _edge_size(leaf: Any) -> Any:
     if leaf.space == SLOT:
         return leaf.times
     return Rows(EDGE, leaf.times) if leaf.space == VERTEX else leaf
+
+
+def _is_regrouped(op: Op) -> bool:
+    """Whether features of edges become rows, or rows features: what belongs to one edge stays together, in order."""
+    is_view = op_name(op.target) in ("view", "_unsafe_view", "reshape")
+    first = [v.shape[0] if v.shape else None for v in (*op.operands(), *op.results)]
+    return is_view and all(isinstance(size, Rows) and size.space == EDGE for size in first)
 
 
 def _loses(op: Op, notation: Notation) -> set[Any]:

@@ -6,10 +6,9 @@ Source: DGL section 3; SciPy's names of the formats are kept.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -17,6 +16,12 @@ from vgraph.api.adjacency import Adjacency
 from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError, GraphError
 from vgraph.ir.topology import Compressed
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = late("scipy.sparse")
 
 FORMATS = ("coo", "csr", "csc")
 
@@ -25,24 +30,22 @@ class Matrices(Adjacency):
     """The part of a Graph that gives matrices; rows are sources, columns destinations."""
 
     def coo(self, etype: Any = None) -> tuple[Tensor, Tensor]:
-        """(src, dst), each (num_edges,), in order of edge ids."""
+        """(src, dst), each (num_edges,), in order of edge ids: copies, as of ``csr`` and ``csc``."""
         t = self._topology(etype)
-        return t.src, t.dst
+        return t.src.clone(), t.dst.clone()
 
     def csr(self, etype: Any = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Out-edges: (indptr (num_src + 1,), dst, edge ids), made once and kept."""
-        t = self._topology(etype)
-        return t.keep("csr ids", lambda: self._compressed(t.csr))
+        """Out-edges: (indptr (num_src + 1,), dst, edge ids)."""
+        return self._compressed(self._topology(etype).csr)
 
     def csc(self, etype: Any = None) -> tuple[Tensor, Tensor, Tensor]:
-        """In-edges: (indptr (num_dst + 1,), src, edge ids), made once and kept."""
-        t = self._topology(etype)
-        return t.keep("csc ids", lambda: self._compressed(t.csc))
+        """In-edges: (indptr (num_dst + 1,), src, edge ids)."""
+        return self._compressed(self._topology(etype).csc)
 
     def _compressed(self, grouped: Compressed) -> tuple[Tensor, Tensor, Tensor]:
         given = grouped.edge_ids
-        edges = self._arange(grouped.other.shape[0]) if given is None else given.to(self.idtype)
-        return grouped.ptr.to(self.idtype), grouped.other, edges
+        edges = self._arange(grouped.other.shape[0]) if given is None else given.to(self.idtype, copy=True)
+        return grouped.ptr.to(self.idtype, copy=True), grouped.other.clone(), edges
 
     def adj_tensors(self, fmt: str, etype: Any = None) -> tuple[Tensor, ...]:
         """``coo``, ``csr`` or ``csc``, by name."""
@@ -97,8 +100,8 @@ class Matrices(Adjacency):
         _check_format(scipy_fmt)
         t, _, _, frame = self.relation(etype)
         src, dst = t.src.cpu().numpy(), t.dst.cpu().numpy()
-        entries = np.ones_like(src) if eweight_name is None else frame[eweight_name].detach().cpu().numpy()
-        made = scipy.sparse.coo_matrix((entries, (src, dst)), shape=(t.num_src, t.num_dst))
+        entries = np.ones_like(src) if eweight_name is None else frame[eweight_name].numpy(force=True)
+        made = sparse.coo_matrix((entries, (src, dst)), shape=(t.num_src, t.num_dst), copy=True)
         return (made.T if transpose else made).asformat(scipy_fmt)
 
     def to_scipy(self, transpose: bool = False, *, scipy_fmt: str = "csr", etype: Any = None) -> Any:

@@ -7,6 +7,7 @@ Source: DGL section 3 (a batch is one graph); hundreds of small tensors are far 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +47,8 @@ class Whole:
         self, topology: Topology, frames: Sequence[Frame], sizes: Sequence[int], ends: Sequence[Tensor],
         counts: Sequence[int], order: Tensor | None, topologies: Sequence[Topology] | None,
     ) -> None:  # fmt: skip
-        self.topology, self.given = topology, tuple(dict(frame.columns) for frame in frames)
-        self.frames = frames if order is None else (frames[0], frames[1].take(order), frames[2])
+        self.topology, self.given, self.order = topology, tuple(dict(frame.columns) for frame in frames), order
+        self.frames = _in_order(frames, order)
         self.ends, self.topologies = ends, topologies
         self.sizes, self.counts, self.edge_counts = np.array(sizes, np.int64), np.array(counts, np.int64), list(counts)
         self.starts, self.edge_starts = (np.cumsum(n) - n for n in (self.sizes, self.counts))
@@ -59,6 +60,14 @@ class Whole:
             old.keys() == frame.columns.keys() and all(old[name] is column for name, column in frame.columns.items())
             for old, frame in zip(self.given, frames, strict=True)
         )
+
+    def renewed(self, frames: Sequence[Frame]) -> Whole:
+        """The same with features as they are now: edges that were put into order are copies, which age."""
+        if self.order is None:
+            return self
+        made = copy(self)
+        made.frames = _in_order(frames, self.order)
+        return made
 
     def graph(self, number: int) -> Graph:
         """One graph; its ids and features are views."""
@@ -101,6 +110,12 @@ class Whole:
         ends = self.pairs.take(edges, 1)
         np.add(ends, np.repeat(np.cumsum(own) - own, counts), out=ends, casting="same_kind")
         return rows, edges, ends
+
+
+def _in_order(frames: Sequence[Frame], order: Tensor | None) -> tuple[Frame, Frame, Frame]:
+    """Features as they are now, whatever the batch is given later; those of edges graph by graph."""
+    nodes, edges, gdata = frames
+    return nodes.copy(), edges.copy() if order is None else edges.take(order), gdata.copy()
 
 
 def _ranges(starts: Numbers, counts: Numbers) -> Numbers:

@@ -13,11 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.derive import Given, Session
+from vgraph.api.asked import Asked
+from vgraph.api.capture_errors import CaptureError
+from vgraph.api.derive import Given
 from vgraph.api.one_device import ElsewhereError
 from vgraph.api.reductions import move_rows
-from vgraph.api.rows import RowCount, as_rows, plain
-from vgraph.api.tracer import CaptureError, user_line
+from vgraph.api.rows import as_rows, num_rows, plain, row_shape
+from vgraph.api.session import Session
+from vgraph.api.tracer import user_line
 from vgraph.errors import DTypeError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE, VERTEX, Space
@@ -28,8 +31,13 @@ SET = "edges.data:"  # stands before the name of a feature that a function of ed
 class Columns(MutableMapping[str, Tensor]):
     """Features by name, each made when it is first asked for; what is set is seen in this call alone."""
 
-    def __init__(self, words: str, names: Callable[[], Sequence[str]], get: Callable[[str], Tensor]) -> None:
+    def __init__(
+        self, words: str, names: Callable[[], Sequence[str]], get: Callable[[str], Tensor],
+        asked: Asked | None = None, kind: str = "",
+    ) -> None:  # fmt: skip
+        """``asked`` notes what of the features of this ``kind`` was not there, or listed."""
         self._words, self._names, self._get = words, names, get
+        self._asked, self._kind = asked, kind
         self._grad = torch.is_grad_enabled()  # of the call, not of who asks first
         self._made: dict[str, Tensor] = {}
         self.written: dict[str, Tensor] = {}
@@ -44,6 +52,8 @@ class Columns(MutableMapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._made:
             if name not in self._names():
+                if self._asked is not None:
+                    self._asked.absent.add(f"{self._kind}:{name}")
                 raise NameLookupError(
                     f"there is no {self._words} {name!r}",
                     cure=f"one of {sorted(self._names())} is there",
@@ -53,11 +63,17 @@ class Columns(MutableMapping[str, Tensor]):
                 self._made[name] = self._get(name)
         return self._made[name]
 
+    def _listed(self) -> Sequence[str]:
+        names = self._names()
+        if self._asked is not None:
+            self._asked.listed[self._kind] = tuple(names)
+        return names
+
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._names(), *self.written)))
+        return iter(dict.fromkeys((*self._listed(), *self.written)))
 
     def __len__(self) -> int:
-        return len({*self._names(), *self.written})
+        return len({*self._listed(), *self.written})
 
 
 class EdgeBatch:
@@ -72,7 +88,7 @@ class EdgeBatch:
 
     def batch_size(self) -> int:
         """The number of edges."""
-        return self._count
+        return _count_of(self._count)
 
     def edges(self) -> tuple[Tensor, Tensor, Tensor]:
         """Sources, destinations and edge ids, each (edges,)."""
@@ -96,11 +112,16 @@ class NodeBatch:
 
     def batch_size(self) -> int:
         """The number of nodes."""
-        return self._count
+        return _count_of(self._count)
 
     def nodes(self) -> Tensor:
         """Ids, (nodes,)."""
         return self._ids()
+
+
+def _count_of(count: Any) -> int:
+    """On examples a number of rows is made when it is asked for."""
+    return count() if callable(count) else count  # pyright: ignore[reportReturnType]
 
 
 def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor]:
@@ -113,7 +134,7 @@ def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor
             cure='return {"name": tensor}', line=line,
         )  # fmt: skip
     for key, tensor in given.items():  # pyright: ignore[reportUnknownVariableType]
-        if not isinstance(tensor, Tensor) or tensor.dim() == 0 or plain(tensor).shape[0] != rows:
+        if not isinstance(tensor, Tensor) or tensor.dim() == 0 or num_rows(tensor) != rows:
             found = tuple(plain(tensor).shape) if isinstance(tensor, Tensor) else type(tensor).__name__
             raise FunctionError(
                 f"{key!r} from {name} is {found}, not a tensor of one row for each of {rows} {what}",
@@ -148,6 +169,8 @@ class EdgeWritesError(CaptureError):
 
 class RaisedError(CaptureError):
     """A user's function failed on examples; run on real rows it says what is wrong, if it is."""
+
+    is_kept = False  # perhaps a feature is missing that is there next time
 
 
 @contextmanager
@@ -191,12 +214,13 @@ class UpdateBody:
 
     def _applied(self, session: Session, fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
         rows = {name: as_rows(plain(tensor), VERTEX, session) for name, tensor in fresh.items()}
-        size = session.tracer.recording.sizes[VERTEX]
+        size = session.sizes[VERTEX]
         columns = Columns(
             "feature",
             lambda: tuple({**dict.fromkeys(self.names("dst")), **rows}),
             lambda name: rows[name] if name in rows else session.input(f"dst:{name}"),
-        )
+            session.asked, "dst",
+        )  # fmt: skip
         nodes = NodeBatch(columns, {}, lambda: session.ids("$vertex_ids", VERTEX), _count(size, session))
         given = checked(self.apply, self.apply(nodes), size, "nodes")
         session.note_checked()
@@ -204,7 +228,7 @@ class UpdateBody:
 
     def reduced(self, session: Session, at_source: Callable[[str], Tensor | None] | None = None) -> dict[str, Tensor]:
         """What the two functions give on examples; ``at_source``: features that sources do not have in rows."""
-        sizes = session.tracer.recording.sizes
+        sizes = session.sizes
         messages = run_message(self.message, session, self.names, at_source)
         if any(name.startswith(SET) for name in messages):
             raise EdgeWritesError("it sets features of edges, which stay")
@@ -214,12 +238,12 @@ class UpdateBody:
 
         def slots(name: str) -> Tensor:
             rows = plain(messages[name])
-            return as_rows(rows.reshape(*mailbox, *rows.shape[1:]), VERTEX, session)
+            return as_rows(rows.reshape(*mailbox, *row_shape(rows)), VERTEX, session)
 
         nodes = NodeBatch(
             Columns(
                 "feature at the destination", lambda: self.names("dst"),
-                lambda name: session.input(f"dst:{name}"),
+                lambda name: session.input(f"dst:{name}"), session.asked, "dst",
             ),
             Columns("message", lambda: tuple(messages), slots),
             lambda: session.ids("$vertex_ids", VERTEX), _count(sizes[VERTEX], session),
@@ -230,10 +254,9 @@ class UpdateBody:
         return given
 
 
-def _count(size: int, session: Session) -> RowCount:
-    number = RowCount(size)
-    number.context = session
-    return number
+def _count(size: int, session: Session) -> Callable[[], int]:
+    """What ``batch_size`` gives on examples."""
+    return lambda: session.row_count(size)
 
 
 class EdgeBody:
@@ -278,10 +301,10 @@ def run_message(
         return get
 
     edges = EdgeBatch(
-        Columns("feature at the source", lambda: names("src"), end("src")),
-        Columns("feature at the destination", lambda: names("dst"), end("dst")),
-        Columns("edge feature", lambda: names("edge"), lambda n: session.input(f"edge:{n}")),
+        Columns("feature at the source", lambda: names("src"), end("src"), session.asked, "src"),
+        Columns("feature at the destination", lambda: names("dst"), end("dst"), session.asked, "dst"),
+        Columns("edge feature", lambda: names("edge"), lambda n: session.input(f"edge:{n}"), session.asked, "edge"),
         lambda: tuple(session.ids(f"${end}_ids", EDGE) for end in ("src", "dst", "edge")),
-        _count(session.tracer.recording.sizes[EDGE], session),
+        _count(session.sizes[EDGE], session),
     )  # fmt: skip
-    return on_edges(function, edges, session.tracer.recording.sizes[EDGE])
+    return on_edges(function, edges, session.sizes[EDGE])

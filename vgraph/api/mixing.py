@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vgraph.api.tracer import CaptureError, user_line
+from vgraph.api.capture_errors import CaptureError
+from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.rowwise import Effect, row_effects
@@ -33,6 +35,16 @@ def refuse_mixing(name: str, ops: Sequence[Op]) -> None:
             _note_undescribed(name, op)
         elif any(effect is not Effect.ROWWISE for effect in effects):
             raise mixing_error(name, op_name(op.target), op.line)
+
+
+def over_rows(name: str, dim: Any, rank: int, over: str) -> FunctionError | None:
+    """Why a reduction over some dims of rows is refused; None: it is about features alone."""
+    dims: Any = dim if isinstance(dim, (tuple, list)) else [dim]
+    if dims and not any(d is None or d % max(rank, 1) == 0 for d in dims):
+        return None
+    fact = f"{name} over the dim of rows mixes {over}"
+    cure = f"{name}(-1) is about features; slots reduce by {name}() without a dim"
+    return FunctionError(fact, cure=cure, line=user_line())
 
 
 def refuse_sums(ops: Sequence[Op]) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.create import check_idtype
-from vgraph.api.frame import as_ids, resolve_ids
+from vgraph.api.create import check_counts, check_idtype, check_likely
+from vgraph.api.frame import as_ids, refuse_meta, resolve_ids
 from vgraph.api.matrices import Matrices
 from vgraph.api.relations import EdgeType
 from vgraph.api.tracer import user_line
@@ -36,8 +36,7 @@ class Mutation(Matrices):
             FeatureError: a feature has not one row a new node, or another shape than there is.
         """
         name = self._mutable(ntype)
-        if not (isinstance(num, Integral) and num >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise GraphError(f"num is {num!r}", cure="pass a whole number from 0 up", line=user_line())
+        check_counts(num=num)
         check_idtype(self.idtype, self._src[name].num_rows + num, 0)
         self._src[name].add_rows(int(num), data)
         self._grow({name: int(num)})
@@ -90,14 +89,22 @@ class Mutation(Matrices):
 
     def _new_ends(self, end: Any, what: str) -> Tensor:
         is_one = isinstance(end, Integral) or (isinstance(end, Tensor) and end.ndim == 0)
-        ids = as_ids(torch.tensor([int(end)], device="cpu") if is_one else end, what).to(self.device)
+        given = end.reshape(1) if isinstance(end, Tensor) and is_one else [end] if is_one else end
+        ids = as_ids(given, what)
+        refuse_meta(ids, what)
+        ids = ids.to(self.device)
         if ids.numel() and int(ids.min()) < 0:
             first = int((ids < 0).nonzero()[0])
             raise GraphError(f"{what}[{first}] is {int(ids[first])}", cure="ids count from 0", line=user_line())
+        if ids.numel():
+            check_idtype(self.idtype, int(ids.max()) + 1, 0)
         return ids.to(self.idtype)
 
     def _missing_nodes(self, ends: Mapping[str, Tensor]) -> dict[str, int]:
-        found = {name: int(ids.max()) + 1 - self._src[name].num_rows for name, ids in ends.items() if ids.numel()}
+        largest = {name: int(ids.max()) for name, ids in ends.items() if ids.numel()}
+        found = {name: most + 1 - self._src[name].num_rows for name, most in largest.items()}
+        for name, count in found.items():
+            check_likely(count, largest[name], ends[name].shape[0], "call add_nodes first")
         return {name: count for name, count in found.items() if count > 0}
 
     def remove_edges(self, eids: Any, etype: Any = None, store_ids: bool = False) -> None:
@@ -155,9 +162,11 @@ class Mutation(Matrices):
             GraphError: the numbers do not sum to the nodes there are.
         """
         given = val if isinstance(val, Mapping) else {self._node_type(None): val}
-        sizes = {t: tuple(int(n) for n in counts) for t, counts in given.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        sizes = {t: tuple(as_ids(n, "batch_num_nodes").tolist()) for t, n in given.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        num_graphs = len(next(iter(sizes.values()), ()))
         for t in self._src:
-            if sum(sizes.get(t, ())) != self._src[t].num_rows or len(sizes[t]) != len(next(iter(sizes.values()))):
+            own = sizes.get(t, ())
+            if sum(own) != self._src[t].num_rows or len(own) != num_graphs or min(own, default=-1) < 0:
                 fact = f"batch_num_nodes of {t!r} is {sizes.get(t)} for {self._src[t].num_rows} nodes"
                 raise GraphError(fact, cure="give the nodes of every graph, for every type", line=user_line())
         self._join({k: replace(t, graph_sizes=sizes[k[2]], parts=None) for k, t in self._topologies.items()}, sizes)

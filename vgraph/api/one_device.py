@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vgraph.errors import FeatureError
+from vgraph.runtime.in_memory import has_memory
 
 
 class ElsewhereError(FeatureError):
@@ -35,3 +36,7 @@ def check_devices(
         if tensor.layout is not torch.strided and not name.startswith("lifted:"):
             fact = f"{function}: feature {name!r} has the layout {tensor.layout}, without rows in memory"
             raise FeatureError(fact, cure="give it as .to_dense()", line=line())
+        if not has_memory(tensor) and type(tensor) not in (Tensor, nn.Parameter):
+            what = "a tensor that it reads" if name.startswith("lifted:") else f"feature {name!r}"
+            fact = f"{function}: {what} is a {type(tensor).__name__}, which has no memory of its own"
+            raise FeatureError(fact, cure="give the plain tensor that it wraps, or stands for", line=line())

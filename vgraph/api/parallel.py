@@ -129,12 +129,23 @@ class Plan:
         save_plan(path, self.sharding, self.step)
 
     def load(self, path: str | Path) -> Plan:
-        """Takes over a plan that was saved for the same model, batch and optimizer; gives itself."""
-        self.sharding = load_plan(path, self.step)
+        """Takes over a plan that was saved for the same model, batch and optimizer; gives itself.
+
+        Raises:
+            DataError: the file is missing.
+            ModelError: it is no plan, one of another step, or one by which this step cannot be divided.
+        """
+        found = load_plan(path, self.step)
+        made = Plan(self.step, self._state, found, self.learning_rate, self.options)
+        try:
+            parts, book, footprint = made.parts, made.book, made.footprint
+        except Exception as error:  # of a plan that was written by hand, whatever its parts do not fit
+            fact = f"{path} does not divide this step: {type(error).__name__} {error}"
+            raise ModelError(fact, cure="search again: call parallelize without this file") from error
+        self.sharding = found
         if len(self.devices) != self.num_workers:
-            self.devices = tuple(range(self.num_workers))
-        for made in ("parts", "book", "footprint"):
-            self.__dict__.pop(made, None)
+            self.devices = made.devices
+        self.__dict__.update(parts=parts, book=book, footprint=footprint)
         return self
 
     def with_options(self, **switches: Any) -> Plan:

@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 from vgraph.api.arguments import as_arguments
 from vgraph.api.place_devices import PlaceDevice, measured_cluster, parse_devices
 from vgraph.api.place_run import Captured, Runner, capture_model
+from vgraph.atomic_file import write_text
 from vgraph.errors import PlacementError
 from vgraph.ir.program import Program, Value
 from vgraph.partition.devices import Cluster
@@ -107,7 +108,7 @@ class Placement:
 
     def save_dot(self, path: str | Path) -> None:
         """Writes the graph, its costs and the placement for Graphviz."""
-        Path(path).write_text(format_dot(self.graph, self.timeline.device_of), encoding="utf-8")
+        write_text(path, format_dot(self.graph, self.timeline.device_of))
 
     def __str__(self) -> str:
         first = f"{self.graph.num_ops} operators on {len(self.devices)} devices: {self.makespan * 1e3:.3f} ms a step, "

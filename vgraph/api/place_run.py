@@ -5,6 +5,7 @@ Takes: a model; a PartitionedProgram. Gives: a function of the model's inputs; t
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,20 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.arguments import Arguments, map_arguments
+from vgraph.api.capture_errors import CaptureError
+from vgraph.api.check import StandIns, make_check
 from vgraph.api.place_devices import PlaceDevice
+from vgraph.api.reading import Reading, watch_code
 from vgraph.api.step import Returned, capture_forward, capture_step
+from vgraph.api.walk import walk_roots
 from vgraph.errors import PlacementError
 from vgraph.ir.exchange import PartitionedProgram
 from vgraph.ir.program import Program, Value, map_leaves
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.program_graph import split_gradients
 from vgraph.runtime.streams import DeviceStream, PlacedProgram
+
+logger = logging.getLogger("vgraph")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +45,8 @@ class Captured:
     arguments: Arguments
     sources: tuple[Callable[[Sequence[Tensor]], Tensor], ...]  # one an input of the Program
     modes: list[bool]  # whether each module was in training
+    model_tensors: dict[str, Any]  # see tensors_of
+    unchanged: Callable[[], bool]  # whether what its code reads beside tensors is as it was
 
     @property
     def is_meta(self) -> bool:
@@ -64,18 +73,46 @@ def capture_model(model: nn.Module, example: tuple[Any, ...]) -> Captured:
         ModelError: the model cannot be captured; the message has its own line.
     """
     arguments = Arguments(example)
-    step, returns, is_loss = capture_forward(model, example)
+    with watch_code() as reading:
+        step, returns, is_loss = capture_forward(model, example)
     if is_loss:
         step = capture_step(model, example)
     program, origin = split_gradients(step.program)
     modules = [step.notes[position].module for position in origin]
     sources = tuple(_source(model, step, given.name, given.value) for given in program.inputs)
-    return Captured(model, step, program, modules, returns, is_loss, example, arguments, sources, modes_of(model))
+    return Captured(
+        model, step, program, modules, returns, is_loss, example, arguments, sources, modes_of(model),
+        tensors_of(model), _watch(model, reading),
+    )  # fmt: skip
 
 
 def modes_of(model: nn.Module) -> list[bool]:
     """Whether each module is in training: what a recording depends on."""
     return [module.training for module in model.modules()]
+
+
+def tensors_of(model: nn.Module) -> dict[str, Any]:
+    """Of parameters and buffers by name what a recording depends on: another may take the place of one.
+
+    That is shape, dtype, whether it is trained, and which names it has.
+    """
+    first: dict[int, str] = {}
+    found: dict[str, Any] = {}
+    for tensors in (model.named_parameters, model.named_buffers):
+        for name, tensor in tensors(remove_duplicate=False):
+            found[name] = (tuple(tensor.shape), tensor.dtype, tensor.requires_grad, first.setdefault(id(tensor), name))
+    return found
+
+
+def _watch(model: nn.Module, reading: Reading) -> Callable[[], bool]:
+    """Guards of the code that ran and of the plain values that it read; of tensors the layout tells."""
+    roots = (model,)
+    try:
+        check = make_check(walk_roots(roots, reading), (), set(), StandIns())
+    except CaptureError as error:
+        logger.info("%s is placed as it is now: %s; place it anew when it changes", type(model).__name__, error.reason)
+        return lambda: True
+    return lambda: check(roots) is not None
 
 
 def _source(model: nn.Module, step: TrainingStep, name: str, value: Value) -> Callable[[Sequence[Tensor]], Tensor]:
@@ -89,14 +126,34 @@ def _source(model: nn.Module, step: TrainingStep, name: str, value: Value) -> Ca
     if name == "$seed":
         return lambda batch: torch.randint(2**62, (), dtype=value.dtype)
     owner, _, attribute = path.rpartition(".")
-    module = model.get_submodule(owner)
-    return lambda batch: getattr(module, attribute)
+    return lambda batch: getattr(model.get_submodule(owner), attribute)
 
 
 def _tensors(inputs: Sequence[Any]) -> list[Tensor]:
     found: list[Tensor] = []
     map_arguments(inputs, lambda _, leaf: found.append(leaf) if isinstance(leaf, Tensor) else None)
     return found
+
+
+def refuse_changes(captured: Captured) -> None:
+    """Raises where the model is no more what was placed."""
+    if modes_of(captured.model) != captured.modes:
+        raise PlacementError(
+            "the model, or a module of it, has changed between training and evaluation since it was placed",
+            cure="call model.train() or model.eval() as it was, or place it anew",
+        )
+    before, now = captured.model_tensors, tensors_of(captured.model)
+    for name in before | now if before != now else ():
+        if before.get(name) != now.get(name):
+            raise PlacementError(
+                f"{name!r} of the model has another shape, dtype, name or requires_grad than when it was placed",
+                cure="give it back what it had, or place the model anew",
+            )
+    if not captured.unchanged():
+        raise PlacementError(
+            f"what {type(captured.model).__name__} reads, or a function that it runs, has changed since it was placed",
+            cure="place it anew",
+        )
 
 
 class Runner:
@@ -107,7 +164,6 @@ class Runner:
         streams = [DeviceStream(p.name, p.torch_device, p.num_threads) for p in places if p.torch_device is not None]
         self.program = PlacedProgram(parts, streams)
         self.expected = [(tuple(t.shape), t.dtype) for t in _tensors(captured.example)]
-        self.trained = [dict(captured.model.named_parameters())[name] for name in captured.step.gradients]
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         captured = self.captured
@@ -116,8 +172,10 @@ class Runner:
         home = next(iter(_tensors(inputs)), outputs[0]).device
         self._write_buffers(outputs)
         if captured.is_training:
-            loss, gradients = outputs[0].to(home), outputs[1 : 1 + len(self.trained)]
-            return _Deliver.apply(loss, gradients, *self.trained) if torch.is_grad_enabled() else loss
+            parameters = dict(captured.model.named_parameters())
+            trained = [parameters[name] for name in captured.step.gradients]
+            loss, gradients = outputs[0].to(home), outputs[1 : 1 + len(trained)]
+            return _Deliver.apply(loss, gradients, *trained) if torch.is_grad_enabled() else loss
         return _restore(captured.returns, [tensor.to(home) for tensor in outputs])
 
     def _check(self, batch: Sequence[Tensor]) -> None:
@@ -127,11 +185,7 @@ class Runner:
                 f"the model was placed with inputs {_shapes(self.expected)}, and is given {_shapes(found)}",
                 cure="pass inputs of the same shapes and dtypes, or place the model with these",
             )
-        if modes_of(self.captured.model) != self.captured.modes:
-            raise PlacementError(
-                "the model, or a module of it, has changed between training and evaluation since it was placed",
-                cure="call model.train() or model.eval() as it was, or place it anew",
-            )
+        refuse_changes(self.captured)
 
     @torch.no_grad()
     def _write_buffers(self, outputs: Sequence[Tensor]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vgraph.atomic_file import atomic_file
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import Placement, Region, ShardingPlan, shard_region
@@ -126,7 +127,8 @@ def save_tiles(book: Account, path: str | Path) -> None:
     handles = [plt.Rectangle((0, 0), 1, 1, color=colours(w % colours.N)) for w in range(book.plan.num_workers)]
     names = [f"worker {w}" for w in range(book.plan.num_workers)]
     figure.legend(handles, names, loc="outside lower center", ncols=min(8, book.plan.num_workers), fontsize=7)
-    figure.savefig(path, dpi=110)
+    with atomic_file(path) as file:
+        figure.savefig(file, dpi=110, format=Path(path).suffix[1:] or None)
     plt.close(figure)
 
 

@@ -6,6 +6,8 @@ Recording anew costs less than guards: only what reads nothing but its arguments
 
 from __future__ import annotations
 
+import builtins
+import functools
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,10 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph import config
 from vgraph.api.aliases import Ref
-from vgraph.api.capture import recording
-from vgraph.api.reading import global_names
-from vgraph.api.tracer import CaptureError, Record, Recording, Tracer, user_line
+from vgraph.api.capture_check import check_same
+from vgraph.api.capture_errors import CaptureError
+from vgraph.api.purity import impurity, is_pure_module, question_of
+from vgraph.api.recording_lock import recording
+from vgraph.api.spoken import Words, words_of
+from vgraph.api.tracer import Record, Recording, Tracer, user_line
 from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
 from vgraph.ir.moves import Random
@@ -28,6 +34,8 @@ Function = Callable[..., Tensor]
 NAMES = ("sum", "prod", "max", "min")  # what a reduction may be without a function
 _EXAMPLES = 3  # numbers in each operand while the function is recorded
 _MOST_KNOWN = 512
+_TENSOR_NAMES = frozenset(dir(Tensor))
+_NUMBERS = (bool, int, float, complex)
 _known: dict[Any, Pointwise | str] = {}
 
 
@@ -47,20 +55,45 @@ def record_pointwise(function: Function, dtypes: Sequence[torch.dtype]) -> Point
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
         _known[key] = found
+    elif config.checks_captures():
+        check_same(getattr(function, "__name__", "a function"), str(_known[key]), str(_record(function, dtypes)))
     return _known[key]
 
 
 def _key(function: Any, dtypes: Sequence[torch.dtype]) -> Any:
-    """Equal for functions that do the same; None for those that read more than their arguments and modules."""
+    """Equal for functions that do the same; None for those that read what may change beside numbers and functions."""
     if not isinstance(function, types.FunctionType) or torch.is_autocast_enabled("cpu"):
         return None
     code = function.__code__
-    names = [function.__globals__[name] for name in global_names(code) if name in function.__globals__]
     inner = any(isinstance(constant, types.CodeType) for constant in code.co_consts)
-    reads = function.__closure__ or function.__defaults__ or function.__kwdefaults__ or inner
-    if reads or not all(isinstance(thing, types.ModuleType) for thing in names):
+    if inner or function.__closure__ or function.__defaults__ or function.__kwdefaults__ or function.__dict__:
         return None
-    return code, tuple(dtypes), tuple(names)
+    words = _words(code)
+    found: list[Any] = [getattr(Tensor, name, None) for name in sorted(words.names & _TENSOR_NAMES)]
+    for name in sorted(words.globals):
+        thing = function.__globals__.get(name, vars(builtins).get(name))
+        if not _collect(thing, words.of(name), words, found):
+            return None
+    return code, tuple(dtypes), torch.get_default_dtype(), tuple(found)
+
+
+_words = functools.lru_cache(_MOST_KNOWN)(words_of)
+
+
+def _collect(thing: Any, names: set[str] | None, words: Words, found: list[Any]) -> bool:
+    """Adds what is read of a global; whether all of it is the same whenever it is equal."""
+    if isinstance(thing, types.ModuleType):
+        if names is None:
+            return False
+        return all(_collect(getattr(thing, name, None), words.of(name), words, found) for name in sorted(names))
+    found.append((type(thing), repr(thing) if isinstance(thing, _NUMBERS) else thing))  # 0.0 equals -0.0
+    return isinstance(thing, (*_NUMBERS, type(None), torch.dtype)) or _answers_alike(thing)
+
+
+def _answers_alike(thing: Any) -> bool:
+    if isinstance(thing, types.BuiltinFunctionType):
+        return not impurity(thing) and not question_of(thing)
+    return isinstance(thing, (type, types.FunctionType)) and is_pure_module(thing.__module__, thing.__name__)
 
 
 def _record(function: Function, dtypes: Sequence[torch.dtype]) -> Pointwise | str:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import guard_scalar, has_static_value
 
 from vgraph.api import tape
 from vgraph.api.message import Columns, EdgeBatch, NodeBatch
@@ -87,11 +86,11 @@ class _Noted:
             return ("tuple", tuple([self._leaf(item, fresh) for item in arg]))
         if isinstance(arg, list):
             return ("list", tuple([self._leaf(item, fresh) for item in arg]))
-        if isinstance(arg, (int, float)) and not has_static_value(arg):
+        if isinstance(arg, (int, float)) and not _is_static(arg):
             if self.moves:
                 dtype = torch.float64 if isinstance(arg, float) else torch.int64
                 return ("lifted", self._lift(torch.scalar_tensor(arg, dtype=dtype), fresh))
-            return ("const", guard_scalar(arg))
+            return ("const", _static(arg))
         return ("const", arg)
 
     def _lift(self, tensor: Tensor, fresh: list[Any]) -> int:
@@ -157,7 +156,20 @@ def describe(name: str, tensor: Tensor) -> tuple[Any, ...]:
 
 def _sizes(tensor: Tensor, first: int) -> tuple[int, ...]:
     """The sizes of a row: other ones are another function."""
-    return tuple([size if has_static_value(size) else int(guard_scalar(size)) for size in tensor.shape[first:]])
+    return tuple([size if _is_static(size) else int(_static(size)) for size in tensor.shape[first:]])
+
+
+def _is_static(number: float) -> bool:
+    """Whether it is no symbol of torch's; its module loads a computer algebra system, and is loaded by then."""
+    from torch.fx.experimental.symbolic_shapes import has_static_value
+
+    return has_static_value(number)
+
+
+def _static(number: float) -> Any:
+    from torch.fx.experimental.symbolic_shapes import guard_scalar
+
+    return guard_scalar(number)
 
 
 def _twice(run: Callable[[int, bool], Any]) -> tuple[Any, Any] | None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from vgraph.api.capture_errors import CaptureError
 from vgraph.api.flow import run_flow
 from vgraph.api.graph import Graph, method
-from vgraph.api.tracer import CaptureError
 from vgraph.api.transform import one_type
 from vgraph.api.traverse import bfs_nodes_generator, dfs_labeled_edges_generator, topological_nodes_generator
 from vgraph.api.updates import Relation, apply_on, results_on_part

@@ -5,15 +5,8 @@ Takes: a running function. Gives: the code that it ran and the first impure call
 
 from __future__ import annotations
 
-import cProfile
-import datetime
-import dis
 import gc
-import os
-import random
-import sys
 import types
-import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,57 +15,71 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+
+from vgraph.api.profiler import replace_profiler
+from vgraph.api.purity import (
+    LIBRARIES,
+    PEEKS,
+    Question,
+    impurity,
+    is_pure_module,
+    is_reflecting,
+    library_of,
+    looks_around,
+    question_of,
+)
 
 _TORCH = str(Path(torch.__file__).resolve().parent)
 _TORCH_NN = str(Path(_TORCH) / "nn")
 _TORCH_TENSOR = str(Path(_TORCH) / "_tensor.py")
+_MACHINERY = str(Path(_TORCH_NN) / "modules" / "module.py")  # what runs around every layer
 _VGRAPH = str(Path(__file__).resolve().parents[1])
 _VGRAPH_NN = tuple(str(Path(_VGRAPH) / name) for name in ("nn", "function.py", "api/by_type.py"))
-_STDLIB = str(Path(random.__file__).resolve().parent)
-_RANDOM_FILES = frozenset(file for file in (random.__file__, uuid.__file__) if file)
+_STDLIB = str(Path(types.__file__).resolve().parent)
+_OTHERS = tuple(str(Path(np.__file__).resolve().parent.parent / name) for name in ("numpy", "scipy", "networkx"))
 
-# What looks into a tensor's memory without any operator that a recording would see.
-_PEEKS = frozenset({"tolist", "numpy", "data_ptr", "__array__", "__dlpack__", "untyped_storage"})
-_IMPURE_OWNERS = (random.Random, np.random.Generator, np.random.RandomState)
-_CLOCKS = frozenset({"now", "utcnow", "today"})
+_QUIET, _OF_TORCH, _LAYER, _USERS = 0, 1, 2, 3  # kinds of code: whose calls say nothing; of torch; watched
 
 
 @dataclass
 class Reading:
-    """The Python code that ran, and the first call in it that may answer anew every time."""
+    """The Python code that ran, with its globals, and the first call in it that may answer anew every time."""
 
-    codes: set[types.CodeType] = field(default_factory=set[types.CodeType])
+    codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict[types.CodeType, dict[str, Any]])
     impure: str = ""
+    reflects: bool = False  # it reads attributes by names that are computed
+    asked: dict[Question, Any] = field(default_factory=dict[Question, Any])  # torch's switches, and the answers
 
 
 @contextmanager
 def watch_code() -> Generator[Reading]:
     """Notes every Python function that runs, outside the libraries."""
-    reading, before = Reading(), sys.getprofile()
+    reading = Reading()
     known = dict(_of_libraries)  # by id: the hash of code is computed anew from all its parts
 
     def note(frame: types.FrameType, event: str, arg: Any) -> None:
-        is_watched = known.get(id(frame.f_code))
+        kind = known.get(id(frame.f_code))
         if event == "call":
-            if is_watched is None:
+            if kind is None:
                 _note_call(reading, known, frame)
-        elif event == "c_call" and is_watched and not reading.impure:
-            reading.impure = _impurity(arg)
+            elif kind < _LAYER:
+                _note_library_call(reading, known, frame)
+        elif event == "c_call" and kind:
+            _note_builtin(reading, kind, arg)
 
-    sys.setprofile(note)
+    before = replace_profiler(note)
     try:
         yield reading
     finally:
-        _watch_again(before)
+        before.resume()
 
 
 @contextmanager
 def uncollected() -> Generator[None]:
     """No collection meanwhile: its callbacks and finalizers are not the function's doing, and it takes long."""
     collects = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if collects:
@@ -82,40 +89,55 @@ def uncollected() -> Generator[None]:
 @contextmanager
 def unwatched() -> Generator[None]:
     """Our own work on what was recorded: to watch it would take longer than to do it."""
-    before = sys.getprofile()
-    sys.setprofile(None)
+    before = replace_profiler(None)
     try:
         yield
     finally:
-        _watch_again(before)
+        before.resume()
 
 
-def _watch_again(before: Any) -> None:
-    """Whoever watched before, be it cProfile, which is no function of frames."""
-    if isinstance(before, cProfile.Profile):
-        before.enable()
-    else:
-        sys.setprofile(before)
-
-
-_of_libraries: dict[int, bool] = {}  # ids of code whose calls say nothing: False
+_of_libraries: dict[int, int] = {}  # ids of their code, and its kind
 _alive: list[types.CodeType] = []  # the same code, so that its ids stay its own
 
 
-def _note_call(reading: Reading, known: dict[int, bool], frame: types.FrameType) -> None:
-    """``known``: ids of code and whether it is watched."""
-    code, file, name = frame.f_code, frame.f_code.co_filename, frame.f_code.co_name
-    if _is_watched(file):
+def _note_call(reading: Reading, known: dict[int, int], frame: types.FrameType) -> None:
+    """``known``: ids of code and its kind."""
+    code, kind = frame.f_code, _kind_of(frame.f_code.co_filename)
+    if code.co_filename.startswith("<") and library_of(str(frame.f_globals.get("__name__"))) in LIBRARIES:
+        kind = _QUIET  # methods of dataclasses
+    if kind >= _LAYER:
         if not _is_importing(frame):
-            reading.codes.add(code)
-            known[id(code)] = True
-    elif file not in _RANDOM_FILES and (file != _TORCH_TENSOR or name not in _PEEKS):
-        known[id(code)] = _of_libraries[id(code)] = False
-        _alive.append(code)
-    elif not reading.impure and not _is_importing(frame):
-        caller = frame.f_back
-        if caller is not None and caller.f_code in reading.codes:
-            reading.impure = f"{Path(file).stem.strip('_')}.{name}"
+            reading.codes[code] = frame.f_globals
+            known[id(code)] = kind
+        return
+    known[id(code)] = _of_libraries[id(code)] = kind
+    _alive.append(code)
+    _note_library_call(reading, known, frame)
+
+
+def _note_library_call(reading: Reading, known: dict[int, int], frame: types.FrameType) -> None:
+    """What the user's code, or a layer, asks of a library."""
+    caller, code = frame.f_back, frame.f_code
+    kind = _QUIET if caller is None else known.get(id(caller.f_code), _QUIET)
+    if kind < _LAYER or reading.impure or code.co_filename.startswith(_VGRAPH):
+        return
+    module, name = str(frame.f_globals.get("__name__", "")), code.co_name
+    peeks = name in PEEKS and code.co_filename == _TORCH_TENSOR
+    if peeks or module in ("random", "uuid") or (kind == _USERS and not is_pure_module(module, name)):
+        if not _is_importing(frame):
+            reading.impure = f"{module.strip('_').removeprefix('torch._')}.{name}"
+    elif kind == _USERS and looks_around(module):
+        reading.reflects = True
+
+
+def _note_builtin(reading: Reading, kind: int, function: Any) -> None:
+    for question in question_of(function):
+        if question not in reading.asked:
+            reading.asked[question] = question[0](*question[1])
+    if kind == _USERS:
+        reading.reflects = reading.reflects or is_reflecting(function)
+    if kind >= _LAYER and not reading.impure:
+        reading.impure = impurity(function, of_layer=kind == _LAYER)
 
 
 def _is_importing(frame: types.FrameType | None) -> bool:
@@ -127,40 +149,17 @@ def _is_importing(frame: types.FrameType | None) -> bool:
     return False
 
 
-def _is_watched(filename: str) -> bool:
-    """The user's code, and layers that read settings of their own."""
+def _kind_of(filename: str) -> int:
+    """Watched are the user's code, and layers that read settings of their own."""
     if filename.startswith(_TORCH):
-        return filename.startswith(_TORCH_NN) and not filename.endswith("functional.py")
-    if filename.startswith((_STDLIB, "<frozen")) and "site-packages" not in filename:
-        return False
-    return not filename.startswith(_VGRAPH) or filename.startswith(_VGRAPH_NN)
+        is_layer = filename.startswith(_TORCH_NN) and not filename.endswith("functional.py")
+        return _LAYER if is_layer and filename != _MACHINERY else _OF_TORCH
+    if filename.startswith(_VGRAPH):
+        return _LAYER if filename.startswith(_VGRAPH_NN) else _QUIET
+    of_library = filename.startswith((_STDLIB, "<frozen")) and "site-packages" not in filename
+    return _QUIET if of_library or filename.startswith(_OTHERS) else _USERS
 
 
 def is_users(code: types.CodeType) -> bool:
     """Whether it is the user's own code rather than a layer of torch or vgraph."""
-    return not code.co_filename.startswith((_TORCH, _VGRAPH))
-
-
-def _impurity(function: Any) -> str:
-    """The name of a builtin that may answer anew every time, else nothing."""
-    owner, name = getattr(function, "__self__", None), function.__name__
-    module = getattr(function, "__module__", None) or type(owner).__name__
-    peeks = isinstance(owner, Tensor) and name in _PEEKS
-    clock = isinstance(owner, type) and issubclass(owner, datetime.date) and name in _CLOCKS
-    waits = module == "time" and name != "sleep"
-    reads = function in (open, input, next, os.urandom)
-    is_impure = peeks or clock or waits or reads or isinstance(owner, _IMPURE_OWNERS)
-    return f"{module}.{name}" if is_impure else ""
-
-
-def global_names(code: types.CodeType) -> set[str]:
-    """Globals that the code, and the functions written within it, may read: ``edges.src`` reads no global ``src``."""
-    names = {
-        str(op.argval)
-        for op in dis.get_instructions(code)
-        if op.opname == "LOAD_NAME" or ("LOAD_" in op.opname and "GLOBAL" in op.opname)
-    }
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= global_names(constant)
-    return names
+    return _kind_of(code.co_filename) == _USERS

@@ -22,6 +22,7 @@ from vgraph.api.tracer import user_line
 from vgraph.compiler import REDUCTIONS, compile_reduction
 from vgraph.errors import DimError, DTypeError, FeatureError, FunctionError
 from vgraph.ir.reduction import ACCUMULATED, IDENTITIES, Reduction
+from vgraph.runtime.in_memory import has_elements, in_memory
 from vgraph.runtime.reduction import CompiledReduction, torch_reduce
 
 _MOST_KEPT = 512
@@ -216,13 +217,14 @@ class _Call:
     def run(self, tensors: Sequence[Tensor]) -> Tensor:
         """Without gradient where a kernel runs."""
         kernel = self.kernel(tensors)
-        found = None if kernel is None else kernel([t.detach() for t in tensors], self.dims)
+        found = None if kernel is None else kernel([in_memory(t.detach()) for t in tensors], self.dims)
         return self.by_library(tensors) if found is None else found
 
     def kernel(self, tensors: Sequence[Tensor]) -> CompiledReduction | None:
         """What runs it in one launch; None: torch's operators do, and the log says why."""
         is_one = len({t.device for t in tensors}) == 1  # a number may lie elsewhere
-        if not config.kernels_enabled() or not self.dims or not is_one or not all(map(_has_memory, tensors)):
+        is_known = is_one and tensors[0].device.type in REDUCTIONS
+        if not config.kernels_enabled() or not self.dims or not is_known or not all(map(has_elements, tensors)):
             return None
         if self.combine is None and self.of is None and self.then is None:
             return _builtin(self.name, tensors[0].dtype)
@@ -260,11 +262,6 @@ def _one_for_each(out: Any, shape: torch.Size, fact: str) -> Tensor:
         said = fact.format(kind, tuple(shape))
         raise FunctionError(said, line=user_line(), cure="give one number for each element")
     return out
-
-
-def _has_memory(tensor: Tensor) -> bool:
-    """Elements that a loop can read."""
-    return tensor.layout == torch.strided and tensor.device.type in REDUCTIONS and tensor.numel() > 0
 
 
 @cache

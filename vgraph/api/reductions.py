@@ -45,7 +45,9 @@ class _LinearMove(torch.autograd.Function):
 
 
 def move_rows(context: Context, move: Move, rows: Tensor) -> Tensor:
-    """A differentiable linear Move."""
+    """A differentiable linear Move; rows that only stand for some know how they are moved."""
+    if hasattr(rows, "moved"):
+        return rows.moved(context, move)  # pyright: ignore[reportAttributeAccessIssue]
     return _LinearMove.apply(rows, context, move)  # pyright: ignore[reportReturnType]
 
 

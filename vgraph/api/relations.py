@@ -7,9 +7,8 @@ Source: DGL section 3 (heterogeneous graphs); a graph without types is the case 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import networkx as nx
 import torch
 from torch import Tensor
 
@@ -17,6 +16,12 @@ from vgraph.api.frame import Frame
 from vgraph.api.tracer import user_line
 from vgraph.errors import GraphError, NameLookupError
 from vgraph.ir.topology import Topology
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = late("networkx")
 
 EdgeType: TypeAlias = tuple[str, str, str]  # (type of sources, name, type of destinations)
 NODE, EDGE = "_N", "_E"  # what DGL calls the types of a graph that has none

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse.csgraph
 import torch
 from torch import Tensor
 
@@ -24,6 +23,12 @@ from vgraph.api.tracer import user_line
 from vgraph.api.transform import one_type, rejoin
 from vgraph.errors import FunctionError, GraphError
 from vgraph.ir.topology import Topology
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    from scipy.sparse import csgraph
+else:
+    csgraph = late("scipy.sparse.csgraph")
 
 
 @method
@@ -76,7 +81,7 @@ def _node_order(g: Graph, t: Topology, algorithm: str | None, config: Mapping[st
         return torch.argsort(t.in_degrees, descending=True, stable=True)
     if algorithm == "rcmk":
         matrix = g.adj_external(scipy_fmt="csr")
-        order = scipy.sparse.csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=False)
+        order = csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=False)
         return torch.from_numpy(np.ascontiguousarray(order)).to(g.device, torch.int64)
     return _custom(algorithm, "nodes_perm", config, t.num_dst, g)
 

@@ -12,8 +12,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from vgraph.api.mixing import over_rows
 from vgraph.api.places import contracted, multiplied
 from vgraph.api.reductions import KEEPS_SLOTS, PLACES, REDUCERS, Context, move_rows, reducer_names, takes_complex
+from vgraph.api.row_counts import as_count, count_of
 from vgraph.api.stand_ins import STAND_INS
 from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError
@@ -49,60 +51,13 @@ class RowContext(Context, Protocol):
         """A method of a tensor looks at its numbers."""
         ...
 
-    def note_count(self) -> None:
-        """``len`` made a plain number of rows, which notices no comparison."""
+    def note_mixed(self, error: FunctionError) -> None:
+        """All rows of vertices were reduced to one number: of one vertex alone that is right, of many the error."""
         ...
 
-
-class RowCount(int):
-    """A number of rows that notices when it is compared."""
-
-    context: RowContext
-
-    def _noting(name: str) -> Any:  # pyright: ignore
-        method = getattr(int, name)
-
-        def compare(self: RowCount, other: object) -> bool:
-            same = isinstance(other, int) and int(self) == int(other)
-            # equal in both recordings: the same number of rows, not a number that the user wrote
-            if not (same and name in ("__eq__", "__ne__")):
-                self.context.note_branch()
-            return method(int(self), other)
-
-        return compare
-
-    __eq__, __ne__, __lt__ = _noting("__eq__"), _noting("__ne__"), _noting("__lt__")
-    __le__, __gt__, __ge__ = _noting("__le__"), _noting("__gt__"), _noting("__ge__")
-    __hash__ = int.__hash__
-
-    def __bool__(self) -> bool:
-        self.context.note_branch()
-        return int(self) != 0
-
-    def _counting(name: str) -> Any:  # pyright: ignore
-        method = getattr(int, name)
-
-        def compute(self: RowCount, other: Any) -> Any:
-            found = method(int(self), other)
-            return _count(found, self.context) if type(found) is int else found
-
-        return compute
-
-    def _leaving(name: str) -> Any:  # pyright: ignore
-        method = getattr(int, name)
-
-        def leave(self: RowCount, *other: Any) -> Any:
-            self.context.note_branch()  # what is computed from it further on is not followed
-            return method(int(self), *other)
-
-        return leave
-
-    __add__, __radd__ = _counting("__add__"), _counting("__radd__")
-    __sub__, __rsub__ = _counting("__sub__"), _counting("__rsub__")
-    __mul__, __rmul__ = _counting("__mul__"), _counting("__rmul__")
-    __floordiv__, __mod__ = _counting("__floordiv__"), _counting("__mod__")
-    __truediv__, __rtruediv__ = _leaving("__truediv__"), _leaving("__rtruediv__")
-    __pow__, __rpow__, __float__ = _leaving("__pow__"), _leaving("__rpow__"), _leaving("__float__")
+    def note_count(self) -> None:
+        """``len``, ``int`` or a text made a plain number of rows, which notices no comparison."""
+        ...
 
 
 class RowTensor(Tensor):
@@ -136,8 +91,12 @@ class RowTensor(Tensor):
             reduced = _reduce(name, context, space, args, named)
             if reduced is not None:
                 return reduced
-            if context.per_vertex:
-                _refuse_rows(name, args, named)
+            error = _mixing(name, args, named) if context.per_vertex else None
+            if error is not None:
+                if space == EDGE or args[1:] or named.keys() - {"dtype"}:
+                    raise error
+                context.note_mixed(error)  # perhaps for a branch alone, which is taken one vertex at a time
+                return func(plain(args[0]), **named)
         args, values = map_leaves((args, tuple(named.values())), lambda leaf: lift(leaf, space))
         if context.widens and func in _MATRIX_PRODUCTS:
             args = (_widened(args[0], args[1], func), *args[1:])
@@ -145,6 +104,33 @@ class RowTensor(Tensor):
         out = _by_place(func, args, named) if func in _MATRIX_PRODUCTS or func is torch.einsum else None
         out = super().__torch_function__(func, types, args, named) if out is None else out
         return map_leaves(out, lambda leaf: as_rows(leaf, space, context)) if _rewraps(out) else out
+
+    def bare(self) -> Tensor:
+        """The tensor itself, without the knowledge of rows."""
+        return self.as_subclass(Tensor)
+
+    def seen_as(self, space: Space, context: Any) -> RowTensor:
+        """The same rows, seen as rows of ``space``."""
+        out = self.as_subclass(RowTensor) if hasattr(self, "vg_space") else self
+        out.vg_space, out.vg_context = space, context
+        return out
+
+    def brought_to(self, space: Space) -> RowTensor:
+        """The rows in a finer space: graph or subset to vertex, vertex to edge."""
+        context, rows, at = self.vg_context, plain(self), self.vg_space
+        if at != VERTEX:
+            rows = move_rows(context, Gather("graph" if at == GRAPH else at.key), rows)
+        if space == EDGE:
+            rows = move_rows(context, Gather("dst"), rows)
+        return as_rows(rows, EDGE if space == EDGE else VERTEX, context)
+
+    def num_rows(self) -> int:
+        """The size of the leading dim; the user's code has not asked for it."""
+        return self.as_subclass(Tensor).shape[0]
+
+    def row_shape(self) -> tuple[int, ...]:
+        """The sizes of the other dims; the user's code has not asked for them."""
+        return tuple(self.as_subclass(Tensor).shape[1:])
 
     # Without a dim these reduce (normalise) over the slots of each vertex; torch's need one.
     def softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:  # type: ignore[override]
@@ -194,7 +180,7 @@ _MATRIX_PRODUCTS = frozenset(
 
 
 def _widened(x: Any, matrix: Tensor, func: Any) -> Any:
-    width = matrix.shape[1 if func is torch.nn.functional.linear else -2]
+    width = matrix.shape[-1 if func is torch.nn.functional.linear or matrix.dim() == 1 else -2]
     return x if plain(x).shape[-1] != 1 else x.expand(*plain(x).shape[:-1], width)
 
 
@@ -216,23 +202,12 @@ def _by_place(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Ten
 def _watched(func: Any, out: Any, context: RowContext) -> Any:
     """Numbers of rows and slots that the user asked for, made to notice comparisons."""
     if isinstance(out, torch.Size):
-        return torch.Size([_as_count(size, context) for size in out])
+        return torch.Size([as_count(size, context) for size in out])
     if func is Tensor.numel or func is Tensor.nelement:
-        return _count(out, context)
-    if func is Tensor.__len__ and context.per_vertex:
+        return count_of(out, context)
+    if func is Tensor.__len__:
         context.note_count()
-    return _as_count(out, context) if type(out) is int and func is Tensor.size else out
-
-
-def _as_count(size: int, context: RowContext) -> int:
-    """A size that counts rows, or happens to be as large."""
-    return _count(size, context) if size in context.row_sizes else size
-
-
-def _count(size: int, context: RowContext) -> RowCount:
-    number = RowCount(size)
-    number.context = context
-    return number
+    return as_count(out, context) if type(out) is int and func is Tensor.size else out
 
 
 def finest(spaces: Iterator[Space]) -> Space:
@@ -258,28 +233,29 @@ def as_rows(leaf: Any, space: Space, context: RowContext) -> Any:
     """A tensor seen as rows of ``space``; anything else unchanged."""
     if not isinstance(leaf, Tensor):
         return leaf
-    out: RowTensor = (
-        leaf if isinstance(leaf, RowTensor) and not hasattr(leaf, "vg_space") else leaf.as_subclass(RowTensor)
-    )
-    out.vg_space, out.vg_context = space, context
-    return out
+    return (leaf if isinstance(leaf, RowTensor) else leaf.as_subclass(RowTensor)).seen_as(space, context)
 
 
 def plain(leaf: Any) -> Any:
     """The tensor itself, without the knowledge of rows."""
-    return leaf.as_subclass(Tensor) if isinstance(leaf, RowTensor) else leaf
+    return leaf.bare() if isinstance(leaf, RowTensor) else leaf
+
+
+def num_rows(tensor: Tensor) -> int:
+    """The size of the leading dim."""
+    return tensor.num_rows() if isinstance(tensor, RowTensor) else tensor.shape[0]
+
+
+def row_shape(tensor: Tensor) -> tuple[int, ...]:
+    """The sizes of the dims behind the leading one."""
+    return tensor.row_shape() if isinstance(tensor, RowTensor) else tuple(tensor.shape[1:])
 
 
 def lift(leaf: Any, space: Space) -> Any:
     """Brings a row tensor into a finer space: graph or subset to vertex, vertex to edge."""
     if not isinstance(leaf, RowTensor) or leaf.vg_space in (space, SHARED):
         return leaf
-    context, rows, at = leaf.vg_context, plain(leaf), leaf.vg_space
-    if at != VERTEX:
-        rows = move_rows(context, Gather("graph" if at == GRAPH else at.key), rows)
-    if space == EDGE:
-        rows = move_rows(context, Gather("dst"), rows)
-    return as_rows(rows, EDGE if space == EDGE else VERTEX, context)
+    return leaf.brought_to(space)
 
 
 def _without_dim(x: RowTensor, name: str) -> Tensor:
@@ -293,21 +269,14 @@ def _without_dim(x: RowTensor, name: str) -> Tensor:
     return reduced
 
 
-def _refuse_rows(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuses a reduction over vertices, or over slots by their dim."""
+def _mixing(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FunctionError | None:
+    """Why a reduction over vertices, or over slots by their dim, is refused."""
     x, rest = args[0], args[1:]
     dim = rest[0] if rest else kwargs.get("dim")
     if isinstance(dim, Tensor) or "other" in kwargs:  # the elementwise max of two tensors
-        return
-    dims: Any = dim if isinstance(dim, (tuple, list)) else [dim]
-    rank = plain(x).dim()
-    if not dims or any(d is None or d % max(rank, 1) == 0 for d in dims):
-        over = "slots" if isinstance(x, RowTensor) and x.vg_space == EDGE else "vertices"
-        raise FunctionError(
-            f"{name} over the dim of rows mixes {over}",
-            cure=f"{name}(-1) is about features; slots reduce by {name}() without a dim",
-            line=user_line(),
-        )
+        return None
+    over = "slots" if isinstance(x, RowTensor) and x.vg_space == EDGE else "vertices"
+    return over_rows(name, dim, plain(x).dim(), over)
 
 
 def _reduce(name: str, context: RowContext, space: Space, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

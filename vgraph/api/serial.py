@@ -6,7 +6,7 @@ Source: Cavs section 3.2 (the serial policy is its baseline).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from vgraph.api.rows import RowTensor, as_rows, plain
 from vgraph.api.states import ask_for_states, likely_shapes
 from vgraph.api.tracer import user_line
 from vgraph.api.vertex import StateSpec, Vertex
-from vgraph.errors import ChildIndexError, NameLookupError
+from vgraph.errors import ChildIndexError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather, Move, PutSlot, SegmentReduce, TakeSlot
 from vgraph.ir.program import EDGE, VERTEX
 from vgraph.scheduler.frontiers import levels
@@ -36,10 +36,13 @@ class VertexSession:
         self.widens = edge_ids.shape[0] == 0
         self.num_vertices = 1
         self.gave_numbers = False  # rows without any dim of features
+        self.floats: list[torch.dtype] = []  # of features
 
     def input(self, name: str) -> RowTensor:
         rows, kind = self.feed.find(name), name.partition(":")[0]
         self.gave_numbers |= rows.dim() == 1
+        if rows.is_floating_point() and rows.dtype not in self.floats:
+            self.floats.append(rows.dtype)
         if kind == "edge":
             return as_rows(rows.index_select(0, self.edge_ids), EDGE, self)
         if self.vertex < 0:
@@ -65,6 +68,9 @@ class VertexSession:
 
     def note_count(self) -> None:
         """Here a number of rows is that of one vertex."""
+
+    def note_mixed(self, error: FunctionError) -> None:
+        """Here all rows are those of one vertex."""
 
     def note_look(self, name: str) -> None:
         """Here numbers may be looked at."""
@@ -114,14 +120,20 @@ _MOST_ROUNDS = 4
 
 
 class _Known(dict[str, StateSpec]):
-    """States seen so far; before the first scatter every state is one column wide."""
+    """States seen so far; before the first scatter each is as ``guess`` says; ``is_told``: its dtype, by parameters."""
 
-    dtype = torch.float32
-    shape: tuple[int, ...] = (1,)
+    dtype, is_told = torch.float32, False
+    guess = StateSpec((1,), torch.float32)
     shapes: Sequence[tuple[int, ...]] = ()
 
     def get(self, key: str, default: Any = None) -> Any:
-        return super().get(key) or StateSpec(self.shape, self.dtype)
+        return super().get(key) or self.guess
+
+    def guesses(self, session: VertexSession) -> Iterator[StateSpec]:
+        """Numbers first, whole ones if they may be: beside a vertex's one row they are as neutral as nothing is."""
+        yield StateSpec((), torch.int64)
+        for shape in ((), (1,), *self.shapes):
+            yield StateSpec(shape, self.dtype if len(session.floats) != 1 or self.is_told else session.floats[0])
 
 
 def run_serially(module: Any, parts: Sequence[Any], part_of_vertex: Sequence[int], feed: Any) -> dict[str, Tensor]:
@@ -152,10 +164,10 @@ def run_serially(module: Any, parts: Sequence[Any], part_of_vertex: Sequence[int
 
 
 def _known(module: Any) -> _Known:
-    own = (p.dtype for p in module.parameters() if p.is_floating_point())
-    dtype = next(own, torch.get_default_dtype())
+    own = next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
+    dtype = own or torch.get_default_dtype()
     known = _Known({name: StateSpec(shape, dtype) for name, shape in module.given_states.items()})
-    known.dtype, known.shapes = dtype, likely_shapes(module, ())
+    known.dtype, known.is_told, known.shapes = dtype, own is not None, likely_shapes(module, ())
     return known
 
 
@@ -182,35 +194,36 @@ def _run_vertex(
 
 def _run_somehow(module: Any, session: Any, known: _Known, feed: Any) -> Vertex:
     """A vertex function run once; states of unknown shape are tried in several."""
-    for shape in ((1,), *known.shapes):
-        known.shape = shape
+    failed: tuple[Exception, str] | None = None  # the first
+    for guess in known.guesses(session):
+        known.guess = guess
         vertex = Vertex(session, known, feed.full_name)
         try:
             module.forward(vertex)
-        except (RuntimeError, IndexError) as error:
+        except Exception as error:
             if known.keys() >= vertex.state_lines.keys():
                 raise
-            if shape == known.shapes[-1]:
-                line = next(iter(vertex.state_lines.values()))
-                fact = f"evaluating it without children fails: {error}"
-                raise ask_for_states(module, fact, line) from error
+            failed = failed or (error, next(iter(vertex.state_lines.values())))
         else:
-            is_guess = shape == (1,) and not known.keys() >= vertex.gathered.keys()
-            numbers = _run_on_numbers(module, session, known, feed) if is_guess and session.gave_numbers else None
-            return vertex if numbers is None else numbers
-    raise AssertionError("a shape is tried")
+            if not _is_unsure(vertex, session, known):
+                return vertex
+    assert failed is not None, "a column is a guess that is kept"
+    error, line = failed
+    if not isinstance(error, (RuntimeError, IndexError)):
+        raise error
+    raise ask_for_states(module, f"evaluating it without children fails: {error}", line) from error
 
 
-def _run_on_numbers(module: Any, session: Any, known: _Known, feed: Any) -> Vertex | None:
-    """A vertex whose children hand it numbers, where it hands on numbers: one vertex alone would take a column, too."""
-    known.shape = ()
-    vertex = Vertex(session, known, feed.full_name)
-    try:
-        module.forward(vertex)
-    except (RuntimeError, IndexError, ValueError):
-        return None
-    given = [vertex.scattered[name] for name in vertex.gathered if name in vertex.scattered]
-    return vertex if given and all(plain(t).dim() == 1 for t in given) else None
+def _is_unsure(vertex: Vertex, session: Any, known: _Known) -> bool:
+    """Whether states are numbers because they were guessed so, where nothing else is a number: columns are meant."""
+    if known.guess.row_shape:
+        return False
+    if any(0 in t.shape for t in (*vertex.scattered.values(), *vertex.pushed.values())):
+        return True  # no slots beside a column: torch takes them for features
+    if session.gave_numbers:
+        return False
+    guessed = [vertex.scattered[name] for name in vertex.gathered if name not in known and name in vertex.scattered]
+    return any(plain(t).dim() == 1 for t in guessed)
 
 
 def _stacked(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -8,11 +8,11 @@ Source: Cavs section 3.2 (a batch is a set of vertices that are ready, of whatev
 
 from __future__ import annotations
 
+import atexit
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,24 +20,40 @@ import torch
 from torch import Tensor
 
 from vgraph.api.batching import batch
-from vgraph.api.capture import Features, family_of, find_captured
-from vgraph.api.derive import Spec
+from vgraph.api.capture import family_of, find_captured
+from vgraph.api.capture_errors import CaptureError
 from vgraph.api.families import function_key
+from vgraph.api.features import Features
 from vgraph.api.feed import At, Feed
 from vgraph.api.frontier_body import FrontierBody, frontier_body
 from vgraph.api.graph import Graph
-from vgraph.api.requests import Futures, Request, dense, result_of, rows_or_at
-from vgraph.api.tracer import CaptureError, user_line
+from vgraph.api.request_queue import Bound, RequestQueue, answer, ended, tell
+from vgraph.api.requests import (
+    Answer,
+    Request,
+    Tick,
+    dense,
+    next_frontier,
+    own,
+    own_graph,
+    pool_rows,
+    result_of,
+    rows_or_at,
+)  # fmt: skip
+from vgraph.api.tracer import user_line
 from vgraph.api.vertex_function import VertexFunction, check_call, check_children, known_levels
-from vgraph.errors import FunctionError
-from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX
-from vgraph.ir.topology import Topology
+from vgraph.errors import FunctionError, ServerError
 
 WHOLE = 128  # frontiers of a graph that is not worth interrupting
-_SPACES = {"vertex": VERTEX, "edge": EDGE, "graph": GRAPH}
+MOST_WAITING = 1024  # graphs whose results are waited for
+_MOST_KINDS = 64  # combinations of features' widths and dtypes that are known
+_SECONDS_AT_EXIT = 10.0  # for the run that is under way when the interpreter shuts down
 
 
-def serve(function: VertexFunction, *, most_vertices: int = 4096, whole: int | None = None) -> Server:
+def serve(
+    function: VertexFunction, *, most_vertices: int = 4096, whole: int | None = None,
+    max_waiting: int = MOST_WAITING, when_full: str = "wait", timeout: float | None = None,
+) -> Server:  # fmt: skip
     """Starts a thread that evaluates graphs with ``function`` as they are submitted; without gradient.
 
     Graphs of up to ``whole`` frontiers (128) that wait run together at once, in one go; a deeper one joins the others
@@ -45,8 +61,13 @@ def serve(function: VertexFunction, *, most_vertices: int = 4096, whole: int | N
     ``whole=0``: every graph joins and leaves between frontiers. ``most_vertices``: of all graphs together in one
     frontier. Use it in a ``with``, or call ``close()``.
 
+    Args:
+        max_waiting: how many graphs may wait for their results at once (1,024).
+        when_full: what ``submit`` does where so many wait: "wait" until there is room, or "raise".
+        timeout: seconds that ``submit`` waits at most before it raises; None: for as long as it takes.
+
     Raises:
-        FunctionError: the function has types of vertices (``ByType``), or one of the numbers is too small.
+        FunctionError: this is no vertex function, or one with types of vertices (``ByType``); a number is too small.
 
     Source: Xu et al. 2018 (Cavs), section 3.2; Gao et al. 2018 (cellular batching).
 
@@ -58,16 +79,36 @@ def serve(function: VertexFunction, *, most_vertices: int = 4096, whole: int | N
     ...     futures[0].result()["h"].shape
     torch.Size([3, 4])
     """
-    return Server(function, most_vertices, WHOLE if whole is None else whole)
+    whole = WHOLE if whole is None else whole
+    _check_numbers(most_vertices=(most_vertices, 1), whole=(whole, 0), max_waiting=(max_waiting, 1))
+    if when_full not in ("wait", "raise") or not (timeout is None or timeout >= 0):
+        fact = f"serve(when_full={when_full!r}, timeout={timeout!r}) says not what to do with one graph too many"
+        raise FunctionError(fact, cure="when_full='wait' or 'raise', and seconds or None", line=user_line())
+    return Server(function, most_vertices, whole, Bound(max_waiting, when_full, timeout))
+
+
+def _check_numbers(**given: tuple[Any, int]) -> None:
+    for name, (number, least) in given.items():
+        if type(number) is not int or number < least:
+            raise FunctionError(
+                f"serve({name}={number!r}) leaves no frontier to run",
+                cure=f"give a whole number, {least} or more", line=user_line(),
+            )  # fmt: skip
 
 
 class Server:
     """Evaluates graphs between whose frontiers others join and leave; made by ``serve``.
 
+    What a graph meets is told to that graph alone, by its Future. What meets the server itself (no memory to admit
+    graphs, say) is told to all who wait, and the server begins anew; where its thread has ended, every later
+    ``submit`` is told why. Callbacks of Futures run on the server's thread: they keep it from its work.
+
     Raises:
         FunctionError: a graph is submitted after ``close()``.
         FeatureError, NameLookupError: features that do not fit the graph, at once.
         CycleError: the graph has a cycle, at once.
+        ServerFullError: too many wait already, see ``serve``.
+        ServerError: the server's thread has ended, or runs in the process that this one was forked from.
 
     Source: Xu et al. 2018 (Cavs), section 3.2; Gao et al. 2018 (cellular batching).
 
@@ -80,10 +121,10 @@ class Server:
     torch.Size([2, 4])
     """
 
-    def __init__(self, function: VertexFunction, most_vertices: int, whole: int) -> None:
-        if most_vertices < 1 or whole < 0:
-            fact = f"serve(most_vertices={most_vertices}, whole={whole}) leaves no frontier to run"
-            raise FunctionError(fact, cure="give one vertex or more, and whole=0 or more", line=user_line())
+    def __init__(self, function: VertexFunction, most_vertices: int, whole: int, bound: Bound) -> None:
+        if not isinstance(function, VertexFunction):  # pyright: ignore[reportUnnecessaryIsInstance]
+            fact = f"serve is given a {type(function).__name__}, which is no vertex function"
+            raise FunctionError(fact, cure="give a vgraph.VertexFunction, made", line=user_line())
         if function.part_spaces():
             raise FunctionError(
                 f"{type(function).__name__} has several types of vertices, which are not served",
@@ -93,44 +134,50 @@ class Server:
         self.num_frontiers = 0  # evaluated so far
         self._read: tuple[str, ...] | None = None  # features, by full name
         self._is_uncaptured = False  # graphs run one by one, one vertex at a time
-        self._bodies: dict[tuple[Any, ...], FrontierBody] = {}  # by what features are like
-        self._waiting: deque[Request] = deque()
+        self._bodies: OrderedDict[tuple[Any, ...], FrontierBody] = OrderedDict()  # by what features are like
+        self._queue = RequestQueue(bound)
         self._running: list[Request] = []
         self._pools: dict[tuple[Any, ...], dict[str, Tensor]] = {}  # states, likewise
         self._room, self._end = 0, 0  # rows of a pool, and where the free ones begin
-        self._wake = threading.Condition()
-        self._closed = False
+        self._recording = threading.Lock()
         self._runs_whole = False  # a function that cannot be captured runs no frontier alone
         self._thread = threading.Thread(target=self._work, name="vgraph-serve", daemon=True)
         self._thread.start()
+        atexit.register(self._exit)
 
     # ------------------------------------------------------------ the caller's side
-    def submit(self, graph: Graph, **features: Any) -> Futures:
+    def submit(self, graph: Graph, **features: Any) -> Future[dict[str, Tensor]]:
         """Hands a graph over; the Future gives what the function pushes, one row a vertex.
 
+        Features are copied: they may be changed afterwards. A Future that is cancelled before its graph's turn frees
+        its place.
+
         Raises:
-            FeatureError, NameLookupError, CycleError: at once, before the graph joins.
+            FeatureError, NameLookupError, CycleError, and what the function itself raises on features of such widths
+                and dtypes: at once, before the graph joins.
+            ServerFullError: too many wait already, see ``serve``.
+            FunctionError, ServerError: the server is closed, or has ended.
         """
+        self._queue.check()
         topology = check_call(self.function, graph)
         widths = np.bincount(known_levels(topology))
+        graph = graph.local_var()  # of which nobody else changes the edges
         feed = Feed(graph, topology, {name: dense(value, topology) for name, value in features.items()})
         names = self._names(feed)
         given = {name: rows_or_at(feed, features, name) for name in names or ()}
-        alone = features if names is None else None
-        request = Request(feed, given, Future(), len(widths), int(widths.max(initial=0)), alone)
-        with self._wake:
-            if self._closed:
-                raise FunctionError("the server is closed", cure="submit inside the with", line=user_line())
-            self._waiting.append(request)
-            self._wake.notify()
+        request = Request(feed, given, Answer(), len(widths), int(widths.max(initial=0)))
+        if names is None or not self._is_recorded(request):
+            request.alone = {name: own(value) for name, value in features.items()}
+            request.feed = Feed(own_graph(graph), topology, {})
+        self._queue.put(request)
         return request.future
 
     def close(self) -> None:
         """Finishes what was submitted and ends the thread."""
-        with self._wake:
-            self._closed = True
-            self._wake.notify()
-        self._thread.join()
+        self._queue.close()
+        if self._thread is not threading.current_thread():  # which ends after the callback that closes it
+            self._thread.join()
+        atexit.unregister(self._exit)
 
     def __enter__(self) -> Server:
         return self
@@ -138,9 +185,15 @@ class Server:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _exit(self) -> None:
+        """The interpreter shuts down: nobody waits in vain, and no thread runs into what is torn down."""
+        cure = "use the server in a with, or close() it"
+        self._queue.end(ServerError("the interpreter shut down before the server was closed", cure=cure))
+        self._thread.join(_SECONDS_AT_EXIT)
+
     def _names(self, feed: Feed) -> list[str] | None:
         """The features that the function reads, found by running it once on examples; None: it is not captured."""
-        with self._wake:
+        with self._recording:
             if self._read is None and not self._is_uncaptured:
                 try:
                     self._read = frontier_body(self.function, feed).read
@@ -149,20 +202,41 @@ class Server:
             read = self._read
         return None if read is None else [name for name in read if feed.full_name(*name.split(":", 1))]
 
+    def _is_recorded(self, request: Request) -> bool:
+        """Whether the function runs on a frontier with such features; what it raises on them is the caller's."""
+        with self._recording:
+            found = self._bodies.get(request.kind)
+            if found is None:
+                try:
+                    found = frontier_body(self.function, request.feed)
+                except CaptureError:
+                    return False
+                self._bodies[request.kind] = found
+                if len(self._bodies) > _MOST_KINDS:
+                    self._bodies.popitem(last=False)
+        request.body = found
+        return True
+
     # ------------------------------------------------------------ the thread's side
     def _work(self) -> None:
-        torch.set_grad_enabled(False)
-        while True:
-            with self._wake:
-                while not (self._waiting or self._running or self._closed):
-                    self._wake.wait()
-                if self._closed and not (self._waiting or self._running):
-                    return
-                joining = list(self._waiting)
-                self._waiting.clear()
-            joining = [r for r in joining if r.future.set_running_or_notify_cancel()]
+        try:
+            torch.set_grad_enabled(False)
+            while (joining := self._queue.take(wait=not self._running)) is not None:
+                self._turn(joining)
+        except BaseException as error:
+            self._queue.end(ended(error))
+            raise
+
+    def _turn(self, joining: list[Request]) -> None:
+        """One run of what is not deep, and one frontier of what is."""
+        try:
             self._try(self._run_whole, self._admit(joining))
             self._try(self._evaluate, self._next())
+        except Exception as error:  # of the server, not of a graph: those who wait are told, and it begins anew
+            everybody = [*joining, *self._running]
+            self._running, self._pools, self._room, self._end = [], {}, 0, 0
+            for request in everybody:
+                tell(request, error)
 
     def _try(self, run: Callable[[Sequence[Request]], None], requests: list[Request]) -> None:
         """What fails is told to the graphs that it was done for; the others go on."""
@@ -176,7 +250,7 @@ class Server:
                         self._try(run, [] if request.future.done() else [request])
                 else:
                     self._leave(now)
-                    now[0].future.set_exception(error)
+                    tell(now[0], error)
 
     def _alike(self, requests: list[Request]) -> tuple[list[Request], list[Request]]:
         """Those to evaluate with the first, as many as one frontier takes; the others."""
@@ -194,17 +268,25 @@ class Server:
             if not request.num_rows or request.alone is not None or request.depth <= self.whole or self._runs_whole:
                 whole.append(request)
             else:
-                if self._end + request.num_rows > self._room:
-                    self._make_room(request.num_rows)
-                request.base, request.width = self._end, request.schedule.frontiers[0].batch_size
-                self._end += request.num_rows
-                self._running.append(request)
+                try:
+                    self._join(request)
+                except Exception as error:  # no memory for its states, say
+                    tell(request, error)
         return whole
+
+    def _join(self, request: Request) -> None:
+        """A place in the pool of states."""
+        width = request.schedule.frontiers[0].batch_size
+        if self._end + request.num_rows > self._room:
+            self._make_room(request.num_rows)
+        request.base, request.width = self._end, width
+        self._end += request.num_rows
+        self._running.append(request)
 
     def _run_whole(self, now: Sequence[Request]) -> None:
         """All frontiers of some graphs, as a call on their batch."""
         if now[0].alone is not None:
-            now[0].future.set_result(self.function(now[0].feed.graph, **now[0].alone))
+            answer(now[0], self.function(now[0].feed.graph, **now[0].alone))
             return
         graph = batch([_bare(r.feed.graph) for r in now])
         first = np.cumsum([0, *(r.num_rows for r in now)])
@@ -224,22 +306,21 @@ class Server:
         parts = {name: tensor.split([r.num_rows for r in now]) for name, tensor in found.items()}
         self._leave(now)
         for number, request in enumerate(now):
-            request.future.set_result({name: rows[number].clone() for name, rows in parts.items()})
+            answer(request, {name: rows[number].clone() for name, rows in parts.items()})
 
     def _make_room(self, num_rows: int) -> None:
-        """Moves what is in use to the front of a pool that holds twice as much."""
+        """Moves what is in use to the front of a pool that holds twice as much; all of it, or nothing."""
         used = sum(r.num_rows for r in self._running)
-        self._room = 2 * (used + num_rows)
+        room = 2 * (used + num_rows)
         kept = [torch.arange(r.base, r.base + r.num_rows) for r in self._running]
-        rows, self._end = torch.cat([*kept, torch.empty(0, dtype=torch.int64, device="cpu")]), 0
+        rows = torch.cat([*kept, torch.empty(0, dtype=torch.int64, device="cpu")])
+        in_use, moved = {r.kind for r in self._running}, dict[tuple[Any, ...], dict[str, Tensor]]()
+        for kind, pools in self._pools.items():
+            if kind in in_use:
+                moved[kind] = {name: _grown(pool, rows, room) for name, pool in pools.items()}
+        self._pools, self._room, self._end = moved, room, 0
         for request in self._running:
             request.base, self._end = self._end, self._end + request.num_rows
-        in_use = {r.kind for r in self._running}
-        self._pools = {kind: pools for kind, pools in self._pools.items() if kind in in_use}
-        for pools in self._pools.values():
-            for name, pool in pools.items():
-                pools[name] = pool.new_zeros((self._room, *pool.shape[1:]))
-                pools[name][: rows.shape[0]] = pool.index_select(0, rows)
 
     def _next(self) -> list[Request]:
         """Those that came first, as many as one frontier takes."""
@@ -250,15 +331,14 @@ class Server:
         self._running = [r for r in self._running if id(r) not in gone]
 
     def _evaluate(self, now: Sequence[Request]) -> None:
-        kind, topology, rows = now[0].kind, self._frontier(now), _rows(now)
-        if kind not in self._bodies:
-            self._bodies[kind] = frontier_body(self.function, now[0].feed)
-        body, pools = self._bodies[kind], self._pools.setdefault(kind, {})
+        kind, topology, rows = now[0].kind, next_frontier(now, self._room), pool_rows(now)
+        body, pools = now[0].body, self._pools.setdefault(kind, {})
+        assert body is not None, kind
         specs = body.states
         for name, spec in specs.items():
             if name not in pools:
                 pools[name] = torch.zeros((self._room, *spec.row_shape), dtype=spec.dtype)
-        tick = _Tick(now, pools)
+        tick = Tick(now, pools)
         family = family_of((type(self.function), function_key(self.function.forward), "serve"))
         given = Features(tick.find, tick.spec, topology.src.device)
         try:
@@ -281,15 +361,6 @@ class Server:
         self.num_frontiers += 1
         self._hand_out(now, names[: len(pushed)], pushed)
 
-    def _frontier(self, now: Sequence[Request]) -> Topology:
-        """The next frontier of each graph, as edges from rows of the pool."""
-        src, dst = [r.ends[0][r.at] for r in now], [r.ends[1][r.at] for r in now]
-        sizes = [r.width for r in now]
-        ends = np.cumsum(sizes)
-        shifts = np.array([[r.base for r in now], ends - sizes - [r.row for r in now]]).repeat([len(s) for s in src], 1)
-        moved = torch.cat([torch.cat(src), torch.cat(dst)]).view(2, -1) + torch.from_numpy(shifts)
-        return Topology(moved[0], moved[1], max(self._room, 1), int(ends[-1]), tuple(sizes))
-
     def _hand_out(self, now: Sequence[Request], names: Sequence[str], pushed: Sequence[Tensor]) -> None:
         widths = [r.width for r in now]
         parts = list(zip(*(t.split(widths) for t in pushed), strict=True)) or [()] * len(now)
@@ -300,36 +371,14 @@ class Server:
                 done.append(request)
         self._leave(done)
         for request in done:
-            request.future.set_result(result_of(request, names))
+            answer(request, result_of(request, names))
 
 
-@dataclass(eq=False)
-class _Tick:
-    """The features of one frontier: those of its graphs one below the other, and the states below."""
-
-    requests: Sequence[Request]
-    pool: Mapping[str, Tensor]
-
-    def find(self, full: str) -> Tensor | None:
-        kind, _, name = full.partition(":")
-        if kind == "below":
-            return self.pool.get(name)
-        if full not in self.requests[0].features:
-            return None
-        return torch.cat([request.parts[full][request.at] for request in self.requests])
-
-    def spec(self, full: str) -> Spec:
-        kind, _, name = full.partition(":")
-        found = self.pool[name] if kind == "below" else self.requests[0].features[full]
-        space = SOURCE if kind == "below" else _SPACES[kind]
-        return Spec(space, tuple(found.shape[1:]), found.dtype, requires_grad=False)
-
-
-def _rows(now: Sequence[Request]) -> Tensor:
-    """The rows of the pool that a frontier writes."""
-    sizes = [r.width for r in now]
-    starts = np.array([r.base + r.row for r in now]) - (np.cumsum(sizes) - sizes)
-    return torch.from_numpy(starts.repeat(sizes) + np.arange(sum(sizes)))
+def _grown(pool: Tensor, rows: Tensor, room: int) -> Tensor:
+    """Some rows of a pool at the front of a larger one."""
+    made = pool.new_zeros((room, *pool.shape[1:]))
+    made[: rows.shape[0]] = pool.index_select(0, rows)
+    return made
 
 
 def _bare(graph: Graph) -> Graph:

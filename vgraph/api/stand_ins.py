@@ -51,9 +51,23 @@ def _instance_norm(
     return _group_norm(input, int(input.shape[1]), weight, bias, eps)
 
 
+def _batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor | None:  # fmt: skip
+    """In evaluation as what it is then, a map of each row; the derivative of torch's own hides sums over rows."""
+    if training or running_mean is None or running_var is None or input.dim() < 2:
+        return None
+    tail = (-1, *[1] * (input.dim() - 2))
+    scale = torch.rsqrt(running_var + eps) if weight is None else weight * torch.rsqrt(running_var + eps)
+    normed = (input - running_mean.view(tail)) * scale.view(tail)
+    return normed if bias is None else normed + bias.view(tail)
+
+
 STAND_INS: dict[Any, Callable[..., Any]] = {
     functional.bilinear: _bilinear,
     functional.one_hot: _one_hot,
     functional.group_norm: _group_norm,
+    functional.batch_norm: _batch_norm,
     functional.instance_norm: _instance_norm,
 }

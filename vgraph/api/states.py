@@ -6,41 +6,50 @@ Takes: a vertex function and a call's features. Gives: a StateSpec a state; temp
 from __future__ import annotations
 
 import dis
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Any
 
 import torch
 from torch import nn
 
-from vgraph.api.derive import Session, Spec, Specs
+from vgraph.api.capture_errors import CaptureError
+from vgraph.api.session import Session, Spec, Specs
 from vgraph.api.sizes import sizes_for
-from vgraph.api.tracer import CaptureError, Record, Ref, Tracer, is_user_file
+from vgraph.api.tracer import Record, Ref, Tracer, is_user_file
 from vgraph.api.vertex import StateSpec, VertexBody
 from vgraph.errors import DTypeError, FunctionError, VGraphError
 from vgraph.ir.program import OF_LEAVES, Space, map_leaves
+
+logger = logging.getLogger("vgraph")
 
 Shapes = Mapping[str, tuple[int, ...]]
 States = Mapping[str, StateSpec]
 
 _MATRICES: tuple[tuple[int, ...], ...] = ((1, 1), (1, 1, 1))
 _MOST_SHAPES, _MOST_ATTEMPTS, _MOST_ROUNDS = 10, 96, 4
+_ANY = 7  # a width that no function has on purpose
+_TAKEN = "nothing tells the shape of the state %r of %s: it is one number a vertex; to change that, states={%r: width}"
+_GIVE = 'super().__init__(states={"h": width})'
+_MOST_ALIKE = 40  # refusals in the same words: no shape of a state is their cause
 
 
 class _Unknown(dict[str, StateSpec]):
     """States before the first evaluation: every name is there."""
 
-    def __init__(self, given: States, shapes: Shapes, dtype: torch.dtype) -> None:
-        super().__init__(given)
-        self.shapes, self.dtype = shapes, dtype
-        self.asked: dict[str, None] = {}
+    def __init__(self, given: Shapes, shapes: Shapes, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.given, self.shapes, self.dtype = given, shapes, dtype
+        self.asked: dict[str, None] = {}  # of unknown shape
+        self.is_read = False
 
     def get(self, key: str, default: Any = None) -> Any:
-        if key in self:
-            return self[key]
-        self.asked[key] = None
-        return StateSpec(self.shapes.get(key, (1,)), self.dtype)
+        self.is_read = True
+        if key not in self.given:
+            self.asked[key] = None
+        return StateSpec(self.given[key] if key in self.given else self.shapes.get(key, (1,)), self.dtype)
 
 
 @dataclass(eq=False)
@@ -51,9 +60,10 @@ class _Search:
     body_of: Callable[[States], VertexBody]
     specs: Specs
     spaces: tuple[Space, ...]
-    given: States
+    given: Shapes
     device: torch.device | None
-    asked: dict[str, None] = field(default_factory=dict[str, None])  # in order
+    asked: dict[str, None] = field(default_factory=dict[str, None])  # states of unknown shape, in order
+    is_read: bool = False  # whether any state is
     progress: int = 0  # how many ops the last evaluation came to
     inputs: dict[str, Spec] = field(default_factory=dict[str, Spec])
     done: list[Any] = field(default_factory=list[Any])  # operators of the last evaluation, and their plain arguments
@@ -66,6 +76,7 @@ class _Search:
             states = self.run(unknown, widens=True)
         finally:
             self.asked |= unknown.asked
+            self.is_read |= unknown.is_read
         for _ in range(_MOST_ROUNDS):
             found = self.run(states, widens=False)
             if found == states:
@@ -75,6 +86,35 @@ class _Search:
                 return states if is_right else None
             states = found
         return None
+
+    def float_features(self) -> list[torch.dtype]:
+        """The dtypes of features that were read, but those of whole numbers."""
+        return list(dict.fromkeys(s.dtype for s in self.inputs.values() if s.dtype.is_floating_point))
+
+    def _agrees(self, states: States) -> bool:
+        """Whether an evaluation with these states gives them again."""
+        try:
+            return self.run(states, widens=False) == states and self.run(states, widens=False, second=True) == states
+        except (RuntimeError, ValueError, IndexError, VGraphError, CaptureError):
+            return False
+
+    def as_features(self, found: States) -> States:
+        """Of states that nothing but themselves gives a dtype: with that of the features, if these have one."""
+        dtypes = self.float_features()
+        if len(dtypes) != 1:
+            return found
+        other = {
+            n: replace(spec, dtype=dtypes[0]) if spec.dtype.is_floating_point else spec for n, spec in found.items()
+        }
+        return other if other != found and self._agrees(other) else found
+
+    def settled(self, found: States) -> States:
+        """The states; the log names those that would be as well of any other shape."""
+        open_ones = [name for name in self.asked if name in found and found[name].row_shape == (1,)]
+        for name in open_ones:
+            if self._agrees({**found, name: replace(found[name], row_shape=(_ANY,))}):
+                logger.info(_TAKEN, name, type(self.module).__name__, name)
+        return found
 
     def _check_counts(self, states: States) -> None:
         """A leaf alone goes the way that many vertices go, though the function counted its children by ``len``."""
@@ -116,12 +156,41 @@ class _Search:
         return body.seen
 
     def _check_given(self, seen: States) -> None:
-        for name, spec in self.given.items():
-            if name in seen and seen[name].row_shape != spec.row_shape:
+        for name, row_shape in self.given.items():
+            if name in seen and seen[name].row_shape != row_shape:
                 raise FunctionError(
-                    f"the state {name!r} is given as {spec.row_shape}, but scattered as {seen[name].row_shape}",
+                    f"the state {name!r} is given as {row_shape}, but scattered as {seen[name].row_shape}",
                     cure="give the shape that it has, or scatter the shape that was given",
                 )
+
+
+@dataclass(eq=False)
+class _Refusals:
+    """What was refused under some shapes of states; other errors that came up, and how far they came."""
+
+    found: dict[str, tuple[FunctionError, int]] = field(default_factory=dict[str, tuple[FunctionError, int]])
+    count: int = 0
+    num_other: int = 0
+    beyond: int = -1
+
+    def add(self, error: FunctionError, progress: int) -> None:
+        self.count += 1
+        known = self.found.get(str(error))
+        self.found[str(error)] = (error, max(progress, known[1] if known else 0))
+
+    def are_alike(self, most: int) -> bool:
+        """Whether all say the same: then no shape is their cause."""
+        return self.count >= most and len(self.found) == 1 and not self.num_other
+
+    def throw(self) -> None:
+        """Raises the one that came furthest, if it came as far as anything."""
+        error, progress = max(self.found.values(), key=lambda pair: pair[1], default=(None, -1))
+        if error is None or progress < self.beyond:
+            return
+        if len(self.found) == 1 and not self.num_other:
+            raise error
+        cure = f"{error.cure}; if it is meant so, a state's width was guessed: {_GIVE}"
+        raise FunctionError(error.fact, cure=cure, line=error.line) from error
 
 
 def _plain_leaves(record: Record) -> Iterator[Any]:
@@ -147,21 +216,27 @@ def infer_states(
     """
     own = [p.dtype for p in module.parameters() if p.is_floating_point()]
     default = own[0] if own else torch.get_default_dtype()
-    specified = {name: StateSpec(shape, default) for name, shape in given.items()}
-    search = _Search(module, body_of, specs, spaces, specified, device)
+    search = _Search(module, body_of, specs, spaces, given, device)
     first: Exception | None = None
+    refusals = _Refusals()
     for shapes, dtype in _beginnings(search, [default] if own else [torch.int64, default]):
         try:
             found = search.attempt(shapes, dtype)
+        except FunctionError as error:  # perhaps of a shape that was guessed
+            refusals.add(error, search.progress)
+            if not search.asked or refusals.are_alike(_MOST_ALIKE):
+                raise
         except (VGraphError, CaptureError):
             raise
         except (RuntimeError, ValueError, IndexError) as error:
             first = first or error
-            if _is_raised_by_user(error) or not search.asked:
+            refusals.num_other, refusals.beyond = refusals.num_other + 1, max(refusals.beyond, search.progress)
+            if _is_raised_by_user(error) or not search.is_read:
                 break
         else:
             if found is not None:
-                return found
+                return search.settled(found if own else search.as_features(found))
+    refusals.throw()
     if first is not None:
         better = _explained(search, first, own)
         raise better from (first if better is not first else first.__cause__)
@@ -172,12 +247,15 @@ def _beginnings(search: _Search, dtypes: list[torch.dtype]) -> Iterator[tuple[Sh
     """Every state one column wide, then other shapes for the states that were read."""
     for dtype in dtypes:
         yield {}, dtype
-    for shapes in _choices(search, dtypes):
+    if len(dtypes) > 1:  # no parameter tells: features may
+        dtypes = [*dtypes, *(dtype for dtype in search.float_features() if dtype not in dtypes)]
+        yield from (({}, dtype) for dtype in dtypes[2:])
+    for shapes in _choices(search) if search.asked else ():
         for dtype in dtypes:
             yield shapes, dtype
 
 
-def _choices(search: _Search, dtypes: list[torch.dtype]) -> Iterator[Shapes]:
+def _choices(search: _Search) -> Iterator[Shapes]:
     """First one shape for all states, then of each those with which an evaluation comes furthest, in all combinations.
 
     An evaluation that comes further may ask for more states.
@@ -200,8 +278,11 @@ def likely_shapes(module: nn.Module, features: Iterable[tuple[int, ...]]) -> lis
     """Shapes that a state may well have: those of features, and widths of parameters, of all heads together."""
     widths = [(size,) for p in module.parameters() for size in reversed(p.shape)]
     heads = [(p.shape[0] * size,) for p in module.parameters() if p.dim() == 3 for size in reversed(p.shape[1:])]
+    sizes = dict.fromkeys(shape[0] for shape in (*features, *widths) if len(shape) == 1)
+    rest = [(wide - narrow,) for wide in sizes for narrow in sizes if wide > narrow]  # what is joined with others
     found = list(dict.fromkeys([(), *features, *heads, *widths]))
-    return [*found[:_MOST_SHAPES], *_MATRICES]
+    more = dict.fromkeys([*_MATRICES, *((size, size) for size in sizes), *rest])
+    return [*found[:_MOST_SHAPES], *(shape for shape in islice(more, _MOST_SHAPES) if shape not in found)]
 
 
 def _is_raised_by_user(error: BaseException) -> bool:
@@ -253,5 +334,5 @@ def ask_for_states(module: nn.Module, fact: str, line: str) -> FunctionError:
     """What to do where states cannot be inferred."""
     return FunctionError(
         f"the widths of the states of {type(module).__name__} cannot be inferred: {fact}",
-        cure='give them: super().__init__(states={"h": width})', line=line,
+        cure=f"give them: {_GIVE}", line=line,
     )  # fmt: skip

@@ -20,10 +20,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vgraph.api.ambient import without_whole_layers
 from vgraph.api.arguments import map_arguments
+from vgraph.api.capture_errors import CaptureError
 from vgraph.api.step_program import Finished, build_step
 from vgraph.api.step_tracer import StepTracer, watch_modules
 from vgraph.api.step_update import Optimizer, Update, initial_history, record_update
-from vgraph.api.tracer import CaptureError
 from vgraph.errors import FunctionError, ModelError
 from vgraph.ir.program import map_leaves
 from vgraph.ir.step import BACKWARD, UPDATE, TrainingStep

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from vgraph.api.capture_errors import CaptureError
 from vgraph.api.step_tracer import StepTracer
-from vgraph.api.tracer import CaptureError
 from vgraph.errors import FunctionError, ModelError
 
 Optimizer = Callable[[Sequence[Tensor]], torch.optim.Optimizer]

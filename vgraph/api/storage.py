@@ -1,13 +1,11 @@
 """Graphs on disk: tensors and names, which running no code can read.
 
 Takes: graphs and labels. Gives: one file, and back; tempo: once a file.
-The format is torch's archive of plain tensors, lists and dicts, read with ``weights_only``.
+The format is torch's archive of plain tensors, lists and dicts.
 """
 
 from __future__ import annotations
 
-import pickle
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,12 @@ from torch import Tensor
 
 from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph
-from vgraph.api.relations import EdgeType
 from vgraph.api.stored_dgl import is_dgl_file, read_dgl_file
+from vgraph.api.stored_graph import Misfit, StoredGraph, checked_columns, chosen_graphs
 from vgraph.api.tracer import user_line
-from vgraph.errors import DataError, FunctionError
-from vgraph.ir.topology import Topology
+from vgraph.atomic_file import atomic_file
+from vgraph.errors import DataError, FunctionError, GraphError
+from vgraph.files import most_vertices, read_archive
 
 FORMAT, VERSION = "vgraph graphs", 1
 
@@ -32,12 +31,13 @@ def save_graphs(
     labels: Mapping[str, Tensor] | None = None,
     formats: Any = None,
 ) -> None:
-    """Writes graphs with all their features, and tensors by name, to one file.
+    """Writes graphs with all their features, and tensors by name, to one file, as a whole or not at all.
 
     ``formats`` is no matter: edges are stored as pairs of ends.
 
     Raises:
         FunctionError: an item is no graph, or a label no tensor.
+        GraphError: a graph has far more nodes than edges and features, so that no reader would believe the file.
         DataError: the file cannot be written.
 
     Source: DGL 1.1, ``dgl.save_graphs``.
@@ -60,20 +60,24 @@ def save_graphs(
         raise FunctionError(
             f"the label {wrong[0]!r} is no tensor", cure="pass torch.as_tensor(label)", line=user_line()
         )
+    _refuse_unbelievable(graphs)
     content = {"format": FORMAT, "version": VERSION, "graphs": [_packed(g) for g in graphs], "labels": _own(found)}
     try:
-        torch.save(content, filename)
-    except (OSError, RuntimeError) as error:
-        raise DataError(f"cannot write {filename}: {error}", cure="check the path", line=user_line()) from error
+        with atomic_file(filename) as file:
+            torch.save(content, file)
+    except OSError as error:
+        fact, cure = f"cannot write {filename}: {error.strerror or error}", "check the path and the room on the disk"
+        raise DataError(fact, cure=cure, line=user_line()) from error
 
 
 def load_graphs(filename: str | Path, idx_list: Sequence[int] | None = None) -> tuple[list[Graph], dict[str, Tensor]]:
-    """The graphs and labels of a file of ``save_graphs``, or of DGL's.
+    """The graphs and labels of a file of ``save_graphs``, or of DGL's, on the CPU, wherever they were.
 
-    ``idx_list`` names the graphs to read; labels are always read whole. The file cannot run code.
+    ``idx_list`` names the graphs to read; labels are always read whole. The file cannot run code, and every id,
+    number of rows and checksum in it is compared before a graph is made.
 
     Raises:
-        DataError: the file is missing, damaged or of another kind.
+        DataError: the file is missing, damaged or of another kind, or its parts do not fit together.
         FunctionError: there is no such graph.
 
     Source: DGL 1.1, ``dgl.load_graphs``.
@@ -84,16 +88,17 @@ def load_graphs(filename: str | Path, idx_list: Sequence[int] | None = None) -> 
     vgraph.errors.DataError: cannot read nothing.bin: No such file or directory
     ...
     """
-    if is_dgl_file(filename):
-        return read_dgl_file(filename, idx_list)
+    try:
+        if is_dgl_file(filename):
+            return read_dgl_file(filename, idx_list)
+        num_bytes = Path(filename).stat().st_size
+    except OSError as error:
+        fact = f"cannot read {filename}: {error.strerror or error}"
+        raise DataError(fact, cure="check the path", line=user_line()) from error
     content = _read(filename)
     packed = content["graphs"]
-    chosen = range(len(packed)) if idx_list is None else idx_list
-    wrong = [i for i in chosen if not 0 <= i < len(packed)]
-    if wrong:
-        fact = f"there is no graph {wrong[0]} in a file of {len(packed)}"
-        raise FunctionError(fact, cure=f"pass numbers from 0 to {len(packed) - 1}", line=user_line())
-    return [_unpacked(packed[i]) for i in chosen], content["labels"]
+    chosen = chosen_graphs(idx_list, len(packed))
+    return [_unpacked(filename, num_bytes, packed, i) for i in chosen], content["labels"]
 
 
 def load_labels(filename: str | Path) -> dict[str, Tensor]:
@@ -115,29 +120,42 @@ def load_labels(filename: str | Path) -> dict[str, Tensor]:
 
 def _read(filename: str | Path) -> dict[str, Any]:
     try:
-        if Path(filename).stat().st_size and not zipfile.is_zipfile(filename):
-            raise _damaged(filename)
-        content = torch.load(filename, weights_only=True)
-    except OSError as error:
-        fact = f"cannot read {filename}: {error.strerror or error}"
-        raise DataError(fact, cure="check the path", line=user_line()) from error
-    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError) as error:
-        raise _damaged(filename) from error
+        content = read_archive(filename)
+    except DataError as error:
+        raise _damaged(filename, error.fact) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
-        raise _damaged(filename)
-    if content["version"] != VERSION:
-        fact = f"{filename} has version {content['version']} of the format"
+        raise _damaged(filename, "it is of another kind")
+    if content.get("version") != VERSION:
+        fact = f"{filename} has version {content.get('version')} of the format"
         raise DataError(fact, cure="read it with the vgraph that wrote it", line=user_line())
+    if not isinstance(content.get("graphs"), list):
+        raise _damaged(filename, "it has no list of graphs")
+    try:
+        checked_columns(content.get("labels"))
+    except Misfit as error:
+        raise _damaged(filename, f"of the labels, {error}") from error
     return content  # pyright: ignore[reportUnknownVariableType]
 
 
-def _damaged(filename: str | Path) -> DataError:
-    return DataError(f"{filename} holds no graphs, or is damaged", cure="write it with save_graphs", line=user_line())
+def _damaged(filename: str | Path, why: str) -> DataError:
+    fact = f"{filename} holds no graphs, or is damaged: {why}"
+    return DataError(fact, cure="write it with save_graphs", line=user_line())
 
 
 def _own(columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors without the rest of the storage that they are views of, and without gradients."""
     return {name: column.detach().clone() for name, column in columns.items()}
+
+
+def _refuse_unbelievable(graphs: Sequence[Graph]) -> None:
+    """GraphError: nodes without edges and features, more than are believed of a file of this size."""
+    frames = [frame for g in graphs for frame in (*g.src_frames.values(), *g.dst_frames.values())]
+    most = max((frame.num_rows for frame in frames), default=0)
+    num_bytes = sum(8 * g.num_edges() for g in graphs)
+    num_bytes += sum(c.nbytes for frame in frames for c in frame.values() if c.layout == torch.strided)
+    if most > most_vertices(num_bytes):
+        fact = f"{most} nodes with {num_bytes} bytes of edges and features would not be read again"
+        raise GraphError(fact, cure="give them a feature", line=user_line())
 
 
 def _packed(g: Graph) -> dict[str, Any]:
@@ -156,21 +174,17 @@ def _packed(g: Graph) -> dict[str, Any]:
     }
 
 
-def _unpacked(packed: Mapping[str, Any]) -> Graph:
-    sizes = None if packed["sizes"] is None else {name: tuple(found) for name, found in packed["sizes"].items()}
-    topologies: dict[EdgeType, Topology] = {}
-    for key, src, dst, num_src, num_dst in packed["edges"]:
-        topologies[tuple(key)] = Topology(src, dst, num_src, num_dst, None if sizes is None else sizes[key[2]])
-    device = next(iter(topologies.values())).src.device
-    sides: list[dict[str, Frame]] = []
-    for found in (packed["src"], packed["dst"]):
-        typed = len(found) > 1
-        sides.append({key: Frame(n, device, "node", columns, key if typed else "") for key, n, columns in found})
-    keys = list(topologies)
-    edges = {
-        keys[i]: Frame(count, device, "edge", columns, keys[i][1] if len(keys) > 1 else "")
-        for i, count, columns in packed["edata"]
-    }
-    num_graphs = 1 if sizes is None else len(next(iter(sizes.values())))
-    gdata = Frame(num_graphs, device, "graph", packed["gdata"])
-    return Graph.of_types(topologies, sides[0], sides[1] if packed["is_block"] else None, edges, gdata, sizes)
+def _unpacked(filename: str | Path, num_bytes: int, graphs: Sequence[Any], index: int) -> Graph:
+    try:
+        return _stored(graphs[index]).build(num_bytes)
+    except (Misfit, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(filename, f"of graph {index}, {error}") from error
+
+
+def _stored(packed: Mapping[str, Any]) -> StoredGraph:
+    columns = {place: (count, columns) for place, count, columns in packed["edata"]}
+    edges = [(*edge, columns.pop(place)[1]) for place, edge in enumerate(packed["edges"])]
+    sides = [{name: (count, columns) for name, count, columns in packed[side]} for side in ("src", "dst")]
+    if columns or any(len(found) != len(packed[side]) for found, side in zip(sides, ("src", "dst"), strict=True)):
+        raise Misfit("a type has features twice, or features have no type")
+    return StoredGraph(edges, sides[0], sides[1] if packed["is_block"] else None, packed["gdata"], packed["sizes"])

@@ -6,6 +6,7 @@ The layout was established from files that DGL 1.1.3 wrote: 4,096 bytes of heade
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph
-from vgraph.api.relations import EdgeType
+from vgraph.api.stored_graph import Misfit, StoredGraph, checked_ids, chosen_graphs, refuse
 from vgraph.api.tracer import user_line
-from vgraph.errors import DataError, FunctionError
-from vgraph.ir.topology import Topology
+from vgraph.errors import DataError
 
 FILE = 0xDD2E4FF046B4A13F
 ARRAY, GRAPH, TYPED, META, UNIT = (
@@ -28,7 +27,7 @@ ARRAY, GRAPH, TYPED, META, UNIT = (
 )  # fmt: skip
 COO, CSR = 0xDD61FFD305DFF127, 0xDD6CD31205DFF127
 COO_FORMAT, CSR_FORMAT, CSC_FORMAT = 1, 2, 4
-HEADER_BYTES = 4096
+HEADER_BYTES, MOST_DIMS = 4096, 32
 DTYPES = {
     (0, 8): np.int8, (0, 16): np.int16, (0, 32): np.int32, (0, 64): np.int64,
     (1, 1): np.bool_, (1, 8): np.uint8, (2, 16): np.float16, (2, 32): np.float32, (2, 64): np.float64,
@@ -36,49 +35,45 @@ DTYPES = {
 
 
 def is_dgl_file(path: str | Path) -> bool:
-    """Whether a file begins as those of DGL do."""
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(8) == struct.pack("<Q", FILE)
-    except OSError:
-        return False
+    """Whether a file begins as those of DGL do; OSError: it cannot be read."""
+    with Path(path).open("rb") as file:
+        return file.read(8) == struct.pack("<Q", FILE)
 
 
 def read_dgl_file(path: str | Path, idx_list: Sequence[int] | None) -> tuple[list[Graph], dict[str, Tensor]]:
-    """Graphs and labels; DataError: the file is truncated, or of a format that is not known."""
+    """Graphs and labels; DataError: the file is truncated, damaged, or of a format that is not known."""
     reader = _Reader(path)
-    version, kind, count = (reader.number() for _ in range(3))
-    if (version, kind) != (2, 2):
-        raise reader.wrong(f"is of DGL's format {version}.{kind}")
-    reader.at = HEADER_BYTES
-    start = reader.number()
-    labels = reader.named_arrays()
-    reader.at = start
-    chosen = range(count) if idx_list is None else idx_list
-    if any(not 0 <= i < count for i in chosen):
-        fact = f"there is no graph {next(i for i in chosen if not 0 <= i < count)} in a file of {count}"
-        raise FunctionError(fact, cure=f"pass numbers from 0 to {count - 1}", line=user_line())
-    # graphs lie one after the other, with no index that says where
-    graphs = [reader.graph() for _ in range(max(chosen, default=-1) + 1)]
+    try:
+        version, kind, count = (reader.number() for _ in range(3))
+        if (version, kind) != (2, 2):
+            refuse(f"is of DGL's format {version}.{kind}")
+        reader.at = HEADER_BYTES
+        start = reader.number()
+        labels = reader.named_arrays()
+        reader.at = start
+        if count > len(reader.data):
+            refuse(f"says that it holds {count} graphs")
+        chosen = chosen_graphs(idx_list, count)
+        # graphs lie one after the other, with no index that says where
+        graphs = [reader.graph() for _ in range(max(chosen, default=-1) + 1)]
+    except (Misfit, UnicodeDecodeError) as error:
+        cure = "load it with DGL and write arrays that others can read"
+        raise DataError(f"{path} {error} (byte {reader.at})", cure=cure, line=user_line()) from error
     return [graphs[i] for i in chosen], labels
 
 
 class _Reader:
     def __init__(self, path: str | Path) -> None:
-        self.path, self.at = path, 8
-        self.data = Path(path).read_bytes()
+        self.data, self.at = Path(path).read_bytes(), 8
 
-    def wrong(self, what: str) -> DataError:
-        cure = "load it with DGL and write arrays that others can read"
-        return DataError(f"{self.path} {what} (byte {self.at})", cure=cure, line=user_line())
+    def bytes(self, size: int) -> bytes:
+        if not 0 <= size <= len(self.data) - self.at:
+            refuse("is truncated")
+        self.at += size
+        return self.data[self.at - size : self.at]
 
     def take(self, layout: str) -> tuple[Any, ...]:
-        size = struct.calcsize(layout)
-        if self.at + size > len(self.data):
-            raise self.wrong("is truncated")
-        found = struct.unpack_from(layout, self.data, self.at)
-        self.at += size
-        return found
+        return struct.unpack(layout, self.bytes(struct.calcsize(layout)))
 
     def number(self) -> int:
         return self.take("<Q")[0]
@@ -86,73 +81,91 @@ class _Reader:
     def expect(self, *magics: int) -> None:
         for magic in magics:
             if self.number() != magic:
-                raise self.wrong("is not laid out as expected")
+                refuse("is not laid out as expected")
 
     def text(self) -> str:
-        size = self.number()
-        return self.take(f"<{size}s")[0].decode()
+        return self.bytes(self.number()).decode()
 
     def array(self) -> Tensor:
         self.expect(ARRAY)
         self.take("<Qii")  # reserved; the device it was on
         ndim, code, bits, lanes = self.take("<iBBH")
+        if not 0 <= ndim <= MOST_DIMS:
+            refuse(f"has an array of {ndim} dims")
         shape = self.take(f"<{ndim}q")
-        size = self.take("<q")[0]
+        (size,) = self.take("<q")
         dtype = DTYPES.get((code, bits))
         if dtype is None or lanes != 1:
-            raise self.wrong(f"has an array of kind {code}, {bits} bits")
-        raw = self.take(f"<{size}s")[0]
-        return torch.from_numpy(np.frombuffer(raw, dtype).reshape(shape).copy())
+            refuse(f"has an array of kind {code}, {bits} bits")
+        if min(shape, default=0) < 0 or math.prod(shape) * np.dtype(dtype).itemsize != size:
+            refuse(f"has an array of shape {shape} in {size} bytes")
+        raw = np.frombuffer(self.bytes(size), np.uint8)
+        array = raw != 0 if dtype is np.bool_ else raw.view(dtype)
+        return torch.from_numpy(array.reshape(shape).copy())
 
     def named_arrays(self) -> dict[str, Tensor]:
         return {self.text(): self.array() for _ in range(self.number())}
 
     def compressed(self) -> tuple[int, int, Tensor, Tensor, Tensor]:
-        """Rows, columns, pointers, indices and edge ids."""
+        """Rows, columns, pointers, indices and edge ids, which fit one another."""
         self.expect(CSR)
-        num_rows, num_cols = self.number(), self.number()
-        found = (num_rows, num_cols, self.array(), self.array(), self.array())
+        num_cols, num_rows = self.number(), self.number()  # in this order
+        ptr, other, ids = self.array(), self.array(), self.array()
         self.take("<?")  # whether indices are sorted
-        return found
+        checked_ids(ptr, other.numel() + 1, "pointers")
+        checked_ids(other, num_cols, "indices")
+        ends = (int(ptr[0]), int(ptr[-1])) if ptr.numel() else None
+        if ptr.numel() != num_rows + 1 or ends != (0, other.numel()) or bool((ptr[1:] < ptr[:-1]).any()):
+            refuse(f"has pointers that do not ascend from 0 to {other.numel()}")
+        return num_rows, num_cols, ptr, other, _numbering(ids, other.numel())
 
-    def topology(self) -> Topology:
+    def topology(self) -> tuple[Tensor, Tensor, int, int]:
+        """Sources, destinations, and how many nodes there are of either."""
         self.expect(UNIT)
         layout, _, _, _ = self.take("<iiii")
         self.expect(TYPED)
         self.compressed()  # the two types that this one joins
         if layout == COO_FORMAT:
             self.expect(COO)
-            num_src, num_dst = self.number(), self.number()
+            num_dst, num_src = self.number(), self.number()  # columns, then rows
             src, dst, ids = self.array(), self.array(), self.array()
+            ids = _numbering(ids, src.numel())
             self.take("<??")
         else:
             rows, cols, ptr, other, ids = self.compressed()
             own = torch.repeat_interleave(torch.arange(rows, dtype=other.dtype), (ptr[1:] - ptr[:-1]).long())
             src, dst = (own, other) if layout == CSR_FORMAT else (other, own)
             num_src, num_dst = (rows, cols) if layout == CSR_FORMAT else (cols, rows)
-        if ids.numel():
+        if ids.numel() and src.shape == dst.shape == ids.shape:
             order = torch.argsort(ids)
             src, dst = src[order], dst[order]
-        return Topology(src, dst, num_src, num_dst)
+        return src, dst, num_src, num_dst
 
     def graph(self) -> Graph:
         self.expect(GRAPH, TYPED)
         _, _, ptr, ends, numbers = self.compressed()
         starts = torch.repeat_interleave(torch.arange(ptr.shape[0] - 1), (ptr[1:] - ptr[:-1]).long()).tolist()
-        joined = {int(n): (start, int(end)) for n, start, end in zip(numbers, starts, ends, strict=True)}
-        topologies = [self.topology() for _ in range(self.number())]
+        order = numbers.tolist() if numbers.numel() else range(len(starts))
+        joined = dict(zip(order, zip(starts, ends.tolist(), strict=True), strict=True))
+        edges = [self.topology() for _ in range(self.number())]
         counts = [self.number() for _ in range(self.number())]
         ndata = [self.named_arrays() for _ in range(self.number())]
         edata = [self.named_arrays() for _ in range(self.number())]
         ntypes, etypes = ([self.text() for _ in range(self.number())] for _ in range(2))
-        keys: list[EdgeType] = [(ntypes[joined[i][0]], name, ntypes[joined[i][1]]) for i, name in enumerate(etypes)]
-        cpu, is_typed = torch.device("cpu"), len(ntypes) > 1 or len(etypes) > 1
-        nodes = {
-            name: Frame(n, cpu, "node", columns, name if is_typed else "")
-            for name, n, columns in zip(ntypes, counts, ndata, strict=True)
-        }
-        edges = {
-            key: Frame(t.num_edges, cpu, "edge", columns, key[1] if is_typed else "")
-            for key, t, columns in zip(keys, topologies, edata, strict=True)
-        }
-        return Graph.of_types(dict(zip(keys, topologies, strict=True)), nodes, None, edges)
+        if len({len(ntypes), len(set(ntypes)), len(counts), len(ndata), ptr.shape[0] - 1}) > 1:
+            refuse("names, counts and features of its node types are of different numbers")
+        if len({len(etypes), len(edges), len(edata), len(joined)}) > 1:
+            refuse("names, edges and features of its edge types are of different numbers")
+        keys = [(ntypes[joined[i][0]], name, ntypes[joined[i][1]]) for i, name in enumerate(etypes)]
+        nodes = {name: (count, columns) for name, count, columns in zip(ntypes, counts, ndata, strict=True)}
+        parts = [(key, *edge, columns) for key, edge, columns in zip(keys, edges, edata, strict=True)]
+        return StoredGraph(parts, nodes).build(len(self.data))
+
+
+def _numbering(ids: Tensor, count: int) -> Tensor:
+    """Edge ids, each once, or none at all."""
+    if ids.numel():
+        checked_ids(ids, count, "edge ids")
+        if ids.numel() != count or torch.unique(ids).numel() != count:
+            refuse(f"has edge ids that do not number {count} edges")
+    return ids

@@ -18,26 +18,24 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.ambient import Modes, ambient, current_modes
-from vgraph.api.derive import Body, Given, Session, Spec, compile_options, trace
+from vgraph.api.capture_errors import CaptureError
+from vgraph.api.derive import Body, Given, compile_options, trace
 from vgraph.api.levels import level_program
 from vgraph.api.mixing import refuse_mixing
-from vgraph.api.reductions import move_rows
-from vgraph.api.rows import as_rows, plain
+from vgraph.api.player import SPACES, Event, Player, which_sizes
+from vgraph.api.rows import plain
+from vgraph.api.session import Session, Spec
 from vgraph.api.sizes import sizes_for
 from vgraph.api.states import infer_states
-from vgraph.api.tracer import CaptureError, Tracer
+from vgraph.api.tracer import Tracer
 from vgraph.api.vertex import StateSpec, Vertex, VertexBody
 from vgraph.api.vertex_function import check_children
-from vgraph.ir.moves import Gather
-from vgraph.ir.program import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space
+from vgraph.ir.program import EDGE, VERTEX, Space
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Derivation
 from vgraph.runtime.compiled import CompiledProgram, Situation
 from vgraph.runtime.custom_op import Rows, known, register
 from vgraph.scheduler.degree_buckets import active_part
-
-Event = tuple[Any, tuple[Any, ...], tuple[tuple[str, Any], ...], Modes]
-SPACES = {"src": SOURCE, "dst": VERTEX, "vertex": VERTEX, "edge": EDGE, "graph": GRAPH, "shared": SHARED}
 
 
 class Column(NamedTuple):
@@ -50,85 +48,6 @@ class Column(NamedTuple):
 
     def spec(self) -> Spec:
         return Spec(SPACES[self.name.partition(":")[0]], self.row_shape, self.dtype, self.requires_grad)
-
-
-class Player:
-    """Plays events on a session; tensors that come out are numbered in order."""
-
-    def __init__(self, session: Session, vertex: Vertex | None = None) -> None:
-        self.session, self.vertex, self.results = session, vertex, list[Tensor]()
-
-    def play(self, event: Event) -> Any:
-        """What the event gives, as a tree of ("probe", number, shape, dtype) and ("const", value)."""
-        action, args, kwargs, (grad, enabled, dtype, *_) = event
-        with torch.set_grad_enabled(grad), torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=False):
-            given = [self._get(arg) for arg in args]
-            named = {name: self._get(arg) for name, arg in kwargs}
-            out = getattr(self, action)(*given, **named) if isinstance(action, str) else _call(action, given, named)
-        return self._put(out)
-
-    def _get(self, leaf: Any) -> Any:
-        kind, *rest = leaf
-        if kind == "probe":
-            return self.results[rest[0]]
-        if kind == "lifted":
-            return plain(self.session.input(f"shared:{rest[0]}"))
-        if kind in ("tuple", "list"):
-            return (tuple if kind == "tuple" else list)(self._get(item) for item in rest[0])
-        return rest[0]
-
-    def _put(self, out: Any) -> Any:
-        if isinstance(out, Tensor):
-            self.results.append(out)
-            bare = plain(out)
-            return "probe", len(self.results) - 1, tuple(bare.shape), bare.dtype
-        if isinstance(out, torch.Size):
-            return "const", tuple(int(size) for size in out)
-        if isinstance(out, (tuple, list)):
-            kind = type(out).__name__.rpartition(".")[2] if hasattr(out, "_fields") or hasattr(out, "n_fields") else ""
-            return "items", tuple(self._put(item) for item in out), kind  # pyright: ignore[reportUnknownVariableType]
-        if type(out) is not bool and isinstance(out, int):
-            return "const", int(out)
-        return "const", out
-
-    # ------------------------------------------------------------ what is not a torch function
-    def column(self, name: str) -> Tensor:
-        """A feature's rows, at the ends of edges where a message reads them."""
-        kind = name.partition(":")[0]
-        rows = self.session.input(name)
-        if kind not in ("src", "dst"):
-            return rows
-        return as_rows(move_rows(self.session, Gather(kind), plain(rows)), EDGE, self.session)
-
-    def at_vertex(self, name: str) -> Tensor:
-        return self.session.input(name)
-
-    def ids(self, name: str, kind: str) -> Tensor:
-        return self.session.ids(name, SPACES[kind])
-
-    def mailbox(self, message: Tensor) -> Tensor:
-        rows, mailbox = plain(message), self.session.mailbox
-        assert mailbox is not None
-        return as_rows(rows.reshape(*mailbox, *rows.shape[1:]), VERTEX, self.session)
-
-    def checked(self) -> None:
-        self.session.note_checked()
-
-    def on_vertex(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """pull, pull_edge, pull_graph, scatter, push or in_degree of ``v``."""
-        found = getattr(self.vertex, method)
-        return found(*args, **kwargs) if callable(found) and not isinstance(found, Tensor) else found
-
-    def gathered(self, name: str, k: int | None, default: float | None) -> Tensor:
-        assert self.vertex is not None
-        return self.vertex.gather(k, default=default)[name]
-
-
-def _call(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A method of tensors is looked up on the tensor: rows have some of their own."""
-    if type(function).__name__ == "method_descriptor" and args and isinstance(args[0], Tensor):
-        return getattr(args[0], function.__name__)(*args[1:], **kwargs)
-    return function(*args, **kwargs)
 
 
 # ---------------------------------------------------------------- bodies that play a tape
@@ -145,7 +64,7 @@ class TapeBody:
 
     def run(self, session: Session) -> Given:
         player = Player(session)
-        for event in self.tapes[_which(session)]:
+        for event in self.tapes[which_sizes(session)]:
             player.play(event)
         return Given([plain(player.results[i]) for i in self.outputs], [], len(self.outputs))
 
@@ -162,13 +81,8 @@ class TapeModule(nn.Module):
 
     def forward(self, v: Vertex) -> None:
         player = Player(v.session, v)
-        for event in self.tapes[_which(v.session)]:
+        for event in self.tapes[which_sizes(v.session)]:
             player.play(event)
-
-
-def _which(session: Session) -> int:
-    first = sizes_for(False)[0]
-    return 0 if session.tracer.recording.sizes[VERTEX] == first[VERTEX] else 1
 
 
 # ---------------------------------------------------------------- the function behind an operator

@@ -6,6 +6,7 @@ Two recordings that differ only in sizes show which numbers count rows: no symbo
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Generator, Mapping
@@ -18,27 +19,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vgraph.api.aliases import Aliases, Cell, Ref, bare, geometry_of, share_memory, view_step
-from vgraph.api.border import Border
-from vgraph.api.known_ops import RANDOM, UNSAFE_VIEWS, functional_twin, looks_at_data
+from vgraph.api.aliases import Aliases, Cell, Ref, bare, bare_all, geometry_of, share_memory, view_step
+from vgraph.api.border import Border, enter_both
+from vgraph.api.capture_errors import CaptureError, OutsideWriteError
+from vgraph.api.drawing import DRAW_BEFORE, drawing_of
+from vgraph.api.known_ops import UNSAFE_VIEWS, functional_twin, looks_at_data
 from vgraph.api.one_device import refuse_elsewhere
 from vgraph.ir.moves import Random
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space, map_leaves
-
-_DRAW_BEFORE = "draw its numbers before the call and pass them as a tensor"
-
-
-class CaptureError(Exception):
-    """The function cannot be captured; the reason, the user's line, and a cure if it has one of its own."""
-
-    def __init__(self, reason: str, line: str = "", cure: str = "") -> None:
-        super().__init__(reason)
-        self.reason, self.line, self.cure = reason, line, cure
-
-
-class OutsideWriteError(CaptureError):
-    """The function writes in place to something that is not its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +60,7 @@ _BASE_SPACES = (VERTEX, EDGE, SOURCE, GRAPH)
 _HERE = str(Path(__file__).resolve().parents[1])
 _LAYERS = str(Path(_HERE) / "nn")
 _TORCH = str(Path(torch.__file__).resolve().parent)
-_THREADS = (threading.__file__, str(Path(threading.__file__).parent / "concurrent"))
+_BETWEEN = (contextlib.__file__, threading.__file__, str(Path(threading.__file__).parent / "concurrent"))
 
 
 def user_line() -> str:
@@ -88,21 +77,11 @@ def user_line() -> str:
 
 def is_user_file(name: str) -> bool:
     """Whether code of this file is neither torch's nor ours; our layers are written as a user's are."""
-    return name.startswith(_LAYERS) or not name.startswith((_HERE, _TORCH, *_THREADS, "<frozen", "<string", "<vgraph"))
+    return name.startswith(_LAYERS) or not name.startswith((_HERE, _TORCH, *_BETWEEN, "<frozen", "<string", "<vgraph"))
 
 
 def _refuse_escape(name: str) -> None:
     raise CaptureError(f"{name} looks at the data of a tensor", user_line())
-
-
-def _bare(tree: Any) -> Any:
-    """Plain tensors: below autograd nothing may move rows any more."""
-
-    def strip(leaf: Any) -> Any:
-        is_plain = not isinstance(leaf, Tensor) or type(leaf) in (Tensor, nn.Parameter) or hasattr(leaf, "fake_mode")
-        return leaf if is_plain else leaf.as_subclass(Tensor)
-
-    return map_leaves(tree, strip)
 
 
 class Tracer(TorchDispatchMode):
@@ -111,6 +90,7 @@ class Tracer(TorchDispatchMode):
     def __init__(self, sizes: Mapping[Space, int], device: torch.device | None = None) -> None:
         super().__init__()
         self.recording, self.device = Recording(sizes), device  # of examples, and of all that is reached; None: any
+        self.line = ""  # of what is played again; else the user's line is looked for
         self._cells: dict[int, Cell] = {}
         self._by_geometry: dict[Any, Tensor] = {}
         self._aliases = Aliases(self._note_on_cells)
@@ -128,12 +108,13 @@ class Tracer(TorchDispatchMode):
         self._aliases = Aliases(self._note_on_cells)
 
     def __enter__(self) -> Any:
-        self._guard.__enter__()
-        return super().__enter__()
+        return enter_both(self._guard, super().__enter__)
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._guard.__exit__(*error)
+        try:
+            super().__exit__(*error)
+        finally:
+            self._guard.__exit__(*error)
 
     # ------------------------------------------------------------ what enters
     def new_input(
@@ -172,10 +153,8 @@ class Tracer(TorchDispatchMode):
         """
         if type(leaf) not in (Tensor, nn.Parameter) or self._paused:
             return leaf
-        if id(leaf) not in self._cells and id(leaf) not in self._entered:
-            known = self._by_geometry.get(geometry_of(leaf))
-            if known is None or id(known) in self._entered:
-                self._entered[id(leaf)] = leaf
+        if id(leaf) not in self._cells and id(leaf) not in self._entered and self._is_of_outside(leaf):
+            self._entered[id(leaf)] = leaf
         if id(leaf) not in self._entered or leaf.grad_fn is None:
             return leaf
         if id(leaf) not in self._twins:
@@ -184,6 +163,13 @@ class Tracer(TorchDispatchMode):
                 self._twins[id(leaf)] = leaf.detach().requires_grad_()
             self._alias(self._twins[id(leaf)], leaf)
         return self._twins[id(leaf)]
+
+    def _is_of_outside(self, leaf: Tensor) -> bool:
+        """What was not recorded, or is a view, made elsewhere, of what was reached outside."""
+        known = self._by_geometry.get(geometry_of(leaf))
+        if known is None or id(known) in self._entered:
+            return True
+        return any(share_memory(known, entered) for entered in self._entered.values())
 
     def _leave(self, leaf: Any) -> Any:
         """What no operator made, such as ``weight.data``, is what it lies over."""
@@ -236,7 +222,7 @@ class Tracer(TorchDispatchMode):
         refs = map_leaves((args, tuple(kwargs.values())), self._to_ref)
         named = dict(zip(kwargs, refs[1], strict=True))
         results = tuple(self._bind(t if t is not None else self._absent()) for t in items)
-        self.recording.records.append(Record(target, refs[0], named, results, many, user_line()))
+        self.recording.records.append(Record(target, refs[0], named, results, many, self.line or user_line()))
         if args and isinstance(args[0], Tensor) and op_name(target) not in UNSAFE_VIEWS:
             for index, item in enumerate(items):
                 if item is not None and item is not args[0] and share_memory(args[0], item):
@@ -259,7 +245,7 @@ class Tracer(TorchDispatchMode):
         first = len(self.recording.tensors)
         self.recording.tensors += items
         results = tuple(Ref(first + i) for i in range(len(items)))
-        self.recording.records.append(Record(target, refs, dict(kwargs), results, many, user_line()))
+        self.recording.records.append(Record(target, refs, dict(kwargs), results, many, self.line or user_line()))
         return results
 
     def _refuse_elsewhere(self, leaf: Any) -> None:
@@ -269,7 +255,7 @@ class Tracer(TorchDispatchMode):
     def _to_ref(self, leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
             return self.ref(leaf)
-        return int(leaf) if isinstance(leaf, int) and type(leaf) is not bool else leaf
+        return int.__int__(leaf) if isinstance(leaf, int) and type(leaf) is not bool else leaf
 
     def __torch_dispatch__(
         self,
@@ -300,7 +286,7 @@ class Tracer(TorchDispatchMode):
             return self._in_place(name, func, args, named)
         if name == "as_strided":
             return self._as_strided(*args, **named)
-        bare_args, bare_named = _bare(args), {key: _bare(value) for key, value in named.items()}
+        bare_args, bare_named = bare_all(args), {key: bare_all(value) for key, value in named.items()}
         if self.device is not None:
             map_leaves((bare_args, tuple(bare_named.values())), self._refuse_elsewhere)
         out = func(*bare_args, **bare_named)
@@ -317,10 +303,10 @@ class Tracer(TorchDispatchMode):
             raise CaptureError(f"{name} writes to its arguments", user_line())
         self.check_writable(written)
         with self.paused():
-            out = twin(*_bare(args), **kwargs)
+            out = twin(*bare_all(args), **kwargs)
         self.record(twin, args, kwargs, out)
         with self.paused(), torch.no_grad():
-            func(*_bare(args), **kwargs)
+            func(*bare_all(args), **kwargs)
         if share_memory(out, written):  # unsqueeze_ and its kind: another view of what it was
             self._alias(written, out)
             return written
@@ -353,7 +339,7 @@ class Tracer(TorchDispatchMode):
             self._alias(out, base)
             return out
         way = self._aliases.way_to(base, size, stride, offset)
-        if way is None or self._cells[id(base)].parent is not None:
+        if way is None:
             raise CaptureError("a view is given by its strides", user_line())
         base = bare(base)
         for step in way:
@@ -365,27 +351,21 @@ class Tracer(TorchDispatchMode):
     # ------------------------------------------------------------ random
     def _random(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Replaces torch's generator by one that is keyed by rows."""
-        if name not in RANDOM:
-            raise CaptureError(f"{name} has no counterpart that is keyed by rows", user_line(), _DRAW_BEFORE)
-        distribution, writes = RANDOM[name]
-        if kwargs.get("generator") is not None:
-            raise CaptureError(f"{name} draws from a generator of its own", user_line(), _DRAW_BEFORE)
-        if writes:
-            self.check_writable(args[0])
-        like = args[0] if args and isinstance(args[0], Tensor) else None
-        shape: tuple[Any, ...] = tuple(like.shape) if like is not None else tuple(args[0])
-        dtype = kwargs.get("dtype") or (like.dtype if like is not None else torch.get_default_dtype())
-        extra = tuple(args[1:]) if name not in ("normal_", "uniform_", "exponential_") else tuple(args[1:3])
-        if name == "bernoulli" and not extra:
-            distribution, extra = "bernoulli_tensor", (args[0],)
+        with self.paused():
+            drawing = drawing_of(name, func, args, kwargs)
+        if isinstance(drawing, str):
+            raise CaptureError(drawing, user_line(), DRAW_BEFORE)
+        shape, dtype, like = drawing.shape, drawing.dtype, drawing.like
+        if like is not None and drawing.writes:
+            self.check_writable(like)
         with self.paused():
             out = torch.ones(shape, dtype=dtype, device=like.device if like is not None else kwargs.get("device"))
-        target = Random(distribution, self.recording.num_randoms)
+        target = Random(drawing.distribution, self.recording.num_randoms)
         self.recording.num_randoms += 1
-        self.record(target, (shape, dtype, extra), {"seed": self.seed()}, out)
-        if not writes:
+        self.record(target, (shape, dtype, drawing.parameters), {"seed": self.seed()}, out)
+        if like is None or not drawing.writes:
             return out
-        self._write(args[0], out)
+        self._write(like, out)
         return like
 
     def seed(self) -> Tensor:

@@ -35,7 +35,13 @@ def is_transformed() -> bool:
 
 
 def refuse_transforms() -> None:
-    """Raises FunctionError inside vmap, grad, jvp and their kind, whose tensors hold no rows of their own."""
+    """Raises FunctionError inside vmap, grad, jvp, export and their kind, whose tensors hold no rows of their own."""
+    if torch.compiler.is_exporting():  # before a graph keeps what was computed of tensors that are none
+        raise FunctionError(
+            "torch.export does not reach into functions on graphs",
+            cure="torch.compile(model, fullgraph=True) does; or export what comes before and after them",
+            line=user_line(),
+        )
     if not is_transformed():
         return
     if _functorch.peek_interpreter_stack() is not None:

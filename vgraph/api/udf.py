@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.capture import Bound, Features, family_of, find_captured, note_run
-from vgraph.api.derive import Body, Spec
-from vgraph.api.families import RestlessError, function_key, name_of, without_frames
+from vgraph.api.capture import Bound, family_of, find_captured, note_run
+from vgraph.api.capture_errors import CaptureError
+from vgraph.api.derive import Body
+from vgraph.api.families import RestlessError, function_key, name_of
+from vgraph.api.features import Features
 from vgraph.api.kept import KeptError
 from vgraph.api.message import (
     Columns,
@@ -23,13 +25,13 @@ from vgraph.api.message import (
     EdgeBody,
     EdgeWritesError,
     NodeBatch,
-    RaisedError,
     UpdateBody,
     checked,
     on_edges,
     without_set,
 )
-from vgraph.api.tracer import CaptureError
+from vgraph.api.refusals import without_frames
+from vgraph.api.session import Spec
 from vgraph.api.transforms import refuse_transforms
 from vgraph.errors import FunctionError
 from vgraph.ir.program import EDGE, SOURCE, VERTEX
@@ -79,15 +81,9 @@ class _Part:
 
     def evaluate(self, key: Any, roots: tuple[Any, ...], make_body: Callable[[], Body]) -> Results:
         """Outputs by name; raises CaptureError where the functions cannot be captured so."""
-        features = Features(self.find, self.spec, self.topology.src.device)
+        features = Features(self.find, self.spec, self.topology.src.device, self.names)
         family = family_of(key)
-        try:
-            bound, tensors = find_captured(family, roots, features, make_body)
-        except RaisedError:  # perhaps a feature is missing that is there next time
-            raise
-        except CaptureError as error:
-            family.refuse(error)
-            raise
+        bound, tensors = find_captured(family, roots, features, make_body)
         outputs: Any = bound(tensors, self.topology, "once")
         return dict(zip(bound.captured.facts, outputs, strict=True))
 
@@ -158,7 +154,7 @@ def applied(topology: Topology, frames: Frames, roots: tuple[Any, Any, Any]) -> 
 def capture_segments(topology: Topology, frames: Frames, message: Any, reduce: Any) -> tuple[Bound, Situation]:
     """What ``propagate`` would run over all degrees; raises CaptureError where it would not."""
     part, roots = _Part(topology, frames), (message, reduce)
-    names, features = part.names, Features(part.find, part.spec, topology.src.device)
+    names, features = part.names, Features(part.find, part.spec, topology.src.device, part.names)
     family = family_of((*(function_key(root) for root in roots), "segments"))
     bound, _ = find_captured(family, roots, features, lambda: UpdateBody(*roots, names, True))
     return bound, Situation(part.topology, "once", {})
@@ -222,7 +218,7 @@ def _uncaptured(
         nodes = NodeBatch(
             columns_of("feature at the destination", frames["dst"], bucket.vertex_ids),
             Columns("message", lambda: tuple(messages), slots),
-            lambda ids=bucket.topology.original_ids["vertex"]: ids.to(topology.src.dtype), count,
+            lambda ids=bucket.topology.original_ids["vertex"]: ids.to(topology.src.dtype, copy=True), count,
         )  # fmt: skip
         done.append((bucket, checked(reduce, reduce(nodes), count, "nodes")))
     return _join(done, topology)
@@ -261,7 +257,7 @@ def _run_on_edges(topology: Topology, frames: Frames, function: Any) -> Results:
         columns_of("feature at the source", frames["src"], topology.src),
         columns_of("feature at the destination", frames["dst"], topology.dst),
         columns_of("edge feature", frames["edge"], None),
-        lambda: (topology.src, topology.dst, _edge_ids(topology)), topology.num_edges,
+        lambda: (topology.src.clone(), topology.dst.clone(), _edge_ids(topology).clone()), topology.num_edges,
     )  # fmt: skip
     return on_edges(function, edges, topology.num_edges)
 

@@ -15,11 +15,14 @@ from torch import Tensor
 
 from vgraph.api.aliases import Ref
 from vgraph.api.at_ids import sum_at_ids
-from vgraph.api.known_ops import UNSAFE_VIEWS
-from vgraph.api.tracer import CaptureError, Record, Recording
+from vgraph.api.capture_errors import RunsDifferError
+from vgraph.api.known_ops import LAZY_VIEWS, UNSAFE_VIEWS
+from vgraph.api.tracer import Record, Recording
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import EDGE, SHARED, SLOT, Dim, Op, Rows, Space, Value, map_leaves
 from vgraph.ir.rowwise import Effect, row_effects
+
+_TARGETS = {**UNSAFE_VIEWS, **LAZY_VIEWS}
 
 
 @dataclass(eq=False)
@@ -45,10 +48,10 @@ class Tape:
 def unify(first: Recording, second: Recording) -> Tape:
     """One tape for any number of rows; raises CaptureError where the runs took different ways."""
     if len(first.records) != len(second.records) or list(first.inputs) != list(second.inputs):
-        raise CaptureError("what it does depends on the number of rows")
+        raise RunsDifferError("what it does depends on the number of rows")
     for (one, ref), (two, _) in zip(first.lifted, second.lifted, strict=False):
         if one is not two and not (ref in first.constants and torch.equal(one, two)):
-            raise CaptureError("the tensors that it reads are made anew at every call")
+            raise RunsDifferError("the tensors that it reads are made anew at every call")
     tape = Tape([], {}, [], {}, (first.sizes, second.sizes), 0)
     pairs = _Pairs(tape, first, second)
     tape.inputs = {name: pairs.value(ref) for name, ref in first.inputs.items()}
@@ -102,7 +105,7 @@ class _Pairs:
         if known is None:
             one, two = (_plain(r.tensors[ref.index]) for r in (self.first, self.second))
             if one.dim() != two.dim() or one.dtype != two.dtype:
-                raise CaptureError("a tensor's rank depends on the number of rows", line)
+                raise RunsDifferError("a tensor's rank depends on the number of rows", line)
             shape = tuple(self.dim(a, b, line) for a, b in zip(one.shape, two.shape, strict=True))
             known = Value(ref.index, space_of(shape), one.dtype, shape, line)
             self.tape.values[ref.index] = known
@@ -119,16 +122,16 @@ class _Pairs:
             times, rest = divmod(one, size)
             if not rest and times and two == times * second[space]:
                 return Rows(space, times)
-        raise CaptureError("a size is computed from the number of rows", line)
+        raise RunsDifferError("a size is computed from the number of rows", line)
 
     def op(self, one: Record, two: Record) -> Op:
         if one.target != two.target or one.results != two.results:
-            raise CaptureError("what it does depends on the number of rows", one.line)
+            raise RunsDifferError("what it does depends on the number of rows", one.line)
         args = self._both(one.args, two.args, one.line)
         kwargs = {k: self._both(v, two.kwargs[k], one.line) for k, v in one.kwargs.items()}
         results = tuple(self.value(ref, one.line) for ref in one.results)
         op = Op(one.target, args, kwargs, results, one.line, one.returns_sequence)
-        op = replace(op, target=UNSAFE_VIEWS.get(op_name(op.target), op.target))
+        op = replace(op, target=_TARGETS.get(op_name(op.target), op.target))
         if op_name(op.target) == "squeeze":  # a single row stays a row
             view = torch.ops.aten.view.default
             op = replace(op, target=view, args=(args[0], list(results[0].shape)), kwargs={})
@@ -138,18 +141,18 @@ class _Pairs:
     def _both(self, one: Any, two: Any, line: str) -> Any:
         if isinstance(one, (tuple, list)):
             if type(one) is not type(two) or len(one) != len(two):  # pyright: ignore[reportUnknownArgumentType]
-                raise CaptureError("an argument depends on the number of rows", line)
+                raise RunsDifferError("an argument depends on the number of rows", line)
             pairs = [self._both(a, b, line) for a, b in zip(one, two, strict=True)]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
             return tuple(pairs) if isinstance(one, tuple) else pairs
         if isinstance(one, Ref):
             if one != two:
-                raise CaptureError("the dataflow depends on the number of rows", line)
+                raise RunsDifferError("the dataflow depends on the number of rows", line)
             return self.value(one, line)
         if type(one) is int and type(two) is int:
             return self.dim(one, two, line)
         if one == two or (isinstance(one, float) and math.isnan(one) and math.isnan(two)):
             return one
-        raise CaptureError("a number is computed from the number of rows", line)
+        raise RunsDifferError("a number is computed from the number of rows", line)
 
 
 def space_of(shape: tuple[Dim, ...]) -> Space:

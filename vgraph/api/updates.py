@@ -143,7 +143,7 @@ def _results_on(frame: Frame, function: Any, ids: Tensor | None, fresh: Mapping[
         lambda n: fresh[n] if n in fresh else known[n],
     )
     all_ids = torch.arange(count, device=frame.device) if ids is None else ids
-    nodes = NodeBatch(columns, {}, lambda: all_ids, count)
+    nodes = NodeBatch(columns, {}, all_ids.clone, count)
     return checked(function, function(nodes), count, "nodes")
 
 

@@ -6,18 +6,20 @@ Source: Cavs section 3.1 (gather, scatter, pull, push).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.derive import Given, Session
+from vgraph.api.derive import Given
 from vgraph.api.message import definition
 from vgraph.api.reductions import move_rows
-from vgraph.api.rows import RowTensor, as_rows, lift, plain
-from vgraph.api.tracer import user_line
+from vgraph.api.rows import RowTensor, as_rows, lift, num_rows, plain, row_shape
+from vgraph.api.session import Session
+from vgraph.api.tracer import CaptureError, user_line
 from vgraph.errors import ChildIndexError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather, Move, TakeSlot
 from vgraph.ir.program import EDGE, VERTEX, Space
@@ -75,15 +77,23 @@ class Vertex:
 
     def pull(self, name: str) -> Tensor:
         """A vertex feature, one row a vertex."""
-        return self.session.input(self.find("vertex", name))
+        return self._pull("vertex", name)
 
     def pull_edge(self, name: str) -> Tensor:
         """An edge feature, one row a slot."""
-        return self.session.input(self.find("edge", name))
+        return self._pull("edge", name)
 
     def pull_graph(self, name: str) -> Tensor:
         """A graph feature, one row a graph; it meets vertices as each vertex's graph's row."""
-        return self.session.input(self.find("graph", name))
+        return self._pull("graph", name)
+
+    def _pull(self, kind: str, name: str) -> Tensor:
+        try:
+            full = self.find(kind, name)
+        except NameLookupError:
+            self.session.asked.absent.add(f"{kind}:{name}")
+            raise
+        return self.session.input(full)
 
     @property
     def in_degree(self) -> Tensor:
@@ -111,7 +121,7 @@ class Vertex:
     def _one_row_a_vertex(self, verb: str, name: str, tensor: Any) -> Tensor:
         if isinstance(tensor, RowTensor) and tensor.vg_space != EDGE:
             lifted = lift(tensor, VERTEX)
-            if lifted.dim() and plain(lifted).shape[0] == self.session.num_vertices:
+            if lifted.dim() and num_rows(lifted) == self.session.num_vertices:
                 return lifted
         what = (
             "has one row a slot"
@@ -156,7 +166,7 @@ class _Children(Mapping[str, Tensor]):
         return slots if self._k is None else self._kth(slots, self._k)
 
     def _kth(self, slots: RowTensor, k: int) -> Tensor:
-        session = slots.vg_context
+        session = self._vertex.session
         row = move_rows(session, TakeSlot(k), plain(slots))
         if self._default is not None:
             degree = session.in_degree()
@@ -181,7 +191,22 @@ class VertexFacts:
     """What calls need to know: the names of outputs, and where gather(k) stands."""
 
     names: tuple[str, ...]
-    gather_lines: Mapping[int, str]
+    gather_lines: Mapping[int, str] = field(repr=False)
+
+
+@contextmanager
+def _unmixed(session: Session) -> Generator[None]:
+    """Refuses what reduced all vertices to one number, unless it was for a branch, which is not captured."""
+    try:
+        yield
+    except CaptureError:
+        raise
+    except Exception as error:
+        if session.mixed is None:
+            raise
+        raise session.mixed from error
+    if session.mixed is not None:
+        raise session.mixed
 
 
 class VertexBody:
@@ -216,9 +241,10 @@ class VertexBody:
 
     def run(self, session: Session) -> Given:
         vertex = Vertex(session, self.states, self.find)
-        self._check_given(self.module.forward(vertex))
+        with _unmixed(session):
+            self._check_given(self.module.forward(vertex))
         self._facts = VertexFacts(tuple(vertex.pushed), vertex.gather_lines)
-        self.seen = {name: StateSpec(tuple(plain(t).shape[1:]), t.dtype) for name, t in vertex.scattered.items()}
+        self.seen = {name: StateSpec(row_shape(t), t.dtype) for name, t in vertex.scattered.items()}
         outputs = [plain(t) for t in vertex.pushed.values()]
         carries: list[tuple[int, Tensor, Move]] = []
         for name in vertex.gathered:

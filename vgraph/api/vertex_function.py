@@ -15,15 +15,18 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.capture import Bound, Features, family_of, find_captured, note_run
-from vgraph.api.derive import Spec, Specs
-from vgraph.api.families import function_key, without_frames
+from vgraph.api.capture import Bound, family_of, find_captured, note_run
+from vgraph.api.capture_errors import CaptureError, OutsideWriteError
+from vgraph.api.families import function_key
+from vgraph.api.features import Features
 from vgraph.api.feed import Feed, subset_names
 from vgraph.api.graph import Graph
 from vgraph.api.padding import pad
+from vgraph.api.refusals import without_frames
 from vgraph.api.serial import child_error, run_serially
+from vgraph.api.session import Spec, Specs
 from vgraph.api.states import infer_states
-from vgraph.api.tracer import CaptureError, OutsideWriteError, user_line
+from vgraph.api.tracer import user_line
 from vgraph.api.transforms import refuse_transforms
 from vgraph.api.vertex import StateSpec, Vertex, VertexBody
 from vgraph.compiler import levels
@@ -114,27 +117,32 @@ class VertexFunction(nn.Module):
             return outside(self, graph, **features) if found is None else found
         refuse_transforms()
         feed = _feed(self, graph, features)
-        refused = _refused.get(self)
-        if refused is None:
-            try:
-                bound, tensors, situation = _bind(self, feed)
-            except OutsideWriteError as error:
-                raise _write_error(self, error) from None
-            except CaptureError as error:
-                feed = _feed(self, graph, features)  # without vertices that were added
-                _refused[self] = without_frames(error)
-                logger.info(_SERIAL, type(self).__name__, error.reason, error.line)
-            else:
-                outputs: Any = bound.run(tensors, situation)
-                if feed.padded is not None:
-                    outputs = [output[: feed.topology.num_dst] for output in outputs]
-                return dict(zip(bound.captured.facts.names, outputs, strict=True))
-        note_run(type(self).__name__, _refused[self], "runs one vertex at a time")
+        try:
+            bound, tensors, situation = _bind(self, feed)
+        except OutsideWriteError as error:
+            raise _write_error(self, error) from None
+        except CaptureError as error:
+            why = without_frames(error)
+        else:
+            outputs: Any = bound.run(tensors, situation)
+            if feed.padded is not None:
+                outputs = [output[: feed.topology.num_dst] for output in outputs]
+            return dict(zip(bound.captured.facts.names, outputs, strict=True))
+        _say_serial(self, why)
+        feed = _feed(self, graph, features)  # without vertices that were added
         return run_serially(self, *self.parts(graph, features), feed)
 
 
-_SERIAL = "%s runs one vertex at a time, uncaptured: %s %s"
-_refused: WeakKeyDictionary[VertexFunction, CaptureError] = WeakKeyDictionary()
+_said: WeakKeyDictionary[VertexFunction, str] = WeakKeyDictionary()
+
+
+def _say_serial(function: VertexFunction, why: CaptureError) -> None:
+    """Once for each reason."""
+    name = type(function).__name__
+    note_run(name, why, "runs one vertex at a time")
+    if _said.get(function) != why.reason:
+        _said[function] = why.reason
+        logger.info("%s runs one vertex at a time, uncaptured: %s %s", name, why.reason, why.line)
 
 
 def capture_vertex(function: VertexFunction, graph: Graph, features: Mapping[str, Any]) -> tuple[Bound, Situation]:
@@ -208,7 +216,7 @@ def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ..
     if types is None and cuda.recorder(feed.topology.src.device.type) is not None and _can_be_padded(function, feed):
         feed.padded = pad(feed.topology)
     forward = function.forward
-    family = family_of((type(function), function_key(forward)))
+    family = family_of((type(function), function_key(forward), tuple(function.given_states.items())))
     family.has_fallback = False  # a recording is faster than one vertex at a time
     names, device = tuple(feed.subsets), feed.topology.src.device
     bound, tensors = find_captured(
@@ -217,6 +225,7 @@ def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ..
         lambda captured: _make_body(
             function, names, partial(_known_name, captured.specs), captured.specs.__getitem__, device
         ),
+        lambda states: VertexBody(function, states, feed.full_name, _spaces_of(function, names)),
     )  # fmt: skip
     if bound.captured.num_slots_needed:
         check_children(bound.captured.num_slots_needed, bound.captured.facts.gather_lines, feed.topology, types)
@@ -264,12 +273,16 @@ def _make_body(
     function: VertexFunction, subsets: Sequence[str], full_name: Callable[[str, str], str], spec: Specs,
     device: torch.device,
 ) -> VertexBody:  # fmt: skip
-    spaces = (*(subset(name[1:]) for name in subsets), *function.part_spaces())
+    spaces = _spaces_of(function, subsets)
 
     def body_of(states: Mapping[str, StateSpec]) -> VertexBody:
         return VertexBody(function, states, full_name, spaces)
 
     return body_of(infer_states(function, body_of, spec, spaces, function.given_states, device))
+
+
+def _spaces_of(function: VertexFunction, subsets: Sequence[str]) -> tuple[Space, ...]:
+    return (*(subset(name[1:]) for name in subsets), *function.part_spaces())
 
 
 def _known_name(specs: Mapping[str, Spec], kind: str, name: str) -> str:

@@ -5,10 +5,8 @@ Takes: modules, optimizers, progress. Gives: one file, and all of it back; tempo
 
 from __future__ import annotations
 
-import os
+import logging
 import random
-import tempfile
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -16,14 +14,23 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from vgraph.errors import CheckpointError
+from vgraph.atomic_file import atomic_file
+from vgraph.cli.checkpoint_checks import check_generators, check_progress, fits_module, fits_optimizer
+from vgraph.errors import CheckpointError, DataError
+from vgraph.files import read_archive
+
+logger = logging.getLogger("vgraph")
 
 FORMAT = 1
 CURE_DAMAGED = "restore the file from a copy, or begin anew with another --checkpoint"
 Parts: TypeAlias = Mapping[str, nn.Module | torch.optim.Optimizer]
 Identity: TypeAlias = dict[str, str | int | float]
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint of which something is missing or changed."""
 
 
 @dataclass
@@ -52,20 +59,34 @@ class Checkpoint:
     parts: Mapping[str, Mapping[str, Any]]
     random_states: Mapping[str, Any]
 
-    def restore(self, parts: Parts) -> None:
+    def progress_of(self, seeds: range) -> Progress:
+        """The progress; CheckpointError: it is of a seed that is not trained here."""
+        if self.progress.seed not in seeds:
+            raise _damaged(self.path, f"it is of seed {self.progress.seed}")
+        return self.progress
+
+    def restore(self, parts: Parts, num_samples: int) -> None:
         """Puts everything back; CheckpointError, and nothing is changed, where it does not fit."""
+        if len(self.progress.order) not in (0, num_samples):
+            raise _damaged(self.path, f"its order is of {len(self.progress.order)} samples, of {num_samples}")
         for name, part in parts.items():
             _check_part(self.path, name, part, self.parts.get(name))
         try:
             set_random_states(self.random_states)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise _damaged(self.path, "the random states") from error
         for name, part in parts.items():
             part.load_state_dict(dict(self.parts[name]))
 
 
 def save_checkpoint(path: Path, identity: Identity, parts: Parts, progress: Progress) -> None:
-    """Writes the file as a whole or not at all: a stop while writing leaves the last one."""
+    """Writes the file as a whole or not at all: a stop while writing leaves the last one.
+
+    The one before is kept as ``NAME.previous``, for the day on which a disk damages the last one.
+
+    Raises:
+        CheckpointError: the file cannot be written; the last one is as it was.
+    """
     content = {
         "format": FORMAT,
         "identity": identity,
@@ -73,41 +94,58 @@ def save_checkpoint(path: Path, identity: Identity, parts: Parts, progress: Prog
         "parts": {name: part.state_dict() for name, part in parts.items()},
         "random_states": random_states(),
     }
-    handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with atomic_file(path, previous=_previous(path)) as file:
             torch.save(content, file)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    except OSError as error:
+        raise CheckpointError(
+            f"the checkpoint cannot be written: {error.strerror or error}",
+            line=str(path), cure="make room, or free the path; then go on from the last one with --resume",
+        ) from error  # fmt: skip
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(f"{path.name}.previous")
 
 
 def load_checkpoint(path: Path, identity: Identity) -> Checkpoint:
-    """Reads a file; runs no code from it.
+    """Reads a file, or the one before it where the file is damaged (and says so); runs no code from it.
 
     Raises:
         CheckpointError: it is missing, damaged, or of another model, data or setting.
     """
-    if not path.exists():
+    previous = _previous(path)
+    if not path.exists() and not previous.exists():
         raise CheckpointError("there is no such checkpoint", line=str(path), cure="begin without --resume")
     try:
-        with zipfile.ZipFile(path) as archive:  # torch does not look at the checksums
-            wrong = archive.testzip()
-        if wrong:
-            raise zipfile.BadZipFile(f"the checksum of {wrong} does not fit")
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a damaged archive makes torch raise, it is damaged
-        raise _damaged(path, str(error).partition("\n")[0]) from error
+        return _load(path, identity)
+    except DamagedCheckpointError as error:
+        if not previous.exists():
+            raise
+        found = _load(previous, identity)
+        logger.warning("%s: %s; the training goes on from the one before, %s", path, error.fact, previous.name)
+        return found
+
+
+def _load(path: Path, identity: Identity) -> Checkpoint:
+    try:
+        content = read_archive(path)
+    except DataError as error:
+        if isinstance(error.__cause__, (PermissionError, IsADirectoryError)):
+            fact = f"the checkpoint cannot be read: {error.__cause__.strerror}"
+            raise CheckpointError(fact, line=str(path), cure="name a file that you may read") from error
+        raise _damaged(path, error.fact) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         fact = f"this is no checkpoint of vgraph in format {FORMAT}"
         raise CheckpointError(fact, line=str(path), cure="name the file that vgraph train wrote")
     try:
         found, states = content["identity"], content["random_states"]
+        _check_identity(path, dict(found), identity)
         progress, parts = _read_progress(content["progress"]), dict(content["parts"])
+    except CheckpointError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, f"{error} does not fit") from error
-    _check_identity(path, dict(found), identity)
     return Checkpoint(path, progress, parts, states)
 
 
@@ -123,6 +161,7 @@ def random_states() -> dict[str, Any]:
 
 def set_random_states(states: Mapping[str, Any]) -> None:
     """Undoes what has been drawn since ``random_states``; states that do not fit change nothing."""
+    check_generators(states["numpy"])
     kind, keys, *rest = states["numpy"]
     numpy_state = (kind, np.asarray(keys, np.uint32), *rest)
     np.random.RandomState().set_state(numpy_state)
@@ -138,6 +177,7 @@ def _read_progress(stored: Mapping[str, Any]) -> Progress:
     names = {item.name for item in fields(Progress)}
     if set(stored) != names:
         raise ValueError(f"progress with {sorted(stored)}")
+    check_progress(stored)
     return Progress(**stored)
 
 
@@ -155,10 +195,7 @@ def _check_identity(path: Path, found: Mapping[str, Any], wanted: Identity) -> N
 def _check_part(path: Path, name: str, part: nn.Module | torch.optim.Optimizer, stored: Any) -> None:
     if not isinstance(stored, Mapping):
         raise _damaged(path, f"{name} is missing")
-    if isinstance(part, nn.Module):
-        fits = _shapes(part.state_dict()) == _shapes(stored)
-    else:
-        fits = _fits_optimizer(part, stored)
+    fits = fits_module(part, stored) if isinstance(part, nn.Module) else fits_optimizer(part, stored)
     if not fits:
         raise CheckpointError(
             f"the {name} of the checkpoint has other tensors than this one's",
@@ -166,27 +203,5 @@ def _check_part(path: Path, name: str, part: nn.Module | torch.optim.Optimizer, 
         )  # fmt: skip
 
 
-def _shapes(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: (t.shape, t.dtype) if isinstance(t, Tensor) else None for k, t in state.items()}
-
-
-def _fits_optimizer(optimizer: torch.optim.Optimizer, stored: Mapping[str, Any]) -> bool:
-    """Whether groups have as many parameters, and what is kept of each has its shape."""
-    groups = stored.get("param_groups", [])
-    own = [group["params"] for group in optimizer.param_groups]
-    if [len(group.get("params", ())) for group in groups] != [len(group) for group in own]:
-        return False
-    numbers = [number for group in groups for number in group["params"]]
-    parameters = [parameter for group in own for parameter in group]
-    shapes = {n: p.shape for n, p in zip(numbers, parameters, strict=True)}
-    kept = stored.get("state", {})
-    return all(
-        number in shapes and (not t.dim() or t.shape == shapes[number])
-        for number, slots in kept.items()
-        for t in slots.values()
-        if isinstance(t, Tensor)
-    )
-
-
-def _damaged(path: Path, what: str) -> CheckpointError:
-    return CheckpointError(f"the checkpoint is damaged: {what}", line=str(path), cure=CURE_DAMAGED)
+def _damaged(path: Path, what: str) -> DamagedCheckpointError:
+    return DamagedCheckpointError(f"the checkpoint is damaged: {what}", line=str(path), cure=CURE_DAMAGED)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from vgraph.atomic_file import atomic_file, write_text
 from vgraph.errors import FunctionError, VGraphError
 
 Entry: TypeAlias = dict[str, float]
@@ -70,9 +71,7 @@ def write_log(path: Path, config: Mapping[str, Any], history: Sequence[Entry], *
     """One object an epoch, and a summary, as one JSON document."""
     summary = vars(summarize(history)) if history else None
     content = {"config": config, "epochs": history, "summary": summary, **more}
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    write_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def check_plot() -> None:
@@ -108,4 +107,5 @@ def draw_curve(path: Path, title: str, history: Sequence[Entry]) -> None:
     right.set(xlabel="epoch", ylabel="accuracy, %")
     right.legend()
     figure.suptitle(title)
-    figure.savefig(path, dpi=120)
+    with atomic_file(path) as file:
+        figure.savefig(file, dpi=120, format=path.suffix[1:] or None)

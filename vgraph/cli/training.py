@@ -94,14 +94,14 @@ class Trainer:
             Stopped: a signal asked for it; the checkpoint holds all that was done.
         """
         self._saved_at = time.monotonic()
-        progress = Progress(self.seeds[0]) if resumed is None else resumed.progress
+        progress = Progress(self.seeds[0]) if resumed is None else resumed.progress_of(self.seeds)
         with self.stop.heard():
             for seed in range(progress.seed, self.seeds.stop):
                 if seed != progress.seed:
                     progress = Progress(seed, history=progress.history)
                 task = self.make_task(seed)
                 if resumed is not None:
-                    resumed.restore(task.parts)
+                    resumed.restore(task.parts, task.num_samples)
                     resumed = None
                 self._train(task, progress)
         return progress.history

@@ -73,7 +73,7 @@ def astype(input: Tensor, ty: torch.dtype) -> Tensor:
 
 def asnumpy(input: Any) -> Any:
     """The tensor as an array, without gradient."""
-    return input.detach().cpu().numpy()
+    return input.numpy(force=True)
 
 
 def copy_to(input: Tensor, ctx: Any, **kwargs: Any) -> Tensor:

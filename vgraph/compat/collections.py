@@ -5,6 +5,7 @@ Takes: a folder. Gives: data sets of graphs; tempo: once a file. Nothing is down
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import vgraph
 from vgraph.compat.data import DGLDataset
 from vgraph.data import load_tu
 from vgraph.errors import DataError
+from vgraph.files import damage_told, most_dense
 
 Transform = Callable[[vgraph.Graph], vgraph.Graph]
 
@@ -50,9 +52,13 @@ class TUDataset(_Labelled):
         super().__init__(name, None, raw_dir, None, (), force_reload, verbose, transform)
 
     def process(self) -> None:
-        edges, owner = self._table("A", int) - 1, self._table("graph_indicator", int)[:, 0]
-        owner -= owner.min()
+        edges, owner = self._table("A", int, 2) - 1, self._table("graph_indicator", int, 1)[:, 0]
         labels = self._table("graph_labels", int)
+        owner = owner - (owner.min() if len(owner) else 0)
+        if not len(owner) or owner.max() >= len(labels):
+            raise self._misfit("graph_indicator", f"names other graphs than the {len(labels)} that have labels")
+        if edges.size and not (edges.min() >= 0 and edges.max() < len(owner)):
+            raise self._misfit("A", f"names other vertices than the {len(owner)} that belong to graphs")
         _, self._numbers = np.unique(labels, return_inverse=True)
         self.graph_labels = torch.from_numpy(self._numbers.reshape(labels.shape))
         self.num_classes = self.num_labels = int(self._numbers.max()) + 1
@@ -63,24 +69,42 @@ class TUDataset(_Labelled):
         ):  # fmt: skip
             if self._file(file).exists():
                 found = self._table(file, kind)
-                frame[name] = torch.from_numpy(found - found.min() if kind is int else found)
-        sizes = np.bincount(owner)
+                if len(found) != frame.num_rows:
+                    raise self._misfit(file, f"has {len(found)} rows for {frame.num_rows}")
+                frame[name] = torch.from_numpy(found - found.min() if kind is int and found.size else found)
+        sizes = np.bincount(owner, minlength=len(labels))
         self.max_num_node = int(sizes.max())
-        self.graph_lists = [
-            g.subgraph(torch.from_numpy(ids)) for ids in np.split(np.arange(len(owner)), sizes.cumsum()[:-1])
-        ]
+        order = np.argsort(owner, kind="stable")
+        self.graph_lists = [g.subgraph(torch.from_numpy(ids)) for ids in np.split(order, sizes.cumsum()[:-1])]
 
     def _file(self, what: str) -> Path:
         folders = Path(self.raw_path) / self.name, Path(self.raw_path)
         return next((f for f in folders if f.is_dir()), folders[1]) / f"{self.name}_{what}.txt"
 
-    def _table(self, what: str, kind: type) -> NDArray[Any]:
+    def _misfit(self, what: str, fact: str) -> DataError:
+        return DataError(f"the table {fact}", line=str(self._file(what)), cure="unpack the set anew")
+
+    def _table(self, what: str, kind: type, columns: int | None = None) -> NDArray[Any]:
         path = self._file(what)
+        cure = "unpack the set there; vgraph downloads nothing"
+        with damage_told(path, cure, fact="no table can be read"):
+            table = _whole_numbers(path) if kind is int else np.loadtxt(path, delimiter=",", ndmin=2)
+            if columns not in (None, table.shape[1]):
+                raise ValueError(f"it has {table.shape[1]} columns, not {columns}")
+            return table
+
+
+def _whole_numbers(path: Path) -> NDArray[np.int64]:
+    """A table of whole numbers, exactly; some files write them as ``3.0``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         try:
-            return np.loadtxt(path, delimiter=",", ndmin=2).astype(kind)
-        except (OSError, ValueError) as error:
-            cure = "unpack the set there; vgraph downloads nothing"
-            raise DataError(f"no table can be read: {error}", line=str(path), cure=cure) from error
+            table, most = np.loadtxt(path, np.int64, delimiter=",", ndmin=2), 2**62
+        except (ValueError, DeprecationWarning):
+            table, most = np.loadtxt(path, delimiter=",", ndmin=2), 2**53
+    if not ((table > -most) & (table < most) & (table == np.floor(table))).all():
+        raise ValueError("there are numbers that are not whole, or too large")
+    return table.astype(np.int64)
 
 
 class GINDataset(_Labelled):
@@ -100,11 +124,17 @@ class GINDataset(_Labelled):
         data = load_tu(f"{self.raw_path}.txt")
         graphs = [vgraph.add_self_loop(g) if self.self_loop else g for g in data.graphs]
         numbers = [g.in_degrees() if self.degree_as_nlabel else g.ndata["tag"] for g in graphs]
-        _, places = torch.cat(numbers).unique(return_inverse=True)
-        self.dim_nfeats = int(places.max()) + 1
+        if not graphs:
+            raise DataError("it holds no graphs", line=f"{self.raw_path}.txt", cure="use a set of the TU collection")
+        tags, places = torch.cat(numbers).unique(return_inverse=True)
+        self.dim_nfeats = len(tags)
+        needed, length = 4 * len(places) * len(tags), Path(f"{self.raw_path}.txt").stat().st_size
+        if needed > most_dense(length):
+            fact = f"{len(tags)} different tags of {len(places)} vertices, in {length} bytes, make {needed}"
+            raise DataError(fact, line=f"{self.raw_path}.txt", cure="use vgraph.data.load_tu, which keeps numbers")
         for g, number, place in zip(graphs, numbers, places.split([len(n) for n in numbers]), strict=True):
             g.ndata["label"] = number
-            g.ndata["attr"] = torch.nn.functional.one_hot(place, self.dim_nfeats).float()
+            g.ndata["attr"] = torch.zeros(len(place), self.dim_nfeats).scatter_(1, place[:, None], 1.0)
             del g.ndata["tag"]
         self.graph_lists, self.graph_labels = graphs, data.labels
         self.labels, self.gclasses, self.num_classes = data.labels, data.num_classes, data.num_classes

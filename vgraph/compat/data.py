@@ -15,8 +15,10 @@ import torch
 
 import vgraph
 from vgraph import load_graphs, save_graphs
+from vgraph.atomic_file import atomic_file
 from vgraph.data import load_planetoid
 from vgraph.errors import DataError
+from vgraph.files import read_archive, read_bytes
 
 __all__ = [
     "CiteseerGraphDataset",
@@ -57,18 +59,26 @@ def download(
 
 
 def check_sha1(filename: str | Path, sha1_hash: str) -> bool:
-    """Whether a file has this SHA-1."""
-    return hashlib.sha1(Path(filename).read_bytes(), usedforsecurity=False).hexdigest() == sha1_hash
+    """Whether a file has this SHA-1; DataError: it cannot be read."""
+    return hashlib.sha1(read_bytes(filename), usedforsecurity=False).hexdigest() == sha1_hash
 
 
 def save_info(path: str | Path, info: Mapping[str, Any]) -> None:
     """Writes numbers, text, lists, dicts and tensors by name."""
-    torch.save(dict(info), path)
+    with atomic_file(path) as file:
+        torch.save(dict(info), file)
 
 
 def load_info(path: str | Path) -> dict[str, Any]:
-    """What ``save_info`` wrote; the file runs no code."""
-    return torch.load(path, weights_only=True)
+    """What ``save_info`` wrote, tensors on the CPU; the file runs no code.
+
+    Raises:
+        DataError: the file is missing or damaged, or holds objects of other kinds.
+    """
+    found = read_archive(path, "write it with save_info")
+    if not isinstance(found, dict):
+        raise DataError("it holds nothing by name", line=str(path), cure="write it with save_info")
+    return found
 
 
 class DGLDataset:

@@ -6,14 +6,16 @@ Takes: paths. Gives: files and what they hold; tempo: once a data set.
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from vgraph.atomic_file import atomic_file
 from vgraph.errors import DataError
+from vgraph.files import read_archive, unpack, unreadable
 
 
 def makedirs(path: str | Path) -> None:
@@ -25,23 +27,41 @@ def extract_archive(file: str | Path, target_dir: str | Path, overwrite: bool = 
     """Unpacks a .zip, .tar or .tar.gz; where the folder is there and ``overwrite`` is not set, nothing is done.
 
     Raises:
-        DataError: it is no archive.
+        DataError: it is no archive, holds what would lie outside the folder, or expands beyond what its length makes
+            likely; nothing is left of it then.
     """
-    if Path(target_dir).exists() and not overwrite:
+    target = Path(target_dir)
+    if target.exists() and not overwrite:
         return
-    options: dict[str, Any] = {} if str(file).endswith(".zip") else {"filter": "data"}
-    try:
-        shutil.unpack_archive(str(file), str(target_dir), **options)
-    except (shutil.ReadError, ValueError, OSError) as error:
-        raise DataError(f"{file} cannot be unpacked: {error}", cure="give a .zip or .tar.gz file") from error
+    makedirs(target.parent)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
+        unpacked = Path(folder, "unpacked")
+        unpacked.mkdir()
+        try:
+            unpack(Path(file), unpacked)
+        except OSError as error:
+            raise unreadable(file, error) from error
+        if target.exists():
+            shutil.copytree(unpacked, target, dirs_exist_ok=True)
+        else:
+            unpacked.replace(target)
 
 
 def save_tensors(filename: str | Path, tensor_dict: Mapping[str, Tensor]) -> bool:
     """Writes tensors by name."""
-    torch.save(dict(tensor_dict), filename)
+    with atomic_file(filename) as file:
+        torch.save(dict(tensor_dict), file)
     return True
 
 
 def load_tensors(filename: str | Path, return_dgl_ndarray: bool = False) -> dict[str, Tensor]:
-    """What ``save_tensors`` wrote; the file runs no code."""
-    return torch.load(filename, weights_only=True)
+    """What ``save_tensors`` wrote, on the CPU; the file runs no code.
+
+    Raises:
+        DataError: the file is missing or damaged, or holds anything but tensors by name.
+    """
+    found = read_archive(filename, "write it with save_tensors")
+    is_named = isinstance(found, dict) and all(isinstance(name, str) for name in found)
+    if not is_named or not all(isinstance(item, Tensor) for item in found.values()):
+        raise DataError("it holds no tensors by name", line=str(filename), cure="write it with save_tensors")
+    return found

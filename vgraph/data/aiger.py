@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
-from vgraph.data.edge_list import read_bytes
 from vgraph.errors import DataError
+from vgraph.files import check_vertices, read_bytes
 
 CONSTANT, INPUT, LATCH, AND = range(4)
 MAX_VARIABLE = 2**31 - 1
@@ -95,8 +95,7 @@ def parse_aiger(data: bytes, *, path: str | Path = "<bytes>") -> AIG:
     latches = [reader.read_latch(num_inputs + 1 + k, largest) for k in range(num_latches)]
     outputs = [reader.read_literals(1, largest) for _ in range(num_outputs)]
     latch, output = _as_table(latches, 2), _as_table(outputs, 1)
-    dst = np.arange(num_ands, dtype=np.int64) + 1 + num_inputs + num_latches
-    fanin = reader.read_ands(dst)
+    dst, fanin = reader.read_ands(1 + num_inputs + num_latches, num_ands)
     symbols = reader.read_symbols({"i": num_inputs, "l": num_latches, "o": num_outputs})
     return AIG(
         num_inputs=num_inputs,
@@ -172,6 +171,8 @@ class _Reader:
         if maximum != inputs + latches + ands:
             fact = f"the header says {maximum} variables; I + L + A is {inputs + latches + ands}"
             raise self._fail(fact, WHOLE, 0)
+        # inputs have no bytes of their own; of latches, outputs and gates no more are read than there are
+        check_vertices(1 + maximum, len(self.data), f"{self.path}:byte 0", WHOLE)
         return inputs, latches, outputs, ands
 
     def read_literals(self, at_most: int, largest: int) -> list[int]:
@@ -192,9 +193,10 @@ class _Reader:
             raise self._fail(fact, WHOLE, start)
         return [literal, -1 if reset > 1 else reset]
 
-    def read_ands(self, gates: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The two fanin literals of every gate: (2 * num_ands,), the larger of each pair first."""
-        first, delta = self._read_deltas(2 * len(gates))
+    def read_ands(self, start: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The gates (count,), and two fanin literals of each (2 * count,), the larger of each pair first."""
+        first, delta = self._read_deltas(2 * count)
+        gates = np.arange(start, start + count, dtype=np.int64)
         delta = delta.reshape(-1, 2)
         left = 2 * gates - delta[:, 0]
         right = left - delta[:, 1]
@@ -203,7 +205,7 @@ class _Reader:
             gate = int(wrong[0])
             fact = f"the deltas {delta[gate].tolist()} of gate {gates[gate]} are out of range"
             raise self._fail(fact, WHOLE, int(first[2 * gate]))
-        return np.stack((left, right), 1).reshape(-1)
+        return gates, np.stack((left, right), 1).reshape(-1)
 
     def read_symbols(self, counts: Mapping[str, int]) -> dict[str, str]:
         """The symbol table; leaves ``at`` behind the "c" line that starts the comment."""

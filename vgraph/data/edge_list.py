@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 import vgraph
 from vgraph.errors import DataError
+from vgraph.files import check_vertices, read_text
 
 MAX_ID = 2**63 - 2  # the number of vertices is one more and has to fit int64
+LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +39,10 @@ class EdgeList:
 def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | Path = "<text>") -> EdgeList:
     """Read "src dst [weight]" lines; whitespace or commas separate, "#" starts a comment.
 
-    Without ``num_vertices`` it is one more than the largest id.
+    Without ``num_vertices`` it is one more than the largest id, which is believed up to 2^24 or 64 a byte of the text.
 
     Raises:
-        DataError: a line that is no edge, an id out of range, weights on some lines only.
+        DataError: a line that is no edge, an id out of range or beyond belief, weights on some lines only.
 
     Source: the text format of SNAP's networks.
 
@@ -49,6 +51,7 @@ def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | P
     ([0, 1, 2], [1, 2, 0], 3)
     """
     limit = MAX_ID if num_vertices is None else num_vertices - 1
+    largest, largest_at = -1, ""
     src: list[int] = []
     dst: list[int] = []
     weight: list[float] = []
@@ -67,10 +70,14 @@ def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | P
             )
         src.append(_parse_id(fields[0], limit, at))
         dst.append(_parse_id(fields[1], limit, at))
+        if max(src[-1], dst[-1]) > largest:
+            largest, largest_at = max(src[-1], dst[-1]), at
         if len(fields) == 3:
             weight.append(_parse_weight(fields[2], at))
     if num_vertices is None:
-        num_vertices = max(max(src, default=-1), max(dst, default=-1)) + 1
+        num_vertices = largest + 1
+        cure = "number the vertices 0, 1, 2, ..., or pass num_nodes, if there are so many"
+        check_vertices(num_vertices, len(text), largest_at, cure)
     return EdgeList(
         np.asarray(src, np.int64),
         np.asarray(dst, np.int64),
@@ -83,7 +90,7 @@ def load_edge_list(path: str | Path, *, num_nodes: int | None = None) -> vgraph.
     """The graph of a text edge list; weights, where given, in ``edata["weight"]`` (float32).
 
     Raises:
-        DataError: the file is missing or malformed, or an id is not below ``num_nodes``.
+        DataError: the file is missing or malformed, or an id is not below ``num_nodes`` (without it, beyond belief).
 
     Source: the text format of SNAP's networks.
 
@@ -101,37 +108,6 @@ def load_edge_list(path: str | Path, *, num_nodes: int | None = None) -> vgraph.
     if edges.weight is not None:
         graph.edata["weight"] = torch.from_numpy(edges.weight)
     return graph
-
-
-def read_bytes(path: str | Path) -> bytes:
-    """The bytes of a data file; DataError names the path where it cannot be read."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def read_text(path: str | Path) -> str:
-    """The text of a UTF-8 data file, its line ends as they are."""
-    data = read_bytes(path)
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"byte {error.start} is not UTF-8",
-            line=f"{path}:{number}",
-            cure="convert the file to UTF-8",
-        ) from error
-
-
-def unreadable(path: str | Path, error: OSError) -> DataError:
-    """The error for a file that is missing or may not be read."""
-    return DataError(
-        f"cannot read the data file: {error.strerror or error}",
-        line=str(path),
-        cure="check the path; vgraph downloads nothing",
-    )
 
 
 def _not_an_edge(line: str, at: str) -> DataError:
@@ -155,7 +131,7 @@ def _parse_weight(word: str, at: str) -> float:
         value = float(word)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or "_" in word:
-        cure = "give a finite number"
+    if not abs(value) <= LARGEST_WEIGHT or "_" in word:
+        cure = "give a finite number that float32 holds"
         raise DataError(f"{word[:80]!r} is not a weight", line=at, cure=cure)
     return value

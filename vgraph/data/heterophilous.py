@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
-from vgraph.data.planetoid import CitationGraph, read_members
+from vgraph.data.planetoid import MOST_CLASSES, CitationGraph
 from vgraph.errors import DataError
+from vgraph.files import read_arrays
 
 PARTS = ("train", "val", "test")
 
@@ -41,8 +42,9 @@ def load_heterophilous(path: str | Path, split: int = 0) -> CitationGraph:
     >>> data.num_classes, data.graph.num_edges(), data.graph.ndata["test_mask"].tolist()
     (2, 2, [True, False])
     """
-    members = read_members(path)
-    feat, label, edges = (_member(members, name, path) for name in ("node_features", "node_labels", "edges"))
+    members = read_arrays(path)
+    kinds = {"node_features": "biuf", "node_labels": "iu", "edges": "iu"}
+    feat, label, edges = (_member(members, name, path, kind) for name, kind in kinds.items())
     if feat.ndim != 2 or label.shape != feat.shape[:1] or edges.ndim != 2 or edges.shape[1] != 2:
         fact = f"node_features {feat.shape}, node_labels {label.shape} and edges {edges.shape} do not fit"
         raise DataError(fact, line=str(path), cure="store (n, f), (n,) and (e, 2)")
@@ -50,12 +52,15 @@ def load_heterophilous(path: str | Path, split: int = 0) -> CitationGraph:
     if edges.size and not (edges.min() >= 0 and edges.max() < count):
         fact = f"edges name vertices from {edges.min()} to {edges.max()} of {count}"
         raise DataError(fact, line=str(path), cure="number the vertices 0, 1, 2, ...")
+    if label.size and not (label.min() >= 0 and label.max() < max(MOST_CLASSES, count)):
+        fact = f"node_labels run from {label.min()} to {label.max()}"
+        raise DataError(fact, line=str(path), cure="number the classes 0, 1, 2, ...")
     one, other = (torch.from_numpy(edges[:, i].astype(np.int64)) for i in (0, 1))
     graph = vgraph.graph((torch.cat([one, other]), torch.cat([other, one])), num_nodes=count)
     graph.ndata["feat"] = torch.from_numpy(feat.astype(np.float32))
     graph.ndata["label"] = torch.from_numpy(label.astype(np.int64))
     for part in PARTS:
-        masks = _member(members, f"{part}_masks", path)
+        masks = _member(members, f"{part}_masks", path, "biu")
         if masks.ndim != 2 or masks.shape[1] != count or not 0 <= split < len(masks):
             fact = f"{part}_masks is {masks.shape}; split {split} of {count} vertices was asked for"
             raise DataError(fact, line=str(path), cure="store (splits, n), and ask for one of them")
@@ -63,8 +68,11 @@ def load_heterophilous(path: str | Path, split: int = 0) -> CitationGraph:
     return CitationGraph(graph, int(label.max(initial=-1)) + 1, feat.shape[1])
 
 
-def _member(members: dict[str, NDArray[Any]], name: str, path: str | Path) -> NDArray[Any]:
+def _member(members: dict[str, NDArray[Any]], name: str, path: str | Path, kinds: str) -> NDArray[Any]:
     if name not in members:
         fact = f"member {name!r} is missing; the file has {', '.join(sorted(members))}"
         raise DataError(fact, line=str(path), cure="use the files of heterophilous-graphs")
+    if members[name].dtype.kind not in kinds:
+        fact = f"member {name!r} has dtype {members[name].dtype}"
+        raise DataError(fact, line=str(path), cure="store numbers")
     return members[name]

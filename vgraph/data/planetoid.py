@@ -6,8 +6,6 @@ Source: Yang et al. 2016 (the split), Kipf and Welling 2017 (row-normalised feat
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +16,15 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
-from vgraph.data.edge_list import unreadable
 from vgraph.errors import DataError
+from vgraph.files import most_dense, read_arrays
 
 FEATURES = ("feat_indptr", "feat_indices", "feat_data", "feat_shape")
 MASKS = ("train_mask", "val_mask", "test_mask")
 # numpy's kinds: signed and unsigned integer, float, bool
 KINDS = {"feat_data": "f", **dict.fromkeys(MASKS, "b")}
 
-# what numpy, zipfile and zlib raise for a damaged file, an encrypted one, one too large to be true
-UNREADABLE = (
-    *(ValueError, EOFError, KeyError, RuntimeError, MemoryError),
-    *(zipfile.BadZipFile, zlib.error),
-)
+MOST_CLASSES = 1 << 16  # or as many as there are vertices
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +68,8 @@ def parse_planetoid(
     ``normalize`` divides every row of the features by its sum; rows of zeros stay zeros.
 
     Raises:
-        DataError: a member is missing or has the wrong shape or dtype, or an id is out of range.
+        DataError: a member is missing or has the wrong shape or dtype, an id is out of range, or the features are
+            far larger than what is stored.
 
     Source: Yang et al. 2016 (the split); Kipf and Welling 2017, section 5.2 (row-normalised features).
 
@@ -84,38 +79,21 @@ def parse_planetoid(
     >>> parse_planetoid({name: np.array(rows) for name, rows in members.items()}).feat.tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    check = _Checker(members, path)
-    feat = _expand_features(check)
+    return _parse(_Checker(members, path), sum(array.nbytes for array in members.values()), normalize)
+
+
+def _parse(check: _Checker, num_bytes: int, normalize: bool) -> CitationArrays:
+    feat = _expand_features(check, num_bytes)
     n = len(feat)
     if normalize:
         total = feat.sum(1, keepdims=True)
         feat /= np.where(total == 0, np.float32(1), total)
     train, val, test = (check.member(name, n).astype(np.bool_) for name in MASKS)
-    label = check.ids("label", 2**31, n)
+    label = check.ids("label", max(MOST_CLASSES, n), n)
     src, dst = check.ids("src", n), check.ids("dst", n)
     if len(src) != len(dst):
         raise check.fail("dst", f"has {len(dst)} edges where src has {len(src)}")
     return CitationArrays(feat, label, train, val, test, src, dst)
-
-
-def read_members(path: str | Path) -> dict[str, NDArray[Any]]:
-    """Every array of an .npz; nothing is unpickled, so arrays of objects are refused.
-
-    Raises:
-        DataError: the file is missing, is no .npz, is cut short, or holds pickled objects.
-    """
-    cure = "store plain arrays with numpy.savez"
-    try:
-        # numpy leaves a file that it opened itself open when it is no zip file
-        with Path(path).open("rb") as file:
-            loaded: Any = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.lib.npyio.NpzFile):
-                return {name: loaded[name] for name in loaded.files}
-    except UNREADABLE as error:
-        raise DataError(f"not a readable .npz: {error}", line=str(path), cure=cure) from error
-    except OSError as error:
-        raise unreadable(path, error) from error
-    raise DataError("one array, not an .npz of named arrays", line=str(path), cure=cure)
 
 
 def load_planetoid(path: str | Path, *, normalize: bool = True) -> CitationGraph:
@@ -139,7 +117,8 @@ def load_planetoid(path: str | Path, *, normalize: bool = True) -> CitationGraph
     >>> data.num_classes, data.num_features, data.graph.ndata["feat"].tolist()
     (1, 1, [[1.0]])
     """
-    arrays = parse_planetoid(read_members(path), normalize=normalize, path=path)
+    members = read_arrays(path)
+    arrays = _parse(_Checker(members, path), Path(path).stat().st_size, normalize)
     n, num_features = arrays.feat.shape
     ends = (torch.from_numpy(arrays.src), torch.from_numpy(arrays.dst))
     graph = vgraph.graph(ends, num_nodes=n)
@@ -148,8 +127,10 @@ def load_planetoid(path: str | Path, *, normalize: bool = True) -> CitationGraph
     return CitationGraph(graph, int(arrays.label.max(initial=-1)) + 1, num_features)
 
 
-def _expand_features(check: _Checker) -> NDArray[np.float32]:
+def _expand_features(check: _Checker, num_bytes: int) -> NDArray[np.float32]:
     shape = check.ids("feat_shape", 2**31, 2).tolist()
+    if 4 * shape[0] * shape[1] > most_dense(num_bytes):
+        raise check.fail("feat_shape", f"asks for {4 * shape[0] * shape[1]} bytes, of a file of {num_bytes}")
     indices = check.ids("feat_indices", shape[1])
     data = check.member("feat_data", len(indices))
     ptr = check.ids("feat_indptr", len(indices) + 1, shape[0] + 1)

@@ -6,10 +6,9 @@ Source: Schlichtkrull et al. 2018, section 5.1; Ristoski et al. 2016 (the splits
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +17,8 @@ import torch
 from torch import Tensor
 
 import vgraph
-from vgraph.data.edge_list import read_bytes, read_text
 from vgraph.errors import DataError
+from vgraph.files import read_lines, read_text
 
 ENTITY, LITERAL, INVERSE = "entity", "literal", "inverse-"
 TRIPLE = re.compile(
@@ -66,7 +65,7 @@ def parse_ntriples(text: str, *, inverse: bool = True, path: str | Path = "<text
         inverse: every relation gets another one with its edges turned round, so that messages go both ways.
 
     Raises:
-        DataError: a line is no triple.
+        DataError: a line is no triple, there is none, or a relation is called as the inverse of another.
 
     Source: W3C's RDF 1.1 N-Triples; Schlichtkrull et al. 2018, section 5.1 (the data).
 
@@ -76,9 +75,13 @@ def parse_ntriples(text: str, *, inverse: bool = True, path: str | Path = "<text
     >>> data.names["literal"], data.graph.num_edges("inverse-knows")
     (['"7"'], 1)
     """
+    return _parse(text.split("\n"), inverse, path)
+
+
+def _parse(lines: Iterable[str], inverse: bool, path: str | Path) -> RdfGraph:
     numbers: dict[str, dict[str, int]] = {ENTITY: {}, LITERAL: {}}
     edges: dict[tuple[str, str], dict[tuple[int, int], None]] = {}
-    for count, line in enumerate(text.split("\n"), 1):
+    for count, line in enumerate(lines, 1):
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
             continue
@@ -90,6 +93,8 @@ def parse_ntriples(text: str, *, inverse: bool = True, path: str | Path = "<text
         kind = LITERAL if value.startswith('"') else ENTITY
         ids = (_number(numbers[ENTITY], subject), _number(numbers[kind], value))
         edges.setdefault((relation, kind), {})[ids] = None
+    if not edges:
+        raise DataError("there is no triple", line=str(path), cure="write <subject> <relation> <object> .")
     short = _short_names(dict.fromkeys(relation for relation, _ in edges))
     names = {ENTITY: [name.strip("<>") for name in numbers[ENTITY]], LITERAL: list(numbers[LITERAL])}
     return RdfGraph(_typed_graph(edges, short, numbers, inverse), names, {name: full for full, name in short.items()})
@@ -99,11 +104,11 @@ def load_rdf(path: str | Path, *, inverse: bool = True) -> RdfGraph:
     """The graph of a file of N-Triples, also compressed (``.nt.gz``).
 
     Raises:
-        DataError: the file is missing, no gzip where it is called so, or malformed.
+        DataError: the file is missing, no gzip where it is called so, malformed, or expands beyond belief.
 
     Source: W3C's RDF 1.1 N-Triples; Schlichtkrull et al. 2018, section 5.1 (the data).
 
-    >>> import tempfile
+    >>> import gzip, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "pair.nt.gz")
     ...     _ = path.write_bytes(gzip.compress(b"<x#a> <x#knows> <x#b> ."))
@@ -111,13 +116,7 @@ def load_rdf(path: str | Path, *, inverse: bool = True) -> RdfGraph:
     >>> data.names["entity"], data.relations
     (['x#a', 'x#b'], {'knows': 'x#knows'})
     """
-    if Path(path).suffix != ".gz":
-        return parse_ntriples(read_text(path), inverse=inverse, path=path)
-    try:
-        text = gzip.decompress(read_bytes(path)).decode("utf-8")
-    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise DataError(f"not a readable .gz: {error}", line=str(path), cure="compress UTF-8 text with gzip") from error
-    return parse_ntriples(text, inverse=inverse, path=path)
+    return _parse(read_lines(path), inverse, path)
 
 
 def load_rdf_task(data: RdfGraph, train: str | Path, test: str | Path, *, entity: str, label: str) -> RdfTask:
@@ -185,8 +184,8 @@ def _number(known: dict[str, int], name: str) -> int:
 def _short_names(relations: Mapping[str, None]) -> dict[str, str]:
     """What stands behind the last "#" or "/", where that tells relations apart."""
     tails = {full: re.split(r"[#/]", full)[-1] or full for full in relations}
-    seen = list(tails.values())
-    return {full: tail if seen.count(tail) == 1 else full for full, tail in tails.items()}
+    seen = Counter(tails.values())
+    return {full: tail if seen[tail] == 1 else full for full, tail in tails.items()}
 
 
 def _typed_graph(
@@ -201,5 +200,8 @@ def _typed_graph(
         src, dst = torch.from_numpy(np.array(list(pairs), np.int64)).unbind(1)
         forward[ENTITY, short[relation], kind] = (src.contiguous(), dst.contiguous())
         backward[kind, INVERSE + short[relation], ENTITY] = (dst.contiguous(), src.contiguous())
+    for twin in forward.keys() & backward.keys() if inverse else ():
+        fact = f"the relation {twin[1]!r} is also the inverse of another"
+        raise DataError(fact, cure="pass inverse=False, or rename it")
     counts = {kind: len(known) for kind, known in numbers.items()}
     return vgraph.heterograph({**forward, **(backward if inverse else {})}, counts)

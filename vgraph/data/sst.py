@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
-from vgraph.data.edge_list import read_text
 from vgraph.errors import DataError
+from vgraph.files import read_text
 
 UNKNOWN = "<unknown>"
 SENTIMENTS = ("0", "1", "2", "3", "4")
@@ -267,11 +267,26 @@ def restore_forests(names: Sequence[str], arrays: Mapping[str, NDArray[Any]], pa
     except (KeyError, ValueError) as error:
         raise DataError(f"not the arrays of a forest: {error}", line=str(path), cure=cure) from error
     for name, forest in zip(names, forests, strict=True):
-        lengths = {len(forest.parent), *map(len, forest.features.values())}
-        if len(forest.ptr) != len(forest) + 1 or lengths != {forest.ptr[-1]}:
+        if not _fits(forest):
             fact = f"the arrays of {name} do not fit together"
             raise DataError(fact, line=f"{path}:{name}", cure=cure)
     return forests
+
+
+def _fits(forest: Forest) -> bool:
+    """Whether trees have a root each, which comes first, parents before children, and labels and tokens that exist."""
+    arrays = (forest.ptr, forest.parent, forest.label, *forest.features.values())
+    ptr, count = forest.ptr, len(forest.parent)
+    if any(array.ndim != 1 for array in arrays) or any(len(rows) != count for rows in forest.features.values()):
+        return False
+    if len(ptr) != len(forest) + 1 or ptr[0] != 0 or ptr[-1] != count or (ptr[1:] <= ptr[:-1]).any():
+        return False
+    own = np.arange(count) - np.repeat(ptr[:-1], ptr[1:] - ptr[:-1])
+    ids = [(forest.label, 0, len(forest.classes))]
+    ids += [(rows, -1, max(len(forest.tokens), len(forest.classes))) for rows in forest.features.values()]
+    return bool((forest.parent < own).all() and ((forest.parent >= 0) == (own > 0)).all()) and all(
+        not rows.size or (rows.min() >= low and rows.max() < high) for rows, low, high in ids
+    )
 
 
 def _restore_forest(

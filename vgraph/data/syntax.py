@@ -14,7 +14,6 @@ import os
 import re
 import sys
 import sysconfig
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from vgraph.atomic_file import atomic_file
 from vgraph.config import cache_dir
-from vgraph.data.planetoid import read_members
 from vgraph.data.sst import (
     UNKNOWN,
     Forest,
@@ -37,6 +36,7 @@ from vgraph.data.sst import (
     restore_forests,
 )
 from vgraph.errors import DataError
+from vgraph.files import read_arrays
 
 FORMAT = 1  # raise it when the trees, the tokens or the cached arrays change
 SPLITS = ("train", "val", "test")
@@ -132,7 +132,7 @@ def parse_functions(source: str | bytes, *, min_vertices: int = 1, max_vertices:
     """The tree of every function in a source, nested ones and methods too; dunders are left out.
 
     Raises:
-        SyntaxError, ValueError: what ``ast.parse`` raises.
+        DataError: it is no source of this Python, or nested too deeply.
 
     Source: the nodes and fields of Python's ``ast``.
 
@@ -145,7 +145,12 @@ def parse_functions(source: str | bytes, *, min_vertices: int = 1, max_vertices:
     with warnings.catch_warnings():
         # an invalid escape in somebody's source is no concern of the reader's
         warnings.simplefilter("ignore")
-        module = ast.parse(source)
+        try:
+            module = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            fact = f"it cannot be parsed: {str(error) or type(error).__name__}"
+            line = f"<source>:{getattr(error, 'lineno', None) or 1}"
+            raise DataError(fact, line=line, cure="pass source that this Python reads") from error
     functions = [f for f in _find_functions(module) if not _is_dunder(f.name)]
     trees = [_build_tree(function, max_vertices) for function in functions]
     return [tree for tree in trees if tree is not None and len(tree.tokens) >= min_vertices]
@@ -187,7 +192,7 @@ def read_corpus(root: Path, sources: Sequence[Path], *, min_vertices: int = 4, m
     for path in tqdm(sources, desc="syntax trees", unit="file", disable=None):
         try:
             trees = parse_functions(path.read_bytes(), min_vertices=min_vertices, max_vertices=max_vertices)
-        except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):
+        except (DataError, OSError):
             num_skipped += 1
             continue
         functions[split_of(path.relative_to(root).as_posix())] += trees
@@ -354,14 +359,8 @@ def _cache_key(root: Path, sources: Sequence[Path], limits: _Limits) -> str:
 def _write_cache(path: Path, forests: Sequence[Forest]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez_compressed(file, **cast("Any", flatten_forests(SPLITS, forests)))
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        with atomic_file(path) as file:
+            np.savez_compressed(file, **cast("Any", flatten_forests(SPLITS, forests)))
     except OSError as error:
         # a read-only home costs seconds at every start, not the training
         logger.warning("the syntax trees are not cached: %s", error)
@@ -369,7 +368,7 @@ def _write_cache(path: Path, forests: Sequence[Forest]) -> None:
 
 def _read_cache(path: Path) -> list[Forest] | None:
     try:
-        return restore_forests(SPLITS, read_members(path), path)
+        return restore_forests(SPLITS, read_arrays(path), path)
     except DataError as error:
         reason = str(error).partition("\n")[0]
         logger.warning("rebuilding the damaged cache file %s: %s", path, reason)

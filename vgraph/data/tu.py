@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import vgraph
-from vgraph.data.edge_list import read_text
 from vgraph.errors import DataError
+from vgraph.files import read_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +51,14 @@ def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
     labels: list[int] = []
     known_labels: dict[int, int] = {}
     known_tags: dict[int, int] = {}
-    for _ in range(rows.take(1)[0]):
+    for _ in range(rows.count("a file", "graphs", rows.take(1)[0])):
         count, label = rows.take(2)[:2]
+        rows.count("a graph", "vertices", count)
         labels.append(known_labels.setdefault(label, len(known_labels)))
         tags, src, dst = list[int](), list[int](), list[int]()
         for vertex in range(count):
             tag, degree, *rest = rows.take(2)
-            if len(rest) < degree or any(not 0 <= other < count for other in rest[:degree]):
+            if not 0 <= degree <= len(rest) or any(not 0 <= other < count for other in rest[:degree]):
                 raise rows.wrong(f"vertex {vertex} of {count} has no {degree} neighbours there")
             tags.append(known_tags.setdefault(tag, len(known_tags)))
             src += rest[:degree]
@@ -94,13 +95,19 @@ class _Rows:
     def wrong(self, fact: str) -> DataError:
         return DataError(fact, line=f"{self.path}:{self.number}", cure="give whole numbers, a line for every vertex")
 
+    def count(self, whole: str, parts: str, number: int) -> int:
+        """The number, which is none below 0."""
+        if number < 0:
+            raise self.wrong(f"{whole} of {number} {parts}")
+        return number
+
     def take(self, least: int) -> list[int]:
         if self.number >= len(self.lines):
             raise self.wrong("the file ends too early")
         self.number += 1
         words = self.lines[self.number - 1].split()
         try:
-            found = [int(float(word)) for word in words[:2]] + [int(word) for word in _whole(words[2:])]
+            found = [_whole(word) for word in words[:2]] + [_whole(word) for word in words[2:] if "." not in word]
         except ValueError:
             raise self.wrong(f"{self.lines[self.number - 1][:80]!r} is no list of whole numbers") from None
         if len(found) < least:
@@ -108,6 +115,12 @@ class _Rows:
         return found
 
 
-def _whole(words: list[str]) -> list[str]:
-    """Neighbours; what follows them may be attributes, with points."""
-    return [word for word in words if "." not in word]
+def _whole(word: str) -> int:
+    """A number as it stands, however many digits it has; some files write those at the front of lines as 3.0.
+
+    What follows the neighbours may be attributes, with points: no numbers to read.
+    """
+    whole, point, zeros = word.partition(".")
+    if (point and zeros.strip("0")) or "_" in word or not word.isascii():
+        raise ValueError(word)
+    return int(whole)

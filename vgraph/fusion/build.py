@@ -1,144 +1,124 @@
-"""Build: C++ source to a function in this process, kept on disk.
+"""Build: C++ source to functions in this process, kept on disk.
 
-Takes: source text. Gives: a ctypes function, or None where no compiler works; tempo: once a function.
+Takes: source text. Gives: ctypes functions, or None where no compiler works; tempo: once a function.
 The cache is keyed by source, prelude, flags, compiler and CPU. A file is renamed into place and ends with its
-own checksum, so several processes may compile the same kernel at once, and none loads half a file.
+own checksum, so several processes may compile the same kernel at once, and none loads half a file. Where a
+compiler fails the next one is tried, and used from then on; the log says why.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import importlib.util
 import os
-import platform
-import shlex
-import shutil
 import subprocess
 import tempfile
-from functools import cache
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import vgraph_kernels
+from vgraph.fusion import compilers
+from vgraph.fusion.compilers import (
+    OPTIONAL,
+    Command,
+    find_compiler,
+    find_compilers,
+    fingerprint,
+    flags,
+    is_the_same,
+    run_on,
+)
 from vgraph.fusion.kept import cache_folder, put_whole, read_whole, say
 
-_NEEDED = ("-O3", "-std=c++17", "-shared", "-fPIC")
-_OPTIONAL = (  # without these a kernel is slower, or differs in the last place; it is not wrong
-    "-march=native",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-Wno-psabi",
-    "-ffp-contract=off",  # what a backward computes again is the same number, bit for bit
-)
-_PRELUDE = Path(vgraph_kernels.__file__).parent / "prelude.h"
-_MOST_SECONDS = 600  # the first call of a compiler from a wheel builds its own libraries
+__all__ = ["build_kernels", "find_compiler", "forget"]
 
-Command = tuple[str, ...]
+
+class _CompilerFailed(Exception):
+    """In its own words."""
+
+
+_building: dict[str, threading.Lock] = {}  # by name of a library
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_building.clear)  # who held one is another process's
+_set_aside: set[Command] = set()  # compilers that failed where another did not, or that gave no answer
 
 
 def build_kernels(source: str, count: int) -> list[Any] | None:
-    """The compiled ``kernel0``, ``kernel1`` ...; None (and one line in the log) if that cannot be had."""
-    compiler = find_compiler()
-    folder = None if compiler is None else cache_folder()
-    if compiler is None or folder is None or compiler in _hung:
-        return None
-    try:
-        name = hashlib.sha256("\0".join([source, _fingerprint(compiler)]).encode()).hexdigest()[:32]
-        library = folder / f"{name}.so"
-        return _load_kept(library, count) or _compile(compiler, source, library, count)
-    except OSError as error:
-        about = Path(str(error.filename)).name if error.filename else compiler[0]
-        _give_up(f"{about}: {error.strerror}")
-    except subprocess.TimeoutExpired:
-        _hung.add(compiler)
-        _give_up(f"{compiler[0]} gave no answer within {_MOST_SECONDS} seconds")
+    """The compiled ``kernel0``, ``kernel1`` ...; None (and one line in the log) if that cannot be had.
+
+    Each gives whether there was no memory.
+    """
+    folder = cache_folder()
+    failed: dict[Command, str] = {}
+    for compiler in find_compilers() if folder is not None else ():
+        if folder is None or compiler in _set_aside:
+            continue
+        if any(is_the_same(compiler, other) for other in failed.keys() - _set_aside):
+            continue
+        try:
+            found = _build_with(compiler, source, folder, count)
+        except _CompilerFailed as failure:
+            failed[compiler] = str(failure)
+            continue
+        for other, reason in failed.items():
+            _set_aside.add(other)
+            say(f"{other[0]} cannot compile a kernel ({reason}): {compiler[0]} does so instead")
+        return found
+    if failed:
+        _set_aside.update(list(failed)[1:])  # they were no better: later kernels are tried by the first alone
+        reasons = "; ".join(f"{compiler[0]}: {reason}" for compiler, reason in failed.items())
+        say(f"a kernel could not be compiled ({reasons}): torch's operators run instead")
     return None
 
 
-_hung: set[Command] = set()
+def _build_with(compiler: Command, source: str, folder: Path, count: int) -> list[Any]:
+    try:
+        name = hashlib.sha256("\0".join([source, fingerprint(compiler)]).encode()).hexdigest()[:32]
+        library = folder / f"{name}.so"
+        with _building.setdefault(name, threading.Lock()):  # other threads want the same kernels, or others
+            return _load_kept(library, count) or _compile(compiler, source, library, count)
+    except OSError as error:
+        about = f"{Path(str(error.filename)).name}: " if error.filename else ""
+        raise _CompilerFailed(f"{about}{error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        _set_aside.add(compiler)
+        raise _CompilerFailed(f"gave no answer within {compilers.MOST_SECONDS} seconds") from error
 
 
-def _give_up(reason: str) -> None:
-    say(f"a kernel could not be compiled ({reason}): torch's operators run instead")
+def _compile_file(compiler: Command, text: Path, built: Path) -> subprocess.CompletedProcess[str]:
+    """A shared library of a source file, with the flags that the compiler knows."""
+    done = _run_on(compiler, text, built, flags(compiler, asked=False))
+    if done.returncode and flags(compiler, asked=True) != OPTIONAL:
+        done = _run_on(compiler, text, built, flags(compiler, asked=True))
+    return done
 
 
-# ---------------------------------------------------------------- the compiler
-@cache
-def find_compiler() -> Command | None:
-    """A C++ compiler's command: ``CXX``, else c++, g++, clang++, else the ``ziglang`` wheel; None: there is none."""
-    asked = tuple(shlex.split(os.environ.get("CXX", "")))
-    for command in (asked, ("c++",), ("g++",), ("clang++",)):
-        found = shutil.which(command[0]) if command else None
-        if found:
-            return (found, *command[1:])
-        if command and command == asked:
-            say(f"CXX names {asked[0]}, which cannot be run: another compiler is looked for")
-    wheel = importlib.util.find_spec("ziglang")
-    zig = shutil.which("zig", path=str(Path(wheel.origin).parent)) if wheel and wheel.origin else None
-    if zig is None:
-        say("no C++ compiler found: Programs run on torch's operators alone; pip install vgraph[jit] brings one")
-        return None
-    say("no system compiler found: kernels are compiled by the one of the ziglang wheel")
-    return (zig, "cc")  # kernels need nothing of the C++ library, which it would build first
+def _run_on(compiler: Command, text: Path, built: Path, known: Command) -> subprocess.CompletedProcess[str]:
+    return run_on(compiler, text, built, known)
 
 
-@cache
-def _fingerprint(compiler: Command) -> str:
-    version = _run([*compiler, "--version"]).stdout
-    flags = ""
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    words = [*compiler, version, flags, platform.machine(), *_NEEDED, *_OPTIONAL]
-    return "\0".join([*words, *(header.read_text() for header in sorted(_PRELUDE.parent.glob("*.h")))])
-
-
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """A compiler that keeps what it builds for itself where vgraph keeps its own."""
-    folder = cache_folder()
-    own = {f"ZIG_{kind}_CACHE_DIR": str(folder / "zig") for kind in ("GLOBAL", "LOCAL")} if folder else {}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=_MOST_SECONDS, env={**os.environ, **own}
-    )
-
-
-def _compile(compiler: Command, source: str, library: Path, count: int) -> list[Any] | None:
-    with tempfile.TemporaryDirectory(prefix="vgraph-") as scratch:
+def _compile(compiler: Command, source: str, library: Path, count: int) -> list[Any]:
+    # a system may keep files that are loaded from being removed
+    with tempfile.TemporaryDirectory(prefix="vgraph-", ignore_cleanup_errors=True) as scratch:
         text, built = Path(scratch) / "kernel.cpp", Path(scratch) / "kernel.so"
         text.write_text(source)
-        done = _run_on(compiler, text, built, _flags(compiler, asked=False))
-        if done.returncode and _flags(compiler, asked=True) != _OPTIONAL:
-            done = _run_on(compiler, text, built, _flags(compiler, asked=True))
+        done = _compile_file(compiler, text, built)
         if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"{compiler[0]} ended with {done.returncode} and no message"]
-            reason = next((line for line in said if "error" in line), said[0]).replace(scratch, "")
-            _give_up(reason)
-            return None
+            said = done.stderr.strip().splitlines() or [f"ended with {done.returncode} and no message"]
+            raise _CompilerFailed(next((line for line in said if "error" in line), said[0]).replace(scratch, ""))
         kept = put_whole(built.read_bytes(), library)
         found = None if kept is None else _load(kept, count)
-        return found or _load(built, count)  # what is loaded stays when its file goes
+        found = found or _load(built, count)  # what is loaded stays when its file goes
+    if found is None:
+        raise _CompilerFailed("what it makes cannot be loaded")
+    return found
 
 
-def _run_on(compiler: Command, text: Path, built: Path, flags: Command) -> subprocess.CompletedProcess[str]:
-    return _run([*compiler, *_NEEDED, *flags, f"-I{_PRELUDE.parent}", str(text), "-o", str(built)])
-
-
-_known_flags: dict[Command, Command] = {}
-
-
-def _flags(compiler: Command, *, asked: bool) -> Command:
-    """The optional flags; if ``asked`` (once, after a failure), those that the compiler takes one by one."""
-    if asked and compiler not in _known_flags:
-        with tempfile.TemporaryDirectory(prefix="vgraph-") as scratch:
-            text, built = Path(scratch) / "empty.cpp", Path(scratch) / "empty.so"
-            text.write_text("")
-            is_able = not _run_on(compiler, text, built, ()).returncode
-            refused = [f for f in _OPTIONAL if is_able and _run_on(compiler, text, built, (f,)).returncode]
-        _known_flags[compiler] = tuple(f for f in _OPTIONAL if f not in refused)
-        if refused:
-            say(f"{compiler[0]} does not know {' '.join(refused)}: kernels are built without")
-    return _known_flags.get(compiler, _OPTIONAL)
+def forget() -> None:
+    """As in a process that has compiled nothing yet."""
+    _set_aside.clear()
+    compilers.forget()
 
 
 # ---------------------------------------------------------------- the cache
@@ -148,7 +128,8 @@ def _load_kept(library: Path, count: int) -> list[Any] | None:
         return None
     found = _load(library, count)
     if found is None:
-        library.unlink(missing_ok=True)
+        with suppress(OSError):  # in a folder that cannot be written it stays
+            library.unlink()
     return found
 
 
@@ -160,5 +141,5 @@ def _load(library: Path, count: int) -> list[Any] | None:
         say(f"a kernel cannot be loaded from {library.parent} ({error})")
         return None
     for function in functions:
-        function.restype, function.argtypes = None, [ctypes.c_void_p]
+        function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_void_p]
     return functions

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from vgraph.fusion.emit import INDICES, WIDE_INDICES
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
-from vgraph.fusion.features import Body
+from vgraph.fusion.feature_body import Body
 from vgraph.fusion.lanes import LaneBody, LaneFeatures, widest
 from vgraph.fusion.layout import Layout, Loop, Stage
 from vgraph.fusion.sinks import combined, put_sink

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
-from vgraph.fusion.features import Body, Features
+from vgraph.fusion.feature_body import Body
+from vgraph.fusion.features import Features
 from vgraph.fusion.layout import Layout, Loop, Stage
+from vgraph.fusion.scratch import Scratch, bytes_of
 from vgraph.fusion.sinks import combined, put_sink
 from vgraph.fusion.stages import lay_out
 from vgraph.ir.kernel import KernelSpec
@@ -29,11 +31,19 @@ _MOST_SHORT = 8  # vectors of a loop that is written out
 _LINES_AHEAD = 256  # cache lines that are on their way meanwhile
 _ADD_CHAIN = "c{0}[q] = c{0}[q] + a{0}[q];"
 _MOST_LINES = 16  # cache lines of one row that are fetched ahead
+_BLOCK = 32  # rows whose outer products are summed at once, as in products.h
 
 
 def emit_kernels(specs: Sequence[KernelSpec]) -> str:
     """One source with ``void kernel<i>(const int64_t* a)``; a holds v0, v1, pool, INDICES, loads, stores."""
-    return "\n".join(['#include "prelude.h"', *(_Emitter(spec, i).source() for i, spec in enumerate(specs))])
+    return "\n".join(['#include "prelude.h"', *(_source(spec, i) for i, spec in enumerate(specs))])
+
+
+def _source(spec: KernelSpec, number: int) -> str:
+    """A kernel's text, with what the stack has no place for on the heap."""
+    emitter = _Emitter(spec, number)
+    text, spilled = emitter.source(), emitter.scratch.spilled()
+    return _Emitter(spec, number, Scratch(spilled)).source() if spilled else text
 
 
 @dataclass(eq=False)
@@ -51,6 +61,7 @@ class _Pass:
 class _Emitter:
     spec: KernelSpec
     number: int
+    scratch: Scratch = field(default_factory=Scratch)
     lines: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
@@ -66,56 +77,63 @@ class _Emitter:
 
     # ------------------------------------------------------------ text
     def source(self) -> str:
-        self._open()
         for stage in self.layout.stages:
             if not stage.over:
                 self.lines += self._row_stage(stage)
             elif stage.joined is None:
                 self.lines += self._edge_stage(stage)
-        self.lines += ["  }", *self._close(), "}", ""]
+        self.lines += ["  }", *self._close(), "  return 0;", "}", ""]
+        body = [*self._open(), *self.lines]  # when it is known how large the scratch is
         over = {stage.over for stage in self.layout.stages} - {""}
         ptr = "out_ptr" if self.spec.is_source or "out" in over else "in_ptr"
         place = 3 + INDICES.index(ptr)
         cost = max((math.prod(v.row_shape) for op in self.spec.ops for v in op.results if v.space != SHARED), default=1)
         cost *= max(1, len(self.spec.ops) // 4)
-        self.lines += [
-            f'extern "C" void kernel{self.number}(const int64_t* a) {{',
+        body += [
+            f'extern "C" int64_t kernel{self.number}(const int64_t* a) {{',
             f"  const int64_t* ptr = {f'(const int64_t*)a[{place}]' if over else 'nullptr'};",
-            f"  vg_run(a[0], a[1], ptr, {cost}, body{self.number}, (void*)a, (void*)a[2]);",
+            f"  return vg_run(a[0], a[1], ptr, {cost}, body{self.number}, (void*)a, (void*)a[2]);",
             "}",
         ]
-        return "\n".join(["", *self.lines]) + "\n"
+        return "\n".join(["", *body]) + "\n"
 
-    def _open(self) -> None:
-        self.lines += [
-            f"static void body{self.number}(int64_t begin, int64_t end, int64_t piece, void* context) {{",
+    def _open(self) -> list[str]:
+        lines = [
+            f"static int64_t body{self.number}(int64_t begin, int64_t end, int64_t piece, void* context) {{",
             "  const int64_t* a = (const int64_t*)context; (void)piece;",
         ]
         for place, name in enumerate(INDICES, start=3):
             kind = "int64_t" if name in WIDE_INDICES else "int32_t"
-            self.lines.append(f"  const {kind}* {name} = (const {kind}*)a[{place}]; (void){name};")
+            lines.append(f"  const {kind}* {name} = (const {kind}*)a[{place}]; (void){name};")
         place = NUM_FIXED
         for value in self.spec.loads:
             kind = C_TYPES[value.dtype]
-            self.lines.append(f"  const {kind}* __restrict l{value.id} = (const {kind}*)a[{place}];")
+            lines.append(f"  const {kind}* __restrict l{value.id} = (const {kind}*)a[{place}];")
             place += 1
         for value in self.spec.stores:
             kind, own = C_TYPES[value.dtype], ""
             if value.space == SHARED:
                 kind, own = NUMBER_TYPES[value.dtype], f" + piece * {math.prod(value.row_shape)}"
-            self.lines.append(f"  {kind}* __restrict o{value.id} = ({kind}*)a[{place}]{own};")
+            lines.append(f"  {kind}* __restrict o{value.id} = ({kind}*)a[{place}]{own};")
             place += 1
-        for value in self._arrays():
-            self.lines.append(f"  {NUMBER_TYPES[value.dtype]} t{value.id}[{math.prod(value.row_shape)}];")
-        self._open_kept()
+        arrays = [f"  {self._array('t', v, math.prod(v.row_shape))}" for v in self._arrays()]
         for op in self._outer_sums():
             (left, right), name = op.args, op.results[0].id
-            kind = NUMBER_TYPES[left.dtype]
-            self.lines.append(
-                f"  {kind} left{name}[vg_block * {left.shape[1]}], right{name}[vg_block * {right.shape[1]}];"
-            )
-            self.lines.append(f"  int rows{name} = 0;")
-        self.lines.append("  for (int64_t v = begin; v < end; ++v) {")
+            for side, value in (("left", left), ("right", right)):
+                kind, count = NUMBER_TYPES[value.dtype], _BLOCK * value.shape[1]
+                arrays.append(f"  {self.scratch.array(kind, f'{side}{name}', count, bytes_of(value))}")
+            arrays.append(f"  int rows{name} = 0;")
+        room = self.scratch.open(self._kept(), "out_ptr" if self.spec.is_source else "in_ptr")
+        return [*lines, *room, *arrays, "  for (int64_t v = begin; v < end; ++v) {"]
+
+    def _array(self, letter: str, value: Value, count: int) -> str:
+        """The declaration of numbers of a value's type."""
+        return self.scratch.array(NUMBER_TYPES[value.dtype], f"{letter}{value.id}", count, bytes_of(value))
+
+    def _vectors(self, letter: str, value: Value, features: Features) -> str:
+        """The declaration of vectors that hold a whole row."""
+        kind, width = f"vg_t<{NUMBER_TYPES[value.dtype]}, {features.width}>", features.width
+        return self.scratch.array(kind, f"{letter}{value.id}", features.num_tiles(), width * bytes_of(value))
 
     def _arrays(self) -> list[Value]:
         needed = self.layout.row_arrays.union(*(stage.arrays for stage in self.layout.stages))
@@ -135,25 +153,9 @@ class _Emitter:
         }
         return list(found.values())
 
-    def _open_kept(self) -> None:
-        """Scratch for every edge of one row, as long as the longest row of this piece."""
-        kept = self._kept()
-        if not kept:
-            return
-        ptr = "out_ptr" if self.spec.is_source else "in_ptr"
-        self.lines += [
-            "  int64_t longest = 0;",
-            "  for (int64_t v = begin; v < end; ++v) {",
-            f"    if ({ptr}[v + 1] - {ptr}[v] > longest) longest = {ptr}[v + 1] - {ptr}[v];",
-            "  }",
-        ]
-        for value in kept:
-            kind, size = NUMBER_TYPES[value.dtype], math.prod(value.row_shape)
-            self.lines.append(f"  {kind}* k{value.id} = ({kind}*)malloc((longest + 1) * {size} * sizeof({kind}));")
-
     def _close(self) -> list[str]:
         rest = [f"  {self._add_outer(op)}" for op in self._outer_sums()]
-        return [*rest, *(f"  free(k{value.id});" for value in self._kept())]
+        return [*rest, *self.scratch.close(self._kept())]
 
     # ------------------------------------------------------------ sums of outer products
     def _outer_sums(self) -> list[Op]:
@@ -240,11 +242,12 @@ class _Emitter:
             features = Features(self.layout, stage, loop, self.width)
             features.unrolled = self._reduces_in_registers(loop, features)
             for peak in (op.results[0] for op in _reductions(loop) if op.results[0].id in peaks):
-                kind, size, flat = NUMBER_TYPES[peak.dtype], math.prod(peak.row_shape), features.flat()
+                kind, flat = NUMBER_TYPES[peak.dtype], features.flat()
                 width, name, now = features.width, peak.id, f"a{peak.id}[{features.tile()}]"
                 lowest = f"vg_store<{width}>(t{name} + {flat}, -({kind})vg_inf);"
                 fades = f"vg_store<{width}>(fade{name} + {flat}, vg_fade(vg_load<{width}>(t{name} + {flat}), {now}));"
-                made.before += [f"    {kind} fade{name}[{size}];", *features.text(lambda b, s=lowest: b.put(s), "    ")]
+                declared = self._array("fade", peak, math.prod(peak.row_shape))
+                made.before += [f"    {declared}", *features.text(lambda b, s=lowest: b.put(s), "    ")]
                 made.last += features.text(lambda b, s=fades: b.put(s), "    ")
                 store = f"vg_store<{width}>(t{name} + {flat}, {now});"
                 made.last += features.text(lambda b, s=store: b.put(s), "    ")
@@ -285,11 +288,12 @@ class _Emitter:
         kind = NUMBER_TYPES[result.dtype]
         start = {"prod": f"{kind}(1)"}.get(op.target.reduction, f"{kind}(0)")
         vector = f"vg_t<{kind}, {features.width}>"
-        lines = [f"    {vector} a{result.id}[{tiles}];"]
+        lines = [f"    {self._vectors('a', result, features)}"]
         lines += _over_tiles(tiles, f"a{result.id}[q] = vg_set<{vector}>({start});", features.unrolled)
         if self._needs_slot(op):
             places = f"vg_t<int32_t, {features.width}>"
-            lines.append(f"    {places} b{result.id}[{tiles}];")
+            declared = self.scratch.array(places, f"b{result.id}", tiles, 4 * features.width)
+            lines.append(f"    {declared}")
             lines += _over_tiles(tiles, f"b{result.id}[q] = vg_set<{places}>(-1);", features.unrolled)
         return lines
 
@@ -298,7 +302,7 @@ class _Emitter:
         result, tiles = op.results[0], features.num_tiles()
         vector = f"vg_t<{NUMBER_TYPES[result.dtype]}, {features.width}>"
         zero = _over_tiles(tiles, f"c{result.id}[q] = {vector}{{}};", features.unrolled)
-        return [f"    {vector} c{result.id}[{tiles}];", *zero]
+        return [f"    {self._vectors('c', result, features)}", *zero]
 
     def _close_reduction(self, op: Op, features: Features, stage: Stage, ptr: str) -> list[str]:
         """From registers to the scratch that later stages read."""

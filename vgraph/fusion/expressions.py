@@ -15,6 +15,7 @@ import torch
 from vgraph.ir.moves import Random
 from vgraph.ir.program import Op, Value
 from vgraph.ir.tdl import op_name
+from vgraph_kernels import reference
 
 C_TYPES = {  # as they lie in memory
     torch.float32: "float",
@@ -113,6 +114,7 @@ def _num_operands(template: str) -> int:
 
 _NUM_OPERANDS = {name: _num_operands(template) for name, template in _TEMPLATES.items()}
 _DEFAULTS: dict[str, tuple[Any, ...]] = {"elu": (1.0, 1.0, 1.0), "softplus": (1.0, 20.0), "hardtanh": (-1.0, 1.0)}
+_UNREAD_LAST = frozenset({"leaky_relu_backward"})  # whether it is given what went in or what came out: one sign
 _POWERS = {  # what torch computes for these exponents, too
     0.5: "vg_sqrt({0})",
     1: "{0}",
@@ -151,8 +153,8 @@ def has_expression(op: Op) -> bool:
 
 
 def _arguments(name: str, op: Op) -> tuple[Any, ...]:
-    """Operands with the defaults that were left out; arguments that change no number left out."""
-    given = op.args[: _NUM_OPERANDS.get(name, 3)]
+    """Operands with the defaults that were left out; an argument that changes no number left out."""
+    given = op.args[: _NUM_OPERANDS[name]] if name in _UNREAD_LAST else op.args
     if name in _DEFAULTS:
         given += _DEFAULTS[name][len(given) - 1 :]
     return given
@@ -183,6 +185,12 @@ def _same_types(name: str, op: Op) -> bool:
     if name in _OF_TRUTH:
         return dtypes == {torch.bool}
     return dtypes == {result} and result.is_floating_point
+
+
+def read_values(op: Op) -> list[Value]:
+    """The operands that the op's expression reads, in order."""
+    given = op.args if op_name(op.target) in ("clamp", "pow") else _arguments(op_name(op.target), op)
+    return [arg for arg in given if isinstance(arg, Value)]
 
 
 def expression(op: Op, text_of: Callable[[Value], str], width: int | str) -> str:
@@ -253,5 +261,7 @@ def random_expression(op: Op, seed: str, row: str, column: str, width: int) -> s
     drawn = f"vg_uniform{64 if dtype == torch.float64 else 32}<{width}>({bits})"
     if not extra:
         return drawn
-    low, high = (number(float(x), dtype) for x in extra)
-    return f"{drawn} * ({high} - {low}) + {low}"
+    low, high = (float(x) for x in extra)
+    spread = f"{drawn} * {number(high - low, dtype)} + {number(low, dtype)}"
+    last = number(reference.last_below(high, low, dtype), dtype)
+    return _TEMPLATES["clamp_max"].format(f"({spread})", last, V=f"vg_t<{kind}, {width}>")

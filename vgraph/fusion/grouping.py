@@ -8,7 +8,7 @@ what is pointwise on edges is computed anew in every kernel that reads it, so th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.expressions import C_TYPES, has_expression
@@ -21,8 +21,10 @@ from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value
 from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import op_name
+from vgraph.ir.trampoline import Steps, run_deep
 
 _MOST_FEATURES = 4096  # one row of scratch must lie on the stack
+_MOST_OPS = 256  # of a part: compilers take ever longer for longer kernels, so that long functions have several
 COMPUTED = ("$slot", "$in_degree")  # what a kernel reads off its own index tensors
 
 
@@ -102,6 +104,8 @@ class _Grouping:
     read_by_library: set[int] = field(default_factory=set[int])  # ids of values
     read_by_out_sums: set[int] = field(default_factory=set[int])  # in a loop: edge rows of other frontiers
     level_of: dict[int, int] = field(default_factory=dict[int, int])  # id(op) to level
+    part_of: dict[int, int] = field(default_factory=dict[int, int])  # id(op) of fused ops to part, see _MOST_OPS
+    read_by_later_parts: set[int] = field(default_factory=set[int])  # ids of values
     edge_levels: dict[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
 
     def __post_init__(self) -> None:
@@ -117,9 +121,8 @@ class _Grouping:
                 self.read_by_library.update(v.id for v in op.operands())
             elif self.phase.is_loop and op.target == SegmentReduce("src", "sum"):
                 self.read_by_out_sums.update(self.place(v).base.id for v in op.operands())
-        for op in self.phase.ops:
-            self.level_of[id(op)] = self._level(op)
-        if not self.phase.is_loop:
+        self._find_levels()
+        if not self.phase.is_loop and not any(self.part_of.values()):
             Later(self).move()
 
     def _classify(self, op: Op) -> None:
@@ -154,15 +157,38 @@ class _Grouping:
         return maker if maker is not None and id(maker) in self.fused else None
 
     # ------------------------------------------------------------ levels: what must wait for what
+    def _find_levels(self) -> None:
+        """Of every op; a part begins above all levels of the one before, so that no kernel has ops of two."""
+        lowest, highest, num_fused = 0, 0, 0
+        for op in self.phase.ops:
+            if id(op) in self.fused:
+                part, is_first = divmod(num_fused, _MOST_OPS)
+                if part and not is_first:
+                    lowest = highest + 1
+                self.part_of[id(op)] = part
+                num_fused += 1
+            self.level_of[id(op)] = max(self._level(op), lowest)
+            highest = max(highest, self.level_of[id(op)])
+        for op in self.phase.ops if num_fused > _MOST_OPS else ():
+            self.read_by_later_parts.update(v.id for v in self._read_across(op))
+
+    def _read_across(self, op: Op) -> Iterator[Value]:
+        """What an op reads that kernels of an earlier part make."""
+        for value in op.operands():
+            base = self.place(value).base
+            maker = self._made_by_kernel(base)
+            if maker is not None and self.part_of[id(maker)] != self.part_of.get(id(op)):
+                yield base
+
     def _level(self, op: Op) -> int:
         if id(op) in self.fused:
             own = self.own_end(op)
             if self.phase.is_loop and op.target == SegmentReduce("src", "sum"):
                 return 0  # of what other frontiers left
             if op.results[0].space == EDGE:
-                return self._edge_level(op, own)
+                return run_deep(self._edge_level(op, own))
             if isinstance(op.target, SegmentReduce) or op.target is outer_sum:
-                return max(self._ready_on_edge(v, own) for v in op.operands())
+                return max(run_deep(self._ready_on_edge(v, own)) for v in op.operands())
             return max((self._ready(self.place(v), own) for v in op.operands()), default=0)
         return max((self._ready_for_library(v, op) for v in op.operands()), default=0)
 
@@ -187,18 +213,21 @@ class _Grouping:
             return level
         return level + (is_other or self.own_end(maker) != own)
 
-    def _ready_on_edge(self, value: Value, own: str) -> int:
+    def _ready_on_edge(self, value: Value, own: str) -> Steps[int]:
         place = self.place(value)
         maker = self._made_by_kernel(place.base)
         if place.base.space != EDGE or maker is None:
             return self._ready(place, own)
-        return self._edge_level(maker, own)
+        return (yield self._edge_level(maker, own))
 
-    def _edge_level(self, op: Op, own: str) -> int:
+    def _edge_level(self, op: Op, own: str) -> Steps[int]:
         """The level of what is computed on edges, in a kernel over ``own`` ends."""
         key = (id(op), own)
         if key not in self.edge_levels:
-            self.edge_levels[key] = max((self._ready_on_edge(v, own) for v in op.operands()), default=0)
+            level = 0
+            for operand in op.operands():
+                level = max(level, (yield self._ready_on_edge(operand, own)))
+            self.edge_levels[key] = level
         return self.edge_levels[key]
 
     # ------------------------------------------------------------ the units
@@ -223,12 +252,12 @@ class _Grouping:
     def _groups(self) -> dict[tuple[int, str], list[Op]]:
         """Ops by level and by the end whose rows they make; of those on edges, what must be stored."""
         groups: dict[tuple[int, str], list[Op]] = {}
+        needed = (self.wanted, self.read_by_library, self.read_by_out_sums, self.read_by_later_parts)
         for op in self.phase.ops:
             if id(op) not in self.fused:
                 continue
             result = op.results[0]
-            needed = self.wanted | self.read_by_library | self.read_by_out_sums
-            if result.space != EDGE or result.id in needed:
+            if result.space != EDGE or any(result.id in ids for ids in needed):
                 groups.setdefault((self.level_of[id(op)], self.own_end(op)), []).append(op)
         return groups
 
@@ -263,7 +292,9 @@ class _Grouping:
             for value in op.operands():
                 base = self.place(value).base
                 maker = self._made_by_kernel(base)
-                if base.space == EDGE and maker is not None and id(maker) not in needed:
+                if base.space != EDGE or maker is None or self.part_of[id(maker)] != self.part_of[id(op)]:
+                    continue
+                if id(maker) not in needed:
                     needed.add(id(maker))
                     stack.append(maker)
         return [op for op in self.phase.ops if id(op) in needed]

@@ -14,10 +14,12 @@ import os
 import shutil
 import stat
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from vgraph import config
+from vgraph.atomic_file import atomic_file
 
 logger = logging.getLogger("vgraph")
 _DIGEST = hashlib.sha256().digest_size
@@ -46,6 +48,8 @@ def cache_folder() -> Path | None:
 
 def _refuse_shared(folder: Path) -> None:
     """PermissionError: others can write there, or put another folder in its place."""
+    if not hasattr(os, "getuid"):  # a system whose modes do not say who may write
+        return
     own, above = folder.stat(), folder.parent.stat()
     if own.st_mode & _OTHERS_WRITE or own.st_uid != os.getuid():
         raise PermissionError(f"others can write to {folder}")
@@ -66,18 +70,18 @@ def _temporary_folder(why: Exception) -> Path | None:
 
 def put_whole(content: bytes, kept: Path) -> Path | None:
     """The content in the cache, under a name that no reader sees before it is whole; None: there is no room."""
-    part = None
     try:
-        handle, part = tempfile.mkstemp(suffix=".part", dir=kept.parent)
-        with open(handle, "wb") as file:
-            file.write(content + hashlib.sha256(content).digest())
-        os.replace(part, kept)
+        with atomic_file(kept, durable=False, mode=0o600) as file:  # what a power cut damages is built again
+            file.write(content + _digest(content, kept.name))
     except OSError as error:
-        if part is not None:
-            Path(part).unlink(missing_ok=True)
-        say(f"kernels are kept for this process alone: {kept.parent} cannot be written ({error})")
+        say(f"kernels are kept for this process alone: {kept.parent} cannot be written ({error.strerror})")
         return None
     return kept
+
+
+def _digest(content: bytes, name: str) -> bytes:
+    """Of the content under its name: another kernel that was put there is not what its name says."""
+    return hashlib.sha256(name.encode() + b"\0" + content).digest()
 
 
 def read_whole(kept: Path) -> bytes | None:
@@ -86,8 +90,12 @@ def read_whole(kept: Path) -> bytes | None:
         content = kept.read_bytes()
     except FileNotFoundError:
         return None
-    if hashlib.sha256(content[:-_DIGEST]).digest() == content[-_DIGEST:]:
+    except OSError as error:
+        say(f"{kept.parent} holds kernels that cannot be read ({error.strerror}), which are built again")
+        return None
+    if _digest(content[:-_DIGEST], kept.name) == content[-_DIGEST:]:
         return content[:-_DIGEST]
     say(f"{kept.parent} holds damaged kernels, which are built again")
-    kept.unlink(missing_ok=True)
+    with suppress(OSError):  # in a folder that cannot be written it stays, and nobody loads it
+        kept.unlink()
     return None

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.expressions import NUMBER_TYPES
-from vgraph.fusion.features import Access, Body, Features
+from vgraph.fusion.feature_body import Access, Body
+from vgraph.fusion.features import Features
 from vgraph.fusion.layout import is_mean, sum_strides
 from vgraph.fusion.riders import Ride
 from vgraph.ir.kernel import Place
 from vgraph.ir.program import SHARED, Op
 from vgraph.ir.row_ops import row_product
+from vgraph.ir.trampoline import Steps, run_deep
 
 
 @dataclass(eq=False)
@@ -189,10 +191,10 @@ class LaneBody(Body):
     behind: list[str] = field(default_factory=list[str])
     raised: set[str] = field(default_factory=set[str])
 
-    def _read(self, place: Place, access: Access, reader: Op | None) -> str:
+    def _read(self, place: Place, access: Access, reader: Op | None) -> Steps[str]:
         base = place.base
         self.found.append((0 if base.space == SHARED else math.prod(base.row_shape), access))
-        return super()._read(place, access, reader)
+        return (yield super()._read(place, access, reader))
 
     # ------------------------------------------------------------ running peaks
     def raise_peak(self, ride: Ride) -> str:
@@ -204,17 +206,18 @@ class LaneBody(Body):
         if name not in self.raised:
             self.raised.add(name)
             kind = f"vg_t<{NUMBER_TYPES[ride.peak.dtype]}, {self._width(access)}>"
-            x = self._operand(ride.below, ride.below.args[0], access)
+            x = run_deep(self._operand(ride.below, ride.below.args[0], access))
             features.peaks[name] = kind
             self.put(f"const auto fade{name} = vg_raise({name}[n], vg_set<{kind}>({x}));")
         return name
 
-    def _above(self, op: Op, access: Access) -> str:
+    def _above(self, op: Op, access: Access) -> Steps[str]:
         ride = next(r for r in self.features.stage.riders.rides.values() if r.below is op)
         # as long as the row that is summed, or as the number itself
         ride = replace(ride, axes=tuple(d for d, stride in enumerate(access[1]) if stride))
         name = self.raise_peak(ride)
-        return f"{self._operand(op, op.args[0], access)} - vg_finite({name}[n])"
+        x = yield self._operand(op, op.args[0], access)
+        return f"{x} - vg_finite({name}[n])"
 
     def add_features(self, op: Op) -> None:
         features, result = self.features, op.results[0]

@@ -36,7 +36,7 @@ class Later:
     """Ops wait for the last kernel that can make them: what fewer kernels visit is read fewer times."""
 
     grouping: Grouping
-    ends: dict[int, list[tuple[str, int]]] = field(default_factory=dict[int, "list[tuple[str, int]]"])
+    ends: dict[int, set[tuple[str, int]]] = field(default_factory=dict[int, "set[tuple[str, int]]"])
     bounds: dict[int, int] = field(default_factory=dict[int, int])  # id(op) to its last level
 
     def move(self) -> None:
@@ -65,9 +65,9 @@ class Later:
     def _pass_on(self, op: Op) -> None:
         """What is computed on edges bounds its operands by every kernel that computes it."""
         whole = self.grouping
-        kernels = self.ends.get(id(op), [])
-        if op.results[0].id in whole.wanted | whole.read_by_library:
-            kernels = [*kernels, ("dst", whole.level_of[id(op)])]
+        kernels = self.ends.get(id(op), set())
+        if op.results[0].id in whole.wanted or op.results[0].id in whole.read_by_library:
+            kernels = {*kernels, ("dst", whole.level_of[id(op)])}
         for own, level in kernels:
             self._bound_operands(op, own, level)
 
@@ -79,7 +79,7 @@ class Later:
             if maker is None or id(maker) not in whole.fused:
                 continue
             if place.base.space == EDGE and own is not None:
-                self.ends.setdefault(id(maker), []).append((own, level))
+                self.ends.setdefault(id(maker), set()).add((own, level))
                 continue
             same = own is None or (place.end in ("", own) and whole.own_end(maker) == own)
             bound = level if same else level - 1

@@ -17,6 +17,7 @@ from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import Op
 from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
+from vgraph.ir.trampoline import Steps, run_deep
 
 
 class Planner(Protocol):
@@ -38,6 +39,8 @@ class StageLoops:
     kept: set[int]
     arrays: set[int] = field(default_factory=set[int])
     micro: dict[int, int] = field(default_factory=dict[int, int])
+    _flat: dict[int, bool] = field(default_factory=dict[int, bool])  # by id(op)
+    _flat_with: int = 0  # so many arrays
 
     def build(self, sinks: list[Sink]) -> tuple[list[Loop], set[int]]:
         here = {v.id: op for op in self.ops for v in op.results if not isinstance(op.target, SegmentReduce)}
@@ -113,7 +116,18 @@ class StageLoops:
         return op.results[0].row_shape
 
     def _is_flat(self, op: Op) -> bool:
-        """Whether every operand is as long as the result, or one number."""
+        """Whether every operand is as long as the result, or one number, and so is all that is computed with it."""
+        if len(self.arrays) != self._flat_with:  # an array is read, and not computed with what reads it
+            self._flat.clear()
+            self._flat_with = len(self.arrays)
+        return run_deep(self._flatness(op))
+
+    def _flatness(self, op: Op) -> Steps[bool]:
+        if id(op) not in self._flat:
+            self._flat[id(op)] = yield self._find_flatness(op)
+        return self._flat[id(op)]
+
+    def _find_flatness(self, op: Op) -> Steps[bool]:
         size = math.prod(op.results[0].row_shape)
         for value in op.operands():
             place = place_of(self.planner.spec, value)
@@ -122,7 +136,7 @@ class StageLoops:
             if place.size != size or not place.is_plain:
                 return False
             inline = place.base.id in self.here and place.base.id not in self.arrays
-            if inline and not self._is_flat(self.here[place.base.id]):
+            if inline and not (yield self._flatness(self.here[place.base.id])):
                 return False
         return True
 

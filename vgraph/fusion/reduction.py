@@ -53,7 +53,7 @@ def emit_reduction(reduction: Reduction, kinds: Sequence[str]) -> str:
         *finish(reduction),
         "  }",
         "};",
-        'extern "C" void kernel0(const int64_t* a) { vg_reduce<body>(a); }',
+        'extern "C" int64_t kernel0(const int64_t* a) { vg_reduce<body>(a); return 0; }',
     ]
     return "\n".join(lines) + "\n"
 

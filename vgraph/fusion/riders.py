@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeAlias
 
 from vgraph.fusion.views import whole
 from vgraph.ir.kernel import KernelSpec, Place, contiguous
@@ -17,6 +18,7 @@ from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import EDGE, Op, Value
 from vgraph.ir.tdl import op_name
 
+_Path: TypeAlias = "tuple[int, Any] | None"  # the id of what was multiplied last, and what came before
 Axes = tuple[int | None, ...]  # of every dim of a row: which of the summed row's dims it is; None: of size one
 
 
@@ -71,11 +73,8 @@ class _Finder:
             if op.target != SegmentReduce("dst", "sum"):
                 continue
             (rows,) = op.operands()
-            found = list(self._peaks(rows, _axes(rows.row_shape)))
-            if len(found) != 1:
-                continue
-            (ride,) = found
-            if not self._is_alone(op, ride):
+            ride = self._only_peak(rows)
+            if ride is None or not self._is_alone(op, ride):
                 continue
             plain = tuple(n for n in rows.row_shape if n != 1)
             if seen.setdefault((ride.peak.id, plain), ride.axes) == ride.axes:  # a loop has one of each running peak
@@ -99,29 +98,28 @@ class _Finder:
     def place(self, value: Value) -> Place:
         return self.spec.places.get(value.id) or whole(value)
 
-    def _peaks(self, value: Value, axes: Axes) -> Iterator[Ride]:
-        """Every exp(x - peak[dst]) that is a factor of the value, and the dims along which it varies."""
-        base = self._edge_base(value)
-        maker = None if base is None else self.makers.get(base.id)
-        if base is None or maker is None:
-            return
-        given = iter(axis for axis in axes if axis is not None)
-        axes = tuple(None if n == 1 else next(given) for n in base.row_shape)
-        name = op_name(maker.target)
-        if name == "exp":
-            found = self._difference(maker.args[0])
+    def _only_peak(self, value: Value) -> Ride | None:
+        """The exp(x - peak[dst]) that is a factor of the value, once, and the dims along which it varies."""
+        rides, seen = list[Ride](), set[int]()
+        stack: list[tuple[Value, Axes, _Path]] = [(value, _axes(value.row_shape), None)]
+        while stack and len(rides) < 2:
+            one, axes, path = stack.pop()
+            base = self._edge_base(one)
+            maker = None if base is None else self.makers.get(base.id)
+            if base is None or maker is None or base.id in seen:
+                continue  # what is a factor again is read more than once: see ``_is_alone``
+            seen.add(base.id)
+            given = iter(axis for axis in axes if axis is not None)
+            axes = tuple(None if n == 1 else next(given) for n in base.row_shape)
+            found = self._difference(maker.args[0]) if op_name(maker.target) == "exp" else None
             if found is not None:
-                path = (found[0].results[0].id, base.id)
-                yield Ride(*found, tuple(axis for axis in axes if axis is not None), path)
-            return
-        operands = maker.args if name == "mul" else maker.args[:1] if name in ("div", "neg", "_to_copy") else ()
-        for operand in operands:
-            if isinstance(operand, Value) and operand.space == EDGE:
-                shape = operand.row_shape
-                outer = axes[len(axes) - len(shape) :]
-                inner = tuple(None if n == 1 else a for n, a in zip(shape, outer, strict=True))
-                for ride in self._peaks(operand, inner):
-                    yield replace(ride, path=(*ride.path, base.id))
+                below = (found[0].results[0].id, base.id, *_way_back(path))
+                rides.append(Ride(*found, tuple(axis for axis in axes if axis is not None), below))
+            for operand in _factors(maker):
+                outer = axes[len(axes) - len(operand.row_shape) :]
+                inner = tuple(None if n == 1 else a for n, a in zip(operand.row_shape, outer, strict=True))
+                stack.append((operand, inner, (base.id, path)))
+        return rides[0] if len(rides) == 1 else None
 
     def _edge_base(self, value: Value) -> Value | None:
         """What a value is a view of, with the same dims but for those of size one."""
@@ -143,6 +141,19 @@ class _Finder:
             return None
         same = place.base is peak.results[0] and peak.args[0] is x and place.base.row_shape == x.row_shape
         return (maker, place.base) if same else None
+
+
+def _factors(op: Op) -> list[Value]:
+    """What an op's result is a multiple of."""
+    name = op_name(op.target)
+    given = op.args if name == "mul" else op.args[:1] if name in ("div", "neg", "_to_copy") else ()
+    return [value for value in given if isinstance(value, Value) and value.space == EDGE]
+
+
+def _way_back(path: _Path) -> Iterator[int]:
+    while path is not None:
+        value_id, path = path
+        yield value_id
 
 
 def _axes(row_shape: tuple[int, ...]) -> Axes:

@@ -16,6 +16,7 @@ from vgraph.ir.moves import MOVES, Random
 from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value, map_leaves, needed_ops
 from vgraph.ir.reduction import ACCUMULATED, Pointwise, Reduction, RowSum
 from vgraph.ir.tdl import op_name
+from vgraph.ir.trampoline import Steps, run_deep
 
 _MOST_OPERANDS, _MOST_OPS = 6, 16  # of one loop
 
@@ -58,35 +59,42 @@ class _Search:
         """What is read and what is done with it instead of storing the value; nothing where it is stored."""
         operands: dict[int, Value] = {}
         inside: dict[int, Op] = {}
-        if value.id in self.wanted or self.readers[value.id] > 1 or not self._follow(value, operands, inside):
+        if value.id in self.wanted or self.readers[value.id] > 1:
             return {}, {}
+        is_whole = run_deep(self._follow(value, operands, inside, set()))
         is_small = 0 < len(operands) <= _MOST_OPERANDS and len(inside) <= _MOST_OPS
-        return (operands, inside) if is_small else ({}, {})
+        return (operands, inside) if is_whole and is_small else ({}, {})
 
-    def _follow(self, value: Value, operands: dict[int, Value], inside: dict[int, Op]) -> bool:
-        """Collects what the value is computed from, in dataflow order."""
+    def _follow(
+        self, value: Value, operands: dict[int, Value], inside: dict[int, Op], entered: set[int]
+    ) -> Steps[bool]:
+        """Collects what the value is computed from, in dataflow order; not more than one loop takes."""
         maker = self.makers.get(value.id)
         if maker is None or value.id in self.wanted or self._is_stored(maker):
             operands[value.id] = value
             return value.dtype in ACCUMULATED
         if id(maker) in inside:
             return True
-        if not _is_pointwise(maker) or (is_costly(maker) and self.readers[value.id] > 1):
+        entered.add(id(maker))
+        if len(entered) > _MOST_OPS or not _is_pointwise(maker) or (is_costly(maker) and self.readers[value.id] > 1):
             return False
-        found = all(self._follow(v, operands, inside) for v in maker.operands())
+        for operand in maker.operands():
+            if not (yield self._follow(operand, operands, inside, entered)):
+                return False
         inside[id(maker)] = maker
-        return found
+        return True
 
     def _is_stored(self, maker: Op) -> bool:
         """Whether the library makes it, or it is a view of what lies in memory."""
-        if isinstance(maker.target, MOVES) or self.is_fusible(maker):
-            return False
-        operands = list(maker.operands())
-        if len(operands) != 1 or view_places(maker, whole(operands[0])) is None:
-            return True
-        (viewed,) = operands
-        above = self.makers.get(viewed.id)
-        return above is None or viewed.id in self.wanted or self._is_stored(above)
+        above: Op | None = maker
+        while above is not None:
+            if isinstance(above.target, MOVES) or self.is_fusible(above):
+                return False
+            operands = list(above.operands())
+            if len(operands) != 1 or view_places(above, whole(operands[0])) is None or operands[0].id in self.wanted:
+                return True
+            above = self.makers.get(operands[0].id)
+        return True
 
 
 def _summed_dims(op: Op) -> tuple[int, ...] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from vgraph.fusion.features import Body
+from vgraph.fusion.feature_body import Body
 from vgraph.fusion.layout import Sink
 from vgraph.ir.program import EDGE, Op
 

@@ -15,6 +15,7 @@ from vgraph.ir.factors import renames
 from vgraph.ir.moves import Gather, SegmentReduce
 from vgraph.ir.program import EDGE, Op, Value
 from vgraph.ir.tdl import op_name
+from vgraph.ir.trampoline import Steps, run_deep
 
 NewValue = Callable[..., Value]
 _RECEIVER, _SUM = Gather("dst"), SegmentReduce("dst", "sum")
@@ -89,7 +90,7 @@ class _Laws:
             self.relatives[op.results[0].id] = (scaled.results[0], clamped.results[0])
 
     def _weighted_sum(self, op: Op) -> bool:
-        found = self._relative(op.args[0])
+        found = run_deep(self._relative(op.args[0], set()))
         if found is None:
             return False
         rows, total = found
@@ -109,17 +110,19 @@ class _Laws:
             return value
         return self._put(_cast, (value,), self.new_value(value, dtype=dtype), line, dtype=dtype)
 
-    def _relative(self, value: Value) -> tuple[Value, Value] | None:
-        """The value with weights that do not add up to one, and what they add up to."""
+    def _relative(self, value: Value, tried: set[int]) -> Steps[tuple[Value, Value] | None]:
+        """The value with weights that do not add up to one, and what they add up to; ``tried``: ids of values."""
         known = self.relatives.get(value.id)
         maker = self.makers.get(value.id)
-        if known is not None or maker is None or len(maker.results) != 1 or value.space != EDGE:
+        is_new = known is None and value.id not in tried
+        tried.add(value.id)
+        if not is_new or maker is None or len(maker.results) != 1 or value.space != EDGE:
             return known
         name = op_name(maker.target)
         places = range(len(maker.args)) if name == "mul" else range(1) if _is_linear(maker) else ()
         for place in places:
             operand = maker.args[place]
-            found = self._relative(operand) if isinstance(operand, Value) else None
+            found = (yield self._relative(operand, tried)) if isinstance(operand, Value) else None
             if found is not None:
                 rows, total = found
                 args = (*maker.args[:place], rows, *maker.args[place + 1 :])

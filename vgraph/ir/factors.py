@@ -6,7 +6,7 @@ Source: index notation; two products of the same factors over the same dims are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vgraph.ir.moves import Gather
@@ -15,6 +15,7 @@ from vgraph.ir.tdl import op_name
 
 Axes = tuple[int | None, ...]  # of every dim of a row: which of a product's dims it is; None: of size one
 Key = tuple[str, int]
+MOST_FACTORS = 16
 
 
 @dataclass(frozen=True)
@@ -49,18 +50,29 @@ def renamed_axes(operand: Value, axes: Axes) -> Axes:
     return tuple(None if n == 1 else next(given) for n in operand.row_shape)
 
 
-def factors_of(value: Value, axes: Axes, makers: Mapping[int, Op]) -> Iterator[Factor]:
-    """What a product of edges is made of; ``axes``: of the dims of a row."""
-    maker = makers.get(value.id) if value.space != SHARED else None
-    if maker is not None and op_name(maker.target) == "mul" and all(isinstance(a, Value) for a in maker.args):
-        for operand in maker.args:
-            yield from factors_of(operand, operand_axes(operand, axes), makers)
-        return
-    if maker is not None and renames(maker):
-        (operand,) = maker.operands()
-        yield from factors_of(operand, renamed_axes(operand, axes), makers)
-        return
-    yield Factor(_identity(value, makers), tuple(a for a in axes if a is not None), value)
+def factors_of(value: Value, axes: Axes, makers: Mapping[int, Op]) -> tuple[Factor, ...]:
+    """What a product of edges is made of, in order; ``axes``: of the dims of a row.
+
+    A product of very many is one factor: squares of squares have more than anybody could count.
+    """
+    found, waiting = list[Factor](), [(value, axes)]
+    while waiting:
+        one, own = waiting.pop()
+        maker = makers.get(one.id) if one.space != SHARED else None
+        if maker is not None and op_name(maker.target) == "mul" and all(isinstance(a, Value) for a in maker.args):
+            waiting += [(a, operand_axes(a, own)) for a in reversed(maker.args)]
+        elif maker is not None and renames(maker):
+            (operand,) = maker.operands()
+            waiting.append((operand, renamed_axes(operand, own)))
+        else:
+            found.append(_factor(one, own, makers))
+        if len(found) + len(waiting) > MOST_FACTORS:
+            return (_factor(value, axes, makers),)
+    return tuple(found)
+
+
+def _factor(value: Value, axes: Axes, makers: Mapping[int, Op]) -> Factor:
+    return Factor(_identity(value, makers), tuple(a for a in axes if a is not None), value)
 
 
 def _identity(value: Value, makers: Mapping[int, Op]) -> Key:

@@ -17,6 +17,7 @@ from vgraph.ir.moves import MOVES, Gather, Random, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, Op, Rows, Space, Value, map_leaves
 from vgraph.ir.rowwise import Effect, row_effects
 from vgraph.ir.tdl import op_name
+from vgraph.ir.trampoline import Steps, run_deep
 
 NewValue = Callable[..., Value]
 _mm, _cat, _add, _t = (
@@ -201,17 +202,27 @@ class _Hoist:
 
     # ------------------------------------------------------------ sums over edges
     def _segment_sum(self, end: str, rows: Value, line: str) -> Value:
+        return run_deep(self._summing(end, rows, line))
+
+    def _summing(self, end: str, rows: Value, line: str) -> Steps[Value]:
         """The sum at one end of edges, made once."""
         key = (end, rows.id)
         if key not in self.sums:
             move = SegmentReduce(end, "sum")
             total = self._at(rows, move.result)
             self.sums[key] = total
-            if not self._moved_sum(Op(move, (rows,), {}, (total,), line)):
-                self.ops.append(Op(move, (rows,), {}, (total,), line))
+            yield self._adding(Op(move, (rows,), {}, (total,), line))
         return self.sums[key]
 
+    def _adding(self, op: Op) -> Steps[None]:
+        """Of a reduction, moved if that can be."""
+        if not (yield self._moving(op)):
+            self.ops.append(op)
+
     def _moved_sum(self, op: Op) -> bool:
+        return run_deep(self._moving(op))
+
+    def _moving(self, op: Op) -> Steps[bool]:
         """The sum of (g W) is (the sum of g) W; of a slice of it, W's columns; of cat, the cat of sums."""
         move = op.target
         if not isinstance(move, SegmentReduce) or move.end not in ("src", "dst") or move.part:
@@ -222,7 +233,7 @@ class _Hoist:
             return False
         name = op_name(maker.target)
         if name == "cat" and _is_along_features(maker) and len(op.results) == 1:
-            self._sums_of_pieces(op, move, maker)
+            yield self._sums_of_pieces(op, move, maker)
             return True
         if move.reduction != "sum":
             return False
@@ -236,11 +247,11 @@ class _Hoist:
         given = maker.args[-2] if weight is maker.args[-1] else maker.args[0]
         if given.space != EDGE or given.row_dim != 0:
             return False
-        total = self._segment_sum(move.end, given, op.line)
-        self._times_weight(op, total, weight, None if addend is None else (addend, given))
+        total = yield self._summing(move.end, given, op.line)
+        yield self._times_weight(op, total, weight, None if addend is None else (addend, given))
         return True
 
-    def _times_weight(self, op: Op, total: Value, weight: Value, addend: tuple[Value, Value] | None) -> None:
+    def _times_weight(self, op: Op, total: Value, weight: Value, addend: tuple[Value, Value] | None) -> Steps[None]:
         """The summed rows times the matrix; what was added to each edge's is added as often as there are edges."""
         if addend is None:
             self.ops.append(Op(_mm, (total, weight), {}, op.results, op.line))
@@ -251,7 +262,7 @@ class _Hoist:
         ones = self.new_value(one)
         self.ops.append(Op(_slice, (rows, 1, 0, 1), {}, (one,), op.line))
         self.ops.append(Op(torch.ops.aten.ones_like.default, (one,), {}, (ones,), op.line))
-        count = self._segment_sum(op.target.end, ones, op.line)
+        count = yield self._summing(op.target.end, ones, op.line)
         self.ops.append(Op(_mm, (total, weight), {}, (product,), op.line))
         self.ops.append(Op(torch.ops.aten.mul.Tensor, (count, added), {}, (many,), op.line))
         self.ops.append(Op(_add, (product, many), {}, op.results, op.line))
@@ -268,14 +279,14 @@ class _Hoist:
             return view, None
         return maker, self._part(maker.args[1], 1, start, start + width)
 
-    def _sums_of_pieces(self, op: Op, move: SegmentReduce, maker: Op) -> None:
+    def _sums_of_pieces(self, op: Op, move: SegmentReduce, maker: Op) -> Steps[None]:
         made: list[Value] = []
         for piece in maker.operands():
             if move.reduction == "sum":
-                made.append(self._segment_sum(move.end, piece, op.line))
+                made.append((yield self._summing(move.end, piece, op.line)))
                 continue
             total = self._at(piece, move.result)
-            self.add(Op(move, (piece,), {}, (total,), op.line))
+            yield self._adding(Op(move, (piece,), {}, (total,), op.line))
             made.append(total)
         self.ops.append(Op(_cat, (made, 1), {}, op.results, op.line))
 

@@ -176,20 +176,25 @@ class _Writer:
         lines += [f"    {line}" for line in self.bindings()]
         lines.append("    for x in extents:")
         lines += [f"        {line}" for line in self.parts()]
+        lines += [f"        {line}" for line in self.frontier(stored) or ["pass"]]  # a loop may be all views
+        return self.with_sums(lines)
+
+    def frontier(self, stored: set[int]) -> list[str]:
+        """What a loop does in every frontier."""
+        lines: list[str] = []
         for i, value in self.slices.items():
             if i in self.read:
                 source = f"w{i}" if i in self.wholes else f"s{i}"
-                lines.append(f"        v{i} = {self.sliced(source, value)}")
+                lines.append(f"v{i} = {self.sliced(source, value)}")
         for number, (unit, _) in enumerate(self.steps):
             if unit.op is not None:
-                lines += [f"        {line}" for line in self.stored_statements(unit.op, stored)]
+                lines += self.stored_statements(unit.op, stored)
             elif unit.kernel is not None:
-                lines.append(f"        c{number}(x.v0, x.v1)")
+                lines.append(f"c{number}(x.v0, x.v1)")
                 lines += [
-                    f"        v{v.id} = {self.sliced(f'a{v.id}', v)}"
-                    for v in unit.kernel.stores if v.id in self.read
+                    f"v{v.id} = {self.sliced(f'a{v.id}', v)}" for v in unit.kernel.stores if v.id in self.read
                 ]  # fmt: skip
-        return self.with_sums(lines)
+        return lines
 
     def with_sums(self, lines: list[str]) -> str:
         """What is summed over rows: zero where there are no frontiers."""
@@ -272,9 +277,18 @@ class _Writer:
             )
         other = self.stand_in(op) if self.stand_in is not None else None
         function = self.constant(other or fast_callable(op), name)
-        given = [self.text(arg) for arg in op.args]
+        given = [self.operand(name, arg, op) for arg in op.args]
         given += [f"{key}={self.text(value)}" for key, value in op.kwargs.items()]
         return f"{function}({', '.join(given)})"
+
+    def operand(self, name: str, arg: Any, op: Op) -> str:
+        """An argument as the operator takes it, where that is not as it lies."""
+        text = self.text(arg)
+        if name in _READ_AS_DENSE and isinstance(arg, Value):
+            return f"{text}.contiguous()"
+        if name in _OF_ONE_SHAPE and isinstance(arg, Value) and arg.shape != op.results[0].shape:
+            return f"{text}.expand({self.text(op.results[0].shape)})"
+        return text
 
     def move(self, op: Op) -> str:
         (value,) = op.operands()
@@ -354,6 +368,10 @@ _FAST = {
 }  # fmt: skip
 
 
+# These go by the pointers of what a forward saved as if its elements followed one another: one row that stands for
+# many, as a gather from one vertex gives, would be read beyond its end.
+_READ_AS_DENSE = frozenset({"native_layer_norm_backward", "native_group_norm_backward"})
+_OF_ONE_SHAPE = frozenset({"gelu_backward"})  # oneDNN's takes no gradient that all rows share
 _OUT_WORDS = "mm addmm bmm sigmoid tanh exp cat add sub mul div".split()
 _OUT: dict[str, str] = {  # operators that can write to a given place: the keyword for it
     **dict.fromkeys(_OUT_WORDS, "out"),

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from vgraph.ir.factors import (
+    MOST_FACTORS,
     Axes,
     Factor,
     axes_of,
@@ -28,6 +29,7 @@ from vgraph.ir.moves import Gather, SegmentReduce
 from vgraph.ir.program import EDGE, Op, Rows, Value
 from vgraph.ir.row_ops import feature_sum
 from vgraph.ir.tdl import is_pointwise, op_name
+from vgraph.ir.trampoline import Steps, run_deep
 
 _aten = torch.ops.aten
 _MOST_TERMS = 4
@@ -83,6 +85,9 @@ class _Term:
     factors: tuple[Factor, ...]
 
 
+_Known = dict[tuple[int, Axes], list[_Term]]  # by id of a value and its axes
+
+
 @dataclass(frozen=True)
 class _Plan:
     """A term as ``own``, a row at the end of the sum, times the sum of ``others``; without ``own`` as that sum alone.
@@ -129,9 +134,9 @@ class _Law:
     def _replaced(self, op: Op) -> bool:
         rows, result, end = op.args[0], op.results[0], op.target.end
         axes = axes_of(rows.row_shape)
-        product = tuple(factors_of(rows, axes, self.makers))
+        product = factors_of(rows, axes, self.makers)
         far = self.foresight is not None and rows.id not in self.given
-        terms = list(self._terms(rows, axes)) if far else [_Term(1.0, product)]
+        terms = run_deep(self._terms(rows, axes, {})) if far else [_Term(1.0, product)]
         plans = [self._plan(term, rows, end) for term in terms] if len(terms) <= _MOST_TERMS else [None]
         found = [plan for plan in plans if plan is not None]
         same = all(v.dtype == result.dtype for plan in found for v in self._read(plan, end))
@@ -204,28 +209,41 @@ class _Law:
         return self._put(_aten.view.default, (value, list(shape)), self.new_value(value, shape=shape), line)
 
     # ------------------------------------------------------------ terms of what is summed
-    def _terms(self, value: Value, axes: Axes) -> Iterator[_Term]:
-        """What a value adds up to, as far as it depends on cotangents."""
+    def _terms(self, value: Value, axes: Axes, known: _Known) -> Steps[list[_Term]]:
+        """What a value adds up to, as far as it depends on cotangents; very many terms are one.
+
+        ``known``: what was found already of this sum.
+        """
+        if (value.id, axes) not in known:
+            terms = yield self._terms_of_op(value, axes, known)
+            few = len(terms) <= _MOST_TERMS and all(len(t.factors) <= MOST_FACTORS for t in terms)
+            known[value.id, axes] = terms if few else self._one_term(value, axes)
+        return known[value.id, axes]
+
+    def _one_term(self, value: Value, axes: Axes) -> list[_Term]:
+        return [_Term(1.0, factors_of(value, axes, self.makers))]
+
+    def _terms_of_op(self, value: Value, axes: Axes, known: _Known) -> Steps[list[_Term]]:
         maker = self.makers.get(value.id)
         if maker is None or value.id in self.given or maker.kwargs or value.space != EDGE:
-            yield _Term(1.0, tuple(factors_of(value, axes, self.makers)))
-            return
+            return self._one_term(value, axes)
         values = [a for a in maker.args if isinstance(a, Value)]
-        parts = _parts(maker, values)
+        parts, terms = _parts(maker, values), list[_Term]()
         if parts is not None:
             for scale, operand in parts:
                 own = renamed_axes(operand, axes) if renames(maker) else axes
-                yield from (replace(t, scale=scale * t.scale) for t in self._terms(operand, own))
-        elif op_name(maker.target) == "mul" and len(values) == 2:
-            for one in self._terms(values[0], operand_axes(values[0], axes)):
-                for two in self._terms(values[1], operand_axes(values[1], axes)):
-                    yield _Term(one.scale * two.scale, (*one.factors, *two.factors))
-        elif (slope := self._slope(maker)) is not None:
+                found = yield self._terms(operand, own, known)
+                terms += [replace(t, scale=scale * t.scale) for t in found]
+            return terms
+        if op_name(maker.target) == "mul" and len(values) == 2:
+            ones = yield self._terms(values[0], operand_axes(values[0], axes), known)
+            twos = yield self._terms(values[1], operand_axes(values[1], axes), known)
+            return [_Term(a.scale * b.scale, (*a.factors, *b.factors)) for a in ones for b in twos]
+        if (slope := self._slope(maker)) is not None:
             mine = Factor(("", slope.id), tuple(a for a in axes if a is not None), slope)
-            for term in self._terms(values[0], operand_axes(values[0], axes)):
-                yield _Term(term.scale, (*term.factors, mine))
-        else:
-            yield _Term(1.0, tuple(factors_of(value, axes, self.makers)))
+            found = yield self._terms(values[0], operand_axes(values[0], axes), known)
+            return [_Term(term.scale, (*term.factors, mine)) for term in found]
+        return self._one_term(value, axes)
 
     def _slope(self, op: Op) -> Value | None:
         """The factor by which an operator multiplies its first operand, a gradient: what it makes of ones."""
@@ -285,7 +303,7 @@ class _Law:
         if factor.axes != tuple(range(len(kept))) or any(a >= len(kept) for f in others for a in f.axes):
             return None
         outer = [replace(f, axes=tuple(kept[a] for a in f.axes)) for f in others]
-        inner, shape = list(factors_of(rows, inner_axes, self.makers)), _plain(rows)
+        inner, shape = factors_of(rows, inner_axes, self.makers), _plain(rows)
         for number, one in enumerate(inner):
             given = self._row_at(one.value, end)
             if given is None or one.axes != tuple(range(len(shape))):

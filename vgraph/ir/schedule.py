@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
+from weakref import ReferenceType
 
 import numpy as np
 import torch
@@ -159,14 +160,25 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """The frontiers of a topology under one policy, in order of evaluation, and the row order."""
+    """The frontiers of a topology under one policy, in order of evaluation, and the row order.
 
-    topology: Topology
+    A topology keeps its schedules, so that a schedule holds its topology but weakly (``of``): index tensors of a
+    graph that is gone would else wait for the garbage collector.
+    """
+
+    of: ReferenceType[Topology]
     policy: str
     order: RowOrder
     frontiers: tuple[Frontier, ...]
     parts: Mapping[str, Part] = field(default_factory=dict[str, Part])
     kinds: tuple[str, ...] = ()  # with parts: the type of every frontier's vertices
+
+    @property
+    def topology(self) -> Topology:
+        """Whose frontiers they are; whoever runs them has it."""
+        topology = self.of()
+        assert topology is not None, "a topology lives as long as its schedules are used"
+        return topology
 
     @cached_property
     def v_ptr(self) -> Tensor:
@@ -242,7 +254,7 @@ class Schedule:
         """The frontiers of a phase's part as runs of one type of vertices each."""
         numbers, kinds = self.numbers(part), self.kinds
         runs = [(kind, list(run)) for kind, run in groupby(numbers, key=kinds.__getitem__)]
-        fields = (self.topology, self.policy, self.order, self.frontiers, self.parts, kinds)
+        fields = (self.of, self.policy, self.order, self.frontiers, self.parts, kinds)
         return [(kind, Stretch(*fields, range(run[0], run[-1] + 1))) for kind, run in runs]
 
     @cached_property

@@ -96,7 +96,7 @@ _READ_IN_PART = frozenset(
 )
 FACTORIES = frozenset("zeros ones full empty new_zeros new_ones new_full new_empty".split())
 POINTWISE = frozenset(
-    """_conj _prelu_kernel _prelu_kernel_backward _to_copy abs acos acosh add addcdiv addcmul angle
+    """_conj _conj_physical _prelu_kernel _prelu_kernel_backward _to_copy abs acos acosh add addcdiv addcmul angle
     asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not bitwise_or
     bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min clone contiguous copy
     copysign cos cosh deg2rad digamma div elu elu_backward empty_like eq erf erfc erfinv exp

@@ -9,16 +9,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import Any, TypeVar
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ReferenceType, WeakValueDictionary, ref
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
 from torch import Tensor
 
 from vgraph.ir.upload import send
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = late("scipy.sparse")
 
 T = TypeVar("T")
 
@@ -61,7 +66,7 @@ class Topology:
         _by_number[number] = self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "handle"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("handle", "_turned_from")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -118,13 +123,23 @@ class Topology:
         known = self.host
         return torch.bincount(ends, minlength=count) if known is None else send(getattr(known, name), ends.device)
 
-    @cached_property
+    @property
     def reversed(self) -> Topology:
-        """The same vertices with every edge turned round; edge ids stay."""
+        """The same vertices with every edge turned round; edge ids stay.
+
+        The reverse of a reverse is what it was made of, as long as that is there: it holds its reverse, which holds
+        it weakly.
+        """
+        origin: ReferenceType[Topology] | None = self.__dict__.get("_turned_from")
+        found = None if origin is None else origin()
+        return self._turned if found is None else found
+
+    @cached_property
+    def _turned(self) -> Topology:
         parts = None if self.parts is None else tuple(part.reversed for part in self.parts)
         host = None if self.src.device.type == "cpu" else self.on_host.reversed
         turned = Topology(self.dst, self.src, self.num_dst, self.num_src, self.graph_sizes, parts, host=host)
-        turned.__dict__["reversed"] = self
+        turned.__dict__["_turned_from"] = ref(self)
         return turned
 
     @cached_property
@@ -175,7 +190,7 @@ def counting_order(keys: NDArray[np.integer[Any]], num_keys: int) -> NDArray[np.
     """``stable_argsort`` of many keys, fewer than 2^31, as 32-bit numbers."""
     count = len(keys)
     ones, rows = np.ones(count, np.int8), keys.astype(np.int32, copy=False)
-    counted = coo_array((ones, (rows, np.arange(count, dtype=np.int32))), shape=(num_keys, count)).tocsr()
+    counted = sparse.coo_array((ones, (rows, np.arange(count, dtype=np.int32))), shape=(num_keys, count)).tocsr()
     return counted.indices.astype(np.int32, copy=False)
 
 

@@ -24,10 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.errors import VGraphError
+from vgraph.forks import held_by_forks
 
 SMALLEST = 1 << 16  # bytes; below this a buffer of its own size saves nothing
 _LARGE = 1 << 18  # bytes of a tensor from which on the system's fresh pages cost more than ours do to keep
 _ALIGNMENT = 64
+_WINDOW = 256  # times that memory is asked for, after which what was once in use begins to be forgotten
+_LOOKS = 16  # rooms taken between two looks at all of them
 Place: TypeAlias = tuple[torch.device, int]  # a device and, on a GPU, the stream that uses it
 Bytes: TypeAlias = NDArray[np.uint8]
 
@@ -62,12 +65,34 @@ _NOTHING = torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
 @dataclass(eq=False)
+class _Peak:
+    """The most bytes in use at once of late: what was needed once is not kept for ever."""
+
+    now: int = 0
+    before: int = 0  # of the window before this one
+    num_noted: int = 0
+
+    def note(self, in_use: int) -> None:
+        self.now, self.num_noted = max(self.now, in_use), self.num_noted + 1
+        if self.num_noted == _WINDOW:
+            self.before, self.now, self.num_noted = self.now, in_use, 0
+
+    @property
+    def bytes(self) -> int:
+        return max(self.now, self.before)
+
+    def forget(self, in_use: int) -> None:
+        """Nothing more was ever in use."""
+        self.now, self.before, self.num_noted = in_use, 0, 0
+
+
+@dataclass(eq=False)
 class _Shelf:
-    """The buffers of one place: sizes of idle ones ascend; ``peak``: most bytes ever on lease."""
+    """The buffers of one place: sizes of idle ones ascend."""
 
     idle: list[Tensor] = field(default_factory=list[Tensor])
     leased: int = 0
-    peak: int = 0
+    peak: _Peak = field(default_factory=_Peak)
 
     def take(self, num_bytes: int) -> Tensor | None:
         """The smallest that fits."""
@@ -77,7 +102,7 @@ class _Shelf:
 
     def lend(self, buffer: Tensor) -> None:
         self.leased += buffer.numel()
-        self.peak = max(self.peak, self.leased)
+        self.peak.note(self.leased)
         self.trim()
 
     def put(self, buffer: Tensor) -> None:
@@ -86,8 +111,8 @@ class _Shelf:
         self.trim()
 
     def trim(self) -> None:
-        """Idle and leased together are never more than was once leased; small ones go first."""
-        excess = self.leased + sum(map(Tensor.numel, self.idle)) - self.peak
+        """Idle and leased together are never more than was leased of late; small ones go first."""
+        excess = self.leased + sum(map(Tensor.numel, self.idle)) - self.peak.bytes
         while excess > 0 and self.idle:
             excess -= self.idle.pop(0).numel()
 
@@ -108,7 +133,7 @@ class ArenaPool:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = held_by_forks(threading.Lock())
         self._shelves: dict[Place, _Shelf] = {}
         # A lease may be freed by the garbage collector anywhere, even while this thread holds the
         # lock: what comes back is put here first, and sorted in by whoever can take the lock.
@@ -150,6 +175,16 @@ class ArenaPool:
         with self._lock:
             return sum(b.numel() for shelf in self._shelves.values() for b in shelf.idle)
 
+    def release(self) -> int:
+        """Gives idle memory back to the system and to torch; the number of its bytes."""
+        with self._lock:
+            self._sort_in()
+            released = sum(b.numel() for shelf in self._shelves.values() for b in shelf.idle)
+            for shelf in self._shelves.values():
+                shelf.idle.clear()
+                shelf.peak.forget(shelf.leased)
+        return released + self._rooms.release()
+
     def _give_back(self, shelf: _Shelf, buffer: Tensor) -> None:
         self._returned.append((shelf, buffer))
         self._settle()
@@ -181,9 +216,9 @@ class _Rooms:
     """Who has left is found out when room is asked for. Smallest rooms first."""
 
     rooms: list[_Room] = field(default_factory=list[_Room])
-    peak: int = 0  # most bytes ever in use
+    peak: _Peak = field(default_factory=_Peak)
     clock: Iterator[int] = field(default_factory=count)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = field(default_factory=lambda: held_by_forks(threading.Lock()))
 
     def take(self, num_bytes: int) -> Bytes:
         """Bytes that nobody uses, of a room not twice as large as need be."""
@@ -195,23 +230,38 @@ class _Rooms:
                 room = self._add(_rounded(num_bytes))
             found = room.bytes[:num_bytes]
             room.user, room.taken = weakref.ref(found), next(self.clock)
+            if room.taken % _LOOKS == 0:  # now and then, since all rooms are looked at
+                self._shrink(0)
             return found
 
+    def release(self) -> int:
+        """Gives up the rooms that nobody uses; the number of their bytes."""
+        with self.lock:
+            free = [room for room in self.rooms if room.user() is None]
+            self.rooms = [room for room in self.rooms if room not in free]
+            self.peak.forget(sum(len(room.bytes) for room in self.rooms))
+            return sum(len(room.bytes) for room in free)
+
     def _add(self, num_bytes: int) -> _Room:
-        """A new room; those longest idle go where there are half as many bytes again as were ever in use at once.
+        """A new room."""
+        made = _Room(_aligned_bytes(num_bytes), lambda: None)
+        self._shrink(num_bytes)
+        insort(self.rooms, made, key=lambda room: len(room.bytes))
+        return made
+
+    def _shrink(self, num_bytes: int) -> None:
+        """Those longest idle go where there are half as many bytes again as were in use at once of late.
 
         Tensors of one step differ in size, so with no room to spare each step would ask for fresh memory.
+        ``num_bytes``: of a room that is to come.
         """
-        made = _Room(_aligned_bytes(num_bytes), lambda: None)
         in_use = num_bytes + sum(len(room.bytes) for room in self.rooms if room.user() is not None)
-        self.peak = max(self.peak, in_use)
-        excess = num_bytes + sum(len(room.bytes) for room in self.rooms) - self.peak * 3 // 2
+        self.peak.note(in_use)
+        excess = num_bytes + sum(len(room.bytes) for room in self.rooms) - self.peak.bytes * 3 // 2
         for room in sorted(self.rooms, key=lambda room: room.taken):
             if excess > 0 and room.user() is None:
                 self.rooms.remove(room)
                 excess -= len(room.bytes)
-        insort(self.rooms, made, key=lambda room: len(room.bytes))
-        return made
 
 
 def _place(device: torch.device) -> Place:

@@ -17,16 +17,17 @@ from vgraph.ir.tdl import may_share
 def lifetimes(
     phases: Sequence[Phase], stores: Sequence[Collection[int]], outputs: Iterable[Value | None]
 ) -> dict[int, Lifetime]:
-    """First phase that writes and last that reads every value that a phase stores, by id.
+    """First phase that writes and last that reads or writes every value that a phase stores, by id.
 
     ``stores``: ids, phase by phase. Outputs and saved values are read after the last phase.
     """
     last = _last_reads(phases, outputs)
     first: dict[int, int] = {}
     for index, ids in enumerate(stores):
-        for value_id in ids:  # leaves and inner vertices write rows of the same value
+        for value_id in ids:  # leaves and inner vertices write rows of the same value, whether or not they are read
             first.setdefault(value_id, index)
-    return {i: Lifetime(index, last.get(i, index)) for i, index in first.items()}
+            last[value_id] = max(last.get(value_id, index), index)
+    return {i: Lifetime(index, last[i]) for i, index in first.items()}
 
 
 def _last_reads(phases: Sequence[Phase], outputs: Iterable[Value | None]) -> dict[int, int]:

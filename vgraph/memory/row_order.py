@@ -50,7 +50,11 @@ def build_row_order(
     if edge_ids is not None:
         src = _taken(src, edge_ids)
     out_ptr = _pointer(src, topology.num_src)
-    find_edge_ids = _kept(edge_ids) if edge_ids is None or len(src) < MANY else partial(_edge_ids, topology, rows)
+    find_edge_ids = (
+        _kept(edge_ids)
+        if edge_ids is None or len(src) < MANY
+        else partial(_edge_ids, topology.dst, topology.num_dst, rows)
+    )
     return RowOrder(
         _as_tensor(vertex_ids), _as_tensor(rows), find_edge_ids, with_room(src), _as_tensor(in_ptr), _as_tensor(out_ptr)
     )  # fmt: skip
@@ -61,10 +65,10 @@ def _kept(edge_ids: Ids | None) -> Callable[[], Tensor | None]:
     return lambda: tensor
 
 
-def _edge_ids(topology: Topology, rows: Ids | None) -> Tensor:
+def _edge_ids(ends: Tensor, num_dst: int, rows: Ids | None) -> Tensor:
     """The order of edges, found once more."""
-    dst = _on_cpu(topology.dst)
-    return with_room(short_order(dst if rows is None else _taken(rows, dst), topology.num_dst))
+    dst = _on_cpu(ends)
+    return with_room(short_order(dst if rows is None else _taken(rows, dst), num_dst))
 
 
 def _is_plain(topology: Topology, keys: Keys) -> bool:

@@ -6,6 +6,7 @@ Source: depth-first placement, whose profiler wrote and read Graphviz files.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from vgraph.errors import DataError, GraphError
+from vgraph.files import read_text
 from vgraph.partition.op_graph import Ints, OpGraph, OpGraphBuilder
 
 COLORS = ("#8dd3c7", "#fdb462", "#bebada", "#fb8072", "#80b1d3", "#b3de69", "#fccde5", "#d9d9d9", "#ffffb3", "#ccebc5")
@@ -84,7 +86,7 @@ class _Draft:
 
 def read_dot(path: str | Path) -> OpGraph:
     """The op graph of a file; ``parse_dot`` says what it may hold and what is refused."""
-    return parse_dot(Path(path).read_text(encoding="utf-8"), str(path))
+    return parse_dot(read_text(path), str(path))
 
 
 def parse_dot(text: str, name: str = "dot") -> OpGraph:
@@ -106,9 +108,14 @@ def parse_dot(text: str, name: str = "dot") -> OpGraph:
             builder.keep_together(groups.setdefault(given["group"], op_of[op]), op_of[op])
     for op, (line, given) in draft.ops.items():
         for result in given.get("results", "").split():
-            number, size, *marks = result.split(":")
+            number, size, *marks = (result + ":0" * (":" not in result)).split(":")
             view = next((m.removeprefix("view") for m in marks if m.startswith("view")), None)
-            root = None if view is None else tensor_of.get(view)
+            if number in tensor_of or (view is not None and view not in tensor_of):
+                cure = "number results 0, 1, 2, ..., and name views after what they are views of"
+                raise DataError(
+                    f"result {result!r} is there twice, or a view of none", line=f"{name}:{line}", cure=cure
+                )
+            root = None if view is None else tensor_of[view]
             bytes_ = _number(size, f"{name}:{line}")
             tensor_of[number] = builder.add_tensor(op_of[op], bytes_, root, "kept" in marks, "held" in marks)
     _add_edges(draft, builder, op_of, tensor_of, name)
@@ -172,7 +179,10 @@ def _seconds(text: str, kinds: tuple[str, ...], where: str) -> list[float]:
 
 def _number(text: str, where: str) -> float:
     try:
-        return float(text)
+        value = float(text)
+        if math.isnan(value):
+            raise ValueError(text)
+        return value
     except ValueError:
         raise DataError(f"{text!r} is no number", line=where, cure="write seconds and bytes as numbers") from None
 

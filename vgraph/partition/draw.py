@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from vgraph.atomic_file import atomic_file
 from vgraph.errors import PlacementError
 from vgraph.partition.devices import Cluster
 from vgraph.partition.dot import color_of
@@ -44,8 +45,9 @@ def save_figure(graph: OpGraph, cluster: Cluster, timeline: Timeline, path: Path
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(names), 6), frameon=False)
     import matplotlib  # noqa: PLC0415
 
-    with matplotlib.rc_context({"svg.fonttype": "none"}):  # letters as letters: smaller, and found by a search
-        figure.savefig(path)
+    letters = matplotlib.rc_context({"svg.fonttype": "none"})  # as letters: smaller, and found by a search
+    with letters, atomic_file(path) as file:
+        figure.savefig(file, format=path.suffix[1:])
 
 
 def layer_ops(graph: OpGraph) -> tuple[Floats, Floats]:

@@ -7,12 +7,15 @@ Source: depth-first placement, the offline profiler.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vgraph.atomic_file import write_text
 from vgraph.errors import DataError, PlacementError
+from vgraph.files import read_text
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import Op, Value
 from vgraph.ir.tdl import is_view
@@ -37,6 +40,13 @@ def _text(leaf: Any) -> str:
     if isinstance(leaf, (tuple, list)):
         return f"[{', '.join(_text(item) for item in leaf)}]"  # pyright: ignore[reportUnknownVariableType]
     return repr(leaf)
+
+
+def _amount(value: Any) -> float:
+    """Seconds, or bytes a second; ValueError: it is no number from 0 up."""
+    if not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
+        raise ValueError(f"{value!r} seconds, or bytes a second")
+    return float(value)
 
 
 @dataclass
@@ -113,23 +123,23 @@ class Profile:
             data = json.loads(text)
             if data["format"] != FORMAT:
                 raise ValueError(f"its format is {data['format']!r}")
-            seconds = {k: {key: float(v) for key, v in row.items()} for k, row in data["seconds"].items()}
-            links = {pair: (float(a), float(b)) for pair, (a, b) in data["links"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"{name} is no profile of vgraph: {error}", cure=f"it must hold {FORMAT!r} as JSON"
-            ) from error
-        return cls(seconds, links, dict(data.get("notes", {})))
+            seconds = {kind: {key: _amount(v) for key, v in row.items()} for kind, row in data["seconds"].items()}
+            links = {pair: (_amount(a), _amount(b)) for pair, (a, b) in data["links"].items()}
+            notes = {kind: str(note) for kind, note in data.get("notes", {}).items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            cure = f"it must hold {FORMAT!r} as JSON"
+            raise DataError(f"{name} is no profile of vgraph: {error}", cure=cure) from error
+        return cls(seconds, links, notes)
 
     def save(self, path: str | Path) -> None:
         """Writes it as JSON."""
-        Path(path).write_text(self.to_text(), encoding="utf-8")
+        write_text(path, self.to_text())
 
     @classmethod
     def load(cls, path: str | Path) -> Profile:
         """Reads a file that ``save`` wrote.
 
         Raises:
-            DataError: the file is no profile.
+            DataError: the file is missing, or no profile.
         """
-        return cls.from_text(Path(path).read_text(encoding="utf-8"), str(path))
+        return cls.from_text(read_text(path), str(path))

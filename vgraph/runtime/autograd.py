@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from itertools import compress
 from operator import itemgetter
 from typing import Any, Protocol
+from weakref import ref
 
 import torch
 from torch import Tensor
 
+from vgraph.errors import FunctionError
 from vgraph.runtime.compiled import CompiledProgram, Outcome, Situation
 
 _logger = logging.getLogger("vgraph")
@@ -37,7 +39,7 @@ class Pair:
     """A level that saves what the next one reads, and that next one.
 
     ``forward`` gives outputs, states (carried values, by name) and saved values, in this order.
-    ``has_grad`` tells which outputs can have a cotangent.
+    ``has_grad`` tells which outputs can have a cotangent, ``unread`` which inputs no derivative reads.
     """
 
     forward: CompiledProgram
@@ -47,6 +49,7 @@ class Pair:
     state_names: tuple[str, ...]
     saved_names: tuple[str, ...]
     has_grad: tuple[bool, ...]
+    unread: frozenset[str] = frozenset()
 
 
 class Code(Protocol):
@@ -105,7 +108,8 @@ class _Level(torch.autograd.Function):
         ctx.call, ctx.pair, ctx.shared = call, pair, [i - num_states for i in outcome.shared]
         ctx.set_materialize_grads(False)
         own = [tensor for i, tensor in enumerate(saved) if i not in ctx.shared]
-        ctx.save_for_backward(*tensors, *states, *own, _keeper(outcome))
+        ctx.unread = _Unread(call, pair, tensors)
+        ctx.save_for_backward(*ctx.unread.without_versions(tensors), *states, *own, _keeper(outcome))
         ctx.shapes = [None if o is None else (o.shape, o.dtype, o.device) for o in outputs]
         if not all(pair.has_grad):
             ctx.mark_non_differentiable(
@@ -123,6 +127,8 @@ class _Level(torch.autograd.Function):
         cotangents = (cotangent_name(level, i, i >= len(ctx.shapes)) for i in given)
         names = (*call.names, *pair.state_names, *cotangents)
         *kept, keeper = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            kept = ctx.unread.as_given(kept)
         num_inputs = len(call.names) + pair.num_states
         tensors = (*kept[:num_inputs], *given.values())
         if step == pair.step and not torch.is_grad_enabled():
@@ -135,6 +141,38 @@ class _Level(torch.autograd.Function):
             found = run(Call(call.code, call.situation, (*call.derivation, step), names), tensors)
         by_name = dict(zip(step.wrt, found, strict=True))
         return (None, None, *(by_name.get(name) for name in call.names))
+
+
+class _Unread:
+    """The inputs of a call that no derivative reads: the caller may write to them before the backward."""
+
+    def __init__(self, call: Call, pair: Pair, tensors: Sequence[Tensor]) -> None:
+        self.name = pair.forward.program.name
+        self.places = {i for i, name in enumerate(call.names) if name in pair.unread and not tensors[i].is_inference()}
+        self.known = [(ref(tensors[i]), tensors[i]._version) for i in self.places]
+
+    def without_versions(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """What is saved: writes to an alias with a version of its own are not told to autograd."""
+        return [tensor.data if i in self.places else tensor for i, tensor in enumerate(tensors)]
+
+    def as_given(self, kept: Sequence[Tensor]) -> list[Tensor]:
+        """What was saved, with the caller's own tensors where nobody wrote to them: a second derivative leads there."""
+        given = list(kept)
+        for place, (known, version) in zip(self.places, self.known, strict=True):
+            tensor = known()
+            if tensor is not None and tensor._version == version:
+                given[place] = tensor
+        return given
+
+    def check(self) -> None:
+        """Raises where one of them was written to, though the forward must run once more."""
+        for known, version in self.known:
+            tensor = known()
+            if tensor is not None and tensor._version != version:
+                raise FunctionError(
+                    f"an output of {self.name} and one of its inputs were written to in place before the backward",
+                    cure="write to a copy of one of them: out = out.clone()",
+                )
 
 
 def _keeper(outcome: Outcome) -> Tensor:
@@ -163,6 +201,7 @@ def _saved(ctx: Any, kept: Sequence[Tensor], keeper: Tensor) -> list[Tensor]:
         _logger.info(
             "%s: an output was written to, so the forward runs once more for the backward", pair.forward.program.name
         )
+        ctx.unread.check()
         given = dict(zip(call.names, kept[: len(call.names)], strict=True))
         return pair.forward(given, call.situation).saved[pair.num_states :]
     for place, tensor in sorted(zip(ctx.shared, vars(keeper)["shared"], strict=True), key=itemgetter(0)):

@@ -31,6 +31,7 @@ class Chunk:
     e0: int
     e1: int
     extent: Extent
+    topology: Topology  # of the extent, which holds it weakly
 
 
 def chunks_of(schedule: Schedule, most_edges: int, make_schedule: Callable[[Topology], Schedule]) -> list[Chunk] | None:
@@ -48,8 +49,9 @@ def _make_chunks(schedule: Schedule, most_edges: int, make_schedule: Callable[[T
         v1 = int(torch.searchsorted(order.in_ptr, e0 + most_edges, right=True)) - 1
         v1 = max(v1, v0 + 1)
         e1 = int(order.in_ptr[v1])
-        part = make_schedule(_part(schedule, v0, v1, e0, e1))
-        made.append(Chunk(v0, v1, e0, e1, Extent(part, whole_frontier(part.frontiers), None, {})))
+        topology = _part(schedule, v0, v1, e0, e1)
+        part = make_schedule(topology)
+        made.append(Chunk(v0, v1, e0, e1, Extent(part, whole_frontier(part.frontiers), None, {}), topology))
         v0 = v1
     return made
 

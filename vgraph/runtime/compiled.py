@@ -29,6 +29,7 @@ from vgraph.runtime.beside import Beside
 from vgraph.runtime.call_rows import CallRows, Situation, has_order
 from vgraph.runtime.chunks import MOST_BYTES, ChunkedCode, chunked_code, chunks_of
 from vgraph.runtime.cpu import Empty
+from vgraph.runtime.in_memory import as_recorded, in_memory
 from vgraph.runtime.replay import Replays
 from vgraph.runtime.user_rows import move_in_loops
 from vgraph.runtime.windows import Ahead, Windows, choose_windows, find_ahead
@@ -134,8 +135,9 @@ class CompiledProgram:
 
     def __call__(self, inputs: Mapping[str, Tensor], situation: Situation) -> Outcome:
         """Runs every phase; ``inputs`` by name, those that the topology gives left out."""
-        with cuda.on(situation.topology.src.device):
-            return self._call(inputs, situation)
+        device = situation.topology.src.device
+        with cuda.on(device), as_recorded(device.type):
+            return self._call({name: in_memory(tensor) for name, tensor in inputs.items()}, situation)
 
     def _call(self, inputs: Mapping[str, Tensor], situation: Situation) -> Outcome:
         device = situation.topology.src.device
@@ -390,4 +392,5 @@ def _root(value_id: int, bases: Mapping[int, int]) -> int:
 
 
 def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    is_sparse = tensor.layout != torch.strided  # which holds its elements in other tensors
+    return id(tensor) if is_sparse else tensor.untyped_storage().data_ptr()

@@ -6,7 +6,9 @@ Takes: a compiled function, tensors, the index tensors of a schedule. Gives: row
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from vgraph.errors import GraphError
+from vgraph.errors import GraphError, KernelMemoryError
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import Random
-from vgraph.ir.program import SHARED
+from vgraph.ir.program import SHARED, Op
 from vgraph.ir.reduction import ACCUMULATED
 from vgraph.ir.schedule import LOOK_AHEAD, MOST_SHORT, RowOrder
 from vgraph.runtime.sorted_rows import SortedRows
@@ -26,13 +28,23 @@ from vgraph.runtime.sorted_rows import SortedRows
 
 @cache
 def pool_address() -> int:
-    """Torch's own ``parallel_for`` (so that ``torch.set_num_threads`` holds), or 0: one thread."""
-    for library in sorted((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")):
-        symbol = getattr(ctypes.CDLL(str(library)), "torch_parallel_for", None)
-        if symbol is not None:
-            return ctypes.cast(symbol, ctypes.c_void_p).value or 0
+    """Torch's own ``parallel_for`` (so that ``torch.set_num_threads`` holds), or 0: one thread.
+
+    A forked process has none: the threads of its parent's pool are not there, and OpenMP waits for them for ever.
+    """
+    if os.getpid() != _FIRST_PROCESS:
+        return 0
+    for library in sorted((Path(torch.__file__).parent / "lib").glob("*torch_cpu.*")):
+        with suppress(OSError):  # what lies beside it for linkers cannot be loaded
+            symbol = getattr(ctypes.CDLL(str(library)), "torch_parallel_for", None)
+            if symbol is not None:
+                return ctypes.cast(symbol, ctypes.c_void_p).value or 0
     return 0
 
+
+_FIRST_PROCESS = os.getpid()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool_address.cache_clear)
 
 Empty = Callable[[Sequence[int], torch.dtype], Tensor]  # room for a tensor, from wherever the process keeps it
 
@@ -40,6 +52,17 @@ Empty = Callable[[Sequence[int], torch.dtype], Tensor]  # room for a tensor, fro
 def torch_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Room that torch gives."""
     return torch.empty(shape, dtype=dtype, device="cpu")
+
+
+def no_memory(what: str, line: str | None = None) -> KernelMemoryError:
+    """The error of a compiled loop that says so."""
+    fact = f"the system has no memory left for what {what} keeps of a row while it runs"
+    return KernelMemoryError(fact, line=line, cure="pass a smaller batch of graphs, or narrower features")
+
+
+def first_line(ops: Iterable[Op]) -> str | None:
+    """The user's line that asked for the first of some ops."""
+    return next((op.line for op in ops if op.line), None)
 
 
 _LINE = 64  # bytes of the cache
@@ -111,7 +134,7 @@ class CpuKernel:
 
     def __init__(self, function: Any, spec: KernelSpec, empty: Empty = torch_empty) -> None:
         self.function, self.stores, self.is_source = function, spec.stores, spec.is_source
-        self.empty = empty
+        self.empty, self.line = empty, first_line(spec.ops)
         self._indices = _indices_read(spec)
         self._gathered = {i for i, v in enumerate(spec.loads) if v.id in spec.gathered}
         drawn = [op.results[0].space.kind for op in spec.ops if isinstance(op.target, Random)]
@@ -133,11 +156,12 @@ class CpuKernel:
         pointers += [t.data_ptr() for t in given]
         pointers += [t.data_ptr() for t in stores]
         arguments = (ctypes.c_int64 * (3 + len(pointers)))(0, 0, pool_address(), *pointers)
-        function, address = self.function, ctypes.addressof(arguments)
+        function, address, line = self.function, ctypes.addressof(arguments), self.line
 
         def call(v0: int, v1: int, keep: Any = (index, given, stores, ids, arguments)) -> None:
             arguments[0], arguments[1] = v0, v1
-            function(address)
+            if function(address):
+                raise no_memory("a kernel", line)
 
         return call
 

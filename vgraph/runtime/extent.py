@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.ir.program import OF_LEAVES
 from vgraph.ir.schedule import Frontier, RowOrder, Schedule
+from vgraph.ir.topology import Topology
 from vgraph.runtime.cpu import Empty, torch_empty
 from vgraph_kernels import reference
 
@@ -33,10 +34,15 @@ class Extent:
     ) -> None:
         self.empty = empty
         self.schedule, self.number = schedule, number  # the frontier's number; None: all rows
-        self.order, self.topology = order or schedule.order, schedule.topology
+        self.order = order or schedule.order
         self.v0, self.v1, self.e0, self.e1 = frontier.v0, frontier.v1, frontier.e0, frontier.e1
         self.degree = frontier.degree
         self.subsets = subsets  # name -> (row of the subset for every vertex row, number of rows)
+
+    @property
+    def topology(self) -> Topology:
+        """That of the schedule."""
+        return self.schedule.topology
 
     def count(self, kind: str, key: str = "") -> int:
         """The number of rows of a space that this extent sees."""
@@ -279,8 +285,12 @@ def _uniform(
     dtype: torch.dtype,
     extra: Any,
 ) -> Tensor:
-    drawn = reference.random_uniform(seed, number, ids, shape, dtype)
-    return drawn if not extra else drawn * (extra[1] - extra[0]) + extra[0]
+    if not extra:
+        return reference.random_uniform(seed, number, ids, shape, dtype)
+    low, high = extra
+    wide = torch.promote_types(dtype, torch.float32)
+    drawn = reference.random_uniform(seed, number, ids, shape, wide) * (high - low) + low
+    return drawn.to(dtype).clamp_max(reference.last_below(high, low, dtype))  # sums are rounded, up to ``high`` itself
 
 
 def _normal(

@@ -24,7 +24,8 @@ from vgraph.ir.program import EDGE, SHARED, Op, Value
 from vgraph.ir.schedule import LEAVES_PART, Phase, Schedule
 from vgraph.ir.tdl import op_name
 from vgraph.runtime.arena_rows import ArenaRows
-from vgraph.runtime.cpu import CpuKernel, index_addresses, pool_address
+from vgraph.runtime.cpu import CpuKernel, first_line, index_addresses, no_memory, pool_address
+from vgraph.runtime.loop_template import Template
 from vgraph.runtime.native import Native, call, table
 
 KERNEL, GEMM, COPY, TAKE, PUT, GATHER, USER = range(7)  # as in frontiers.h
@@ -35,7 +36,7 @@ CALLS = 2048  # frontiers a call: between calls Ctrl-C is heard
 ALIGNMENT = 64
 
 # What stands before the loads of a kernel: v0, v1, pool, index tensors (1), ids that loops never need.
-ARGUMENTS, FIRST_INDEX, NUM_INDICES = (0, 0, 0, 1, 1, 1, 1, 1, 0, 0), 3, 6
+ARGUMENTS, FIRST_INDEX = (0, 0, 0, 1, 1, 1, 1, 1, 0, 0), 3
 VERTEX_IDS = 5  # behind the index tensors of kernels
 
 Steps = Sequence[tuple[Unit, Any]]
@@ -128,7 +129,9 @@ class FrontierLoop:
         step, v_ptr = 1 if stop > first else -1, bounds.ctypes.data
         for at in range(first, stop, step * CALLS):
             until = min(stop, at + CALLS) if step > 0 else max(stop, at - CALLS)
-            call(self.native.frontiers, [*fixed, at, until, v_ptr])
+            if not call(self.native.frontiers, [*fixed, at, until, v_ptr]):
+                specs = (unit.kernel for unit, _ in self.steps if unit.kernel is not None)
+                raise no_memory("a kernel", first_line(op for spec in specs for op in spec.ops))
 
     def _given(self, env: Mapping[int, Tensor], arena: ArenaRows) -> tuple[list[Tensor], list[int]]:
         """Matrices that are packed, as they lie; and what must outlive the call; addresses of roots, without gaps."""
@@ -154,7 +157,7 @@ class FrontierLoop:
             packed.append(at)
             k, n = value.row_shape
             at += _aligned(k * self.native.packed_bytes_of(n, value.dtype.itemsize))
-        offsets, end = list[int](), 0
+        offsets, end = list[int](), _aligned(8 * template.most_arguments)
         for _, row_bytes, is_edge in template.temporary:
             offsets.append(end)
             end += _aligned((num_edges if is_edge else self.chunk) * row_bytes)
@@ -165,7 +168,8 @@ class FrontierLoop:
 class Layout(NamedTuple):
     """Of a call's own memory: instructions, packed matrices at ``packed``, from ``scratch`` on each thread's scratch.
 
-    ``offsets``: of temporary values in the scratch of a thread, which has room for ``num_edges``.
+    ``offsets``: of temporary values in the scratch of a thread, behind the arguments of its kernel; it has room for
+    ``num_edges``.
     """
 
     num_edges: int
@@ -180,56 +184,6 @@ def _aligned(num_bytes: int) -> int:
 
 
 # ---------------------------------------------------------------- once a function
-@dataclass(eq=False)
-class Template:
-    """Instructions, then the arguments of kernels; ``*_at``: the words that a step adds its addresses to.
-
-    ``roots`` and ``temporary``: values at whose beginnings ``root_at`` and ``scratch_at`` count, by index.
-    ``kept``: ids of what lies in the arena.
-    """
-
-    words: NDArray[np.int64]
-    num_words: int
-    roots: tuple[Value, ...]
-    temporary: tuple[tuple[Value, int, bool], ...]
-    packed: tuple[Value, ...]
-    kept: frozenset[int]
-    root_at: tuple[NDArray[np.int64], NDArray[np.int64]]  # places in words, indices of roots
-    scratch_at: tuple[NDArray[np.int64], NDArray[np.int64]]
-    packed_at: NDArray[np.int64]
-    order_at: tuple[NDArray[np.int64], NDArray[np.int64]]  # places, which of the order's index tensors
-    self_at: NDArray[np.int64]  # addresses of the words themselves
-
-    @cached_property
-    def patches(self) -> list[int]:
-        """What native code needs to put addresses into the words: see ``vg_bind``."""
-        places, which = self._bases_at
-        return [self.words.ctypes.data, len(self.words), len(places), places.ctypes.data, which.ctypes.data]
-
-    @cached_property
-    def _bases_at(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The words that a step adds to, and the place of what it adds among: itself, roots, scratch, order, packed."""
-        found, count = [(self.self_at, np.zeros_like(self.self_at))], 1
-        for (places, which), size in (
-            (self.root_at, len(self.roots)), (self.scratch_at, len(self.temporary)), (self.order_at, NUM_INDICES),
-        ):  # fmt: skip
-            found.append((places, which + count))
-            count += size
-        found.append((self.packed_at, np.arange(len(self.packed_at)) + count))
-        places, which = (np.concatenate(part).astype(np.int64) for part in zip(*found, strict=True))
-        return places, which
-
-    @cached_property
-    def roots_from(self) -> list[tuple[int, bool]]:
-        """Of roots: id, and whether it lies in the arena."""
-        return [(value.id, value.id in self.kept) for value in self.roots]
-
-    @cached_property
-    def packed_from(self) -> list[tuple[int, bool]]:
-        """The same of what is packed."""
-        return [(value.id, value.id in self.kept) for value in self.packed]
-
-
 @dataclass(eq=False)
 class _Writer:
     """Writes words, and notes where addresses belong."""
@@ -267,6 +221,7 @@ class _Writer:
         return Template(
             table(self.words), num_words, roots, temporary, tuple(self.packed), self.loop.body.kept,
             _pairs(self.root_at), _pairs(self.scratch_at), table(self.packed_at), _pairs(self.order_at), table(self_at),
+            max((len(given) for _, given in self.arguments), default=0),
         )  # fmt: skip
 
     def instruction(self, write: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ import vgraph_kernels
 from vgraph.ir.program import Op
 from vgraph.ir.schedule import RowOrder
 from vgraph.ir.tdl import op_name
-from vgraph.runtime.cpu import Empty, pool_address, torch_empty
+from vgraph.runtime.cpu import Empty, no_memory, pool_address, torch_empty
 from vgraph.runtime.sorted_rows import Bounds, PlannedLevels, SortedRows
 
 FLOATS = (torch.float32, torch.float64)
@@ -94,7 +94,8 @@ class Native:
             function(ctypes.addressof(numbers))  # how much room it needs
         room = self.room(numbers[9] if is_tall else self.packed_bytes_of(n, itemsize, k))
         numbers[9] = room.data_ptr()
-        function(ctypes.addressof(numbers))
+        if function(ctypes.addressof(numbers)):
+            raise no_memory("a matrix product")
         return out
 
     def room(self, num_bytes: int) -> Tensor:
@@ -212,8 +213,6 @@ def _is_tall(m: int, n: int, k: int) -> bool:
 def _can_multiply(a: Tensor, b: Tensor, out: Tensor | None) -> bool:
     if a.device.type != "cpu" or a.dtype not in FLOATS or a.dtype != b.dtype:
         return False
-    if a.is_neg() or b.is_neg():  # the memory holds the opposite, as of the imaginary part of a conjugate
-        return False
     if a.shape[0] < FEW or a.shape[0] * b.numel() * 2 < SMALL:
         return False
     return out is None or out.stride(1) == 1
@@ -223,14 +222,15 @@ def native_source() -> tuple[str, int]:
     """The source of what ``Native`` holds, and of how many functions, in its order."""
     folder = Path(vgraph_kernels.__file__).parent
     texts = [(folder / name).read_text().replace('#include "gemm.h"', "") for name in _HEADERS]
-    exports = [f'extern "C" void kernel{i}(int64_t* a) {{ {name}(a); }}' for i, name in enumerate(_EXPORTS)]
+    text = 'extern "C" int64_t kernel{}(int64_t* a) {{ return vg_status({}, a); }}'
+    exports = [text.format(i, name) for i, name in enumerate(_EXPORTS)]
     return "\n".join([*texts, *exports]), len(exports)
 
 
-def call(function: Any, words: Sequence[int]) -> None:
-    """Runs a function of one array of numbers."""
+def call(function: Any, words: Sequence[int]) -> bool:
+    """Runs a function of one array of numbers; gives whether it found memory."""
     array = (ctypes.c_int64 * len(words))(*words)
-    function(ctypes.addressof(array))
+    return not function(ctypes.addressof(array))
 
 
 def table(words: Sequence[int]) -> NDArray[np.int64]:

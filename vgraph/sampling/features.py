@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.errors import DataError
+from vgraph.files import check_header, damage_told
 
 
 def open_features(path: str | Path) -> Tensor:
     """A tensor whose rows are read from a .npy file when they are indexed; what is written to it stays in memory.
+
+    The file has to stay as it is: where somebody cuts it short later, reading ends the process (as with every map).
 
     Raises:
         DataError: the file is missing, or no array that can be mapped.
@@ -31,7 +33,6 @@ def open_features(path: str | Path) -> Tensor:
     >>> g.ndata["feat"][1].tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
-    try:
-        return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"no array can be mapped: {error}", line=str(path), cure="write it with numpy.save") from error
+    with damage_told(path, "write it with numpy.save", fact="no array can be mapped"), Path(path).open("rb") as file:
+        dtype, shape, is_fortran, offset = check_header(file, Path(path).stat().st_size, "it")
+        return torch.from_numpy(np.memmap(path, dtype, "c", offset, shape, "F" if is_fortran else "C"))

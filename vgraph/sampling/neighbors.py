@@ -112,7 +112,7 @@ def weights_of(frame: Frame, prob: str, lists: Compressed) -> Array:
     rows = rows.detach().reshape(-1).double()
     if len(rows) and not bool((rows >= 0).all()):
         raise FeatureError(f"{prob!r} has numbers below 0, or that are none", cure="give numbers from 0 up")
-    return (rows if lists.edge_ids is None else rows[lists.edge_ids]).numpy()
+    return (rows if lists.edge_ids is None else rows[lists.edge_ids]).numpy(force=True)
 
 
 @method
@@ -228,7 +228,7 @@ def select_topk(
         if rows[:1].numel() > 1:
             raise FeatureError(f"{weight!r} has shape {tuple(rows.shape)}", cure="give one number an edge")
         group = (topology.dst if edge_dir == "in" else topology.src).numpy()
-        keys = rows.detach().reshape(-1).double().numpy() * (1 if ascending else -1)
+        keys = rows.reshape(-1).double().numpy(force=True) * (1 if ascending else -1)
         order = np.lexsort((keys, group))
         first = np.searchsorted(group[order], group[order], side="left")
         rank = np.empty(len(order), np.int64)

@@ -19,7 +19,7 @@ import numpy as np
 import vgraph_kernels
 from vgraph.fusion.build import build_kernels
 from vgraph.ir.topology import Compressed
-from vgraph.runtime.cpu import pool_address
+from vgraph.runtime.cpu import no_memory, pool_address
 from vgraph.sampling.draws import Array, below, draw, uniform
 
 _EXPORTS = ("vg_sample", "vg_fetch", "vg_renumber", "vg_walk")
@@ -30,7 +30,7 @@ _MOST_RENUMBERED = 2**31  # in the compiled table
 def compiled() -> dict[str, Any] | None:
     """The functions of sampling.h by name; None where nothing compiles."""
     text = (Path(vgraph_kernels.__file__).parent / "sampling.h").read_text().replace("#pragma once", "")
-    exports = [f'extern "C" void kernel{i}(int64_t* a) {{ {name}(a); }}' for i, name in enumerate(_EXPORTS)]
+    exports = [f'extern "C" int64_t kernel{i}(int64_t* a) {{ return {name}(a); }}' for i, name in enumerate(_EXPORTS)]
     built = build_kernels("\n".join([text, *exports]), len(exports))
     return None if built is None else dict(zip(_EXPORTS, built, strict=True))
 
@@ -41,7 +41,8 @@ def run(name: str, words: Sequence[int]) -> list[int] | None:
     if functions is None:
         return None
     array = (ctypes.c_int64 * len(words))(*words)
-    functions[name](ctypes.addressof(array))  # ctypes lets other threads run meanwhile
+    if functions[name](ctypes.addressof(array)):  # ctypes lets other threads run meanwhile
+        raise no_memory("sampling")
     return list(array)
 
 
@@ -150,13 +151,24 @@ def _pick_weighted_again(
     out_ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     owner = np.repeat(np.arange(len(seeds)), counts)
     slots = np.arange(out_ptr[-1]) - out_ptr[owner]
-    aims = sums[first[owner]] + uniform(draw(key, seeds[owner], slots)) * totals[owner]
-    found = np.searchsorted(sums, aims, side="left") - 1
-    # a rounded aim may fall beside its list, or on an entry of weight 0
-    found = np.clip(found, first[owner], first[owner + 1] - 1)
-    solid = np.maximum.accumulate(np.where(own > 0, np.arange(len(own)), -1))
-    found = np.where(own[found] > 0, found, np.maximum(solid[found], first[owner]))
-    return places[found], owner
+    begin, stop = first[owner], first[owner + 1]
+    return places[among_sums(sums, own, begin, stop, draw(key, seeds[owner], slots))], owner
+
+
+def among_sums(sums: Array, own: Array, begin: Array, stop: Array, drawn: Array) -> Array:
+    """Entries from ``begin`` up to ``stop``, as drawn parts of these entries' sums fall among all partial sums.
+
+    A rounded aim may fall beside its list, or on an entry of weight 0: its neighbour in the list that has weight is
+    meant, of which there must be one.
+    """
+    aims = sums[begin] + uniform(drawn) * (sums[stop] - sums[begin])
+    found = np.clip(np.searchsorted(sums, aims, side="left") - 1, begin, np.maximum(stop - 1, begin))
+    if (own > 0).all():
+        return found
+    places = np.arange(len(own))
+    before = np.maximum.accumulate(np.where(own > 0, places, -1))[found]
+    after = np.minimum.accumulate(np.where(own > 0, places, len(own))[::-1])[::-1][found]
+    return np.where(before >= begin, before, np.where(after < stop, after, found))
 
 
 def renumber(ids: Array, limit: int) -> tuple[Array, Array]:

@@ -21,7 +21,7 @@ from vgraph.errors import FunctionError, GraphError
 from vgraph.ir.topology import Compressed
 from vgraph.sampling.draws import Array, below, draw, next_key, uniform
 from vgraph.sampling.neighbors import weights_of
-from vgraph.sampling.pick import address, run, signed
+from vgraph.sampling.pick import address, among_sums, run, signed
 
 
 def random_walk(
@@ -133,10 +133,9 @@ def _walk(
             place = begin + below(drawn, degrees)
         else:
             sums = np.concatenate([[0.0], np.cumsum(own)])
-            total = sums[begin + degrees] - sums[begin]
-            goes &= total > 0
-            found = np.searchsorted(sums, sums[begin] + uniform(drawn) * total, side="left") - 1
-            place = np.clip(found, begin, np.maximum(begin + degrees - 1, begin))
+            goes &= sums[begin + degrees] > sums[begin]
+            place = np.zeros(len(begin), np.int64)
+            place[goes] = among_sums(sums, own, begin[goes], (begin + degrees)[goes], drawn[goes])
         places = place[goes]
         vertices[goes, j + 1] = one.other.numpy()[places]
         edges[goes, j] = places if one.edge_ids is None else one.edge_ids.numpy()[places]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeAlias
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +32,13 @@ def build_schedule(
     """
     if bounds is not None and keys is not None and policy != SERIAL and order.in_ptr.shape[0] == len(keys) + 1:
         v, e, degrees = bounds(keys, order.in_ptr)
-        return Schedule(topology, policy, order, tuple(map(Frontier, v[:-1], v[1:], e[:-1], e[1:], degrees)))
+        return Schedule(ref(topology), policy, order, tuple(map(Frontier, v[:-1], v[1:], e[:-1], e[1:], degrees)))
     v_ptr = _vertex_ptr(topology, policy, keys)
     in_ptr: NDArray[np.int64] = order.in_ptr.numpy()
     v, e = v_ptr.tolist(), in_ptr[v_ptr].tolist()
     degrees = _common_degrees(in_ptr, v_ptr[:-1])
     frontiers = tuple(map(Frontier, v[:-1], v[1:], e[:-1], e[1:], degrees))
-    return Schedule(topology, policy, order, frontiers)
+    return Schedule(ref(topology), policy, order, frontiers)
 
 
 def _vertex_ptr(topology: Topology, policy: str, keys: Levels | None) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ from vgraph.ir.moves import MOVES, InnerRows, LeafRows, PutSlot, Random, Segment
 from vgraph.ir.program import INNER, OF_LEAVES, SHARED, VERTEX, Op, Program, Rows, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
 from vgraph.ir.tdl import op_name
+from vgraph.ir.trampoline import Steps, run_deep
 from vgraph.scheduler.at_leaves import features_of_leaves, is_of_leaves
 
 aten = torch.ops.aten
@@ -36,22 +37,27 @@ class Degrees:
 
     def truth(self, value: Value, degree: int | None) -> bool | None:
         """Whether a mask holds for all vertices of an in-degree, or for none; None: neither is known."""
-        found = None if degree is None else self._at(value, degree)
+        found = None if degree is None else run_deep(self._at(value, degree, {}))
         if found is None or found.dtype != torch.bool or found.numel() == 0:
             return None
         first = bool(found.flatten()[0])
         return first if bool((found == first).all()) else None
 
-    def _at(self, value: Value, degree: int) -> Tensor | None:
-        """The one row that such vertices have."""
+    def _at(self, value: Value, degree: int, rows: dict[int, Tensor | None]) -> Steps[Tensor | None]:
+        """The one row that such vertices have; ``rows``: of other values, by id."""
+        if value.id not in rows:
+            rows[value.id] = yield self._find_at(value, degree, rows)
+        return rows[value.id]
+
+    def _find_at(self, value: Value, degree: int, rows: dict[int, Tensor | None]) -> Steps[Tensor | None]:
         if value.id in self.ids:
             return torch.full((1, *value.row_shape), degree, dtype=value.dtype, device="cpu")
         op = self.derived.get(value.id)
         if op is None or any(v.row_dim is None for v in op.operands()):
             return None
-        rows = {v.id: self._at(v, degree) for v in op.operands()}
-        if any(row is None for row in rows.values()):
-            return None
+        for operand in op.operands():
+            if (yield self._at(operand, degree, rows)) is None:
+                return None
 
         def now(leaf: Any) -> Any:
             return rows[leaf.id] if isinstance(leaf, Value) else leaf.times if isinstance(leaf, Rows) else leaf
@@ -78,6 +84,11 @@ def find_degrees(phases: Sequence[Phase], ids: set[int], inner: int | None) -> D
         if known and plain and op.is_rowwise and not isinstance(op.target, (Random, *MOVES)):
             found.update((v.id, op) for v in op.results)
     return Degrees(ids, found, inner)
+
+
+def adds_number(op: Op) -> bool:
+    """Whether zeros become another number: ``child["h"] - 0.5``."""
+    return op_name(op.target) in ("add", "sub") and any(not isinstance(arg, Value) and arg != 0 for arg in op.args[:2])
 
 
 # ---------------------------------------------------------------- sums over vertices
@@ -123,15 +134,22 @@ def _loose_rows(op: Op, phase: Phase, last: LastRows) -> list[Op]:
         return [other for other in phase.ops if value.id in {v.id for v in other.operands()}]
 
     def is_dropped(value: Value) -> bool:
-        return (value.id in last.unread or value.id not in last.read) and all(
-            drops(other, value) for other in users(value)
-        )
+        """Whether nobody reads the last row of the value, or of its products."""
+        products = [value]
+        while products:
+            one = products.pop()
+            if one.id in last.read and one.id not in last.unread:
+                return False
+            for other in users(one):
+                if op_name(other.target) == "mm" and other.args[0].id == one.id and other.args[1].space == SHARED:
+                    products.append(other.results[0])
+                elif not meets_zeros(other):
+                    return False
+        return True
 
-    def drops(other: Op, value: Value) -> bool:
-        name, result = op_name(other.target), other.results[0]
-        if name == "mm" and other.args[0].id == value.id and other.args[1].space == SHARED:
-            return is_dropped(result)
-        if name != "t" or result.id in last.read:
+    def meets_zeros(other: Op) -> bool:
+        result = other.results[0]
+        if op_name(other.target) != "t" or result.id in last.read:
             return False
         return all(
             op_name(o.target) == "mm" and o.args[0].id == result.id and o.args[1].id in last.zero for o in users(result)

@@ -17,8 +17,9 @@ from vgraph.ir.moves import MOVES, Gather, PutSlot, Random, SegmentReduce, Selec
 from vgraph.ir.program import EDGE, OF_LEAVES, SHARED, Op, Program, Rows, Space, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
 from vgraph.ir.tdl import is_pointwise, op_name
+from vgraph.ir.trampoline import Steps, run_deep
 from vgraph.scheduler.at_leaves import draw_to_leaves, features_of_leaves
-from vgraph.scheduler.degrees import Degrees, find_degrees, find_last_rows, without_leaves, without_unread
+from vgraph.scheduler.degrees import Degrees, adds_number, find_degrees, find_last_rows, without_leaves, without_unread
 
 aten = torch.ops.aten
 _KEEPS_ZERO = frozenset(
@@ -275,6 +276,9 @@ class _Half:
 
     def know(self, value: Value) -> None:
         """What was computed of in-degrees before the loop is alike on all vertices of one in-degree."""
+        run_deep(self._knowing(value))
+
+    def _knowing(self, value: Value) -> Steps[None]:
         if value.id in self.rows or self.degree is None:
             return
         if value.id in self.degrees.ids:
@@ -282,7 +286,7 @@ class _Half:
         elif value.id in self.degrees.derived:
             op = self.degrees.derived[value.id]
             for operand in op.operands():
-                self.know(operand)
+                yield self._knowing(operand)
             self.on_one_row(op)
 
     def on_one_row(self, op: Op) -> None:
@@ -357,4 +361,4 @@ def _keeps_zero(op: Op, zeros: set[int]) -> bool:
         return False
     if name in _ZERO_BY_ANY:
         return any(v.id in zeros for v in rows)
-    return len(rows) == len(list(op.operands())) and all(v.id in zeros for v in rows)
+    return len(rows) == len(list(op.operands())) and all(v.id in zeros for v in rows) and not adds_number(op)

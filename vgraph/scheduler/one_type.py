@@ -19,6 +19,7 @@ from vgraph.ir.moves import MOVES, Random, Select, Spread
 from vgraph.ir.program import SHARED, Op, Program, Rows, Space, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl import is_view, op_name
+from vgraph.scheduler.degrees import adds_number
 
 aten = torch.ops.aten
 TYPED = ("vertex", "edge")
@@ -32,7 +33,10 @@ class _CannotDivide(Exception):
 
 
 def divide_by_type(program: Program, phases: Sequence[Phase]) -> tuple[Phase, ...]:
-    """Loops that speak of types as a loop a type, moves of their rows before and after."""
+    """Loops that speak of types as a loop a type, moves of their rows before and after.
+
+    All of them or none: loops over leaves and over inner vertices make rows of the same values.
+    """
     values = [v for phase in phases for op in phase.ops for v in (*op.operands(), *op.results)]
     kinds = sorted({v.space.key for v in values if v.space.kind in TYPED and v.space.key})
     if not kinds:
@@ -41,12 +45,12 @@ def divide_by_type(program: Program, phases: Sequence[Phase]) -> tuple[Phase, ..
     outside = {v.id for v in program.outputs if v is not None} | {c.source.id for c in program.carries}
     read = [{v.id for op in phase.ops for v in op.operands()} for phase in phases]
     found, names = list[Phase](), _Names(numbers)
-    for index, phase in enumerate(phases):
-        wanted = outside.union(*read[:index], *read[index + 1 :])
-        try:
+    try:
+        for index, phase in enumerate(phases):
+            wanted = outside.union(*read[:index], *read[index + 1 :])
             found += _divided(phase, kinds, wanted, names) if _is_typed_loop(phase) else [phase]
-        except _CannotDivide:
-            found.append(phase)
+    except _CannotDivide:
+        return tuple(phases)
     return _picked_once(found)
 
 
@@ -168,7 +172,8 @@ class _OfOneType:
         rows = [v for v in op.operands() if v.row_dim is not None]
         zeros = [v.id in self.now and self.now[v.id] is None for v in rows]
         name = op_name(op.target)
-        return bool(zeros) and name in _OF_ZEROS and (any(zeros) if name == "mul" else all(zeros) and _all_rows(op))
+        keeps = any(zeros) if name == "mul" else all(zeros) and _all_rows(op) and not adds_number(op)
+        return bool(zeros) and name in _OF_ZEROS and keeps
 
     def summands(self, op: Op) -> list[Value]:
         """Of a plain sum of two, those that are not zero; of anything else, nothing to choose from."""
@@ -203,13 +208,13 @@ class _OfOneType:
         if value.id not in self.now:
             found = self.now[value.id] = self.names.of_all_rows(value)
             if found is not value and found.id not in self.names.made:
-                if value.row_dim != 0:
+                if not _has_one_row_each(value):
                     raise _CannotDivide
                 self.before.append(Op(Spread(value.space.kind, self.kind), (value,), {}, (found,), value.line))
         return self.now[value.id]
 
     def zeros(self, value: Value) -> Value:
-        if value.row_dim != 0 or not isinstance(value.shape[0], Rows) or value.shape[0].times != 1:
+        if not _has_one_row_each(value):
             raise _CannotDivide
         row = Value(next(self.names.numbers), SHARED, value.dtype, (1, *value.row_shape), value.line)
         self.before.append(Op(aten.full.default, (list(row.shape), 0), {"dtype": value.dtype}, (row,), value.line))
@@ -227,9 +232,15 @@ class _OfOneType:
             self.ops.append(Op(aten.clone.default, (found,), {}, (whole,), value.line))
             self.now[value.id] = whole
         if whole is not value:
-            if value.row_dim != 0:
+            if not _has_one_row_each(value):
                 raise _CannotDivide
             self.after.append(Op(Select(value.space.kind, self.kind), (whole,), {}, (value,), value.line))
+
+
+def _has_one_row_each(value: Value) -> bool:
+    """Not several, as where features have become rows."""
+    first = value.shape[0] if value.row_dim == 0 else None
+    return isinstance(first, Rows) and first.times == 1
 
 
 def _all_rows(op: Op) -> bool:

@@ -7,14 +7,19 @@ Source: Cavs section 3.5 (lazy batching and streaming), with eager operators bat
 from __future__ import annotations
 
 from dataclasses import replace
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from vgraph.ir.cost import is_product
 from vgraph.ir.moves import Gather, SegmentReduce
 from vgraph.ir.program import SHARED, Op, Program
 from vgraph.ir.schedule import Phase
+from vgraph.late import late
 from vgraph.scheduler.unbatched import draw_into_loops, is_sum_of_rows
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = late("networkx")
 
 
 def build_phases(program: Program, *, per_vertex: bool, eager: bool = True, lazy: bool = True) -> tuple[Phase, ...]:

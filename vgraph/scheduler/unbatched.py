@@ -7,12 +7,17 @@ Source: Cavs section 3.5 (lazy batching) and its figure 10: an idea is measured 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from vgraph.ir.moves import MOVES, Gather, SegmentReduce
 from vgraph.ir.program import SHARED, Op
 from vgraph.ir.tdl import op_name
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = late("networkx")
 
 SLICED = ("vertex", "edge")  # kinds of spaces of which a frontier sees a slice
 SUMS = frozenset({"mm", "sum"})  # sums over rows that may be added up frontier by frontier

@@ -64,14 +64,16 @@ def _with_views(phase: Phase, makers: dict[int, Op], numbers: count[int]) -> Pha
     views = list[Op]()
 
     def take(value: Value) -> Value:
-        op = makers.get(value.id)
-        if value.id in sunk or op is None:
-            return sunk.get(value.id, value)
-        source = take(op.args[0])
-        results = tuple(Value(next(numbers), v.space, v.dtype, v.shape, v.line) for v in op.results)
-        sunk.update((old.id, new) for old, new in zip(op.results, results, strict=True))
-        views.append(replace(op, args=(source, *op.args[1:]), results=results))
-        return sunk[value.id]
+        chain, above = list[Op](), value
+        while above.id not in sunk and above.id in makers:
+            chain.append(makers[above.id])
+            above = chain[-1].args[0]
+        for op in reversed(chain):
+            source = sunk.get(op.args[0].id, op.args[0])
+            results = tuple(Value(next(numbers), v.space, v.dtype, v.shape, v.line) for v in op.results)
+            sunk.update((old.id, new) for old, new in zip(op.results, results, strict=True))
+            views.append(replace(op, args=(source, *op.args[1:]), results=results))
+        return sunk.get(value.id, value)
 
     def now(leaf: object) -> object:
         return take(leaf) if isinstance(leaf, Value) else leaf

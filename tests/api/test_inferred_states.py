@@ -1,0 +1,140 @@
+"""States whose shape and dtype nobody gave: as a function scatters them, however it comes by them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vgraph
+from vgraph.api.capture import forget
+from vgraph.errors import FunctionError
+
+Step = Callable[[Any, Tensor, Any], dict[str, Tensor]]
+GRAPH = vgraph.graph(([0, 1, 0], [1, 2, 2]))
+
+
+class Stepping(vgraph.VertexFunction):
+    def __init__(self, step: Step, layers: dict[str, nn.Module], **options: Any) -> None:
+        super().__init__(**options)
+        self.step, self.layers = step, nn.ModuleDict(layers)
+
+    def forward(self, v: Any) -> None:
+        found = self.step(self.layers, v.pull("x"), v)
+        v.scatter(**found)
+        v.push(**found)
+
+
+def joined(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+    return {"h": torch.tanh(layers["a"](torch.cat([x, v.gather()["h"].sum()], -1)))}
+
+
+def joined_twice(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+    k = v.gather()
+    h, c = torch.tanh(layers["a"](torch.cat([x, k["h"].sum(), k["c"].sum()], -1))).split([5, 2], -1)
+    return {"h": h, "c": c}
+
+
+def heads(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+    q, k = layers["a"](x).view(-1, 2, 4), v.gather()["h"]
+    return {"h": q + ((k * q).sum(-1, keepdim=True).softmax() * k).sum()}
+
+
+def matrix(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+    m = v.gather()["m"].sum()
+    y = torch.bmm(m, x.unsqueeze(-1)).squeeze(-1)
+    return {"m": m * 0.5 + x.unsqueeze(-1) * (x + y).unsqueeze(-2)}
+
+
+def numbers_and_rows(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+    k = v.gather()
+    c = torch.tanh((k["h"] * 0.2 + 1).prod() + x)
+    s = torch.tanh(x.sum(-1) + v.gather(0)["c"].sum(-1) + v.gather(0)["s"])
+    return {"h": torch.tanh(x + k["h"].sum()), "c": c, "s": s}
+
+
+def counted(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+    n = v.gather()["n"].sum() + 1 + 0 * v.in_degree
+    return {"n": n, "h": torch.tanh(layers["a"](x) + v.gather()["h"].sum() / n.unsqueeze(-1))}
+
+
+def stacked(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+    t = v.gather()["t"].sum()
+    h = torch.tanh(x + t.mean(-2) + v.gather()["h"].sum())
+    return {"h": h, "t": torch.stack([h, x], -2) + t.flip(-2)}
+
+
+def normed(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+    return {"h": layers["a"](v.gather()["h"].sum()) + x.sum(-1, keepdim=True)}
+
+
+CASES: dict[str, tuple[Step, Callable[[], dict[str, nn.Module]], dict[str, Any]]] = {
+    "joined": (joined, lambda: {"a": nn.Linear(8, 5)}, {"h": 5}),
+    "joined twice": (joined_twice, lambda: {"a": nn.Linear(10, 7)}, {"h": 5, "c": 2}),
+    "heads": (heads, lambda: {"a": nn.Linear(3, 8)}, {"h": (2, 4)}),
+    "matrix": (matrix, dict, {"m": (3, 3)}),
+    "numbers and rows": (numbers_and_rows, dict, {"h": 3, "c": 3, "s": ()}),
+    "counted": (counted, lambda: {"a": nn.Linear(3, 4)}, {"h": 4, "n": ()}),
+    "stacked": (stacked, dict, {"h": 3, "t": (2, 3)}),
+    "normed": (normed, lambda: {"a": nn.LayerNorm(4)}, {"h": 4}),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", CASES)
+def test_as_if_they_were_given(name: str, dtype: torch.dtype) -> None:
+    step, layers, states = CASES[name]
+    x = torch.linspace(-1, 1, 9, dtype=dtype).view(3, 3)
+    inferred = Stepping(step, layers()).to(dtype)
+    given = Stepping(step, layers(), states=states).to(dtype)
+    given.load_state_dict(inferred.state_dict())
+    forget()
+    found, wanted = inferred(GRAPH, x=x), given(GRAPH, x=x)
+    for state, rows in wanted.items():
+        torch.testing.assert_close(found[state], rows)
+        assert rows.dtype == dtype
+
+
+def of_itself(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+    return {"h": (v.gather()["h"] * 0.2 + 1).prod()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_what_nothing_tells_is_like_features_and_is_told(dtype: torch.dtype, caplog: pytest.LogCaptureFixture) -> None:
+    x = torch.ones(3, 3, dtype=dtype)
+    with caplog.at_level(logging.INFO, "vgraph"):
+        assert Stepping(of_itself, {})(GRAPH, x=x)["h"].dtype == dtype
+    assert "nothing tells the shape of the state 'h' of Stepping: it is one number a vertex" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "vgraph"):
+        found = Stepping(of_itself, {}, states={"h": 4})(GRAPH, x=x)["h"]
+        Stepping(numbers_and_rows, {})(GRAPH, x=x)
+    assert (found.dtype, found.shape) == (dtype, (3, 4)) and "nothing tells" not in caplog.text
+
+
+def test_whole_numbers_stay_whole() -> None:
+    def count(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+        return {"n": v.gather()["n"].sum() + 1}
+
+    found = Stepping(count, {})(GRAPH, x=torch.ones(3, 3, dtype=torch.float64))["n"]
+    assert found.dtype == torch.int64 and found.flatten().tolist() == [1, 2, 4]
+
+
+def test_refusals_that_hang_on_a_guess_say_so() -> None:
+    def mean_of_all(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+        h, c = layers["a"](x, (v.gather()["h"].sum(), v.gather()["c"].sum()))
+        return {"h": h / h.mean(0), "c": c}
+
+    with pytest.raises(FunctionError, match=r"mean over the dim of rows mixes vertices(?s:.)*super.*states="):
+        Stepping(mean_of_all, {"a": nn.LSTMCell(3, 6)})(GRAPH, x=torch.ones(3, 3))
+
+    def plainly(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+        return {"h": x + x.mean(0) + v.gather()["h"].sum()}
+
+    with pytest.raises(FunctionError, match="mixes vertices") as caught:
+        Stepping(plainly, {})(GRAPH, x=torch.ones(3, 3))
+    assert "states=" not in str(caught.value)

@@ -1,0 +1,193 @@
+"""Whatever ails a compiler, the result is right and one line says what happened."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import vgraph
+import vgraph.function as fn
+from tests.fusion.build_cases import kernels_in, script
+from vgraph.fusion import build, compilers
+
+needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
+pytestmark = pytest.mark.usefixtures("fresh_build")
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No compiler but the one that a test names."""
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(compilers.importlib.util, "find_spec", lambda name: None)
+
+
+@pytest.mark.usefixtures("alone")
+def test_no_compiler(said: Any) -> None:
+    (line,) = said()
+    assert "no C++ compiler found" in line and "vgraph[jit]" in line
+    assert said() == []
+
+
+WAYS_TO_FAIL = {
+    "echo internal error >&2; exit 1": "internal error",
+    "exit 3": "ended with 3 and no message",
+    "exit 0": "kernel.so: No such file or directory",
+}
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("body", WAYS_TO_FAIL)
+def test_a_compiler_that_fails(body: str, monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+    path = script(tmp_path, "c++", body)
+    monkeypatch.setenv("CXX", path)
+    (line,) = said()
+    assert line == f"a kernel could not be compiled ({path}: {WAYS_TO_FAIL[body]}): torch's operators run instead"
+    assert said() == []
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_compiler_that_cannot_start(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+    path = Path(script(tmp_path, "c++", ""))
+    path.write_text("#!/there/is/no/such/shell\n")
+    monkeypatch.setenv("CXX", str(path))
+    (line,) = said()
+    assert "could not be compiled" in line and "No such file" in line
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_compiler_that_hangs(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+    path = script(tmp_path, "c++", "exec /bin/sleep 30")
+    monkeypatch.setattr(compilers, "MOST_SECONDS", 0.2)
+    monkeypatch.setenv("CXX", path)
+    (line,) = said()
+    assert "could not be compiled" in line and "gave no answer within 0.2 seconds" in line
+    Path(path).write_text("it is not asked again")
+    assert said() == []
+
+
+@pytest.mark.usefixtures("alone")
+def test_several_compilers_that_fail(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+    """Each is tried once and says why; later kernels are tried by the first one alone."""
+    for name in ("c++", "g++", "clang++"):
+        script(tmp_path / "path", name, f"echo {name} >> {tmp_path}/asked; echo {name} is broken >&2; exit 1")
+    first, second = said()  # of the forward's kernels, and of the backward's
+    assert all(f"{tmp_path}/path/{name}: {name} is broken" in first for name in ("c++", "g++", "clang++"))
+    assert "c++ is broken): torch" in second
+    before = (tmp_path / "asked").read_text().split()
+    assert said() == []
+    assert set((tmp_path / "asked").read_text().split()[len(before) :]) == {"c++"}
+
+
+@needs_compiler
+@pytest.mark.parametrize("body", [*WAYS_TO_FAIL, "exec /bin/sleep 30"])
+def test_the_next_compiler(body: str, monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+    """Where the one that is asked for fails, another compiles, from then on; once the log says so, and why."""
+    second = build.find_compiler()
+    assert second is not None
+    seconds = 0.5 if "sleep" in body else compilers.MOST_SECONDS
+    run = compilers.run
+    path = script(tmp_path, "broken", f"echo >> {tmp_path}/asked; {body}")
+
+    def impatient(command: list[str]) -> Any:
+        monkeypatch.setattr(compilers, "MOST_SECONDS", seconds if command[0] == path else 600)
+        return run(command)
+
+    monkeypatch.setattr(compilers, "run", impatient)
+    monkeypatch.setenv("CXX", path)
+    build.forget()
+    (line,) = said()
+    reason = WAYS_TO_FAIL.get(body, "gave no answer within")
+    assert line.startswith(f"{path} cannot compile a kernel ({reason}")
+    assert line.endswith(f"): {second[0]} does so instead") and kernels_in(tmp_path)
+    asked = (tmp_path / "asked").read_text()
+    assert said() == [] and build_one_more() and (tmp_path / "asked").read_text() == asked
+
+
+def build_one_more() -> Any:
+    return build.build_kernels('#include "prelude.h"\nextern "C" void kernel0(const int64_t*) {}', 1)
+
+
+@needs_compiler
+def test_a_compiler_whose_work_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+    """As that of one for another machine: it succeeds, and the next one is taken."""
+    made = 'for word; do case "$last" in -o) echo nothing > "$word";; esac; last="$word"; done'
+    monkeypatch.setenv("CXX", script(tmp_path, "cross", made))
+    build.forget()
+    lines = said()
+    assert "what it makes cannot be loaded" in lines[-1] and "does so instead" in lines[-1]
+
+
+@needs_compiler
+def test_one_compiler_under_two_names_is_tried_once(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+    body = f'echo $0 >> {tmp_path}/asked; [ "$1" = --version ] && echo "$(basename $0) (Old) 4.2" && exit; exit 1'
+    for name in ("c++", "g++"):
+        script(tmp_path / "path", name, body)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"), prepend=os.pathsep)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(compilers.importlib.util, "find_spec", lambda name: None)
+    build.forget()
+    lines = said()
+    assert len(lines) == 1 and "g++" not in lines[0]
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_a_compiler_without_short_numbers(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path
+) -> None:
+    """As GCC before 12 is; it compiles all, also what has them."""
+    compiler = build.find_compiler()
+    assert compiler is not None
+    names = " ".join(f"-D{name}=no_such_type" for name in ("_Float16", "__bf16", "__fp16"))
+    monkeypatch.setenv("CXX", f"{' '.join(compiler)} {names}")
+    build.forget()
+    assert said() == []
+    g = vgraph.graph(([0, 1, 1], [1, 2, 2]))
+    g.ndata["h"] = torch.tensor([[1.5], [2.0], [0.25]]).to(dtype)
+    g.update_all(lambda e: {"m": e.src["h"] * 2}, fn.sum("m", "o"))
+    assert g.ndata["o"].tolist() == [[0.0], [3.0], [8.0]] and len(kernels_in(tmp_path)) == 3
+
+
+@needs_compiler
+def test_cxx_that_is_not_there(monkeypatch: pytest.MonkeyPatch, said: Any) -> None:
+    monkeypatch.setenv("CXX", "g++-999 -v")
+    (line,) = said()
+    assert "CXX names g++-999" in line
+
+
+@needs_compiler
+def test_cxx_with_arguments(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+    compiler = build.find_compiler()
+    assert compiler is not None
+    through = script(tmp_path, "through", f"echo $1 > {tmp_path}/seen; exec {' '.join(compiler)} $@")
+    monkeypatch.setenv("CXX", f"{through} -DANY_WORD=1")
+    build.forget()
+    assert said() == []
+    assert (tmp_path / "seen").read_text() == "-DANY_WORD=1\n" and kernels_in(tmp_path)
+
+
+@needs_compiler
+def test_a_flag_that_the_compiler_does_not_know(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+    compiler = build.find_compiler()
+    assert compiler is not None
+    refuse = 'for flag; do case "$flag" in -march=*|-ffp*) echo "error: $flag?" >&2; exit 1;; esac; done'
+    monkeypatch.setenv("CXX", script(tmp_path, "old", f"{refuse}\nexec {' '.join(compiler)} $@"))
+    build.forget()
+    (line,) = said()
+    assert line.endswith("does not know -march=native -ffp-contract=off: kernels are built without")
+    assert kernels_in(tmp_path)
+
+
+def test_the_compiler_of_the_wheel(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+    """Found where there is no other; it builds its own libraries first, which takes seconds."""
+    pytest.importorskip("ziglang")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    (line,) = said()
+    assert line == "no system compiler found: kernels are compiled by the one of the ziglang wheel"
+    assert build.find_compiler()[1] == "cc" and kernels_in(tmp_path)

@@ -1,0 +1,31 @@
+"""Capture errors: why a function cannot be captured.
+
+Takes: a reason, the user's line. Gives: errors, on which callers run it otherwise; tempo: once a function.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class CaptureError(Exception):
+    """The function cannot be captured; the reason, the user's line, and a cure if it has one of its own."""
+
+    is_kept = True  # the next call, if nothing has changed, need not try
+    seen: Any = None  # of the recording up to then: features' specs, and the Reading
+
+    def __init__(self, reason: str, line: str = "", cure: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.line, self.cure = reason, line, cure
+
+
+class RunsDifferError(CaptureError):
+    """Two runs on examples of two sizes did not do the same."""
+
+
+class UnwatchableError(CaptureError):
+    """The function reads something whose changes no guard can see."""
+
+
+class OutsideWriteError(CaptureError):
+    """The function writes in place to something that is not its own."""

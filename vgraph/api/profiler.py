@@ -1,0 +1,86 @@
+"""Profiler: who watches a thread's Python code, put aside while vgraph watches it, and put back.
+
+Takes: nothing. Gives: the thread's profiler, whether it is written in Python or in C; tempo: once a function.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, eq=False)
+class Profiler:
+    """What a thread's events are told to: a ``function`` of C (0: unknown) with its ``argument``.
+
+    Python gives and takes the argument alone, and calls it. That of a profiler written in C, such as torch's with
+    ``with_stack=True``, cannot be called, and may be missing.
+    """
+
+    function: int
+    argument: Any
+
+    def resume(self) -> None:
+        """The thread's events are told to it again."""
+        if self.function:
+            _of_python().set_profile(self.function, None if self.argument is None else id(self.argument))
+        else:
+            sys.setprofile(self.argument if callable(self.argument) else None)
+
+
+def replace_profiler(by: Callable[[types.FrameType, str, Any], None] | None) -> Profiler:
+    """Tells this thread's events to ``by``; gives who was told before.
+
+    Whoever comes back has seen two functions begin that it does not see return, this one and its caller, and
+    sees two return whose beginning it missed: ``resume`` and its caller. So its own account comes out even.
+    """
+    place = _place_of_function()
+    before = Profiler(0 if place is None else _thread_state()[place] or 0, sys.getprofile())
+    sys.setprofile(by)
+    return before
+
+
+class _OfPython(NamedTuple):
+    set_profile: Any  # takes the addresses of a function of C and of an object
+    thread_state: Any  # its address
+
+
+_NUM_WORDS = 32  # of a thread's state; every version of CPython has more
+_Event = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+
+
+@cache
+def _of_python() -> _OfPython:
+    set_profile, thread_state = ctypes.pythonapi.PyEval_SetProfile, ctypes.pythonapi.PyThreadState_Get
+    set_profile.restype, set_profile.argtypes = None, (ctypes.c_void_p, ctypes.c_void_p)
+    thread_state.restype, thread_state.argtypes = ctypes.c_void_p, ()
+    return _OfPython(set_profile, thread_state)
+
+
+def _thread_state() -> list[int | None]:
+    return list((ctypes.c_void_p * _NUM_WORDS).from_address(_of_python().thread_state()))
+
+
+@cache
+def _place_of_function() -> int | None:
+    """Which word of a thread's state is the function: Python gives no other way to read it.
+
+    It is the word that changes to the address of a function that is set.
+    """
+    if sys.implementation.name != "cpython":
+        return None
+    function = _Event(lambda *event: 0)
+    address, argument = ctypes.cast(function, ctypes.c_void_p).value, sys.getprofile()
+    before = _thread_state()
+    _of_python().set_profile(address, None)
+    found = [i for i, word in enumerate(_thread_state()) if word == address != before[i]]
+    if len(found) != 1:
+        Profiler(0, argument).resume()
+        return None
+    Profiler(before[found[0]] or 0, argument).resume()
+    return found[0]

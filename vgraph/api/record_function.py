@@ -1,0 +1,66 @@
+"""Record a function: one run on examples, with its derivative, while what it reads and runs is noted.
+
+Takes: the user's functions, what features look like, the modes of a call. Gives: a Recorded; tempo: once a function,
+and at every call where each is checked (capture_check.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vgraph.api.ambient import Modes, ambient
+from vgraph.api.capture_errors import CaptureError, RunsDifferError
+from vgraph.api.check import StandIns, stand_ins
+from vgraph.api.derive import ALL, Body, Trace, trace
+from vgraph.api.guards import Numbers
+from vgraph.api.kept import drop_kept
+from vgraph.api.reading import Reading, unwatched, watch_code
+from vgraph.api.session import Spec, Specs
+from vgraph.api.walk import walk_roots
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """What one run showed."""
+
+    body: Body
+    specs: dict[str, Spec]  # of the features that it read
+    found: Trace
+    scalars: StandIns
+    reading: Reading
+
+
+def record_function(
+    roots: Sequence[Any], specs: Specs, device: torch.device, make_body: Callable[[], Body], modes: Modes,
+    standing_in: tuple[Numbers, frozenset[str]],
+) -> Recorded:  # fmt: skip
+    """Runs the functions once; ``standing_in``: the numbers that are tensors meanwhile.
+
+    Raises:
+        CaptureError: they cannot be captured.
+    """
+    read: dict[str, Spec] = {}
+
+    def spec_of(name: str) -> Spec:
+        if name not in read:
+            read[name] = specs(name)
+        return read[name]
+
+    with ambient(*modes), watch_code() as reading:
+        try:
+            body = make_body()
+            with stand_ins(roots, *standing_in) as scalars:
+                # Its derivative in the same recording, so that what has none falls back before it runs.
+                found = trace(body, spec_of, (), ALL if modes[0] else None, device)
+        except CaptureError as error:
+            with unwatched():
+                drop_kept(roots, reading)
+                if isinstance(error, RunsDifferError):
+                    walk_roots(roots, reading)  # what no guard can watch may have answered the two runs differently
+            error.seen = read, reading
+            raise
+    return Recorded(body, read, found, scalars, reading)

@@ -1,0 +1,86 @@
+"""Spoken: the names that code speaks, found in its bytecode: what it can read without asking anybody else.
+
+Takes: a code object. Gives: its Words; tempo: once a function.
+"""
+
+from __future__ import annotations
+
+import dis
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+_STARTS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF")
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+_HANDLERS = ("PUSH_EXC_INFO", "SETUP_FINALLY")  # since Python 3.11, and before
+
+
+@dataclass(eq=False)
+class Words:
+    """What some code speaks; code of functions that are written within it included, but for ``names``."""
+
+    names: set[str] = field(default_factory=set[str])  # of attributes and globals
+    globals: set[str] = field(default_factory=set[str])
+    after: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # ``F.relu``: relu is read of F
+    bare: set[str] = field(default_factory=set[str])  # what is not only asked for an attribute
+    imports: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])  # name and level
+    handles: bool = False  # it catches errors: it may notice that something is not there
+
+    def of(self, name: str) -> set[str] | None:
+        """The attributes that are read of what has this name; None: any of those spoken."""
+        return None if name in self.bare else self.after.get(name, set())
+
+
+def words_of(code: types.CodeType) -> Words:
+    """The words of one code object.
+
+    >>> import torch
+    >>> words = words_of((lambda x: torch.special.exp2(x)).__code__)
+    >>> words.of("torch"), words.of("special")
+    ({'special'}, {'exp2'})
+    """
+    words = Words(set(code.co_names))
+    _collect(code, words)
+    return words
+
+
+def _collect(code: types.CodeType, words: Words) -> None:
+    before, constant, level = "", None, None  # what was loaded last: a name; a constant, and the one before it
+    for op in dis.get_instructions(code):
+        name = str(op.argval)
+        if op.opname in _ATTRIBUTES:
+            words.after.setdefault(before, set()).add(name)
+            before = name
+            continue
+        if before:
+            words.bare.add(before)
+        before = name if op.opname in _STARTS else ""
+        if op.opname == "LOAD_NAME" or ("LOAD_" in op.opname and "GLOBAL" in op.opname):
+            words.globals.add(name)
+        elif op.opname == "IMPORT_NAME":
+            words.imports.add((name, level if isinstance(level, int) else 0))
+        words.handles = words.handles or op.opname in _HANDLERS
+        if op.opname.startswith("LOAD_"):
+            constant, level = op.argval, constant
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            _collect(inner, words)
+
+
+def joined(many: Iterable[Words]) -> Words:
+    """The words of several code objects together."""
+    whole = Words()
+    for words in many:
+        whole.names |= words.names
+        whole.globals |= words.globals
+        whole.bare |= words.bare
+        whole.imports |= words.imports
+        whole.handles |= words.handles
+        for name, found in words.after.items():
+            whole.after.setdefault(name, set()).update(found)
+    return whole
+
+
+def global_names(code: types.CodeType) -> set[str]:
+    """Globals that the code, and the functions written within it, may read: ``edges.src`` reads no global ``src``."""
+    return words_of(code).globals

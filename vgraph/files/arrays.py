@@ -1,0 +1,103 @@
+"""Arrays: .npy and .npz files, whose headers are compared with what the file holds before memory is asked for.
+
+Takes: paths. Gives: plain arrays; tempo: once a file. Nothing is unpickled.
+Source: NumPy's format of arrays (NEP 1).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vgraph.errors import DataError
+from vgraph.files.content import damage_told, refuse_expansion, unreadable
+
+CURE = "store plain arrays with numpy.savez"
+KINDS = "biufcSU"  # of dtypes: bool, integers, floats, complex numbers, text
+LONGEST_HEADER = 10_000
+MAGIC = b"\x93NUMPY"
+
+
+def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
+    """Every array of an .npz, by name.
+
+    Raises:
+        DataError: the file is missing, is no .npz, is cut short, holds objects, or names sizes that it does not hold.
+    """
+    try:
+        # zipfile leaves a file that it opened itself open when it is no archive
+        with Path(path).open("rb") as file:
+            if file.read(6) == MAGIC:
+                raise DataError("one array, not an .npz of named arrays", line=str(path), cure=CURE)
+            return _read_members(path, file)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _read_members(path: str | Path, file: IO[bytes]) -> dict[str, NDArray[Any]]:
+    with damage_told(path, CURE, fact="not a readable .npz"):
+        archive = zipfile.ZipFile(file)
+        infos = archive.infolist()
+        refuse_expansion(path, sum(info.file_size for info in infos), Path(path).stat().st_size)
+        found: dict[str, NDArray[Any]] = {}
+        for info in infos:
+            name = info.filename.removesuffix(".npy")
+            with archive.open(info) as member:
+                found[name] = _read_array(member, info.file_size, name)
+        return found
+
+
+def _read_array(file: IO[bytes], length: int, name: str) -> NDArray[Any]:
+    dtype, shape, is_fortran, offset = check_header(file, length, name)
+    raw = file.read(length - offset)
+    if len(raw) != length - offset or file.read(1):
+        raise ValueError(f"{name!r} is cut short")
+    flat = np.frombuffer(bytearray(raw), dtype)
+    if dtype.kind == "b":  # a byte of 7 is no bool; it counts as true once
+        flat = flat.view(np.uint8) != 0
+    array = flat.reshape(shape[::-1]).T if is_fortran else flat.reshape(shape)
+    return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+def check_header(file: IO[bytes], length: int, name: str) -> tuple[np.dtype[Any], tuple[int, ...], bool, int]:
+    """The dtype, the shape, whether columns come first, and where data begin, of an array of ``length`` bytes in all.
+
+    ValueError: it is no array of plain numbers or text, or its shape takes other bytes than there are.
+    """
+    magic = file.read(8)
+    if magic[:6] != MAGIC or magic[6] not in (1, 2, 3):
+        raise ValueError(f"{name!r} does not begin as an array")
+    layout = "<H" if magic[6] == 1 else "<I"
+    (size,) = struct.unpack(layout, file.read(struct.calcsize(layout)))
+    if size > LONGEST_HEADER:
+        raise ValueError(f"the header of {name!r} has {size} bytes")
+    descr, is_fortran, shape = _read_header(file.read(size).decode("latin1"))
+    dtype = np.dtype(descr)
+    if dtype.kind not in KINDS or dtype.itemsize == 0:
+        raise ValueError(f"{name!r} holds {dtype}, no plain numbers; nothing is unpickled")
+    offset = 8 + struct.calcsize(layout) + size
+    needed = math.prod(shape) * dtype.itemsize
+    if needed != length - offset:
+        raise ValueError(f"{name!r} of shape {shape} takes {needed} bytes, and there are {length - offset}")
+    return dtype, shape, is_fortran, offset
+
+
+def _read_header(header: str) -> tuple[str, bool, tuple[int, ...]]:
+    found = _HEADER.fullmatch(header)
+    if found is None:
+        raise ValueError(f"a header is {header.strip()[:80]!r}")
+    shape = tuple(int(word) for word in found["shape"].split(",") if word.strip())
+    return found["descr"], found["fortran"] == "True", shape
+
+
+_HEADER = re.compile(
+    r"\{\s*'descr':\s*'(?P<descr>[<>|=]?[a-zA-Z][0-9]{0,9})',\s*'fortran_order':\s*(?P<fortran>True|False),"
+    r"\s*'shape':\s*\((?P<shape>[0-9, ]{0,400})\),?\s*\}\s*"
+)
