@@ -223,3 +223,37 @@ def test_integer_slots() -> None:
         assert out[5:].tolist() == wanted and out.dtype == torch.int64
     mean = Plain(lambda s: s.double().mean())(TREE, x=x)["r"]
     assert mean[5:].tolist() == [2, 4.5]
+
+
+MATRIX, VECTOR = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda slots: slots @ VECTOR,
+        lambda slots: slots @ MATRIX,
+        lambda slots: slots.matmul(VECTOR),
+        lambda slots: torch.nn.functional.linear(slots, VECTOR),
+        lambda slots: torch.inner(slots, VECTOR),
+        lambda slots: torch.inner(slots, MATRIX.T),
+        lambda slots: torch.tensordot(slots, MATRIX, dims=([-1], [0])),
+        lambda slots: torch.einsum("...d,dk->...k", slots, MATRIX),
+        lambda slots: slots.flatten(-2).unflatten(-1, (5, 2)).mT @ MATRIX,
+    ],
+)
+def test_products_of_matrices_that_children_hold(product: Callable[[Tensor], Tensor]) -> None:
+    """Torch makes one row of each place of each slot: an edge and its places, not a vertex and its slots."""
+
+    class Products(vgraph.VertexFunction):
+        def forward(self, v: vgraph.Vertex) -> None:
+            v.push(o=product(v.gather()["r"]).sum())
+            v.scatter(r=v.pull("x"))
+
+    x = torch.randn(3, 2, 5, dtype=torch.float64, requires_grad=True)
+    found = Products(states={"r": (2, 5)})(vgraph.graph(([0, 0, 1], [1, 2, 2])), x=x)["o"]
+    sent = product(x)
+    wanted = torch.stack([torch.zeros_like(sent[0]), sent[0], sent[0] + sent[1]])
+    torch.testing.assert_close(found, wanted)
+    grads = [torch.autograd.grad((made**2).sum(), x)[0] for made in (found, wanted)]
+    torch.testing.assert_close(*grads)

@@ -5,6 +5,7 @@ Forward, backward and double backward, kernels on and off, one thread and two, a
 
 from __future__ import annotations
 
+import contextlib
 import random
 import traceback
 import warnings
@@ -93,8 +94,8 @@ class _Gathered:
         return torch.full(shape, self.default if rows else 0.0, dtype=self.of.dtype)
 
 
-def expected(case: Case, data: Data, steps: Sequence[Any], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Children before parents; zeros for what a type of vertices does not push."""
+def expected(case: Case, data: Data, steps: Sequence[Any], absent: torch.dtype) -> dict[str, Tensor]:
+    """Children before parents; zeros for what a type of vertices does not push; absent states are of ``absent``."""
     outputs: dict[int, dict[str, Tensor]] = {}
     vertices = edges = 0
     for graph, (src, dst, count) in enumerate(data.graphs):
@@ -107,7 +108,7 @@ def expected(case: Case, data: Data, steps: Sequence[Any], dtype: torch.dtype) -
                 if vertex in states or any(src[e] not in states for e in mine):
                     continue
                 place, children = (graph, vertices + vertex), [states[src[e]] for e in mine]
-                seen = _PlainVertex(data, place, [edges + e for e in mine], children, dtype)
+                seen = _PlainVertex(data, place, [edges + e for e in mine], children, absent)
                 step, holder = steps[data.types[vertices + vertex]]
                 states[vertex], outputs[vertices + vertex] = step(holder, seen)
         vertices, edges = vertices + count, edges + len(src)
@@ -183,11 +184,17 @@ def _named(case: Case, data: Data, found: dict[str, Tensor]) -> dict[str, Tensor
 
 
 def _exact(
-    case: Case, data: Data, order: int, dtype: torch.dtype = torch.float64, eps: float = 0.0, draw: int = 0
+    case: Case,
+    data: Data,
+    order: int,
+    dtype: torch.dtype = torch.float64,
+    eps: float = 0.0,
+    draw: int = 0,
+    absent: torch.dtype | None = None,
 ) -> Found:
     steps, parameters = case.steps(dtype, _PLAIN)
     data = data.converted(dtype, eps, draw)
-    return differentiated(lambda: expected(case, data, steps, dtype), [*data.leaves(), *parameters], order)
+    return differentiated(lambda: expected(case, data, steps, absent or dtype), [*data.leaves(), *parameters], order)
 
 
 def _rooms(case: Case, data: Data, order: int, exact: Found) -> list[float]:
@@ -195,6 +202,9 @@ def _rooms(case: Case, data: Data, order: int, exact: Found) -> list[float]:
     others = [_exact(case, data, order, eps=4 * eps, draw=draw) for draw in range(MOVES)]
     if case.dtype != torch.float64:
         others.append(_exact(case, data, order, dtype=case.dtype))
+    else:  # states that nothing but themselves gives a dtype have torch's default; other states are the same with it
+        with contextlib.suppress(RuntimeError):  # two dtypes in one product: something else tells
+            others.append(_exact(case, data, order, absent=torch.get_default_dtype()))
     return rooms_of(exact, others)
 
 

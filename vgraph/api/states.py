@@ -30,6 +30,7 @@ States = Mapping[str, StateSpec]
 
 _MATRICES: tuple[tuple[int, ...], ...] = ((1, 1), (1, 1, 1))
 _MOST_SHAPES, _MOST_ATTEMPTS, _MOST_ROUNDS = 10, 96, 4
+_OTHER_FLOATS = (torch.float64, torch.bfloat16, torch.float16)  # of a tensor that no parameter is, say
 _ANY = 7  # a width that no function has on purpose
 _TAKEN = "nothing tells the shape of the state %r of %s: it is one number a vertex; to change that, states={%r: width}"
 _GIVE = 'super().__init__(states={"h": width})'
@@ -67,6 +68,7 @@ class _Search:
     progress: int = 0  # how many ops the last evaluation came to
     inputs: dict[str, Spec] = field(default_factory=dict[str, Spec])
     done: list[Any] = field(default_factory=list[Any])  # operators of the last evaluation, and their plain arguments
+    met: dict[torch.dtype, None] = field(default_factory=dict[torch.dtype, None])  # of tensors from outside
     counted: bool = False  # rows were counted by ``len``
 
     def attempt(self, shapes: Shapes, dtype: torch.dtype) -> States | None:
@@ -148,6 +150,7 @@ class _Search:
         finally:
             read = (n for n in recording.inputs if not n.startswith(("$", "child:")))
             self.inputs.update((name, self.specs(name)) for name in read)
+            self.met |= {t.dtype: None for t, _ in recording.lifted if t.dim() and t.is_floating_point()}
             self.progress = len(recording.records)
             self.done = [leaf for record in recording.records for leaf in _plain_leaves(record)]
             self.counted |= session.counted
@@ -247,9 +250,9 @@ def _beginnings(search: _Search, dtypes: list[torch.dtype]) -> Iterator[tuple[Sh
     """Every state one column wide, then other shapes for the states that were read."""
     for dtype in dtypes:
         yield {}, dtype
-    if len(dtypes) > 1:  # no parameter tells: features may
-        dtypes = [*dtypes, *(dtype for dtype in search.float_features() if dtype not in dtypes)]
-        yield from (({}, dtype) for dtype in dtypes[2:])
+    if len(dtypes) > 1:  # no parameter tells: features may, or other tensors
+        dtypes = [*dtypes, *(dtype for dtype in (*search.float_features(), *search.met) if dtype not in dtypes)]
+        yield from (({}, dtype) for dtype in dict.fromkeys([*dtypes[2:], *_OTHER_FLOATS]))
     for shapes in _choices(search) if search.asked else ():
         for dtype in dtypes:
             yield shapes, dtype

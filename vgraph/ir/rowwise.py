@@ -71,9 +71,9 @@ def _counted(op: Op) -> bool:
 
 def operand_atoms(op: Op, notation: Notation) -> dict[str, Space] | None:
     """Index name to the space whose rows it counts, over all operands; None on a contradiction."""
-    atoms: dict[str, Space] = {}
+    atoms, edges = dict[str, Space](), _edge_indices(op, notation)
     for value, dims in zip(tensor_operands(op), notation.inputs, strict=True):
-        found = dim_atoms(value, dims)
+        found = dim_atoms(value, dims, edges)
         if found is None:
             return None
         for name, space in found.items():
@@ -82,8 +82,24 @@ def operand_atoms(op: Op, notation: Notation) -> dict[str, Space] | None:
     return atoms
 
 
-def dim_atoms(value: Value, dims: tuple[str, ...]) -> dict[str, Space] | None:
-    """The same for one value whose dims have these indices."""
+def _edge_indices(op: Op, notation: Notation) -> frozenset[str]:
+    """Indices that count edges by themselves, in an operand or in a result."""
+    operands = zip(tensor_operands(op), notation.inputs, strict=True)
+    results = ((v, dims) for v, dims in zip(op.results, notation.outputs, strict=False) if not is_absent(v))
+    return frozenset(
+        name
+        for value, dims in (*operands, *results)
+        for size, name in zip(value.shape, dims, strict=True)
+        if isinstance(size, Rows) and size.space == EDGE and size.times == 1
+    )
+
+
+def dim_atoms(value: Value, dims: tuple[str, ...], edges: frozenset[str] = frozenset()) -> dict[str, Space] | None:
+    """The same for one value whose dims have these indices.
+
+    A dim of edges that has several indices is one of vertices and slots, unless the first is among ``edges``: then
+    it is one of edges and what each holds.
+    """
     atoms: dict[str, Space] = {}
     for size, name in zip(value.shape, dims, strict=True):
         if not isinstance(size, Rows):
@@ -91,7 +107,7 @@ def dim_atoms(value: Value, dims: tuple[str, ...]) -> dict[str, Space] | None:
         parts = name.split()
         if not parts or parts[0] == "1" or "?" in parts[0]:
             return None
-        if size.space == EDGE and len(parts) > 1:
+        if size.space == EDGE and len(parts) > 1 and parts[0] not in edges:
             atoms.update({parts[0]: VERTEX, parts[1]: SLOT})
         else:
             atoms[parts[0]] = size.space
@@ -101,7 +117,7 @@ def dim_atoms(value: Value, dims: tuple[str, ...]) -> dict[str, Space] | None:
 def _effect(op: Op, result: Value, dims: tuple[str, ...], atoms: dict[str, Space], notation: Notation) -> Effect:
     if 0 in result.shape:  # statistics that were not asked for
         return Effect.ROWWISE
-    made = dim_atoms(result, dims)
+    made = dim_atoms(result, dims, _edge_indices(op, notation))
     if made is None or len(set(made.values())) < len(made):  # every row with every row
         return Effect.MIXES
     for name, space in made.items():
