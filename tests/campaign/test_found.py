@@ -62,6 +62,8 @@ MESSAGES: list[Callable[[Any], Tensor]] = [
     columns_swapped, every_second, turned,
     lambda at: F.embedding(at["k"], TABLE).sin(),  # two numbers a row, whose second derivative joins both
     lambda at: F.layer_norm(at["h"], (3,)).sin(),  # statistics of each of two parts of a row
+    lambda at: (at["h"].tanh() @ TABLE[:3]).cos() @ TABLE.T,  # torch makes one row of each part
+    lambda at: F.linear(at["h"], TABLE.T[0, :3]).sin(),
     lambda at: TABLE[at["k"]].tanh() * at["h"][..., :1].unsqueeze(-2)[:, 0],
 ]  # fmt: skip
 
@@ -111,6 +113,25 @@ def test_statistics_of_one_receiver(kernels: str, monkeypatch: pytest.MonkeyPatc
     graph.update_all(lambda edges: {"m": normalised(edges.dst["h"])}, lambda nodes: {"o": nodes.mailbox["m"].sum(1)})
     found = torch.autograd.grad(graph.ndata["o"].sin().sum(), h)
     torch.testing.assert_close(found, torch.autograd.grad((4 * normalised(h)).sin().sum(), h))
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("reduce", ["median", "nanmedian"])
+def test_medians_of_one_receiver(reduce: str, looks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row that stands for several in-edges: torch's median of such rows writes into all of them as it sorts."""
+    monkeypatch.setenv("VGRAPH_KERNELS", "0")
+    h = torch.arange(15, dtype=torch.float64).view(5, 3)
+    graph = vgraph.graph((torch.arange(23) % 5, torch.arange(23) // 5))  # of two in-degrees
+    graph.ndata["h"] = h
+
+    def receive(nodes: Any) -> dict[str, Tensor]:
+        rows = nodes.mailbox["m"]
+        if looks and float(rows.sum()) < 0:  # not captured
+            rows = -rows
+        return {"o": getattr(rows, reduce)(1).values}
+
+    graph.update_all(lambda edges: {"m": edges.dst["h"]}, receive)
+    torch.testing.assert_close(graph.ndata["o"], h)
 
 
 def test_a_gradient_that_all_rows_share() -> None:

@@ -26,7 +26,7 @@ _mm, _cat, _add, _t = (
     torch.ops.aten.add.Tensor,
     torch.ops.aten.t.default,
 )
-_slice, _permute = torch.ops.aten.slice.Tensor, torch.ops.aten.permute.default
+_slice, _permute, _view = torch.ops.aten.slice.Tensor, torch.ops.aten.permute.default, torch.ops.aten.view.default
 
 
 def hoist(ops: Sequence[Op], new_value: NewValue) -> list[Op]:
@@ -93,8 +93,11 @@ class _Hoist:
             self._gather(move, inner, value, op.line)
 
     def _gather(self, move: Gather, inner: Value, value: Value, line: str) -> None:
-        """Rows along the first dim move as they are; others come first meanwhile."""
+        """Rows along the first dim move as they are; others come first meanwhile, as does a dim within them."""
         dim = inner.row_dim
+        if dim is not None and isinstance(size := inner.shape[dim], Rows) and size.times != 1:
+            self._gather_several(move, inner, value, line)
+            return
         if not dim:
             self.ops.append(Op(move, (inner,), {}, (value,), line))
             return
@@ -105,6 +108,13 @@ class _Hoist:
         self.ops.append(Op(_permute, (inner, there), {}, (first,), line))
         self.ops.append(Op(move, (first,), {}, (moved,), line))
         self.ops.append(Op(_permute, (moved, back), {}, (value,), line))
+
+    def _gather_several(self, move: Gather, inner: Value, value: Value, line: str) -> None:
+        """Where each row stands for several of a flattened dim, those move together."""
+        apart, moved = (self.new_value(v, shape=_apart(v.shape)) for v in (inner, value))
+        self.ops.append(Op(_view, (inner, list(apart.shape)), {}, (apart,), line))
+        self._gather(move, apart, moved, line)
+        self.ops.append(Op(_view, (moved, list(value.shape)), {}, (value,), line))
 
     def _at(self, value: Value, space: Space) -> Value:
         return self.new_value(value, space=space, shape=tuple(_on(d, space) for d in value.shape))
@@ -307,6 +317,12 @@ class _Hoist:
 def _on(dim: Any, space: Space) -> Any:
     """A number of edges turned into one of rows of ``space``."""
     return Rows(space, dim.times) if isinstance(dim, Rows) and dim.space == EDGE else dim
+
+
+def _apart(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """A shape with what each row holds of a flattened dim in a dim of its own."""
+    parts = [(Rows(d.space), d.times) if isinstance(d, Rows) and d.times != 1 else (d,) for d in shape]
+    return tuple(size for part in parts for size in part)
 
 
 def _is_along_features(cat: Op) -> bool:
