@@ -5,6 +5,10 @@ Takes: what went wrong. Gives: exceptions that also subclass the fitting built-i
 
 from __future__ import annotations
 
+from typing import Any
+
+from vgraph.user_line import user_line
+
 
 class VGraphError(Exception):
     """Base of every error that vgraph raises on purpose.
@@ -12,16 +16,18 @@ class VGraphError(Exception):
     Args:
         fact: what is wrong, with the values that show it.
         cure: what to do about it.
-        line: the user's own source line (``file:line: text``), where one is known.
+        line: ``file:line`` of the user's program; None: the line that is running now, "": none.
 
     Source: none (fact, line and cure are this library's convention).
 
-    >>> print(VGraphError("edge 3 names vertex 9 of 5", cure="pass num_nodes=10"))
+    >>> print(VGraphError("edge 3 names vertex 9 of 5", cure="pass num_nodes=10", line="train.py:12"))
     edge 3 names vertex 9 of 5
+      at train.py:12
       cure: pass num_nodes=10
     """
 
     def __init__(self, fact: str, *, cure: str = "", line: str | None = None) -> None:
+        line = user_line() if line is None else line
         self.fact, self.cure, self.line = fact, cure, line
         parts = [fact]
         if line:
@@ -32,6 +38,17 @@ class VGraphError(Exception):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[VGraphError], args: tuple[Any, ...], attributes: dict[str, Any]) -> VGraphError:
+    """An error that comes from another process: the line is where it was raised."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class GraphError(VGraphError, ValueError):

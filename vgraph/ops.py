@@ -21,7 +21,6 @@ from vgraph.api.graph import Graph
 from vgraph.api.grouped import gather_mm as _gather_mm
 from vgraph.api.grouped import segment_mm as _segment_mm
 from vgraph.api.segments import reduce_segments, segments_of_lengths, softmax_segments
-from vgraph.api.tracer import user_line
 from vgraph.api.typed_sum import typed_sum as _typed_sum
 from vgraph.api.udf import evaluate_edges, propagate
 from vgraph.errors import DTypeError, FeatureError, FunctionError
@@ -45,7 +44,7 @@ def _as_tensor(value: Any) -> Any:
         return torch.from_numpy(array)
     except TypeError as error:
         fact = f"torch has no numbers like those of an array of {value.dtype}"
-        raise DTypeError(fact, cure="turn them into float64, float32 or int64", line=user_line()) from error
+        raise DTypeError(fact, cure="turn them into float64, float32 or int64") from error
 
 
 def _like(result: Tensor, origin: Any) -> Any:
@@ -80,7 +79,7 @@ def _frames(g: Graph, *sides: tuple[str, str, Tensor | None]) -> dict[str, dict[
     for target, name, rows in sides:
         if rows is not None:
             if target not in _TARGETS:
-                raise FunctionError(f"there is no target {target!r}", cure='pass "u", "v" or "e"', line=user_line())
+                raise FunctionError(f"there is no target {target!r}", cure='pass "u", "v" or "e"')
             frames[_TARGETS[target]][name] = _checked(name, rows, _TARGETS[target], counts[_TARGETS[target]])
     return frames
 
@@ -88,20 +87,20 @@ def _frames(g: Graph, *sides: tuple[str, str, Tensor | None]) -> dict[str, dict[
 def _checked(name: str, rows: Any, side: str, count: int) -> Tensor:
     if not isinstance(rows, Tensor):
         cure = "give a torch tensor, or an array of NumPy or CuPy"
-        raise DTypeError(f"{name} is a {type(rows).__name__}", cure=cure, line=user_line())
+        raise DTypeError(f"{name} is a {type(rows).__name__}", cure=cure)
     if rows.dim() == 0 or rows.shape[0] != count:
         what = {"src": "sources", "dst": "destinations", "edge": "edges"}[side]
         raise FeatureError(
-            f"{name} has shape {tuple(rows.shape)}, and there are {count} {what}", cure="give one row each",
-            line=user_line(),
-        )  # fmt: skip
+            f"{name} has shape {tuple(rows.shape)}, and there are {count} {what}",
+            cure="give one row each",
+        )
     return rows
 
 
 def _graph(g: Any) -> Graph:
     if isinstance(g, Graph):
         return g
-    raise FunctionError(f"g is a {type(g).__name__}", cure="pass the graph first, then rows", line=user_line())
+    raise FunctionError(f"g is a {type(g).__name__}", cure="pass the graph first, then rows")
 
 
 def _message(op: str, left: str, right: str) -> Any:
@@ -111,11 +110,11 @@ def _message(op: str, left: str, right: str) -> Any:
         return copies[_TARGETS[side]](name, "m")
     if op not in _OPERATORS:
         cure = f"one of copy_lhs, copy_rhs, {', '.join(_OPERATORS)}"
-        raise FunctionError(f"there is no operator {op!r}", cure=cure, line=user_line())
+        raise FunctionError(f"there is no operator {op!r}", cure=cure)
     letters = {"src": "u", "dst": "v", "edge": "e"}
     name = f"{letters.get(left, left)}_{op}_{letters.get(right, right)}"
     if not hasattr(fn, name):
-        raise FunctionError(f"there is no message {name!r}", cure="name two different targets", line=user_line())
+        raise FunctionError(f"there is no message {name!r}", cure="name two different targets")
     return getattr(fn, name)("lhs", "rhs", "m")
 
 
@@ -144,13 +143,11 @@ def gspmm(g: Graph, op: str, reduce_op: str, lhs_data: Array, rhs_data: Array) -
     array([  0.,   0., 210.])
     """
     if reduce_op not in _REDUCERS:
-        raise FunctionError(
-            f"there is no reducer {reduce_op!r}", cure=f"one of {', '.join(_REDUCERS)}", line=user_line()
-        )
+        raise FunctionError(f"there is no reducer {reduce_op!r}", cure=f"one of {', '.join(_REDUCERS)}")
     message, reduce = _message(op, "u", "e"), getattr(fn, reduce_op)("m", "x")
     needed = {"copy_lhs": (lhs_data,), "copy_rhs": (rhs_data,)}.get(op, (lhs_data, rhs_data))
     if any(rows is None for rows in needed):
-        raise FunctionError(f"rows that {op!r} needs are None", cure="give lhs_data or rhs_data", line=user_line())
+        raise FunctionError(f"rows that {op!r} needs are None", cure="give lhs_data or rhs_data")
     frames, given = _frames(_graph(g), ("u", "lhs", lhs_data), ("e", "rhs", rhs_data)), needed[0]
     if g.num_edges() == 0:
         shape = torch.broadcast_shapes(*(rows.shape[1:] for rows in needed if rows is not None))
@@ -195,7 +192,7 @@ def edge_softmax(graph: Graph, logits: Array, eids: Any = "__ALL__", norm_by: st
     tensor([0.5000, 0.5000, 1.0000])
     """
     if norm_by not in ("dst", "src"):
-        raise FunctionError(f"norm_by is {norm_by!r}", cure='pass "dst" or "src"', line=user_line())
+        raise FunctionError(f"norm_by is {norm_by!r}", cure='pass "dst" or "src"')
     part = graph if isinstance(eids, str) else graph.edge_subgraph(eids, relabel_nodes=False)
     return softmax_segments(part.topology if norm_by == "dst" else part.topology.reversed, logits)
 

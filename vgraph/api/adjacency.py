@@ -14,7 +14,6 @@ from torch import Tensor
 
 from vgraph.api.frame import as_ids, resolve_ids
 from vgraph.api.relations import Relations
-from vgraph.api.tracer import user_line
 from vgraph.errors import GraphError
 from vgraph.ir.topology import Compressed, Topology
 
@@ -51,7 +50,7 @@ class Adjacency(Relations):
             src, dst = t.src.clone(), t.dst.clone()  # compiled loops trust the graph's own
             return _pick(form, src, dst, src if form == "uv" else self._arange(t.num_edges))
         if order != "srcdst":
-            raise GraphError(f"order is {order!r}", cure='pass "eid" or "srcdst"', line=user_line())
+            raise GraphError(f"order is {order!r}", cure='pass "eid" or "srcdst"')
         ids = _sorted_pairs(t)[1]
         return _pick(form, t.src.index_select(0, ids), t.dst.index_select(0, ids), ids.to(self.idtype, copy=True))
 
@@ -108,7 +107,7 @@ class Adjacency(Relations):
             first = int((found < 0).nonzero()[0])
             src, dst = divmod(int(pairs[first]), t.num_dst)
             fact = f"there is no edge {src} -> {dst}"
-            raise GraphError(fact, cure="ask has_edges_between first", line=user_line())
+            raise GraphError(fact, cure="ask has_edges_between first")
         is_one = isinstance(u, Integral) and isinstance(v, Integral)
         return int(found) if is_one else found.to(self.idtype)
 
@@ -128,7 +127,7 @@ class Adjacency(Relations):
         starts, ends = self._ids(u, t.num_src), self._ids(v, t.num_dst)
         if starts.shape != ends.shape and 1 not in (len(starts), len(ends)):
             fact = f"there are {len(starts)} ids in u and {len(ends)} in v"
-            raise GraphError(fact, cure="pass as many of both, or one", line=user_line())
+            raise GraphError(fact, cure="pass as many of both, or one")
         pairs, (known, edges) = starts * t.num_dst + ends, _sorted_pairs(t)
         if not len(known):
             return pairs, torch.full_like(pairs, -1)
@@ -198,4 +197,4 @@ def _pick(form: str, src: Tensor, dst: Tensor, ids: Tensor) -> Any:
     forms = {"uv": (src, dst), "eid": ids, "all": (src, dst, ids)}
     if form in forms:
         return forms[form]
-    raise GraphError(f"form is {form!r}", cure='pass "uv", "eid" or "all"', line=user_line())
+    raise GraphError(f"form is {form!r}", cure='pass "uv", "eid" or "all"')

@@ -19,7 +19,6 @@ from vgraph.api.graph import Graph
 from vgraph.api.members import Whole, batch_of_members
 from vgraph.api.mutation import ID
 from vgraph.api.relations import NODE, UNTYPED, EdgeType
-from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError, GraphError
 from vgraph.ir.joined_ends import join_ends
 from vgraph.ir.topology import Topology
@@ -90,12 +89,12 @@ def _sizes(graphs: Sequence[Graph], ntype: str) -> Sizes:
 
 def _check_members(graphs: Sequence[Any]) -> None:
     if not graphs:
-        raise GraphError("there are no graphs to batch", cure="pass one or more", line=user_line())
+        raise GraphError("there are no graphs to batch", cure="pass one or more")
     wrong = next((i for i, g in enumerate(graphs) if not isinstance(g, Graph)), None)
     if wrong is not None:
         fact = f"item {wrong} of the batch is a {type(graphs[wrong]).__name__}, not a graph"
         cure = "pass the graphs alone, as in batch([sample.graph for sample in samples])"
-        raise FunctionError(fact, cure=cure, line=user_line())
+        raise FunctionError(fact, cure=cure)
     form = graphs[0].form
     if not form[2] and all(g.form is form or g.form == form for g in graphs):
         return
@@ -105,7 +104,7 @@ def _check_members(graphs: Sequence[Any]) -> None:
         (dtype, device), (first_dtype, first_device) = kinds[index], kinds[0]
         fact = f"graph {index} has {dtype} ids on {device}, graph 0 {first_dtype} on {first_device}"
         cure = "convert them with .long() or .int() and .to(device)"
-        raise GraphError(fact, cure=cure, line=user_line())
+        raise GraphError(fact, cure=cure)
     for index, g in enumerate(graphs):
         if (
             g.is_block
@@ -113,7 +112,7 @@ def _check_members(graphs: Sequence[Any]) -> None:
             or g.canonical_etypes != graphs[0].canonical_etypes
         ):
             fact = f"graph {index} has other types than graph 0, or is a block"
-            raise GraphError(fact, cure="batch graphs of the same types", line=user_line())
+            raise GraphError(fact, cure="batch graphs of the same types")
 
 
 def _join(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequence[int], sizes: Sizes) -> Topology:
@@ -121,7 +120,7 @@ def _join(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequence[i
     totals = (sum(num_src), sum(num_dst))
     if first.dtype == torch.int32 and max(totals) > MAX_INT32:
         fact = f"{max(totals)} nodes cannot be numbered in int32"
-        raise GraphError(fact, cure="convert the graphs with .long()", line=user_line())
+        raise GraphError(fact, cure="convert the graphs with .long()")
     src, dst = join_ends(parts, num_src, num_dst)
     flat = tuple([part for t in parts for part in t.parts or (t,)])
     hosts = [] if first.device.type == "cpu" else [t.host for t in parts if t.host is not None]
@@ -221,7 +220,7 @@ def _local_ends(whole: Topology, num_src: Sizes, num_dst: Sizes) -> tuple[list[T
     if len(astray):
         edge = int(astray[0])
         fact = f"edge {edge} ({int(whole.src[edge])} -> {int(whole.dst[edge])}) joins two graphs"
-        raise GraphError(fact, cure="remove it before unbatch", line=user_line())
+        raise GraphError(fact, cure="remove it before unbatch")
     order = None if bool((graphs[1:] >= graphs[:-1]).all()) else graphs.argsort(stable=True)
     counts = torch.bincount(graphs, minlength=len(num_dst)).tolist()
     ends: list[Tensor] = []
@@ -253,7 +252,7 @@ def slice_batch(g: Graph, gid: int, store_ids: bool = False) -> Graph:
     """
     if not 0 <= gid < g.batch_size:
         fact = f"there is no graph {gid} in a batch of {g.batch_size}"
-        raise GraphError(fact, cure=f"pass a number from 0 to {g.batch_size - 1}", line=user_line())
+        raise GraphError(fact, cure=f"pass a number from 0 to {g.batch_size - 1}")
     slices = None if store_ids else _whole_of(g)
     if slices is not None:
         return slices.graph(gid)

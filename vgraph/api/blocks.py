@@ -17,7 +17,6 @@ from vgraph.api.graph import Graph
 from vgraph.api.mutation import ID
 from vgraph.api.relations import EdgeType
 from vgraph.api.subgraph import first_seen, take, touched_nodes
-from vgraph.api.tracer import user_line
 from vgraph.errors import GraphError
 from vgraph.ir.topology import Topology
 
@@ -67,7 +66,7 @@ def _given(g: Graph, nodes: Any) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {t: resolve_ids(by_type.get(t, []), g.num_nodes(t), g.device) for t in g.ntypes}  # pyright: ignore[reportUnknownArgumentType]
     for name, ids in found.items():
         if torch.unique(ids).shape != ids.shape:
-            raise GraphError(f"a node of type {name!r} is given twice", cure="give every id once", line=user_line())
+            raise GraphError(f"a node of type {name!r} is given twice", cure="give every id once")
     return found
 
 
@@ -92,7 +91,7 @@ def _between(g: Graph, key: EdgeType, src: Tensor, dst: Tensor) -> Topology:
             edge = int((found < 0).nonzero()[0])
             what = "dst_nodes" if ids is dst and end is whole.dst else "src_nodes"
             fact = f"edge {edge} of {key} is at node {int(end[edge])}, which is not among {what}"
-            raise GraphError(fact, cure="remove the edge, or name the node", line=user_line())
+            raise GraphError(fact, cure="remove the edge, or name the node")
         ends.append(found)
     return Topology(ends[0], ends[1], src.shape[0], dst.shape[0])
 
@@ -125,7 +124,7 @@ def compact_graphs(graphs: Any, always_preserve: Any = None, copy_ndata: bool = 
         counts = [{t: h.num_nodes(t) for t in h.ntypes} for h in (first, g)]
         if counts[0] != counts[1]:
             fact = f"graph {index} has nodes {counts[1]}, graph 0 {counts[0]}"
-            raise GraphError(fact, cure="compact graphs of the same nodes", line=user_line())
+            raise GraphError(fact, cure="compact graphs of the same nodes")
     kept: dict[str, Tensor] | None = None if always_preserve is None else _given(first, always_preserve)
     for g in members:
         kept = touched_nodes(g, {t: torch.arange(g.num_edges(t), device=g.device) for t in g.canonical_etypes}, kept)

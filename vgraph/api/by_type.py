@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.graph import Graph
-from vgraph.api.tracer import user_line
 from vgraph.api.type_parts import PartVertex, joined, spaces_of_parts
 from vgraph.api.vertex import Vertex
 from vgraph.api.vertex_function import VertexFunction, refuse_hooks
@@ -72,18 +71,18 @@ class ByType(VertexFunction):
         if not isinstance(types, Tensor):
             raise NameLookupError(
                 f"there is no vertex feature {self.key!r} to tell types by",
-                cure=f"set g.ndata[{self.key!r}], whole numbers of {sorted(known)}", line=user_line(),
-            )  # fmt: skip
+                cure=f"set g.ndata[{self.key!r}], whole numbers of {sorted(known)}",
+            )
         if types.is_floating_point() or types.is_complex() or types.dim() != 1:
             raise DTypeError(
                 f"types are {types.dtype} of shape {tuple(types.shape)}",
-                cure="give one whole number a vertex", line=user_line(),
-            )  # fmt: skip
+                cure="give one whole number a vertex",
+            )
         if types.shape[0] != graph.num_nodes():
             raise FeatureError(
                 f"there are {types.shape[0]} types for {graph.num_nodes()} vertices",
-                cure="give one whole number a vertex", line=user_line(),
-            )  # fmt: skip
+                cure="give one whole number a vertex",
+            )
         types = _settled(types, graph)
         graph.topology.keep(("types checked", known, id(types)), lambda: (_check_known(types, known), types))
         return types, known
@@ -120,7 +119,7 @@ def _check_functions(functions: Any, direction: str) -> None:
             fact = f"the function of type {kind} has the direction {function.direction!r}, ByType {direction!r}"
     if fact is not None:
         cure = "ByType({0: Word(), 1: Phrase()}, direction=...): a VertexFunction for each whole number, one direction"
-        raise FunctionError(fact, cure=cure, line=user_line())
+        raise FunctionError(fact, cure=cure)
 
 
 def _settled(types: Tensor, graph: Graph) -> Tensor:
@@ -136,5 +135,5 @@ def _check_known(types: Tensor, known: tuple[int, ...]) -> None:
     if unknown:
         raise NameLookupError(
             f"vertices are of type {unknown[0]}, which has no function",
-            cure=f"add it to ByType; there are functions for {sorted(known)}", line=user_line(),
-        )  # fmt: skip
+            cure=f"add it to ByType; there are functions for {sorted(known)}",
+        )

@@ -38,7 +38,6 @@ from vgraph.api.record_function import Recorded, record_function
 from vgraph.api.recording_lock import recording
 from vgraph.api.refusals import make_refusal
 from vgraph.api.session import Spec
-from vgraph.api.tracer import user_line
 from vgraph.api.transforms import refuse_batched
 from vgraph.api.walk import walk_roots
 from vgraph.errors import FunctionError
@@ -161,7 +160,7 @@ class Bound:
 
     def run(self, tensors: tuple[Tensor, ...], situation: Situation) -> list[Tensor | None]:
         """Runs the function on a topology."""
-        check_devices(self.captured.name, self.captured.names, tensors, situation.topology.src.device, user_line)
+        check_devices(self.captured.name, self.captured.names, tensors, situation.topology.src.device)
         note_run(self.captured.name, self, situation)
         return run(Call(self, situation, (), self.captured.names), tensors)
 

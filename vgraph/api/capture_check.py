@@ -26,7 +26,6 @@ from vgraph.api.guards import Numbers
 from vgraph.api.kept import drop_kept
 from vgraph.api.record_function import record_function
 from vgraph.api.session import Specs
-from vgraph.api.tracer import user_line
 from vgraph.errors import StaleCaptureError
 from vgraph.ir.program import Op, Value, map_leaves, needed_ops
 
@@ -210,7 +209,7 @@ def stale(name: str, then: str, now: str, line: str = "") -> StaleCaptureError:
         f"{name} was found again by its guards, but recorded again it is another function\n"
         f"  guards chose: {then}\n  recorded now: {now}",
         cure="a guard has missed what changed: please report it; until then pass it as a feature or a tensor",
-        line=line or user_line(),
+        line=line or None,
     )
 
 

@@ -25,7 +25,6 @@ from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph
 from vgraph.api.relations import EDGE, NODE, EdgeType
 from vgraph.api.seeding import generator
-from vgraph.api.tracer import user_line
 from vgraph.errors import DTypeError, GraphError
 
 Device = torch.device | str | None
@@ -113,11 +112,11 @@ def typed_frames(counts: Mapping[str, int], device: torch.device) -> dict[str, F
 def _read_typed(data_dict: Mapping[Any, Any], device: object) -> dict[EdgeType, Ends]:
     if not isinstance(data_dict, Mapping) or not data_dict:  # pyright: ignore[reportUnnecessaryIsInstance]
         cure = 'pass {("user", "plays", "game"): (src, dst)}'
-        raise GraphError("a heterogeneous graph needs edges by type", cure=cure, line=user_line())
+        raise GraphError("a heterogeneous graph needs edges by type", cure=cure)
     for key in data_dict:
         if not (isinstance(key, tuple) and len(key) == 3 and all(isinstance(name, str) for name in key)):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
             cure = "name edges as (type of sources, name, type of destinations)"
-            raise GraphError(f"{key!r} is no edge type", cure=cure, line=user_line())
+            raise GraphError(f"{key!r} is no edge type", cure=cure)
     return {key: read_edges(data, device) for key, data in data_dict.items()}
 
 
@@ -126,7 +125,7 @@ def _count_types(edges: Mapping[EdgeType, Ends], given: Mapping[str, int] | None
         missing = sorted(needed - set(given))
         if missing:
             fact = f"num_nodes_dict does not count the nodes of type {missing[0]!r}"
-            raise GraphError(fact, cure="count every type, or leave num_nodes_dict out", line=user_line())
+            raise GraphError(fact, cure="count every type, or leave num_nodes_dict out")
         nothing = torch.empty(0, dtype=torch.int64)
         return {name: check_count(count, 0, (nothing, nothing)) for name, count in given.items()}
     return {name: _least(edges, name, (0, 2)) for name in needed}
@@ -187,7 +186,7 @@ def _by_type(given: Any, is_plain: bool) -> Mapping[str, int]:
         return {NODE: given}
     if isinstance(given, Mapping):
         return given  # pyright: ignore[reportUnknownVariableType]
-    raise DTypeError(f"the number of nodes is {given!r}", cure="give a dict by type", line=user_line())
+    raise DTypeError(f"the number of nodes is {given!r}", cure="give a dict by type")
 
 
 def block_to_graph(block: Graph) -> Graph:
@@ -229,7 +228,7 @@ def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64
 
 def _refuse_edges_of_none(num_nodes: int, num_edges: int) -> None:
     if num_edges and not num_nodes:
-        raise GraphError(f"{num_edges} edges have no nodes to join", cure="pass more nodes", line=user_line())
+        raise GraphError(f"{num_edges} edges have no nodes to join", cure="pass more nodes")
 
 
 def rand_bipartite(

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from vgraph.api.construct import graph
 from vgraph.api.graph import Graph, method
-from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError, GraphError, NameLookupError
 from vgraph.late import late
 
@@ -62,11 +61,11 @@ def from_networkx(
     """
     if not isinstance(nx_graph, nx.Graph):
         fact = f"a {type(nx_graph).__name__} is no graph of NetworkX"
-        raise GraphError(fact, cure="pass a networkx.DiGraph", line=user_line())
+        raise GraphError(fact, cure="pass a networkx.DiGraph")
     if edge_id_attr_name is not None and not nx_graph.is_directed():
         fact = "an undirected edge becomes two, which cannot share an id"
         cure = "pass a directed graph, or no edge_id_attr_name"
-        raise GraphError(fact, cure=cure, line=user_line())
+        raise GraphError(fact, cure=cure)
     directed = nx_graph if nx_graph.is_directed() else nx_graph.to_directed()
     names = _sorted_names(list(directed.nodes))
     number = {name: i for i, name in enumerate(names)}
@@ -96,7 +95,7 @@ def sorted_edges(edges: list[Any], attr: str | None) -> list[Any]:
     ids = [_attribute(edge[2], attr, f"edge {edge[:2]!r}") for edge in edges]
     if sorted(ids) != list(range(len(edges))):
         fact = f"edge attribute {attr!r} does not number the edges 0 to {len(edges) - 1}"
-        raise GraphError(fact, cure="give every edge another id", line=user_line())
+        raise GraphError(fact, cure="give every edge another id")
     return [edges[i] for i in np.argsort(ids)]
 
 
@@ -104,7 +103,7 @@ def _attribute(attributes: Any, attr: str, whose: str) -> Any:
     if attr in attributes:
         return attributes[attr]
     fact = f"{whose} has no attribute {attr!r}"
-    raise NameLookupError(fact, cure="give it to all of them", line=user_line())
+    raise NameLookupError(fact, cure="give it to all of them")
 
 
 def stack_attribute(attr: str, rows: list[tuple[str, Any]]) -> Tensor:
@@ -118,11 +117,11 @@ def stack_attribute(attr: str, rows: list[tuple[str, Any]]) -> Tensor:
             tensors.append(value if isinstance(value, Tensor) else torch.tensor(value))
         except (TypeError, ValueError, RuntimeError) as error:
             fact = f"attribute {attr!r} of {whose} is {value!r}, which is no number or array"
-            raise FeatureError(fact, cure="turn it into numbers", line=user_line()) from error
+            raise FeatureError(fact, cure="turn it into numbers") from error
         if tensors[-1].shape != tensors[0].shape:
             shapes = tuple(tensors[-1].shape), tuple(tensors[0].shape)
             fact = f"attribute {attr!r} of {whose} has shape {shapes[0]}; the first has {shapes[1]}"
-            raise FeatureError(fact, cure="give all the same shape", line=user_line())
+            raise FeatureError(fact, cure="give all the same shape")
     return torch.stack(tensors)
 
 
@@ -179,7 +178,7 @@ def from_scipy(
     if not sparse.issparse(sp_mat) or sp_mat.ndim != 2 or sp_mat.shape[0] != sp_mat.shape[1]:
         shape = getattr(sp_mat, "shape", None)
         fact = f"a {type(sp_mat).__name__} of shape {shape} is no square sparse matrix"
-        raise GraphError(fact, cure="pass one of scipy.sparse, n by n", line=user_line())
+        raise GraphError(fact, cure="pass one of scipy.sparse, n by n")
     entries = sp_mat.tocoo()
     ends, idtype = (entries.row, entries.col), idtype or torch.int64
     g = graph(ends, num_nodes=sp_mat.shape[0], idtype=idtype, device=device)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from vgraph.api.frame import as_ids, refuse_meta
-from vgraph.api.tracer import user_line
 from vgraph.errors import DeviceError, DTypeError, GraphError
 from vgraph.ir.topology import Topology
 from vgraph.late import late
@@ -69,7 +68,7 @@ def _ends(data: Any) -> tuple[Any, Any]:
         entries: Any = data.tocoo()  # pyright: ignore[reportAttributeAccessIssue]
         return entries.row.astype(np.int64), entries.col.astype(np.int64)
     fact = f"edges are given as a {type(data).__name__}, not as a pair of ends"
-    raise GraphError(fact, cure="pass (src, dst)", line=user_line())
+    raise GraphError(fact, cure="pass (src, dst)")
 
 
 def _from_format(data: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -81,20 +80,20 @@ def _from_format(data: tuple[Any, Any]) -> tuple[Any, Any]:
     if name not in ("csr", "csc") or count != 3:
         fact = f"edges are given as {name!r} of {count} arrays"
         cure = 'pass ("coo", (src, dst)) or ("csr", (indptr, indices, edge_ids))'
-        raise GraphError(fact, cure=cure, line=user_line())
+        raise GraphError(fact, cure=cure)
     ptr, other, ids = (as_ids(part, f"{name} {what}") for part, what in zip(parts, _PARTS, strict=True))
     # compared, not subtracted: differences of int32 wrap around
     is_ascending = not bool((ptr[1:] < ptr[:-1]).any())
     if ptr.numel() == 0 or int(ptr[0]) != 0 or int(ptr[-1]) != other.shape[0] or not is_ascending:
         fact = f"{name} indptr does not ascend from 0 to the {other.shape[0]} indices"
-        raise GraphError(fact, cure="pass one pointer a row and one more", line=user_line())
+        raise GraphError(fact, cure="pass one pointer a row and one more")
     counts = ptr[1:] - ptr[:-1]
     own = torch.repeat_interleave(torch.arange(counts.shape[0], dtype=other.dtype, device=other.device), counts)
     if ids.numel():
         numbers = torch.arange(len(ids), dtype=ids.dtype, device=ids.device)
         if ids.shape != other.shape or not bool((torch.sort(ids).values == numbers).all()):
             fact = f"{name} edge ids do not number the {other.shape[0]} edges"
-            raise GraphError(fact, cure="pass every number from 0 once, or an empty list", line=user_line())
+            raise GraphError(fact, cure="pass every number from 0 once, or an empty list")
         places = torch.empty_like(ids).scatter_(0, ids.long(), numbers).long()
         own, other = own[places], other[places]
     return (own, other) if name == "csr" else (other, own)
@@ -107,10 +106,10 @@ def _check_pair(src: Tensor, dst: Tensor, device: object) -> None:
     if src.shape != dst.shape:
         longer, first = ("src", len(dst)) if len(src) > len(dst) else ("dst", len(src))
         fact = f"src has {len(src)} ids and dst has {len(dst)}: edge {first} has only a {longer}"
-        raise GraphError(fact, cure="give every edge a src and a dst", line=user_line())
+        raise GraphError(fact, cure="give every edge a src and a dst")
     if src.device != dst.device and device is None:
         fact = f"src is on {src.device} and dst on {dst.device}"
-        raise GraphError(fact, cure="move one of them, or pass device=", line=user_line())
+        raise GraphError(fact, cure="move one of them, or pass device=")
     for end, name in ((src, "src"), (dst, "dst")):
         refuse_meta(end, name)
 
@@ -131,18 +130,18 @@ def check_likely(count: int, largest: int, given: int, cure: str) -> None:
     """GraphError: so many nodes would be there because of the largest of some ids."""
     if count > max(MOST_BY_IDS, NODES_AN_ID * given):
         fact = f"the largest of {given} ids is {largest}, which makes {count} nodes"
-        raise GraphError(fact, cure=f"number the nodes 0, 1, 2, ..., or {cure}", line=user_line())
+        raise GraphError(fact, cure=f"number the nodes 0, 1, 2, ..., or {cure}")
 
 
 def check_count(num_nodes: Any, least: int, ends: tuple[Tensor, Tensor], word: str = "nodes") -> int:
     """``num_nodes``, or ``least`` where it is None; GraphError names the first edge with an id outside."""
     if num_nodes is not None and not (isinstance(num_nodes, Integral) and int(num_nodes) >= 0):
         fact = f"num_nodes is {num_nodes!r}"
-        raise GraphError(fact, cure="pass a whole number from 0 up", line=user_line())
+        raise GraphError(fact, cure="pass a whole number from 0 up")
     count = least if num_nodes is None else int(num_nodes)
     if count > MOST_NODES:
         fact = f"num_nodes is {count}, above {MOST_NODES}"
-        raise GraphError(fact, cure="number the nodes 0, 1, 2, ...", line=user_line())
+        raise GraphError(fact, cure="number the nodes 0, 1, 2, ...")
     check_ends(*ends, count, count, word)
     return count
 
@@ -151,7 +150,7 @@ def check_counts(**counts: Any) -> None:
     """GraphError: one of them, by name, counts nothing."""
     for name, count in counts.items():
         if not (isinstance(count, Integral) and 0 <= int(count) <= MOST_NODES):
-            raise GraphError(f"{name} is {count!r}", cure="pass a whole number from 0 up", line=user_line())
+            raise GraphError(f"{name} is {count!r}", cure="pass a whole number from 0 up")
 
 
 def check_ends(src: Tensor, dst: Tensor, num_src: int, num_dst: int, word: str = "nodes") -> None:
@@ -171,17 +170,17 @@ def _wrong_edge(src: Tensor, dst: Tensor, num_src: int, num_dst: int, word: str)
     fact = f"{name} of edge {edge} is {value}" + ("" if value < 0 else there)
     cure = f"pass num_nodes={value + 1} or more, or correct the id"
     cure = "number the nodes 0, 1, 2, ..." if value < 0 else cure
-    return GraphError(fact, cure=cure, line=user_line())
+    return GraphError(fact, cure=cure)
 
 
 def check_idtype(idtype: torch.dtype, num_nodes: int, num_edges: int) -> torch.dtype:
     """The dtype itself; DTypeError: it is not for ids; GraphError: there are too many of them."""
     if idtype not in IDTYPES:
         fact = f"idtype is {idtype}"
-        raise DTypeError(fact, cure="pass torch.int64 or torch.int32", line=user_line())
+        raise DTypeError(fact, cure="pass torch.int64 or torch.int32")
     if idtype == torch.int32 and max(num_nodes, num_edges) > MAX_INT32:
         fact = f"{num_nodes} nodes and {num_edges} edges cannot be numbered in int32"
-        raise GraphError(fact, cure="use idtype=torch.int64", line=user_line())
+        raise GraphError(fact, cure="use idtype=torch.int64")
     return idtype
 
 
@@ -191,12 +190,10 @@ def check_device(device: Any) -> None:
         wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     except (RuntimeError, TypeError) as error:
         fact, cure = f"{device!r} is no device", 'pass "cpu", "cuda" or "cuda:1"'
-        raise DeviceError(fact, cure=cure, line=user_line()) from error
+        raise DeviceError(fact, cure=cure) from error
     if wanted.type != "cuda" or (wanted.index or 0) < torch.cuda.device_count():
         return
     built, count = torch.version.cuda, torch.cuda.device_count()
     found = f"was built for CUDA {built} and finds {count} GPUs" if built else "was built without CUDA"
     cure = "stay on the CPU, or see `vgraph info` for what a GPU needs here"
-    raise DeviceError(
-        f"the graph is to lie on {wanted}, but torch {torch.__version__} {found}", cure=cure, line=user_line()
-    )
+    raise DeviceError(f"the graph is to lie on {wanted}, but torch {torch.__version__} {found}", cure=cure)

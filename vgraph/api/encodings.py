@@ -16,7 +16,6 @@ from torch import Tensor
 from vgraph.api.batching import unbatch
 from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph
-from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError, GraphError
 from vgraph.late import late
 
@@ -75,7 +74,7 @@ def lap_pe(g: Graph, k: int, padding: bool = False, return_eigval: bool = False)
     """
     count = g.num_nodes()
     if count <= k and not padding:
-        raise GraphError(f"{k} vectors of {count} nodes", cure="ask for fewer, or pass padding=True", line=user_line())
+        raise GraphError(f"{k} vectors of {count} nodes", cure="ask for fewer, or pass padding=True")
     values, vectors = (np.real(found) for found in np.linalg.eig(_laplacian(g)))
     order = np.argsort(values, kind="stable")[1 : k + 1]
     signs = torch.randint(0, 2, (len(order),)).mul_(2).sub_(1)
@@ -118,7 +117,7 @@ def _weights(frame: Frame, name: str) -> NDArray[np.float64]:
     rows = frame[name]
     if rows[:1].numel() > 1:
         fact = f"{name!r} has shape {tuple(rows.shape)}"
-        raise FeatureError(fact, cure="give one number an edge", line=user_line())
+        raise FeatureError(fact, cure="give one number an edge")
     return rows.reshape(-1).double().numpy(force=True)
 
 

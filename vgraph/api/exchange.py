@@ -16,7 +16,6 @@ from torch import Tensor
 from vgraph.api.construct import Device, graph, heterograph
 from vgraph.api.convert import sorted_edges, stack_attribute
 from vgraph.api.graph import Graph
-from vgraph.api.tracer import user_line
 from vgraph.api.transform import one_type
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
 from vgraph.late import late
@@ -46,9 +45,9 @@ def from_pyg(data: Any, *, idtype: torch.dtype | None = None, device: Device = N
     """
     index = getattr(data, "edge_index", None)
     if not isinstance(index, Tensor):
-        raise GraphError("there is no edge_index", cure="pass a torch_geometric.data.Data", line=user_line())
+        raise GraphError("there is no edge_index", cure="pass a torch_geometric.data.Data")
     if index.ndim != 2 or index.shape[0] != 2:
-        raise GraphError(f"edge_index has shape {tuple(index.shape)}", cure="pass (2, num_edges)", line=user_line())
+        raise GraphError(f"edge_index has shape {tuple(index.shape)}", cure="pass (2, num_edges)")
     g = graph((index[0], index[1]), num_nodes=getattr(data, "num_nodes", None), idtype=idtype, device=device)
     names = list(data.keys()) if hasattr(data, "keys") else list(vars(data))
     sizes = _sizes_of(data, g.num_nodes())
@@ -104,11 +103,11 @@ def to_pyg(g: Graph) -> Any:
     twins = sorted(set(g.ndata) & set(g.edata))
     if twins:
         fact = f"nodes and edges have a feature {twins[0]!r}"
-        raise FeatureError(fact, cure="rename one of them", line=user_line())
+        raise FeatureError(fact, cure="rename one of them")
     try:
         made = importlib.import_module("torch_geometric.data").Data
     except ImportError as error:
-        raise FunctionError("to_pyg needs torch_geometric", cure="install it", line=user_line()) from error
+        raise FunctionError("to_pyg needs torch_geometric", cure="install it") from error
     features: dict[str, Any] = {**g.ndata, **g.edata, **g.gdata}
     if g.sizes is not None:
         sizes = g.batch_num_nodes().to(g.device)
@@ -153,7 +152,7 @@ def from_pandas(
     for name in edge_attrs or ():
         if columns[name].dtype == object:
             fact = f"the column {name!r} holds no numbers"
-            raise FeatureError(fact, cure="convert it first", line=user_line())
+            raise FeatureError(fact, cure="convert it first")
         g.edata[name] = torch.from_numpy(columns[name].copy()).to(g.device)
     return g
 
@@ -161,9 +160,7 @@ def from_pandas(
 def _column(frame: Any, name: str) -> Any:
     if name not in frame:
         known = ", ".join(map(repr, frame))
-        raise NameLookupError(
-            f"there is no column {name!r}; there is: {known}", cure="name one of them", line=user_line()
-        )
+        raise NameLookupError(f"there is no column {name!r}; there is: {known}", cure="name one of them")
     return np.asarray(frame[name])
 
 
@@ -183,7 +180,7 @@ def to_pandas(g: Graph, edge_attrs: Sequence[str] | None = None) -> Any:
     try:
         made = importlib.import_module("pandas").DataFrame
     except ImportError as error:
-        raise FunctionError("to_pandas needs pandas", cure="install it", line=user_line()) from error
+        raise FunctionError("to_pandas needs pandas", cure="install it") from error
     return made({"src": t.src.cpu().numpy().copy(), "dst": t.dst.cpu().numpy().copy(), **columns})
 
 
@@ -207,7 +204,7 @@ def bipartite_from_scipy(
     """
     if not sparse.issparse(sp_mat) or sp_mat.ndim != 2:
         fact = f"a {type(sp_mat).__name__} is no sparse matrix"
-        raise GraphError(fact, cure="pass one of scipy.sparse", line=user_line())
+        raise GraphError(fact, cure="pass one of scipy.sparse")
     entries = sp_mat.tocoo()
     ends = (entries.row.astype(np.int64), entries.col.astype(np.int64))
     counts = {utype: sp_mat.shape[0], vtype: sp_mat.shape[1]}
@@ -246,13 +243,13 @@ def bipartite_from_networkx(
         side = attributes.get("bipartite")
         if side not in (0, 1):
             fact = f"node {name!r} has bipartite={side!r}"
-            raise GraphError(fact, cure="give every node 0 or 1", line=user_line())
+            raise GraphError(fact, cure="give every node 0 or 1")
         sides[side][name] = len(sides[side])
     edges = sorted_edges(list(nx_graph.edges(data=True)), edge_id_attr_name)
     wrong = next(((u, v) for u, v, _ in edges if u not in sides[0] or v not in sides[1]), None)
     if wrong is not None:
         fact = f"edge {wrong!r} does not lead from bipartite=0 to bipartite=1"
-        raise GraphError(fact, cure="turn it round, or remove it", line=user_line())
+        raise GraphError(fact, cure="turn it round, or remove it")
     ends = ([sides[0][u] for u, _, _ in edges], [sides[1][v] for _, v, _ in edges])
     counts = {utype: len(sides[0]), vtype: len(sides[1])}
     g = heterograph({(utype, etype, vtype): ends}, counts, idtype, device)

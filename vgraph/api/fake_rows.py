@@ -15,9 +15,9 @@ from torch import Tensor
 from vgraph.api.capture_errors import CaptureError
 from vgraph.api.row_counts import RowCount
 from vgraph.api.rows import RowTensor
-from vgraph.api.tracer import user_line
 from vgraph.ir.moves import Move
 from vgraph.ir.program import Space
+from vgraph.user_line import recorded_line
 
 
 class RowPair(RowCount):
@@ -47,10 +47,10 @@ class _NoBranch:
     row_sizes = frozenset[int]()
 
     def note_branch(self) -> None:
-        raise CaptureError("it branches on a number of rows or slots", user_line())
+        raise CaptureError("it branches on a number of rows or slots", recorded_line())
 
     def note_count(self) -> None:
-        raise CaptureError("it makes a plain number of a number of rows", user_line())
+        raise CaptureError("it makes a plain number of a number of rows", recorded_line())
 
 
 _NO_BRANCH: Any = _NoBranch()
@@ -103,7 +103,7 @@ class FakeRows(RowTensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise CaptureError(f"{func} is called below the functions of torch", user_line())
+        raise CaptureError(f"{func} is called below the functions of torch", recorded_line())
 
     def bare(self) -> Tensor:
         return self.twin
@@ -142,7 +142,7 @@ def part_of(context: Any) -> tuple[Any, ...]:
 def _running(fake: FakeRows) -> Call:
     call = fake.owner.cursor
     if call is None:
-        raise CaptureError("rows of an earlier call are used", user_line())
+        raise CaptureError("rows of an earlier call are used", recorded_line())
     return call
 
 

@@ -18,7 +18,6 @@ from vgraph import config
 from vgraph.api.graph import Graph
 from vgraph.api.padding import Padded
 from vgraph.api.session import Spec
-from vgraph.api.tracer import user_line
 from vgraph.compiler import empty, levels
 from vgraph.errors import DTypeError, FeatureError, NameLookupError
 from vgraph.ir.program import EDGE, GRAPH, OF_LEAVES, VERTEX, Space, subset
@@ -58,13 +57,13 @@ def at(rows: Tensor, ids: Tensor) -> At:
     if rows.shape[:1] != ids.shape or ids.dim() != 1:
         raise FeatureError(
             f"at(rows, ids) has {rows.shape[0]} rows for ids of shape {tuple(ids.shape)}",
-            cure="give one row for every id", line=user_line(),
-        )  # fmt: skip
+            cure="give one row for every id",
+        )
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise DTypeError(
             f"the ids of at(rows, ids) are {ids.dtype}",
-            cure="give whole numbers; for a mask, mask.nonzero().squeeze(1)", line=user_line(),
-        )  # fmt: skip
+            cure="give whole numbers; for a mask, mask.nonzero().squeeze(1)",
+        )
     return At(rows, ids.long())
 
 
@@ -91,19 +90,19 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
     _check_tensors("rows_at", rows, ids)
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         fact, cure = f"the ids of rows_at(rows, ids) are {ids.dtype}", "give whole numbers"
-        raise DTypeError(fact, cure=f"{cure}; for a mask, mask.nonzero().squeeze(1)", line=user_line())
+        raise DTypeError(fact, cure=f"{cure}; for a mask, mask.nonzero().squeeze(1)")
     if ids.device not in (rows.device, torch.device("cpu")):
         fact = f"rows_at(rows, ids) has ids on {ids.device} for rows on {rows.device}"
-        raise FeatureError(fact, cure="move one of them with .to(...)", line=user_line())
+        raise FeatureError(fact, cure="move one of them with .to(...)")
     if ids.dim() != 1 or not rows.dim():
         fact = f"rows_at(rows, ids) has ids of shape {tuple(ids.shape)} for rows of shape {tuple(rows.shape)}"
-        raise FeatureError(fact, cure="give one list of ids: ids.flatten()", line=user_line())
+        raise FeatureError(fact, cure="give one list of ids: ids.flatten()")
     ids = ids.long()
     if torch.compiler.is_compiling():
         return rows[ids]
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows.shape[0]:
         fact = f"rows_at(rows, ids) has ids from {int(ids.min())} to {int(ids.max())} for {rows.shape[0]} rows"
-        raise FeatureError(fact, cure="give ids from 0 to the number of rows - 1", line=user_line())
+        raise FeatureError(fact, cure="give ids from 0 to the number of rows - 1")
     return _Taken.apply(rows, send(ids, rows.device))  # pyright: ignore[reportUnknownMemberType, reportReturnType]
 
 
@@ -111,7 +110,7 @@ def _check_tensors(name: str, rows: Any, ids: Any) -> None:
     for words, given in (("rows", rows), ("ids", ids)):
         if not isinstance(given, Tensor):
             fact = f"the {words} of {name}(rows, ids) are a {type(given).__name__}"
-            raise FeatureError(fact, cure="give a tensor: torch.as_tensor(...)", line=user_line())
+            raise FeatureError(fact, cure="give a tensor: torch.as_tensor(...)")
 
 
 class _Taken(torch.autograd.Function):
@@ -158,8 +157,8 @@ class Feed:
             if tensor.device != device and not (tensor is ids and tensor.device.type == "cpu"):
                 raise FeatureError(
                     f"the {words} of at(...) for {name!r} are on {tensor.device}, the graph on {device}",
-                    cure="move one of them with .to(...)", line=user_line(),
-                )  # fmt: skip
+                    cure="move one of them with .to(...)",
+                )
         if self.leaves_in_order and torch.equal(ids, self._leaves_where(ids.device)):
             name, place = name + OF_LEAVES, leaf_ids(self.topology)
         else:
@@ -177,8 +176,8 @@ class Feed:
         if not inside or bool((torch.bincount(ids, minlength=1) > 1).any()):
             raise FeatureError(
                 f"the ids of at(...) for {name!r} are not distinct vertices of a graph of {count}",
-                cure="give every id once, from 0 to num_nodes - 1", line=user_line(),
-            )  # fmt: skip
+                cure="give every id once, from 0 to num_nodes - 1",
+            )
         place = torch.full((count,), ids.shape[0], dtype=torch.int64, device=ids.device)
         place[ids] = torch.arange(ids.shape[0], device=ids.device)
         return place
@@ -201,7 +200,6 @@ class Feed:
             raise NameLookupError(
                 f"there is no {words} feature {name!r}",
                 cure=f"pass {name}=... in the call, or set one of the graph's ({sorted(frame)} are there)",
-                line=user_line(),
             )
         return f"{kind}:{name}"
 
@@ -232,13 +230,13 @@ class Feed:
         if value.dim() == 0 or value.shape[0] != wanted:
             raise FeatureError(
                 f"the {kind} feature {name!r} has shape {tuple(value.shape)} for {wanted} rows",
-                cure=f"give one row for every {kind}", line=user_line(),
-            )  # fmt: skip
+                cure=f"give one row for every {kind}",
+            )
         if value.device != topology.src.device:
             raise FeatureError(
                 f"the {kind} feature {name!r} is on {value.device}, the graph on {topology.src.device}",
-                cure="move one of them with .to(...)", line=user_line(),
-            )  # fmt: skip
+                cure="move one of them with .to(...)",
+            )
 
     def spec(self, full: str) -> Spec:
         value = self.find(full)
@@ -290,8 +288,8 @@ def _check_kind(name: str, value: Any) -> None:
     if value is not None and not isinstance(value, At):
         raise FeatureError(
             f"the feature {name!r} is a {type(value).__name__}",
-            cure="give a tensor, one row for every vertex, edge or graph", line=user_line(),
-        )  # fmt: skip
+            cure="give a tensor, one row for every vertex, edge or graph",
+        )
 
 
 def _space(kind: str, name: str) -> Space:

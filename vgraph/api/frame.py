@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.api.tracer import user_line
 from vgraph.errors import DeviceError, DTypeError, FeatureError, GraphError, NameLookupError, VGraphError
 
 # (shape, dtype, device, the rows that are new) -> their features
@@ -174,7 +173,6 @@ class Frame(MutableMapping[str, Tensor]):
         return FeatureError(
             f"rows of {self.kind} feature {name!r} are {describe(new)}; the feature is {describe(old)}",
             cure="give rows of the same shape and dtype, or replace the whole feature",
-            line=user_line(),
         )
 
     def split(self, sizes: Sequence[int]) -> list[Frame]:
@@ -213,23 +211,22 @@ class Frame(MutableMapping[str, Tensor]):
         return NameLookupError(
             f"there is no {self._words} {name!r}; there is: {there}",
             cure=f"set it first, as in {self._access}[{name!r}] = tensor",
-            line=user_line(),
         )
 
     def _misfit(self, name: object, value: Any) -> VGraphError:
-        what, kind, line = f"{self._words} {name!r}", self.kind, user_line()
+        what, kind = f"{self._words} {name!r}", self.kind
         if not isinstance(name, str):
-            return DTypeError(f"the name of {what} is no string", cure="name it", line=line)
+            return DTypeError(f"the name of {what} is no string", cure="name it")
         if not isinstance(value, Tensor):
             cure = "pass torch.as_tensor(value)"
-            return DTypeError(f"{what} is a {type(value).__name__}, not a tensor", cure=cure, line=line)
+            return DTypeError(f"{what} is a {type(value).__name__}, not a tensor", cure=cure)
         if value.ndim and value.shape[0] == self.num_rows:
             cure = "move one of them with .to(device)"
             fact = f"{what} is on {value.device}; the graph is on {self.device}"
-            return FeatureError(fact, cure=cure, line=line)
+            return FeatureError(fact, cure=cure)
         rows = f"{value.shape[0]} rows" if value.ndim else "no rows (it is a scalar)"
         fact = f"{what} has {rows} where {self.num_rows} are needed"
-        return FeatureError(fact, cure=f"give one row a {kind}, in order of ids", line=line)
+        return FeatureError(fact, cure=f"give one row a {kind}, in order of ids")
 
 
 def concat_frames(frames: Sequence[Frame]) -> Frame:
@@ -258,7 +255,6 @@ def _common_names(frames: Sequence[tuple[int, Frame]]) -> list[str]:
         raise FeatureError(
             f"graph {lacking} has no {first.kind} feature {name!r}, which graph {having} has",
             cure="give every graph of the batch the same features",
-            line=user_line(),
         )
     return list(names)
 
@@ -277,7 +273,6 @@ def _concat(name: str, frames: Sequence[tuple[int, Frame]]) -> Tensor:
                 f"{first.kind} feature {name!r} of graph {index} is {describe(frame[name])}; "
                 f"of graph {origin} it is {describe(first[name])}",
                 cure="give every graph of the batch features of one dtype, row shape and device",
-                line=user_line(),
             )
     return torch.cat(columns)
 
@@ -304,19 +299,19 @@ def as_ids(values: Any, what: str) -> Tensor:
     tensor = values.resolve_neg() if isinstance(values, Tensor) else _from_array(values, what)
     if tensor.layout != torch.strided:
         cure = f"pass {what} as a dense tensor"
-        raise DTypeError(f"{what} is laid out as {tensor.layout}; ids are dense", cure=cure, line=user_line())
+        raise DTypeError(f"{what} is laid out as {tensor.layout}; ids are dense", cure=cure)
     if tensor.dtype in (torch.int32, torch.int64) and tensor.ndim == 1:
         return tensor
     if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
         wrong = tensor.flatten()
         value = f", which begins with {wrong[0].item()}," if wrong.numel() else ""
         fact = f"{what}{value} has dtype {tensor.dtype}; ids are whole numbers"
-        raise DTypeError(fact, cure=f"pass {what} as int64 or int32", line=user_line())
+        raise DTypeError(fact, cure=f"pass {what} as int64 or int32")
     if tensor.ndim != 1:
         fact = f"{what} has shape {tuple(tensor.shape)}; ids have one dim"
-        raise GraphError(fact, cure=f"flatten {what}", line=user_line())
+        raise GraphError(fact, cure=f"flatten {what}")
     if tensor.dtype == torch.uint64 and tensor.numel() and int(tensor.long().min()) < 0:
-        raise GraphError(f"{what} has an id from 2^63 up", cure="ids are below 2^63", line=user_line())
+        raise GraphError(f"{what} has an id from 2^63 up", cure="ids are below 2^63")
     return tensor.long()
 
 
@@ -324,7 +319,7 @@ def refuse_meta(ids: Tensor, what: str) -> None:
     """DeviceError: ids without numbers."""
     if ids.is_meta:
         fact = f"{what} is on the meta device, where there are no ids"
-        raise DeviceError(fact, cure="pass them on the CPU or a GPU", line=user_line())
+        raise DeviceError(fact, cure="pass them on the CPU or a GPU")
 
 
 def _from_array(values: Any, what: str) -> Tensor:
@@ -336,7 +331,7 @@ def _from_array(values: Any, what: str) -> Tensor:
         return torch.tensor(array, dtype=torch.int64 if empty else None, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         fact = f"{what} is no array of whole numbers: {error}"
-        raise DTypeError(fact, cure="pass a tensor, an array or a list", line=user_line()) from error
+        raise DTypeError(fact, cure="pass a tensor, an array or a list") from error
 
 
 def resolve_ids(ids: Any, count: int, device: torch.device, kind: str = "node") -> Tensor:
@@ -367,4 +362,4 @@ def check_ids(ids: Tensor, count: int, what: str, rows: str) -> None:
     first = int(((ids < 0) | (ids >= count)).nonzero()[0])
     value = int(ids[first])
     fact = f"{what}[{first}] is {value}, " + ("which is negative" if value < 0 else f"where there are {count} {rows}")
-    raise GraphError(fact, cure=f"{rows} are numbered from 0 to {count - 1}", line=user_line())
+    raise GraphError(fact, cure=f"{rows} are numbered from 0 to {count - 1}")

@@ -17,7 +17,6 @@ from vgraph.api.create import check_device, check_idtype
 from vgraph.api.frame import Frame, Initializer
 from vgraph.api.mutation import Mutation
 from vgraph.api.relations import NODE, UNTYPED, EdgeType
-from vgraph.api.tracer import user_line
 from vgraph.api.views import FeatureView, LocalScope, TypedData
 from vgraph.errors import GraphError, NameLookupError
 from vgraph.ir.topology import Topology
@@ -90,7 +89,7 @@ class Graph(Mutation):
             topology = Topology(ids, ids, 0, 0)
         if not isinstance(topology, Topology):  # pyright: ignore[reportUnnecessaryIsInstance]
             fact = f"a Graph is made from a Topology, not from a {type(topology).__name__}"
-            raise GraphError(fact, cure="call vgraph.graph((src, dst))", line=user_line())
+            raise GraphError(fact, cure="call vgraph.graph((src, dst))")
         device, graph_sizes = topology.src.device, topology.graph_sizes
         nodes = {NODE: Frame(topology.num_dst, device, "node") if ndata is None else ndata}
         edges = {UNTYPED: Frame(topology.num_edges, device, "edge") if edata is None else edata}
@@ -248,7 +247,7 @@ class Graph(Mutation):
             if None in wanted:
                 asked = ", ".join(":" if part is None else repr(part) for part in wanted)
                 fact = f"({asked}) means {len(fits)} of the edge types {list(self._topologies)}"
-                raise NameLookupError(fact, cure="name one of them", line=user_line())
+                raise NameLookupError(fact, cure="name one of them")
         return self._edge_type(key)
 
     def to(self, device: torch.device | str | Count, *, non_blocking: bool = False, copy: bool = False) -> Graph:

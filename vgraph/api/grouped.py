@@ -11,7 +11,6 @@ from collections import OrderedDict
 import torch
 from torch import Tensor
 
-from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError
 from vgraph.ir.topology import stable_argsort
 
@@ -38,7 +37,7 @@ def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
     lengths = seglen_a.to(a.device).long()
     if lengths.shape != b.shape[:1] or int(lengths.sum()) != a.shape[0]:
         fact = f"seglen_a has {tuple(lengths.shape)} lengths with sum {int(lengths.sum())} for {a.shape[0]} rows"
-        raise FeatureError(fact, cure="give the rows of every type", line=user_line())
+        raise FeatureError(fact, cure="give the rows of every type")
     types = torch.repeat_interleave(torch.arange(b.shape[0], device=a.device), lengths)
     return tiled(a, b, Tiles(types, b.shape[0], None))
 
@@ -91,12 +90,12 @@ def check_types(types: Tensor, num_rows: int, num_types: int) -> Tensor:
     """The types as int64; FeatureError: they are not one a row, below ``num_types``."""
     if types.shape != (num_rows,) or types.is_floating_point() or types.dtype == torch.bool:
         fact = f"types are {types.dtype} {tuple(types.shape)} for {num_rows} rows"
-        raise FeatureError(fact, cure="give a whole number for every row", line=user_line())
+        raise FeatureError(fact, cure="give a whole number for every row")
     types = types.long()
     low, high = (int(end) for end in torch.aminmax(types)) if types.numel() else (0, -1)
     if low < 0 or high >= num_types:
         fact = f"types are from {low} to {high} where there are {num_types} matrices"
-        raise FeatureError(fact, cure="number the types 0, 1, 2, ...", line=user_line())
+        raise FeatureError(fact, cure="number the types 0, 1, 2, ...")
     return types
 
 
@@ -132,4 +131,4 @@ def tiled(a: Tensor, b: Tensor, tiles: Tiles) -> Tensor:
 def _check(a: Tensor, b: Tensor) -> None:
     if a.ndim != 2 or b.ndim != 3 or a.shape[1] != b.shape[1]:
         fact = f"a is {tuple(a.shape)} and b is {tuple(b.shape)}"
-        raise FeatureError(fact, cure="give (rows, in) and (types, in, out)", line=user_line())
+        raise FeatureError(fact, cure="give (rows, in) and (types, in, out)")

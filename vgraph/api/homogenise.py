@@ -16,7 +16,6 @@ from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph
 from vgraph.api.mutation import ID
 from vgraph.api.relations import EdgeType
-from vgraph.api.tracer import user_line
 from vgraph.api.transform import one_type
 from vgraph.errors import FeatureError, GraphError, NameLookupError
 from vgraph.ir.topology import Topology
@@ -71,7 +70,7 @@ def _stacked(frames: Sequence[Frame], names: Sequence[str] | None, idtype: torch
         if len({(column.dtype, column.shape[1:]) for column in columns}) > 1:
             shapes = ", ".join(f"{column.dtype} {tuple(column.shape)}" for column in columns)
             fact = f"the {made.kind} feature {name!r} is not alike in all types: {shapes}"
-            raise FeatureError(fact, cure="give all types one row shape and dtype", line=user_line())
+            raise FeatureError(fact, cure="give all types one row shape and dtype")
         made[name] = torch.cat(columns)
     made[ID] = torch.cat([torch.arange(int(n), dtype=idtype, device=device) for n in counts])
     if store:
@@ -126,7 +125,7 @@ def to_heterogeneous(
         topologies[key] = Topology(starts, ends, ids[key[0]].shape[0], ids[key[2]].shape[0])
         frames[key] = _selected(G.edata, own, etype_field, G.idtype)
     if not topologies:
-        raise GraphError("there are no edges, so no types of edges", cure="name them as triples", line=user_line())
+        raise GraphError("there are no edges, so no types of edges", cure="name them as triples")
     nodes = {name: _selected(G.ndata, ids[name], ntype_field, G.idtype) for name in sorted(ids)}
     return Graph.of_types(topologies, nodes, None, frames)
 
@@ -141,7 +140,7 @@ def _edges_by_type(
             if given[0] not in ntypes or given[2] not in ntypes:
                 known = ", ".join(map(repr, ntypes))
                 fact = f"{given!r} names a node type that there is not; there is: {known}"
-                raise NameLookupError(fact, cure="name one of them", line=user_line())
+                raise NameLookupError(fact, cure="name one of them")
             found[tuple(given)] = (middle == number).nonzero().squeeze(1)
             continue
         own = (middle == number).nonzero().squeeze(1)
@@ -162,4 +161,4 @@ def _selected(frame: Frame, ids: Tensor, type_field: str, idtype: torch.dtype) -
 def _check_types(numbers: Tensor, count: int, kind: str) -> None:
     if numbers.numel() and not (int(numbers.min()) >= 0 and int(numbers.max()) < count):
         fact = f"{kind} types are numbered from {int(numbers.min())} to {int(numbers.max())}; {count} have names"
-        raise GraphError(fact, cure="name every type", line=user_line())
+        raise GraphError(fact, cure="name every type")

@@ -14,7 +14,6 @@ import torch
 
 from vgraph.api.batching import batch
 from vgraph.api.graph import Graph
-from vgraph.api.tracer import user_line
 from vgraph.compiler import level_schedule, levels
 from vgraph.errors import GraphError
 
@@ -58,10 +57,10 @@ class GraphLoader:
         for name, number, least in (("batch_size", batch_size, 1), ("prefetch", prefetch, 0)):
             if type(number) is not int or number < least:
                 fact, cure = f"GraphLoader({name}={number!r})", f"give a whole number, {least} or more"
-                raise GraphError(fact, cure=cure, line=user_line())
+                raise GraphError(fact, cure=cure)
         if direction not in _DIRECTIONS:
             cure = "forward, reverse or both"
-            raise GraphError(f"there is no direction {direction!r}", cure=cure, line=user_line())
+            raise GraphError(f"there is no direction {direction!r}", cure=cure)
         self.graphs, self.batch_size = graphs, batch_size
         self.shuffle, self.by_height, self.prefetch, self.direction = shuffle, by_height, prefetch, direction
 

@@ -24,9 +24,9 @@ from vgraph.api.reductions import move_rows
 from vgraph.api.rows import RowTensor, as_rows, plain
 from vgraph.api.session import Session
 from vgraph.api.trace_tree import Cursor
-from vgraph.api.tracer import user_line
 from vgraph.ir.moves import Move
 from vgraph.ir.program import EDGE, VERTEX, Space
+from vgraph.user_line import recorded_line
 
 
 class SessionPlayer(Player):
@@ -157,13 +157,13 @@ class LookupSession:
         self.note("checked")
 
     def note_branch(self) -> None:
-        raise CaptureError("it branches on a number of rows or slots", user_line())
+        raise CaptureError("it branches on a number of rows or slots", recorded_line())
 
     def note_count(self) -> None:
         self.cursor.counts = True
 
     def note_look(self, name: str) -> None:
-        raise CaptureError(f"{name} looks at the data of a tensor", user_line())
+        raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
 
 
 class OnFakeRows(TorchFunctionMode):
@@ -188,7 +188,7 @@ class OnFakeRows(TorchFunctionMode):
         if _writes(func, named):
             written = named.get("out", args[0] if args else None)
             if isinstance(written, Tensor) and id(written) not in self.own:
-                raise OutsideWriteError("a tensor from outside the function is written in place", user_line())
+                raise OutsideWriteError("a tensor from outside the function is written in place", recorded_line())
             cursor.keep_as_they_are()
         out = func(*args, **named)
         for tensor in out if isinstance(out, (tuple, list)) else (out,):  # pyright: ignore[reportUnknownVariableType]

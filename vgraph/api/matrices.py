@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from vgraph.api.adjacency import Adjacency
-from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError, GraphError
 from vgraph.ir.topology import Compressed
 from vgraph.late import late
@@ -118,7 +117,7 @@ class Matrices(Adjacency):
         edges = torch.arange(t.num_edges, device=self.device)
         ones = torch.ones(t.num_edges, device=self.device)
         if typestr not in ("in", "out", "both"):
-            raise FunctionError(f"typestr is {typestr!r}", cure='pass "in", "out" or "both"', line=user_line())
+            raise FunctionError(f"typestr is {typestr!r}", cure='pass "in", "out" or "both"')
         rows, entries, count = (t.dst, ones, t.num_dst) if typestr == "in" else (t.src, ones, t.num_src)
         if typestr == "both":
             kept = (t.src != t.dst).nonzero().squeeze(1)
@@ -145,4 +144,4 @@ class Matrices(Adjacency):
 
 def _check_format(name: Any) -> None:
     if name not in FORMATS:
-        raise GraphError(f"scipy_fmt is {name!r}", cure='pass "csr", "csc" or "coo"', line=user_line())
+        raise GraphError(f"scipy_fmt is {name!r}", cure='pass "csr", "csc" or "coo"')

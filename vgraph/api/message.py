@@ -20,10 +20,10 @@ from vgraph.api.one_device import ElsewhereError
 from vgraph.api.reductions import move_rows
 from vgraph.api.rows import as_rows, num_rows, plain, row_shape
 from vgraph.api.session import Session
-from vgraph.api.tracer import user_line
 from vgraph.errors import DTypeError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE, VERTEX, Space
+from vgraph.user_line import recorded_line
 
 SET = "edges.data:"  # stands before the name of a feature that a function of edges sets itself
 
@@ -47,7 +47,7 @@ class Columns(MutableMapping[str, Tensor]):
 
     def __delitem__(self, name: str) -> None:
         fact = f"{name!r} is removed inside a function of rows"
-        raise FunctionError(fact, cure="remove it from the graph, after the call", line=user_line())
+        raise FunctionError(fact, cure="remove it from the graph, after the call")
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._made:
@@ -57,7 +57,6 @@ class Columns(MutableMapping[str, Tensor]):
                 raise NameLookupError(
                     f"there is no {self._words} {name!r}",
                     cure=f"one of {sorted(self._names())} is there",
-                    line=user_line(),
                 )
             with torch.set_grad_enabled(self._grad):
                 self._made[name] = self._get(name)
@@ -181,7 +180,7 @@ def as_raised() -> Generator[None]:
     except (CaptureError, ElsewhereError, DTypeError):
         raise
     except Exception as error:
-        raise RaisedError(f"it raised {type(error).__name__}: {error}", user_line()) from error
+        raise RaisedError(f"it raised {type(error).__name__}: {error}", recorded_line()) from error
 
 
 class UpdateBody:

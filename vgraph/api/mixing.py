@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from vgraph.api.capture_errors import CaptureError
-from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.rowwise import Effect, row_effects
@@ -44,7 +43,7 @@ def over_rows(name: str, dim: Any, rank: int, over: str) -> FunctionError | None
         return None
     fact = f"{name} over the dim of rows mixes {over}"
     cure = f"{name}(-1) is about features; slots reduce by {name}() without a dim"
-    return FunctionError(fact, cure=cure, line=user_line())
+    return FunctionError(fact, cure=cure)
 
 
 def refuse_sums(ops: Sequence[Op]) -> None:
@@ -97,8 +96,8 @@ def check_rows(rows: Tensor, count: int) -> None:
     if rows.dim() == 0 or rows.shape[0] != count:
         raise FeatureError(
             "rows were joined, cut or turned: what is reduced or meets slots is no longer one row a slot or a vertex",
-            cure="join and cut features, dim=-1, as in torch.cat([a, b], -1)", line=user_line(),
-        )  # fmt: skip
+            cure="join and cut features, dim=-1, as in torch.cat([a, b], -1)",
+        )
 
 
 def mixing_error(name: str, op: str, line: str) -> FunctionError:

@@ -18,7 +18,6 @@ from vgraph.api.create import check_counts, check_idtype, check_likely
 from vgraph.api.frame import as_ids, refuse_meta, resolve_ids
 from vgraph.api.matrices import Matrices
 from vgraph.api.relations import EdgeType
-from vgraph.api.tracer import user_line
 from vgraph.errors import GraphError
 from vgraph.ir.topology import Topology
 
@@ -44,10 +43,10 @@ class Mutation(Matrices):
     def _mutable(self, ntype: str | None) -> str:
         if self.is_block:
             fact = "a block's nodes and edges do not change"
-            raise GraphError(fact, cure="turn it into a graph with block_to_graph", line=user_line())
+            raise GraphError(fact, cure="turn it into a graph with block_to_graph")
         if any(ids.numel() for ids, _ in self.messages.values()):
             cure = "call recv before nodes or edges come and go, or g.messages.clear()"
-            raise GraphError("messages that were sent lie on the edges", cure=cure, line=user_line())
+            raise GraphError("messages that were sent lie on the edges", cure=cure)
         return self._node_type(ntype)
 
     def _grow(self, extra: Mapping[str, int]) -> None:
@@ -95,7 +94,7 @@ class Mutation(Matrices):
         ids = ids.to(self.device)
         if ids.numel() and int(ids.min()) < 0:
             first = int((ids < 0).nonzero()[0])
-            raise GraphError(f"{what}[{first}] is {int(ids[first])}", cure="ids count from 0", line=user_line())
+            raise GraphError(f"{what}[{first}] is {int(ids[first])}", cure="ids count from 0")
         if ids.numel():
             check_idtype(self.idtype, int(ids.max()) + 1, 0)
         return ids.to(self.idtype)
@@ -168,7 +167,7 @@ class Mutation(Matrices):
             own = sizes.get(t, ())
             if sum(own) != self._src[t].num_rows or len(own) != num_graphs or min(own, default=-1) < 0:
                 fact = f"batch_num_nodes of {t!r} is {sizes.get(t)} for {self._src[t].num_rows} nodes"
-                raise GraphError(fact, cure="give the nodes of every graph, for every type", line=user_line())
+                raise GraphError(fact, cure="give the nodes of every graph, for every type")
         self._join({k: replace(t, graph_sizes=sizes[k[2]], parts=None) for k, t in self._topologies.items()}, sizes)
         if self._gdata.num_rows != self.batch_size:
             self._gdata.columns, self._gdata.num_rows = {}, self.batch_size
@@ -184,7 +183,7 @@ class Mutation(Matrices):
             there, wanted = self.batch_num_edges(key).tolist(), [int(n) for n in counts]  # pyright: ignore[reportUnknownVariableType]
             if there != wanted:
                 fact = f"batch_num_edges is {wanted}; {there} edges end in the graphs"
-                raise GraphError(fact, cure="call set_batch_num_nodes first, with every graph's", line=user_line())
+                raise GraphError(fact, cure="call set_batch_num_nodes first, with every graph's")
 
 
 def _resized(t: Topology, counts: Mapping[str, int], key: EdgeType) -> Topology:
@@ -194,7 +193,7 @@ def _resized(t: Topology, counts: Mapping[str, int], key: EdgeType) -> Topology:
 def _as_many(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     if u.shape != v.shape and 1 not in (len(u), len(v)):
         fact = f"there are {len(u)} ids in u and {len(v)} in v"
-        raise GraphError(fact, cure="pass as many of both, or one", line=user_line())
+        raise GraphError(fact, cure="pass as many of both, or one")
     return (u.expand_as(v), v) if len(u) == 1 else (u, v.expand_as(u))
 
 

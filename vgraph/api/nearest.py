@@ -15,7 +15,6 @@ from torch import Tensor
 from vgraph.api.batching import batch
 from vgraph.api.construct import graph
 from vgraph.api.graph import Graph
-from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError, FunctionError, GraphError
 
 _MOST_DISTANCES = 1 << 24  # at a time
@@ -46,9 +45,7 @@ def knn_graph(
     [[1, 0, 1], [0, 1, 2]]
     """
     if x.ndim not in (2, 3):
-        raise FeatureError(
-            f"x is {tuple(x.shape)}", cure="give (points, dims) or (sets, points, dims)", line=user_line()
-        )
+        raise FeatureError(f"x is {tuple(x.shape)}", cure="give (points, dims) or (sets, points, dims)")
     if x.ndim == 3:
         return batch([knn_graph(rows, k, algorithm, dist, exclude_self) for rows in x])
     return _nearest(_measured(x, dist), k, exclude_self)
@@ -73,7 +70,7 @@ def segmented_knn_graph(
     sizes = [int(size) for size in segs]
     if x.ndim != 2 or sum(sizes) != x.shape[0]:
         fact = f"x is {tuple(x.shape)}, and there are sets of {sum(sizes)} points in all"
-        raise GraphError(fact, cure="give (points, dims) and the points of every set", line=user_line())
+        raise GraphError(fact, cure="give (points, dims) and the points of every set")
     parts = [_nearest(_measured(rows, dist), k, exclude_self) for rows in x.split(sizes)]
     whole = batch(parts)
     return graph(whole.edges(), num_nodes=x.shape[0])
@@ -103,7 +100,7 @@ def radius_graph(
     [[0, 1], [1, 0]]
     """
     if x.ndim != 2:
-        raise FeatureError(f"x is {tuple(x.shape)}", cure="give (points, dims)", line=user_line())
+        raise FeatureError(f"x is {tuple(x.shape)}", cure="give (points, dims)")
     ends: list[Tensor] = []
     lengths: list[Tensor] = []
     for low, rows in _chunks(x):
@@ -119,7 +116,7 @@ def radius_graph(
 
 def _measured(x: Tensor, dist: str) -> Tensor:
     if dist not in ("euclidean", "cosine"):
-        raise FunctionError(f"there is no distance {dist!r}", cure='pass "euclidean" or "cosine"', line=user_line())
+        raise FunctionError(f"there is no distance {dist!r}", cure='pass "euclidean" or "cosine"')
     return torch.nn.functional.normalize(x, dim=-1) if dist == "cosine" else x
 
 
@@ -127,7 +124,7 @@ def _nearest(x: Tensor, k: int, exclude_self: bool) -> Graph:
     count = x.shape[0]
     if not 0 < k <= count - exclude_self:
         fact = f"{k} nearest of {count} points" + (" without the point itself" if exclude_self else "")
-        raise GraphError(fact, cure="ask for at least 1 and no more than there are", line=user_line())
+        raise GraphError(fact, cure="ask for at least 1 and no more than there are")
     found: list[Tensor] = []
     for low, rows in _chunks(x.detach()):
         apart = torch.cdist(rows, x.detach(), compute_mode=_COMPUTE_MODE)

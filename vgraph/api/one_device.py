@@ -5,7 +5,7 @@ Takes: tensors and a device. Gives: nothing, or an error that names both devices
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,25 +18,23 @@ class ElsewhereError(FeatureError):
     """A tensor lies on another device than the graph."""
 
 
-def refuse_elsewhere(what: str, tensor: Tensor, device: torch.device | None, line: str) -> None:
+def refuse_elsewhere(what: str, tensor: Tensor, device: torch.device | None) -> None:
     """Refuses a tensor that lies elsewhere; single numbers may."""
     if tensor.device != device and tensor.dim():
         fact = f"{what}, of shape {tuple(tensor.shape)}, is on {tensor.device}, the graph on {device}"
-        raise ElsewhereError(fact, cure="move model and graph to one device with .to(...)", line=line)
+        raise ElsewhereError(fact, cure="move model and graph to one device with .to(...)")
 
 
-def check_devices(
-    function: str, names: Sequence[str], tensors: Sequence[Tensor], device: torch.device, line: Callable[[], str]
-) -> None:
+def check_devices(function: str, names: Sequence[str], tensors: Sequence[Tensor], device: torch.device) -> None:
     """The same for all inputs of a call, by name."""
     for name, tensor in zip(names, tensors, strict=True):
         if tensor.device != device:
             what = "tensor that it reads" if name.startswith("lifted:") else f"feature {name!r}"
-            refuse_elsewhere(f"{function}: a {what}", tensor, device, line())
+            refuse_elsewhere(f"{function}: a {what}", tensor, device)
         if tensor.layout is not torch.strided and not name.startswith("lifted:"):
             fact = f"{function}: feature {name!r} has the layout {tensor.layout}, without rows in memory"
-            raise FeatureError(fact, cure="give it as .to_dense()", line=line())
+            raise FeatureError(fact, cure="give it as .to_dense()")
         if not has_memory(tensor) and type(tensor) not in (Tensor, nn.Parameter):
             what = "a tensor that it reads" if name.startswith("lifted:") else f"feature {name!r}"
             fact = f"{function}: {what} is a {type(tensor).__name__}, which has no memory of its own"
-            raise FeatureError(fact, cure="give the plain tensor that it wraps, or stands for", line=line())
+            raise FeatureError(fact, cure="give the plain tensor that it wraps, or stands for")

@@ -22,7 +22,7 @@ from vgraph.api.capture_errors import CaptureError
 from vgraph.api.purity import impurity, is_pure_module, question_of
 from vgraph.api.recording_lock import recording
 from vgraph.api.spoken import Words, words_of
-from vgraph.api.tracer import Record, Recording, Tracer, user_line
+from vgraph.api.tracer import Record, Recording, Tracer
 from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
 from vgraph.ir.moves import Random
@@ -156,9 +156,7 @@ def _is_scalar(found: Recording, record: Record) -> bool:
 def checked(op: Any) -> Function:
     """The function, with errors that say what is wrong with it."""
     if not callable(op):
-        raise FunctionError(
-            f"op is a {type(op).__name__}", line=user_line(), cure=f"one of {', '.join(NAMES)}, or a function"
-        )
+        raise FunctionError(f"op is a {type(op).__name__}", cure=f"one of {', '.join(NAMES)}, or a function")
 
     def combine(a: Tensor, b: Tensor) -> Tensor:
         cure = "compute with torch on tensors of any shape: torch.where(a > b, a, b) in place of an if"
@@ -166,11 +164,11 @@ def checked(op: Any) -> Function:
             out: Any = op(a, b)
         except Exception as error:
             said = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise FunctionError(f"the function of two scalars fails: {said}", line=user_line(), cure=cure) from error
+            raise FunctionError(f"the function of two scalars fails: {said}", cure=cure) from error
         if not isinstance(out, Tensor) or out.shape != a.shape or out.dtype != a.dtype:
             kind = f"{tuple(out.shape)} of {out.dtype}" if isinstance(out, Tensor) else type(out).__name__
             fact = f"the function of two scalars gives {kind} for two of {tuple(a.shape)} of {a.dtype}"
-            raise FunctionError(fact, line=user_line(), cure=cure)
+            raise FunctionError(fact, cure=cure)
         return out
 
     return combine

@@ -15,7 +15,6 @@ from vgraph.api.batching import graphs_of
 from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph
 from vgraph.api.segments import groups_in_graph, reduce_segments, segments, softmax_segments
-from vgraph.api.tracer import user_line
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.ir.topology import Topology
 
@@ -53,7 +52,7 @@ def _weighted(frame: Frame, feat: str, weight: str | None) -> Tensor:
 
 def _check(op: str) -> None:
     if op not in ("sum", "mean", "max", "min"):
-        raise FunctionError(f"there is no readout {op!r}", cure="pass sum, mean, max or min", line=user_line())
+        raise FunctionError(f"there is no readout {op!r}", cure="pass sum, mean, max or min")
 
 
 def readout_nodes(
@@ -286,7 +285,7 @@ def broadcast_edges(graph: Graph, graph_feat: Tensor, *, etype: Any = None) -> T
 def _spread(graph: Graph, groups: Topology, rows: Tensor) -> Tensor:
     if rows.ndim == 0 or (rows.shape[0] != graph.batch_size and rows.shape[0] != 1):
         fact = f"there are {tuple(rows.shape)[:1]} rows for {graph.batch_size} graphs"
-        raise FeatureError(fact, cure="give one row for each", line=user_line())
+        raise FeatureError(fact, cure="give one row for each")
     return rows.expand(graph.batch_size, *rows.shape[1:]).index_select(0, groups.dst)
 
 
@@ -355,11 +354,11 @@ def _topk(
     rows, is_flat = frame[feat], frame[feat].ndim == 1
     if rows.ndim > 2:
         fact = f"the feature {feat!r} has {rows.ndim} dims"
-        raise FeatureError(fact, cure="give it one or two", line=user_line())
+        raise FeatureError(fact, cure="give it one or two")
     rows = rows.unsqueeze(1) if is_flat else rows
     if k < 1 or not (sortby is None or -rows.shape[1] <= sortby < rows.shape[1]):
         fact = f"k is {k} and sortby {sortby} for {rows.shape[1]} columns of {feat!r}"
-        raise FeatureError(fact, cure="ask for at least 1, by a column that there is", line=user_line())
+        raise FeatureError(fact, cure="ask for at least 1, by a column that there is")
     keys = rows if sortby is None else rows[:, sortby].unsqueeze(1)
     order = torch.argsort(keys, dim=0, descending=descending, stable=True)
     graphs = groups.dst.index_select(0, order.flatten()).view_as(order)

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from vgraph import config
 from vgraph.api.pointwise import NAMES, Function, checked, identity_of, record_pointwise
-from vgraph.api.tracer import user_line
 from vgraph.compiler import REDUCTIONS, compile_reduction
 from vgraph.errors import DimError, DTypeError, FeatureError, FunctionError
 from vgraph.ir.reduction import ACCUMULATED, IDENTITIES, Reduction
@@ -109,7 +108,7 @@ def _call(op: str | Function, of: Function | None, dims: tuple[int, ...], then: 
         return _Call("", checked(op), of, dims, op, then)
     if op not in NAMES:
         cure = f"one of {', '.join(NAMES)}, or a function"
-        raise FunctionError(f"there is no operation {op!r}", line=user_line(), cure=cure)
+        raise FunctionError(f"there is no operation {op!r}", cure=cure)
     return _Call(op, None, of, dims, None, then)
 
 
@@ -132,18 +131,17 @@ def _tensors(given: Any, of: Function | None) -> tuple[Tensor, ...]:
     tensors: list[Any] = list(given) if isinstance(given, (tuple, list)) else [given]
     if not tensors or not all(isinstance(t, Tensor) for t in tensors):
         found = type(next((t for t in tensors if not isinstance(t, Tensor)), given)).__name__
-        raise DTypeError(f"reduce was given a {found}", line=user_line(), cure="give a tensor, or several and of=")
+        raise DTypeError(f"reduce was given a {found}", cure="give a tensor, or several and of=")
     if len(tensors) > 1 and of is None:
         raise FunctionError(
             f"reduce was given {len(tensors)} tensors and no function of them",
-            line=user_line(),
             cure="say what is reduced: of=lambda a, b: a * b",
         )
     first = tensors[0].device
     for position, t in enumerate(tensors):
         if t.device != first and t.dim():
             fact = f"tensor 0 lies on {first}, tensor {position} on {t.device}"
-            raise FeatureError(fact, line=user_line(), cure=f"move one: .to({str(first)!r})")
+            raise FeatureError(fact, cure=f"move one: .to({str(first)!r})")
     return tuple(tensors)
 
 
@@ -155,7 +153,7 @@ def _shape(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     except RuntimeError:
         shapes = " and ".join(str(tuple(t.shape)) for t in tensors)
         cure = "give dims of the same size, or of size 1"
-        raise FeatureError(f"tensors of {shapes} do not broadcast", line=user_line(), cure=cure) from None
+        raise FeatureError(f"tensors of {shapes} do not broadcast", cure=cure) from None
 
 
 def _dims(given: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
@@ -163,11 +161,11 @@ def _dims(given: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     for dim in asked:
         if not isinstance(dim, int) or not -max(rank, 1) <= dim < max(rank, 1):  # pyright: ignore[reportUnnecessaryIsInstance]
             cure = f"name dims from {-rank} to {rank - 1}" if rank else "leave dims out"
-            raise DimError(f"dim {dim!r} of a tensor of {rank} dims", line=user_line(), cure=cure)
+            raise DimError(f"dim {dim!r} of a tensor of {rank} dims", cure=cure)
     found = sorted(dim % rank for dim in asked) if rank else []
     for one, other in itertools.pairwise(found):
         if one == other:
-            raise DimError(f"dim {one} is named twice in {asked}", line=user_line(), cure="name it once")
+            raise DimError(f"dim {one} is named twice in {asked}", cure="name it once")
     return tuple(found)
 
 
@@ -178,7 +176,7 @@ def _of_nothing(call: _Call, tensors: Sequence[Tensor], shape: tuple[int, ...], 
     if value is None and 0 not in kept:
         asked = f"op={call.name!r}" if call.name else "a function"
         fact = f"dims {call.dims} of {shape} hold no elements, of which {asked} gives nothing"
-        raise FeatureError(fact, line=user_line(), cure="say what it is: identity=")
+        raise FeatureError(fact, cure="say what it is: identity=")
     element = call.element(tensors)
     total = torch_reduce(element, call.dims, "sum", None)  # for its shape, dtype and gradient
     if call.name not in IDENTITIES:
@@ -260,7 +258,7 @@ def _one_for_each(out: Any, shape: torch.Size, fact: str) -> Tensor:
     if not isinstance(out, Tensor) or out.shape != shape:
         kind = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         said = fact.format(kind, tuple(shape))
-        raise FunctionError(said, line=user_line(), cure="give one number for each element")
+        raise FunctionError(said, cure="give one number for each element")
     return out
 
 

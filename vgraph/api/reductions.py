@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from vgraph.api.tracer import user_line
 from vgraph.errors import DTypeError
 from vgraph.ir.moves import Gather, Move, SegmentReduce
 
@@ -290,7 +289,7 @@ def takes_complex(name: str, *, in_mailbox: bool) -> bool:
         return True
     if not in_mailbox or name not in ("var", "std", "logsumexp"):
         fact = f"{name} over slots of complex numbers, which have no order"
-        raise DTypeError(fact, cure="reduce .abs(), .real or .imag", line=user_line())
+        raise DTypeError(fact, cure="reduce .abs(), .real or .imag")
     return False
 
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from vgraph.api.frame import Frame
-from vgraph.api.tracer import user_line
 from vgraph.errors import GraphError, NameLookupError
 from vgraph.ir.topology import Topology
 from vgraph.late import late
@@ -164,13 +163,13 @@ class Relations:
         found = [t for t in self._topologies if etype is None or t[1] == etype]
         if len(found) == 1:
             return found[0]
-        known, line = ", ".join(map(str, self._topologies)), user_line()
+        known = ", ".join(map(str, self._topologies))
         if etype is None:
             fact = f"the graph has {len(self._topologies)} edge types: {known}"
-            raise GraphError(fact, cure="name one of them with etype=", line=line)
+            raise GraphError(fact, cure="name one of them with etype=")
         if found:
-            raise GraphError(f"there are several edge types {etype!r}: {known}", cure="name its ends too", line=line)
-        raise NameLookupError(f"there is no edge type {etype!r}; there is: {known}", cure="name one of them", line=line)
+            raise GraphError(f"there are several edge types {etype!r}: {known}", cure="name its ends too")
+        raise NameLookupError(f"there is no edge type {etype!r}; there is: {known}", cure="name one of them")
 
     def _node_type(self, ntype: str | None, among: Mapping[str, Frame] | None = None) -> str:
         """The type itself, or the only one there is."""
@@ -179,14 +178,14 @@ class Relations:
             return ntype
         if ntype is None and len(there) == 1 and (among is not None or not self.is_block):
             return next(iter(there))
-        known, line = ", ".join(map(repr, dict.fromkeys([*there, *(self._dst if among is None else ())]))), user_line()
+        known = ", ".join(map(repr, dict.fromkeys([*there, *(self._dst if among is None else ())])))
         if ntype is not None:
             fact = f"there is no node type {ntype!r}; there is: {known}"
-            raise NameLookupError(fact, cure="name one of them", line=line)
+            raise NameLookupError(fact, cure="name one of them")
         if among is None and self.is_block:
-            raise GraphError("a block's sources and destinations are apart", cure="use src or dst names", line=line)
+            raise GraphError("a block's sources and destinations are apart", cure="use src or dst names")
         fact = f"the graph has {len(there)} node types: {known}"
-        raise GraphError(fact, cure="name one of them with ntype=", line=line)
+        raise GraphError(fact, cure="name one of them with ntype=")
 
     def _topology(self, etype: Any = None) -> Topology:
         if etype is None and self._single is not None:
@@ -203,7 +202,7 @@ class Relations:
         if not sides:
             self._node_type(ntype)
         fact = f"a block has nodes of type {ntype!r} on either side"
-        raise GraphError(fact, cure="use srcnodes or dstnodes, srcdata or dstdata", line=user_line())
+        raise GraphError(fact, cure="use srcnodes or dstnodes, srcdata or dstdata")
 
     def relation(self, etype: Any = None) -> tuple[Topology, Frame, Frame, Frame]:
         """One type of edges: its topology, and the features of sources, destinations and edges."""

@@ -19,7 +19,6 @@ from vgraph.api.graph import Graph, method
 from vgraph.api.mutation import ID
 from vgraph.api.relations import EdgeType
 from vgraph.api.subgraph import take
-from vgraph.api.tracer import user_line
 from vgraph.api.transform import one_type, rejoin
 from vgraph.errors import FunctionError, GraphError
 from vgraph.ir.topology import Topology
@@ -90,12 +89,10 @@ def _custom(algorithm: str, name: str, config: Mapping[str, Any], count: int, g:
     if algorithm != "custom" or name not in config:
         known = '"degree", "rcmk" or "custom"' if name == "nodes_perm" else '"src", "dst" or "custom"'
         fact = f"there is no order {algorithm!r}" if algorithm != "custom" else f"permute_config has no {name!r}"
-        raise FunctionError(
-            fact, cure=f"pass {known}; the last needs permute_config={{{name!r}: ids}}", line=user_line()
-        )
+        raise FunctionError(fact, cure=f"pass {known}; the last needs permute_config={{{name!r}: ids}}")
     order = resolve_ids(config[name], count, g.device)
     if order.shape[0] != count or torch.unique(order).shape[0] != count:
-        raise GraphError(f"{name} does not name each of {count} ids once", cure="give a permutation", line=user_line())
+        raise GraphError(f"{name} does not name each of {count} ids once", cure="give a permutation")
     return order
 
 
@@ -157,9 +154,9 @@ def _walks(g: Graph, path: Sequence[EdgeType], *, multi: bool) -> Topology:
     for before, after in itertools.pairwise(path):
         if before[2] != after[0]:
             fact = f"edges of type {before} end in {before[2]!r}, those of {after} begin in {after[0]!r}"
-            raise GraphError(fact, cure="name types that follow one another", line=user_line())
+            raise GraphError(fact, cure="name types that follow one another")
     if not path:
-        raise GraphError("a path needs an edge", cure="name one type or more", line=user_line())
+        raise GraphError("a path needs an edge", cure="name one type or more")
     product = g.adj_external(scipy_fmt="csr", etype=path[0]).astype(np.int64)
     for etype in path[1:]:
         product = product @ g.adj_external(scipy_fmt="csr", etype=etype).astype(np.int64)

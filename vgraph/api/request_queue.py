@@ -18,7 +18,6 @@ from weakref import WeakSet
 from torch import Tensor
 
 from vgraph.api.requests import Request
-from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError, ServerError, ServerFullError
 
 logger = logging.getLogger("vgraph")
@@ -68,9 +67,9 @@ class RequestQueue:
     def check(self) -> None:
         """Raises what ``put`` would raise of a server that answers nobody any more."""
         if self._end is not None:
-            raise ServerError(self._end.fact, cure=self._end.cure, line=user_line()) from self._end.__cause__
+            raise ServerError(self._end.fact, cure=self._end.cure) from self._end.__cause__
         if self._is_closed:
-            raise FunctionError("the server is closed", cure="submit inside the with", line=user_line())
+            raise FunctionError("the server is closed", cure="submit inside the with")
 
     def _has_room(self) -> bool:
         return self._is_closed or len(self._unanswered) < self.bound.most
@@ -80,8 +79,8 @@ class RequestQueue:
         if not self._has_room():
             raise ServerFullError(
                 f"the server is full: {len(self._unanswered)} graphs wait for their results",
-                cure="submit fewer at a time, later, or with serve(max_waiting=...)", line=user_line(),
-            )  # fmt: skip
+                cure="submit fewer at a time, later, or with serve(max_waiting=...)",
+            )
 
     def _leave(self, request: Request) -> None:
         """Of one that is answered or cancelled; makes room."""

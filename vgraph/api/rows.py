@@ -17,7 +17,6 @@ from vgraph.api.places import contracted, multiplied
 from vgraph.api.reductions import KEEPS_SLOTS, PLACES, REDUCERS, Context, move_rows, reducer_names, takes_complex
 from vgraph.api.row_counts import as_count, count_of
 from vgraph.api.stand_ins import STAND_INS
-from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE, GRAPH, SHARED, VERTEX, Space, map_leaves
@@ -264,7 +263,6 @@ def _without_dim(x: RowTensor, name: str) -> Tensor:
         raise FunctionError(
             f"{name} without a dim normalises over slots, but these rows are vertices",
             cure=f"give the feature dim: {name}(-1)",
-            line=user_line(),
         )
     return reduced
 

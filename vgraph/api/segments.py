@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vgraph.api.tracer import user_line
 from vgraph.api.udf import evaluate_edges, propagate
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.ir.topology import Topology
@@ -44,7 +43,7 @@ def segments_of_lengths(lengths: Tensor) -> Topology:
     """Rows that lie group by group; ``lengths`` (groups,). FeatureError: they are no whole numbers from 0 up."""
     if lengths.is_floating_point() or lengths.dim() != 1 or (lengths.numel() and int(lengths.min()) < 0):
         fact = f"lengths of segments are {lengths.dtype} {tuple(lengths.shape)}: {lengths.reshape(-1)[:5].tolist()}"
-        raise FeatureError(fact, cure="give one whole number from 0 up a segment", line=user_line())
+        raise FeatureError(fact, cure="give one whole number from 0 up a segment")
     groups = torch.arange(lengths.shape[0], device=lengths.device)
     return segments(torch.repeat_interleave(groups, lengths.long()), lengths.shape[0])
 
@@ -84,9 +83,7 @@ for _reduction in _REDUCTIONS.values():
 def reduce_segments(topology: Topology, rows: Tensor, reducer: str) -> Tensor:
     """``sum``, ``mean``, ``max`` or ``min`` of the rows of every group, (groups, ...); 0 of none."""
     if reducer not in _REDUCTIONS:
-        raise FunctionError(
-            f"there is no reducer {reducer!r}", cure=f"one of {', '.join(_REDUCTIONS)}", line=user_line()
-        )
+        raise FunctionError(f"there is no reducer {reducer!r}", cure=f"one of {', '.join(_REDUCTIONS)}")
     check_rows(topology, rows)
     if not topology.num_edges:
         return rows.new_zeros((topology.num_dst, *rows.shape[1:]))
@@ -110,4 +107,4 @@ def check_rows(topology: Topology, rows: Tensor) -> None:
     """FeatureError: there is not one row an edge."""
     if rows.ndim == 0 or rows.shape[0] != topology.num_edges:
         fact = f"there are {tuple(rows.shape)[:1]} rows for {topology.num_edges} places"
-        raise FeatureError(fact, cure="give one row for each", line=user_line())
+        raise FeatureError(fact, cure="give one row for each")

@@ -14,7 +14,6 @@ from torch import Tensor
 from vgraph.api.adjacency import is_all
 from vgraph.api.frame import resolve_ids
 from vgraph.api.graph import Graph, method
-from vgraph.api.tracer import user_line
 from vgraph.api.udf import evaluate_edges
 from vgraph.api.updates import Relation, results_on_nodes, some_edges
 from vgraph.errors import FunctionError
@@ -81,7 +80,7 @@ def filter_edges(graph: Graph, predicate: Predicate, edges: Any = None, etype: A
 def _mask(found: Tensor) -> Tensor:
     if found.dtype != torch.bool or found[:1].numel() > 1:
         fact = f"the predicate gives {found.dtype} {tuple(found.shape)}"
-        raise FunctionError(fact, cure="give one truth value for each", line=user_line())
+        raise FunctionError(fact, cure="give one truth value for each")
     return found.reshape(-1)
 
 

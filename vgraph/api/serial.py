@@ -14,7 +14,6 @@ from torch import Tensor
 
 from vgraph.api.rows import RowTensor, as_rows, plain
 from vgraph.api.states import ask_for_states, likely_shapes
-from vgraph.api.tracer import user_line
 from vgraph.api.vertex import StateSpec, Vertex
 from vgraph.errors import ChildIndexError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather, Move, PutSlot, SegmentReduce, TakeSlot
@@ -95,7 +94,7 @@ class VertexSession:
         return reference.segment_extremum(rows, ptr, count, move.reduction == "max")
 
 
-def child_error(k: int, vertex: int, degree: int, line: str) -> ChildIndexError:
+def child_error(k: int, vertex: int, degree: int, line: str | None = None) -> ChildIndexError:
     """``gather(k)`` without a default at a vertex with some children, but too few."""
     return ChildIndexError(
         f"gather({k}) without a default, but vertex {vertex} has {degree} {'child' if degree == 1 else 'children'}",
@@ -113,7 +112,7 @@ class _Needs(set[Any]):
 
     def add(self, element: Any) -> None:
         if 0 < self.degree <= element:
-            raise child_error(element, self.vertex, self.degree, user_line())
+            raise child_error(element, self.vertex, self.degree)
 
 
 _MOST_ROUNDS = 4

@@ -40,7 +40,6 @@ from vgraph.api.requests import (
     result_of,
     rows_or_at,
 )  # fmt: skip
-from vgraph.api.tracer import user_line
 from vgraph.api.vertex_function import VertexFunction, check_call, check_children, known_levels
 from vgraph.errors import FunctionError, ServerError
 
@@ -83,7 +82,7 @@ def serve(
     _check_numbers(most_vertices=(most_vertices, 1), whole=(whole, 0), max_waiting=(max_waiting, 1))
     if when_full not in ("wait", "raise") or not (timeout is None or timeout >= 0):
         fact = f"serve(when_full={when_full!r}, timeout={timeout!r}) says not what to do with one graph too many"
-        raise FunctionError(fact, cure="when_full='wait' or 'raise', and seconds or None", line=user_line())
+        raise FunctionError(fact, cure="when_full='wait' or 'raise', and seconds or None")
     return Server(function, most_vertices, whole, Bound(max_waiting, when_full, timeout))
 
 
@@ -92,8 +91,8 @@ def _check_numbers(**given: tuple[Any, int]) -> None:
         if type(number) is not int or number < least:
             raise FunctionError(
                 f"serve({name}={number!r}) leaves no frontier to run",
-                cure=f"give a whole number, {least} or more", line=user_line(),
-            )  # fmt: skip
+                cure=f"give a whole number, {least} or more",
+            )
 
 
 class Server:
@@ -124,12 +123,12 @@ class Server:
     def __init__(self, function: VertexFunction, most_vertices: int, whole: int, bound: Bound) -> None:
         if not isinstance(function, VertexFunction):  # pyright: ignore[reportUnnecessaryIsInstance]
             fact = f"serve is given a {type(function).__name__}, which is no vertex function"
-            raise FunctionError(fact, cure="give a vgraph.VertexFunction, made", line=user_line())
+            raise FunctionError(fact, cure="give a vgraph.VertexFunction, made")
         if function.part_spaces():
             raise FunctionError(
                 f"{type(function).__name__} has several types of vertices, which are not served",
-                cure="call it on batches", line=user_line(),
-            )  # fmt: skip
+                cure="call it on batches",
+            )
         self.function, self.most_vertices, self.whole = function, most_vertices, whole
         self.num_frontiers = 0  # evaluated so far
         self._read: tuple[str, ...] | None = None  # features, by full name

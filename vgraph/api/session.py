@@ -19,10 +19,11 @@ from vgraph.api.mixing import check_rows
 from vgraph.api.reductions import Context
 from vgraph.api.row_counts import count_of
 from vgraph.api.rows import RowTensor, as_rows, plain
-from vgraph.api.tracer import Tracer, user_line
+from vgraph.api.tracer import Tracer
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Move, SegmentReduce
 from vgraph.ir.program import EDGE, VERTEX, Space
+from vgraph.user_line import recorded_line
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Session(Context):
         return self._topological("$in_degree", VERTEX)
 
     def note_look(self, name: str) -> None:
-        raise CaptureError(f"{name} looks at the data of a tensor", user_line())
+        raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
 
     def note_mixed(self, error: FunctionError) -> None:
         self.mixed = self.mixed or error

@@ -18,10 +18,11 @@ from torch import nn
 from vgraph.api.capture_errors import CaptureError
 from vgraph.api.session import Session, Spec, Specs
 from vgraph.api.sizes import sizes_for
-from vgraph.api.tracer import Record, Ref, Tracer, is_user_file
+from vgraph.api.tracer import Record, Ref, Tracer
 from vgraph.api.vertex import StateSpec, VertexBody
 from vgraph.errors import DTypeError, FunctionError, VGraphError
 from vgraph.ir.program import OF_LEAVES, Space, map_leaves
+from vgraph.user_line import is_user_file
 
 logger = logging.getLogger("vgraph")
 
@@ -297,7 +298,7 @@ def _is_raised_by_user(error: BaseException) -> bool:
         return False
     code = trace.tb_frame.f_code.co_code
     is_raise = code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
-    return is_raise and is_user_file(trace.tb_frame.f_code.co_filename)
+    return is_raise and is_user_file(trace.tb_frame.f_code.co_filename, layers=True)
 
 
 def _explained(search: _Search, error: Exception, own: list[torch.dtype]) -> Exception:
@@ -327,7 +328,7 @@ def _line_of(error: BaseException) -> str:
     trace, line = error.__traceback__, ""
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if is_user_file(name):
+        if is_user_file(name, layers=True):
             line = f"{name}:{trace.tb_lineno}"
         trace = trace.tb_next
     return line

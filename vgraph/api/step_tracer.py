@@ -20,10 +20,11 @@ from torch.utils._python_dispatch import (
 
 from vgraph.api.aliases import Ref
 from vgraph.api.step_rules import Constants, masked_write, without_out
-from vgraph.api.tracer import ALIASES, Tracer, user_line
+from vgraph.api.tracer import ALIASES, Tracer
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import map_leaves
 from vgraph.ir.step import BACKWARD, FORWARD, OpNote
+from vgraph.user_line import recorded_line
 
 aten = torch.ops.aten
 
@@ -97,7 +98,7 @@ class StepTracer(Tracer):
             return func(*args, **(kwargs or {}))
         if not self._depth and op_name(func) not in ALIASES:
             self._number_pair()
-            self.last_line = user_line() or self.last_line
+            self.last_line = recorded_line() or self.last_line
         if (known := self._constant(func, args)) is not None:
             return known
         if (choice := masked_write(func, args, kwargs or {})) is not None:

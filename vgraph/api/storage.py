@@ -17,7 +17,6 @@ from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph
 from vgraph.api.stored_dgl import is_dgl_file, read_dgl_file
 from vgraph.api.stored_graph import Misfit, StoredGraph, checked_columns, chosen_graphs
-from vgraph.api.tracer import user_line
 from vgraph.atomic_file import atomic_file
 from vgraph.errors import DataError, FunctionError, GraphError
 from vgraph.files import most_vertices, read_archive
@@ -53,13 +52,11 @@ def save_graphs(
     for index, g in enumerate(graphs):
         if not isinstance(g, Graph):  # pyright: ignore[reportUnnecessaryIsInstance]
             fact = f"item {index} is a {type(g).__name__}, not a graph"
-            raise FunctionError(fact, cure="pass a list of graphs", line=user_line())
+            raise FunctionError(fact, cure="pass a list of graphs")
     found = dict(labels or {})
     wrong = [name for name, label in found.items() if not isinstance(label, Tensor)]  # pyright: ignore[reportUnnecessaryIsInstance]
     if wrong:
-        raise FunctionError(
-            f"the label {wrong[0]!r} is no tensor", cure="pass torch.as_tensor(label)", line=user_line()
-        )
+        raise FunctionError(f"the label {wrong[0]!r} is no tensor", cure="pass torch.as_tensor(label)")
     _refuse_unbelievable(graphs)
     content = {"format": FORMAT, "version": VERSION, "graphs": [_packed(g) for g in graphs], "labels": _own(found)}
     try:
@@ -67,7 +64,7 @@ def save_graphs(
             torch.save(content, file)
     except OSError as error:
         fact, cure = f"cannot write {filename}: {error.strerror or error}", "check the path and the room on the disk"
-        raise DataError(fact, cure=cure, line=user_line()) from error
+        raise DataError(fact, cure=cure) from error
 
 
 def load_graphs(filename: str | Path, idx_list: Sequence[int] | None = None) -> tuple[list[Graph], dict[str, Tensor]]:
@@ -94,7 +91,7 @@ def load_graphs(filename: str | Path, idx_list: Sequence[int] | None = None) -> 
         num_bytes = Path(filename).stat().st_size
     except OSError as error:
         fact = f"cannot read {filename}: {error.strerror or error}"
-        raise DataError(fact, cure="check the path", line=user_line()) from error
+        raise DataError(fact, cure="check the path") from error
     content = _read(filename)
     packed = content["graphs"]
     chosen = chosen_graphs(idx_list, len(packed))
@@ -127,7 +124,7 @@ def _read(filename: str | Path) -> dict[str, Any]:
         raise _damaged(filename, "it is of another kind")
     if content.get("version") != VERSION:
         fact = f"{filename} has version {content.get('version')} of the format"
-        raise DataError(fact, cure="read it with the vgraph that wrote it", line=user_line())
+        raise DataError(fact, cure="read it with the vgraph that wrote it")
     if not isinstance(content.get("graphs"), list):
         raise _damaged(filename, "it has no list of graphs")
     try:
@@ -139,7 +136,7 @@ def _read(filename: str | Path) -> dict[str, Any]:
 
 def _damaged(filename: str | Path, why: str) -> DataError:
     fact = f"{filename} holds no graphs, or is damaged: {why}"
-    return DataError(fact, cure="write it with save_graphs", line=user_line())
+    return DataError(fact, cure="write it with save_graphs")
 
 
 def _own(columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -155,7 +152,7 @@ def _refuse_unbelievable(graphs: Sequence[Graph]) -> None:
     num_bytes += sum(c.nbytes for frame in frames for c in frame.values() if c.layout == torch.strided)
     if most > most_vertices(num_bytes):
         fact = f"{most} nodes with {num_bytes} bytes of edges and features would not be read again"
-        raise GraphError(fact, cure="give them a feature", line=user_line())
+        raise GraphError(fact, cure="give them a feature")
 
 
 def _packed(g: Graph) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.api.stored_graph import Misfit, StoredGraph, checked_ids, chosen_graphs, refuse
-from vgraph.api.tracer import user_line
 from vgraph.errors import DataError
 
 FILE = 0xDD2E4FF046B4A13F
@@ -58,7 +57,7 @@ def read_dgl_file(path: str | Path, idx_list: Sequence[int] | None) -> tuple[lis
         graphs = [reader.graph() for _ in range(max(chosen, default=-1) + 1)]
     except (Misfit, UnicodeDecodeError) as error:
         cure = "load it with DGL and write arrays that others can read"
-        raise DataError(f"{path} {error} (byte {reader.at})", cure=cure, line=user_line()) from error
+        raise DataError(f"{path} {error} (byte {reader.at})", cure=cure) from error
     return [graphs[i] for i in chosen], labels
 
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from vgraph.api.frame import Frame, describe
 from vgraph.api.graph import Graph
 from vgraph.api.relations import EdgeType
-from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError
 from vgraph.files import most_vertices
 from vgraph.ir.topology import Topology
@@ -105,7 +104,7 @@ def chosen_graphs(ids: Any, count: int) -> Sequence[int]:
     wrong = [i for i in chosen if not 0 <= i < count]
     if wrong:
         fact = f"there is no graph {wrong[0]} in a file of {count}"
-        raise FunctionError(fact, cure=f"pass numbers from 0 to {count - 1}", line=user_line())
+        raise FunctionError(fact, cure=f"pass numbers from 0 to {count - 1}")
     return chosen
 
 

@@ -16,7 +16,6 @@ from vgraph.api.frame import Frame, resolve_ids
 from vgraph.api.graph import Graph, method
 from vgraph.api.mutation import ID, kept_topology
 from vgraph.api.relations import EdgeType
-from vgraph.api.tracer import user_line
 from vgraph.errors import GraphError
 from vgraph.ir.topology import Topology
 
@@ -43,7 +42,7 @@ def _taken(frame: Frame, ids: Tensor | None, store_ids: bool) -> Frame:
 
 def _whole(g: Graph) -> Graph:
     if g.is_block:
-        raise GraphError("a block has no subgraphs", cure="turn it into a graph with block_to_graph", line=user_line())
+        raise GraphError("a block has no subgraphs", cure="turn it into a graph with block_to_graph")
     return g
 
 
@@ -60,7 +59,7 @@ def _by_node_type(g: Graph, nodes: Any) -> dict[str, Tensor]:
     if not isinstance(nodes, Mapping):
         if len(g.src_frames) > 1:
             cure = "pass ids by type, as in {" + repr(g.ntypes[0]) + ": ids}"
-            raise GraphError(f"the graph has node types {', '.join(g.ntypes)}", cure=cure, line=user_line())
+            raise GraphError(f"the graph has node types {', '.join(g.ntypes)}", cure=cure)
         nodes = {g.ntypes[0]: nodes}
     found = {t: resolve_ids([], 0, g.device) for t in g.src_frames}
     for t, ids in nodes.items():  # pyright: ignore[reportUnknownVariableType]
@@ -85,7 +84,7 @@ def _refuse_twins(ids: Mapping[str, Tensor]) -> None:
         found, counts = torch.unique(own, return_counts=True)
         if found.shape != own.shape:
             twin = int(found[counts > 1][0])
-            raise GraphError(f"node {twin} of type {t!r} is given twice", cure="give every id once", line=user_line())
+            raise GraphError(f"node {twin} of type {t!r} is given twice", cure="give every id once")
 
 
 def _by_source(t: Topology, ids: Tensor, places: Tensor) -> Tensor:
@@ -279,7 +278,7 @@ def khop_out_subgraph(
 def _khop(g: Graph, nodes: Any, k: int, options: tuple[bool, bool, bool, Any]) -> Any:
     is_in, relabel_nodes, store_ids, output_device = options
     if k < 0:
-        raise GraphError(f"k is {k}", cure="pass how many steps, from 0 up", line=user_line())
+        raise GraphError(f"k is {k}", cure="pass how many steps, from 0 up")
     reached = _by_node_type(_whole(g), nodes)
     given = dict(reached)
     for _ in range(k):
@@ -340,7 +339,7 @@ def edge_type_subgraph(graph: Graph, etypes: Iterable[Any], output_device: Any =
 
 def _of_some_types(g: Graph, names: Sequence[str], edges: Sequence[EdgeType]) -> Graph:
     if not edges:
-        raise GraphError("no type of edges is left", cure="choose more types", line=user_line())
+        raise GraphError("no type of edges is left", cure="choose more types")
     frames = {t: g.src_frames[t].copy() for t in names}
     kept = {t: g.edge_frames[t].copy() for t in edges}
     sizes = None if g.sizes is None else {t: g.sizes[t] for t in names}

@@ -23,9 +23,9 @@ from vgraph.api.capture_errors import CaptureError
 from vgraph.api.fake_rows import SHAPE, FakeRows, RowPair, fake_rows, row_pair
 from vgraph.api.rows import RowTensor
 from vgraph.api.trace_leaves import Leaf, numbers_of, sized, with_leaves
-from vgraph.api.tracer import user_line
 from vgraph.ir.moves import Move
 from vgraph.ir.program import Space
+from vgraph.user_line import recorded_line
 
 MOST_STEPS = 8192  # of one tree
 _MOST_ENDINGS = 64  # traces of one tree that are recorded
@@ -164,7 +164,7 @@ class Cursor:
             self.counts |= type(size) is RowPair
             return size
         if func is _LEN:
-            raise CaptureError("it takes the number of rows by len", user_line())
+            raise CaptureError("it takes the number of rows by len", recorded_line())
         return self.note(func, args, kwargs)
 
     def note(self, action: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -185,7 +185,7 @@ class Cursor:
         if kind is FakeRows:
             known = self.tree.leaves.get(id(arg))
             if known is None:  # such as an autograd.Function makes of what it is given
-                raise CaptureError("a view of its rows was made outside the functions of torch", user_line())
+                raise CaptureError("a view of its rows was made outside the functions of torch", recorded_line())
             return known[1]
         if kind in _CONSTANTS:
             return ("const", arg, kind)
@@ -208,7 +208,7 @@ class Cursor:
             return ("const", arg, kind)
         if isinstance(arg, np.generic):
             return self.leaf(arg.item())
-        raise CaptureError(f"it hands a {kind.__name__} to a function of torch on rows", user_line())
+        raise CaptureError(f"it hands a {kind.__name__} to a function of torch on rows", recorded_line())
 
     def _lifted_leaf(self, tensor: Tensor) -> Leaf:
         """A tensor from outside: the same object is the same input; a new one is told by what it looks like."""
@@ -216,7 +216,7 @@ class Cursor:
             if known is tensor:
                 return ("lifted", place)
         if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer):
-            raise CaptureError(f"it reads a {type(tensor).__name__}", user_line())
+            raise CaptureError(f"it reads a {type(tensor).__name__}", recorded_line())
         place = len(self.lifted)
         self.lifted.append(tensor)
         self._versions.append(_version(tensor))
@@ -242,7 +242,7 @@ class Cursor:
                 return step
             known.fixed = True
         if len(known.seen) >= _MOST_BRANCHES or self.tree.num_steps >= MOST_STEPS:
-            raise BranchingError("what it does depends on a number that is another one at every call", user_line())
+            raise BranchingError("what it does depends on a number that is another one at every call", recorded_line())
         known.seen.append(values)
         step = self.step.children[key] = self._played(key)
         return step
@@ -272,7 +272,7 @@ class Cursor:
         _refuse_autograd_functions()
         action, given, named, grad, autocast = key
         modes = (grad, autocast is not None, autocast or torch.get_autocast_dtype(self._kind))
-        line = user_line()
+        line = recorded_line()
         event = (action, sized(given, 1), sized(named, 1), modes, line)
         second = (action, sized(given, 2), sized(named, 2), modes, line)
         made = Step(self.step, event, second)
@@ -305,7 +305,7 @@ class Cursor:
             return self._rows(step, one[1])
         if kind == "items":
             if len(one[1]) != len(two[1]):
-                raise CaptureError("what it does depends on the number of rows or slots", user_line())
+                raise CaptureError("what it does depends on the number of rows or slots", recorded_line())
             items = [self._result(step, a, b) for a, b in zip(one[1], two[1], strict=True)]
             made = getattr(torch.return_types, one[2], None) if one[2] else None
             return made(items) if made is not None else tuple(items)
@@ -313,7 +313,7 @@ class Cursor:
             if type(one[1]) is int:
                 self.counts = True
                 return row_pair(one[1], two[1])
-            raise CaptureError("what it does depends on the number of rows", user_line())
+            raise CaptureError("what it does depends on the number of rows", recorded_line())
         return one[1]
 
     def _rows(self, step: Step, place: int) -> FakeRows:
@@ -340,7 +340,7 @@ def _refuse_autograd_functions() -> None:
     frame: Any = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         if frame.f_code is _APPLY:
-            raise CaptureError("an autograd.Function of its own hides what it does", user_line())
+            raise CaptureError("an autograd.Function of its own hides what it does", recorded_line())
         frame = frame.f_back
 
 

@@ -6,13 +6,9 @@ Two recordings that differ only in sizes show which numbers count rows: no symbo
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +24,7 @@ from vgraph.api.one_device import refuse_elsewhere
 from vgraph.ir.moves import Random
 from vgraph.ir.notation import op_name
 from vgraph.ir.program import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space, map_leaves
+from vgraph.user_line import recorded_line
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,31 +54,10 @@ class Recording:
 
 ALIASES = frozenset({"detach", "alias", "lift", "_reshape_alias"})
 _BASE_SPACES = (VERTEX, EDGE, SOURCE, GRAPH)
-_HERE = str(Path(__file__).resolve().parents[1])
-_LAYERS = str(Path(_HERE) / "nn")
-_TORCH = str(Path(torch.__file__).resolve().parent)
-_BETWEEN = (contextlib.__file__, threading.__file__, str(Path(threading.__file__).parent / "concurrent"))
-
-
-def user_line() -> str:
-    """``file:line`` of the innermost frame outside torch and vgraph, or nothing."""
-    is_traced = torch.compiler.is_dynamo_compiling()  # by what cannot look at frames
-    frame = None if is_traced else sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if is_user_file(name):
-            return f"{name}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
-
-
-def is_user_file(name: str) -> bool:
-    """Whether code of this file is neither torch's nor ours; our layers are written as a user's are."""
-    return name.startswith(_LAYERS) or not name.startswith((_HERE, _TORCH, *_BETWEEN, "<frozen", "<string", "<vgraph"))
 
 
 def _refuse_escape(name: str) -> None:
-    raise CaptureError(f"{name} looks at the data of a tensor", user_line())
+    raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
 
 
 class Tracer(TorchDispatchMode):
@@ -222,7 +198,7 @@ class Tracer(TorchDispatchMode):
         refs = map_leaves((args, tuple(kwargs.values())), self._to_ref)
         named = dict(zip(kwargs, refs[1], strict=True))
         results = tuple(self._bind(t if t is not None else self._absent()) for t in items)
-        self.recording.records.append(Record(target, refs[0], named, results, many, self.line or user_line()))
+        self.recording.records.append(Record(target, refs[0], named, results, many, self.line or recorded_line()))
         if args and isinstance(args[0], Tensor) and op_name(target) not in UNSAFE_VIEWS:
             for index, item in enumerate(items):
                 if item is not None and item is not args[0] and share_memory(args[0], item):
@@ -245,12 +221,12 @@ class Tracer(TorchDispatchMode):
         first = len(self.recording.tensors)
         self.recording.tensors += items
         results = tuple(Ref(first + i) for i in range(len(items)))
-        self.recording.records.append(Record(target, refs, dict(kwargs), results, many, self.line or user_line()))
+        self.recording.records.append(Record(target, refs, dict(kwargs), results, many, self.line or recorded_line()))
         return results
 
     def _refuse_elsewhere(self, leaf: Any) -> None:
         if isinstance(leaf, Tensor) and leaf.device != self.device and not self.is_known(leaf):
-            refuse_elsewhere("the function: a tensor that it reads", leaf, self.device, user_line())
+            refuse_elsewhere("the function: a tensor that it reads", leaf, self.device)
 
     def _to_ref(self, leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
@@ -277,9 +253,9 @@ class Tracer(TorchDispatchMode):
             self._alias(out, args[0])
             return out
         if looks_at_data(name, func, args):
-            raise CaptureError(f"{name} looks at the data of a tensor", user_line())
+            raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
         if not func._schema.returns:
-            raise CaptureError(f"{name} checks the data of a tensor", user_line())
+            raise CaptureError(f"{name} checks the data of a tensor", recorded_line())
         if torch.Tag.nondeterministic_seeded in func.tags:
             return self._random(name, func, args, named)
         if func._schema.is_mutable:
@@ -300,7 +276,7 @@ class Tracer(TorchDispatchMode):
         written = args[0] if args else None
         twin = functional_twin(func) if name.endswith("_") else None
         if not isinstance(written, Tensor) or twin is None:
-            raise CaptureError(f"{name} writes to its arguments", user_line())
+            raise CaptureError(f"{name} writes to its arguments", recorded_line())
         self.check_writable(written)
         with self.paused():
             out = twin(*bare_all(args), **kwargs)
@@ -320,7 +296,7 @@ class Tracer(TorchDispatchMode):
     def _write(self, written: Tensor, by: Tensor) -> None:
         self.ref(written)
         if not self._aliases.write(self._cells[id(written)], self.ref(by)):
-            raise CaptureError("a tensor is written in place through a view of it", user_line())
+            raise CaptureError("a tensor is written in place through a view of it", recorded_line())
 
     def check_writable(self, written: Tensor) -> None:
         """Refuses writes that something outside the function would see."""
@@ -328,7 +304,7 @@ class Tracer(TorchDispatchMode):
         if not self.is_known(written) or any(
             share_memory(written, self.recording.tensors[ref.index]) for ref in outside
         ):
-            raise OutsideWriteError("a tensor from outside the function is written in place", user_line())
+            raise OutsideWriteError("a tensor from outside the function is written in place", recorded_line())
 
     def _as_strided(self, base: Tensor, size: Any, stride: Any, offset: int | None = None) -> Tensor:
         """Autograd names a view of a gradient by its strides: the same views are taken again."""
@@ -340,7 +316,7 @@ class Tracer(TorchDispatchMode):
             return out
         way = self._aliases.way_to(base, size, stride, offset)
         if way is None:
-            raise CaptureError("a view is given by its strides", user_line())
+            raise CaptureError("a view is given by its strides", recorded_line())
         base = bare(base)
         for step in way:
             out = step.func(base, *step.rest, **step.kwargs)
@@ -354,7 +330,7 @@ class Tracer(TorchDispatchMode):
         with self.paused():
             drawing = drawing_of(name, func, args, kwargs)
         if isinstance(drawing, str):
-            raise CaptureError(drawing, user_line(), DRAW_BEFORE)
+            raise CaptureError(drawing, recorded_line(), DRAW_BEFORE)
         shape, dtype, like = drawing.shape, drawing.dtype, drawing.like
         if like is not None and drawing.writes:
             self.check_writable(like)

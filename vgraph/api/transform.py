@@ -17,7 +17,6 @@ from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph, method
 from vgraph.api.relations import EdgeType
 from vgraph.api.subgraph import take
-from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError, GraphError
 from vgraph.ir.topology import Topology
 
@@ -46,7 +45,7 @@ def one_type(g: Graph, what: str) -> EdgeType:
     """The only edge type of a graph without types; GraphError: it has some."""
     if not g.is_homogeneous:
         fact = f"{what} needs a graph with one type of nodes and edges"
-        raise GraphError(fact, cure="call to_homogeneous first, or choose types", line=user_line())
+        raise GraphError(fact, cure="call to_homogeneous first, or choose types")
     return g.canonical_etypes[0]
 
 
@@ -112,7 +111,7 @@ def _looping(g: Graph, etype: Any) -> EdgeType:
     key = g.to_canonical_etype(etype)
     if key[0] != key[2] or g.is_block:
         fact = f"edges of type {key} cannot be self-loops"
-        raise GraphError(fact, cure="choose a type that begins and ends in one type of nodes", line=user_line())
+        raise GraphError(fact, cure="choose a type that begins and ends in one type of nodes")
     return key
 
 
@@ -123,7 +122,7 @@ def _fill(t: Topology, column: Tensor, given: Any) -> Tensor:
     reductions = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}
     if given not in reductions:
         fact = f"fill_data is {given!r}"
-        raise FunctionError(fact, cure='pass a number, "sum", "mean", "max" or "min"', line=user_line())
+        raise FunctionError(fact, cure='pass a number, "sum", "mean", "max" or "min"')
     ends = t.dst.long().reshape(-1, *(1,) * (column.ndim - 1)).expand_as(column)
     zeros = column.new_zeros(shape)
     return zeros.scatter_reduce(0, ends, column, reductions[given], include_self=False)
@@ -178,7 +177,7 @@ def to_simple(
     """
     if aggregator not in ("arbitrary", "sum", "mean"):
         fact = f"aggregator is {aggregator!r}"
-        raise FunctionError(fact, cure='pass "arbitrary", "sum" or "mean"', line=user_line())
+        raise FunctionError(fact, cure='pass "arbitrary", "sum" or "mean"')
     topologies: dict[EdgeType, Topology] = {}
     edges: dict[EdgeType, Frame] = {}
     mappings: dict[EdgeType, Tensor] = {}

@@ -12,7 +12,6 @@ import torch
 import torch.autograd.forward_ad
 from torch import Tensor
 
-from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError
 
 _functorch: Any = torch._C._functorch  # noqa: TID251  # pyright: ignore
@@ -24,7 +23,6 @@ def refuse_batched(grads: Iterable[Tensor | None]) -> None:
         raise FunctionError(
             "several gradients at once (is_grads_batched, vectorize=True) do not reach into functions on graphs",
             cure="take them one after another: vectorize=False",
-            line=user_line(),
         )
 
 
@@ -40,7 +38,6 @@ def refuse_transforms() -> None:
         raise FunctionError(
             "torch.export does not reach into functions on graphs",
             cure="torch.compile(model, fullgraph=True) does; or export what comes before and after them",
-            line=user_line(),
         )
     if not is_transformed():
         return
@@ -48,9 +45,8 @@ def refuse_transforms() -> None:
         raise FunctionError(
             "torch.func's transforms (vmap, grad, jacrev, jvp) do not reach into functions on graphs",
             cure="call torch.autograd.grad, to any order; for vmap, give features one more dim, (rows, batch, ...)",
-            line=user_line(),
-        )  # fmt: skip
+        )
     raise FunctionError(
         "forward-mode derivatives do not reach into functions on graphs",
-        cure="take two reverse ones: the gradient of (gradient * v) with respect to v", line=user_line(),
-    )  # fmt: skip
+        cure="take two reverse ones: the gradient of (gradient * v) with respect to v",
+    )

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.api.grouped import TILE, Tiles, check_types
-from vgraph.api.tracer import user_line
 from vgraph.api.udf import evaluate_edges, propagate
 from vgraph.errors import FeatureError
 from vgraph.ir.topology import Topology
@@ -109,10 +108,10 @@ def _check(topology: Topology, x: Tensor, w: Tensor, norm: Tensor | None) -> Non
     if x.ndim != (3 if w.ndim == 2 else 2) or x.shape[0] != topology.num_src or x.shape[1:2] != wide:
         fact = f"x is {tuple(x.shape)} for {topology.num_src} sources, and w is {tuple(w.shape)}"
         cure = "give (sources, in) and (types, in, out), or (sources, bases, out) and (types, bases)"
-        raise FeatureError(fact, cure=cure, line=user_line())
+        raise FeatureError(fact, cure=cure)
     if norm is not None and norm.shape not in ((topology.num_edges,), (topology.num_edges, 1)):
         fact = f"norm is {tuple(norm.shape)} for {topology.num_edges} edges"
-        raise FeatureError(fact, cure="give one number an edge", line=user_line())
+        raise FeatureError(fact, cure="give one number an edge")
 
 
 def _weighted_sum(topology: Topology, rows: Tensor, norm: Tensor | None, edges: Tensor | None) -> Tensor:

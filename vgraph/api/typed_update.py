@@ -14,7 +14,6 @@ from torch import Tensor
 
 from vgraph.api import updates
 from vgraph.api.relations import EdgeType
-from vgraph.api.tracer import user_line
 from vgraph.errors import FunctionError
 
 if TYPE_CHECKING:
@@ -61,15 +60,15 @@ def multi_update_all(
     merge = _MERGES.get(cross_reducer) if isinstance(cross_reducer, str) else cross_reducer
     if merge is None:
         cure = f"one of {', '.join(_MERGES)}, or a function of a list of tensors"
-        raise FunctionError(f"there is no cross reducer {cross_reducer!r}", cure=cure, line=user_line())
+        raise FunctionError(f"there is no cross reducer {cross_reducer!r}", cure=cure)
     if not isinstance(etype_dict, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         fact = f"the functions by edge type are a {type(etype_dict).__name__}"
-        raise FunctionError(fact, cure="pass {edge type: (message, reduce)}", line=user_line())
+        raise FunctionError(fact, cure="pass {edge type: (message, reduce)}")
     found: dict[EdgeType, Results] = {}
     for etype, functions in etype_dict.items():
         if not isinstance(functions, tuple) or not 2 <= len(functions) <= 3:  # pyright: ignore[reportUnnecessaryIsInstance]
             fact = f"{etype!r} has no message and reduce function"
-            raise FunctionError(fact, cure="pass (message, reduce)", line=user_line())
+            raise FunctionError(fact, cure="pass (message, reduce)")
         found[g.to_canonical_etype(etype)] = updates.results_of(g, *functions, etype=etype)
     for ntype in dict.fromkeys(key[2] for key in found):
         parts = [found[key] for key in g.canonical_etypes if key in found and key[2] == ntype]

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from vgraph.api.adjacency import incident, is_all
 from vgraph.api.message import Columns, NodeBatch, checked
-from vgraph.api.tracer import user_line
 from vgraph.api.udf import Frames, Results, applied, as_sent, capture_segments, columns_of, evaluate_edges, propagate
 from vgraph.api.views import LazyRows
 from vgraph.errors import DTypeError, FunctionError, GraphError
@@ -254,7 +253,7 @@ def send(graph: Graph, edges: Any, message_func: Func, etype: Any = None) -> Non
     kept = (~torch.isin(old_ids, ids)).nonzero().squeeze(1)
     if kept.shape[0] and (old.keys() != fresh.keys() or any(old[n].shape[1:] != fresh[n].shape[1:] for n in old)):
         fact = f"messages {sorted(fresh)} do not fit those that lie there: {sorted(old)}"
-        raise FunctionError(fact, cure="send messages of the same names and shapes, or recv first", line=user_line())
+        raise FunctionError(fact, cure="send messages of the same names and shapes, or recv first")
     all_ids, order = torch.sort(torch.cat([old_ids.index_select(0, kept), ids]))
     for name in fresh if kept.shape[0] else ():
         fresh[name] = torch.cat([old[name].index_select(0, kept), fresh[name]]).index_select(0, order)
@@ -313,19 +312,19 @@ def _ids_of(given: Any, count: int, word: str, device: torch.device, *, repeats:
         ids = torch.as_tensor(given, device=device).reshape(-1)
     except (TypeError, ValueError, RuntimeError) as error:
         fact = f"{word} ids are a {type(given).__name__}: {error}"
-        raise DTypeError(fact, cure=f"give ids as g.{method} does", line=user_line()) from error
+        raise DTypeError(fact, cure=f"give ids as g.{method} does") from error
     if ids.dtype == torch.bool:
         if ids.shape[0] != count:
             raise GraphError(
                 f"the mask has {ids.shape[0]} entries where there are {count} {word}s",
-                cure=f"give one truth value a {word}", line=user_line(),
-            )  # fmt: skip
+                cure=f"give one truth value a {word}",
+            )
         return ids.nonzero().squeeze(1)
     if ids.numel() == 0:
         return ids.to(torch.int64)
     if ids.is_floating_point() or int(ids.min()) < 0 or int(ids.max()) >= count:
         raise GraphError(
             f"{word} ids must be whole numbers from 0 to {count - 1}",
-            cure=f"give ids as g.{method} does", line=user_line(),
-        )  # fmt: skip
+            cure=f"give ids as g.{method} does",
+        )
     return torch.sort(ids.to(torch.int64)).values if repeats else torch.unique(ids.to(torch.int64))

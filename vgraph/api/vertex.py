@@ -19,10 +19,11 @@ from vgraph.api.message import definition
 from vgraph.api.reductions import move_rows
 from vgraph.api.rows import RowTensor, as_rows, lift, num_rows, plain, row_shape
 from vgraph.api.session import Session
-from vgraph.api.tracer import CaptureError, user_line
+from vgraph.api.tracer import CaptureError
 from vgraph.errors import ChildIndexError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather, Move, TakeSlot
 from vgraph.ir.program import EDGE, VERTEX, Space
+from vgraph.user_line import recorded_line
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Vertex:
             _check_index(k)
             if default is None:
                 self.session.num_slots_needed.add(k)
-                self.gather_lines.setdefault(k, user_line())
+                self.gather_lines.setdefault(k, recorded_line())
         return _Children(self, k, default)
 
     def pull(self, name: str) -> Tensor:
@@ -114,7 +115,6 @@ class Vertex:
                 raise FunctionError(
                     f"{verb}({name}=...) is called twice",
                     cure="give each name once",
-                    line=user_line(),
                 )
             into[name] = self._one_row_a_vertex(verb, name, tensor)
 
@@ -131,7 +131,6 @@ class Vertex:
         raise FunctionError(
             f"{verb}({name}=...) {what}",
             cure="reduce slots first, e.g. with .sum(); give a tensor made from pull, gather or in_degree",
-            line=user_line(),
         )
 
     def child_state(self, name: str) -> RowTensor:
@@ -142,9 +141,8 @@ class Vertex:
                 raise NameLookupError(
                     f"the state {name!r} is gathered but never scattered",
                     cure=f"scatter it, v.scatter({name}=...), or gather one of {sorted(self.states)}",
-                    line=user_line(),
                 )
-            self.state_lines[name] = user_line()
+            self.state_lines[name] = recorded_line()
             self.gathered[name] = self.session.child(name, spec.row_shape, spec.dtype)
         return self.gathered[name]
 
@@ -153,8 +151,8 @@ def _check_index(k: Any) -> None:
     if isinstance(k, bool) or not isinstance(k, int) or k < 0:
         raise ChildIndexError(
             f"gather({k!r}): there is no such child",
-            cure="count children from 0: gather(0) is the first", line=user_line(),
-        )  # fmt: skip
+            cure="count children from 0: gather(0) is the first",
+        )
 
 
 class _Children(Mapping[str, Tensor]):

@@ -26,7 +26,6 @@ from vgraph.api.refusals import without_frames
 from vgraph.api.serial import child_error, run_serially
 from vgraph.api.session import Spec, Specs
 from vgraph.api.states import infer_states
-from vgraph.api.tracer import user_line
 from vgraph.api.transforms import refuse_transforms
 from vgraph.api.vertex import StateSpec, Vertex, VertexBody
 from vgraph.compiler import levels
@@ -156,8 +155,8 @@ def _row_shape(name: str, shape: Any) -> tuple[int, ...]:
     if not isinstance(sizes, (tuple, list)) or not all(isinstance(n, int) and n >= 0 for n in sizes):  # pyright: ignore[reportUnknownVariableType]
         raise FunctionError(
             f"the width of the state {name!r} is {shape!r}",
-            cure='give a number or a row shape: states={"h": 128, "memory": (4, 32)}', line=user_line(),
-        )  # fmt: skip
+            cure='give a number or a row shape: states={"h": 128, "memory": (4, 32)}',
+        )
     return tuple(sizes)  # pyright: ignore[reportUnknownArgumentType]
 
 
@@ -172,19 +171,18 @@ def check_call(function: VertexFunction, graph: Any) -> Topology:
     if "given_states" not in function.__dict__:
         raise FunctionError(
             f"{type(function).__name__} was not initialised",
-            cure="call super().__init__() first in __init__", line=user_line(),
-        )  # fmt: skip
+            cure="call super().__init__() first in __init__",
+        )
     if not isinstance(graph, Graph):
         batch = ": vgraph.batch makes one graph of several" if isinstance(graph, (list, tuple)) else ""
         raise FunctionError(
             f"{type(function).__name__} is called on a {type(graph).__name__}",
-            cure=f"pass a vgraph.Graph first{batch}, then features by name", line=user_line(),
-        )  # fmt: skip
+            cure=f"pass a vgraph.Graph first{batch}, then features by name",
+        )
     if not graph.is_homogeneous:
         raise GraphError(
             f"{type(function).__name__} is called on a graph of several types: {graph!r}",
             cure="vgraph.to_homogeneous(g) has nodes and edges of one type; ByType runs a function for each type",
-            line=user_line(),
         )
     refuse_hooks(function, type(function).__name__)
     return graph.topology if function.direction == "forward" else graph.topology.reversed
@@ -195,7 +193,7 @@ def known_levels(topology: Topology) -> Levels:
     try:
         return levels(topology)
     except CycleError as error:
-        raise CycleError(error.fact, cycle=error.cycle, cure=error.cure, line=user_line()) from None
+        raise CycleError(error.fact, cycle=error.cycle, cure=error.cure) from None
 
 
 def refuse_hooks(function: nn.Module, name: str) -> None:
@@ -204,8 +202,8 @@ def refuse_hooks(function: nn.Module, name: str) -> None:
         if function.__dict__[hooks]:
             raise FunctionError(
                 f"{name} has hooks, which a vertex function does not run",
-                cure="remove them, or put the work into forward", line=user_line(),
-            )  # fmt: skip
+                cure="remove them, or put the work into forward",
+            )
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -258,7 +256,7 @@ def check_children(
         else:
             vertex = _first_short(topology, k, types[0] == int(part))
         if vertex is not None:
-            raise child_error(k, vertex, int(topology.in_degrees[vertex]), lines.get(k, ""))
+            raise child_error(k, vertex, int(topology.in_degrees[vertex]), lines.get(k))
 
 
 def _first_short(topology: Topology, k: int, among: Tensor | None) -> int | None:

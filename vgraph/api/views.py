@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from vgraph.api.frame import Frame, resolve_ids
-from vgraph.api.tracer import user_line
 from vgraph.errors import DTypeError, NameLookupError
 
 
@@ -40,7 +39,7 @@ class RowsView(MutableMapping[str, Tensor]):
         frame[name] = old.index_copy(0, ids, value)
 
     def __delitem__(self, name: str) -> None:
-        raise DTypeError("some rows of a feature cannot be removed", cure="remove the whole feature", line=user_line())
+        raise DTypeError("some rows of a feature cannot be removed", cure="remove the whole feature")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._frame)
@@ -86,14 +85,14 @@ class TypedData(MutableMapping[str, dict[Any, Tensor]]):
         if not found:
             there = ", ".join(map(repr, self)) or "none"
             fact = f"no type has a feature {name!r}; there is: {there}"
-            raise NameLookupError(fact, cure="set it first, for one type or more", line=user_line())
+            raise NameLookupError(fact, cure="set it first, for one type or more")
         return found
 
     def __setitem__(self, name: str, value: Any) -> None:
         if not isinstance(value, Mapping):
             fact = f"{name!r} is a {type(value).__name__} where there are {len(self._frames)} types"
             cure = "pass tensors by type, as in {" + repr(next(iter(self._frames))) + ": tensor}"
-            raise DTypeError(fact, cure=cure, line=user_line())
+            raise DTypeError(fact, cure=cure)
         frames = [(self._frames[self._type(key)], tensor) for key, tensor in value.items()]  # pyright: ignore[reportUnknownVariableType]
         for frame, tensor in frames:
             frame.copy()[name] = tensor  # checked before anything is set

@@ -1,0 +1,61 @@
+"""The line of the user's program that is running: what every error and every recorded operation points to.
+
+Frames of vgraph, of torch and of the threads that either starts are passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from pathlib import Path
+
+import torch
+
+_VGRAPH = Path(__file__).resolve().parent
+_LAYERS, _COMMANDS = str(_VGRAPH / "nn"), str(_VGRAPH / "cli")
+_PASSED_OVER = (
+    str(_VGRAPH),
+    str(Path(torch.__file__).resolve().parent),
+    contextlib.__file__,
+    threading.__file__,
+    str(Path(threading.__file__).parent / "concurrent"),
+    "<frozen",
+    "<string",
+    "<vgraph",
+)
+
+
+def user_line() -> str:
+    """``file:line`` of the innermost frame of the user's program, as errors name it.
+
+    Returns:
+        The line; empty within a command, whose user wrote none, and while Dynamo traces, which sees no frames.
+    """
+    return _innermost(layers=False)
+
+
+def recorded_line() -> str:
+    """The same, or a line of ``vgraph.nn``: where an operation comes from.
+
+    Layers are made of public names, as a user's functions are, and their lines tell what they compute.
+    """
+    return _innermost(layers=True)
+
+
+def _innermost(*, layers: bool) -> str:
+    is_traced = torch.compiler.is_dynamo_compiling()
+    frame = None if is_traced else sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if is_user_file(name, layers=layers):
+            return f"{name}:{frame.f_lineno}"
+        if name.startswith(_COMMANDS):
+            return ""
+        frame = frame.f_back
+    return ""
+
+
+def is_user_file(name: str, *, layers: bool = False) -> bool:
+    """Whether a code object's file is the user's: neither torch's nor vgraph's, or one of vgraph's layers."""
+    return (layers and name.startswith(_LAYERS)) or not name.startswith(_PASSED_OVER)
