@@ -11,7 +11,7 @@ import torch
 import vgraph
 from vgraph.errors import CycleError, VGraphError
 from vgraph.nn import GraphConv
-from vgraph.user_line import is_user_file, user_line
+from vgraph.user_line import is_user_file, recorded_line, user_line
 
 HERE = str(Path(__file__))
 
@@ -53,6 +53,6 @@ def test_commands_have_no_line_of_a_user() -> None:
     folder, found = Path(vgraph.__file__).parent, dict[str, tuple[str, str]]()
     for name in ("cli", "nn"):
         code = compile("found[name] = user_line(), recorded_line()", str(folder / name / "made.py"), "exec")
-        exec(code, {**globals(), "found": found, "name": name})
+        exec(code, {"user_line": user_line, "recorded_line": recorded_line, "found": found, "name": name})
     assert found["cli"] == ("", "")
     assert found["nn"][0].startswith(HERE) and found["nn"][1].endswith("made.py:1")
