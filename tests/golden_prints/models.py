@@ -166,6 +166,7 @@ class EdgeNetwork(nn.Module):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 4 * 5))
         self.update = nn.GRUCell(5, 4)
+        self.bfloat16()
 
     def message(self, edges: Any) -> dict[str, Tensor]:
         matrix = self.net(edges.data["e"]).view(-1, 4, 5)
@@ -326,7 +327,7 @@ def mailbox_softmax() -> Training:
 
 
 def edge_network() -> Training:
-    model, h, e = EdgeNetwork(), rows(5, 4), rows(8, 3)
+    model, h, e = EdgeNetwork(), rows(5, 4, dtype=torch.bfloat16), rows(8, 3, dtype=torch.bfloat16)
     return train(model(vgraph.graph(CYCLIC, num_nodes=5), h, e), model, h, e)
 
 

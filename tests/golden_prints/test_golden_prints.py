@@ -19,5 +19,11 @@ def test_nothing_is_kept_of_other_models() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_golden_prints(name: str, golden: Callable[[str, str], None]) -> None:
+    differences: list[str] = []
     for kind, text in prints(make_all(MODELS[name])).items():
-        golden(f"prints/{name}/{kind}", text)
+        try:
+            golden(f"prints/{name}/{kind}", text)
+        except pytest.fail.Exception as difference:
+            differences.append(str(difference))
+    if differences:  # what became of a Program tells why its kernels are others
+        pytest.fail("\n\n".join(differences), pytrace=False)
