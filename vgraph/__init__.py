@@ -196,9 +196,9 @@ __all__ = [
 
 
 _LATE = {
-    "parallelize": "parallel",
-    "Placement": "place",
-    "place": "place",
+    "parallelize": "vgraph.api.parallel",
+    "Placement": "vgraph.api.place",
+    "place": "vgraph.api.place",
 }  # what divides programs, and torch's part of it
 
 
@@ -207,6 +207,6 @@ def __getattr__(name: str) -> Any:
     if name in ("compat", "data", "nn", "sampling"):
         return import_module(f"vgraph.{name}")
     if name in _LATE:
-        globals()[name] = found = getattr(import_module(f"vgraph.api.{_LATE[name]}"), name)
+        globals()[name] = found = getattr(import_module(_LATE[name]), name)
         return found
     raise AttributeError(f"module 'vgraph' has no attribute {name!r}")

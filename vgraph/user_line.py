@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-_VGRAPH = Path(__file__).resolve().parent
-_LAYERS, _COMMANDS = str(_VGRAPH / "nn"), str(_VGRAPH / "cli")
+PACKAGE = str(Path(__file__).resolve().parent)
+_LAYERS, _COMMANDS = str(Path(PACKAGE) / "nn"), str(Path(PACKAGE) / "cli")
 _PASSED_OVER = (
-    str(_VGRAPH),
+    PACKAGE,
     str(Path(torch.__file__).resolve().parent),
     contextlib.__file__,
     threading.__file__,

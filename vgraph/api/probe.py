@@ -20,8 +20,9 @@ from vgraph.api import tape
 from vgraph.api.message import Columns, EdgeBatch, NodeBatch
 from vgraph.ir.topology import Topology
 from vgraph.runtime.custom_op import call
+from vgraph.user_line import PACKAGE, is_user_file
 
-_OURS, _TORCH, _STANDARD = (str(Path(module).parent) for module in (__file__, torch.__file__, contextlib.__file__))
+_TORCH, _STANDARD = (str(Path(module).parent) for module in (torch.__file__, contextlib.__file__))
 
 
 def _is_piece() -> bool:
@@ -34,7 +35,8 @@ def _is_piece() -> bool:
         frame = frame.f_back
     while frame is not None and frame.f_code.co_filename.startswith((_TORCH, _STANDARD)):
         frame = frame.f_back
-    return frame is None or frame.f_code.co_filename.startswith(_OURS)
+    name = "" if frame is None else frame.f_code.co_filename
+    return not name or (name.startswith(PACKAGE) and not is_user_file(name, layers=True))
 
 
 _constant: Callable[[Any], Any] = torch.compiler.assume_constant_result

@@ -28,13 +28,13 @@ from vgraph.api.purity import (
     looks_around,
     question_of,
 )
+from vgraph.user_line import PACKAGE
 
 _TORCH = str(Path(torch.__file__).resolve().parent)
 _TORCH_NN = str(Path(_TORCH) / "nn")
 _TORCH_TENSOR = str(Path(_TORCH) / "_tensor.py")
 _MACHINERY = str(Path(_TORCH_NN) / "modules" / "module.py")  # what runs around every layer
-_VGRAPH = str(Path(__file__).resolve().parents[1])
-_VGRAPH_NN = tuple(str(Path(_VGRAPH) / name) for name in ("nn", "function.py", "api/by_type.py"))
+_WATCHED = tuple(str(Path(PACKAGE) / name) for name in ("nn", "function.py", "api/by_type.py"))
 _STDLIB = str(Path(types.__file__).resolve().parent)
 _OTHERS = tuple(str(Path(np.__file__).resolve().parent.parent / name) for name in ("numpy", "scipy", "networkx"))
 
@@ -119,7 +119,7 @@ def _note_library_call(reading: Reading, known: dict[int, int], frame: types.Fra
     """What the user's code, or a layer, asks of a library."""
     caller, code = frame.f_back, frame.f_code
     kind = _QUIET if caller is None else known.get(id(caller.f_code), _QUIET)
-    if kind < _LAYER or reading.impure or code.co_filename.startswith(_VGRAPH):
+    if kind < _LAYER or reading.impure or code.co_filename.startswith(PACKAGE):
         return
     module, name = str(frame.f_globals.get("__name__", "")), code.co_name
     peeks = name in PEEKS and code.co_filename == _TORCH_TENSOR
@@ -142,7 +142,7 @@ def _note_builtin(reading: Reading, kind: int, function: Any) -> None:
 
 def _is_importing(frame: types.FrameType | None) -> bool:
     """Whether a module is being loaded below our own frames (torch loads parts of itself lazily)."""
-    while frame is not None and not frame.f_code.co_filename.startswith(_VGRAPH):
+    while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
         if frame.f_code.co_name == "<module>" or frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
         frame = frame.f_back
@@ -154,8 +154,8 @@ def _kind_of(filename: str) -> int:
     if filename.startswith(_TORCH):
         is_layer = filename.startswith(_TORCH_NN) and not filename.endswith("functional.py")
         return _LAYER if is_layer and filename != _MACHINERY else _OF_TORCH
-    if filename.startswith(_VGRAPH):
-        return _LAYER if filename.startswith(_VGRAPH_NN) else _QUIET
+    if filename.startswith(PACKAGE):
+        return _LAYER if filename.startswith(_WATCHED) else _QUIET
     of_library = filename.startswith((_STDLIB, "<frozen")) and "site-packages" not in filename
     return _QUIET if of_library or filename.startswith(_OTHERS) else _USERS
 
