@@ -42,7 +42,7 @@ campaign: $(VENV)/.made-for-test  ## every fuzzer in full, which takes hours; MI
 
 check-capture: $(VENV)/.made-for-test  ## the suite with every captured call recorded again and compared (nightly)
 	VGRAPH_CAPTURE=check $(PYTEST)
-	VGRAPH_CAPTURE=lookup $(PYTEST) tests/api tests/nn
+	VGRAPH_CAPTURE=lookup $(PYTEST) tests/api tests/capture tests/graphs tests/nn
 
 # Leaks are Python's own; compilers and their cache are tested without.
 sanitize: $(VENV)/.made-for-test  ## tests of kernels that check their own memory and arithmetic (needs g++; nightly)

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 import vgraph
-from vgraph.api.ambient import current_modes
-from vgraph.api.features import Features
-from vgraph.api.feed import Feed
-from vgraph.api.vertex_function import capture_vertex
+from vgraph.api.vertex.call_features import Feed
+from vgraph.api.vertex.function import capture_vertex
+from vgraph.capture.features import Features
+from vgraph.capture.record.modes import current_modes
 
 WIDTH = 8
 

@@ -33,7 +33,7 @@ from device.row import beside_sum
 from device.worker import BROKEN, REDUCTION_AIMS, reductions_of, rows_of, serve
 from tqdm import tqdm
 
-from vgraph.runtime import cuda
+from vgraph.runtime.cuda import driver as cuda
 
 PROJECT = Path(__file__).resolve().parents[1]
 TESTS = 90.0  # seconds

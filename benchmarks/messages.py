@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 import vgraph
-from vgraph.api.capture import forget
+from vgraph.capture.capture import forget
 
 PAIRS: dict[str, tuple[Any, Any]] = {
     "gated sum": (

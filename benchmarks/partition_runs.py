@@ -20,9 +20,9 @@ from runs import calibration, equality, limit
 from runs.processes import serve
 
 import vgraph
-from vgraph.api.parallel import Plan
-from vgraph.partition.footprint import program_footprint
-from vgraph.partition.rewrite import rewrite
+from vgraph.api.dense.parallel import Plan
+from vgraph.partition.accounting.footprint import program_footprint
+from vgraph.partition.rewrite.rewrite import rewrite
 
 SWITCHES: dict[str, dict[str, Any]] = {
     "as generated": {}, "no fused fetch": {"fused_fetch": False}, "no spread reduction": {"spread_reductions": False},

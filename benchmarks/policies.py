@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 import vgraph
 from vgraph import compiler
-from vgraph.api import vertex_function
+from vgraph.api.vertex import function as vertex_function
 from vgraph.data import load_aiger, load_sst, load_syntax
 from vgraph.runtime import compiled
 from vgraph.scheduler.policy import count_batches, lower_bound

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 import vgraph
-from vgraph.runtime.reduction import reduce_by_mode
+from vgraph.runtime.reductions.reduction import reduce_by_mode
 
 SLICES = ((8, 16), (16, 16), (32, 32), (64, 64), (128, 128), (256, 256), (512, 512))
 Case = tuple[str, tuple[int, ...], tuple[int, ...]]

@@ -23,15 +23,15 @@ from tqdm import tqdm
 import vgraph
 import vgraph.nn as vnn
 from vgraph import compiler
-from vgraph.api import capture
 from vgraph.api import reduce as reducing
-from vgraph.fusion.build_cuda import Nvrtc, find_nvrtc, usages
-from vgraph.fusion.emit_cuda import emit_cuda
-from vgraph.fusion.reduction_cuda import emit_reduction_cuda
+from vgraph.capture import capture
+from vgraph.fusion.cuda.build import Nvrtc, find_nvrtc, usages
+from vgraph.fusion.cuda.emit import emit_cuda
+from vgraph.fusion.cuda.reduction import emit_reduction_cuda
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.loop_body import LoopOnDevice
 from vgraph.ir.reduction import DeviceShape, Reduction
-from vgraph.runtime.reduction_device import bind_device
+from vgraph.runtime.reductions.cuda import bind_device
 
 NODES, WIDTH = 40, 64
 Work = Callable[[vgraph.Graph, Tensor], Tensor]

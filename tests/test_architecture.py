@@ -23,20 +23,20 @@ MAX_FUNCTION_LINES = 60
 EMPTY_NAMES = {"utils", "util", "common", "base", "helpers", "helper", "misc", "manager"}
 
 # Whoever reads a program does not meet the user's word for a vertex, nor the other way round.
-VERTEX_FOLDERS = ("vgraph/ir/", "vgraph/scheduler/", "vgraph/memory/", "vgraph/runtime/")
+VERTEX_FOLDERS = ("vgraph/ir/", "vgraph/passes/", "vgraph/scheduler/", "vgraph/memory/", "vgraph/runtime/")
 
 # Only these files of vgraph may import these modules; a second one is worth an ADR.
 RESTRICTED = {
-    "torch.fx": {"vgraph/ir/fx.py", "vgraph/api/capture.py", "vgraph/api/probe.py"},
-    "torch.distributed": {"vgraph/runtime/process_group.py", "vgraph/api/parallel.py"},
-    "torch.utils._python_dispatch": {"vgraph/api/tracer.py", "vgraph/api/step_tracer.py"},
-    "torch._subclasses": {"vgraph/api/step.py"},
-    "torch._decomp": {"vgraph/api/step_tracer.py"},
-    "torch.autograd._get_sequence_nr": {"vgraph/api/step_tracer.py"},
+    "torch.fx": {"vgraph/ir/fx.py", "vgraph/capture/capture.py", "vgraph/api/torch_compile/probe.py"},
+    "torch.distributed": {"vgraph/runtime/distributed/process_group.py", "vgraph/api/dense/parallel.py"},
+    "torch.utils._python_dispatch": {"vgraph/capture/record/tracer.py", "vgraph/capture/step/tracer.py"},
+    "torch._subclasses": {"vgraph/capture/step/capture_step.py"},
+    "torch._decomp": {"vgraph/capture/step/tracer.py"},
+    "torch.autograd._get_sequence_nr": {"vgraph/capture/step/tracer.py"},
     "torch._assert_async": {"vgraph/nn/inputs.py"},
-    "torch._C": {"vgraph/api/transforms.py"},
-    "torch.autograd.forward_ad._current_level": {"vgraph/api/transforms.py"},
-    "cupy": {"vgraph/runtime/cuda.py"},
+    "torch._C": {"vgraph/capture/guards/functorch_checks.py"},
+    "torch.autograd.forward_ad._current_level": {"vgraph/capture/guards/functorch_checks.py"},
+    "cupy": {"vgraph/runtime/cuda/driver.py"},
 }
 
 PUBLIC_MODULES = {"vgraph", "vgraph.function", "vgraph.nn", "vgraph.data", "vgraph.errors"}

@@ -21,7 +21,7 @@ from vgraph.cli.report import write_log
 from vgraph.compat.data import save_info
 from vgraph.compat.files import save_tensors
 from vgraph.errors import CheckpointError, DataError
-from vgraph.partition.profile import Profile
+from vgraph.partition.placement.profile import Profile
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -201,7 +201,7 @@ def test_every_writer_is_atomic(name: str, tmp_path: Path, monkeypatch: pytest.M
 def test_no_writer_was_forgotten() -> None:
     """Whatever opens a file to write does so by ``atomic_file``."""
     words = (".write_text(", ".write_bytes(", "os.rename(", "os.replace(", "savefig(path", "mkstemp(", "torch.save(")
-    compiled = {"vgraph/fusion/build.py", "vgraph/fusion/compilers.py"}  # sources that a compiler reads, once
+    compiled = {"vgraph/fusion/cpu/build.py", "vgraph/fusion/cpu/compilers.py"}  # sources that a compiler reads, once
     known = {"vgraph/atomic_file.py", *compiled}
     wrong = [
         f"{path}: {line.strip()}"

@@ -17,7 +17,7 @@ LATE = (
     "torch._dynamo", "torch._inductor", "torch._decomp", "torch._subclasses.fake_tensor", "torch.fx.experimental",
     "torch.distributed.tensor", "torch.distributed.checkpoint", "torch.distributed.device_mesh",
     "vgraph.nn", "vgraph.data", "vgraph.sampling", "vgraph.compat", "vgraph.cli", "vgraph.partition",
-    "vgraph.api.parallel", "vgraph.api.place",
+    "vgraph.api.dense.parallel", "vgraph.api.dense.place",
 )  # fmt: skip
 
 _LOADED = """
@@ -47,7 +47,7 @@ def test_what_is_not_loaded() -> None:
 
 def test_late_names_are_the_modules_own() -> None:
     import vgraph
-    from vgraph.api import parallel, place
+    from vgraph.api.dense import parallel, place
 
     assert vgraph.parallelize is parallel.parallelize
     assert (vgraph.place, vgraph.Placement) == (place.place, place.Placement)

@@ -7,23 +7,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from vgraph import function, ops, tdl
-from vgraph.api.batching import batch, merge, slice_batch, unbatch
-from vgraph.api.blocks import compact_graphs, to_block
-from vgraph.api.by_type import ByType
-from vgraph.api.construct import block_to_graph, create_block, graph, heterograph, rand_bipartite, rand_graph
-from vgraph.api.convert import from_networkx, from_scipy, to_networkx
-from vgraph.api.encodings import lap_pe, laplacian_lambda_max, norm_by_dst, random_walk_pe
-from vgraph.api.exchange import bipartite_from_networkx, bipartite_from_scipy, from_pandas, from_pyg, to_pandas, to_pyg
+from vgraph.api.build.construct import block_to_graph, create_block, graph, heterograph, rand_bipartite, rand_graph
+from vgraph.api.build.files import load_graphs, load_labels, save_graphs
+from vgraph.api.build.knn import knn_graph, radius_graph, segmented_knn_graph
+from vgraph.api.build.networkx_scipy import from_networkx, from_scipy, to_networkx
+from vgraph.api.build.pyg_pandas import (
+    bipartite_from_networkx,
+    bipartite_from_scipy,
+    from_pandas,
+    from_pyg,
+    to_pandas,
+    to_pyg,
+)
 from vgraph.api.explain import explain
-from vgraph.api.feed import at, rows_at
 from vgraph.api.graph import Graph
-from vgraph.api.homogenise import to_heterogeneous, to_homogeneous
 from vgraph.api.kept_memory import release_memory
 from vgraph.api.linear import linear
-from vgraph.api.loader import GraphLoader
-from vgraph.api.nearest import knn_graph, radius_graph, segmented_knn_graph
-from vgraph.api.prop import prop_edges, prop_edges_dfs, prop_nodes, prop_nodes_bfs, prop_nodes_topo
-from vgraph.api.readout import (
+from vgraph.api.messages.filter import filter_edges, filter_nodes
+from vgraph.api.messages.propagation import prop_edges, prop_edges_dfs, prop_nodes, prop_nodes_bfs, prop_nodes_topo
+from vgraph.api.messages.readout import (
     broadcast_edges,
     broadcast_nodes,
     max_edges,
@@ -40,12 +42,20 @@ from vgraph.api.readout import (
     topk_nodes,
 )
 from vgraph.api.reduce import reduce
-from vgraph.api.reorder import khop_adj, khop_graph, metapath_reachable_graph, reorder_graph
-from vgraph.api.seeding import seed
-from vgraph.api.select import filter_edges, filter_nodes
-from vgraph.api.serve import Server, serve
-from vgraph.api.storage import load_graphs, load_labels, save_graphs
-from vgraph.api.subgraph import (
+from vgraph.api.serving.loader import GraphLoader
+from vgraph.api.serving.serve import Server, serve
+from vgraph.api.vertex.by_type import ByType
+from vgraph.api.vertex.call_features import at, rows_at
+from vgraph.api.vertex.function import VertexFunction
+from vgraph.api.vertex.vertex import Vertex
+from vgraph.errors import VGraphError
+from vgraph.graphs.batching import batch, merge, slice_batch, unbatch
+from vgraph.graphs.blocks import compact_graphs, to_block
+from vgraph.graphs.homogeneous import to_heterogeneous, to_homogeneous
+from vgraph.graphs.positional import lap_pe, laplacian_lambda_max, norm_by_dst, random_walk_pe
+from vgraph.graphs.reorder import khop_adj, khop_graph, metapath_reachable_graph, reorder_graph
+from vgraph.graphs.seed import seed
+from vgraph.graphs.subgraph import (
     edge_subgraph,
     edge_type_subgraph,
     in_subgraph,
@@ -55,7 +65,7 @@ from vgraph.api.subgraph import (
     node_type_subgraph,
     out_subgraph,
 )
-from vgraph.api.transform import (
+from vgraph.graphs.transform import (
     add_edges,
     add_nodes,
     add_reverse_edges,
@@ -68,20 +78,17 @@ from vgraph.api.transform import (
     to_bidirected,
     to_simple,
 )
-from vgraph.api.traverse import (
+from vgraph.graphs.traversal import (
     bfs_edges_generator,
     bfs_nodes_generator,
     dfs_edges_generator,
     dfs_labeled_edges_generator,
     topological_nodes_generator,
 )
-from vgraph.api.vertex import Vertex
-from vgraph.api.vertex_function import VertexFunction
-from vgraph.errors import VGraphError
 
 if TYPE_CHECKING:
-    from vgraph.api.parallel import parallelize
-    from vgraph.api.place import Placement, place
+    from vgraph.api.dense.parallel import parallelize
+    from vgraph.api.dense.place import Placement, place
 
 DGLGraph, DGLError = Graph, VGraphError  # the names that programs written for DGL use
 ALL, NID, EID, NTYPE, ETYPE = "__ALL__", "_ID", "_ID", "_TYPE", "_TYPE"
@@ -196,9 +203,9 @@ __all__ = [
 
 
 _LATE = {
-    "parallelize": "vgraph.api.parallel",
-    "Placement": "vgraph.api.place",
-    "place": "vgraph.api.place",
+    "parallelize": "vgraph.api.dense.parallel",
+    "Placement": "vgraph.api.dense.place",
+    "place": "vgraph.api.dense.place",
 }  # what divides programs, and torch's part of it
 
 

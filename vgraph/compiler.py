@@ -12,7 +12,7 @@ line below is one stage; every stage reads what the ones before it made and none
                        memory   a DynamicTensor in one arena for all that frontiers write
     every step         run      CompiledProgram(inputs, situation), inside one autograd.Function
 
-Backward Programs, and theirs, come the same way: see ir/joint.py and runtime/autograd.py.
+Backward Programs, and theirs, come the same way: see passes/joint.py and runtime/autograd.py.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from vgraph import config
-from vgraph.fusion.build import build_kernels
-from vgraph.fusion.build_cuda import build_cubin
-from vgraph.fusion.emit import emit_kernels
-from vgraph.fusion.emit_cuda import emit_cuda
+from vgraph.fusion.cpu.build import build_kernels
+from vgraph.fusion.cpu.emit import emit_kernels
+from vgraph.fusion.cpu.reduction import emit_reduction
+from vgraph.fusion.cuda.build import build_cubin
+from vgraph.fusion.cuda.emit import emit_cuda
+from vgraph.fusion.cuda.persistent_loop import emit_loop
+from vgraph.fusion.cuda.reduction import emit_reduction_cuda
 from vgraph.fusion.grouping import group_ops, stores_edge_rows
-from vgraph.fusion.loop_text import emit_loop
-from vgraph.fusion.reduction import emit_reduction
-from vgraph.fusion.reduction_cuda import emit_reduction_cuda
 from vgraph.ir.cost import is_product
-from vgraph.ir.interpreter import PhaseCode, Step, compile_phase, reads_whole
 from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.loop_body import LoopOnDevice
 from vgraph.ir.memory import MemoryPlan
@@ -42,35 +41,36 @@ from vgraph.ir.printer import log_stage
 from vgraph.ir.program import Program, Value
 from vgraph.ir.reduction import DeviceShape, Reduction, RowSum
 from vgraph.ir.schedule import Phase, Schedule
-from vgraph.ir.tidy import constants_on, on_device
 from vgraph.ir.topology import Topology
 from vgraph.memory.arena import ArenaPool
 from vgraph.memory.liveness import lifetimes
 from vgraph.memory.plan import plan_memory
 from vgraph.memory.row_order import build_row_order
-from vgraph.runtime import cuda
+from vgraph.passes.tidy import constants_on, on_device
 from vgraph.runtime.call_rows import Situation, VertexTypes
 from vgraph.runtime.compiled import CompiledProgram, Plan
-from vgraph.runtime.cpu import CpuKernel
-from vgraph.runtime.device_kernel import DeviceKernel
-from vgraph.runtime.device_loop import DeviceFrontiers
-from vgraph.runtime.frontier_loop import FrontierLoop
-from vgraph.runtime.loop_plan import ON_DEVICE, plan_body, plan_loop
-from vgraph.runtime.native import Native, native_source
-from vgraph.runtime.reduction import Bind, CompiledReduction, bind_cpu
-from vgraph.runtime.reduction_device import bind_device
-from vgraph.runtime.row_sums import runs_row_sums
+from vgraph.runtime.cpu.frontier_loop import FrontierLoop
+from vgraph.runtime.cpu.kernels import CpuKernel
+from vgraph.runtime.cpu.loop_plan import ON_DEVICE, plan_body, plan_loop
+from vgraph.runtime.cpu.native import Native, native_source
+from vgraph.runtime.cuda import driver as cuda
+from vgraph.runtime.cuda.frontier_loop import DeviceFrontiers
+from vgraph.runtime.cuda.kernel import DeviceKernel
+from vgraph.runtime.python_codegen import PhaseCode, Step, compile_phase, reads_whole
+from vgraph.runtime.reductions.cuda import bind_device
+from vgraph.runtime.reductions.reduction import Bind, CompiledReduction, bind_cpu
+from vgraph.runtime.reductions.row_sums import runs_row_sums
 from vgraph.scheduler.build import build_schedule
 from vgraph.scheduler.chunks import split_edge_rows
 from vgraph.scheduler.degrees import depends_on_degree, read_at_leaves
 from vgraph.scheduler.frontiers import Levels
 from vgraph.scheduler.frontiers import levels as find_levels
+from vgraph.scheduler.horizontal_fusion import join_products
 from vgraph.scheduler.leaves import split_leaves
 from vgraph.scheduler.one_type import divide_by_type, together
 from vgraph.scheduler.parts import build_parts, kinds_of_frontiers, type_numbers
 from vgraph.scheduler.phases import build_phases, products_apart
 from vgraph.scheduler.policy import FRONTIER, ONCE, choose_policy, second_keys, vertex_keys
-from vgraph.scheduler.siblings import join_products
 from vgraph.scheduler.views import sink_views
 
 logger = logging.getLogger("vgraph")

@@ -18,11 +18,11 @@ from torch import Tensor
 
 import vgraph.function as fn
 from vgraph.api.graph import Graph
-from vgraph.api.grouped import gather_mm as _gather_mm
-from vgraph.api.grouped import segment_mm as _segment_mm
-from vgraph.api.segments import reduce_segments, segments_of_lengths, softmax_segments
-from vgraph.api.typed_sum import typed_sum as _typed_sum
-from vgraph.api.udf import evaluate_edges, propagate
+from vgraph.api.messages.grouped_matmul import gather_mm as _gather_mm
+from vgraph.api.messages.grouped_matmul import segment_mm as _segment_mm
+from vgraph.api.messages.propagate import evaluate_edges, propagate
+from vgraph.api.messages.segments import reduce_segments, segments_of_lengths, softmax_segments
+from vgraph.api.messages.typed_sum import typed_sum as _typed_sum
 from vgraph.errors import DTypeError, FeatureError, FunctionError
 
 _TARGETS = {"u": "src", "v": "dst", "e": "edge", "src": "src", "dst": "dst", "edge": "edge"}

@@ -21,7 +21,7 @@ import torch
 
 from device import messages, sequences
 from device.row import Machine, Row, deviation, measure, measure_machine, tidy
-from vgraph.api import capture
+from vgraph.capture import capture
 
 PROJECT = Path(__file__).resolve().parents[2]
 Answer = dict[str, Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from vgraph.ir.sharding import Partial, Placement, Replicate, Split
-from vgraph.partition.cost_graph import CostGraph, Costs
-from vgraph.partition.costs import transfer
+from vgraph.partition.accounting.costs import transfer
+from vgraph.partition.search.cost_graph import CostGraph, Costs
 
 
 def chain_with_skips(rng: np.random.Generator, length: int, skips: int) -> set[tuple[int, int]]:

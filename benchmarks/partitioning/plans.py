@@ -13,13 +13,13 @@ from tqdm import tqdm
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition import comparison
-from vgraph.partition.account import Account, account
-from vgraph.partition.fit import FAIR_SHARE, search_best
-from vgraph.partition.footprint import Footprint, footprint, keep_within, program_footprint, whole_footprint
-from vgraph.partition.machines import MACHINES
-from vgraph.partition.rewrite import RewriteOptions, rewrite
-from vgraph.partition.search import Found, search
-from vgraph.partition.simulate import compute_seconds, sensitivity, simulate
+from vgraph.partition.accounting.account import Account, account
+from vgraph.partition.accounting.footprint import Footprint, footprint, keep_within, program_footprint, whole_footprint
+from vgraph.partition.accounting.machines import MACHINES
+from vgraph.partition.accounting.simulate import compute_seconds, sensitivity, simulate
+from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
+from vgraph.partition.search.fit import FAIR_SHARE, search_best
+from vgraph.partition.search.search import Found, search
 
 from .workloads import GIB, PAPER, PUBLISHED_SAMPLES, PUBLISHED_WORDS, samples, step_of
 

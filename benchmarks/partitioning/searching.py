@@ -15,12 +15,12 @@ from models.cost_graphs import random_graph
 from tqdm import tqdm
 
 from vgraph.errors import ModelError
-from vgraph.partition.critical import critical_dp, solve
-from vgraph.partition.fit import search_best
 from vgraph.partition.optimum import optimum
-from vgraph.partition.options import Options
 from vgraph.partition.plain_dp import plain_dp
-from vgraph.partition.search import factorised, search
+from vgraph.partition.search.critical import critical_dp, solve
+from vgraph.partition.search.fit import search_best
+from vgraph.partition.search.options import Options
+from vgraph.partition.search.search import factorised, search
 
 from .workloads import GIB, PUBLISHED_PLAIN, PUBLISHED_SEARCH, SEARCHED, captured, small, step_of
 

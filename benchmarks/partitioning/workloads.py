@@ -11,9 +11,9 @@ from models.lstm import StackedLSTM
 from models.resnet import WideResNet
 from models.transformer import Llama
 
-from vgraph.api.step import capture_step
+from vgraph.capture.step.capture_step import capture_step
 from vgraph.ir.step import TrainingStep
-from vgraph.partition.machines import MACHINES
+from vgraph.partition.accounting.machines import MACHINES
 
 GIB = 2**30
 PAPER = MACHINES["paper"]

@@ -12,9 +12,9 @@ import vgraph
 from recursion.workload import Step
 from vgraph import compiler
 from vgraph.runtime import compiled, extent
-from vgraph.runtime.cpu import CpuKernel
-from vgraph.runtime.frontier_loop import FrontierLoop
-from vgraph.runtime.native import Native
+from vgraph.runtime.cpu.frontier_loop import FrontierLoop
+from vgraph.runtime.cpu.kernels import CpuKernel
+from vgraph.runtime.cpu.native import Native
 
 MOVES = "gather_src gather_dst gather_graph gather_subset reduce_dst reduce_src reduce_graph reduce_subset inner_rows"
 ROWS = compiled.CallRows  # pyright: ignore[reportPrivateUsage]

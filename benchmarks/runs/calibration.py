@@ -24,12 +24,12 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.ir.exchange import Exchange
-from vgraph.ir.notation import op_name
 from vgraph.ir.program import Op
-from vgraph.ir.tdl import is_view
-from vgraph.partition.machines import Link, Machine
-from vgraph.partition.simulate import num_flops, sensitivity
-from vgraph.runtime import shards
+from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.tdl.table import is_view
+from vgraph.partition.accounting.machines import Link, Machine
+from vgraph.partition.accounting.simulate import num_flops, sensitivity
+from vgraph.runtime.distributed import shards
 
 from .processes import results
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 import vgraph
-from vgraph.runtime.in_process import whole_like
-from vgraph.runtime.shards import take
+from vgraph.runtime.distributed.in_process import whole_like
+from vgraph.runtime.distributed.shards import take
 
 from .processes import results
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.capture import family_of
-from vgraph.api.families import function_key
-from vgraph.api.udf import _uncaptured, propagate
+from vgraph.api.messages.propagate import _uncaptured, propagate
+from vgraph.capture.capture import family_of
+from vgraph.capture.capture_cache import function_key
 from vgraph.ir.topology import Topology
 
 Frames = dict[str, dict[str, Tensor]]

@@ -8,7 +8,7 @@ import torch
 import vgraph
 from tests.cuda.counted import on_meta
 from tests.runtime.engine_models import MODELS, WIDTH, binary_tree
-from vgraph.api import capture
+from vgraph.capture import capture
 from vgraph.errors import FeatureError
 from vgraph.scheduler.degree_buckets import active_part, degree_buckets
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import vgraph
 from tests.runtime.engine_models import WIDTH, chain
-from vgraph.api.capture import Bound, watch_runs
+from vgraph.capture.capture import Bound, watch_runs
 from vgraph.errors import DTypeError, FeatureError, FunctionError, NameLookupError
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import vgraph
-from vgraph.api.capture import forget
+from vgraph.capture.capture import forget
 
 WEIGHT = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import vgraph
 import vgraph.function as fn
-from vgraph.api import capture
+from vgraph.capture import capture
 
 NUM_NODES, NUM_EDGES = 20, 60
 chance = torch.Generator().manual_seed(0)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
-from vgraph.api import capture
+from vgraph.capture import capture
 from vgraph.errors import FunctionError
-from vgraph.fusion import build
+from vgraph.fusion.cpu import build
 
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 WEIGHT = torch.ones(16, 8, requires_grad=True)

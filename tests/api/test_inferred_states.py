@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.api.capture import forget
+from vgraph.capture.capture import forget
 from vgraph.errors import FunctionError
 
 Step = Callable[[Any, Tensor, Any], dict[str, Tensor]]

@@ -12,7 +12,7 @@ from torch.nn import functional
 import vgraph
 import vgraph.function as fn
 from vgraph.compiler import load_native
-from vgraph.runtime.native import Native
+from vgraph.runtime.cpu.native import Native
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import DataError, DeviceMemoryError, GraphError, ModelError, PlacementError
-from vgraph.partition.dot import parse_dot
-from vgraph.partition.profile import Profile
+from vgraph.partition.placement.dot import parse_dot
+from vgraph.partition.placement.profile import Profile
 
 CPUS = ["cpu", "cpu"]
 

@@ -10,11 +10,11 @@ from torch import nn
 
 import vgraph
 from tests.partition.test_search import Heads, Perceptron
-from vgraph.api.parallel import Plan
+from vgraph.api.dense.parallel import Plan
 from vgraph.cli import main
 from vgraph.errors import ModelError, NameLookupError
-from vgraph.partition.machines import MACHINES
-from vgraph.partition.simulate import sensitivity
+from vgraph.partition.accounting.machines import MACHINES
+from vgraph.partition.accounting.simulate import sensitivity
 
 
 def plan_of(model: nn.Module, *inputs: torch.Tensor, workers: int = 4) -> Plan:

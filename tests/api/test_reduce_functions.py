@@ -18,9 +18,9 @@ from tests.api.agreement import (
     small_topology,
     way_of,
 )
-from vgraph.api.capture import _families
-from vgraph.api.families import function_key
-from vgraph.api.udf import _uncaptured, propagate
+from vgraph.api.messages.propagate import _uncaptured, propagate
+from vgraph.capture.capture import _families
+from vgraph.capture.capture_cache import function_key
 from vgraph.ir.topology import Topology
 
 D = 4

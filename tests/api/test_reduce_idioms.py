@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from tests.api.agreement import way_of
-from vgraph.api import capture
+from vgraph.capture import capture
 
 NUM_NODES, NUM_EDGES = 20, 80
 chance = torch.Generator().manual_seed(0)

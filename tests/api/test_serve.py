@@ -10,7 +10,7 @@ from torch import nn
 
 import vgraph
 from tests.runtime.engine_models import MODELS, WIDTH, binary_tree, chain, features
-from vgraph.api import capture
+from vgraph.capture import capture
 from vgraph.errors import ChildIndexError, CycleError, FunctionError, NameLookupError
 
 SECONDS = 60
@@ -30,7 +30,7 @@ def check(model: vgraph.VertexFunction, graphs: list[vgraph.Graph], server: vgra
 @pytest.fixture(params=[0, 128])
 def whole(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every graph a frontier at a time, and every graph whole."""
-    monkeypatch.setattr("vgraph.api.serve.WHOLE", request.param)
+    monkeypatch.setattr("vgraph.api.serving.serve.WHOLE", request.param)
 
 
 @pytest.mark.usefixtures("whole")

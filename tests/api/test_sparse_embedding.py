@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import vgraph
-from vgraph.api import capture
+from vgraph.capture import capture
 
 WORDS = 50
 

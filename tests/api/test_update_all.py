@@ -328,7 +328,7 @@ def test_messages_lie_in_order_of_edge_ids() -> None:
 
 
 def test_a_lambda_made_anew_is_not_captured_again() -> None:
-    from vgraph.api.capture import num_captures
+    from vgraph.capture.capture import num_captures
 
     x, w = features(2)
 

@@ -21,7 +21,7 @@ import torch
 import vgraph
 import vgraph.function as fn
 from vgraph import compiler
-from vgraph.api import capture
+from vgraph.capture import capture
 
 _SOURCES = str(Path(vgraph.__file__).parent)
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from tests.fusion.fuzz import compile_fast
-from vgraph.api import capture
-from vgraph.fusion import build
+from vgraph.capture import capture
+from vgraph.fusion.cpu import build
 
 MOVES = 3  # times that inputs are moved a little, where results differ
 _SWITCHES = "HOIST NATIVE LEAVES EAGER LAZY DEGREES SIBLINGS WINDOWS PRODUCTS".split()

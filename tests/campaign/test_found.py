@@ -13,9 +13,9 @@ from torch import Tensor
 
 import vgraph
 from tests.campaign.judging import differences, differentiated
-from vgraph.ir.interpreter import compile_phase
 from vgraph.ir.program import SHARED, VERTEX, Op, Rows, Value
 from vgraph.ir.schedule import Phase
+from vgraph.runtime.python_codegen import compile_phase
 
 SRC, DST = torch.tensor([0, 1, 2, 0, 1, 3]), torch.tensor([1, 2, 2, 2, 0, 3])
 TABLE = torch.linspace(-1, 1, 10, dtype=torch.float64).view(5, 2).requires_grad_()

@@ -10,7 +10,7 @@ from tests.campaign import staleness
 from tests.campaign.hosts import HOSTS
 from tests.campaign.programs import VIAS
 from tests.campaign.staleness import FULL_COUNT, case_of
-from vgraph.api import capture
+from vgraph.capture import capture
 
 
 def test_a_full_campaign_has_many_combinations() -> None:

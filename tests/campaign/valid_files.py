@@ -22,15 +22,15 @@ from examples import listops
 from tests.campaign.mutations import pack
 from tests.stored_by_dgl import DGL_FILES, dgl_bytes
 from vgraph import data
-from vgraph.api.plan_file import CHECKSUM
+from vgraph.api.dense.plan_file import CHECKSUM
 from vgraph.cli.checkpoint import Progress, load_checkpoint, random_states, save_checkpoint
 from vgraph.compat.collections import GINDataset, TUDataset
 from vgraph.compat.data import CoraGraphDataset, load_info, save_info
 from vgraph.compat.files import extract_archive, load_tensors, save_tensors
 from vgraph.data.sst import flatten_forests, restore_forests
 from vgraph.files import read_arrays
-from vgraph.partition.dot import format_dot, read_dot
-from vgraph.partition.profile import Profile
+from vgraph.partition.placement.dot import format_dot, read_dot
+from vgraph.partition.placement.profile import Profile
 from vgraph.partition.random_graphs import tree
 from vgraph.sampling import open_features
 

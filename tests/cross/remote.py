@@ -19,10 +19,12 @@ from typing import Any
 from unittest import mock
 
 from vgraph import compiler
-from vgraph.api import capture
 from vgraph.api import reduce as reductions
-from vgraph.fusion import compilers
-from vgraph.runtime import cpu, frontier_loop, native, reduction
+from vgraph.capture import capture
+from vgraph.fusion.cpu import compilers
+from vgraph.runtime.cpu import frontier_loop, native
+from vgraph.runtime.cpu import kernels as cpu
+from vgraph.runtime.reductions import reduction
 from vgraph.sampling import pick
 
 PAGE = 4096

@@ -11,8 +11,8 @@ from torch import Tensor
 from tests.cross.cases import CASES, EXACT
 from tests.cross.remote import Machine, collecting, emulator, wheel
 from tests.fusion.fuzz import compile_fast
-from vgraph.api import capture
-from vgraph.fusion import build
+from vgraph.capture import capture
+from vgraph.fusion.cpu import build
 
 pytestmark = [
     pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cross.remote import compile_for, wheel
-from vgraph.runtime.native import native_source
+from vgraph.runtime.cpu.native import native_source
 
 pytestmark = pytest.mark.skipif(wheel() is None, reason="the ziglang wheel, which compiles for others, is missing")
 

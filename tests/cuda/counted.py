@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vgraph import compiler
-from vgraph.fusion.emit_cuda import emit_cuda
+from vgraph.fusion.cuda.emit import emit_cuda
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.loop_body import LoopOnDevice
-from vgraph.runtime.cuda import Launch
-from vgraph.runtime.device_kernel import DeviceKernel
-from vgraph.runtime.device_loop import DeviceFrontiers
+from vgraph.runtime.cuda.driver import Launch
+from vgraph.runtime.cuda.frontier_loop import DeviceFrontiers
+from vgraph.runtime.cuda.kernel import DeviceKernel
 
 LIMITS = (132, 232_448)  # of an H200: processors, bytes of a block's own memory
 

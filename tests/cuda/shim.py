@@ -15,16 +15,16 @@ from unittest import mock
 
 import vgraph_kernels
 from vgraph import compiler
-from vgraph.fusion import build
-from vgraph.fusion.emit_cuda import emit_cuda
-from vgraph.fusion.reduction_cuda import emit_reduction_cuda
+from vgraph.fusion.cpu import build
+from vgraph.fusion.cuda.emit import emit_cuda
+from vgraph.fusion.cuda.reduction import emit_reduction_cuda
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.loop_body import LoopOnDevice
 from vgraph.ir.reduction import DeviceShape, Reduction
-from vgraph.runtime.cuda import Launch
-from vgraph.runtime.device_kernel import DeviceKernel
-from vgraph.runtime.device_loop import DeviceFrontiers
-from vgraph.runtime.reduction_device import bind_device
+from vgraph.runtime.cuda.driver import Launch
+from vgraph.runtime.cuda.frontier_loop import DeviceFrontiers
+from vgraph.runtime.cuda.kernel import DeviceKernel
+from vgraph.runtime.reductions.cuda import bind_device
 
 _FOLDER, _HEADERS = Path(__file__).parent, Path(vgraph_kernels.__file__).parent
 _FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-ffp-contract=off", "-w")

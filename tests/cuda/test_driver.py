@@ -23,10 +23,11 @@ from tests.cuda import shim
 from tests.cuda.test_shim import LAYERS, results
 from tests.runtime.engine_models import GRAPHS, MODELS, features
 from vgraph import compiler
-from vgraph.api import capture
+from vgraph.capture import capture
 from vgraph.errors import DeviceError
-from vgraph.fusion import build, build_cuda
-from vgraph.runtime import cuda
+from vgraph.fusion.cpu import build
+from vgraph.fusion.cuda import build as build_cuda
+from vgraph.runtime.cuda import driver as cuda
 
 pytestmark = [
     pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler"),

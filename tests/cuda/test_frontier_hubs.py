@@ -13,10 +13,11 @@ import vgraph
 from tests.cuda import shim
 from tests.cuda.counted import on_meta
 from tests.runtime.engine_models import MODELS, PLAIN, WIDTH, Gates, binary_tree, features, outcome, outcome_with
-from vgraph.api import capture
-from vgraph.fusion import build
+from vgraph.capture import capture
+from vgraph.fusion.cpu import build
 from vgraph.ir import hubs
-from vgraph.runtime import device_kernel, device_loop
+from vgraph.runtime.cuda import frontier_loop as device_loop
+from vgraph.runtime.cuda import kernel as device_kernel
 
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 SUMMING = ["gru", "attentive", "child-sum", "gates"]  # the others read two children

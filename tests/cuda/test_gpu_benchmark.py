@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cuda.counted import on_meta
-from vgraph.api import capture
+from vgraph.capture import capture
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 NAMES = ["gcn-16", "gcn-training", "gat", "gatv2", "udf-none", "udf-gated", "udf-linear_message", "udf-softmax_reduce",

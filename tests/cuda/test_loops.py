@@ -16,11 +16,12 @@ from tests.cuda import shim
 from tests.runtime import engine_models
 from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, features, outcome, outcome_with
 from vgraph import compiler
-from vgraph.api import capture
-from vgraph.fusion import build, build_cuda
+from vgraph.capture import capture
+from vgraph.fusion.cpu import build
+from vgraph.fusion.cuda import build as build_cuda
 from vgraph.ir.loop_body import Walk
-from vgraph.runtime import device_loop
-from vgraph.runtime.device_loop import Share, share_out
+from vgraph.runtime.cuda import frontier_loop as device_loop
+from vgraph.runtime.cuda.frontier_loop import Share, share_out
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 

@@ -10,7 +10,7 @@ import torch
 import vgraph
 from tests.cuda.counted import Notes, on_meta
 from tests.runtime.engine_models import MODELS, WIDTH, Gates, binary_tree, random_dag
-from vgraph.api import capture
+from vgraph.capture import capture
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,10 @@ import torch
 
 from tests.cuda.test_shim import LAYERS, results
 from vgraph import compiler
-from vgraph.api import capture
-from vgraph.fusion import build, build_cuda
-from vgraph.fusion.emit_cuda import emit_cuda
+from vgraph.capture import capture
+from vgraph.fusion.cpu import build
+from vgraph.fusion.cuda import build as build_cuda
+from vgraph.fusion.cuda.emit import emit_cuda
 from vgraph.ir.kernel import KernelSpec
 
 pytestmark = [

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import vgraph
 from tests.cuda.test_shim import LAYERS, graph
 from tests.runtime.engine_models import GRAPHS, MODELS, features
-from vgraph.runtime import cuda
+from vgraph.runtime.cuda import driver as cuda
 
 pytestmark = pytest.mark.skipif(cuda.missing() is not None, reason=str(cuda.missing()))
 

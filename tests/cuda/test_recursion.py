@@ -9,8 +9,8 @@ import torch
 
 from tests.cuda import shim
 from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, Gates, features, outcome, outcome_with
-from vgraph.api import capture
-from vgraph.fusion import build
+from vgraph.capture import capture
+from vgraph.fusion.cpu import build
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 

@@ -18,10 +18,11 @@ import vgraph.api.reduce as reducing
 from tests.cuda import shim
 from tests.fusion.test_reduction import agrees, last, numbers
 from vgraph import compiler
-from vgraph.fusion import build, build_cuda
+from vgraph.fusion.cpu import build
+from vgraph.fusion.cuda import build as build_cuda
 from vgraph.ir.modes import virtual_modes
-from vgraph.runtime.reduction import torch_reduce
-from vgraph.runtime.reduction_device import bind_device, plan_device
+from vgraph.runtime.reductions.cuda import bind_device, plan_device
+from vgraph.runtime.reductions.reduction import torch_reduce
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 

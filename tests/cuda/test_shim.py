@@ -14,11 +14,11 @@ import vgraph
 import vgraph.function as fn
 import vgraph.nn as vnn
 from tests.cuda import shim
-from vgraph.api import capture
+from vgraph.capture import capture
 from vgraph.errors import FeatureError
-from vgraph.fusion import build
+from vgraph.fusion.cpu import build
 from vgraph.ir import hubs
-from vgraph.runtime import device_kernel
+from vgraph.runtime.cuda import kernel as device_kernel
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 

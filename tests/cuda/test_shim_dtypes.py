@@ -15,8 +15,8 @@ from tests.fusion.fuzz import check_rounded
 from tests.fusion.test_attention_passes import attend, by_feature, gatv2
 from tests.fusion.test_dtypes import MESSAGES, a_graph
 from tests.runtime.engine_models import GRAPHS, MODELS, WIDTH
-from vgraph.api import capture
-from vgraph.fusion import build
+from vgraph.capture import capture
+from vgraph.fusion.cpu import build
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.fusion.build_cases import tanh_sum
-from vgraph.api import capture
-from vgraph.fusion import build, kept
+from vgraph.capture import capture
+from vgraph.fusion import kernel_cache as kept
+from vgraph.fusion.cpu import build
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from torch import Tensor
 from tests.api.agreement import Frames, leaves_of
 from tests.api.random_functions import Maker, Pair
 from tests.cuda import shim
-from vgraph.api import capture
-from vgraph.api.udf import _uncaptured, propagate
-from vgraph.fusion import compilers
+from vgraph.api.messages.propagate import _uncaptured, propagate
+from vgraph.capture import capture
+from vgraph.fusion.cpu import compilers
 from vgraph.ir.topology import Topology
 
 WAYS = {  # by name: the settings under which a function runs

@@ -20,15 +20,15 @@ import vgraph.nn as vnn
 from tests.cuda import shim
 from tests.fusion.fuzz import Case, running
 from tests.fusion.test_fixtures import assert_three_ways, topology_of
-from vgraph.api import capture
-from vgraph.api.udf import _uncaptured, propagate
-from vgraph.api.updates import capture_update
+from vgraph.api.messages.propagate import _uncaptured, propagate
+from vgraph.api.messages.update_all import capture_update
+from vgraph.capture import capture
 from vgraph.compiler import kernel_source
-from vgraph.fusion import build
-from vgraph.fusion.emit_cuda import emit_cuda
-from vgraph.ir.linear_sums import visits_in_edges
+from vgraph.fusion.cpu import build
+from vgraph.fusion.cuda.emit import emit_cuda
 from vgraph.ir.program import VERTEX
 from vgraph.nn import edge_softmax
+from vgraph.passes.linear_sums import visits_in_edges
 
 HEADS, WIDTH = 2, 4
 TURN = 128  # vg_turn of prelude.h

@@ -14,7 +14,8 @@ import pytest
 
 from tests.conftest import PROJECT
 from tests.fusion.build_cases import kernels_in
-from vgraph.fusion import build, kept
+from vgraph.fusion import kernel_cache as kept
+from vgraph.fusion.cpu import build
 
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 pytestmark = pytest.mark.usefixtures("fresh_build")

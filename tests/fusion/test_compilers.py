@@ -12,7 +12,7 @@ import torch
 import vgraph
 import vgraph.function as fn
 from tests.fusion.build_cases import kernels_in, script
-from vgraph.fusion import build, compilers
+from vgraph.fusion.cpu import build, compilers
 
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 pytestmark = pytest.mark.usefixtures("fresh_build")

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from tests.fusion.fuzz import running
-from vgraph.api import capture
-from vgraph.api.updates import capture_update
-from vgraph.fusion import build
-from vgraph.ir.notation import op_name
+from vgraph.api.messages.update_all import capture_update
+from vgraph.capture import capture
+from vgraph.fusion.cpu import build
 from vgraph.ir.program import SHARED
+from vgraph.ir.tdl.notation import op_name
 
 NUM_NODES, NUM_EDGES = 40, 400
 

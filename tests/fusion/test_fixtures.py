@@ -18,14 +18,14 @@ from torch import Tensor
 import vgraph
 import vgraph.function as fn
 from tests.fusion.fuzz import WAYS, Case, compile_fast, running
-from vgraph.api import capture
-from vgraph.api.udf import _uncaptured, propagate
+from vgraph.api.messages.propagate import _uncaptured, propagate
+from vgraph.capture import capture
 from vgraph.errors import GraphError
-from vgraph.fusion import build
+from vgraph.fusion.cpu import build
 from vgraph.ir.schedule import RowOrder
 from vgraph.ir.topology import Topology
-from vgraph.runtime import cpu
-from vgraph.runtime.cpu import index_tensors
+from vgraph.runtime.cpu import kernels as cpu
+from vgraph.runtime.cpu.kernels import index_tensors
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 

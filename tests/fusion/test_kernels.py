@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from vgraph import compiler
-from vgraph.api import capture
-from vgraph.fusion import build
+from vgraph.capture import capture
+from vgraph.fusion.cpu import build
 from vgraph.runtime.compiled import CompiledProgram
 
 NUM_NODES, NUM_EDGES = 23, 90

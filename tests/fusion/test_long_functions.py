@@ -14,9 +14,10 @@ from torch import Tensor
 import vgraph
 import vgraph.function as fn
 from vgraph import compiler
-from vgraph.api import capture
-from vgraph.fusion import build, grouping
-from vgraph.fusion.emit import emit_kernels
+from vgraph.capture import capture
+from vgraph.fusion import grouping
+from vgraph.fusion.cpu import build
+from vgraph.fusion.cpu.emit import emit_kernels
 
 LENGTH = 180
 WEIGHT = torch.eye(3, dtype=torch.float64) + 0.001

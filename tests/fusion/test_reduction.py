@@ -15,10 +15,10 @@ from torch import Tensor
 
 import vgraph
 from vgraph.errors import DimError, DTypeError, FeatureError, FunctionError
-from vgraph.fusion import build
-from vgraph.runtime import reduction
-from vgraph.runtime.cpu import pool_address
-from vgraph.runtime.reduction import reduce_by_mode, torch_reduce
+from vgraph.fusion.cpu import build
+from vgraph.runtime.cpu.kernels import pool_address
+from vgraph.runtime.reductions import reduction
+from vgraph.runtime.reductions.reduction import reduce_by_mode, torch_reduce
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 NAMES = ("sum", "prod", "max", "min")

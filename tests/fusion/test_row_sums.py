@@ -12,9 +12,10 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from tests.cuda import shim
-from vgraph.api import capture
-from vgraph.fusion import build, build_cuda
-from vgraph.runtime import row_sums
+from vgraph.capture import capture
+from vgraph.fusion.cpu import build
+from vgraph.fusion.cuda import build as build_cuda
+from vgraph.runtime.reductions import row_sums
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 N, F = 500, 48

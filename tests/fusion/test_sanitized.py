@@ -51,7 +51,7 @@ print("found nothing")
 """
 
 WRONG = """
-from vgraph.fusion.build import build_kernels
+from vgraph.fusion.cpu.build import build_kernels
 (kernel,) = build_kernels(BODY, 1)
 import ctypes
 kernel((ctypes.c_int64 * 2)(7, 0))

@@ -19,16 +19,16 @@ import torch
 
 from tests.golden_prints.models import Training
 from vgraph import compiler
-from vgraph.api import capture
-from vgraph.api.capture import Captured, Run, watch_runs
+from vgraph.capture import capture
+from vgraph.capture.capture import Captured, Run, watch_runs
 from vgraph.ir.kernel import DeviceLoop, KernelSpec
 from vgraph.ir.loop_body import LoopBody, LoopOnDevice
 from vgraph.ir.reduction import Reduction
 from vgraph.ir.topology import Topology
-from vgraph.runtime import cuda
 from vgraph.runtime.call_rows import Situation
 from vgraph.runtime.compiled import CompiledProgram, Plan
-from vgraph.runtime.reduction import CompiledReduction
+from vgraph.runtime.cuda import driver as cuda
+from vgraph.runtime.reductions.reduction import CompiledReduction
 
 # Switches keep what they are without a setting, but where that would ask the machine.
 SETTINGS = {"VGRAPH_KERNELS": "1", "VGRAPH_PRODUCTS": "1"}

@@ -9,18 +9,18 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from tests.golden_prints.pipeline import KINDS, Made, Target
-from vgraph.fusion.reduction import UNIT, emit_reduction
-from vgraph.fusion.reduction_cuda import emit_reduction_cuda
-from vgraph.ir.interpreter import PhaseCode
+from vgraph.fusion.cpu.reduction import UNIT, emit_reduction
+from vgraph.fusion.cuda.reduction import emit_reduction_cuda
 from vgraph.ir.kernel import DeviceLoop, Entry, HubLoop, Unit
 from vgraph.ir.loop_body import HubKernel, LoopBody, LoopOnDevice, Product, Section
 from vgraph.ir.printer import format_memory, format_program, format_schedule
 from vgraph.ir.program import Op, Value
 from vgraph.ir.reduction import DeviceShape
 from vgraph.ir.schedule import Phase, RowOrder, Schedule
-from vgraph.ir.tdl import op_name
+from vgraph.ir.tdl.table import op_name
 from vgraph.runtime.compiled import CompiledProgram
-from vgraph.runtime.frontier_loop import FrontierLoop
+from vgraph.runtime.cpu.frontier_loop import FrontierLoop
+from vgraph.runtime.python_codegen import PhaseCode
 
 MANY = 1 << 20
 _INDEX_TENSORS = re.compile(r"(?:  const int\d+_t\* \S* ?\w+ = \(const int\d+_t\*\)[^;]*; \(void\)\w+;\n){4,}")

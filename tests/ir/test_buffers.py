@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from tests.partition.small_models import model_and_batch
-from vgraph.api.parallel import Plan, parallelize
+from vgraph.api.dense.parallel import Plan, parallelize
 from vgraph.ir.buffers import held_bytes, lifetimes, transit_bytes
 from vgraph.ir.program import Op
-from vgraph.runtime import shards
-from vgraph.runtime.in_process import scatter, serve
-from vgraph.runtime.shards import run_worker
+from vgraph.runtime.distributed import shards
+from vgraph.runtime.distributed.in_process import scatter, serve
+from vgraph.runtime.distributed.shards import run_worker
 
 
 def storages(tensors: Any) -> int:

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
-import vgraph.api.levels
+import vgraph.capture.derivative_programs
 import vgraph.function as fn
 from vgraph.ir.moves import Gather, PutSlot, SegmentReduce, TakeSlot
 from vgraph.ir.printer import format_program
 from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Carry, Input, Op, Program, Rows, Value
-from vgraph.ir.tdl import is_pointwise, is_view
+from vgraph.ir.tdl.table import is_pointwise, is_view
 from vgraph.ir.topology import Topology
 from vgraph.ir.verify import verify
 from vgraph.memory.row_order import build_row_order
@@ -90,14 +90,14 @@ MODELS: dict[str, Callable[[], Tensor]] = {
 def programs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Program]]:
     """The Programs that a model compiles: forward, then backward."""
     found: list[Program] = []
-    compile_program = vgraph.api.levels.compile_program
+    compile_program = vgraph.capture.derivative_programs.compile_program
 
     def note(program: Program, **options: Any) -> Any:
         found.append(program)
         return compile_program(program, **options)
 
-    monkeypatch.setattr(vgraph.api.levels, "compile_program", note)
-    monkeypatch.setattr("vgraph.api.capture._families", type(vgraph.api.capture._families)())
+    monkeypatch.setattr(vgraph.capture.derivative_programs, "compile_program", note)
+    monkeypatch.setattr("vgraph.capture.capture._families", type(vgraph.capture.capture._families)())
 
     def compiled(name: str) -> list[Program]:
         found.clear()

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from tests.ir.tdl_examples import EXAMPLES, D, Example, aten, grid, rows
-from vgraph.api.capture_errors import CaptureError
-from vgraph.api.sizes import sizes_for
-from vgraph.api.tracer import Tracer
-from vgraph.api.unify import unify
-from vgraph.ir.notation import op_name
+from vgraph.capture.errors import CaptureError
+from vgraph.capture.record.example_sizes import sizes_for
+from vgraph.capture.record.tracer import Tracer
+from vgraph.capture.record.unify import unify
 from vgraph.ir.program import VERTEX, Op, Rows, Value, map_leaves
-from vgraph.ir.rowwise import Effect, row_effects
-from vgraph.ir.tdl import FACTORIES, POINTWISE, describe, described_ops, is_absent
+from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.tdl.rowwise import Effect, row_effects
+from vgraph.ir.tdl.table import FACTORIES, POINTWISE, describe, described_ops, is_absent
 
 COUNT, CUT = 7, 3
 UNRECORDED = {  # torch takes them apart before they could be recorded

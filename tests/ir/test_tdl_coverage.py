@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.partition.left_out import report
-from vgraph.ir.tdl import described_ops
+from vgraph.ir.tdl.table import described_ops
 from vgraph.ir.tdl_coverage import CORE, coverage, coverage_report
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coverage.md"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.errors import DescriptionError
 from vgraph.ir.program import SHARED, Op, Value
-from vgraph.partition.strategies import strategies
+from vgraph.partition.search.strategies import strategies
 from vgraph.tdl import Max, Sum, opaque
 
 
@@ -34,7 +34,7 @@ def test_a_convolution_is_that_of_the_table() -> None:
 
 
 def strategies_with(op: Op, rule: Any) -> list[Any]:
-    from vgraph.partition import regions
+    from vgraph.partition.rewrite import regions
 
     regions._kept[op] = rule(op)
     return strategies(op, 2)
@@ -55,7 +55,7 @@ def strategies_with(op: Op, rule: Any) -> list[Any]:
     ],
 )
 def test_short_forms(function: Any, text: str, whole: set[str]) -> None:
-    from vgraph.ir.tdl_lambda import describe_function
+    from vgraph.ir.tdl.lambdas import describe_function
 
     found = describe_function(function)
     assert str(found) == text

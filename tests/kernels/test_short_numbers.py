@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vgraph.fusion import build
+from vgraph.fusion.cpu import build
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from vgraph.partition.devices import Cluster, Device, connect, uniform_cluster
-from vgraph.partition.list_schedule import Timeline
-from vgraph.partition.op_graph import OpGraph, OpGraphBuilder
+from vgraph.partition.placement.devices import Cluster, Device, connect, uniform_cluster
+from vgraph.partition.placement.list_schedule import Timeline
+from vgraph.partition.placement.op_graph import OpGraph, OpGraphBuilder
 
 
 @st.composite

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from vgraph.ir.program import Op, Value
 from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.step import TrainingStep
-from vgraph.partition.strategies import Factors, shrink, strategies
+from vgraph.partition.search.strategies import Factors, shrink, strategies
 
 Choose = Callable[[Op, Sequence[Strategy]], Strategy]
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from tests.partition.test_search import Heads, Perceptron, Recurrent, captured
 from vgraph.ir.step import TrainingStep
-from vgraph.partition.account import account
-from vgraph.partition.footprint import footprint, keep_within, program_footprint, whole_footprint, whole_plan
-from vgraph.partition.rewrite import rewrite
-from vgraph.partition.search import search
+from vgraph.partition.accounting.account import account
+from vgraph.partition.accounting.footprint import footprint, keep_within, program_footprint, whole_footprint, whole_plan
+from vgraph.partition.rewrite.rewrite import rewrite
+from vgraph.partition.search.search import search
 
 
 def cases() -> list[TrainingStep]:

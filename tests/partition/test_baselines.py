@@ -7,9 +7,9 @@ import pytest
 
 from vgraph.errors import PlacementError
 from vgraph.partition import baselines, metis, zoltan
-from vgraph.partition.devices import uniform_cluster
 from vgraph.partition.metis import missing_metis, place_metis, symmetric_edges
-from vgraph.partition.op_graph import OpGraphBuilder
+from vgraph.partition.placement.devices import uniform_cluster
+from vgraph.partition.placement.op_graph import OpGraphBuilder
 from vgraph.partition.random_graphs import fork_join, layered
 from vgraph.partition.zoltan import missing_zoltan, place_zoltan
 

@@ -11,9 +11,9 @@ from tests.partition.test_search import Heads, Perceptron, Recurrent, captured
 from vgraph.ir.sharding import At, ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition import comparison as baselines
-from vgraph.partition.account import account
-from vgraph.partition.fit import search_best
-from vgraph.partition.rewrite import rewrite
+from vgraph.partition.accounting.account import account
+from vgraph.partition.rewrite.rewrite import rewrite
+from vgraph.partition.search.fit import search_best
 
 AXES = (2, 2)
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from tests.partition.left_out import LEFT_OUT, left_out
 from tests.partition.op_examples import OpExample, all_examples, aten, example, r
 from vgraph.ir.sharding import Partial, Placement, Replicate, Split
-from vgraph.partition.linear import linear_operands
-from vgraph.partition.strategies import strategies
+from vgraph.partition.search.linear import linear_operands
+from vgraph.partition.search.strategies import strategies
 
 with torch.random.fork_rng():
     torch.manual_seed(0)

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from tests.partition.small_models import model_and_batch
-from vgraph.api.step import capture_step
+from vgraph.capture.step.capture_step import capture_step
 from vgraph.ir.step import TrainingStep
-from vgraph.ir.tdl import is_absent
-from vgraph.partition.clusters import size
-from vgraph.partition.strategies import strategies
+from vgraph.ir.tdl.table import is_absent
+from vgraph.partition.search.clusters import size
+from vgraph.partition.search.strategies import strategies
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),

@@ -12,14 +12,14 @@ from torch import Tensor
 from tests.partition.op_examples import OpExample, all_examples
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import Partial, Region, Replicate, ShardingPlan, Split, Strategy
-from vgraph.ir.tdl import is_absent, reads_values
-from vgraph.partition.local_ops import emit_share
-from vgraph.partition.regions import notation_of, op_regions
-from vgraph.partition.share import Builder, Share
-from vgraph.partition.strategies import Factors, shrink, strategies
-from vgraph.runtime.dense_ops import evaluate
-from vgraph.runtime.in_process import whole_like
-from vgraph.runtime.shards import put, take
+from vgraph.ir.tdl.table import is_absent, reads_values
+from vgraph.partition.rewrite.local_ops import emit_share
+from vgraph.partition.rewrite.regions import notation_of, op_regions
+from vgraph.partition.rewrite.share import Builder, Share
+from vgraph.partition.search.strategies import Factors, shrink, strategies
+from vgraph.runtime.distributed.dense_ops import evaluate
+from vgraph.runtime.distributed.in_process import whole_like
+from vgraph.runtime.distributed.shards import put, take
 
 with torch.random.fork_rng():
     torch.manual_seed(0)

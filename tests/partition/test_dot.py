@@ -8,8 +8,8 @@ from hypothesis import given
 
 from tests.partition.placing import op_graphs
 from vgraph.errors import CycleError, DataError, GraphError
-from vgraph.partition.dot import format_dot, parse_dot
-from vgraph.partition.op_graph import OpGraph
+from vgraph.partition.placement.dot import format_dot, parse_dot
+from vgraph.partition.placement.op_graph import OpGraph
 from vgraph.partition.random_graphs import fork_join
 
 HAND = """

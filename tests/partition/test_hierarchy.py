@@ -7,10 +7,10 @@ import torch
 
 import vgraph
 from tests.partition.test_search import Heads, Perceptron
-from vgraph.api.parallel import Plan
-from vgraph.partition.fit import search_best
-from vgraph.partition.machines import MACHINES, Link, Machine
-from vgraph.partition.simulate import link_seconds
+from vgraph.api.dense.parallel import Plan
+from vgraph.partition.accounting.machines import MACHINES, Link, Machine
+from vgraph.partition.accounting.simulate import link_seconds
+from vgraph.partition.search.fit import search_best
 
 PAIRS = Machine("hosts of two", 1e12, 1e11, 2.0**34, (Link(2, 1e9, 1e-5), Link(1, 1e11, 1e-5)))
 

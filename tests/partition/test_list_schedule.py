@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.partition.placing import clusters, held_bytes, op_graphs
-from vgraph.partition.devices import uniform_cluster, v100_pcie
-from vgraph.partition.list_schedule import Timeline, list_schedule
-from vgraph.partition.op_graph import OpGraph, OpGraphBuilder
+from vgraph.partition.placement.devices import uniform_cluster, v100_pcie
+from vgraph.partition.placement.list_schedule import Timeline, list_schedule
+from vgraph.partition.placement.op_graph import OpGraph, OpGraphBuilder
 
 
 def diamond(num_bytes: float = 4.0) -> OpGraph:
@@ -128,8 +128,8 @@ def test_peak_memory_is_what_is_held(graph: OpGraph, data: st.DataObject) -> Non
 
 
 def test_blockers_lead_back_to_the_beginning() -> None:
+    from vgraph.partition.placement.refine import critical_chain
     from vgraph.partition.random_graphs import fork_join
-    from vgraph.partition.refine import critical_chain
 
     graph = fork_join(5, 3, 4)
     timeline = list_schedule(graph, uniform_cluster(3, latency=1e-4), np.arange(graph.num_ops) % 3)

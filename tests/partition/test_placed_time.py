@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from tests.partition.test_search import Recurrent, captured
-from vgraph.partition.account import account
+from vgraph.partition.accounting.account import account
+from vgraph.partition.accounting.footprint import whole_footprint
+from vgraph.partition.accounting.machines import MACHINES, Machine
+from vgraph.partition.accounting.simulate import simulate
 from vgraph.partition.comparison import operator_placement
-from vgraph.partition.footprint import whole_footprint
-from vgraph.partition.machines import MACHINES, Machine
-from vgraph.partition.simulate import simulate
 
 
 def test_time_steps_overlap_and_a_worker_takes_what_is_ready() -> None:

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 
 from tests.partition.placing import clusters, op_graphs, unequal_cluster
 from vgraph.errors import CycleError, DeviceMemoryError, GraphError
-from vgraph.partition.depth_first import place_depth_first, walk_depth_first
-from vgraph.partition.devices import Cluster, Device, connect, uniform_cluster
-from vgraph.partition.greedy_plans import place_heft, place_m_etf
-from vgraph.partition.list_schedule import list_schedule
-from vgraph.partition.op_graph import OpGraph, OpGraphBuilder
-from vgraph.partition.placement import STARTS, lower_bound, place_graph
+from vgraph.partition.placement.depth_first import place_depth_first, walk_depth_first
+from vgraph.partition.placement.devices import Cluster, Device, connect, uniform_cluster
+from vgraph.partition.placement.greedy_plans import place_heft, place_m_etf
+from vgraph.partition.placement.list_schedule import list_schedule
+from vgraph.partition.placement.op_graph import OpGraph, OpGraphBuilder
+from vgraph.partition.placement.placement import STARTS, lower_bound, place_graph
+from vgraph.partition.placement.simple_plans import place_m_topo, place_on_one, place_randomly, place_round_robin
 from vgraph.partition.random_graphs import chain_with_skips, fork_join, training, tree, unrolled
-from vgraph.partition.simple_plans import place_m_topo, place_on_one, place_randomly, place_round_robin
 
 
 @given(op_graphs(num_kinds=2))
@@ -219,7 +219,7 @@ def test_m_topo_fills_one_device_after_the_other() -> None:
 
 
 def test_needless_transfers_are_taken_back() -> None:
-    from vgraph.partition.refine import Budget, consolidate
+    from vgraph.partition.placement.refine import Budget, consolidate
 
     graph = fork_join(4, width=2, length=6)
     cluster = uniform_cluster(2)

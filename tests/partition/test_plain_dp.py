@@ -10,10 +10,10 @@ import torch
 from tests.partition.test_search import Perceptron, captured
 from vgraph.errors import ModelError
 from vgraph.partition import plain_dp as module
-from vgraph.partition.options import Options
 from vgraph.partition.plain_dp import plain_dp
-from vgraph.partition.rewrite import rewrite
-from vgraph.partition.search import search
+from vgraph.partition.rewrite.rewrite import rewrite
+from vgraph.partition.search.options import Options
+from vgraph.partition.search.search import search
 
 SHAPES = [(64, (64, 128, 64)), (512, (16, 32, 16)), (8, (128, 64, 256))]
 

@@ -9,11 +9,11 @@ import torch
 
 from vgraph.errors import DataError, PlacementError
 from vgraph.ir.program import SHARED, Input, Op, Program, Value
-from vgraph.partition.list_schedule import list_schedule
-from vgraph.partition.profile import Profile, op_key
-from vgraph.partition.program_graph import build_program_graph, placement_plan, split_gradients
-from vgraph.partition.roofline import estimate_seconds, num_operations, rates_of
-from vgraph.partition.simple_plans import place_round_robin
+from vgraph.partition.placement.list_schedule import list_schedule
+from vgraph.partition.placement.profile import Profile, op_key
+from vgraph.partition.placement.program_graph import build_program_graph, placement_plan, split_gradients
+from vgraph.partition.placement.roofline import estimate_seconds, num_operations, rates_of
+from vgraph.partition.placement.simple_plans import place_round_robin
 
 aten = torch.ops.aten
 
@@ -125,8 +125,8 @@ def test_program_graph() -> None:
 
 
 def test_plan_puts_every_op_on_its_device() -> None:
-    from vgraph.partition.devices import uniform_cluster
-    from vgraph.partition.rewrite import rewrite
+    from vgraph.partition.placement.devices import uniform_cluster
+    from vgraph.partition.rewrite.rewrite import rewrite
 
     program = perceptron()
     built = build_program_graph(program, ["device"], [[1.0], [2.0], [1.0]])

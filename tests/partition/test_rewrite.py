@@ -14,8 +14,8 @@ from tests.partition.small_models import model_and_batch
 from tests.partition.training_step import run_whole, step_of
 from vgraph.ir.program import Program
 from vgraph.ir.sharding import ShardingPlan
-from vgraph.partition.rewrite import RewriteOptions, rewrite
-from vgraph.runtime.in_process import collect, run_all, scatter
+from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
+from vgraph.runtime.distributed.in_process import collect, run_all, scatter
 
 AXES = [(2,), (2, 2), (2, 2, 2), (4,)]
 

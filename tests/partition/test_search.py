@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vgraph.api.step import capture_step
-from vgraph.ir.notation import op_name
+from vgraph.capture.step.capture_step import capture_step
 from vgraph.ir.sharding import Partial, Replicate, ShardingPlan, Split
 from vgraph.ir.step import BACKWARD, FORWARD, TrainingStep
-from vgraph.partition.classes import classify
-from vgraph.partition.clusters import coarsen
-from vgraph.partition.costs import transfer
-from vgraph.partition.rewrite import RewriteOptions, rewrite
-from vgraph.partition.search import factorised, search
+from vgraph.ir.tdl.notation import op_name
+from vgraph.partition.accounting.costs import transfer
+from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
+from vgraph.partition.search.classes import classify
+from vgraph.partition.search.clusters import coarsen
+from vgraph.partition.search.search import factorised, search
 
 
 class Perceptron(nn.Module):

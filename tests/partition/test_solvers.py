@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vgraph.errors import ModelError
-from vgraph.partition.cost_graph import CostGraph
-from vgraph.partition.critical import critical_dp, solve
-from vgraph.partition.dominance import prune
-from vgraph.partition.eliminate import MAX_ENTRIES, Elimination, eliminate
 from vgraph.partition.optimum import brute_force, optimum
+from vgraph.partition.search.cost_graph import CostGraph
+from vgraph.partition.search.critical import critical_dp, solve
+from vgraph.partition.search.dominance import prune
+from vgraph.partition.search.eliminate import MAX_ENTRIES, Elimination, eliminate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 

@@ -8,8 +8,8 @@ import torch
 
 from vgraph.ir.program import SHARED, Op, Value
 from vgraph.ir.sharding import Partial, Replicate, Split
-from vgraph.partition.regions import read_bytes
-from vgraph.partition.strategies import strategies
+from vgraph.partition.rewrite.regions import read_bytes
+from vgraph.partition.search.strategies import strategies
 
 aten = torch.ops.aten
 

@@ -7,7 +7,7 @@ import torch
 
 import vgraph
 from tests.partition.test_search import Perceptron
-from vgraph.partition.unequal import busy, counts_to_try, shares_of
+from vgraph.partition.search.unequal import busy, counts_to_try, shares_of
 
 
 def test_shares_are_in_proportion() -> None:

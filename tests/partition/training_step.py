@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.step import capture_step
+from vgraph.capture.step.capture_step import capture_step
 from vgraph.ir.program import Program
 from vgraph.ir.step import TrainingStep
-from vgraph.runtime.dense_ops import evaluate
+from vgraph.runtime.distributed.dense_ops import evaluate
 
 
 def step_of(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from vgraph import compiler
-from vgraph.api import capture
+from vgraph.capture import capture
 
 
 @pytest.fixture

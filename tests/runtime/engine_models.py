@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.api import capture
+from vgraph.capture import capture
 from vgraph.nn import ChildSumTreeLSTM, NaryTreeLSTM
 
 WIDTH = 5

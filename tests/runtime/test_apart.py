@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import vgraph
 from tests.runtime.engine_models import binary_tree
-from vgraph.api import capture
+from vgraph.capture import capture
 
 pytestmark = pytest.mark.usefixtures("with_kernels")
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from tests.runtime.engine_models import GRAPHS, MODELS, features, outcome
-from vgraph.api import capture
-from vgraph.runtime import cuda
-from vgraph.runtime.beside import Beside
+from vgraph.capture import capture
+from vgraph.runtime.cuda import driver as cuda
+from vgraph.runtime.cuda.side_stream import Beside
 
 CPU = torch.device("cpu")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import vgraph
 import vgraph.function as fn
-from vgraph.api import capture
+from vgraph.capture import capture
 from vgraph.runtime import chunks, compiled
 
 NUM_NODES, NUM_EDGES, WIDTH = 60, 900, 12

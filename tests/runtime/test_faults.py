@@ -14,7 +14,7 @@ from tests.runtime.engine_models import GRAPHS, GRU, MODELS, WIDTH, binary_tree,
 from vgraph import compiler
 from vgraph.memory import arena
 from vgraph.memory.arena import ArenaPool
-from vgraph.runtime.frontier_loop import FrontierLoop
+from vgraph.runtime.cpu.frontier_loop import FrontierLoop
 
 pytestmark = pytest.mark.usefixtures("with_kernels")
 

@@ -8,9 +8,9 @@ import torch
 import vgraph
 from tests.runtime.engine_models import GRAPHS, GRU, MODELS, PLAIN, WIDTH, chain, features, outcome, outcome_with
 from vgraph import compiler
-from vgraph.fusion import build
-from vgraph.ir.interpreter import PhaseCode
-from vgraph.runtime import frontier_loop
+from vgraph.fusion.cpu import build
+from vgraph.runtime.cpu import frontier_loop
+from vgraph.runtime.python_codegen import PhaseCode
 
 pytestmark = pytest.mark.usefixtures("with_kernels")
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")

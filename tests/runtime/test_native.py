@@ -12,12 +12,12 @@ import torch
 
 from vgraph import compiler
 from vgraph.errors import CycleError
-from vgraph.fusion import build
+from vgraph.fusion.cpu import build
 from vgraph.ir.schedule import RowOrder
 from vgraph.ir.topology import Topology
 from vgraph.memory.row_order import build_row_order
-from vgraph.runtime.cpu import index_addresses
-from vgraph.runtime.native import TALL, Native
+from vgraph.runtime.cpu.kernels import index_addresses
+from vgraph.runtime.cpu.native import TALL, Native
 from vgraph.scheduler.build import build_schedule
 from vgraph.scheduler.frontiers import levels
 

@@ -13,10 +13,10 @@ import torch
 
 import vgraph
 from vgraph import compiler
-from vgraph.api import capture
-from vgraph.fusion import build
-from vgraph.fusion.emit import emit_kernels
-from vgraph.runtime.native import native_source
+from vgraph.capture import capture
+from vgraph.fusion.cpu import build
+from vgraph.fusion.cpu.emit import emit_kernels
+from vgraph.runtime.cpu.native import native_source
 from vgraph.sampling import pick
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")

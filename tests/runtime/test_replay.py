@@ -14,11 +14,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import vgraph
 from tests.cuda import shim
 from tests.runtime.engine_models import MODELS, binary_tree, chain, features, outcome, random_dag
-from vgraph.api import capture
-from vgraph.api.padding import pad
+from vgraph.api.vertex.padding import pad
+from vgraph.capture import capture
 from vgraph.compiler import level_schedule
-from vgraph.fusion import build
-from vgraph.runtime import cuda, replay
+from vgraph.fusion.cpu import build
+from vgraph.runtime.cuda import cuda_graphs as replay
+from vgraph.runtime.cuda import driver as cuda
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 

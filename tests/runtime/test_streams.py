@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from vgraph.ir.program import SHARED, Input, Op, Program, Value
-from vgraph.partition.program_graph import build_program_graph, placement_plan
-from vgraph.partition.rewrite import rewrite
-from vgraph.runtime.measure import measure_link, measure_ops
-from vgraph.runtime.streams import DeviceStream, PlacedProgram, _makes_from_nothing
+from vgraph.partition.placement.program_graph import build_program_graph, placement_plan
+from vgraph.partition.rewrite.rewrite import rewrite
+from vgraph.runtime.distributed.measure import measure_link, measure_ops
+from vgraph.runtime.distributed.streams import DeviceStream, PlacedProgram, _makes_from_nothing
 
 CPU = torch.device("cpu")
 

@@ -10,7 +10,7 @@ import vgraph
 from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, WIDTH, Gates, features, outcome_with
 from vgraph import compiler
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl import op_name
+from vgraph.ir.tdl.table import op_name
 from vgraph.runtime import windows
 
 pytestmark = pytest.mark.usefixtures("with_kernels")

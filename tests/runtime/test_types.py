@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import vgraph
 from tests.runtime.engine_models import GRAPHS, GRU, PLAIN, WIDTH, features, outcome, outcome_with, random_dag
 from vgraph import compiler
-from vgraph.ir.interpreter import PhaseCode
+from vgraph.runtime.python_codegen import PhaseCode
 
 pytestmark = pytest.mark.usefixtures("with_kernels")
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.api import capture
+from vgraph.capture import capture
 
 pytestmark = pytest.mark.usefixtures("with_kernels")
 WIDTH = 5

@@ -11,8 +11,8 @@ from torch import Tensor
 
 import vgraph
 from tests.runtime.engine_models import GRAPHS, MODELS, WIDTH, Gates, chain, features
-from vgraph.api import capture
-from vgraph.api.feed import leaf_ids
+from vgraph.api.vertex.call_features import leaf_ids
+from vgraph.capture import capture
 from vgraph.runtime import windows
 
 EVERY_MODEL = {**MODELS, "gates": Gates}

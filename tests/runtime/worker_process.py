@@ -39,8 +39,8 @@ def made(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 
 def shard_of(plan: Any, worker: Any, name: str, whole: Tensor) -> Tensor:
-    from vgraph.runtime.in_process import whole_like
-    from vgraph.runtime.shards import take
+    from vgraph.runtime.distributed.in_process import whole_like
+    from vgraph.runtime.distributed.shards import take
 
     region = worker.layout(name).regions[worker.rank]
     return whole.new_empty((0,)) if region is None else take(whole, whole_like(whole), region)

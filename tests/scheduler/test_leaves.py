@@ -11,9 +11,9 @@ from torch import nn
 import vgraph
 from tests.runtime.engine_models import GRAPHS, MODELS, WIDTH, binary_tree, chain, features, outcome
 from vgraph import compiler
-from vgraph.api import capture
+from vgraph.capture import capture
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
-from vgraph.ir.tdl import op_name
+from vgraph.ir.tdl.table import op_name
 
 
 @pytest.fixture(autouse=True)

@@ -14,13 +14,13 @@ from typing import Any
 from torch import nn
 
 from vgraph import config
-from vgraph.api.capture import Bound, Run, watch_runs
-from vgraph.api.capture_errors import CaptureError
-from vgraph.api.explanation import Explanation, FunctionSteps, Hoisted, PhaseSteps, ProgramSteps, Step, Stored
+from vgraph.api.explain_report import Explanation, FunctionSteps, Hoisted, PhaseSteps, ProgramSteps, Step, Stored
 from vgraph.api.graph import Graph
-from vgraph.api.updates import capture_update
-from vgraph.api.vertex_function import VertexFunction, capture_vertex
+from vgraph.api.messages.update_all import capture_update
+from vgraph.api.vertex.function import VertexFunction, capture_vertex
 from vgraph.atomic_file import write_text
+from vgraph.capture.capture import Bound, Run, watch_runs
+from vgraph.capture.errors import CaptureError
 from vgraph.compiler import kernel_source, make_plan
 from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
@@ -31,7 +31,7 @@ from vgraph.ir.printer import format_memory, format_program, format_schedule
 from vgraph.ir.program import EDGE, SHARED, Op, Space, Value, needed_ops
 from vgraph.ir.reduction import RowSum
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl import is_pointwise, op_name
+from vgraph.ir.tdl.table import is_pointwise, op_name
 from vgraph.runtime.compiled import CompiledProgram, Plan, Situation
 from vgraph.runtime.extent import Extent, whole_frontier
 from vgraph.scheduler.parts import type_numbers

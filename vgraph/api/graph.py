@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from vgraph.api import typed_update, updates
-from vgraph.api.create import check_device, check_idtype
-from vgraph.api.frame import Frame, Initializer
-from vgraph.api.mutation import Mutation
-from vgraph.api.relations import NODE, UNTYPED, EdgeType
-from vgraph.api.views import FeatureView, LocalScope, TypedData
+from vgraph.api.messages import multi_update as typed_update
+from vgraph.api.messages import update_all as updates
 from vgraph.errors import GraphError, NameLookupError
+from vgraph.graphs.data import NODE, UNTYPED, EdgeType
+from vgraph.graphs.edge_formats import check_device, check_idtype
+from vgraph.graphs.frame import Frame, Initializer
+from vgraph.graphs.mutation import Mutation
+from vgraph.graphs.views import FeatureView, LocalScope, TypedData
 from vgraph.ir.topology import Topology
 
 Count: TypeAlias = int  # the class below has a method of the name int
@@ -53,11 +54,11 @@ class Graph(Mutation):
     """
 
     if TYPE_CHECKING:  # functions of a graph that are methods, too: see ``method``
-        from vgraph.api.convert import to_networkx
-        from vgraph.api.prop import prop_edges, prop_nodes
-        from vgraph.api.reorder import reorder_graph
-        from vgraph.api.select import filter_edges, filter_nodes
-        from vgraph.api.subgraph import (
+        from vgraph.api.build.networkx_scipy import to_networkx
+        from vgraph.api.messages.filter import filter_edges, filter_nodes
+        from vgraph.api.messages.propagation import prop_edges, prop_nodes
+        from vgraph.graphs.reorder import reorder_graph
+        from vgraph.graphs.subgraph import (
             edge_subgraph,
             edge_type_subgraph,
             in_subgraph,
@@ -68,7 +69,7 @@ class Graph(Mutation):
             out_subgraph,
             subgraph,
         )
-        from vgraph.api.transform import (
+        from vgraph.graphs.transform import (
             add_self_loop,
             line_graph,
             remove_self_loop,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import has_torch_function
 
-from vgraph.api.transforms import is_transformed
+from vgraph.capture.guards.functorch_checks import is_transformed
 from vgraph.compiler import load_native
 from vgraph.runtime.in_memory import in_memory
 

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from vgraph import config
-from vgraph.api.pointwise import NAMES, Function, checked, identity_of, record_pointwise
+from vgraph.capture.scalar.pointwise import NAMES, Function, checked, identity_of, record_pointwise
 from vgraph.compiler import REDUCTIONS, compile_reduction
 from vgraph.errors import DimError, DTypeError, FeatureError, FunctionError
 from vgraph.ir.reduction import ACCUMULATED, IDENTITIES, Reduction
 from vgraph.runtime.in_memory import has_elements, in_memory
-from vgraph.runtime.reduction import CompiledReduction, torch_reduce
+from vgraph.runtime.reductions.reduction import CompiledReduction, torch_reduce
 
 _MOST_KEPT = 512
 _compiled: dict[str, CompiledReduction] = {}

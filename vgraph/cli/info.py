@@ -19,9 +19,9 @@ import torch
 
 import vgraph
 from vgraph.config import cache_dir, kernels_enabled
-from vgraph.fusion.build import find_compiler
-from vgraph.fusion.build_cuda import find_nvrtc
-from vgraph.runtime import cuda
+from vgraph.fusion.cpu.build import find_compiler
+from vgraph.fusion.cuda.build import find_nvrtc
+from vgraph.runtime.cuda import driver as cuda
 
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "nvcc")
 SECONDS_TO_ANSWER = 10

@@ -26,7 +26,7 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.sampling": (("vgraph.sampling",), False),
     "dgl.backend": (("vgraph.compat.backend",), True),
     "dgl.base": (("vgraph.compat.names",), True),
-    "dgl.udf": (("vgraph.api.message",), False),
+    "dgl.udf": (("vgraph.api.messages.batches",), False),
     "dgl.utils": (("vgraph.compat.arguments",), True),
     "dgl.init": (("vgraph.compat.initial",), True),
     **{

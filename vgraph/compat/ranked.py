@@ -9,7 +9,7 @@ import inspect
 from typing import Any
 
 from vgraph.api.graph import Graph
-from vgraph.api.message import Columns, EdgeBatch, NodeBatch
+from vgraph.api.messages.batches import Columns, EdgeBatch, NodeBatch
 from vgraph.compat.modules import MODULES, lookup
 
 _COUNTED = """

@@ -14,7 +14,7 @@ import torch
 
 from vgraph.ir.moves import Random
 from vgraph.ir.program import Op, Value
-from vgraph.ir.tdl import op_name
+from vgraph.ir.tdl.table import op_name
 from vgraph_kernels import reference
 
 C_TYPES = {  # as they lie in memory

@@ -17,7 +17,7 @@ from vgraph.ir.kernel import Place, contiguous
 from vgraph.ir.moves import Random, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, Op, Value
 from vgraph.ir.row_ops import row_product
-from vgraph.ir.tdl import op_name
+from vgraph.ir.tdl.table import op_name
 from vgraph.ir.trampoline import Steps, run_deep
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from vgraph.fusion.feature_body import Access, Body, Strides
 from vgraph.fusion.folds import Walk, folded_load, most_rows
 from vgraph.fusion.layout import Layout, Loop, Stage, sum_strides
-from vgraph.fusion.riders import Ride
+from vgraph.fusion.online_softmax import Ride
 from vgraph.ir.kernel import contiguous
 from vgraph.ir.program import Value
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from vgraph.fusion.as_late_as_possible import Later
 from vgraph.fusion.expressions import C_TYPES, has_expression
-from vgraph.fusion.later import Later
 from vgraph.fusion.row_sums import with_row_sums
 from vgraph.fusion.views import view_places, whole
 from vgraph.ir.kernel import KernelSpec, Place, Unit
@@ -20,7 +20,7 @@ from vgraph.ir.moves import REDUCTIONS, Gather, Random, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value
 from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl import op_name
+from vgraph.ir.tdl.table import op_name
 from vgraph.ir.trampoline import Steps, run_deep
 
 _MOST_FEATURES = 4096  # one row of scratch must lie on the stack

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vgraph.fusion.riders import Riders
+from vgraph.fusion.online_softmax import Riders
 from vgraph.fusion.views import whole
 from vgraph.ir.kernel import KernelSpec, Place, contiguous
 from vgraph.ir.moves import SegmentReduce

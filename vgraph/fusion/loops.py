@@ -12,7 +12,7 @@ from typing import Protocol
 
 from vgraph.fusion.expressions import is_costly
 from vgraph.fusion.layout import Loop, Shape, Sink, needs_whole_row, place_of, plain_shape
-from vgraph.fusion.riders import Riders
+from vgraph.fusion.online_softmax import Riders
 from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import Op

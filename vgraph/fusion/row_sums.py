@@ -15,7 +15,7 @@ from vgraph.fusion.views import view_places, whole
 from vgraph.ir.moves import MOVES, Random
 from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value, map_leaves, needed_ops
 from vgraph.ir.reduction import ACCUMULATED, Pointwise, Reduction, RowSum
-from vgraph.ir.tdl import op_name
+from vgraph.ir.tdl.table import op_name
 from vgraph.ir.trampoline import Steps, run_deep
 
 _MOST_OPERANDS, _MOST_OPS = 6, 16  # of one loop

@@ -15,7 +15,7 @@ from vgraph.fusion.expressions import is_costly
 from vgraph.fusion.grouping import is_elsewhere
 from vgraph.fusion.layout import Layout, Sink, Stage, is_reduction, needs_whole_row, place_of
 from vgraph.fusion.loops import StageLoops
-from vgraph.fusion.riders import Ride, Riders, find_riders
+from vgraph.fusion.online_softmax import Ride, Riders, find_riders
 from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, Op, Value

@@ -15,7 +15,7 @@ from torch import Tensor
 from vgraph.ir.kernel import Place, contiguous
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import SHARED, Op, Rows, Value, map_leaves
-from vgraph.ir.tdl import is_view, op_name
+from vgraph.ir.tdl.table import is_view, op_name
 
 _NUM_ROWS = 7919  # a number of rows that no view can confuse with a size
 

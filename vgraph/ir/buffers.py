@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vgraph.ir.exchange import Assemble, Exchange, Fetch
-from vgraph.ir.notation import op_name
 from vgraph.ir.program import Op, Program, Value
-from vgraph.ir.tdl import is_view
+from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.tdl.table import is_view
 
 Overwrites = Sequence[tuple[int, int]]  # (input, output) of the Program: the output takes the input's memory
 _VIEWS = frozenset("reshape _unsafe_view flatten unflatten".split())  # of contiguous operands

@@ -13,7 +13,7 @@ from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import MOVES, Gather, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Space, Value
 from vgraph.ir.reduction import RowSum
-from vgraph.ir.tdl import is_view, op_name
+from vgraph.ir.tdl.table import is_view, op_name
 
 Count = Callable[[Space], int]
 _PRODUCTS = frozenset("mm addmm bmm baddbmm".split())

@@ -12,7 +12,7 @@ from vgraph import config
 from vgraph.ir.memory import MemoryPlan
 from vgraph.ir.program import Carry, Op, Program, Rows, Value
 from vgraph.ir.schedule import Schedule
-from vgraph.ir.tdl import op_name
+from vgraph.ir.tdl.table import op_name
 
 logger = logging.getLogger("vgraph")
 

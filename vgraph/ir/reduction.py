@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from vgraph.ir.notation import op_name
 from vgraph.ir.program import Op, Value
+from vgraph.ir.tdl.notation import op_name
 
 ACCUMULATED = {  # sums of short numbers are kept in longer ones
     torch.float32: torch.float32,

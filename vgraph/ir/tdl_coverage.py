@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vgraph.ir.tdl import FACTORIES, POINTWISE, along_ops, described_ops, rearranging_ops
+from vgraph.ir.tdl.table import FACTORIES, POINTWISE, along_ops, described_ops, rearranging_ops
 
 # Operators that torch tags as core ATen; torch.export reduces any model to these.
 CORE = frozenset(

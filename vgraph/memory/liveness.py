@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from vgraph.ir.memory import Lifetime
 from vgraph.ir.program import Op, Value
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl import may_share
+from vgraph.ir.tdl.table import may_share
 
 
 def lifetimes(

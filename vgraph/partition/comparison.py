@@ -15,13 +15,13 @@ import numpy as np
 from vgraph.ir.program import Op
 from vgraph.ir.sharding import At, Partial, Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.step import UPDATE, TrainingStep
-from vgraph.ir.tdl import is_absent
-from vgraph.partition.cost_graph import CostGraph, Costs
-from vgraph.partition.critical import critical_dp
-from vgraph.partition.options import Options
-from vgraph.partition.search import Found, search
-from vgraph.partition.step_costs import StepCosts
-from vgraph.partition.strategies import strategies
+from vgraph.ir.tdl.table import is_absent
+from vgraph.partition.search.cost_graph import CostGraph, Costs
+from vgraph.partition.search.critical import critical_dp
+from vgraph.partition.search.options import Options
+from vgraph.partition.search.search import Found, search
+from vgraph.partition.search.step_costs import StepCosts
+from vgraph.partition.search.strategies import strategies
 
 
 def all_row(step: TrainingStep, axes: Sequence[int], rng: random.Random | None = None) -> Found:

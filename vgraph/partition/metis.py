@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vgraph.errors import PlacementError
-from vgraph.partition.devices import Cluster
-from vgraph.partition.op_graph import Ints, OpGraph
+from vgraph.partition.placement.devices import Cluster
+from vgraph.partition.placement.op_graph import Ints, OpGraph
 
 _LARGEST = 2**20  # weights are integers, and METIS adds them up
 _OK = 1

@@ -15,7 +15,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from vgraph.errors import ModelError
-from vgraph.partition.cost_graph import CostGraph
+from vgraph.partition.search.cost_graph import CostGraph
 
 MAX_TRIES = 1 << 22
 

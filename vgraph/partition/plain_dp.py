@@ -14,14 +14,14 @@ import numpy as np
 
 from vgraph.errors import ModelError
 from vgraph.ir.step import TrainingStep
-from vgraph.partition.clusters import Cluster, Coarse, Link
-from vgraph.partition.cost_graph import CostGraph, Costs
-from vgraph.partition.eliminate import eliminate
-from vgraph.partition.enumeration import Enumeration
-from vgraph.partition.options import Options, Past
-from vgraph.partition.search import Found, Prepared, plan_of
-from vgraph.partition.states import Kind, Situation, State
-from vgraph.partition.step_costs import combined, needs_of
+from vgraph.partition.search.clusters import Cluster, Coarse, Link
+from vgraph.partition.search.cost_graph import CostGraph, Costs
+from vgraph.partition.search.eliminate import eliminate
+from vgraph.partition.search.enumeration import Enumeration
+from vgraph.partition.search.options import Options, Past
+from vgraph.partition.search.search import Found, Prepared, plan_of
+from vgraph.partition.search.states import Kind, Situation, State
+from vgraph.partition.search.step_costs import combined, needs_of
 
 MAX_TABLE = 1 << 26
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from vgraph.partition.op_graph import OpGraph, OpGraphBuilder
+from vgraph.partition.placement.op_graph import OpGraph, OpGraphBuilder
 
 
 class _Growing:

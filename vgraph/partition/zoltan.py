@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from vgraph.errors import PlacementError
-from vgraph.partition.devices import Cluster
 from vgraph.partition.metis import scaled, symmetric_edges
-from vgraph.partition.op_graph import Ints, OpGraph
+from vgraph.partition.placement.devices import Cluster
+from vgraph.partition.placement.op_graph import Ints, OpGraph
 
 PROCESS = Path(__file__).with_name("zoltan_process.py")
 SECONDS = 300

@@ -16,7 +16,7 @@ from vgraph.ir.program import EDGE, OF_LEAVES, SOURCE, VERTEX, Input, Rows, Valu
 from vgraph.ir.schedule import Phase, RowOrder, Schedule
 from vgraph.ir.topology import Topology
 from vgraph.ir.upload import send
-from vgraph.runtime.cpu import Empty
+from vgraph.runtime.cpu.kernels import Empty
 from vgraph.runtime.extent import Extent, whole_frontier
 
 VertexTypes = tuple[Tensor, tuple[int, ...]]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vgraph.ir.interpreter import PhaseCode
 from vgraph.ir.program import EDGE, VERTEX, Rows, Space, Value
 from vgraph.ir.schedule import Phase, Schedule
 from vgraph.ir.topology import Topology
-from vgraph.runtime.cpu import Empty
+from vgraph.runtime.cpu.kernels import Empty
 from vgraph.runtime.extent import Extent, whole_frontier
+from vgraph.runtime.python_codegen import PhaseCode
 
 MOST_BYTES = 1 << 25  # of rows of edges that a chunk makes
 

@@ -16,21 +16,21 @@ import torch
 from torch import Tensor
 
 from vgraph import config
-from vgraph.ir.interpreter import PhaseCode
 from vgraph.ir.loop_body import in_user_order
 from vgraph.ir.memory import Lifetime, MemoryPlan, Stacks
 from vgraph.ir.program import VERTEX, Input, Program, Space, Value
 from vgraph.ir.schedule import Phase, Schedule, Stretch
-from vgraph.ir.tdl import may_share
+from vgraph.ir.tdl.table import may_share
 from vgraph.ir.topology import Topology
-from vgraph.runtime import cuda
 from vgraph.runtime.arena_rows import ArenaRows, CallValues, Form, forms_of
-from vgraph.runtime.beside import Beside
 from vgraph.runtime.call_rows import CallRows, Situation, has_order
 from vgraph.runtime.chunks import MOST_BYTES, ChunkedCode, chunked_code, chunks_of
-from vgraph.runtime.cpu import Empty
+from vgraph.runtime.cpu.kernels import Empty
+from vgraph.runtime.cuda import driver as cuda
+from vgraph.runtime.cuda.cuda_graphs import Replays
+from vgraph.runtime.cuda.side_stream import Beside
 from vgraph.runtime.in_memory import as_recorded, in_memory
-from vgraph.runtime.replay import Replays
+from vgraph.runtime.python_codegen import PhaseCode
 from vgraph.runtime.user_rows import move_in_loops
 from vgraph.runtime.windows import Ahead, Windows, choose_windows, find_ahead
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from vgraph.ir.program import OF_LEAVES
 from vgraph.ir.schedule import Frontier, RowOrder, Schedule
 from vgraph.ir.topology import Topology
-from vgraph.runtime.cpu import Empty, torch_empty
+from vgraph.runtime.cpu.kernels import Empty, torch_empty
 from vgraph_kernels import reference
 
 

@@ -10,12 +10,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from vgraph.ir.interpreter import PhaseCode
 from vgraph.ir.loop_body import LoopBody
 from vgraph.ir.program import VERTEX, Input, Program, Rows, Value
 from vgraph.ir.schedule import Phase
 from vgraph.runtime.call_rows import has_order
-from vgraph.runtime.frontier_loop import FrontierLoop
+from vgraph.runtime.cpu.frontier_loop import FrontierLoop
+from vgraph.runtime.python_codegen import PhaseCode
 
 
 class UserRows(NamedTuple):

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vgraph.ir.interpreter import PhaseCode
 from vgraph.ir.moves import MOVES, Random
 from vgraph.ir.program import OF_LEAVES, SHARED, VERTEX, Op, Rows, Space, Value
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase, Schedule
-from vgraph.ir.tdl import is_view, op_name
-from vgraph.runtime.frontier_loop import FrontierLoop, Window, bounds_of, range_of
+from vgraph.ir.tdl.table import is_view, op_name
+from vgraph.runtime.cpu.frontier_loop import FrontierLoop, Window, bounds_of, range_of
+from vgraph.runtime.python_codegen import PhaseCode
 
 WINDOW_BYTES = 1 << 21  # of what a window makes: the loop finds it in the cache
 LEAST_ROWS = 256  # for which a product is as fast as for many

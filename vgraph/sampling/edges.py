@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.blocks import compact_graphs
-from vgraph.api.construct import heterograph
+from vgraph.api.build.construct import heterograph
 from vgraph.api.graph import Graph
-from vgraph.api.mutation import ID
-from vgraph.api.relations import EdgeType
-from vgraph.api.subgraph import edge_subgraph
 from vgraph.errors import FunctionError
+from vgraph.graphs.blocks import compact_graphs
+from vgraph.graphs.data import EdgeType
+from vgraph.graphs.mutation import ID
+from vgraph.graphs.subgraph import edge_subgraph
 from vgraph.sampling.samplers import Names, Sampler, as_given, copy_rows, listed
 
 EdgesByType = dict[EdgeType, Tensor]

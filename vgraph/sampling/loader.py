@@ -16,9 +16,9 @@ import torch
 import torch.utils.data
 from torch import Tensor
 
-from vgraph.api.batching import batch
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError, GraphError
+from vgraph.graphs.batching import batch
 from vgraph.sampling.draws import keyed, mix
 
 logger = logging.getLogger("vgraph")

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph, method
-from vgraph.api.relations import EdgeType
 from vgraph.errors import FunctionError, GraphError
+from vgraph.graphs.data import EdgeType
 from vgraph.sampling.draws import below, draw, next_key
 
 Pairs = tuple[Tensor, Tensor]

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.api.frame import Frame, resolve_ids
 from vgraph.api.graph import Graph, method
-from vgraph.api.mutation import ID
-from vgraph.api.relations import EdgeType
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.graphs.data import EdgeType
+from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.mutation import ID
 from vgraph.ir.topology import Compressed, Topology
 from vgraph.sampling.draws import Array, mix, next_key
 from vgraph.sampling.pick import fetch, pick_uniform, pick_weighted

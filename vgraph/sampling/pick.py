@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 import vgraph_kernels
-from vgraph.fusion.build import build_kernels
+from vgraph.fusion.cpu.build import build_kernels
 from vgraph.ir.topology import Compressed
-from vgraph.runtime.cpu import no_memory, pool_address
+from vgraph.runtime.cpu.kernels import no_memory, pool_address
 from vgraph.sampling.draws import Array, below, draw, uniform
 
 _EXPORTS = ("vg_sample", "vg_fetch", "vg_renumber", "vg_walk")

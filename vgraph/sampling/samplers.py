@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.api.frame import Frame
 from vgraph.api.graph import Graph
-from vgraph.api.mutation import ID
-from vgraph.api.relations import EdgeType
 from vgraph.errors import FunctionError, GraphError
+from vgraph.graphs.data import EdgeType
+from vgraph.graphs.frame import Frame
+from vgraph.graphs.mutation import ID
 from vgraph.ir.topology import Topology
 from vgraph.sampling.draws import Array
 from vgraph.sampling.neighbors import NOTHING, ByType, Drawn, draw_edges, edge_frame, nodes_by_type, without

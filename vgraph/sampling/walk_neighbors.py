@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vgraph.api.construct import heterograph
+from vgraph.api.build.construct import heterograph
 from vgraph.api.graph import Graph
 from vgraph.errors import GraphError
 from vgraph.sampling.neighbors import select_topk

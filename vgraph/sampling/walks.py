@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.api.frame import resolve_ids
 from vgraph.api.graph import Graph
-from vgraph.api.relations import EdgeType
 from vgraph.errors import FunctionError, GraphError
+from vgraph.graphs.data import EdgeType
+from vgraph.graphs.frame import resolve_ids
 from vgraph.ir.topology import Compressed
 from vgraph.sampling.draws import Array, below, draw, next_key, uniform
 from vgraph.sampling.neighbors import weights_of

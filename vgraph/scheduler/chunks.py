@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from vgraph.ir.moves import Gather, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op
-from vgraph.ir.rowwise import Effect, row_effects
 from vgraph.ir.schedule import Phase
+from vgraph.ir.tdl.rowwise import Effect, row_effects
 
 _SPACES = (VERTEX, EDGE, SOURCE, SHARED)
 

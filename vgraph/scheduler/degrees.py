@@ -16,7 +16,7 @@ from torch import Tensor
 from vgraph.ir.moves import MOVES, InnerRows, LeafRows, PutSlot, Random, SegmentReduce, TakeSlot
 from vgraph.ir.program import INNER, OF_LEAVES, SHARED, VERTEX, Op, Program, Rows, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
-from vgraph.ir.tdl import op_name
+from vgraph.ir.tdl.table import op_name
 from vgraph.ir.trampoline import Steps, run_deep
 from vgraph.scheduler.at_leaves import features_of_leaves, is_of_leaves
 

@@ -16,7 +16,7 @@ import torch
 from vgraph.ir.moves import MOVES, Gather, PutSlot, Random, SegmentReduce, Select, TakeSlot
 from vgraph.ir.program import EDGE, OF_LEAVES, SHARED, Op, Program, Rows, Space, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
-from vgraph.ir.tdl import is_pointwise, op_name
+from vgraph.ir.tdl.table import is_pointwise, op_name
 from vgraph.ir.trampoline import Steps, run_deep
 from vgraph.scheduler.at_leaves import draw_to_leaves, features_of_leaves
 from vgraph.scheduler.degrees import Degrees, adds_number, find_degrees, find_last_rows, without_leaves, without_unread

@@ -18,7 +18,7 @@ import torch
 from vgraph.ir.moves import MOVES, Random, Select, Spread
 from vgraph.ir.program import SHARED, Op, Program, Rows, Space, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl import is_view, op_name
+from vgraph.ir.tdl.table import is_view, op_name
 from vgraph.scheduler.degrees import adds_number
 
 aten = torch.ops.aten

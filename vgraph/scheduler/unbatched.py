@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vgraph.ir.moves import MOVES, Gather, SegmentReduce
 from vgraph.ir.program import SHARED, Op
-from vgraph.ir.tdl import op_name
+from vgraph.ir.tdl.table import op_name
 from vgraph.late import late
 
 if TYPE_CHECKING:

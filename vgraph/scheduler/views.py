@@ -13,7 +13,7 @@ from itertools import count
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import OF_LEAVES, Op, Value, map_leaves
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl import is_view, op_name
+from vgraph.ir.tdl.table import is_view, op_name
 
 
 def sink_views(phases: Sequence[Phase], outside: Iterable[int]) -> tuple[Phase, ...]:

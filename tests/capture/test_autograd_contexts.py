@@ -1,0 +1,145 @@
+"""What surrounds a call in PyTorch: hooks of saved tensors, checkpoints, transforms, modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
+
+import vgraph
+import vgraph.function as fn
+from vgraph.capture import capture
+
+SRC, DST = torch.tensor([0, 1, 2, 2, 3, 0]), torch.tensor([1, 2, 0, 1, 1, 3])
+GRAPH = vgraph.graph((SRC, DST))
+
+
+class Chain(vgraph.VertexFunction):
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = torch.tanh(v.gather()["h"].sum() + v.pull("x"))
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+def by_messages(x: Tensor) -> Tensor:
+    with GRAPH.local_scope():
+        GRAPH.ndata["h"] = x
+        GRAPH.update_all(lambda e: {"m": torch.tanh(e.src["h"] - e.dst["h"])}, fn.sum("m", "o"))
+        return GRAPH.ndata["o"]
+
+
+def by_vertices(x: Tensor) -> Tensor:
+    return Chain()(vgraph.graph(([0, 1, 2], [1, 2, 3])), x=x)["h"]
+
+
+def on_edges(x: Tensor) -> Tensor:
+    with GRAPH.local_scope():
+        GRAPH.ndata["h"] = x
+        GRAPH.apply_edges(lambda e: {"m": torch.tanh(e.src["h"] - e.dst["h"])})
+        return GRAPH.edata["m"]
+
+
+RUNS = [by_messages, by_vertices, on_edges]
+Run = Callable[[Tensor], Tensor]
+
+
+def rows(*, grad: bool = True) -> Tensor:
+    return torch.linspace(-1, 1, 12, dtype=torch.float64).view(4, 3).requires_grad_(grad)
+
+
+def gradient(run: Run) -> Tensor:
+    x = rows()
+    return torch.autograd.grad(run(x).square().sum(), x)[0]
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints_from_the_first_call_on(run: Run, reentrant: bool) -> None:
+    """The recording, in the first of its two runs, saves nothing that the checkpoint counts."""
+    wanted = gradient(run)
+    capture.forget()
+
+    def again(x: Tensor) -> Tensor:
+        found: Any = checkpoint(run, x, use_reentrant=reentrant)
+        return found
+
+    x = rows()
+    again(x).square().sum().backward()
+    assert torch.equal(x.grad, wanted)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_what_is_saved_may_be_moved(run: Run) -> None:
+    """Also what the arena holds, and for second derivatives."""
+    x = rows()
+    (first,) = torch.autograd.grad(run(x).square().sum(), x, create_graph=True)
+    (wanted,) = torch.autograd.grad(first.square().sum(), x)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.numpy(force=True).copy(), torch.from_numpy):
+        out = run(x).square().sum()
+        (moved,) = torch.autograd.grad(out, x, create_graph=True)
+        (found,) = torch.autograd.grad(moved.square().sum(), x)
+    torch.testing.assert_close(moved, first)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own forward mode
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("transform", [torch.func.vmap, torch.func.jacrev, torch.func.jacfwd])
+def test_transforms_are_refused(run: Run, transform: Callable[..., Run]) -> None:
+    given = rows(grad=False)
+    wanted = run(given)
+    with pytest.raises(vgraph.VGraphError, match=r"torch\.func's transforms(.|\n)*test_autograd_contexts(.|\n)*cure"):
+        transform(run)(torch.stack([given, given]) if transform is torch.func.vmap else given)
+    assert torch.equal(run(given), wanted), "nothing is remembered of it"
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own forward mode
+@pytest.mark.parametrize("run", RUNS)
+def test_forward_mode_is_refused(run: Run) -> None:
+    x = rows(grad=False)
+    with forward_ad.dual_level(), pytest.raises(vgraph.VGraphError, match=r"forward-mode derivatives(.|\n)*cure"):
+        run(forward_ad.make_dual(x, torch.ones_like(x)))
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_gradients_in_batches_are_refused(run: Run) -> None:
+    x = rows(grad=False)
+    with pytest.raises(vgraph.VGraphError, match=r"several gradients at once(.|\n)*cure: (.*)vectorize=False"):
+        torch.autograd.functional.jacobian(run, x, vectorize=True)
+    one_by_one: Any = torch.autograd.functional.jacobian(run, x)
+    assert one_by_one.shape == (*run(x).shape, *x.shape)
+
+
+def test_rows_made_in_inference_mode_are_features() -> None:
+    with torch.inference_mode():
+        x = rows(grad=False)
+        wanted = by_messages(x)
+    assert torch.equal(by_messages(x), wanted)
+
+
+class _Messages(torch.nn.Module):
+    def __init__(self, graph: vgraph.Graph) -> None:
+        super().__init__()
+        self.graphs = (graph,)
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        (g,) = self.graphs
+        with g.local_scope():
+            g.ndata["h"] = self.linear(x)
+            g.update_all(lambda e: {"m": torch.tanh(e.src["h"])}, lambda n: {"o": n.mailbox["m"].sum(1)})
+            return g.ndata["o"]
+
+
+def test_export_is_refused_and_leaves_a_graph_as_it_was() -> None:
+    g, x = vgraph.graph(([0, 1], [2, 2])), torch.randn(3, 4)
+    model = _Messages(g)
+    with pytest.raises(Exception, match=r"torch\.export does not reach into functions on graphs"):
+        torch.export.export(model, (x,))
+    wanted = torch.zeros(3, 4).index_add(0, torch.tensor([2, 2]), torch.tanh(model.linear(x[:2])))
+    torch.testing.assert_close(model(x), wanted)

@@ -1,0 +1,305 @@
+"""Python values, modules and modes that change are never answered with a stale result."""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import vgraph
+import vgraph.function as fn
+from tests.api.recursion import DAG
+from tests.capture.capturing import Apply, X, call
+from vgraph.capture.capture import Bound, watch_runs
+
+# ---------------------------------------------------------------- Python values that change
+SCALE: Any = 1.0
+
+
+@dataclass
+class Settings:
+    scale: float = 2.0
+    deep: Any = None
+
+
+class Slotted:
+    __slots__ = ("scale",)
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+
+class Knob:
+    scale = 2.0
+    shift: Any = 0.0
+
+    @staticmethod
+    def fixed(t: Tensor) -> Tensor:
+        return t * SCALE
+
+    def method(self, t: Tensor) -> Tensor:
+        return t * self.scale + self.shift
+
+    @property
+    def doubled(self) -> float:
+        return self.scale * 2
+
+
+def with_default(t: Tensor, scale: float = 2.0) -> Tensor:
+    return t * scale
+
+
+def through_global(t: Tensor) -> Tensor:
+    return t * SCALE
+
+
+VALUES = [2.0, 3, True, -1.5, float("inf"), float("nan"), 2, 0.25]
+
+
+def test_closure() -> None:
+    for value in VALUES:
+        call(lambda t, value=value: torch.nan_to_num(t * value))
+
+    def make(value: Any) -> Callable[[Tensor], Tensor]:
+        return lambda t: torch.nan_to_num(t * value)
+
+    for value in VALUES:
+        call(make(value))
+
+
+def test_global(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in VALUES:
+        monkeypatch.setitem(globals(), "SCALE", value)
+        call(lambda t: torch.nan_to_num(through_global(t)))
+        call(lambda t: torch.nan_to_num(Knob.fixed(t)))
+
+
+def test_default_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    call(with_default)
+    monkeypatch.setattr(with_default, "__defaults__", (5.0,))
+    assert torch.equal(call(with_default), X * 5)
+
+    def keyword(t: Tensor, *, scale: float = 2.0) -> Tensor:
+        return t * scale
+
+    call(keyword)
+    keyword.__kwdefaults__["scale"] = 4.0
+    assert torch.equal(call(keyword), X * 4)
+
+
+def test_attributes_of_objects_and_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, slotted, knob = Settings(), Slotted(2.0), Knob()
+    deep = Settings(deep=Settings())
+    functions: list[Callable[[Tensor], Tensor]] = [
+        lambda t: t * settings.scale,
+        lambda t: t * slotted.scale,
+        lambda t: t * deep.deep.scale,
+        lambda t: t * Knob.scale,
+        lambda t: knob.method(t) * 1,
+        lambda t: t * knob.doubled,
+        lambda t: t * getattr(settings, "scale"),  # noqa: B009
+        functools.partial(with_default, scale=settings.scale),
+    ]
+    for function in functions:
+        assert torch.equal(call(function), X * (4 if function is functions[5] else 2))
+    settings.scale = slotted.scale = deep.deep.scale = 3.0
+    monkeypatch.setattr(Knob, "scale", 3.0)
+    functions[-1] = functools.partial(with_default, scale=settings.scale)
+    for function in functions:
+        assert torch.equal(call(function), X * (6 if function is functions[5] else 3))
+    knob.scale = 5.0  # hides that of the class
+    assert torch.equal(call(functions[4]), X * 5)
+    assert torch.equal(call(functions[5]), X * 10)
+    monkeypatch.setattr(Knob, "method", lambda self, t: t - self.scale)
+    assert torch.equal(call(functions[4]), X - 5)
+
+
+def test_functions_held_by_objects() -> None:
+    for function in (torch.tanh, torch.sigmoid, functional.relu, functional.gelu, torch.tanh):
+        call(lambda t, f=function: f(t))
+        call(function)
+    holder = Settings()
+    for holder.deep in (torch.exp, functional.silu, lambda t: t + 1, with_default):
+        call(lambda t: holder.deep(t) * 1)
+
+
+def test_containers() -> None:
+    numbers, table, nested = [1.0, 2.0], {"a": 1.0, ("b", 1): 2.0}, {"x": [Settings(), (3.0,)]}
+    chosen = {"left"}
+
+    def function(t: Tensor) -> Tensor:
+        t = t * sum(numbers) * table["a"] * table["b", 1]
+        t = t + nested["x"][0].scale * nested["x"][1][0]
+        return t if "left" in chosen else -t
+
+    call(function)
+    numbers[0] = 5.0
+    call(function)
+    numbers.append(7.0)
+    call(function)
+    table["b", 1] = -1.0
+    call(function)
+    nested["x"][0].scale = 9.0
+    call(function)
+    nested["x"][1] = (8.0,)
+    call(function)
+    chosen.clear()
+    call(function)
+
+
+def test_one_object_on_two_ways() -> None:
+    one = Settings(2.0)
+    pair = [one, one]
+    function = lambda t: t * pair[0].scale + pair[1].scale  # noqa: E731
+    call(function)
+    pair[1] = Settings(7.0)
+    assert torch.equal(call(function), X * 2 + 7)
+
+
+# ---------------------------------------------------------------- modules and modes
+class Inner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+        self.factor = 1.0
+
+    def forward(self, t: Tensor) -> Tensor:
+        t = t * self.factor * SCALE
+        return t + 1 if self.training else self.drop(t)
+
+
+def test_training_of_submodules_and_their_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = Inner()
+    assert torch.equal(call(inner), X + 1)
+    inner.training = False
+    inner.drop.training = False
+    assert torch.equal(call(inner), X)
+    inner.drop.train()
+    assert not torch.equal(Apply(inner)(DAG, x=X)["h"], X)
+    inner.drop.p = 0.0
+    assert torch.equal(call(inner), X)
+    inner.drop.eval()
+    inner.factor = 3.0
+    assert torch.equal(call(inner), X * 3)
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    assert torch.equal(call(inner), X * 6)
+    inner.register_forward_hook(lambda module, args, out: out - 1)
+    assert torch.equal(call(inner), X * 6 - 1)
+
+
+def test_module_that_is_exchanged() -> None:
+    layers = nn.ModuleList([nn.Linear(3, 3), nn.Tanh()]).double()
+
+    def function(t: Tensor) -> Tensor:
+        for layer in layers:
+            t = layer(t)
+        return t
+
+    call(function)
+    layers[1] = nn.Sigmoid()
+    call(function)
+    layers.append(nn.Linear(3, 2).double())
+    assert call(function).shape == (7, 2)
+    layers[0] = nn.Linear(3, 3, bias=False).double()
+    call(function)
+
+
+def test_dtype_row_shape_and_gradient() -> None:
+    model = Apply(lambda t: torch.tanh(t) * t.dim())
+    for x in (X, X.float(), X[:, :2], X, X.unsqueeze(-1), X[:, 0]):
+        out = model(DAG, x=x)["h"]
+        torch.testing.assert_close(out, torch.tanh(x) * x.dim())
+        assert out.dtype == x.dtype and not out.requires_grad
+        leaf = x.clone().requires_grad_()
+        out = model(DAG, x=leaf)["h"]
+        assert out.requires_grad
+        with torch.no_grad():
+            assert not model(DAG, x=leaf)["h"].requires_grad
+
+
+def test_grad_mode_decides() -> None:
+    function = lambda t: t * 2 if torch.is_grad_enabled() else t * 3  # noqa: E731
+    assert torch.equal(call(function), X * 2)
+    with torch.no_grad():
+        assert torch.equal(call(function), X * 3)
+    assert torch.equal(call(function), X * 2)
+
+
+def test_autocast_and_default_dtype() -> None:
+    layer = nn.Linear(3, 3)
+    x = X.float()
+    assert Apply(layer)(DAG, x=x)["h"].dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        low = Apply(layer)(DAG, x=x)["h"]
+    assert low.dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.float16):
+        assert Apply(layer)(DAG, x=x)["h"].dtype == torch.float16
+    assert Apply(layer)(DAG, x=x)["h"].dtype == torch.float32
+    low.sum().backward()
+    assert layer.weight.grad is not None and layer.weight.grad.dtype == torch.float32
+    ones = lambda t: t.float() * torch.ones(3)  # noqa: E731
+    assert call(ones).dtype == torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert call(ones).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+# ---------------------------------------------------------------- what imports run
+class Finder:
+    """As import hooks are: code that is nobody's function, and could look at anything."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any, target: Any = None) -> None:
+        getattr(sys, name, None)
+
+
+def test_import_hooks_are_not_the_functions_doing(monkeypatch: pytest.MonkeyPatch) -> None:
+    knob: Any = Knob()
+    knob.chance = random.Random(0)  # which a function that looks at anything must not hold
+
+    def lazily(edges: Any) -> dict[str, Tensor]:
+        import colorsys
+
+        return {"m": edges.src["x"] * knob.scale * len(colorsys.__name__)}
+
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    g = vgraph.graph(([0, 1], [1, 0]))
+    g.ndata["x"] = torch.ones(2)
+    with watch_runs() as runs:
+        g.update_all(lazily, fn.sum("m", "o"))
+    assert [type(what) for _, what, _ in runs] == [Bound]
+
+
+# ---------------------------------------------------------------- how many rows there are
+COUNTS: dict[str, Callable[[Tensor], float]] = {
+    "len": lambda rows: 2.0 if len(rows) < 100 else 3.0,
+    "int": lambda rows: 2.0 if int(rows.shape[0]) < 100 else 3.0,
+    "a key": lambda rows: {5: 2.0}.get(rows.shape[0], 3.0),
+    "a member": lambda rows: 2.0 if rows.size(0) in frozenset([5]) else 3.0,
+    "a text": lambda rows: 2.0 if f"{rows.shape[0]}" == "5" else 3.0,
+    "a repr": lambda rows: 2.0 if str(rows.shape[0]) == "5" else 3.0,
+    "a sign": lambda rows: 2.0 if -rows.shape[0] > -100 else 3.0,
+    "a bit": lambda rows: 2.0 + (rows.shape[0] >> 6),
+    "a remainder": lambda rows: 2.0 + divmod(rows.shape[0], 100)[0] / 195,
+    "how often it fits": lambda rows: 2.0 if 100 // rows.shape[0] else 3.0,
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_number_of_rows_is_that_of_the_call(name: str) -> None:
+    for count in (5, 19_500, 5):
+        g = vgraph.graph((torch.arange(count), torch.full((count,), count)))
+        g.ndata["h"] = torch.ones(count + 1)
+        g.apply_edges(lambda edges: {"m": edges.src["h"] * COUNTS[name](edges.src["h"])})
+        assert g.edata["m"].unique().tolist() == [COUNTS[name](torch.ones(count))]

@@ -1,0 +1,237 @@
+"""A captured training step computes what PyTorch computes, and refuses what it cannot record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vgraph.capture.step.capture_step import capture_step
+from vgraph.errors import ModelError
+from vgraph.ir.program import Value, map_leaves
+from vgraph.ir.step import BACKWARD, FORWARD, UPDATE, TrainingStep
+
+
+def interpret(step: TrainingStep, given: Mapping[int, Tensor]) -> dict[int, Any]:
+    known: dict[int, Any] = dict(given)
+
+    def now(leaf: Any) -> Any:
+        return known[leaf.id] if isinstance(leaf, Value) else leaf
+
+    for op in step.ops:
+        kwargs = {key: map_leaves(value, now) for key, value in op.kwargs.items()}
+        out = op.target(*map_leaves(op.args, now), **kwargs)
+        for value, tensor in zip(op.results, out if op.returns_sequence else [out], strict=True):
+            if tensor is not None:  # a gradient that was not asked for
+                assert (tuple(tensor.shape), tensor.dtype) == (value.shape, value.dtype)
+            known[value.id] = tensor
+    return known
+
+
+def given_for(step: TrainingStep, model: nn.Module, batch: tuple[Tensor, ...], lr: float) -> dict[int, Tensor]:
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    given = {v.id: parameters[n].detach().clone() for n, v in step.parameters.items()}
+    given |= {v.id: buffers[n].clone() for n, v in step.buffers.items()}
+    given |= {v.id: x for v, x in zip(step.inputs, batch, strict=True)}
+    given |= {h.before.id: torch.full(h.before.shape, h.initial, dtype=h.before.dtype) for h in step.history}
+    if step.learning_rate is not None:
+        given[step.learning_rate.id] = torch.tensor(lr, dtype=torch.float64)
+    return {**given, **step.constants}
+
+
+class Everything(nn.Module):
+    """Layers of every kind, a tied weight, writes in place, a window written through a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(11, 8), nn.LayerNorm(8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.lstm, self.out = nn.LSTM(8, 8, 2, batch_first=True), nn.Linear(8, 11, bias=False)
+        self.conv, self.bn, self.gn = nn.Conv1d(8, 8, 3, padding=1, bias=False), nn.BatchNorm1d(8), nn.GroupNorm(2, 8)
+        self.out.weight = self.embed.weight
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        h = self.norm(self.embed(x))
+        h = h + self.attention(h, h, h, need_weights=False)[0]
+        h = self.gn(self.bn(self.conv(self.lstm(h)[0].transpose(1, 2)))).transpose(1, 2)
+        h = F.gelu(h).clone()
+        h[:, 0] = 0.5
+        h = F.scaled_dot_product_attention(h, h, h, is_causal=True)
+        return F.cross_entropy(self.out(h).flatten(0, 1), y.flatten())
+
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.1, eps=1.0),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, eps=1.0),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, eps=1.0, initial_accumulator_value=0.5),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_is_what_torch_computes(name: str) -> None:
+    model, make = Everything().double(), OPTIMIZERS[name]
+    batch = (torch.randint(0, 11, (4, 6)), torch.randint(0, 11, (4, 6)))
+    before = {n: t.clone() for n, t in model.state_dict().items()}
+    step = capture_step(model, batch, make)
+    for n, tensor in model.state_dict().items():
+        torch.testing.assert_close(tensor, before[n], rtol=0, atol=0)
+    known = interpret(step, given_for(step, model, batch, 0.1))
+    loss = model(*batch)
+    loss.backward()
+    parameters = dict(model.named_parameters())
+    torch.testing.assert_close(known[step.loss.id], loss.detach(), rtol=1e-12, atol=1e-12)
+    for n, value in step.gradients.items():
+        torch.testing.assert_close(known[value.id], parameters[n].grad, rtol=1e-10, atol=1e-12)
+    make(list(model.parameters())).step()
+    for n, value in step.updated.items():
+        torch.testing.assert_close(known[value.id], parameters[n].detach(), rtol=1e-10, atol=1e-12)
+    for n, value in step.new_buffers.items():
+        torch.testing.assert_close(known[value.id], dict(model.named_buffers())[n], rtol=1e-10, atol=1e-12)
+    assert set(step.new_buffers) == {"bn.running_mean", "bn.running_var", "bn.num_batches_tracked"}
+
+
+def test_backward_ops_are_paired_with_forward_ops() -> None:
+    batch = (torch.zeros(4, 6, dtype=torch.long), torch.zeros(4, 6, dtype=torch.long))
+    step = capture_step(Everything(), batch, OPTIMIZERS["adam"])
+    forward = {note.pair: note for note in step.notes if note.phase == FORWARD}
+    unpaired = [op for op, n in zip(step.ops, step.notes, strict=True) if n.phase == BACKWARD and n.pair not in forward]
+    first, *window = [str(op.target) for op in unpaired]
+    assert first == "aten.ones_like.default"  # the loss's own gradient
+    assert len(window) <= 3  # autograd gives a write through a view a node of its own
+    phases = [note.phase for note in step.notes]
+    assert phases == sorted(phases, key=[FORWARD, BACKWARD, UPDATE].index)
+    modules = {note.module for note in step.notes if note.phase == BACKWARD}
+    assert {"norm", "lstm", "conv", "bn", "gn", "attention"} <= modules
+    own = [o.line for o, n in zip(step.ops, step.notes, strict=True) if n.phase != UPDATE and n.pair in forward]
+    assert all(__file__ in line for line in own)
+
+
+def test_meta_models_and_state() -> None:
+    with torch.device("meta"):
+        model, batch = nn.Sequential(nn.Linear(1 << 16, 1 << 16), Mean()), torch.empty(8, 1 << 16)
+    step = capture_step(model, (batch,), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+    assert step.state_bytes == 3 * 4 * ((1 << 32) + (1 << 16))
+
+
+def test_unrolled_calls_are_counted() -> None:
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(3):
+                x = self.cell(x)
+            return x.sum()
+
+    step = capture_step(Loop(), (torch.ones(2, 4),))
+    assert {n.call for n in step.notes if n.module == "cell"} == {0, 1, 2}
+
+
+def test_autocast_is_recorded() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                y = self.layer(x)
+            return y.float().mean()
+
+    step = capture_step(Mixed(), (torch.ones(2, 4),))
+    (product,) = [op for op in step.ops if str(op.target) == "aten.addmm.default"]
+    assert product.results[0].dtype == torch.bfloat16
+    assert all(value.dtype == torch.float32 for value in step.gradients.values())
+
+
+class Unusual(nn.Module):
+    """Results by out=, a write through a mask, a branch on a constant made in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
+        self.transformer = nn.TransformerDecoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        y[x > 0.5] = 0.25
+        y[x[..., 0] < 0.1] = 0.5
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype)
+        return self.transformer(y, y, tgt_mask=mask).square().mean()
+
+
+def test_unusual_calls_are_recorded() -> None:
+    model, x = Unusual().double(), torch.rand(3, 5, 4, dtype=torch.float64)
+    step = capture_step(model, (x,))
+    known = interpret(step, given_for(step, model, (x,), 0.1))
+    loss = model(x)
+    loss.backward()
+    parameters = dict(model.named_parameters())
+    torch.testing.assert_close(known[step.loss.id], loss.detach(), rtol=1e-12, atol=1e-12)
+    for n, value in step.gradients.items():
+        torch.testing.assert_close(known[value.id], parameters[n].grad, rtol=1e-10, atol=1e-12)
+
+
+class Mean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean()
+
+
+class Bad(nn.Module):
+    def __init__(self, forward: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.layer, self.then = nn.Linear(4, 4), forward
+
+    def forward(self, x: Tensor) -> Any:
+        return self.then(self.layer(x))
+
+
+def branch(y: Tensor) -> Tensor:
+    return y.sum() if y.sum() > 0 else y.mean()
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        (branch, "looks at the data"),
+        (lambda y: y[y > 0].sum(), "looks at the data"),
+        (lambda y: torch.nonzero(y).sum() * y.sum(), "looks at the data"),
+        (lambda y: torch.unique(y).sum(), "looks at the data"),
+        (lambda y: y.sum().item(), "looks at the data"),
+        (lambda y: (y @ torch.ones(3, 3)).sum(), "must have same reduction dim"),
+        (lambda y: torch.from_numpy(y.detach().numpy()).sum(), "numpy"),
+    ],
+)
+def test_what_cannot_be_captured_names_its_line(forward: Callable[[Tensor], Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        capture_step(Bad(forward), (torch.ones(2, 4),))
+    assert f"{__file__}:" in str(caught.value)
+    assert "cure:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        (lambda y: y, r"a tensor of shape \(2, 4\)"),
+        (lambda y: 3.0, "a float"),
+        (lambda y: y.detach().sum(), "depends on no parameter"),
+    ],
+)
+def test_a_model_returns_its_loss(forward: Callable[[Tensor], Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        capture_step(Bad(forward), (torch.ones(2, 4),))
+
+
+def test_a_model_that_cannot_be_copied() -> None:
+    import threading
+
+    model = Bad(lambda y: y.sum())
+    model.lock = threading.Lock()  # type: ignore[assignment]
+    with pytest.raises(ModelError, match="cannot be copied"):
+        capture_step(model, (torch.ones(2, 4),))

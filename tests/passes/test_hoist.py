@@ -1,0 +1,114 @@
+"""Hoisting: the laws hold, and are applied where they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vgraph
+from vgraph.capture import capture
+from vgraph.ir.program import EDGE, Op
+from vgraph.ir.tdl.table import op_name
+
+NUM_VERTICES, NUM_EDGES, WIDTH = 9, 40, 6
+
+
+@pytest.fixture(autouse=True)
+def forget_captures() -> Iterator[None]:
+    capture.forget()
+    yield
+    capture.forget()
+
+
+def make_graph() -> tuple[vgraph.Graph, list[Tensor]]:
+    src, dst = torch.randint(0, NUM_VERTICES - 1, (NUM_EDGES,)), torch.randint(0, NUM_VERTICES - 2, (NUM_EDGES,))
+    g = vgraph.graph((src, dst), num_nodes=NUM_VERTICES)
+    h = torch.rand(NUM_VERTICES, WIDTH, dtype=torch.float64).add(0.5).requires_grad_()
+    w = torch.randn(NUM_EDGES, 3, dtype=torch.float64, requires_grad=True)
+    g.ndata["h"], g.edata["w"] = h, w
+    return g, [h, w]
+
+
+class Message(nn.Module):
+    """Two layers on both ends and the edge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2 * WIDTH + 3, 5), nn.Linear(5, WIDTH)
+
+    def forward(self, edges: Any) -> dict[str, Tensor]:
+        rows = torch.cat([edges.src["h"], edges.dst["h"], edges.data["w"]], -1)
+        return {"m": self.second(torch.relu(self.first(rows)))}
+
+
+def results(message: Callable[[Any], Any], inputs: list[Tensor], g: vgraph.Graph) -> list[Tensor]:
+    g.update_all(message, lambda nodes: {"o": nodes.mailbox["m"].sum(1)})
+    out = g.ndata["o"]
+    weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
+    first = torch.autograd.grad((out * weights).sum(), inputs, create_graph=True, allow_unused=True)
+    kept = [t for t in first if t is not None]
+    second = torch.autograd.grad(sum((t * t).sum() for t in kept), inputs, allow_unused=True)
+    return [out, *kept, *(t for t in second if t is not None)]
+
+
+@pytest.mark.parametrize("kernels", ["0", "1"])
+def test_edge_network_is_the_same_without_hoisting(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGRAPH_KERNELS", kernels)
+    g, features = make_graph()
+    message = Message().double()
+    found: list[list[Tensor]] = []
+    for setting in ("0", "1"):
+        monkeypatch.setenv("VGRAPH_HOIST", setting)
+        capture.forget()
+        found.append(results(message, [*features, *message.parameters()], g))
+    for plain, hoisted in zip(*found, strict=True):
+        assert torch.allclose(plain, hoisted, rtol=1e-10, atol=1e-10)
+
+
+def recorded_ops(run: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> list[Op]:
+    """The ops of every Program that a call compiles."""
+    from vgraph import compiler
+
+    ops: list[Op] = []
+    build = compiler.build_phases
+
+    def watch(program: Any, **options: Any) -> Any:
+        ops.extend(program.ops)
+        return build(program, **options)
+
+    monkeypatch.setattr(compiler, "build_phases", watch)
+    run()
+    return ops
+
+
+def test_no_product_over_edges_but_the_edges_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    g, features = make_graph()
+    message = Message().double()
+    g.edata["w"] = features[1].detach()
+
+    def run() -> None:
+        g.update_all(message, lambda nodes: {"o": nodes.mailbox["m"].sum(1)})
+        g.ndata["o"].sum().backward()
+
+    ops = recorded_ops(run, monkeypatch)
+    products = [op for op in ops if op_name(op.target) in ("mm", "addmm")]
+    over_edges = [op for op in products if op.results[0].space == EDGE]
+    assert products
+    assert all(op.args[-2].row_shape == (3,) for op in over_edges), "only the edge's own three features"
+
+
+def test_isolated_vertices_have_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root of zero has an infinite derivative; where no edge asks for it, the gradient is zero."""
+    monkeypatch.setenv("VGRAPH_KERNELS", "0")
+    g, _ = make_graph()
+    h = torch.zeros(NUM_VERTICES, WIDTH, dtype=torch.float64)
+    h[: NUM_VERTICES - 1] = 1.0
+    g.ndata["h"] = h.requires_grad_()
+    g.update_all(lambda e: {"m": torch.sqrt(e.src["h"])}, lambda n: {"o": n.mailbox["m"].sum(1)})
+    (grad,) = torch.autograd.grad(g.ndata["o"].sum(), h)
+    assert torch.equal(grad[NUM_VERTICES - 1], torch.zeros(WIDTH, dtype=torch.float64))
+    assert bool(grad.isfinite().all())

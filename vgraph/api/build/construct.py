@@ -1,0 +1,255 @@
+"""Making graphs: of one type of nodes and edges, of several, and blocks.
+
+Takes: edges as users give them. Gives: Graphs; tempo: once a sample.
+Source: DGL section 3 (homogeneous and heterogeneous graphs, blocks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.graph import Graph
+from vgraph.errors import DTypeError, GraphError
+from vgraph.graphs.data import EDGE, NODE, EdgeType
+from vgraph.graphs.edge_formats import (
+    check_count,
+    check_counts,
+    check_ends,
+    count_nodes,
+    make_topology,
+    num_nodes_of,
+    read_edges,
+)
+from vgraph.graphs.frame import Frame
+from vgraph.graphs.seed import generator
+
+Device = torch.device | str | None
+Ends = tuple[Tensor, Tensor]
+
+
+def graph(
+    data: Any,
+    *,
+    num_nodes: int | None = None,
+    idtype: torch.dtype | None = None,
+    device: Device = None,
+    row_sorted: bool = False,
+    col_sorted: bool = False,
+) -> Graph:
+    """A graph with the edges ``src[i] -> dst[i]``, in that order.
+
+    Args:
+        data: ``(src, dst)``: tensors, arrays or lists of node ids, each (num_edges,); copied. Also
+            a list of pairs, ``("csr", (indptr, indices, edge_ids))`` or ``("csc", ...)``.
+        num_nodes: all ids are below it; by default the largest id + 1.
+        idtype: torch.int64 or torch.int32; by default that of the ids.
+        device: where the ids go; by default where they are.
+        row_sorted: no matter; sorted edges are seen to be sorted.
+        col_sorted: no matter.
+
+    Raises:
+        GraphError: the ends differ in length or device, or an id is not in [0, num_nodes).
+        DTypeError: ids are not whole numbers.
+
+    Source: DGL 1.1, ``dgl.graph``.
+
+    >>> import vgraph
+    >>> g = vgraph.graph(([0, 1, 1], [2, 2, 3]), num_nodes=5)
+    >>> g
+    Graph(num_nodes=5, num_edges=3, ndata={}, edata={})
+    >>> g.in_degrees().tolist()
+    [0, 0, 2, 1, 0]
+    """
+    ends = read_edges(data, device)
+    count = count_nodes(ends, num_nodes)
+    return Graph(make_topology(ends, count, count, idtype, device))
+
+
+def heterograph(
+    data_dict: Mapping[EdgeType, Any],
+    num_nodes_dict: Mapping[str, int] | None = None,
+    idtype: torch.dtype | None = None,
+    device: Device = None,
+) -> Graph:
+    """A graph with several types of nodes and edges.
+
+    Args:
+        data_dict: ``(type of sources, name, type of destinations)`` to edges, as ``graph`` takes them.
+        num_nodes_dict: the number of nodes of every type; by default the largest id + 1.
+        idtype: torch.int64 or torch.int32; by default that of the ids.
+        device: where the ids go.
+
+    Raises:
+        GraphError: a key is no triple of names, a type is not counted, or an id is out of range.
+
+    Source: DGL 1.1, ``dgl.heterograph``.
+
+    >>> import vgraph
+    >>> g = vgraph.heterograph({("user", "plays", "game"): ([0, 1], [0, 0]), ("user", "follows", "user"): ([0], [1])})
+    >>> g
+    Graph(num_nodes={'game': 1, 'user': 2}, num_edges={('user', 'follows', 'user'): 1, ('user', 'plays', 'game'): 2})
+    """
+    edges = _read_typed(data_dict, device)
+    counts = _count_types(edges, num_nodes_dict, {t for s, _, d in edges for t in (s, d)})
+    idtype = idtype or _common_idtype(edges)
+    for (s, name, d), (src, dst) in edges.items():
+        check_ends(src, dst, counts[s], counts[d], f"nodes (edge type {name!r})")
+    topologies = {t: make_topology(edges[t], counts[t[0]], counts[t[2]], idtype, device) for t in sorted(edges)}
+    place = next(iter(topologies.values())).src.device
+    return Graph.of_types(topologies, typed_frames(counts, place))
+
+
+def typed_frames(counts: Mapping[str, int], device: torch.device) -> dict[str, Frame]:
+    """Frames without features for node types, sorted by name; a single type has no name of its own."""
+    named = len(counts) > 1
+    return {t: Frame(counts[t], device, "node", type_name=t if named else "") for t in sorted(counts)}
+
+
+def _read_typed(data_dict: Mapping[Any, Any], device: object) -> dict[EdgeType, Ends]:
+    if not isinstance(data_dict, Mapping) or not data_dict:  # pyright: ignore[reportUnnecessaryIsInstance]
+        cure = 'pass {("user", "plays", "game"): (src, dst)}'
+        raise GraphError("a heterogeneous graph needs edges by type", cure=cure)
+    for key in data_dict:
+        if not (isinstance(key, tuple) and len(key) == 3 and all(isinstance(name, str) for name in key)):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            cure = "name edges as (type of sources, name, type of destinations)"
+            raise GraphError(f"{key!r} is no edge type", cure=cure)
+    return {key: read_edges(data, device) for key, data in data_dict.items()}
+
+
+def _count_types(edges: Mapping[EdgeType, Ends], given: Mapping[str, int] | None, needed: set[str]) -> dict[str, int]:
+    if given is not None:
+        missing = sorted(needed - set(given))
+        if missing:
+            fact = f"num_nodes_dict does not count the nodes of type {missing[0]!r}"
+            raise GraphError(fact, cure="count every type, or leave num_nodes_dict out")
+        nothing = torch.empty(0, dtype=torch.int64)
+        return {name: check_count(count, 0, (nothing, nothing)) for name, count in given.items()}
+    return {name: _least(edges, name, (0, 2)) for name in needed}
+
+
+def _least(edges: Mapping[EdgeType, Ends], name: str, sides: tuple[int, ...]) -> int:
+    """One more than the largest id of a type, among sources (side 0), destinations (side 2) or both."""
+    return num_nodes_of(tuple(ends[side // 2] for t, ends in edges.items() for side in sides if t[side] == name))
+
+
+def _common_idtype(edges: Mapping[EdgeType, Ends]) -> torch.dtype:
+    kinds = {end.dtype for ends in edges.values() for end in ends if end.numel()}
+    return torch.int32 if kinds == {torch.int32} else torch.int64
+
+
+def create_block(
+    data_dict: Any,
+    num_src_nodes: Any = None,
+    num_dst_nodes: Any = None,
+    idtype: torch.dtype | None = None,
+    device: Device = None,
+) -> Graph:
+    """A block: edges from sources to destinations that are numbered apart, even if of one type.
+
+    Args:
+        data_dict: edges, or edges by type as in ``heterograph``.
+        num_src_nodes: their number, or a dict by type; by default the largest id + 1.
+        num_dst_nodes: as ``num_src_nodes``.
+        idtype: torch.int64 or torch.int32.
+        device: where the ids go.
+
+    Raises:
+        GraphError: a type is not counted, or an id is out of range.
+
+    Source: DGL 1.1, ``dgl.create_block``.
+
+    >>> import vgraph
+    >>> vgraph.create_block(([0, 1, 2], [0, 0, 1]), num_src_nodes=4)
+    Block(num_src_nodes={'_N': 4}, num_dst_nodes={'_N': 2}, num_edges={('_N', '_E', '_N'): 3})
+    """
+    is_plain = not isinstance(data_dict, Mapping)
+    edges = {(NODE, EDGE, NODE): read_edges(data_dict, device)} if is_plain else _read_typed(data_dict, device)  # pyright: ignore[reportUnknownArgumentType]
+    sides: list[dict[str, int]] = []
+    for given, side in ((num_src_nodes, 0), (num_dst_nodes, 2)):
+        names = {t[side] for t in edges}
+        found = {name: _least(edges, name, (side,)) for name in names}
+        sides.append(found if given is None else _count_types(edges, _by_type(given, is_plain), names))
+    for (s, name, d), (src, dst) in edges.items():
+        check_ends(src, dst, sides[0][s], sides[1][d], f"nodes (edge type {name!r})")
+    idtype = idtype or _common_idtype(edges)
+    topologies = {t: make_topology(edges[t], sides[0][t[0]], sides[1][t[2]], idtype, device) for t in sorted(edges)}
+    place = next(iter(topologies.values())).src.device
+    return Graph.of_types(topologies, typed_frames(sides[0], place), typed_frames(sides[1], place))
+
+
+def _by_type(given: Any, is_plain: bool) -> Mapping[str, int]:
+    if is_plain and not isinstance(given, Mapping):
+        return {NODE: given}
+    if isinstance(given, Mapping):
+        return given  # pyright: ignore[reportUnknownVariableType]
+    raise DTypeError(f"the number of nodes is {given!r}", cure="give a dict by type")
+
+
+def block_to_graph(block: Graph) -> Graph:
+    """A block as a graph whose types are called ``name_src`` and ``name_dst``; features come along.
+
+    Source: DGL 1.1, ``dgl.block_to_graph``.
+
+    >>> import vgraph
+    >>> vgraph.block_to_graph(vgraph.create_block(([0, 1], [0, 0]))).canonical_etypes
+    [('_N_src', '_E', '_N_dst')]
+    """
+    new = {t: (f"{t[0]}_src", t[1], f"{t[2]}_dst") for t in block.canonical_etypes}
+    parts = {t: block.relation(t) for t in new}
+    frames = {f"{t}_src": block.srcnodes[t].data for t in block.srctypes}
+    frames |= {f"{t}_dst": block.dstnodes[t].data for t in block.dsttypes}
+    nodes = {name: frame.copy() for name, frame in frames.items() if isinstance(frame, Frame)}
+    edges = {new[t]: part[3].copy() for t, part in parts.items()}
+    return Graph.of_types({new[t]: part[0] for t, part in parts.items()}, nodes, None, edges)
+
+
+def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64, device: Device = None) -> Graph:
+    """A graph whose edges have random ends, drawn from torch's generator; several may be alike.
+
+    Raises:
+        DTypeError: ``idtype`` is neither int64 nor int32.
+        DeviceError: there is no such device.
+
+    Source: DGL 1.1, ``dgl.rand_graph``.
+
+    >>> import vgraph
+    >>> vgraph.rand_graph(10, 30).num_edges()
+    30
+    """
+    check_counts(num_nodes=num_nodes, num_edges=num_edges)
+    _refuse_edges_of_none(num_nodes, num_edges)
+    ends = torch.randint(0, max(1, num_nodes), (2, num_edges), generator=generator())
+    return graph(ends, num_nodes=num_nodes, idtype=idtype, device=device)
+
+
+def _refuse_edges_of_none(num_nodes: int, num_edges: int) -> None:
+    if num_edges and not num_nodes:
+        raise GraphError(f"{num_edges} edges have no nodes to join", cure="pass more nodes")
+
+
+def rand_bipartite(
+    utype: str, etype: str, vtype: str, num_src_nodes: int, num_dst_nodes: int, num_edges: int,
+    idtype: torch.dtype = torch.int64, device: Device = None,
+) -> Graph:  # fmt: skip
+    """A graph of edges with random ends between two types of nodes.
+
+    Raises:
+        DTypeError: ``idtype`` is neither int64 nor int32.
+        DeviceError: there is no such device.
+
+    Source: DGL 1.1, ``dgl.rand_bipartite``.
+
+    >>> import vgraph
+    >>> vgraph.rand_bipartite("user", "buys", "thing", 3, 4, 10).num_nodes("thing")
+    4
+    """
+    counted = (num_src_nodes, num_dst_nodes)
+    check_counts(num_src_nodes=num_src_nodes, num_dst_nodes=num_dst_nodes, num_edges=num_edges)
+    _refuse_edges_of_none(min(counted), num_edges)
+    src, dst = (torch.randint(0, max(1, n), (num_edges,), generator=generator()) for n in counted)
+    counts = {utype: num_src_nodes, vtype: num_dst_nodes}
+    return heterograph({(utype, etype, vtype): (src, dst)}, counts, idtype, device)

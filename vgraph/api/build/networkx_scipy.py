@@ -1,0 +1,187 @@
+"""From NetworkX and SciPy to graphs and back; many graphs as one.
+
+Takes: graphs and matrices. Gives: graphs; tempo: once a sample (batch: every step).
+Source: DGL section 3 (a batch is one graph of many components).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vgraph.api.build.construct import graph
+from vgraph.api.graph import Graph, method
+from vgraph.errors import FeatureError, GraphError, NameLookupError
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    import networkx as nx
+    from scipy import sparse
+else:
+    nx = late("networkx")
+    sparse = late("scipy.sparse")
+
+
+def from_networkx(
+    nx_graph: Any,
+    node_attrs: Sequence[str] | None = None,
+    edge_attrs: Sequence[str] | None = None,
+    edge_id_attr_name: str | None = None,
+    *,
+    idtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Graph:
+    """A graph from one of NetworkX; an undirected edge becomes one in each direction.
+
+    Nodes are numbered in ascending order of their names (where names cannot be compared, as
+    NetworkX lists them), edges as NetworkX lists them.
+
+    Args:
+        nx_graph: any graph of NetworkX.
+        node_attrs: attributes that become ``ndata``: numbers, arrays or tensors of one shape.
+        edge_attrs: attributes that become ``edata``.
+        edge_id_attr_name: the attribute that numbers the edges 0, 1, 2 ...; directed graphs only.
+        idtype: torch.int64 (the default) or torch.int32.
+        device: where ids and features go.
+
+    Raises:
+        NameLookupError: a node or edge lacks an attribute.
+        FeatureError: an attribute's values cannot be stacked.
+        GraphError: the edge ids are not 0, 1, 2 ..., or the graph is undirected and has them.
+
+    Source: DGL 1.1, ``dgl.from_networkx``.
+
+    >>> import networkx, vgraph
+    >>> vgraph.from_networkx(networkx.path_graph(3)).edges()
+    (tensor([0, 1, 1, 2]), tensor([1, 0, 2, 1]))
+    """
+    if not isinstance(nx_graph, nx.Graph):
+        fact = f"a {type(nx_graph).__name__} is no graph of NetworkX"
+        raise GraphError(fact, cure="pass a networkx.DiGraph")
+    if edge_id_attr_name is not None and not nx_graph.is_directed():
+        fact = "an undirected edge becomes two, which cannot share an id"
+        cure = "pass a directed graph, or no edge_id_attr_name"
+        raise GraphError(fact, cure=cure)
+    directed = nx_graph if nx_graph.is_directed() else nx_graph.to_directed()
+    names = _sorted_names(list(directed.nodes))
+    number = {name: i for i, name in enumerate(names)}
+    edges = sorted_edges(list(directed.edges(data=True)), edge_id_attr_name)
+    ends = ([number[edge[0]] for edge in edges], [number[edge[1]] for edge in edges])
+    g = graph(ends, num_nodes=len(names), idtype=idtype, device=device)
+    for attr in node_attrs or ():
+        rows = [(f"node {name!r}", directed.nodes[name]) for name in names]
+        g.ndata[attr] = stack_attribute(attr, rows).to(g.device)
+    for attr in edge_attrs or ():
+        rows = [(f"edge {edge[:2]!r}", edge[2]) for edge in edges]
+        g.edata[attr] = stack_attribute(attr, rows).to(g.device)
+    return g
+
+
+def _sorted_names(names: list[Any]) -> list[Any]:
+    try:
+        return sorted(names)
+    except TypeError:
+        return names
+
+
+def sorted_edges(edges: list[Any], attr: str | None) -> list[Any]:
+    """Edges (u, v, attributes) in the order that an attribute numbers them; GraphError: it does not."""
+    if attr is None:
+        return edges
+    ids = [_attribute(edge[2], attr, f"edge {edge[:2]!r}") for edge in edges]
+    if sorted(ids) != list(range(len(edges))):
+        fact = f"edge attribute {attr!r} does not number the edges 0 to {len(edges) - 1}"
+        raise GraphError(fact, cure="give every edge another id")
+    return [edges[i] for i in np.argsort(ids)]
+
+
+def _attribute(attributes: Any, attr: str, whose: str) -> Any:
+    if attr in attributes:
+        return attributes[attr]
+    fact = f"{whose} has no attribute {attr!r}"
+    raise NameLookupError(fact, cure="give it to all of them")
+
+
+def stack_attribute(attr: str, rows: list[tuple[str, Any]]) -> Tensor:
+    """One attribute of (whose, attributes) as a tensor; NameLookupError, FeatureError: it cannot be."""
+    values = [(whose, _attribute(attributes, attr, whose)) for whose, attributes in rows]
+    if all(isinstance(value, (bool, int, float)) for _, value in values):
+        return torch.tensor([value for _, value in values])
+    tensors: list[Tensor] = []
+    for whose, value in values:
+        try:
+            tensors.append(value if isinstance(value, Tensor) else torch.tensor(value))
+        except (TypeError, ValueError, RuntimeError) as error:
+            fact = f"attribute {attr!r} of {whose} is {value!r}, which is no number or array"
+            raise FeatureError(fact, cure="turn it into numbers") from error
+        if tensors[-1].shape != tensors[0].shape:
+            shapes = tuple(tensors[-1].shape), tuple(tensors[0].shape)
+            fact = f"attribute {attr!r} of {whose} has shape {shapes[0]}; the first has {shapes[1]}"
+            raise FeatureError(fact, cure="give all the same shape")
+    return torch.stack(tensors)
+
+
+@method
+def to_networkx(
+    g: Graph, node_attrs: Sequence[str] | None = None, edge_attrs: Sequence[str] | None = None
+) -> nx.MultiDiGraph[int]:
+    """A networkx.MultiDiGraph; every edge has its number as attribute ``id``.
+
+    ``node_attrs``, ``edge_attrs``: features that become attributes: the row of a node or an edge.
+
+    Raises:
+        NameLookupError: there is no such feature.
+
+    Source: DGL 1.1, ``dgl.to_networkx``.
+
+    >>> import vgraph
+    >>> list(vgraph.to_networkx(vgraph.graph(([0, 0], [1, 1]))).edges(data=True))
+    [(0, 1, {'id': 0}), (0, 1, {'id': 1})]
+    """
+    made: nx.MultiDiGraph[int] = nx.MultiDiGraph()
+    made.add_nodes_from((i, row) for i, row in enumerate(g.ndata.rows(node_attrs)))
+    src, dst = (end.tolist() for end in g.coo())
+    rows = enumerate(g.edata.rows(edge_attrs))
+    made.add_edges_from((src[i], dst[i], {"id": i, **row}) for i, row in rows)
+    return made
+
+
+def from_scipy(
+    sp_mat: Any,
+    eweight_name: str | None = None,
+    *,
+    idtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Graph:
+    """A graph with an edge row -> column for every stored entry of a square sparse matrix.
+
+    Args:
+        sp_mat: any of ``scipy.sparse``'s; entries stored twice are two edges.
+        eweight_name: the name in ``edata`` for the entries' values.
+        idtype: torch.int64 (the default) or torch.int32.
+        device: where ids and values go.
+
+    Raises:
+        GraphError: it is no sparse matrix, or not square.
+
+    Source: DGL 1.1, ``dgl.from_scipy``.
+
+    >>> import scipy.sparse, vgraph
+    >>> g = vgraph.from_scipy(scipy.sparse.csr_matrix([[0, 5], [0, 0]]), eweight_name="w")
+    >>> g.edges(), g.edata["w"]
+    ((tensor([0]), tensor([1])), tensor([5]))
+    """
+    if not sparse.issparse(sp_mat) or sp_mat.ndim != 2 or sp_mat.shape[0] != sp_mat.shape[1]:
+        shape = getattr(sp_mat, "shape", None)
+        fact = f"a {type(sp_mat).__name__} of shape {shape} is no square sparse matrix"
+        raise GraphError(fact, cure="pass one of scipy.sparse, n by n")
+    entries = sp_mat.tocoo()
+    ends, idtype = (entries.row, entries.col), idtype or torch.int64
+    g = graph(ends, num_nodes=sp_mat.shape[0], idtype=idtype, device=device)
+    if eweight_name is not None:
+        g.edata[eweight_name] = torch.tensor(entries.data).to(g.device)
+    return g

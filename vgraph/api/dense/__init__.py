@@ -1,0 +1,1 @@
+"""Dense models divided over devices, and placed on them."""

@@ -1,0 +1,93 @@
+"""What a captured step starts from: parameters, buffers, history, one tensor at a time.
+
+Takes: a model, or a meta model and ``init``. Gives: tensors for the inputs of its step; tempo: once a plan.
+Source: Tofu section 6 (parameters are initialised where they lie).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.capture.step.arguments import Arguments
+from vgraph.errors import ModelError
+from vgraph.ir.program import Value
+from vgraph.ir.step import TrainingStep
+
+Init = Callable[..., Any]
+
+
+class StepState:
+    """Gives each input of a step its tensor; a real model's tensors are copied at once."""
+
+    def __init__(self, model: nn.Module, step: TrainingStep, init: Init | None, arguments: Arguments) -> None:
+        self.step, self.init, self.arguments = step, init, arguments
+        held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        self.names = {value.id: name for name, value in (*step.parameters.items(), *step.buffers.items())}
+        self.copied = {n: t.detach().clone() for n, t in held.items() if not t.is_meta}
+        self.inputs = {value.id: place for place, value in enumerate(step.inputs)}
+        self.history = {kept.before.id: kept for kept in step.history}
+
+    def initial(self, value: Value, learning_rate: float) -> Tensor:
+        """The whole tensor that an input of the step begins with, on the CPU."""
+        if value.id in self.names:
+            return self._named(self.names[value.id], value)
+        if value.id in self.history:
+            return torch.full(shape_of(value), self.history[value.id].initial, dtype=value.dtype)
+        if value.id in self.step.constants:
+            return self.step.constants[value.id]
+        if self.step.learning_rate is not None and value.id == self.step.learning_rate.id:
+            return torch.tensor(learning_rate, dtype=value.dtype)
+        raise AssertionError(f"{value} is given anew in every step")
+
+    def is_copied(self, value: Value) -> bool:
+        """Whether an input begins with a tensor of the model itself, in each process its own."""
+        return self.names.get(value.id) in self.copied
+
+    def _named(self, name: str, value: Value) -> Tensor:
+        if name in self.copied:
+            return self.copied[name]
+        if self.init is None:
+            raise ModelError(
+                f"{name} is on the meta device, which holds no numbers",
+                cure="pass init=, a function of (name, tensor) that fills each tensor in place",
+            )
+        tensor = torch.empty(shape_of(value), dtype=value.dtype)
+        with torch.no_grad():
+            made = self.init(name, tensor) if _takes_two(self.init) else self.init(tensor)
+        found = made.detach() if isinstance(made, Tensor) else tensor
+        if found.shape != tensor.shape:
+            raise ModelError(
+                f"init gave {name} the shape {tuple(found.shape)} instead of {tuple(tensor.shape)}",
+                cure="fill the tensor that is passed, or return one of its shape",
+            )
+        return found.to(value.dtype)
+
+    def batch(self, given: Sequence[Any]) -> list[Tensor]:
+        """The tensors of a batch, checked against those that the step was captured with."""
+        found, wanted = self.arguments.tensors(given), self.step.inputs
+        for place, (tensor, value) in enumerate(zip(found, wanted, strict=True)):
+            if tuple(tensor.shape) != shape_of(value) or tensor.dtype != value.dtype:
+                raise ModelError(
+                    f"input {place} is {tensor.dtype}{list(tensor.shape)}; "
+                    f"the plan was made for {value.dtype}{list(shape_of(value))}",
+                    cure="pass batches of one size, or make a plan for each size",
+                )
+        return found
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    """The sizes of a dense value."""
+    return tuple(d for d in value.shape if isinstance(d, int))
+
+
+def _takes_two(init: Init) -> bool:
+    try:
+        kinds = inspect.signature(init).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in kinds) > 1

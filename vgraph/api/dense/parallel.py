@@ -1,0 +1,358 @@
+"""parallelize: an ordinary model's training step divided among workers; the plan that shows and runs it.
+
+Takes: a model that returns its loss, example inputs, a number of workers. Gives: a Plan; tempo: once a model.
+Source: Tofu (EuroSys 2019): partition-n-reduce, recursive search, generated programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.api.dense.initial_state import Init, StepState, shape_of
+from vgraph.api.dense.plan_file import load_plan, plan_digest, save_plan
+from vgraph.api.dense.plan_report import describe, save_tiles
+from vgraph.api.dense.worker import Worker
+from vgraph.capture.step.arguments import Arguments, as_arguments
+from vgraph.capture.step.capture_step import capture_step
+from vgraph.capture.step.optimizer import Optimizer, base_rate
+from vgraph.errors import FunctionError, ModelError, NameLookupError
+from vgraph.ir.exchange import PartitionedProgram
+from vgraph.ir.sharding import ShardingPlan
+from vgraph.ir.step import TrainingStep
+from vgraph.ir.tdl.notation import op_name
+from vgraph.partition.accounting.account import Account, account
+from vgraph.partition.accounting.footprint import Footprint, program_footprint, whole_footprint
+from vgraph.partition.accounting.machines import Machine
+from vgraph.partition.accounting.machines import machine as find_machine
+from vgraph.partition.accounting.simulate import Simulation, simulate
+from vgraph.partition.rewrite.replicas import average_gradients
+from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
+from vgraph.partition.search.fit import search_best
+from vgraph.partition.search.unequal import search_unequal
+from vgraph.runtime.distributed.in_process import collect, run_all, scatter
+from vgraph.runtime.distributed.process_group import WorkerGroup, join, local_device, replica_groups
+
+
+@dataclass(frozen=True, eq=False)
+class StepResult:
+    """What one step of all workers gave, as whole tensors, in the order of ``model.parameters()``.
+
+    ``grads`` has None for a parameter that the loss does not depend on; ``parameters`` are those
+    after the update, if the plan has an optimizer; ``state`` continues from here.
+    """
+
+    loss: Tensor
+    grads: tuple[Tensor | None, ...]
+    parameters: tuple[Tensor, ...]
+    buffers: dict[str, Tensor]
+    state: dict[int, Tensor] = field(repr=False)
+
+
+class Plan:
+    """A training step divided among workers; made by ``parallelize``."""
+
+    def __init__(
+        self,
+        step: TrainingStep,
+        state: StepState,
+        sharding: ShardingPlan,
+        learning_rate: float,
+        options: RewriteOptions,
+        devices: tuple[int, ...] | None = None,
+    ) -> None:
+        self.step, self.sharding, self.options = step, sharding, options
+        self.devices = tuple(range(sharding.num_workers)) if devices is None else devices  # that of each worker
+        self.learning_rate = learning_rate
+        self.search_seconds = 0.0  # coarsening, strategies and search, without capture
+        self._state = state
+
+    @property
+    def num_workers(self) -> int:
+        return self.sharding.num_workers
+
+    @cached_property
+    def parts(self) -> PartitionedProgram:
+        """One Program a worker."""
+        return rewrite(self.step.program, self.sharding, self.options, self.step.overwrites)
+
+    @property
+    def communicated_bytes(self) -> int:
+        """Bytes that cross workers in one step: the sum over all fetches."""
+        return self.parts.communicated_bytes
+
+    @cached_property
+    def book(self) -> Account:
+        """What every op fetches and every worker holds, by the search's own costs."""
+        return account(self.step, self.sharding)
+
+    @property
+    def memory_per_worker(self) -> int:
+        """Bytes that the fullest worker needs at once, by the lifetimes of its generated program's buffers.
+
+        Inputs (parameters, history, its part of the batch) count as long as the step, updates take the memory of
+        what they update, and a fetch holds what it sends and receives.
+        """
+        return int(self.footprint.total)
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """``memory_per_worker`` by what it is for."""
+        return program_footprint(self.parts, self.step)
+
+    def print(self) -> None:
+        """Prints, module by module, how products are divided and how many bytes are fetched."""
+        whole = whole_footprint(self.step)
+        print("\n".join(describe(self.book, whole, self.footprint, self.search_seconds, self.communicated_bytes)))
+
+    def save_plot(self, path: str | Path) -> None:
+        """Draws the tiles of weights and results in the colours of their workers (PNG, SVG, by the path's end)."""
+        save_tiles(self.book, path)
+
+    def simulate(self, preset: str | Machine = "paper") -> Simulation:
+        """Simulated seconds and memory of a step on a described machine: "paper", "nvlink" or "hosts".
+
+        Raises:
+            NameLookupError: there is no such preset.
+        """
+        return simulate(self.book, find_machine(preset))
+
+    def save(self, path: str | Path) -> None:
+        """Writes the plan (not the model) as JSON."""
+        save_plan(path, self.sharding, self.step)
+
+    def load(self, path: str | Path) -> Plan:
+        """Takes over a plan that was saved for the same model, batch and optimizer; gives itself.
+
+        Raises:
+            DataError: the file is missing.
+            ModelError: it is no plan, one of another step, or one by which this step cannot be divided.
+        """
+        found = load_plan(path, self.step)
+        made = Plan(self.step, self._state, found, self.learning_rate, self.options)
+        try:
+            parts, book, footprint = made.parts, made.book, made.footprint
+        except Exception as error:  # of a plan that was written by hand, whatever its parts do not fit
+            fact = f"{path} does not divide this step: {type(error).__name__} {error}"
+            raise ModelError(fact, cure="search again: call parallelize without this file") from error
+        self.sharding = found
+        if len(self.devices) != self.num_workers:
+            self.devices = made.devices
+        self.__dict__.update(parts=parts, book=book, footprint=footprint)
+        return self
+
+    def with_options(self, **switches: Any) -> Plan:
+        """The same plan with switches of the generated program set: ``fused_fetch=False`` ...
+
+        Raises:
+            NameLookupError: there is no such switch.
+        """
+        known = [each.name for each in fields(RewriteOptions)]
+        if odd := sorted(switches.keys() - set(known)):
+            raise NameLookupError(f"no switch is called {odd[0]!r}", cure=f"use one of {', '.join(known)}")
+        options = replace(self.options, **switches)
+        return Plan(self.step, self._state, self.sharding, self.learning_rate, options, self.devices)
+
+    @torch.no_grad()
+    def run_in_process(
+        self, *inputs: Any, state: dict[int, Tensor] | None = None, lr: float | None = None, seed: int | None = None
+    ) -> StepResult:
+        """One step of all workers in this process: the reference that distributed runs agree with.
+
+        Every call begins with the parameters that the model had; ``state=result.state`` continues.
+        ``seed`` is what random numbers are keyed by; without it torch's generator gives one.
+        """
+        given = self.given(inputs, dict(state or {}), lr, seed)
+        parts, program = self.parts, self.step.program
+        shards = [
+            scatter(given[i.value.id], layout) for i, layout in zip(program.inputs, parts.input_layouts, strict=True)
+        ]
+        found = run_all(parts, [[s[worker] for s in shards] for worker in range(self.num_workers)])
+        whole: dict[int, Tensor] = {}
+        for place, (value, layout) in enumerate(zip(program.outputs, parts.output_layouts, strict=True)):
+            assert value is not None and layout is not None
+            whole[value.id] = collect([outputs[place] for outputs in found], layout, shape_of(value))
+        return self._result(given, whole)
+
+    def given(
+        self, inputs: Sequence[Any], state: dict[int, Tensor], lr: float | None, seed: int | None
+    ) -> dict[int, Tensor]:
+        batch = self._state.batch(inputs)
+        given = {value.id: tensor for value, tensor in zip(self.step.inputs, batch, strict=True)} | state
+        if self.step.learning_rate is not None and lr is not None:
+            given[self.step.learning_rate.id] = torch.tensor(lr, dtype=self.step.learning_rate.dtype)
+        for entry in self.step.program.inputs:
+            if entry.name == "$seed":
+                number = torch.randint(2**62, ()).item() if seed is None else seed
+                given[entry.value.id] = torch.tensor(number)
+            elif entry.value.id not in given:
+                given[entry.value.id] = self._state.initial(entry.value, self.learning_rate)
+        return given
+
+    def _result(self, given: dict[int, Tensor], whole: dict[int, Tensor]) -> StepResult:
+        step = self.step
+        grads = tuple(whole[step.gradients[n].id] if n in step.gradients else None for n in step.parameters)
+        state = {v.id: given[v.id] for v in (*step.parameters.values(), *step.buffers.values())}
+        state |= {step.parameters[n].id: whole[v.id] for n, v in step.updated.items()}
+        state |= {step.buffers[n].id: whole[v.id] for n, v in step.new_buffers.items()}
+        state |= {kept.before.id: whole[kept.after.id] for kept in step.history}
+        return StepResult(
+            whole[step.loss.id], grads, tuple(state[v.id] for v in step.parameters.values()),
+            {n: state[v.id] for n, v in step.buffers.items()}, state,
+        )  # fmt: skip
+
+    def launch(self, device: str | torch.device | None = None, *, timeout: float = 300.0) -> Worker:
+        """This process's worker, in each process that torchrun started; a module of sharded parameters.
+
+        ``loss = worker(*batch)`` runs one step; every rank of a replica passes the same full batch. A
+        multiple of the plan's workers makes replicas, each with a batch of its own, whose gradients are averaged.
+        All begin with the numbers that the first process's model has. ``device``: the CPU by default; "cuda"
+        is the GPU of the process's local rank. ``timeout``: seconds after which a worker that does not answer
+        is given up.
+
+        Raises:
+            WorkerError: the number of processes is no multiple of the plan's workers, there is no such device, or
+                the processes have made different plans.
+        """
+        place = local_device(device)
+        rank, size = join(self.num_workers, place, timedelta(seconds=timeout))
+        mine, peers = replica_groups(self.num_workers, rank, size)
+        group = WorkerGroup(rank % self.num_workers, mine, peers, place, is_first=rank < self.num_workers)
+        group.check_equal("plans", plan_digest(self.sharding, self.step))
+        step, parts = self.step, self.parts
+        if group.has_replicas and step.updated:
+            step, sharding = average_gradients(self.step, self.sharding)
+            parts = rewrite(step.program, sharding, self.options, step.overwrites)
+        return Worker(step, parts, self._state, group, self.sharding, self.learning_rate)
+
+
+def parallelize(
+    model: nn.Module,
+    example_inputs: Any,
+    num_workers: int,
+    *,
+    optimizer: Optimizer | None = None,
+    max_norm: float | None = None,
+    init: Init | None = None,
+    options: RewriteOptions | None = None,
+    memory_limit: float | None = None,
+    machine: str | Machine | None = None,
+    speeds: Sequence[float] | None = None,
+) -> Plan:
+    """Divides a whole training step of a model among ``num_workers`` so that least bytes cross workers.
+
+    Args:
+        model: a module that returns its scalar loss; copied, never modified. It may be on the meta device.
+        example_inputs: a tuple of what the model is called with: tensors, in tuples, lists, dicts or dataclasses,
+            and constants. The shapes are those of every batch, the constants are fixed.
+        num_workers: how many workers; each dim that is split is divided by their factors, largest first.
+        optimizer: a factory, ``lambda parameters: torch.optim.SGD(parameters, lr=0.1)``; adds the update to
+            the step. Without one the step is forward and backward.
+        max_norm: what the optimizer's gradients are clipped to, by their norm over all parameters.
+        init: for models on the meta device: a function of (name, tensor) that fills a parameter in place.
+        options: switches of the generated program, for comparisons.
+        memory_limit: bytes that one worker may need at once.
+        machine: where links are a hierarchy ("hosts", or a Machine of your own), the plan that keeps them busy
+            for the shortest time: what moves most is divided inside a host. Without one, bytes count alike.
+        speeds: where the ``num_workers`` devices are unequal, how fast each is. The plan then has as many equal
+            workers as simulates fastest, a fast device several and a slow one perhaps none (``plan.devices``).
+
+    Raises:
+        ModelError: the model cannot be captured, not be divided among so many workers, or not fit the limit; or
+            there is not one speed a device.
+        NameLookupError: there is no such machine. FunctionError: ``optimizer`` is no factory.
+
+    Source: Wang, Huang and Li 2019 (Tofu), sections 4 to 6.
+
+    >>> import torch, vgraph
+    >>> class Model(torch.nn.Linear):
+    ...     def forward(self, x):
+    ...         return super().forward(x).square().mean()
+    >>> model, x = Model(8, 8), torch.randn(4, 8)
+    >>> plan = vgraph.parallelize(model, (x,), num_workers=2)
+    >>> torch.testing.assert_close(plan.run_in_process(x).loss, model(x).detach())
+    """
+    arguments = Arguments(inputs := as_arguments(example_inputs))
+    _check(num_workers, speeds, memory_limit, max_norm, optimizer)
+    links = None if machine is None else find_machine(machine)
+    step = capture_step(model, inputs, optimizer, max_norm)
+    if speeds is None:
+        found, devices = search_best(step, num_workers, memory_limit, links), tuple(range(num_workers))
+    else:
+        found, devices = search_unequal(step, speeds, memory_limit, links)
+    _refuse_undivided(found.plan, step, found.plan.num_workers)
+    state, rate = StepState(model, step, init, arguments), _learning_rate(optimizer)
+    plan = Plan(step, state, found.plan, rate, options or RewriteOptions(), devices)
+    plan.search_seconds = found.seconds
+    return plan
+
+
+def _check(
+    num_workers: int,
+    speeds: Sequence[float] | None,
+    memory_limit: float | None,
+    max_norm: float | None,
+    optimizer: Optimizer | None,
+) -> None:
+    factors_of(num_workers)
+    if speeds is not None and len(speeds) != num_workers:
+        raise ModelError(f"{len(speeds)} speeds were given for {num_workers} devices", cure="pass one speed a device")
+    for name, number in (("memory_limit", memory_limit), ("max_norm", max_norm)):
+        if number is not None and not number > 0:
+            raise ModelError(f"{name}={number!r} is not above zero", cure="pass a positive number, or leave it out")
+    if max_norm is not None and optimizer is None:
+        raise ModelError(
+            "max_norm= clips gradients before an update, and the plan has none",
+            cure="pass optimizer=, or call worker.clip_grad_norm_(max_norm) before your own optimizer's step",
+        )
+    if optimizer is not None and not callable(optimizer):
+        raise FunctionError(
+            f"optimizer= is a {type(optimizer).__name__}; a factory is called with the step's own parameters",
+            cure="pass optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
+        )
+
+
+def factors_of(num_workers: int) -> tuple[int, ...]:
+    """The prime factors in descending order, one a step.
+
+    >>> factors_of(12)
+    (3, 2, 2)
+    """
+    if type(num_workers) is not int or num_workers < 1:
+        raise ModelError(f"{num_workers!r} is no number of workers", cure="pass an int of 1 or more")
+    found: list[int] = []
+    rest, factor = num_workers, 2
+    while rest > 1:
+        while rest % factor == 0:
+            found.append(factor)
+            rest //= factor
+        factor = factor + 1 if factor * factor <= rest else max(rest, 2)
+    return tuple(sorted(found, reverse=True))
+
+
+_CONTRACTIONS = frozenset("mm bmm addmm baddbmm mv addmv dot convolution convolution_backward".split())
+
+
+def _refuse_undivided(sharding: ShardingPlan, step: TrainingStep, num_workers: int) -> None:
+    """Every step must divide some contraction or convolution: else its workers would repeat each other."""
+    heavy = [i for i, op in enumerate(step.ops) if op_name(op.target) in _CONTRACTIONS]
+    for number, ways in enumerate(sharding.axes):
+        if heavy and not any(sharding.strategies[i][number].index not in ("", "+") for i in heavy):
+            raise ModelError(
+                f"the model cannot be divided among {num_workers} workers: no contraction "
+                f"or convolution has a dim that {ways} divides",
+                cure="use fewer workers, or sizes (batch, width) that the number of workers divides",
+            )
+
+
+def _learning_rate(optimizer: Optimizer | None) -> float:
+    if optimizer is None:
+        return 0.0
+    return base_rate(optimizer([nn.Parameter(torch.zeros(1, 1))]))

@@ -1,0 +1,225 @@
+"""What a placement runs: the captured model, and every step of it on the devices.
+
+Takes: a model; a PartitionedProgram. Gives: a function of the model's inputs; tempo: once a model, every step.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.api.dense.devices import PlaceDevice
+from vgraph.capture.errors import CaptureError
+from vgraph.capture.guards.code_watch import Reading, watch_code
+from vgraph.capture.guards.compile_guards import StandIns, make_check
+from vgraph.capture.guards.walk import walk_roots
+from vgraph.capture.step.arguments import Arguments, map_arguments
+from vgraph.capture.step.capture_step import Returned, capture_forward, capture_step
+from vgraph.errors import PlacementError
+from vgraph.ir.exchange import PartitionedProgram
+from vgraph.ir.program import Program, Value, map_leaves
+from vgraph.ir.step import TrainingStep
+from vgraph.partition.placement.program_graph import split_gradients
+from vgraph.runtime.distributed.streams import DeviceStream, PlacedProgram
+
+logger = logging.getLogger("vgraph")
+
+
+@dataclass(frozen=True, eq=False)
+class Captured:
+    """A model as a Program, and where the tensors of its inputs are found at every call."""
+
+    model: nn.Module
+    step: TrainingStep
+    program: Program
+    modules: list[str]
+    returns: Any  # the nest of what the model returns, with a Returned for each tensor
+    is_training: bool
+    example: tuple[Any, ...]
+    arguments: Arguments
+    sources: tuple[Callable[[Sequence[Tensor]], Tensor], ...]  # one an input of the Program
+    modes: list[bool]  # whether each module was in training
+    model_tensors: dict[str, Any]  # see tensors_of
+    unchanged: Callable[[], bool]  # whether what its code reads beside tensors is as it was
+
+    @property
+    def is_meta(self) -> bool:
+        """Whether there is nothing to run: tensors without data."""
+        return any(
+            tensor.is_meta for tensor in (*self.model.parameters(), *self.model.buffers(), *_tensors(self.example))
+        )
+
+    @property
+    def together(self) -> list[tuple[Value, Value]]:
+        """Values of one device: a buffer and its new contents."""
+        return [(self.step.buffers[name], value) for name, value in self.step.new_buffers.items()]
+
+    def tensors(self, inputs: Sequence[Any]) -> list[Tensor]:
+        """The Program's inputs for these inputs of the model."""
+        batch = self.arguments.tensors(inputs)
+        return [source(batch) for source in self.sources]
+
+
+def capture_model(model: nn.Module, example: tuple[Any, ...]) -> Captured:
+    """The model's training step, if it returns a loss, else its forward.
+
+    Raises:
+        ModelError: the model cannot be captured; the message has its own line.
+    """
+    arguments = Arguments(example)
+    with watch_code() as reading:
+        step, returns, is_loss = capture_forward(model, example)
+    if is_loss:
+        step = capture_step(model, example)
+    program, origin = split_gradients(step.program)
+    modules = [step.notes[position].module for position in origin]
+    sources = tuple(_source(model, step, given.name, given.value) for given in program.inputs)
+    return Captured(
+        model, step, program, modules, returns, is_loss, example, arguments, sources, modes_of(model),
+        tensors_of(model), _watch(model, reading),
+    )  # fmt: skip
+
+
+def modes_of(model: nn.Module) -> list[bool]:
+    """Whether each module is in training: what a recording depends on."""
+    return [module.training for module in model.modules()]
+
+
+def tensors_of(model: nn.Module) -> dict[str, Any]:
+    """Of parameters and buffers by name what a recording depends on: another may take the place of one.
+
+    That is shape, dtype, whether it is trained, and which names it has.
+    """
+    first: dict[int, str] = {}
+    found: dict[str, Any] = {}
+    for tensors in (model.named_parameters, model.named_buffers):
+        for name, tensor in tensors(remove_duplicate=False):
+            found[name] = (tuple(tensor.shape), tensor.dtype, tensor.requires_grad, first.setdefault(id(tensor), name))
+    return found
+
+
+def _watch(model: nn.Module, reading: Reading) -> Callable[[], bool]:
+    """Guards of the code that ran and of the plain values that it read; of tensors the layout tells."""
+    roots = (model,)
+    try:
+        check = make_check(walk_roots(roots, reading), (), set(), StandIns())
+    except CaptureError as error:
+        logger.info("%s is placed as it is now: %s; place it anew when it changes", type(model).__name__, error.reason)
+        return lambda: True
+    return lambda: check(roots) is not None
+
+
+def _source(model: nn.Module, step: TrainingStep, name: str, value: Value) -> Callable[[Sequence[Tensor]], Tensor]:
+    """How to find the tensor of an input of the Program."""
+    kind, _, path = name.partition(":")
+    if kind == "input":
+        return operator.itemgetter(int(path))
+    if kind == "constant":
+        constant = step.constants[value.id]
+        return lambda batch: constant
+    if name == "$seed":
+        return lambda batch: torch.randint(2**62, (), dtype=value.dtype)
+    owner, _, attribute = path.rpartition(".")
+    return lambda batch: getattr(model.get_submodule(owner), attribute)
+
+
+def _tensors(inputs: Sequence[Any]) -> list[Tensor]:
+    found: list[Tensor] = []
+    map_arguments(inputs, lambda _, leaf: found.append(leaf) if isinstance(leaf, Tensor) else None)
+    return found
+
+
+def refuse_changes(captured: Captured) -> None:
+    """Raises where the model is no more what was placed."""
+    if modes_of(captured.model) != captured.modes:
+        raise PlacementError(
+            "the model, or a module of it, has changed between training and evaluation since it was placed",
+            cure="call model.train() or model.eval() as it was, or place it anew",
+        )
+    before, now = captured.model_tensors, tensors_of(captured.model)
+    for name in before | now if before != now else ():
+        if before.get(name) != now.get(name):
+            raise PlacementError(
+                f"{name!r} of the model has another shape, dtype, name or requires_grad than when it was placed",
+                cure="give it back what it had, or place the model anew",
+            )
+    if not captured.unchanged():
+        raise PlacementError(
+            f"what {type(captured.model).__name__} reads, or a function that it runs, has changed since it was placed",
+            cure="place it anew",
+        )
+
+
+class Runner:
+    """Runs a placed model; every call reads its parameters and buffers as they are then."""
+
+    def __init__(self, captured: Captured, parts: PartitionedProgram, places: Sequence[PlaceDevice]) -> None:
+        self.captured = captured
+        streams = [DeviceStream(p.name, p.torch_device, p.num_threads) for p in places if p.torch_device is not None]
+        self.program = PlacedProgram(parts, streams)
+        self.expected = [(tuple(t.shape), t.dtype) for t in _tensors(captured.example)]
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        captured = self.captured
+        self._check(_tensors(inputs))
+        outputs = [tensor for tensor in self.program.run(captured.tensors(inputs)) if tensor is not None]
+        home = next(iter(_tensors(inputs)), outputs[0]).device
+        self._write_buffers(outputs)
+        if captured.is_training:
+            parameters = dict(captured.model.named_parameters())
+            trained = [parameters[name] for name in captured.step.gradients]
+            loss, gradients = outputs[0].to(home), outputs[1 : 1 + len(trained)]
+            return _Deliver.apply(loss, gradients, *trained) if torch.is_grad_enabled() else loss
+        return _restore(captured.returns, [tensor.to(home) for tensor in outputs])
+
+    def _check(self, batch: Sequence[Tensor]) -> None:
+        found = [(tuple(t.shape), t.dtype) for t in batch]
+        if found != self.expected:
+            raise PlacementError(
+                f"the model was placed with inputs {_shapes(self.expected)}, and is given {_shapes(found)}",
+                cure="pass inputs of the same shapes and dtypes, or place the model with these",
+            )
+        refuse_changes(self.captured)
+
+    @torch.no_grad()
+    def _write_buffers(self, outputs: Sequence[Tensor]) -> None:
+        """What the step changed in the model: BatchNorm's running statistics."""
+        step = self.captured.step
+        if step.new_buffers:
+            names = dict(self.captured.model.named_buffers())
+            made = dict(zip((v.id for v in step.program.outputs if v is not None), outputs, strict=True))
+            for name, value in step.new_buffers.items():
+                names[name].copy_(made[value.id])
+
+
+def _restore(nest: Any, tensors: Sequence[Tensor]) -> Any:
+    def leaf(item: Any) -> Any:
+        if isinstance(item, dict):
+            return {key: map_leaves(value, leaf) for key, value in item.items()}
+        return tensors[item.number] if isinstance(item, Returned) else item
+
+    return map_leaves(nest, leaf)
+
+
+def _shapes(given: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> str:
+    return ", ".join(f"{str(dtype).removeprefix('torch.')}{list(shape)}" for shape, dtype in given) or "none"
+
+
+class _Deliver(torch.autograd.Function):
+    """The loss of a step that has computed its gradients: backward hands them out."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, gradients: Sequence[Tensor], *parameters: Tensor) -> Tensor:
+        ctx.gradients = [g.to(p.device) for g, p in zip(gradients, parameters, strict=True)]
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (above,) = grad_outputs
+        return (None, None, *(gradient * above for gradient in ctx.gradients))

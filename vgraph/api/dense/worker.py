@@ -1,0 +1,246 @@
+"""Worker: one process's part of a plan, as a module of sharded parameters that any optimizer steps.
+
+Takes: a plan's programs, this process's place. Gives: losses, gradients on shards; tempo: every step.
+Source: Tofu section 6 (each worker holds its shards; the graph of a step is its own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.api.dense.initial_state import StepState, shape_of
+from vgraph.errors import CheckpointError
+from vgraph.ir.exchange import Layout, PartitionedProgram
+from vgraph.ir.program import Value
+from vgraph.ir.sharding import ShardingPlan
+from vgraph.ir.step import TrainingStep
+from vgraph.partition.rewrite.layout import Workers, build_exchange, chunk_layout
+from vgraph.runtime.distributed.in_process import whole_like
+from vgraph.runtime.distributed.process_group import WorkerGroup, as_dtensor, load_sharded, local_part, save_sharded
+from vgraph.runtime.distributed.shards import take
+
+
+class Worker(nn.Module):
+    """One worker of a plan. ``loss = worker(*batch)`` leaves gradients on its sharded parameters.
+
+    With an optimizer in the plan the call also updates them, at ``worker.learning_rate``; without,
+    ``torch.optim.SGD(worker.parameters(), lr=0.1).step()`` does, or any other that works element by
+    element. Gradients add up over calls until ``zero_grad``.
+    """
+
+    def __init__(
+        self,
+        step: TrainingStep,
+        parts: PartitionedProgram,
+        state: StepState,
+        group: WorkerGroup,
+        sharding: ShardingPlan,
+        learning_rate: float,
+    ) -> None:
+        super().__init__()
+        self._step, self._parts, self._state, self._group = step, parts, state, group
+        self._workers = Workers(sharding)
+        self.learning_rate = learning_rate
+        self._layouts = {i.value.id: at for i, at in zip(step.program.inputs, parts.input_layouts, strict=True)}
+        self._held: dict[int, Tensor] = {}
+        self._initialise()
+
+    @property
+    def rank(self) -> int:
+        """This worker's number in the plan."""
+        return self._group.rank
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that this worker has sent to others of its plan since it was launched."""
+        return self._group.sent_bytes
+
+    # ------------------------------------------------------------ state
+    def _initialise(self) -> None:
+        """Each tensor is made whole, cut, and let go before the next: no worker holds the model."""
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._group.agree(torch.get_rng_state()).cpu())
+            for entry in self._step.program.inputs:
+                value = entry.value
+                if entry.name != "$seed" and not any(value is x for x in self._step.inputs):
+                    whole = self._state.initial(value, self.learning_rate)
+                    if self._state.is_copied(value):  # models of other seeds are no parts of one model
+                        whole = self._group.from_first(whole)
+                    self._held[value.id] = self._shard(value, whole)
+        for name, value in self._step.parameters.items():
+            tensor = self._held[value.id]
+            parameter = nn.Parameter(tensor, requires_grad=tensor.is_floating_point() and name in self._step.gradients)
+            self._held[value.id] = parameter
+            _put(self, name, parameter)
+        for name, value in self._step.buffers.items():
+            _put(self, name, self._held[value.id])
+
+    def _shard(self, value: Value, whole: Tensor) -> Tensor:
+        region = self._layouts[value.id].regions[self.rank]
+        part = whole.new_empty((0,)) if region is None else take(whole, whole_like(whole), region)
+        return part.to(self._group.device, copy=True, memory_format=torch.contiguous_format)
+
+    def layout(self, name: str) -> Layout:
+        """Where a parameter or buffer lies."""
+        return self._layouts[{**self._step.parameters, **self._step.buffers}[name].id]
+
+    # ------------------------------------------------------------ a step
+    def forward(self, *batch: Any) -> Tensor:
+        """One step on the full batch; the loss, equal on every worker."""
+        step = self._step
+        given = {
+            value.id: self._shard(value, x) for value, x in zip(step.inputs, self._state.batch(batch), strict=True)
+        }
+        given |= {i: tensor.detach() for i, tensor in self._held.items()}
+        for entry in step.program.inputs:
+            if entry.name == "$seed":
+                given[entry.value.id] = self._group.agree(torch.randint(2**62, ()))
+        if step.learning_rate is not None:
+            rate = torch.tensor(self.learning_rate, dtype=step.learning_rate.dtype)
+            given[step.learning_rate.id] = rate.to(self._group.device)
+        program = self._parts.programs[self.rank]
+        inputs = [given.pop(i.value.id) for i in step.program.inputs]
+        with torch.no_grad():
+            found = self._group.run(program, inputs, self._parts.overwrites)
+        outputs = {v.id: t for v, t in zip(step.program.outputs, found, strict=True) if v is not None and t is not None}
+        return self._file(outputs)
+
+    def _file(self, outputs: Mapping[int, Tensor]) -> Tensor:
+        step, loss = self._step, outputs[self._step.loss.id]
+        gradients = {n: outputs[v.id] for n, v in step.gradients.items() if v.id in outputs}
+        if self._group.has_replicas:
+            loss = loss.clone()
+            gradients = {n: g if step.updated else g.clone() for n, g in gradients.items()}
+            self._group.average([loss, *(gradients.values() if not step.updated else ())])
+        with torch.no_grad():
+            for name, gradient in gradients.items():
+                parameter = self._held[step.parameters[name].id]
+                parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad.add_(gradient)
+            self._overwrite({step.parameters[n]: v for n, v in step.updated.items()}, outputs)
+            self._overwrite({step.buffers[n]: v for n, v in step.new_buffers.items()}, outputs)
+            self._overwrite({kept.before: kept.after for kept in step.history}, outputs)
+        return loss
+
+    def _overwrite(self, pairs: Mapping[Value, Value], outputs: Mapping[int, Tensor]) -> None:
+        for before, after in pairs.items():
+            if after.id in outputs and outputs[after.id].data_ptr() != self._held[before.id].data_ptr():
+                self._held[before.id].copy_(outputs[after.id])
+
+    # ------------------------------------------------------------ over all shards
+    def clip_grad_norm_(self, max_norm: float) -> Tensor:
+        """Scales all gradients so that their norm over all workers is at most ``max_norm``; gives the norm."""
+        mine = [p.grad for n, p in self.named_parameters() if p.grad is not None and self._is_owner(n)]
+        squares = [g.detach().double().square().sum() for g in mine]
+        total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
+        norm = self._group.total(total).sqrt()
+        scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(scale.to(parameter.grad.dtype))
+        return norm
+
+    # ------------------------------------------------------------ checkpoints
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Parameters, buffers and history as DTensors in equal chunks, whatever the plan; all workers call it."""
+        return {name: self._chunk(value, self._held[value.id].detach()) for name, value in self._named().items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Takes over what ``state_dict`` gave, on any number of workers; all workers call it."""
+        named = self._named()
+        if set(named) != set(state_dict):
+            odd = sorted(set(named) ^ set(state_dict))
+            raise CheckpointError(
+                f"the state differs in {odd[:3]}", cure="load the state of the same model and optimizer"
+            )
+        for name, value in named.items():
+            with torch.no_grad():
+                self._held[value.id].copy_(self._unchunk(value, state_dict[name]))
+
+    def save(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Writes a checkpoint folder, whole or not at all; all workers call it with the same path."""
+        state = {"model": self.state_dict(), "optimizer": self._optimizer_state(optimizer)}
+        save_sharded(state, Path(path), self._group)
+
+    def load(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Reads a checkpoint that any number of workers wrote; all workers call it.
+
+        Raises:
+            CheckpointError: there is none, or it is of another model or optimizer.
+        """
+        state: dict[str, Any] = {"model": self.state_dict(), "optimizer": self._optimizer_state(optimizer)}
+        load_sharded(state, Path(path), self._group)
+        self.load_state_dict(state["model"])
+        for name, held in state["optimizer"].items():
+            parameter, key = self._step.parameters[name.rpartition("/")[0]], name.rpartition("/")[2]
+            assert optimizer is not None
+            tensor = optimizer.state[self._held[parameter.id]][key]
+            with torch.no_grad():
+                tensor.copy_(self._unchunk(parameter, held) if tensor.dim() else held)
+
+    def _optimizer_state(self, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
+        """What an optimizer holds beside each parameter lies as the parameter does."""
+        found: dict[str, Any] = {}
+        for name, value in self._step.parameters.items() if optimizer is not None else ():
+            assert optimizer is not None
+            parameter = self._held[value.id]
+            if parameter.requires_grad and parameter not in optimizer.state:
+                _make_state(optimizer)
+            for key, tensor in optimizer.state.get(parameter, {}).items():
+                if isinstance(tensor, Tensor):
+                    found[f"{name}/{key}"] = self._chunk(value, tensor) if tensor.dim() else tensor
+        return found
+
+    def _named(self) -> dict[str, Value]:
+        history = {f"history.{kept.parameter}.{kept.key}": kept.before for kept in self._step.history}
+        return {**self._step.parameters, **self._step.buffers, **history}
+
+    def _chunk(self, value: Value, shard: Tensor) -> Tensor:
+        chunks = chunk_layout(shape_of(value), self._workers)
+        part = self._move(value, self._layouts[value.id], chunks, shard)
+        return as_dtensor(part, shape_of(value), self._group)
+
+    def _unchunk(self, value: Value, tensor: Tensor) -> Tensor:
+        chunks = chunk_layout(shape_of(value), self._workers)
+        return self._move(value, chunks, self._layouts[value.id], local_part(tensor))
+
+    def _move(self, value: Value, before: Layout, after: Layout, shard: Tensor) -> Tensor:
+        exchange = build_exchange(0, value.dtype, before, after.regions, frozenset(), self._workers)
+        mine = None if before.regions[self.rank] is None else shard
+        found = self._group.exchange(exchange, mine)
+        return shard.new_empty((0,)) if found is None else found
+
+    def _is_owner(self, name: str) -> bool:
+        """Of workers that hold the same part, the first counts it."""
+        regions = self.layout(name).regions
+        return regions.index(regions[self.rank]) == self.rank
+
+
+def _make_state(optimizer: torch.optim.Optimizer) -> None:
+    """A fresh optimizer makes its state in its first step: one that changes nothing."""
+    held = [(p, p.grad, p.detach().clone()) for group in optimizer.param_groups for p in group["params"]]
+    for parameter, _, _ in held:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    with torch.no_grad():
+        for parameter, grad, before in held:
+            parameter.copy_(before)
+            parameter.grad = grad
+
+
+def _put(root: nn.Module, name: str, tensor: Tensor) -> None:
+    """Registers a tensor under the dotted name that it has in the model."""
+    *path, last = name.split(".")
+    for part in path:
+        children = dict(root.named_children())
+        if part not in children:
+            root.add_module(part, nn.Module())
+        root = root.get_submodule(part)
+    if isinstance(tensor, nn.Parameter):
+        root.register_parameter(last, tensor)
+    else:
+        root.register_buffer(last, tensor)

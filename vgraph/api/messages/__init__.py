@@ -1,0 +1,1 @@
+"""Message passing: update_all and its relatives, readouts, sums by type."""

@@ -1,0 +1,309 @@
+"""Messages: what message and reduce functions see, and how they are recorded.
+
+Takes: a session on examples, or real columns. Gives: dicts of tensors; tempo: once a function.
+Source: DGL section 3 (message, reduce and apply functions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.capture.errors import CaptureError
+from vgraph.capture.guards.asked_features import Asked
+from vgraph.capture.record.device_check import ElsewhereError
+from vgraph.capture.rows.row_tensor import as_rows, num_rows, plain, row_shape
+from vgraph.capture.rows.slot_reductions import move_rows
+from vgraph.capture.session import Session
+from vgraph.capture.trace import Given
+from vgraph.errors import DTypeError, FunctionError, NameLookupError
+from vgraph.ir.moves import Gather
+from vgraph.ir.program import EDGE, VERTEX, Space
+from vgraph.user_line import recorded_line
+
+SET = "edges.data:"  # stands before the name of a feature that a function of edges sets itself
+
+
+class Columns(MutableMapping[str, Tensor]):
+    """Features by name, each made when it is first asked for; what is set is seen in this call alone."""
+
+    def __init__(
+        self, words: str, names: Callable[[], Sequence[str]], get: Callable[[str], Tensor],
+        asked: Asked | None = None, kind: str = "",
+    ) -> None:  # fmt: skip
+        """``asked`` notes what of the features of this ``kind`` was not there, or listed."""
+        self._words, self._names, self._get = words, names, get
+        self._asked, self._kind = asked, kind
+        self._grad = torch.is_grad_enabled()  # of the call, not of who asks first
+        self._made: dict[str, Tensor] = {}
+        self.written: dict[str, Tensor] = {}
+
+    def __setitem__(self, name: str, rows: Tensor) -> None:
+        self.written[name] = self._made[name] = rows
+
+    def __delitem__(self, name: str) -> None:
+        fact = f"{name!r} is removed inside a function of rows"
+        raise FunctionError(fact, cure="remove it from the graph, after the call")
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._made:
+            if name not in self._names():
+                if self._asked is not None:
+                    self._asked.absent.add(f"{self._kind}:{name}")
+                raise NameLookupError(
+                    f"there is no {self._words} {name!r}",
+                    cure=f"one of {sorted(self._names())} is there",
+                )
+            with torch.set_grad_enabled(self._grad):
+                self._made[name] = self._get(name)
+        return self._made[name]
+
+    def _listed(self) -> Sequence[str]:
+        names = self._names()
+        if self._asked is not None:
+            self._asked.listed[self._kind] = tuple(names)
+        return names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._listed(), *self.written)))
+
+    def __len__(self) -> int:
+        return len({*self._listed(), *self.written})
+
+
+class EdgeBatch:
+    """What a message function sees: one row an edge.
+
+    ``src``, ``dst`` and ``data`` map names to features of the tails, the heads and the edges. What is set in
+    ``data`` where the function runs on all edges becomes a feature of the edges, as in DGL.
+    """
+
+    def __init__(self, src: Columns, dst: Columns, data: Columns, ids: Callable[[], Any], count: Any) -> None:
+        self.src, self.dst, self.data, self._ids, self._count = src, dst, data, ids, count
+
+    def batch_size(self) -> int:
+        """The number of edges."""
+        return _count_of(self._count)
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Sources, destinations and edge ids, each (edges,)."""
+        return self._ids()
+
+
+class NodeBatch:
+    """What a reduce or apply function sees: one row a vertex.
+
+    ``data`` maps names to features; ``mailbox`` maps message names to (nodes, degree, ...).
+    """
+
+    def __init__(
+        self,
+        data: Mapping[str, Tensor],
+        mailbox: Mapping[str, Tensor],
+        ids: Callable[[], Any],
+        count: Any,
+    ) -> None:
+        self.data, self.mailbox, self._ids, self._count = data, mailbox, ids, count
+
+    def batch_size(self) -> int:
+        """The number of nodes."""
+        return _count_of(self._count)
+
+    def nodes(self) -> Tensor:
+        """Ids, (nodes,)."""
+        return self._ids()
+
+
+def _count_of(count: Any) -> int:
+    """On examples a number of rows is made when it is asked for."""
+    return count() if callable(count) else count  # pyright: ignore[reportReturnType]
+
+
+def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor]:
+    """The dict that a user's function returned, or an error that says what it returned instead."""
+    name = getattr(function, "__name__", type(function).__name__)
+    line = definition(function)
+    if not isinstance(given, dict):
+        raise FunctionError(
+            f"the function {name} returned {type(given).__name__}, not a dict",
+            cure='return {"name": tensor}', line=line,
+        )  # fmt: skip
+    for key, tensor in given.items():  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(tensor, Tensor) or tensor.dim() == 0 or num_rows(tensor) != rows:
+            found = tuple(plain(tensor).shape) if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise FunctionError(
+                f"{key!r} from {name} is {found}, not a tensor of one row for each of {rows} {what}",
+                cure=f"return one row for each of {what}.batch_size()", line=line,
+            )  # fmt: skip
+    return given  # pyright: ignore[reportUnknownVariableType]
+
+
+def definition(function: Any) -> str:
+    """``file:line`` where a function is defined, or nothing."""
+    code = getattr(function, "__code__", None) or getattr(getattr(function, "__func__", None), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def on_edges(function: Any, edges: EdgeBatch, rows: int) -> dict[str, Tensor]:
+    """What a function of edges returns, and what it sets in ``edges.data``, under names that begin with ``SET``."""
+    given = checked(function, function(edges), rows, "edges")
+    if not edges.data.written:
+        return given
+    return checked(function, {**{SET + name: own for name, own in edges.data.written.items()}, **given}, rows, "edges")
+
+
+def without_set(given: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What was returned, and what was set."""
+    written = {name.removeprefix(SET): rows for name, rows in given.items() if name.startswith(SET)}
+    return {name: rows for name, rows in given.items() if not name.startswith(SET)} if written else given, written
+
+
+class EdgeWritesError(CaptureError):
+    """A message function sets features of edges: it runs on edges first, and what it sends is reduced then."""
+
+
+class RaisedError(CaptureError):
+    """A user's function failed on examples; run on real rows it says what is wrong, if it is."""
+
+    is_kept = False  # perhaps a feature is missing that is there next time
+
+
+@contextmanager
+def as_raised() -> Generator[None]:
+    """What a user's function raises on examples, as a RaisedError."""
+    try:
+        yield
+    except (CaptureError, ElsewhereError, DTypeError):
+        raise
+    except Exception as error:
+        raise RaisedError(f"it raised {type(error).__name__}: {error}", recorded_line()) from error
+
+
+class UpdateBody:
+    """A message and a reduce function as derive.py runs them, and perhaps one of all nodes behind them.
+
+    ``mailbox``: True where slots of any number stand for edges, a number where all have that degree.
+    """
+
+    per_vertex = False
+    spaces: tuple[Space, ...] = ()
+
+    def __init__(
+        self, message: Any, reduce: Any, names: Callable[[str], Sequence[str]], mailbox: bool | int, apply: Any = None
+    ) -> None:
+        self.name = getattr(message, "__name__", "message")
+        self.message, self.reduce, self.names, self.mailbox = message, reduce, names, mailbox
+        self.apply = apply
+        self.output_names: tuple[str, ...] = ()
+
+    def facts(self) -> tuple[str, ...]:
+        return self.output_names
+
+    def run(self, session: Session) -> Given:
+        with as_raised():
+            given = self.reduced(session)
+            if self.apply is not None:
+                given.update(self._applied(session, given))
+        self.output_names = tuple(given)
+        return Given([plain(t) for t in given.values()], [], len(given))
+
+    def _applied(self, session: Session, fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        rows = {name: as_rows(plain(tensor), VERTEX, session) for name, tensor in fresh.items()}
+        size = session.sizes[VERTEX]
+        columns = Columns(
+            "feature",
+            lambda: tuple({**dict.fromkeys(self.names("dst")), **rows}),
+            lambda name: rows[name] if name in rows else session.input(f"dst:{name}"),
+            session.asked, "dst",
+        )  # fmt: skip
+        nodes = NodeBatch(columns, {}, lambda: session.ids("$vertex_ids", VERTEX), _count(size, session))
+        given = checked(self.apply, self.apply(nodes), size, "nodes")
+        session.note_checked()
+        return given
+
+    def reduced(self, session: Session, at_source: Callable[[str], Tensor | None] | None = None) -> dict[str, Tensor]:
+        """What the two functions give on examples; ``at_source``: features that sources do not have in rows."""
+        sizes = session.sizes
+        messages = run_message(self.message, session, self.names, at_source)
+        if any(name.startswith(SET) for name in messages):
+            raise EdgeWritesError("it sets features of edges, which stay")
+        session.note_checked()
+        mailbox = session.mailbox
+        assert mailbox is not None
+
+        def slots(name: str) -> Tensor:
+            rows = plain(messages[name])
+            return as_rows(rows.reshape(*mailbox, *row_shape(rows)), VERTEX, session)
+
+        nodes = NodeBatch(
+            Columns(
+                "feature at the destination", lambda: self.names("dst"),
+                lambda name: session.input(f"dst:{name}"), session.asked, "dst",
+            ),
+            Columns("message", lambda: tuple(messages), slots),
+            lambda: session.ids("$vertex_ids", VERTEX), _count(sizes[VERTEX], session),
+        )  # fmt: skip
+        given = checked(self.reduce, self.reduce(nodes), sizes[VERTEX], "nodes")
+        if self.mailbox is True:  # one degree at a time, DGL's batches are the same as ours
+            session.note_checked()
+        return given
+
+
+def _count(size: int, session: Session) -> Callable[[], int]:
+    """What ``batch_size`` gives on examples."""
+    return lambda: session.row_count(size)
+
+
+class EdgeBody:
+    """A function of edges alone (``apply_edges``)."""
+
+    mailbox: bool | int = False
+    per_vertex = False
+    spaces: tuple[Space, ...] = ()
+
+    def __init__(self, function: Any, names: Callable[[str], Sequence[str]]) -> None:
+        self.name = getattr(function, "__name__", "function")
+        self.function, self.names = function, names
+        self.output_names: tuple[str, ...] = ()
+
+    def facts(self) -> tuple[str, ...]:
+        return self.output_names
+
+    def run(self, session: Session) -> Given:
+        with as_raised():
+            given = run_message(self.function, session, self.names)
+        session.note_checked()
+        self.output_names = tuple(given)
+        return Given([plain(t) for t in given.values()], [], len(given))
+
+
+def run_message(
+    function: Any,
+    session: Session,
+    names: Callable[[str], Sequence[str]],
+    at_source: Callable[[str], Tensor | None] | None = None,
+) -> dict[str, Tensor]:
+    """A function of edges on the session's examples; ``at_source`` may know rows of edges for a name."""
+
+    def end(kind: str) -> Callable[[str], Tensor]:
+        def get(name: str) -> Tensor:
+            known = at_source(name) if at_source is not None and kind == "src" else None
+            if known is not None:
+                return known
+            rows = plain(session.input(f"{kind}:{name}"))
+            return as_rows(move_rows(session, Gather(kind), rows), EDGE, session)
+
+        return get
+
+    edges = EdgeBatch(
+        Columns("feature at the source", lambda: names("src"), end("src"), session.asked, "src"),
+        Columns("feature at the destination", lambda: names("dst"), end("dst"), session.asked, "dst"),
+        Columns("edge feature", lambda: names("edge"), lambda n: session.input(f"edge:{n}"), session.asked, "edge"),
+        lambda: tuple(session.ids(f"${end}_ids", EDGE) for end in ("src", "dst", "edge")),
+        _count(session.sizes[EDGE], session),
+    )  # fmt: skip
+    return on_edges(function, edges, session.sizes[EDGE])

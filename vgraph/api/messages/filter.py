@@ -1,0 +1,88 @@
+"""Selection: the nodes or edges of which a function says that it wants them.
+
+Takes: a graph, a predicate. Gives: ids; tempo: every call. Source: DGL section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.graph import Graph, method
+from vgraph.api.messages.propagate import evaluate_edges
+from vgraph.api.messages.update_all import Relation, results_on_nodes, some_edges
+from vgraph.errors import FunctionError
+from vgraph.graphs.adjacency import is_all
+from vgraph.graphs.frame import resolve_ids
+
+Predicate = Callable[[Any], Tensor]
+
+
+@method
+def filter_nodes(
+    graph: Graph, predicate: Callable[[Any], Tensor], nodes: Any = None, ntype: str | None = None
+) -> Tensor:
+    """Ids of the nodes for which ``predicate(nodes)`` is true: (k,), in the order asked for.
+
+    Args:
+        graph: a graph.
+        predicate: given a batch of nodes as ``apply_nodes`` gives it, one truth value for each.
+        nodes: ids, a mask, or None for all.
+        ntype: their type, where there are several.
+
+    Raises:
+        FunctionError: the predicate gives no truth value a node. GraphError: an id is out of range.
+
+    Source: DGL 1.1, ``DGLGraph.filter_nodes``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0, 1], [2, 2]))
+    >>> g.ndata["h"] = torch.tensor([1.0, -1.0, 2.0])
+    >>> g.filter_nodes(lambda nodes: nodes.data["h"] > 0)
+    tensor([0, 2])
+    """
+    frame = graph.node_frame(ntype)
+    ids = None if is_all(nodes) else resolve_ids(nodes, frame.num_rows, graph.device)
+    mask = _mask(results_on_nodes(frame, lambda batch: {"is": predicate(batch)}, ids)["is"])
+    return _chosen(mask, ids).to(graph.idtype)
+
+
+@method
+def filter_edges(graph: Graph, predicate: Predicate, edges: Any = None, etype: Any = None) -> Tensor:
+    """Ids of the edges for which ``predicate(edges)`` is true, (k,); see ``filter_nodes``.
+
+    Raises:
+        FunctionError: the predicate gives no truth value an edge.
+        GraphError: an id is out of range.
+
+    Source: DGL 1.1, ``DGLGraph.filter_edges``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0, 1, 2], [2, 2, 0]))
+    >>> g.ndata["h"] = torch.tensor([1.0, 5.0, 2.0])
+    >>> g.filter_edges(lambda edges: edges.src["h"] > edges.dst["h"])
+    tensor([1, 2])
+    """
+    on = Relation(graph, etype)
+    ids, part, frames = some_edges(graph, on, edges, etype)
+    mask = _mask(evaluate_edges(part, frames, lambda batch: {"is": predicate(batch)})["is"])
+    if ids is None or isinstance(edges, tuple):
+        return _chosen(mask, ids).to(graph.idtype)
+    is_wanted = torch.zeros(on.topology.num_edges, dtype=torch.bool, device=mask.device)
+    is_wanted[ids[mask]] = True
+    asked = resolve_ids(edges, on.topology.num_edges, graph.device, "edge")
+    return asked[is_wanted[asked]].to(graph.idtype)
+
+
+def _mask(found: Tensor) -> Tensor:
+    if found.dtype != torch.bool or found[:1].numel() > 1:
+        fact = f"the predicate gives {found.dtype} {tuple(found.shape)}"
+        raise FunctionError(fact, cure="give one truth value for each")
+    return found.reshape(-1)
+
+
+def _chosen(mask: Tensor, ids: Tensor | None) -> Tensor:
+    return mask.nonzero().squeeze(1) if ids is None else ids[mask]

@@ -1,0 +1,85 @@
+"""Messages of several edge types at once.
+
+Takes: functions by edge type. Gives: new features in the graph's frames; tempo: every call.
+Source: DGL section 3 (heterogeneous graphs: what arrives along several types is combined).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.messages import update_all as updates
+from vgraph.errors import FunctionError
+from vgraph.graphs.data import EdgeType
+
+if TYPE_CHECKING:
+    from vgraph.api.graph import Graph
+
+Results = dict[str, Tensor]
+Merge = Callable[[Sequence[Tensor]], Tensor]
+
+_MERGES: dict[str, Merge] = {
+    "sum": lambda rows: torch.stack(list(rows)).sum(0),
+    "mean": lambda rows: torch.stack(list(rows)).mean(0),
+    "max": lambda rows: torch.stack(list(rows)).max(0).values,
+    "min": lambda rows: torch.stack(list(rows)).min(0).values,
+    "stack": lambda rows: torch.stack(list(rows), 1),
+}
+
+
+def multi_update_all(
+    g: Graph,
+    etype_dict: Mapping[Any, tuple[Any, ...]],
+    cross_reducer: str | Merge,
+    apply_node_func: Any = None,
+) -> None:
+    """update_all along several edge types; what ends in one type of nodes is combined, name by name.
+
+    Args:
+        g: a graph.
+        etype_dict: edge type to (message, reduce) or (message, reduce, apply).
+        cross_reducer: "sum", "mean", "max", "min", "stack" (a new dim after the nodes), or a function
+            of the list of tensors, in the order of ``g.etypes``.
+        apply_node_func: called on every type of nodes that was reached.
+
+    Raises:
+        FunctionError: an unknown reducer, or no pair of functions.
+
+    >>> import torch, vgraph, vgraph.function as fn
+    >>> g = vgraph.heterograph({("a", "x", "b"): ([0], [0]), ("a", "y", "b"): ([0], [0])})
+    >>> g.nodes["a"].data["h"] = torch.ones(1)
+    >>> way = (fn.copy_u("h", "m"), fn.sum("m", "h"))
+    >>> g.multi_update_all({"x": way, "y": way}, "sum")
+    >>> g.nodes["b"].data["h"]
+    tensor([2.])
+    """
+    merge = _MERGES.get(cross_reducer) if isinstance(cross_reducer, str) else cross_reducer
+    if merge is None:
+        cure = f"one of {', '.join(_MERGES)}, or a function of a list of tensors"
+        raise FunctionError(f"there is no cross reducer {cross_reducer!r}", cure=cure)
+    if not isinstance(etype_dict, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        fact = f"the functions by edge type are a {type(etype_dict).__name__}"
+        raise FunctionError(fact, cure="pass {edge type: (message, reduce)}")
+    found: dict[EdgeType, Results] = {}
+    for etype, functions in etype_dict.items():
+        if not isinstance(functions, tuple) or not 2 <= len(functions) <= 3:  # pyright: ignore[reportUnnecessaryIsInstance]
+            fact = f"{etype!r} has no message and reduce function"
+            raise FunctionError(fact, cure="pass (message, reduce)")
+        found[g.to_canonical_etype(etype)] = updates.results_of(g, *functions, etype=etype)
+    for ntype in dict.fromkeys(key[2] for key in found):
+        parts = [found[key] for key in g.canonical_etypes if key in found and key[2] == ntype]
+        frame = g.dst_frames[ntype]
+        frame.update(_merged(parts, merge, is_stack=cross_reducer == "stack"))
+        if apply_node_func is not None:
+            updates.apply_on(frame, apply_node_func)
+
+
+def _merged(parts: Sequence[Results], merge: Merge, *, is_stack: bool) -> Results:
+    if len(parts) == 1 and not is_stack:
+        return parts[0]
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: merge([part[name] for part in parts if name in part]) for name in names}

@@ -1,0 +1,268 @@
+"""Message passing on a topology with features at both ends: captured, or DGL's own batches.
+
+Takes: a Topology, features by name, functions of edges and nodes. Gives: new features; tempo: every call.
+Source: DGL section 3; degree buckets where a reduce function is not a segment reduction.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.messages.batches import (
+    Columns,
+    EdgeBatch,
+    EdgeBody,
+    EdgeWritesError,
+    NodeBatch,
+    UpdateBody,
+    checked,
+    on_edges,
+    without_set,
+)
+from vgraph.capture.capture import Bound, family_of, find_captured, note_run
+from vgraph.capture.capture_cache import RestlessError, function_key, name_of
+from vgraph.capture.errors import CaptureError
+from vgraph.capture.features import Features
+from vgraph.capture.guards.functorch_checks import refuse_transforms
+from vgraph.capture.guards.tracer_leaks import KeptError
+from vgraph.capture.refusals import without_frames
+from vgraph.capture.session import Spec
+from vgraph.capture.trace import Body
+from vgraph.errors import FunctionError
+from vgraph.ir.program import EDGE, SOURCE, VERTEX
+from vgraph.ir.topology import Topology
+from vgraph.runtime.compiled import Situation
+from vgraph.scheduler.degree_buckets import DegreeBucket, active_part, degree_buckets
+
+logger = logging.getLogger("vgraph")
+Frames = Mapping[str, Mapping[str, Tensor]]  # "src", "dst" and "edge" to features
+Results = dict[str, Tensor]
+Names = Callable[[str], tuple[str, ...]]
+_SPACES = {"src": SOURCE, "dst": VERTEX, "edge": EDGE}
+
+
+class _Part:
+    """Topology and features of all edges, or of the in-edges of some vertices."""
+
+    def __init__(self, topology: Topology, frames: Frames, bucket: DegreeBucket | None = None) -> None:
+        self.topology = topology if bucket is None else bucket.topology
+        self.frames = frames
+        # as they are now: a further derivative may be recorded when they have changed, and only the names,
+        # for what a backward holds would hold the last step's results, and so all steps before
+        self.names = {kind: tuple(frame) for kind, frame in frames.items()}.__getitem__
+        self._rows = {} if bucket is None else {"dst": bucket.vertex_ids, "edge": bucket.edge_ids}
+        self._columns: dict[str, Tensor] = {}
+
+    def find(self, full: str) -> Tensor | None:
+        known = self._columns.get(full)
+        if known is None:
+            kind, _, name = full.partition(":")
+            known = self.frames[kind].get(name)
+            if known is not None and kind in self._rows:
+                known = known.index_select(0, self._rows[kind])
+            if known is not None:
+                self._columns[full] = known
+        return known
+
+    def spec(self, full: str) -> Spec:
+        value = self.find(full)
+        assert value is not None, full
+        return Spec(
+            _SPACES[full.partition(":")[0]],
+            tuple(value.shape[1:]),
+            value.dtype,
+            value.requires_grad,
+        )
+
+    def evaluate(self, key: Any, roots: tuple[Any, ...], make_body: Callable[[], Body]) -> Results:
+        """Outputs by name; raises CaptureError where the functions cannot be captured so."""
+        features = Features(self.find, self.spec, self.topology.src.device, self.names)
+        family = family_of(key)
+        bound, tensors = find_captured(family, roots, features, make_body)
+        outputs: Any = bound(tensors, self.topology, "once")
+        return dict(zip(bound.captured.facts, outputs, strict=True))
+
+
+# ---------------------------------------------------------------- message and reduce
+def propagate(topology: Topology, frames: Frames, message: Any, reduce: Any, writes: Results | None = None) -> Results:
+    """One row for every destination: zeros where it has no in-edge.
+
+    ``writes`` takes what the message function sets as features of edges.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        from vgraph.api.torch_compile.probe import outside, updated
+
+        found = updated(topology, frames, message, reduce)
+        return outside(propagate, topology, frames, message, reduce, writes) if found is None else found
+    refuse_transforms()
+    roots = (message, reduce)
+    key = tuple(function_key(root) for root in roots)
+    try:
+        return _as_segments(topology, frames, roots, key)
+    except EdgeWritesError:
+        sent = evaluate_edges(topology, frames, message, {} if writes is None else writes)
+        return propagate(topology, {"src": {}, "dst": frames["dst"], "edge": sent}, as_sent, reduce)
+    except CaptureError as error:
+        first = without_frames(error)
+    try:
+        if isinstance(first, (RestlessError, KeptError)):
+            raise first
+        return _by_degree(topology, frames, roots, key, first)
+    except CaptureError as error:
+        log_once(key, "runs uncaptured, degree by degree", error)
+    return _uncaptured(topology, frames, message, reduce, writes)
+
+
+def as_sent(edges: Any) -> Results:
+    """The message function of messages that lie on the edges."""
+    return dict(edges.data)
+
+
+def _as_segments(topology: Topology, frames: Frames, roots: tuple[Any, Any], key: Any) -> Results:
+    """All degrees at once, over the vertices that have in-edges."""
+    bucket = None if getattr(roots[1], "is_total", False) else active_part(topology)
+    part = _Part(topology, frames, bucket)
+    names = part.names
+    found = part.evaluate((*key, "segments"), roots, lambda: UpdateBody(*roots, names, True))
+    return found if bucket is None else _join([(bucket, found)], topology)
+
+
+def applied(topology: Topology, frames: Frames, roots: tuple[Any, Any, Any]) -> Results | None:
+    """Message, reduce and a function of all nodes as one; None where the last must run by itself.
+
+    That is where a node has no in-edge and the reduce function may not give zeros by itself.
+    """
+    if not torch.compiler.is_dynamo_compiling():
+        refuse_transforms()
+    is_whole = getattr(roots[1], "is_total", False) or active_part(topology) is None
+    if not is_whole or torch.compiler.is_dynamo_compiling():
+        return None
+    part, key = _Part(topology, frames), tuple(function_key(root) for root in roots)
+    names = part.names
+    try:
+        return part.evaluate((*key, "applied"), roots, lambda: UpdateBody(*roots[:2], names, True, roots[2]))
+    except CaptureError as error:
+        log_once(key, "and the function of nodes run apart", error)
+        return None
+
+
+def capture_segments(topology: Topology, frames: Frames, message: Any, reduce: Any) -> tuple[Bound, Situation]:
+    """What ``propagate`` would run over all degrees; raises CaptureError where it would not."""
+    part, roots = _Part(topology, frames), (message, reduce)
+    names, features = part.names, Features(part.find, part.spec, topology.src.device, part.names)
+    family = family_of((*(function_key(root) for root in roots), "segments"))
+    bound, _ = find_captured(family, roots, features, lambda: UpdateBody(*roots, names, True))
+    return bound, Situation(part.topology, "once", {})
+
+
+def _by_degree(topology: Topology, frames: Frames, roots: tuple[Any, Any], key: Any, why: CaptureError) -> Results:
+    """One dense mailbox a degree: for reduce functions that mix slots, or branch on the degree."""
+    done: list[tuple[DegreeBucket, Results]] = []
+    for bucket in degree_buckets(topology):
+        part, degree = _Part(topology, frames, bucket), bucket.degree
+        assert degree is not None
+
+        def body(names: Names = part.names, degree: int = degree) -> Body:
+            return UpdateBody(*roots, names, degree)
+
+        done.append((bucket, part.evaluate((*key, "degree", degree), roots, body)))
+    log_once((*key, "degree"), "runs degree by degree", why)
+    return _join(done, topology)
+
+
+_logged: set[Any] = set()
+
+
+def log_once(key: Any, what: str, why: CaptureError) -> None:
+    """Says at INFO why a function does not run as fast as it could."""
+    note_run(name_of(key[0]), why, what)
+    if key not in _logged:
+        _logged.add(key)
+        logger.info("%s %s: %s %s", name_of(key[0]), what, why.reason, why.line)
+
+
+def _join(done: list[tuple[DegreeBucket, Results]], topology: Topology) -> Results:
+    """Every part's rows at their vertices, zeros elsewhere."""
+    joined: Results = {}
+    for name in done[0][1] if done else ():
+        if any(name not in results or results[name].shape[1:] != done[0][1][name].shape[1:] for _, results in done):
+            raise FunctionError(
+                f"{name!r} has not the same shape for every degree",
+                cure="return rows of one shape whatever the degree",
+            )
+        rows = torch.cat([results[name] for _, results in done])
+        ids = torch.cat([bucket.vertex_ids for bucket, _ in done])
+        joined[name] = rows.new_zeros((topology.num_dst, *rows.shape[1:])).index_copy(0, ids, rows)
+    return joined
+
+
+def _uncaptured(
+    topology: Topology, frames: Frames, message: Any, reduce: Any, writes: Results | None = None
+) -> Results:
+    """DGL's own batches: the message on all edges at once, the reduce once a degree."""
+    messages, written = without_set(_run_on_edges(topology, frames, message))
+    if writes is not None:
+        writes.update(written)
+    done: list[tuple[DegreeBucket, Results]] = []
+    for bucket in degree_buckets(topology):
+        count, degree = bucket.vertex_ids.shape[0], bucket.degree
+
+        def slots(name: str, bucket: DegreeBucket = bucket, shape: Any = (count, degree)) -> Tensor:
+            return messages[name].index_select(0, bucket.edge_ids).view(*shape, *messages[name].shape[1:])
+
+        nodes = NodeBatch(
+            columns_of("feature at the destination", frames["dst"], bucket.vertex_ids),
+            Columns("message", lambda: tuple(messages), slots),
+            lambda ids=bucket.topology.original_ids["vertex"]: ids.to(topology.src.dtype, copy=True), count,
+        )  # fmt: skip
+        done.append((bucket, checked(reduce, reduce(nodes), count, "nodes")))
+    return _join(done, topology)
+
+
+def columns_of(words: str, frame: Mapping[str, Tensor], ids: Tensor | None) -> Columns:
+    def get(name: str) -> Tensor:
+        return frame[name] if ids is None else frame[name].index_select(0, ids)
+
+    return Columns(words, lambda: tuple(frame), get)
+
+
+def evaluate_edges(topology: Topology, frames: Frames, function: Any, writes: Results | None = None) -> Results:
+    """What a function of edges gives, by name; ``writes`` takes what it sets."""
+    if torch.compiler.is_dynamo_compiling():
+        from vgraph.api.torch_compile.probe import edges_evaluated, outside
+
+        found = edges_evaluated(topology, frames, function)
+        return outside(evaluate_edges, topology, frames, function, writes) if found is None else found
+    refuse_transforms()
+    part, key = _Part(topology, frames), (function_key(function), "edges")
+    names = part.names
+    try:
+        found = part.evaluate(key, (function,), lambda: EdgeBody(function, names))
+    except CaptureError as error:
+        log_once(key, "runs uncaptured on all edges", error)
+        found = _run_on_edges(topology, frames, function)
+    found, written = without_set(found)
+    if writes is not None:
+        writes.update(written)
+    return found
+
+
+def _run_on_edges(topology: Topology, frames: Frames, function: Any) -> Results:
+    edges = EdgeBatch(
+        columns_of("feature at the source", frames["src"], topology.src),
+        columns_of("feature at the destination", frames["dst"], topology.dst),
+        columns_of("edge feature", frames["edge"], None),
+        lambda: (topology.src.clone(), topology.dst.clone(), _edge_ids(topology).clone()), topology.num_edges,
+    )  # fmt: skip
+    return on_edges(function, edges, topology.num_edges)
+
+
+def _edge_ids(topology: Topology) -> Tensor:
+    known = topology.original_ids.get("edge")
+    ids = torch.arange(topology.num_edges, device=topology.src.device) if known is None else known
+    return ids.to(topology.src.dtype)

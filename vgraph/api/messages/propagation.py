@@ -1,0 +1,154 @@
+"""Propagation: messages along a graph in a given order of nodes or edges.
+
+Takes: a Graph, steps of ids, functions. Gives: new features in the graph's frames; tempo: every call.
+Source: DGL section 3 (propagation); in topological order all steps are one schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from vgraph.api.graph import Graph, method
+from vgraph.api.messages.topological_update import run_flow
+from vgraph.api.messages.update_all import Relation, apply_on, results_on_part
+from vgraph.capture.errors import CaptureError
+from vgraph.graphs.transform import one_type
+from vgraph.graphs.traversal import bfs_nodes_generator, dfs_labeled_edges_generator, topological_nodes_generator
+from vgraph.scheduler.frontiers import levels
+
+
+@method
+def prop_nodes(
+    graph: Graph, nodes_generator: Iterable[Any], message_func: Any, reduce_func: Any, apply_node_func: Any = None,
+    etype: Any = None,
+) -> None:  # fmt: skip
+    """``pull`` for every group of nodes that the generator gives, one after the other.
+
+    Raises:
+        GraphError: an id is out of range.
+        NameLookupError: a function reads a feature that is not there.
+
+    Source: DGL 1.1, ``dgl.prop_nodes``.
+
+    >>> import torch, vgraph, vgraph.function as fn
+    >>> g = vgraph.graph(([0, 1], [1, 2]))
+    >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
+    >>> vgraph.prop_nodes(g, [[1], [2]], fn.copy_u("h", "m"), fn.sum("m", "h"))
+    >>> g.ndata["h"]
+    tensor([1., 1., 1.])
+    """
+    for nodes in nodes_generator:
+        graph.pull(nodes, message_func, reduce_func, apply_node_func, etype)
+
+
+@method
+def prop_edges(
+    graph: Graph, edges_generator: Iterable[Any], message_func: Any, reduce_func: Any, apply_node_func: Any = None,
+    etype: Any = None,
+) -> None:  # fmt: skip
+    """``send_and_recv`` for every group of edges that the generator gives, one after the other.
+
+    Raises:
+        GraphError: an id is out of range.
+        NameLookupError: a function reads a feature that is not there.
+
+    Source: DGL 1.1, ``dgl.prop_edges``.
+
+    >>> import torch, vgraph, vgraph.function as fn
+    >>> g = vgraph.graph(([0, 1], [1, 2]))
+    >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
+    >>> vgraph.prop_edges(g, [[0], [1]], fn.copy_u("h", "m"), fn.sum("m", "h"))
+    >>> g.ndata["h"]
+    tensor([1., 1., 1.])
+    """
+    for edges in edges_generator:
+        graph.send_and_recv(edges, message_func, reduce_func, apply_node_func, etype)
+
+
+def prop_nodes_bfs(
+    graph: Graph, source: Any, message_func: Any, reduce_func: Any, reverse: bool = False, apply_node_func: Any = None
+) -> None:
+    """``prop_nodes`` in the order of a breadth-first walk.
+
+    Raises:
+        GraphError: there are several types of nodes or edges, or ``source`` is out of range.
+        NameLookupError: a function reads a feature that is not there.
+
+    Source: DGL 1.1, ``dgl.prop_nodes_bfs``.
+
+    >>> import torch, vgraph, vgraph.function as fn
+    >>> g = vgraph.graph(([0, 1], [1, 2]))
+    >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
+    >>> vgraph.prop_nodes_bfs(g, [0], fn.copy_u("h", "m"), fn.sum("m", "h"))
+    >>> g.ndata["h"]
+    tensor([1., 1., 1.])
+    """
+    prop_nodes(graph, bfs_nodes_generator(graph, source, reverse), message_func, reduce_func, apply_node_func)
+
+
+def prop_edges_dfs(
+    graph: Graph, source: Any, message_func: Any, reduce_func: Any, reverse: bool = False,
+    has_reverse_edge: bool = False, has_nontree_edge: bool = False, apply_node_func: Any = None,
+) -> None:  # fmt: skip
+    """``prop_edges`` in the order of depth-first walks; two flags as in ``dfs_labeled_edges_generator``.
+
+    Raises:
+        GraphError: there are several types of nodes or edges, or ``source`` is out of range.
+        NameLookupError: a function reads a feature that is not there.
+
+    Source: DGL 1.1, ``dgl.prop_edges_dfs``.
+
+    >>> import torch, vgraph, vgraph.function as fn
+    >>> g = vgraph.graph(([0, 1], [1, 2]))
+    >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
+    >>> vgraph.prop_edges_dfs(g, 0, fn.copy_u("h", "m"), fn.sum("m", "h"))
+    >>> g.ndata["h"]
+    tensor([1., 1., 1.])
+    """
+    walk = dfs_labeled_edges_generator(graph, source, reverse, has_reverse_edge, has_nontree_edge, return_labels=False)
+    prop_edges(graph, walk, message_func, reduce_func, apply_node_func)
+
+
+def prop_nodes_topo(
+    graph: Graph, message_func: Any, reduce_func: Any, reverse: bool = False, apply_node_func: Any = None
+) -> None:
+    """``pull`` for every node, after all nodes that it hears from: one schedule, not a loop of pulls.
+
+    Nodes without in-edges keep their features; ``apply_node_func`` runs on them first. With
+    ``reverse`` the order is turned round (messages are not): every node hears what was there before.
+
+    Raises:
+        CycleError: the graph has a cycle.
+
+    Source: Xu et al. 2018 (Cavs), section 3.2 (the schedule); DGL 1.1, ``dgl.prop_nodes_topo``.
+
+    >>> import torch, vgraph, vgraph.function as fn
+    >>> g = vgraph.graph(([0, 1, 2, 2], [2, 2, 3, 4]))
+    >>> g.ndata["h"] = torch.tensor([1.0, 2.0, 0.0, 0.0, 0.0])
+    >>> vgraph.prop_nodes_topo(g, fn.copy_u("h", "m"), fn.sum("m", "h"))
+    >>> g.ndata["h"]
+    tensor([1., 2., 3., 3., 3.])
+    """
+    on = Relation(graph, one_type(graph, "prop_nodes_topo"))
+    topology, roots = on.topology, (message_func, reduce_func, apply_node_func)
+    found = torch.from_numpy(levels(topology)).to(graph.device)
+    if reverse or not topology.num_edges:
+        prop_nodes(graph, topological_nodes_generator(graph, reverse), *roots)
+        return
+    first, second = ((found == level).nonzero().squeeze(1) for level in (0, 1))
+    with graph.local_scope():
+        if apply_node_func is not None:
+            apply_on(on.dst, apply_node_func, first)
+        try:
+            given = results_on_part(on, second[:1], *roots)
+            results = run_flow(topology, on.dst.columns, on.edge.columns, roots, given)
+        except CaptureError:  # logged where it was found
+            results = None
+        begun = dict(on.dst.columns)
+    if results is not None:
+        on.dst.update({**begun, **results})
+        return
+    prop_nodes(graph, topological_nodes_generator(graph), *roots)

@@ -1,0 +1,381 @@
+"""Readouts: one row a graph of a batch from its nodes or edges, and back.
+
+Takes: a batch with features. Gives: tensors; tempo: every call.
+Source: DGL section 3 (readout functions).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.graph import Graph
+from vgraph.api.messages.segments import groups_in_graph, reduce_segments, segments, softmax_segments
+from vgraph.errors import FeatureError, FunctionError
+from vgraph.graphs.batching import graphs_of
+from vgraph.graphs.frame import Frame
+from vgraph.ir.topology import Topology
+
+
+def _nodes(g: Graph, ntype: str | None) -> tuple[Topology, Frame]:
+    """The graphs of the nodes, as groups; kept with the edges' topology."""
+    name = g.ntypes[g.get_ntype_id(ntype)]
+    frame = g.node_frame(name)
+    if torch.compiler.is_dynamo_compiling() and len(g.ntypes) == 1:
+        return groups_in_graph(g.relation(g.canonical_etypes[0])[0], False, g.batch_size, frame.num_rows), frame
+
+    def build() -> Topology:
+        rows = torch.arange(frame.num_rows, device=g.device)
+        sizes = (frame.num_rows,) if g.sizes is None else g.sizes[name]
+        return segments(graphs_of(sizes, rows), g.batch_size)
+
+    return g.relation(g.canonical_etypes[0])[0].keep(("graphs of nodes", name), build), frame
+
+
+def _edges(g: Graph, etype: Any) -> tuple[Topology, Frame]:
+    """The graphs of the edges: those where they end."""
+    t, _, _, frame = g.relation(etype)
+    if torch.compiler.is_dynamo_compiling():
+        return groups_in_graph(t, True, g.batch_size, t.num_edges), frame
+    return t.groups(True), frame
+
+
+def _weighted(frame: Frame, feat: str, weight: str | None) -> Tensor:
+    rows = frame[feat]
+    if weight is None:
+        return rows
+    factor = frame[weight]
+    return rows * factor.reshape(*factor.shape, *(1,) * (rows.ndim - factor.ndim))
+
+
+def _check(op: str) -> None:
+    if op not in ("sum", "mean", "max", "min"):
+        raise FunctionError(f"there is no readout {op!r}", cure="pass sum, mean, max or min")
+
+
+def readout_nodes(
+    graph: Graph, feat: str, weight: str | None = None, *, op: str = "sum", ntype: str | None = None
+) -> Tensor:
+    """One row a graph from the features of its nodes, (batch_size, ...); 0 where it has none.
+
+    Args:
+        graph: a batch.
+        feat: the feature's name.
+        weight: the name of a feature that multiplies it first.
+        op: "sum", "mean", "max" or "min".
+        ntype: the type of nodes, where there are several.
+
+    Raises:
+        FunctionError: an unknown ``op``. NameLookupError: an unknown feature.
+
+    Source: DGL 1.1, ``dgl.readout_nodes``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))])
+    >>> g.ndata["h"] = torch.arange(5.0)
+    >>> vgraph.readout_nodes(g, "h", op="max")
+    tensor([1., 4.])
+    """
+    _check(op)
+    groups, frame = _nodes(graph, ntype)
+    return reduce_segments(groups, _weighted(frame, feat, weight), op)
+
+
+def readout_edges(graph: Graph, feat: str, weight: str | None = None, *, op: str = "sum", etype: Any = None) -> Tensor:
+    """One row a graph from the features of its edges, (batch_size, ...); see ``readout_nodes``.
+
+    Raises:
+        FunctionError: an unknown ``op``.
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of edges, and none is named.
+
+    Source: DGL 1.1, ``dgl.readout_edges``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))])
+    >>> g.edata["w"] = torch.ones(3)
+    >>> vgraph.readout_edges(g, "w")
+    tensor([1., 2.])
+    """
+    _check(op)
+    groups, frame = _edges(graph, etype)
+    return reduce_segments(groups, _weighted(frame, feat, weight), op)
+
+
+def sum_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
+    """The sum of a feature over the nodes of every graph, (batch_size, ...); see ``readout_nodes``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of nodes, and none is named.
+
+    Source: DGL 1.1, ``dgl.sum_nodes``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0], [1]))
+    >>> g.ndata["h"] = torch.ones(2)
+    >>> vgraph.sum_nodes(g, "h")
+    tensor([2.])
+    """
+    return readout_nodes(graph, feat, weight, op="sum", ntype=ntype)
+
+
+def mean_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
+    """The mean of a feature over the nodes of every graph, (batch_size, ...); see ``readout_nodes``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of nodes, and none is named.
+
+    Source: DGL 1.1, ``dgl.mean_nodes``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0], [1]))
+    >>> g.ndata["h"] = torch.tensor([1.0, 2.0])
+    >>> vgraph.mean_nodes(g, "h")
+    tensor([1.5000])
+    """
+    return readout_nodes(graph, feat, weight, op="mean", ntype=ntype)
+
+
+def max_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
+    """The largest of a feature over the nodes of every graph, (batch_size, ...); see ``readout_nodes``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of nodes, and none is named.
+
+    Source: DGL 1.1, ``dgl.max_nodes``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0], [1]))
+    >>> g.ndata["h"] = torch.tensor([1.0, 2.0])
+    >>> vgraph.max_nodes(g, "h")
+    tensor([2.])
+    """
+    return readout_nodes(graph, feat, weight, op="max", ntype=ntype)
+
+
+def sum_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
+    """The sum of a feature over the edges of every graph, (batch_size, ...); see ``readout_edges``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of edges, and none is named.
+
+    Source: DGL 1.1, ``dgl.sum_edges``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0, 0], [1, 1]))
+    >>> g.edata["w"] = torch.ones(2)
+    >>> vgraph.sum_edges(g, "w")
+    tensor([2.])
+    """
+    return readout_edges(graph, feat, weight, op="sum", etype=etype)
+
+
+def mean_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
+    """The mean of a feature over the edges of every graph, (batch_size, ...); see ``readout_edges``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of edges, and none is named.
+
+    Source: DGL 1.1, ``dgl.mean_edges``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0, 0], [1, 1]))
+    >>> g.edata["w"] = torch.ones(2)
+    >>> vgraph.mean_edges(g, "w")
+    tensor([1.])
+    """
+    return readout_edges(graph, feat, weight, op="mean", etype=etype)
+
+
+def max_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
+    """The largest of a feature over the edges of every graph, (batch_size, ...); see ``readout_edges``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of edges, and none is named.
+
+    Source: DGL 1.1, ``dgl.max_edges``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0, 0], [1, 1]))
+    >>> g.edata["w"] = torch.arange(2.0)
+    >>> vgraph.max_edges(g, "w")
+    tensor([1.])
+    """
+    return readout_edges(graph, feat, weight, op="max", etype=etype)
+
+
+def softmax_nodes(graph: Graph, feat: str, *, ntype: str | None = None) -> Tensor:
+    """The softmax of a feature over the nodes of every graph, (nodes, ...).
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of nodes, and none is named.
+
+    Source: DGL 1.1, ``dgl.softmax_nodes``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0], [1]))
+    >>> g.ndata["h"] = torch.zeros(2)
+    >>> vgraph.softmax_nodes(g, "h")
+    tensor([0.5000, 0.5000])
+    """
+    groups, frame = _nodes(graph, ntype)
+    return softmax_segments(groups, frame[feat])
+
+
+def softmax_edges(graph: Graph, feat: str, *, etype: Any = None) -> Tensor:
+    """The softmax of a feature over the edges of every graph, (edges, ...).
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of edges, and none is named.
+
+    Source: DGL 1.1, ``dgl.softmax_edges``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0, 0], [1, 1]))
+    >>> g.edata["w"] = torch.zeros(2)
+    >>> vgraph.softmax_edges(g, "w")
+    tensor([0.5000, 0.5000])
+    """
+    groups, frame = _edges(graph, etype)
+    return softmax_segments(groups, frame[feat])
+
+
+def broadcast_nodes(graph: Graph, graph_feat: Tensor, *, ntype: str | None = None) -> Tensor:
+    """The row of its graph for every node, (nodes, ...); differentiable.
+
+    Raises:
+        FeatureError: there is not one row a graph.
+
+    Source: DGL 1.1, ``dgl.broadcast_nodes``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([], []), num_nodes=1)])
+    >>> vgraph.broadcast_nodes(g, torch.tensor([5.0, 7.0]))
+    tensor([5., 5., 7.])
+    """
+    return _spread(graph, _nodes(graph, ntype)[0], graph_feat)
+
+
+def broadcast_edges(graph: Graph, graph_feat: Tensor, *, etype: Any = None) -> Tensor:
+    """The row of its graph for every edge, (edges, ...); see ``broadcast_nodes``.
+
+    Raises:
+        FeatureError: there is not one row a graph.
+        GraphError: there are several types of edges, and none is named.
+
+    Source: DGL 1.1, ``dgl.broadcast_edges``.
+
+    >>> import torch, vgraph
+    >>> vgraph.broadcast_edges(vgraph.graph(([0, 0], [1, 1])), torch.tensor([5.0]))
+    tensor([5., 5.])
+    """
+    return _spread(graph, _edges(graph, etype)[0], graph_feat)
+
+
+def _spread(graph: Graph, groups: Topology, rows: Tensor) -> Tensor:
+    if rows.ndim == 0 or (rows.shape[0] != graph.batch_size and rows.shape[0] != 1):
+        fact = f"there are {tuple(rows.shape)[:1]} rows for {graph.batch_size} graphs"
+        raise FeatureError(fact, cure="give one row for each")
+    return rows.expand(graph.batch_size, *rows.shape[1:]).index_select(0, groups.dst)
+
+
+def topk_nodes(
+    graph: Graph, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, ntype: str | None = None
+) -> tuple[Tensor, Tensor]:
+    """The k largest of a feature in every graph, (batch_size, k, ...), and which of its nodes they are.
+
+    Args:
+        graph: a batch.
+        feat: the name of a feature with one dim or two.
+        k: how many; graphs with fewer nodes are filled up with zeros.
+        descending: False: the smallest.
+        sortby: the column that orders whole rows; None: every column is ordered for itself.
+        ntype: the type of nodes, where there are several.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of nodes, and none is named.
+        FeatureError: the feature has more than two dims, ``k`` is below 1, or there is no column ``sortby``.
+
+    Source: DGL 1.1, ``dgl.topk_nodes``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))])
+    >>> g.ndata["h"] = torch.tensor([[1.0], [2.0], [5.0], [3.0], [4.0]])
+    >>> values, ids = vgraph.topk_nodes(g, "h", 2)
+    >>> values.squeeze(2).tolist(), ids.squeeze(2).tolist()
+    ([[2.0, 1.0], [5.0, 4.0]], [[1, 0], [0, 2]])
+    """
+    if torch.compiler.is_dynamo_compiling():
+        from vgraph.api.torch_compile.probe import outside
+
+        return outside(topk_nodes, graph, feat, k, descending=descending, sortby=sortby, ntype=ntype)
+    return _topk(*_nodes(graph, ntype), feat, k, descending, sortby)
+
+
+def topk_edges(
+    graph: Graph, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, etype: Any = None
+) -> tuple[Tensor, Tensor]:
+    """The k largest of a feature among the edges of every graph, (batch_size, k, ...); see ``topk_nodes``.
+
+    Raises:
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of edges, and none is named.
+        FeatureError: the feature has more than two dims, ``k`` is below 1, or there is no column ``sortby``.
+
+    Source: DGL 1.1, ``dgl.topk_edges``.
+
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0, 0], [1, 1]))
+    >>> g.edata["w"] = torch.tensor([[1.0], [2.0]])
+    >>> vgraph.topk_edges(g, "w", 1)[0].tolist()
+    [[[2.0]]]
+    """
+    if torch.compiler.is_dynamo_compiling():
+        from vgraph.api.torch_compile.probe import outside
+
+        return outside(topk_edges, graph, feat, k, descending=descending, sortby=sortby, etype=etype)
+    return _topk(*_edges(graph, etype), feat, k, descending, sortby)
+
+
+def _topk(
+    groups: Topology, frame: Frame, feat: str, k: int, descending: bool, sortby: int | None
+) -> tuple[Tensor, Tensor]:
+    rows, is_flat = frame[feat], frame[feat].ndim == 1
+    if rows.ndim > 2:
+        fact = f"the feature {feat!r} has {rows.ndim} dims"
+        raise FeatureError(fact, cure="give it one or two")
+    rows = rows.unsqueeze(1) if is_flat else rows
+    if k < 1 or not (sortby is None or -rows.shape[1] <= sortby < rows.shape[1]):
+        fact = f"k is {k} and sortby {sortby} for {rows.shape[1]} columns of {feat!r}"
+        raise FeatureError(fact, cure="ask for at least 1, by a column that there is")
+    keys = rows if sortby is None else rows[:, sortby].unsqueeze(1)
+    order = torch.argsort(keys, dim=0, descending=descending, stable=True)
+    graphs = groups.dst.index_select(0, order.flatten()).view_as(order)
+    order = order.gather(0, torch.argsort(graphs, dim=0, stable=True))
+    first = groups.csc.ptr[:-1]
+    places = first.unsqueeze(1) + torch.arange(k, device=rows.device)  # (graphs, k)
+    missing = places >= groups.csc.ptr[1:].unsqueeze(1)
+    chosen = order.index_select(0, places.clamp(max=max(rows.shape[0] - 1, 0)).flatten())  # (graphs * k, columns)
+    found = rows.gather(0, chosen.expand(-1, rows.shape[1])).view(*places.shape, rows.shape[1])
+    found = found.masked_fill(missing.unsqueeze(2), 0)
+    starts = _first_rows(groups).repeat_interleave(k).unsqueeze(1)
+    ids = (chosen - starts).view(*places.shape, -1).masked_fill(missing.unsqueeze(2), 0)
+    if is_flat:
+        return found.squeeze(2), ids.squeeze(2)
+    return found, ids if sortby is None else ids.squeeze(2)
+
+
+def _first_rows(groups: Topology) -> Tensor:
+    """The first row of every group, from which its rows are counted; groups lie one after the other."""
+    return groups.csc.ptr[:-1]

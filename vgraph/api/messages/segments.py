@@ -1,0 +1,110 @@
+"""Segments: reductions of rows by group, as message passing from rows to their groups.
+
+Takes: the group of every row. Gives: one row a group; tempo: every call.
+Source: DGL section 3 (readouts); a row is an edge that ends in its group.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from vgraph.api.messages.propagate import evaluate_edges, propagate
+from vgraph.errors import FeatureError, FunctionError
+from vgraph.ir.topology import Topology
+
+
+class Groups(NamedTuple):
+    """What a compiled graph knows of groups of rows: their topology is made when it runs."""
+
+    handle: Tensor
+    dst: Tensor
+    num_src: int
+    num_dst: int
+    num_edges: int
+
+
+def groups_in_graph(topology: Topology, of_edges: bool, count: int, num_rows: int) -> Any:
+    """The graphs of a batch as groups of their vertices, or edges, inside ``torch.compile``."""
+    from vgraph.runtime.custom_op import groups
+
+    handle, ids = groups(topology.handle, of_edges, num_rows)
+    return Groups(handle, ids, count, count, num_rows)
+
+
+def segments(ids: Tensor, count: int) -> Topology:
+    """``ids`` (rows,) say which of ``count`` groups a row belongs to."""
+    return Topology(ids, ids, count, count)
+
+
+def segments_of_lengths(lengths: Tensor) -> Topology:
+    """Rows that lie group by group; ``lengths`` (groups,). FeatureError: they are no whole numbers from 0 up."""
+    if lengths.is_floating_point() or lengths.dim() != 1 or (lengths.numel() and int(lengths.min()) < 0):
+        fact = f"lengths of segments are {lengths.dtype} {tuple(lengths.shape)}: {lengths.reshape(-1)[:5].tolist()}"
+        raise FeatureError(fact, cure="give one whole number from 0 up a segment")
+    groups = torch.arange(lengths.shape[0], device=lengths.device)
+    return segments(torch.repeat_interleave(groups, lengths.long()), lengths.shape[0])
+
+
+def _send(edges: Any) -> dict[str, Tensor]:
+    return {"m": edges.data["x"]}
+
+
+def _sum(nodes: Any) -> dict[str, Tensor]:
+    return {"x": nodes.mailbox["m"].sum(1)}
+
+
+def _mean(nodes: Any) -> dict[str, Tensor]:
+    return {"x": nodes.mailbox["m"].mean(1)}
+
+
+def _max(nodes: Any) -> dict[str, Tensor]:
+    return {"x": torch.max(nodes.mailbox["m"], 1).values}
+
+
+def _min(nodes: Any) -> dict[str, Tensor]:
+    return {"x": torch.min(nodes.mailbox["m"], 1).values}
+
+
+def _peak_and_total(nodes: Any) -> dict[str, Tensor]:
+    """The largest row and the logarithm of the sum beside it: apart, as a peak of -1e9 has no room for the other."""
+    rows = nodes.mailbox["m"]
+    peak = torch.max(rows.detach(), 1).values
+    return {"peak": peak, "total": torch.exp(rows - peak.unsqueeze(1)).sum(1).log()}
+
+
+_REDUCTIONS = {"sum": _sum, "mean": _mean, "max": _max, "min": _min}
+for _reduction in _REDUCTIONS.values():
+    _reduction.is_total = True  # type: ignore[attr-defined]  # gives 0 for no rows by itself
+
+
+def reduce_segments(topology: Topology, rows: Tensor, reducer: str) -> Tensor:
+    """``sum``, ``mean``, ``max`` or ``min`` of the rows of every group, (groups, ...); 0 of none."""
+    if reducer not in _REDUCTIONS:
+        raise FunctionError(f"there is no reducer {reducer!r}", cure=f"one of {', '.join(_REDUCTIONS)}")
+    check_rows(topology, rows)
+    if not topology.num_edges:
+        return rows.new_zeros((topology.num_dst, *rows.shape[1:]))
+    return propagate(topology, {"src": {}, "dst": {}, "edge": {"x": rows}}, _send, _REDUCTIONS[reducer])["x"]
+
+
+def _normalise(edges: Any) -> dict[str, Tensor]:
+    return {"x": torch.exp(edges.data["x"] - edges.dst["peak"] - edges.dst["total"])}
+
+
+def softmax_segments(topology: Topology, rows: Tensor) -> Tensor:
+    """The softmax of the rows of every group, (rows, ...)."""
+    check_rows(topology, rows)
+    if not topology.num_edges:
+        return rows
+    whole = propagate(topology, {"src": {}, "dst": {}, "edge": {"x": rows}}, _send, _peak_and_total)
+    return evaluate_edges(topology, {"src": {}, "dst": whole, "edge": {"x": rows}}, _normalise)["x"]
+
+
+def check_rows(topology: Topology, rows: Tensor) -> None:
+    """FeatureError: there is not one row an edge."""
+    if rows.ndim == 0 or rows.shape[0] != topology.num_edges:
+        fact = f"there are {tuple(rows.shape)[:1]} rows for {topology.num_edges} places"
+        raise FeatureError(fact, cure="give one row for each")

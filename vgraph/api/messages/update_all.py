@@ -1,0 +1,339 @@
+"""update_all and its relatives: message passing on whole graphs and on parts of them.
+
+Takes: a graph and functions of edges and nodes. Gives: new features in the graph's frames; tempo: every call.
+Source: DGL section 3.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.messages.batches import Columns, NodeBatch, checked
+from vgraph.api.messages.propagate import (
+    Frames,
+    Results,
+    applied,
+    as_sent,
+    capture_segments,
+    columns_of,
+    evaluate_edges,
+    propagate,
+)
+from vgraph.errors import DTypeError, FunctionError, GraphError
+from vgraph.graphs.adjacency import incident, is_all
+from vgraph.graphs.views import LazyRows
+from vgraph.ir.topology import Topology
+
+Func = Callable[..., Any]
+
+if TYPE_CHECKING:
+    from vgraph.api.graph import Graph
+    from vgraph.capture.capture import Bound
+    from vgraph.graphs.frame import Frame
+    from vgraph.runtime.compiled import Situation
+
+
+class Relation:
+    """One type of edges of a graph, with the features at both ends."""
+
+    __slots__ = ("dst", "edge", "src", "topology")
+
+    def __init__(self, graph: Graph, etype: Any) -> None:
+        self.topology, self.src, self.dst, self.edge = graph.relation(etype)
+
+    def frames(self) -> Frames:
+        return {"src": self.src.columns, "dst": self.dst.columns, "edge": self.edge.columns}
+
+
+def update_all(
+    graph: Graph, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+) -> None:
+    """Sends messages along all edges, reduces them at their ends, sets what comes of it.
+
+    Nodes without in-edges get zeros; ``apply_node_func`` runs on all nodes afterwards.
+
+    Raises:
+        FunctionError: a function gives no dict of tensors, one row an edge or a node.
+
+    >>> import torch, vgraph, vgraph.function as fn
+    >>> g = vgraph.graph(([0, 1], [2, 2]))
+    >>> g.ndata["h"] = torch.ones(3)
+    >>> g.update_all(fn.copy_u("h", "m"), fn.sum("m", "s"))
+    >>> g.ndata["s"]
+    tensor([0., 0., 2.])
+    """
+    on = Relation(graph, etype)
+    if on.topology.num_edges == 0:
+        warnings.warn("update_all on a graph without edges: only the apply function runs", stacklevel=2)
+        # the sum of no messages is known, as a batch of single atoms needs it; what a function makes of none is not
+        is_known = getattr(reduce_func, "is_total", False)
+        results = propagate(on.topology, on.frames(), message_func, reduce_func) if is_known else {}
+        if apply_node_func is not None:
+            results = _results_on(on.dst, apply_node_func, None, results)
+    else:
+        results = _results_of(on, message_func, reduce_func, apply_node_func)
+    on.dst.update(results)
+
+
+def results_of(graph: Graph, message: Any, reduce: Any, apply: Any = None, etype: Any = None) -> Results:
+    """What ``update_all`` would set; zeros where no edge ends."""
+    return _results_of(Relation(graph, etype), message, reduce, apply)
+
+
+def _results_of(on: Relation, message: Any, reduce: Any, apply: Any) -> Results:
+    if apply is not None:
+        found = applied(on.topology, on.frames(), (message, reduce, apply))
+        if found is not None:
+            return found
+    writes: Results = {}
+    results = propagate(on.topology, on.frames(), message, reduce, writes)
+    if writes:
+        on.edge.update(writes)
+    if apply is not None:
+        results.update(_results_on(on.dst, apply, None, results))
+    return results
+
+
+def capture_update(graph: Graph, message: Any, reduce: Any) -> tuple[Bound, Situation]:
+    """What ``update_all`` would run over all degrees; raises CaptureError where it would not."""
+    on = Relation(graph, None)
+    return capture_segments(on.topology, on.frames(), message, reduce)
+
+
+def apply_edges(graph: Graph, func: Func, edges: Any = None, etype: Any = None) -> None:
+    """Sets what ``func(edges)`` gives as features of all edges, or of those given."""
+    on = Relation(graph, etype)
+    ids, part, frames = some_edges(graph, on, edges, etype)
+    writes: Results = {}
+    found = evaluate_edges(part, frames, func, writes)
+    for name, rows in {**(writes if ids is None else {}), **found}.items():
+        on.edge[name] = rows if ids is None else _with_rows(on.edge, name, ids, rows)
+
+
+def apply_nodes(graph: Graph, func: Func, v: Any = None, ntype: str | None = None) -> None:
+    """Sets what ``func(nodes)`` gives as features of all nodes, or of ``v``."""
+    frame = graph.node_frame(ntype) if ntype is not None or not graph.is_block else graph.dstdata
+    ids = None if is_all(v) else _ids_of(v, frame.num_rows, "node", graph.device)
+    apply_on(frame, func, ids)
+
+
+def apply_on(frame: Frame, function: Any, ids: Tensor | None = None) -> None:
+    """Sets what a function of nodes returns in a frame, on all rows or on those given."""
+    for name, rows in _results_on(frame, function, ids, {}).items():
+        frame[name] = rows if ids is None else _with_rows(frame, name, ids, rows)
+
+
+def results_on_nodes(frame: Frame, function: Any, ids: Tensor | None) -> Results:
+    """What a function of nodes gives on all rows of a frame, or on those given; nothing is set."""
+    return _results_on(frame, function, ids, {})
+
+
+def some_edges(graph: Graph, on: Relation, edges: Any, etype: Any) -> tuple[Tensor | None, Topology, Frames]:
+    """Ids, topology and features of the edges given; None for ids of all."""
+    if is_all(edges):
+        return None, on.topology, on.frames()
+    ids = edge_ids_of(graph, edges, etype)
+    return ids, *_edge_part(on, ids)
+
+
+def _results_on(frame: Frame, function: Any, ids: Tensor | None, fresh: Mapping[str, Tensor]) -> Results:
+    """A function of nodes; ``fresh`` features (one row for each of ``ids``) hide the graph's."""
+    count = frame.num_rows if ids is None else ids.shape[0]
+    known = columns_of("feature", frame, ids)
+    columns = Columns(
+        "feature",
+        lambda: tuple({**dict.fromkeys(known), **fresh}),
+        lambda n: fresh[n] if n in fresh else known[n],
+    )
+    all_ids = torch.arange(count, device=frame.device) if ids is None else ids
+    nodes = NodeBatch(columns, {}, all_ids.clone, count)
+    return checked(function, function(nodes), count, "nodes")
+
+
+def send_and_recv(
+    graph: Graph,
+    edges: Any,
+    message_func: Func,
+    reduce_func: Func,
+    apply_node_func: Func | None = None,
+    etype: Any = None,
+) -> None:
+    """As update_all, with the messages of some edges; only nodes where they end change.
+
+    An edge that is named twice, as one of several alike is by a pair of nodes, sends twice.
+    """
+    on, ids = Relation(graph, etype), edge_ids_of(graph, edges, etype, repeats=True)
+    touched = torch.unique(on.topology.dst.index_select(0, ids)).long()
+    _update_part(on, ids, touched, message_func, reduce_func, apply_node_func)
+
+
+def pull(
+    graph: Graph,
+    v: Any,
+    message_func: Func,
+    reduce_func: Func,
+    apply_node_func: Func | None = None,
+    etype: Any = None,
+) -> None:
+    """As update_all, with the in-edges of ``v``; only these nodes change."""
+    on = Relation(graph, etype)
+    touched = _ids_of(v, on.dst.num_rows, "node", graph.device)
+    _update_part(on, incident(on.topology.csc, touched), touched, message_func, reduce_func, apply_node_func)
+
+
+def push(
+    graph: Graph,
+    u: Any,
+    message_func: Func,
+    reduce_func: Func,
+    apply_node_func: Func | None = None,
+    etype: Any = None,
+) -> None:
+    """As update_all, with the out-edges of ``u``; only nodes where they end change."""
+    on = Relation(graph, etype)
+    ids = incident(on.topology.csr, _ids_of(u, on.src.num_rows, "node", graph.device))
+    touched = torch.unique(on.topology.dst.index_select(0, ids)).long()
+    _update_part(on, ids, touched, message_func, reduce_func, apply_node_func)
+
+
+def _update_part(on: Relation, ids: Tensor, touched: Tensor, message: Any, reduce: Any, apply: Any) -> None:
+    _set_rows(on.dst, touched, _results_of_part(on, _edge_part(on, ids, touched), touched, message, reduce, apply))
+
+
+def results_on_part(on: Relation, touched: Tensor, message: Any, reduce: Any, apply: Any) -> Results:
+    """What ``pull`` would set at the vertices ``touched`` (k,) ascending."""
+    ids = incident(on.topology.csc, touched)
+    return _results_of_part(on, _edge_part(on, ids, touched), touched, message, reduce, apply)
+
+
+def _results_of_part(
+    on: Relation, part: tuple[Topology, Frames], touched: Tensor, message: Any, reduce: Any, apply: Any
+) -> Results:
+    """Rows of the vertices that a part ends in, and of no others."""
+    results = propagate(*part, message, reduce) if part[0].num_edges else {}
+    if apply is not None and touched.shape[0]:
+        results.update(_results_on(on.dst, apply, touched, results))
+    return results
+
+
+def _set_rows(frame: Frame, ids: Tensor, results: Results) -> None:
+    for name, rows in results.items():
+        frame[name] = _with_rows(frame, name, ids, rows)
+
+
+def _edge_part(on: Relation, ids: Tensor, touched: Tensor | None = None) -> tuple[Topology, Frames]:
+    """Some of the edges, and of their destinations those ``touched`` (k,) ascending, or all."""
+    whole = on.topology
+    src, dst = (end.index_select(0, ids) for end in (whole.src, whole.dst))
+    frames: Frames = {**on.frames(), "edge": LazyRows(on.edge, ids)}
+    if touched is None:
+        return Topology(src, dst, whole.num_src, whole.num_dst, original_ids={"edge": ids}), frames
+    dst = torch.searchsorted(touched, dst.to(touched.dtype)).to(dst.dtype)
+    original = {"edge": ids, "vertex": touched}
+    part = Topology(src, dst, whole.num_src, touched.shape[0], original_ids=original)
+    return part, {**frames, "dst": LazyRows(on.dst, touched)}
+
+
+# ---------------------------------------------------------------- send and recv apart
+def send(graph: Graph, edges: Any, message_func: Func, etype: Any = None) -> None:
+    """Computes messages of edges and leaves them there until ``recv`` takes them.
+
+    ``edges``: ids, a pair (u, v), a mask, or None for all. Messages sent again replace what lay there. They stay
+    with this object: copies, pickles and other devices do not get them.
+
+    >>> import torch, vgraph, vgraph.function as fn
+    >>> g = vgraph.graph(([0, 1], [2, 2]))
+    >>> g.ndata["h"] = torch.ones(3)
+    >>> g.send(None, fn.copy_u("h", "m"))
+    >>> g.recv([2], fn.sum("m", "h"))
+    >>> g.ndata["h"]
+    tensor([1., 1., 2.])
+    """
+    key, on = graph.to_canonical_etype(etype), Relation(graph, etype)
+    count = on.topology.num_edges
+    ids = torch.arange(count, device=graph.device) if is_all(edges) else edge_ids_of(graph, edges, etype)
+    fresh = evaluate_edges(*_edge_part(on, ids), message_func)
+    old_ids, old = graph.messages.get(key, (ids[:0], {}))
+    kept = (~torch.isin(old_ids, ids)).nonzero().squeeze(1)
+    if kept.shape[0] and (old.keys() != fresh.keys() or any(old[n].shape[1:] != fresh[n].shape[1:] for n in old)):
+        fact = f"messages {sorted(fresh)} do not fit those that lie there: {sorted(old)}"
+        raise FunctionError(fact, cure="send messages of the same names and shapes, or recv first")
+    all_ids, order = torch.sort(torch.cat([old_ids.index_select(0, kept), ids]))
+    for name in fresh if kept.shape[0] else ():
+        fresh[name] = torch.cat([old[name].index_select(0, kept), fresh[name]]).index_select(0, order)
+    graph.messages = {**graph.messages, key: (all_ids, fresh)}
+
+
+def recv(graph: Graph, v: Any, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None) -> None:
+    """Reduces the messages that lie on the in-edges of ``v`` (None: of all nodes) and removes them.
+
+    Nodes without messages are left alone, but ``apply_node_func`` runs on all of ``v``.
+    """
+    key, on = graph.to_canonical_etype(etype), Relation(graph, etype)
+    count, device = on.dst.num_rows, graph.device
+    asked = torch.arange(count, device=device) if is_all(v) else _ids_of(v, count, "node", device)
+    ids, sent = graph.messages.get(key, (asked[:0], {}))
+    ends = on.topology.dst.index_select(0, ids).long()
+    at = torch.isin(ends, asked)
+    taken, left = at.nonzero().squeeze(1), (~at).nonzero().squeeze(1)
+    touched, dst = torch.unique(ends.index_select(0, taken), return_inverse=True)
+    if taken.shape[0]:
+        src = on.topology.src.index_select(0, ids.index_select(0, taken))
+        original = {"edge": ids.index_select(0, taken), "vertex": touched}
+        part = Topology(src, dst.to(src.dtype), on.topology.num_src, touched.shape[0], original_ids=original)
+        rows = {name: column.index_select(0, taken) for name, column in sent.items()}
+        frames: Frames = {"src": {}, "dst": LazyRows(on.dst, touched), "edge": rows}
+        _set_rows(on.dst, touched, _results_of_part(on, (part, frames), touched, as_sent, reduce_func, None))
+    if apply_node_func is not None:
+        apply_on(on.dst, apply_node_func, None if is_all(v) else asked)
+    remaining = {name: column.index_select(0, left) for name, column in sent.items()}
+    graph.messages = {**graph.messages, key: (ids.index_select(0, left), remaining)}
+
+
+def _with_rows(frame: Frame, name: str, ids: Tensor, rows: Tensor) -> Tensor:
+    """The feature with some rows replaced, as a new tensor: autograd may have saved the old one."""
+    old = frame.get(name)
+    if old is None or old.shape[1:] != rows.shape[1:] or old.dtype != rows.dtype:
+        old = frame.initial(name, rows)
+    return old.index_copy(0, ids, rows)
+
+
+def edge_ids_of(graph: Graph, edges: Any, etype: Any = None, *, repeats: bool = False) -> Tensor:
+    """Edge ids from ids, from a pair (sources, destinations), or from a boolean mask; ascending, each once.
+
+    ``repeats``: as often as they are given.
+    """
+    if isinstance(edges, tuple):
+        u, v = (torch.as_tensor(end, device=graph.device).reshape(-1) for end in edges)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        edges = torch.as_tensor(graph.edge_ids(u, v, etype=etype))
+    return _ids_of(edges, graph.num_edges(etype), "edge", graph.device, repeats=repeats)
+
+
+def _ids_of(given: Any, count: int, word: str, device: torch.device, *, repeats: bool = False) -> Tensor:
+    """Each once: what is written twice has two gradients, and messages lie in order of edge ids."""
+    method = 'edges("eid")' if word == "edge" else "nodes()"
+    try:
+        ids = torch.as_tensor(given, device=device).reshape(-1)
+    except (TypeError, ValueError, RuntimeError) as error:
+        fact = f"{word} ids are a {type(given).__name__}: {error}"
+        raise DTypeError(fact, cure=f"give ids as g.{method} does") from error
+    if ids.dtype == torch.bool:
+        if ids.shape[0] != count:
+            raise GraphError(
+                f"the mask has {ids.shape[0]} entries where there are {count} {word}s",
+                cure=f"give one truth value a {word}",
+            )
+        return ids.nonzero().squeeze(1)
+    if ids.numel() == 0:
+        return ids.to(torch.int64)
+    if ids.is_floating_point() or int(ids.min()) < 0 or int(ids.max()) >= count:
+        raise GraphError(
+            f"{word} ids must be whole numbers from 0 to {count - 1}",
+            cure=f"give ids as g.{method} does",
+        )
+    return torch.sort(ids.to(torch.int64)).values if repeats else torch.unique(ids.to(torch.int64))

@@ -1,0 +1,1 @@
+"""Graphs that are evaluated as they come, and batches that are loaded ahead."""

@@ -1,0 +1,68 @@
+"""One frontier of a vertex function: what the children scattered is given, not carried.
+
+Takes: a vertex function and a graph's features. Gives: a body to record; tempo: once a function.
+Source: Cavs section 3.2 (a batch is a set of vertices that are ready, of whatever graphs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vgraph.api.vertex.call_features import Feed
+from vgraph.api.vertex.function import VertexFunction
+from vgraph.api.vertex.infer_states import infer_states
+from vgraph.api.vertex.vertex import StateSpec, Vertex, VertexBody, VertexFacts
+from vgraph.capture.record.modes import ambient, current_modes
+from vgraph.capture.recording_lock import recording
+from vgraph.capture.rows.row_tensor import as_rows, plain
+from vgraph.capture.rows.slot_reductions import move_rows
+from vgraph.capture.session import Session
+from vgraph.capture.trace import Given
+from vgraph.ir.moves import Gather
+from vgraph.ir.program import EDGE
+
+
+class FrontierBody(VertexBody):
+    """A vertex function on one frontier."""
+
+    read: tuple[str, ...] = ()  # features, by full name
+
+    def run(self, session: Session) -> Given:
+        vertex = _FrontierVertex(session, self.states, self.find)
+        self.module.forward(vertex)
+        self._facts = VertexFacts((*vertex.pushed, *vertex.scattered), vertex.gather_lines)
+        outputs = [plain(t) for t in (*vertex.pushed.values(), *vertex.scattered.values())]
+        self.num_pushed = len(vertex.pushed)
+        return Given(outputs, [], len(outputs))
+
+
+class _FrontierVertex(Vertex):
+    def child_state(self, name: str) -> Any:
+        if name not in self.gathered:
+            super().child_state(name) if name not in self.states else None
+            below = self.session.input(f"below:{name}")
+            self.gathered[name] = as_rows(move_rows(self.session, Gather("src"), plain(below)), EDGE, self.session)
+        return self.gathered[name]
+
+
+def frontier_body(function: VertexFunction, feed: Feed) -> FrontierBody:
+    """The function on features like these, what it reads and the shapes of its states.
+
+    Raises:
+        CaptureError: it can only be run one vertex at a time.
+    """
+    read: dict[str, None] = {}
+
+    def find(kind: str, name: str) -> str:
+        read[feed.full_name(kind, name)] = None
+        return f"{kind}:{name}"
+
+    def body_of(states: Mapping[str, StateSpec]) -> VertexBody:
+        return VertexBody(function, states, find, ())
+
+    with recording, ambient(False, *current_modes(feed.topology.src.device)[1:]):
+        states = infer_states(function, body_of, feed.spec, (), function.given_states)
+    body = FrontierBody(function, states, lambda kind, name: f"{kind}:{name}", ())
+    body.read = tuple(read)
+    return body

@@ -1,0 +1,1 @@
+"""What Dynamo sees of a user's function."""

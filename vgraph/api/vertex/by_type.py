@@ -1,0 +1,139 @@
+"""ByType: one vertex function for each type of vertices, in one graph.
+
+Takes: functions by type. Gives: one row a vertex, of whatever type; tempo: every call.
+Source: Cavs section 3.2 (a batch holds vertices of one function); types are parts of a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.api.graph import Graph
+from vgraph.api.vertex.function import VertexFunction, refuse_hooks
+from vgraph.api.vertex.type_parts import PartVertex, joined, spaces_of_parts
+from vgraph.api.vertex.vertex import Vertex
+from vgraph.errors import DTypeError, FeatureError, FunctionError, NameLookupError
+from vgraph.ir.program import Space
+
+
+class ByType(VertexFunction):
+    """A vertex function for each type of vertices; states flow between types.
+
+    Every function sees only its own vertices, in batches of its own. What one type pushes or
+    scatters and another does not is zero for the other.
+
+    Args:
+        functions: type (a whole number, as in the feature ``key``) to VertexFunction.
+        key: the vertex feature, (nodes,) of whole numbers, that says each vertex's type.
+
+    Raises:
+        NameLookupError: the feature is missing, or holds a type without a function.
+        FunctionError: a function is no VertexFunction, has hooks, or another direction.
+
+    Source: Xu et al. 2018 (Cavs), section 3.2 (a batch holds vertices of one function).
+
+    >>> import torch, vgraph
+    >>> class Leaf(vgraph.VertexFunction):
+    ...     def forward(self, v):
+    ...         v.scatter(s=v.pull("x"))
+    ...         v.push(s=v.pull("x"))
+    >>> class Product(vgraph.VertexFunction):
+    ...     def forward(self, v):
+    ...         s = v.gather()["s"].prod()
+    ...         v.scatter(s=s)
+    ...         v.push(s=s)
+    >>> tree = vgraph.graph(([0, 1], [2, 2]))
+    >>> tree.ndata["type"] = torch.tensor([0, 0, 1])
+    >>> model = vgraph.ByType({0: Leaf(), 1: Product()}, key="type")
+    >>> model(tree, x=torch.tensor([[2.0], [3.0], [0.0]]))["s"].squeeze(1)
+    tensor([2., 3., 6.])
+    """
+
+    has_operator = False  # which function a vertex runs is looked up outside a compiled graph
+
+    def __init__(self, functions: Mapping[int, VertexFunction], key: str = "type", **options: Any) -> None:
+        super().__init__(**options)
+        _check_functions(functions, self.direction)
+        self.functions = nn.ModuleDict({str(int(kind)): function for kind, function in functions.items()})
+        self.key = key
+        of_parts = {name: shape for f in functions.values() for name, shape in f.given_states.items()}
+        self.given_states = of_parts | self.given_states
+
+    def vertex_types(self, graph: Graph, given: Mapping[str, Any]) -> tuple[Tensor, tuple[int, ...]]:
+        types = given.get(self.key, graph.ndata.get(self.key))
+        known = tuple(int(kind) for kind in self.functions)
+        for kind, function in zip(known, self.functions.values(), strict=True):
+            refuse_hooks(function, f"{type(function).__name__} of type {kind}")
+        if not isinstance(types, Tensor):
+            raise NameLookupError(
+                f"there is no vertex feature {self.key!r} to tell types by",
+                cure=f"set g.ndata[{self.key!r}], whole numbers of {sorted(known)}",
+            )
+        if types.is_floating_point() or types.is_complex() or types.dim() != 1:
+            raise DTypeError(
+                f"types are {types.dtype} of shape {tuple(types.shape)}",
+                cure="give one whole number a vertex",
+            )
+        if types.shape[0] != graph.num_nodes():
+            raise FeatureError(
+                f"there are {types.shape[0]} types for {graph.num_nodes()} vertices",
+                cure="give one whole number a vertex",
+            )
+        types = _settled(types, graph)
+        graph.topology.keep(("types checked", known, id(types)), lambda: (_check_known(types, known), types))
+        return types, known
+
+    def parts(self, graph: Graph, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
+        types, known = self.vertex_types(graph, given)
+        functions: list[Any] = list(self.functions.values())
+        return functions, [known.index(kind) for kind in types.tolist()]
+
+    def part_spaces(self) -> tuple[Space, ...]:
+        return spaces_of_parts(self.functions)
+
+    def forward(self, v: Vertex) -> None:
+        """Runs every function on its own vertices and puts the rows together."""
+        seen: list[tuple[str, Vertex]] = []
+        for key, function in self.functions.items():
+            part = PartVertex(v, key)
+            function.forward(part)
+            seen.append((key, part))
+        v.scatter(**joined(v, {key: part.scattered for key, part in seen}))
+        v.push(**joined(v, {key: part.pushed for key, part in seen}))
+
+
+def _check_functions(functions: Any, direction: str) -> None:
+    fact = None
+    if not isinstance(functions, Mapping) or not functions:
+        fact = f"ByType is given {'no functions' if not functions else f'a {type(functions).__name__}'}"
+    for kind, function in () if fact else functions.items():  # pyright: ignore[reportUnknownVariableType]
+        if not hasattr(kind, "__index__"):
+            fact = f"{kind!r} is no type"
+        elif not isinstance(function, VertexFunction) or isinstance(function, ByType):
+            fact = f"the function of type {kind} is a {type(function).__name__}"  # pyright: ignore[reportUnknownArgumentType]
+        elif function.direction not in (direction, "forward"):
+            fact = f"the function of type {kind} has the direction {function.direction!r}, ByType {direction!r}"
+    if fact is not None:
+        cure = "ByType({0: Word(), 1: Phrase()}, direction=...): a VertexFunction for each whole number, one direction"
+        raise FunctionError(fact, cure=cure)
+
+
+def _settled(types: Tensor, graph: Graph) -> Tensor:
+    """Types as they are now: schedules are kept with this tensor, which nobody writes to; one for all equal ones."""
+    on_host = types.device.type == "cpu" or types.is_inference()
+    now = types.cpu().long().numpy().tobytes() if on_host else (id(types), types._version)  # pyright: ignore[reportPrivateUsage]
+    key = ("types", types.device, now)
+    return graph.topology.keep(key, lambda: (types.detach().to(torch.int64, copy=True), types))[0]
+
+
+def _check_known(types: Tensor, known: tuple[int, ...]) -> None:
+    unknown = sorted(set(torch.unique(types).tolist()) - set(known))
+    if unknown:
+        raise NameLookupError(
+            f"vertices are of type {unknown[0]}, which has no function",
+            cure=f"add it to ByType; there are functions for {sorted(known)}",
+        )

@@ -1,0 +1,288 @@
+"""VertexFunction: a static function of one vertex, evaluated over trees, sequences and DAGs.
+
+Takes: a module whose forward sees one batch of vertices. Gives: one row a vertex; tempo: every call.
+Source: Cavs section 3.1 (gather, scatter, pull, push).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.api.graph import Graph
+from vgraph.api.vertex.call_features import Feed, subset_names
+from vgraph.api.vertex.infer_states import infer_states
+from vgraph.api.vertex.padding import pad
+from vgraph.api.vertex.serial import child_error, run_serially
+from vgraph.api.vertex.vertex import StateSpec, Vertex, VertexBody
+from vgraph.capture.capture import Bound, family_of, find_captured, note_run
+from vgraph.capture.capture_cache import function_key
+from vgraph.capture.errors import CaptureError, OutsideWriteError
+from vgraph.capture.features import Features
+from vgraph.capture.guards.functorch_checks import refuse_transforms
+from vgraph.capture.refusals import without_frames
+from vgraph.capture.session import Spec, Specs
+from vgraph.compiler import levels
+from vgraph.errors import CycleError, FunctionError, GraphError
+from vgraph.ir.program import Space, subset
+from vgraph.ir.topology import Topology
+from vgraph.runtime.call_rows import Situation, VertexTypes
+from vgraph.runtime.cuda import driver as cuda
+from vgraph.scheduler.frontiers import Levels
+
+logger = logging.getLogger("vgraph")
+
+
+class VertexFunction(nn.Module):
+    """A module whose ``forward(v)`` says what one vertex does; calling it evaluates a whole graph.
+
+    ``forward`` sees one batch of vertices ``v`` (see ``vgraph.Vertex``). Edges run from child to
+    parent; a vertex is evaluated after all its children. Calling the module with a graph and
+    features returns a mapping from pushed names to tensors of one row a vertex, in vertex-id order.
+
+    Args:
+        states: widths (or row shapes) of scattered states, where they cannot be inferred.
+        direction: "forward", or "reverse" to evaluate parents before children.
+        policy: "frontier" evaluates all vertices whose children are done together, "serial" one
+            vertex at a time (Cavs' baseline), "type-aware" (of ``ByType``) the types in an order that
+            takes few batches.
+
+    Raises:
+        CycleError: the graph has a cycle.
+        GraphError: it has several types of nodes or edges.
+        FeatureError, NameLookupError: a feature is missing or has the wrong number of rows.
+
+    Source: Cavs section 3.1.
+
+    >>> import torch, vgraph
+    >>> class Sum(vgraph.VertexFunction):
+    ...     def forward(self, v):
+    ...         total = v.pull("x") + v.gather()["s"].sum()
+    ...         v.scatter(s=total)
+    ...         v.push(total=total)
+    >>> tree = vgraph.graph(([0, 1], [2, 2]))
+    >>> Sum()(tree, x=torch.tensor([[1.0], [2.0], [4.0]]))["total"]
+    tensor([[1.],
+            [2.],
+            [7.]])
+    """
+
+    has_operator = True  # of ``torch.compile``
+
+    def __init__(
+        self,
+        *,
+        states: Mapping[str, int | tuple[int, ...]] | None = None,
+        direction: str = "forward",
+        policy: str = "frontier",
+    ) -> None:
+        super().__init__()
+        if direction not in ("forward", "reverse"):
+            raise FunctionError(f"there is no direction {direction!r}", cure="forward or reverse")
+        self.direction, self.policy = direction, policy
+        self.given_states = {name: _row_shape(name, shape) for name, shape in (states or {}).items()}
+
+    def forward(self, v: Vertex) -> None:
+        """What one batch of vertices does; to be written by the user."""
+        raise FunctionError(
+            f"{type(self).__name__} has no forward(v)",
+            cure="define forward(self, v) with gather, pull, scatter, push",
+        )
+
+    def vertex_types(self, graph: Graph, given: Mapping[str, Any]) -> VertexTypes | None:
+        """The type of every vertex and the types there are functions for; None: all are alike."""
+        return None
+
+    def parts(self, graph: Graph, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
+        """The functions there are, and which of them every vertex runs."""
+        return (self,), [0] * graph.num_nodes()
+
+    def part_spaces(self) -> tuple[Space, ...]:
+        """The spaces of vertices and edges of each type."""
+        return ()
+
+    def __call__(self, graph: Graph, **features: Any) -> dict[str, Tensor]:
+        """Evaluates every vertex of ``graph``; ``features`` are looked up before the graph's frames."""
+        if torch.compiler.is_dynamo_compiling():
+            from vgraph.api.torch_compile.probe import outside, vertices_evaluated
+
+            found = vertices_evaluated(self, graph, features)
+            return outside(self, graph, **features) if found is None else found
+        refuse_transforms()
+        feed = _feed(self, graph, features)
+        try:
+            bound, tensors, situation = _bind(self, feed)
+        except OutsideWriteError as error:
+            raise _write_error(self, error) from None
+        except CaptureError as error:
+            why = without_frames(error)
+        else:
+            outputs: Any = bound.run(tensors, situation)
+            if feed.padded is not None:
+                outputs = [output[: feed.topology.num_dst] for output in outputs]
+            return dict(zip(bound.captured.facts.names, outputs, strict=True))
+        _say_serial(self, why)
+        feed = _feed(self, graph, features)  # without vertices that were added
+        return run_serially(self, *self.parts(graph, features), feed)
+
+
+_said: WeakKeyDictionary[VertexFunction, str] = WeakKeyDictionary()
+
+
+def _say_serial(function: VertexFunction, why: CaptureError) -> None:
+    """Once for each reason."""
+    name = type(function).__name__
+    note_run(name, why, "runs one vertex at a time")
+    if _said.get(function) != why.reason:
+        _said[function] = why.reason
+        logger.info("%s runs one vertex at a time, uncaptured: %s %s", name, why.reason, why.line)
+
+
+def capture_vertex(function: VertexFunction, graph: Graph, features: Mapping[str, Any]) -> tuple[Bound, Situation]:
+    """What a call would run; raises CaptureError where it would run one vertex at a time."""
+    bound, _, situation = _bind(function, _feed(function, graph, features))
+    return bound, situation
+
+
+def _row_shape(name: str, shape: Any) -> tuple[int, ...]:
+    sizes = (shape,) if isinstance(shape, int) else shape
+    if not isinstance(sizes, (tuple, list)) or not all(isinstance(n, int) and n >= 0 for n in sizes):  # pyright: ignore[reportUnknownVariableType]
+        raise FunctionError(
+            f"the width of the state {name!r} is {shape!r}",
+            cure='give a number or a row shape: states={"h": 128, "memory": (4, 32)}',
+        )
+    return tuple(sizes)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _feed(function: VertexFunction, graph: Any, features: Mapping[str, Any]) -> Feed:
+    topology = check_call(function, graph)
+    known_levels(topology)  # a cycle is refused before anything else happens
+    return Feed(graph, topology, features, is_typed=bool(function.part_spaces()))
+
+
+def check_call(function: VertexFunction, graph: Any) -> Topology:
+    """What a call runs on; refuses what is no graph, and functions that are not ready or have hooks."""
+    if "given_states" not in function.__dict__:
+        raise FunctionError(
+            f"{type(function).__name__} was not initialised",
+            cure="call super().__init__() first in __init__",
+        )
+    if not isinstance(graph, Graph):
+        batch = ": vgraph.batch makes one graph of several" if isinstance(graph, (list, tuple)) else ""
+        raise FunctionError(
+            f"{type(function).__name__} is called on a {type(graph).__name__}",
+            cure=f"pass a vgraph.Graph first{batch}, then features by name",
+        )
+    if not graph.is_homogeneous:
+        raise GraphError(
+            f"{type(function).__name__} is called on a graph of several types: {graph!r}",
+            cure="vgraph.to_homogeneous(g) has nodes and edges of one type; ByType runs a function for each type",
+        )
+    refuse_hooks(function, type(function).__name__)
+    return graph.topology if function.direction == "forward" else graph.topology.reversed
+
+
+def known_levels(topology: Topology) -> Levels:
+    """The level of every vertex; a cycle is told with the user's line."""
+    try:
+        return levels(topology)
+    except CycleError as error:
+        raise CycleError(error.fact, cycle=error.cycle, cure=error.cure) from None
+
+
+def refuse_hooks(function: nn.Module, name: str) -> None:
+    """A vertex function runs on batches of rows of which hooks must not know."""
+    for hooks in _HOOKS:
+        if function.__dict__[hooks]:
+            raise FunctionError(
+                f"{name} has hooks, which a vertex function does not run",
+                cure="remove them, or put the work into forward",
+            )
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ...], Situation]:
+    types = function.vertex_types(feed.graph, feed.given)
+    if types is None and cuda.recorder(feed.topology.src.device.type) is not None and _can_be_padded(function, feed):
+        feed.padded = pad(feed.topology)
+    forward = function.forward
+    family = family_of((type(function), function_key(forward), tuple(function.given_states.items())))
+    family.has_fallback = False  # a recording is faster than one vertex at a time
+    names, device = tuple(feed.subsets), feed.topology.src.device
+    bound, tensors = find_captured(
+        family, (forward,), Features(feed.find, feed.spec, device),
+        lambda: _make_body(function, names, feed.full_name, feed.spec, device),
+        lambda captured: _make_body(
+            function, names, partial(_known_name, captured.specs), captured.specs.__getitem__, device
+        ),
+        lambda states: VertexBody(function, states, feed.full_name, _spaces_of(function, names)),
+    )  # fmt: skip
+    if bound.captured.num_slots_needed:
+        check_children(bound.captured.num_slots_needed, bound.captured.facts.gather_lines, feed.topology, types)
+    topology = feed.topology if feed.padded is None else feed.padded.topology
+    return bound, tensors, bound.situation(topology, function.policy, feed.subsets, types)
+
+
+def _can_be_padded(function: VertexFunction, feed: Feed) -> bool:
+    """Where nothing tells graphs of a batch apart, and vertices go level by level."""
+    return function.policy == "frontier" and not feed.subsets and not feed.graph.gdata and feed.topology.num_dst > 0
+
+
+def _write_error(function: VertexFunction, error: CaptureError) -> FunctionError:
+    return FunctionError(
+        f"{type(function).__name__} writes in place to a tensor that is not its own",
+        cure="write out of place, as in x = x + 1, or to a clone; BatchNorm in training writes to "
+        "its statistics: use LayerNorm, or .eval()",
+        line=error.line,
+    )
+
+
+def check_children(
+    needs: Sequence[Any], lines: Mapping[int, str], topology: Topology, types: VertexTypes | None
+) -> None:
+    """``gather(k)`` without a default needs vertices with no children at all, or more than k."""
+    for need in needs:
+        k, part = need if isinstance(need, tuple) else (need, "")
+        if types is None or not part:
+            vertex = topology.keep(("short of", k), lambda k=k: _first_short(topology, k, None))
+        else:
+            vertex = _first_short(topology, k, types[0] == int(part))
+        if vertex is not None:
+            raise child_error(k, vertex, int(topology.in_degrees[vertex]), lines.get(k))
+
+
+def _first_short(topology: Topology, k: int, among: Tensor | None) -> int | None:
+    """The first vertex that has children, but not a k-th one."""
+    degrees = (topology.on_host if among is None else topology).in_degrees
+    is_short = (degrees > 0) & (degrees <= k)
+    found = (is_short if among is None else is_short & among).nonzero()
+    return int(found[0]) if found.shape[0] else None
+
+
+def _make_body(
+    function: VertexFunction, subsets: Sequence[str], full_name: Callable[[str, str], str], spec: Specs,
+    device: torch.device,
+) -> VertexBody:  # fmt: skip
+    spaces = _spaces_of(function, subsets)
+
+    def body_of(states: Mapping[str, StateSpec]) -> VertexBody:
+        return VertexBody(function, states, full_name, spaces)
+
+    return body_of(infer_states(function, body_of, spec, spaces, function.given_states, device))
+
+
+def _spaces_of(function: VertexFunction, subsets: Sequence[str]) -> tuple[Space, ...]:
+    return (*(subset(name[1:]) for name in subsets), *function.part_spaces())
+
+
+def _known_name(specs: Mapping[str, Spec], kind: str, name: str) -> str:
+    """As ``Feed.full_name``, among the features that a capture read."""
+    return next((n for n in subset_names(kind, name) if n in specs), f"{kind}:{name}")

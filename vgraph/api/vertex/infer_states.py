@@ -1,0 +1,342 @@
+"""States: shape and dtype of what vertices hand to their parents, found by evaluating without children.
+
+Takes: a vertex function and a call's features. Gives: a StateSpec a state; tempo: once a function.
+"""
+
+from __future__ import annotations
+
+import dis
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
+from typing import Any
+
+import torch
+from torch import nn
+
+from vgraph.api.vertex.vertex import StateSpec, VertexBody
+from vgraph.capture.errors import CaptureError
+from vgraph.capture.record.example_sizes import sizes_for
+from vgraph.capture.record.tracer import Record, Ref, Tracer
+from vgraph.capture.session import Session, Spec, Specs
+from vgraph.errors import DTypeError, FunctionError, VGraphError
+from vgraph.ir.program import OF_LEAVES, Space, map_leaves
+from vgraph.user_line import is_user_file
+
+logger = logging.getLogger("vgraph")
+
+Shapes = Mapping[str, tuple[int, ...]]
+States = Mapping[str, StateSpec]
+
+_MATRICES: tuple[tuple[int, ...], ...] = ((1, 1), (1, 1, 1))
+_MOST_SHAPES, _MOST_ATTEMPTS, _MOST_ROUNDS = 10, 96, 4
+_OTHER_FLOATS = (torch.float64, torch.bfloat16, torch.float16)  # of a tensor that no parameter is, say
+_ANY = 7  # a width that no function has on purpose
+_TAKEN = "nothing tells the shape of the state %r of %s: it is one number a vertex; to change that, states={%r: width}"
+_GIVE = 'super().__init__(states={"h": width})'
+_MOST_ALIKE = 40  # refusals in the same words: no shape of a state is their cause
+
+
+class _Unknown(dict[str, StateSpec]):
+    """States before the first evaluation: every name is there."""
+
+    def __init__(self, given: Shapes, shapes: Shapes, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.given, self.shapes, self.dtype = given, shapes, dtype
+        self.asked: dict[str, None] = {}  # of unknown shape
+        self.is_read = False
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.is_read = True
+        if key not in self.given:
+            self.asked[key] = None
+        return StateSpec(self.given[key] if key in self.given else self.shapes.get(key, (1,)), self.dtype)
+
+
+@dataclass(eq=False)
+class _Search:
+    """One search for the states of a function."""
+
+    module: nn.Module
+    body_of: Callable[[States], VertexBody]
+    specs: Specs
+    spaces: tuple[Space, ...]
+    given: Shapes
+    device: torch.device | None
+    asked: dict[str, None] = field(default_factory=dict[str, None])  # states of unknown shape, in order
+    is_read: bool = False  # whether any state is
+    progress: int = 0  # how many ops the last evaluation came to
+    inputs: dict[str, Spec] = field(default_factory=dict[str, Spec])
+    done: list[Any] = field(default_factory=list[Any])  # operators of the last evaluation, and their plain arguments
+    met: dict[torch.dtype, None] = field(default_factory=dict[torch.dtype, None])  # of tensors from outside
+    counted: bool = False  # rows were counted by ``len``
+
+    def attempt(self, shapes: Shapes, dtype: torch.dtype) -> States | None:
+        """The states that an evaluation from this beginning agrees with; None if none."""
+        unknown = _Unknown(self.given, shapes, dtype)
+        try:
+            states = self.run(unknown, widens=True)
+        finally:
+            self.asked |= unknown.asked
+            self.is_read |= unknown.is_read
+        for _ in range(_MOST_ROUNDS):
+            found = self.run(states, widens=False)
+            if found == states:
+                is_right = self.run(states, widens=False, second=True) == states
+                if is_right and self.counted:
+                    self._check_counts(states)
+                return states if is_right else None
+            states = found
+        return None
+
+    def float_features(self) -> list[torch.dtype]:
+        """The dtypes of features that were read, but those of whole numbers."""
+        return list(dict.fromkeys(s.dtype for s in self.inputs.values() if s.dtype.is_floating_point))
+
+    def _agrees(self, states: States) -> bool:
+        """Whether an evaluation with these states gives them again."""
+        try:
+            return self.run(states, widens=False) == states and self.run(states, widens=False, second=True) == states
+        except (RuntimeError, ValueError, IndexError, VGraphError, CaptureError):
+            return False
+
+    def as_features(self, found: States) -> States:
+        """Of states that nothing but themselves gives a dtype: with that of the features, if these have one."""
+        dtypes = self.float_features()
+        if len(dtypes) != 1:
+            return found
+        other = {
+            n: replace(spec, dtype=dtypes[0]) if spec.dtype.is_floating_point else spec for n, spec in found.items()
+        }
+        return other if other != found and self._agrees(other) else found
+
+    def settled(self, found: States) -> States:
+        """The states; the log names those that would be as well of any other shape."""
+        open_ones = [name for name in self.asked if name in found and found[name].row_shape == (1,)]
+        for name in open_ones:
+            if self._agrees({**found, name: replace(found[name], row_shape=(_ANY,))}):
+                logger.info(_TAKEN, name, type(self.module).__name__, name)
+        return found
+
+    def _check_counts(self, states: States) -> None:
+        """A leaf alone goes the way that many vertices go, though the function counted its children by ``len``."""
+        done, sizes = self.done, self._sizes(second=True)
+        small = {space: {"vertex": 1, "source": 1, "edge": 0}.get(space.kind, n) for space, n in sizes.items()}
+        try:
+            self.run(states, widens=False, sizes=small)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise CaptureError("what it does depends on a number of rows or slots", _line_of(error)) from None
+        counts, few = set(sizes.values()), set(small.values())
+        alike = [one == two or (one in counts and two in few) for one, two in zip(done, self.done, strict=False)]
+        if not all(alike) or len(done) != len(self.done):
+            raise CaptureError("it branches on a number of rows or slots")
+
+    def _sizes(self, *, second: bool = False) -> dict[Space, int]:
+        return sizes_for(False, self.spaces, one_vertex_set=True)[second]
+
+    def run(
+        self, states: States, *, widens: bool, second: bool = False, sizes: Mapping[Space, int] | None = None
+    ) -> States:
+        """What an evaluation scatters, on one of the two numbers of rows that recordings have, or on others."""
+        body = self.body_of(states)
+        tracer = Tracer(sizes or self._sizes(second=second), self.device)
+        session = Session(tracer, self.specs, mailbox=False)
+        session.widens = widens
+        session.per_vertex = True
+        recording = tracer.recording
+        try:
+            with tracer:
+                body.run(session)
+        finally:
+            read = (n for n in recording.inputs if not n.startswith(("$", "child:")))
+            self.inputs.update((name, self.specs(name)) for name in read)
+            self.met |= {t.dtype: None for t, _ in recording.lifted if t.dim() and t.is_floating_point()}
+            self.progress = len(recording.records)
+            self.done = [leaf for record in recording.records for leaf in _plain_leaves(record)]
+            self.counted |= session.counted
+            tracer.forget()
+        self._check_given(body.seen)
+        return body.seen
+
+    def _check_given(self, seen: States) -> None:
+        for name, row_shape in self.given.items():
+            if name in seen and seen[name].row_shape != row_shape:
+                raise FunctionError(
+                    f"the state {name!r} is given as {row_shape}, but scattered as {seen[name].row_shape}",
+                    cure="give the shape that it has, or scatter the shape that was given",
+                )
+
+
+@dataclass(eq=False)
+class _Refusals:
+    """What was refused under some shapes of states; other errors that came up, and how far they came."""
+
+    found: dict[str, tuple[FunctionError, int]] = field(default_factory=dict[str, tuple[FunctionError, int]])
+    count: int = 0
+    num_other: int = 0
+    beyond: int = -1
+
+    def add(self, error: FunctionError, progress: int) -> None:
+        self.count += 1
+        known = self.found.get(str(error))
+        self.found[str(error)] = (error, max(progress, known[1] if known else 0))
+
+    def are_alike(self, most: int) -> bool:
+        """Whether all say the same: then no shape is their cause."""
+        return self.count >= most and len(self.found) == 1 and not self.num_other
+
+    def throw(self) -> None:
+        """Raises the one that came furthest, if it came as far as anything."""
+        error, progress = max(self.found.values(), key=lambda pair: pair[1], default=(None, -1))
+        if error is None or progress < self.beyond:
+            return
+        if len(self.found) == 1 and not self.num_other:
+            raise error
+        cure = f"{error.cure}; if it is meant so, a state's width was guessed: {_GIVE}"
+        raise FunctionError(error.fact, cure=cure, line=error.line) from error
+
+
+def _plain_leaves(record: Record) -> Iterator[Any]:
+    yield record.target
+    leaves: list[Any] = []
+    map_leaves((record.args, tuple(record.kwargs.values())), leaves.append)
+    yield from (leaf for leaf in leaves if not isinstance(leaf, (Ref, torch.Tensor)))
+
+
+def infer_states(
+    module: nn.Module,
+    body_of: Callable[[States], VertexBody],
+    specs: Specs,
+    spaces: tuple[Space, ...],
+    given: Shapes,
+    device: torch.device | None = None,
+) -> States:
+    """States as an evaluation scatters them when children are absent; checked by further ones.
+
+    Raises:
+        FunctionError: they cannot be inferred.
+        DTypeError: a feature's dtype does not fit the parameters.
+    """
+    own = [p.dtype for p in module.parameters() if p.is_floating_point()]
+    default = own[0] if own else torch.get_default_dtype()
+    search = _Search(module, body_of, specs, spaces, given, device)
+    first: Exception | None = None
+    refusals = _Refusals()
+    for shapes, dtype in _beginnings(search, [default] if own else [torch.int64, default]):
+        try:
+            found = search.attempt(shapes, dtype)
+        except FunctionError as error:  # perhaps of a shape that was guessed
+            refusals.add(error, search.progress)
+            if not search.asked or refusals.are_alike(_MOST_ALIKE):
+                raise
+        except (VGraphError, CaptureError):
+            raise
+        except (RuntimeError, ValueError, IndexError) as error:
+            first = first or error
+            refusals.num_other, refusals.beyond = refusals.num_other + 1, max(refusals.beyond, search.progress)
+            if _is_raised_by_user(error) or not search.is_read:
+                break
+        else:
+            if found is not None:
+                return search.settled(found if own else search.as_features(found))
+    refusals.throw()
+    if first is not None:
+        better = _explained(search, first, own)
+        raise better from (first if better is not first else first.__cause__)
+    raise ask_for_states(module, "their shapes depend on those of the children", "")
+
+
+def _beginnings(search: _Search, dtypes: list[torch.dtype]) -> Iterator[tuple[Shapes, torch.dtype]]:
+    """Every state one column wide, then other shapes for the states that were read."""
+    for dtype in dtypes:
+        yield {}, dtype
+    if len(dtypes) > 1:  # no parameter tells: features may, or other tensors
+        dtypes = [*dtypes, *(dtype for dtype in (*search.float_features(), *search.met) if dtype not in dtypes)]
+        yield from (({}, dtype) for dtype in dict.fromkeys([*dtypes[2:], *_OTHER_FLOATS]))
+    for shapes in _choices(search) if search.asked else ():
+        for dtype in dtypes:
+            yield shapes, dtype
+
+
+def _choices(search: _Search) -> Iterator[Shapes]:
+    """First one shape for all states, then of each those with which an evaluation comes furthest, in all combinations.
+
+    An evaluation that comes further may ask for more states.
+    """
+    shapes = likely_shapes(search.module, [spec.row_shape for spec in search.inputs.values()])
+    yield from (dict.fromkeys(search.asked, shape) for shape in shapes)
+    kept: dict[str, list[tuple[int, ...]]] = {}
+    while len(kept) < len(search.asked):
+        for name in tuple(search.asked):
+            reached: dict[tuple[int, ...], int] = {}
+            for shape in ((1,), *shapes):
+                yield {**{other: found[0] for other, found in kept.items()}, name: shape}
+                reached[shape] = search.progress
+            kept[name] = [shape for shape, far in reached.items() if far == max(reached.values())]
+    combined = product(*kept.values())
+    yield from (dict(zip(kept, chosen, strict=True)) for chosen in islice(combined, _MOST_ATTEMPTS))
+
+
+def likely_shapes(module: nn.Module, features: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Shapes that a state may well have: those of features, and widths of parameters, of all heads together."""
+    widths = [(size,) for p in module.parameters() for size in reversed(p.shape)]
+    heads = [(p.shape[0] * size,) for p in module.parameters() if p.dim() == 3 for size in reversed(p.shape[1:])]
+    sizes = dict.fromkeys(shape[0] for shape in (*features, *widths) if len(shape) == 1)
+    rest = [(wide - narrow,) for wide in sizes for narrow in sizes if wide > narrow]  # what is joined with others
+    found = list(dict.fromkeys([(), *features, *heads, *widths]))
+    more = dict.fromkeys([*_MATRICES, *((size, size) for size in sizes), *rest])
+    return [*found[:_MOST_SHAPES], *(shape for shape in islice(more, _MOST_SHAPES) if shape not in found)]
+
+
+def _is_raised_by_user(error: BaseException) -> bool:
+    """Whether the user's own ``raise`` threw it, rather than a call of torch."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    code = trace.tb_frame.f_code.co_code
+    is_raise = code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    return is_raise and is_user_file(trace.tb_frame.f_code.co_filename, layers=True)
+
+
+def _explained(search: _Search, error: Exception, own: list[torch.dtype]) -> Exception:
+    """The error that tells the user most."""
+    if _is_raised_by_user(error):
+        return error
+    line = _line_of(error)
+    text = str(error)
+    if "dtype" in text or "scalar type" in text:
+        for name, dtype in ((name, spec.dtype) for name, spec in search.inputs.items()):
+            if own and dtype not in own:
+                kind, _, short = name.removesuffix(OF_LEAVES).partition(":")
+                kind = "vertex" if kind == "subset" else kind
+                convert = f", or convert the module with .to({dtype})" if dtype.is_floating_point else ""
+                return DTypeError(
+                    f"the {kind} feature {short!r} is {dtype}, the parameters are {own[0]}",
+                    cure=f"pass {short}.to({own[0]}){convert}",
+                    line=line,
+                )
+    if not search.asked:
+        return error
+    return ask_for_states(search.module, f"evaluating it without children fails: {text}", line)
+
+
+def _line_of(error: BaseException) -> str:
+    """The user's line in the traceback of an error."""
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if is_user_file(name, layers=True):
+            line = f"{name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+def ask_for_states(module: nn.Module, fact: str, line: str) -> FunctionError:
+    """What to do where states cannot be inferred."""
+    return FunctionError(
+        f"the widths of the states of {type(module).__name__} cannot be inferred: {fact}",
+        cure=f"give them: {_GIVE}", line=line,
+    )  # fmt: skip

@@ -1,0 +1,392 @@
+"""Capture: a function becomes Programs once, and every later call finds them again.
+
+Takes: user functions and a call's features. Gives: what to run and with which tensors; tempo: every call.
+Source: HOUSE "captured functions"; the decision against Dynamo is docs/adr/0003-capture.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph import config
+from vgraph.capture.capture_cache import Family
+from vgraph.capture.derivative_programs import level_pair, level_program
+from vgraph.capture.errors import CaptureError, UnwatchableError
+from vgraph.capture.features import Features
+from vgraph.capture.guards.asked_features import Asked
+from vgraph.capture.guards.code_watch import Reading, uncollected
+from vgraph.capture.guards.compile_guards import StandIns, make_check, stand_ins
+from vgraph.capture.guards.functorch_checks import refuse_batched
+from vgraph.capture.guards.tracer_leaks import refuse_kept
+from vgraph.capture.guards.walk import walk_roots
+from vgraph.capture.guards.watched import Numbers
+from vgraph.capture.lookup.lookup import same_random_numbers
+from vgraph.capture.lookup.lookup_session import ReplayedBody
+from vgraph.capture.recheck import Oracle, written_of
+from vgraph.capture.record.device_check import check_devices
+from vgraph.capture.record.modes import Modes, ambient, current_modes
+from vgraph.capture.record_function import Recorded, record_function
+from vgraph.capture.recording_lock import recording
+from vgraph.capture.refusals import make_refusal
+from vgraph.capture.rows.row_mixing import refuse_mixing, refuse_sums
+from vgraph.capture.session import Spec
+from vgraph.capture.trace import ALL, Body, Trace, compile_options, trace
+from vgraph.errors import FunctionError
+from vgraph.ir.topology import Topology
+from vgraph.runtime.autograd import Call, Derivation, Pair, run
+from vgraph.runtime.call_rows import Situation, VertexTypes
+from vgraph.runtime.compiled import CompiledProgram
+
+logger = logging.getLogger("vgraph")
+
+_MOST_ENTRIES = 16  # kept of one function: shapes, dtypes, modes that alternate
+_MOST_FAMILIES = 512
+_MOST_TRIALS = 8  # numbers that are tried one by one, where all of them cannot be inputs
+
+
+@dataclass(eq=False)
+class Captured:
+    """One function under one set of guards, with its Programs of every order.
+
+    It keeps no user function: a lambda made anew in every forward may hold a whole step's graph.
+    """
+
+    name: str
+    modes: Modes
+    specs: dict[str, Spec]
+    feature_names: tuple[str, ...]
+    lifted_grads: tuple[bool, ...]
+    uses_seed: bool
+    num_slots_needed: tuple[int, ...]
+    options: dict[str, Any]  # see compile_options
+    moving: frozenset[str]
+    facts: Any  # what the Body found out, e.g. the names of its outputs
+    replayed: Body | None = None  # what was looked up rather than guarded: its trace
+    unwatchable: str = ""  # and what no guard can watch
+    numbers: Numbers = field(default_factory=Numbers)
+    asked: Asked | None = None  # of features; None: nothing
+    oracle: Oracle | None = None  # where every call is checked
+    check: Callable[[Sequence[Any]], tuple[Tensor, ...] | None] = lambda roots: None
+    programs: dict[Derivation, CompiledProgram] = field(default_factory=dict[Derivation, CompiledProgram])
+    pairs: dict[Any, Pair] = field(default_factory=dict[Any, Pair])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.feature_names, *(f"lifted:{i}" for i in range(len(self.lifted_grads))))
+
+    def matches(self, modes: Modes, roots: Sequence[Any], features: Features) -> tuple[Tensor, ...] | None:
+        """All input tensors of this call, or None if a guard does not hold."""
+        if modes != self.modes:
+            return None
+        given = features.of_kind(self.feature_names, self.specs)
+        if given is None:
+            return None
+        if self.asked is not None and not self.asked.holds(features.find, features.names):
+            return None
+        lifted = self.check(roots)
+        return None if lifted is None else (*given, *lifted)
+
+    def require(self, modes: Modes, roots: Sequence[Any], features: Features) -> tuple[Tensor, ...]:
+        """All input tensors of the call that was recorded."""
+        given = self.matches(modes, roots, features)
+        if given is None:
+            raise CaptureError("what it reads changes while it runs")
+        return given
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A Captured with the functions of one call, from which further orders are recorded.
+
+    ``make_body`` holds no feature: autograd's nodes hold a Bound, and features hold autograd's nodes.
+    """
+
+    captured: Captured
+    make_body: Callable[[Captured], Body]
+    roots: Sequence[Any]
+
+    def plain(self, derivation: Derivation) -> CompiledProgram:
+        made = self.captured.programs
+        if derivation not in made:
+            found = self.redo(derivation, None)
+            made[derivation] = level_program(self.captured.name, found, self.captured.options)
+        return made[derivation]
+
+    def pair(self, derivation: Derivation, wrt: tuple[str, ...]) -> Pair:
+        made, key = self.captured.pairs, (derivation, wrt)
+        if key not in made:
+            found = self.redo(derivation, wrt)
+            made[key] = level_pair(self.captured.name, found, self.captured.options)
+        return made[key]
+
+    def check_gradients(self, grads: Sequence[Tensor | None]) -> None:
+        refuse_batched(grads)
+
+    def redo(self, derivation: Derivation, wrt: tuple[str, ...] | None) -> Trace:
+        """Another recording of the same function, under the modes of the first."""
+        captured = self.captured
+        lifted = captured.check(self.roots)
+        if lifted is None:
+            raise FunctionError(
+                f"{captured.name} reads something that changed between forward and backward",
+                cure="call backward before changing modules, closures or globals that it reads",
+            )
+        with recording, ambient(*captured.modes), stand_ins(self.roots, captured.numbers, captured.moving):
+            body = self.make_body(captured)
+            found = trace(body, captured.specs.__getitem__, derivation, wrt, captured.modes[-1])
+        if captured.oracle is not None:
+            captured.oracle.check_function(lifted, written_of(found, body.facts()))
+        return found
+
+    def situation(
+        self,
+        topology: Topology,
+        policy: str,
+        subsets: Mapping[str, Any] | None = None,
+        types: VertexTypes | None = None,
+    ) -> Situation:
+        """The data of one call that are not features; draws the call's seed."""
+        seed = torch.empty((), dtype=torch.int64, device="cpu").random_() if self.captured.uses_seed else None
+        return Situation(topology, policy, subsets or {}, seed, types)
+
+    def run(self, tensors: tuple[Tensor, ...], situation: Situation) -> list[Tensor | None]:
+        """Runs the function on a topology."""
+        check_devices(self.captured.name, self.captured.names, tensors, situation.topology.src.device)
+        note_run(self.captured.name, self, situation)
+        return run(Call(self, situation, (), self.captured.names), tensors)
+
+    def __call__(self, tensors: tuple[Tensor, ...], topology: Topology, policy: str) -> list[Tensor | None]:
+        """The same where nothing is to be known of the topology but itself."""
+        return self.run(tensors, self.situation(topology, policy))
+
+
+Run = tuple[str, "Bound | CaptureError", Situation | str]  # what ran; or why not, and what ran instead
+_watching: list[list[Run]] = []
+
+
+@contextmanager
+def watch_runs() -> Generator[list[Run]]:
+    """Every function that runs while the context lasts, in order."""
+    runs: list[Run] = []
+    _watching.append(runs)
+    try:
+        yield runs
+    finally:
+        _watching.pop()
+
+
+def note_run(name: str, what: Bound | CaptureError, situation: Situation | str) -> None:
+    """Tells whoever watches that a function runs."""
+    for runs in _watching:
+        runs.append((name, what, situation))
+
+
+_families: OrderedDict[Any, Family] = OrderedDict()
+
+
+def num_captures() -> int:
+    """How often any function was recorded, for tests and for ``vgraph info``."""
+    return sum(family.num_captures for family in _families.values())
+
+
+def forget() -> None:
+    """Drops every capture, so that the next calls record anew (after a setting has changed)."""
+    _families.clear()
+
+
+def family_of(key: Any) -> Family:
+    """The captures of functions with one code; the least recently used are forgotten."""
+    family = _families.get(key)
+    if family is None:
+        family = _families[key] = Family()
+        if len(_families) > _MOST_FAMILIES:
+            _families.popitem(last=False)
+    else:
+        _families.move_to_end(key)
+    return family
+
+
+def find_captured(
+    family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body],
+    make_again: Callable[[Captured], Body] | None = None, with_states: Callable[[Any], Body] | None = None,
+) -> tuple[Bound, tuple[Tensor, ...]]:  # fmt: skip
+    """The capture that holds for this call and its input tensors; raises CaptureError if there is none.
+
+    ``make_again`` makes the body from what was captured, where ``make_body`` needs features; ``with_states`` from
+    states that are known, where ``make_body`` infers them.
+    """
+    with recording:
+        entry, tensors = _find_captured(family, roots, features, make_body, with_states)
+    if entry.replayed is not None:
+        replayed = entry.replayed
+        return Bound(entry, lambda _: replayed, ()), tensors
+    return Bound(entry, make_again or (lambda _: make_body()), roots), tensors
+
+
+def _find_captured(
+    family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body],
+    with_states: Callable[[Any], Body] | None,
+) -> tuple[Captured, tuple[Tensor, ...]]:  # fmt: skip
+    modes = current_modes(features.device)
+    for index, entry in enumerate(family.entries):
+        tensors = entry.matches(modes, roots, features)
+        if tensors is not None:
+            if index:
+                family.entries.insert(0, family.entries.pop(index))
+            if entry.oracle is not None:
+                given = tensors[len(entry.feature_names) :]
+                entry.oracle.check(given, roots, features.specs, features.device, make_body)
+            return entry, tensors
+    family.check(modes, roots, features)
+    forced = "VGRAPH_CAPTURE=lookup asks for it" if config.looks_up_captures() else ""
+    unwatchable, entry, tensors = forced or family.why_looked_up(roots), None, ()
+    if not unwatchable:
+        try:
+            with uncollected():
+                entry = _capture(family, roots, features, make_body, modes)
+                tensors = entry.require(modes, roots, features)
+        except UnwatchableError as error:
+            unwatchable = error.reason
+            family.look_up(roots, unwatchable)
+        except CaptureError as error:
+            family.refuse(make_refusal(error, modes, roots), roots)
+            raise
+    if entry is None:
+        return _looked_up(unwatchable, family, roots, features, (make_body, with_states), modes)
+    family.entries.insert(0, entry)
+    del family.entries[_MOST_ENTRIES:]
+    return entry, tensors
+
+
+def _looked_up(
+    reason: str, family: Family, roots: Sequence[Any], features: Features, bodies: tuple[Any, Any], modes: Modes
+) -> tuple[Captured, tuple[Tensor, ...]]:
+    """The capture of what the functions do in this call, found by running their Python."""
+
+    def record(trace_body: ReplayedBody, specs: dict[str, Spec]) -> Captured:
+        _say_why(trace_body.name, reason)
+        family.num_captures += 1
+        with ambient(*modes):
+            found = trace(trace_body, specs.__getitem__, (), ALL if modes[0] else None, features.device)
+        entry = _captured(trace_body, found, specs, modes, frozenset(), features.device)
+        constants = tuple(tensor for tensor, _ in found.tape.lifted)  # made of numbers; all else is an input
+        entry.replayed, entry.check, entry.unwatchable = trace_body, lambda roots: constants, reason
+        return entry
+
+    patience = family.patience_with(roots)
+    patience.check()
+    try:
+        entry, inputs = family.traces.find(features, *bodies, modes, record)
+    except CaptureError as error:
+        if error.is_kept:
+            patience.note(error)
+        raise
+    return entry, (*[inputs[name] for name in entry.feature_names], *(entry.check(()) or ()))
+
+
+@cache
+def _say_why(name: str, reason: str) -> None:
+    level = logging.DEBUG if config.looks_up_captures() else logging.INFO
+    logger.log(level, "%s: its Python runs at every call: %s", name, reason)
+
+
+def _capture(
+    family: Family,
+    roots: Sequence[Any],
+    features: Features,
+    make_body: Callable[[], Body],
+    modes: Modes,
+) -> Captured:
+    numbers, moving = family.moving_numbers(roots)
+    family.check_restless(roots, moving)
+    family.num_captures += 1
+
+    def attempt(paths: frozenset[str]) -> Captured | None:
+        try:
+            return _record(family, roots, features, make_body, modes, (numbers, paths))
+        except Exception:  # whatever a tensor in place of a number led to; a recording without any tells
+            return None
+
+    entry = attempt(moving) if moving else None
+    if moving and entry is None:
+        several = moving if 1 < len(moving) <= _MOST_TRIALS else frozenset[str]()
+        can_move = frozenset(path for path in several if attempt(frozenset({path})) is not None)
+        family.fixed |= {numbers.key(path) for path in moving - can_move}  # they must be numbers
+        entry = attempt(can_move) if can_move else None
+        if entry is None:
+            family.fixed |= {numbers.key(path) for path in can_move}
+    if entry is None:
+        entry = _record(family, roots, features, make_body, modes, (numbers, frozenset()))
+    return entry
+
+
+def _record(
+    family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body], modes: Modes,
+    standing_in: tuple[Numbers, frozenset[str]],
+) -> Captured:  # fmt: skip
+    with same_random_numbers():
+        ran = record_function(roots, features.specs, features.device, make_body, modes, standing_in)
+    try:
+        return _guarded(family, roots, features, ran, modes, standing_in[1])
+    except CaptureError as error:
+        error.seen = ran.specs, ran.reading
+        raise
+
+
+def _guarded(
+    family: Family, roots: Sequence[Any], features: Features, ran: Recorded, modes: Modes, moving: frozenset[str]
+) -> Captured:
+    """A recording with guards of what was read."""
+    numbers, check = _guard(family, roots, ran.reading, ran.found, ran.scalars)
+    with recording.paused():  # compilers take seconds
+        entry = _captured(ran.body, ran.found, ran.specs, modes, moving, features.device)
+    entry.numbers, entry.check, entry.asked = numbers, check, ran.found.asked or None
+    entry.require(modes, roots, features)
+    if config.checks_captures():
+        entry.oracle = Oracle(entry.name, modes, (numbers, entry.moving), written_of(ran.found, entry.facts))
+    return entry
+
+
+def _captured(
+    body: Body, found: Trace, specs: dict[str, Spec], modes: Modes, moving: frozenset[str], device: torch.device
+) -> Captured:
+    """A recording as Programs, without guards."""
+    if body.per_vertex:
+        refuse_mixing(body.name, found.written())
+        refuse_sums(found.tape.ops)
+    tape = found.tape
+    entry = Captured(
+        body.name, modes, specs, found.features,
+        tuple(tensor.requires_grad for tensor, _ in tape.lifted),
+        "$seed" in tape.inputs, found.num_slots_needed,
+        compile_options(body) | {"device": device.type},
+        moving, body.facts(),
+    )  # fmt: skip
+    if found.step is None:
+        entry.programs[()] = level_program(entry.name, found, entry.options)
+    else:
+        entry.pairs[(), found.step.wrt] = level_pair(entry.name, found, entry.options)
+    return entry
+
+
+def _guard(
+    family: Family, roots: Sequence[Any], reading: Reading, found: Trace, scalars: StandIns
+) -> tuple[Numbers, Callable[[Sequence[Any]], tuple[Tensor, ...] | None]]:
+    lifted, constants = [t for t, _ in found.tape.lifted], found.tape.constants
+    wanted = {id(t) for i, t in enumerate(lifted) if i not in constants and id(t) not in scalars.paths}
+    walk = walk_roots(roots, reading)
+    if not wanted <= walk.tensors.keys():
+        walk = walk_roots(roots, reading, everything=True)
+    if family.has_fallback:
+        refuse_kept(walk, roots)
+    family.note_numbers(walk.numbers)
+    return walk.numbers, make_check(walk, lifted, constants, scalars)

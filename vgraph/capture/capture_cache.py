@@ -1,0 +1,174 @@
+"""Families: what was captured of functions with one code, and which of their numbers move.
+
+Takes: functions, numbers that recordings read. Gives: a Family; tempo: every call, and once a function.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vgraph.capture.errors import CaptureError
+from vgraph.capture.features import Features
+from vgraph.capture.guards.watched import Numbers, spoken_as
+from vgraph.capture.lookup.lookup import Traces
+from vgraph.capture.record.modes import Modes
+from vgraph.capture.refusals import MOST_ATTEMPTS, Patience, Refusal, without_frames
+
+_MOST_NUMBERS = 1024
+_MOST_REFUSALS = 16  # that are kept: functions of one code differ by what they close over
+_MOST_LOOKED_UP = 3  # functions of one code, until the next one is expected to be
+_CHANGES_TO_MOVE = 2  # a number that changed this often becomes an input
+_MOST_CHANGES = 16  # recordings of a number that cannot become one
+_MOST_DEPTH = 3  # functions within functions that tell one from another
+
+
+class RestlessError(CaptureError):
+    """A number changes again and again, and what a function does depends on its value."""
+
+    is_kept = False  # it is found before a recording
+
+
+def function_key(function: Any, depth: int = 0) -> Any:
+    """What a function and its copies made anew in every forward have in common.
+
+    That is their code, and that of functions that they close over, as a decorated one does; names, as built-ins
+    close over features' names, tell them apart.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None:
+        if isinstance(function, functools.partial):
+            return functools.partial, function_key(function.func, depth)  # pyright: ignore[reportUnknownMemberType]
+        return type(function)
+    cells = function.__closure__
+    if cells is None or depth == _MOST_DEPTH:
+        return code
+    inner = [_content_key(cell, depth + 1) for cell in cells]
+    return code if all(key is None for key in inner) else (code, *inner)
+
+
+def _content_key(cell: Any, depth: int) -> Any:
+    try:
+        content = cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
+    if isinstance(content, str):
+        return content
+    if isinstance(content, types.BuiltinFunctionType):  # itself may be bound to something large
+        return content.__name__
+    return function_key(content, depth) if hasattr(content, "__code__") else None
+
+
+def name_of(key: Any) -> str:
+    """What a function with this key is called."""
+    while isinstance(key, tuple):
+        key = key[-1] if key[0] is functools.partial else key[0]  # pyright: ignore[reportUnknownVariableType]
+    return str(getattr(key, "co_name", key))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _owner(root: Any) -> Any:
+    """A bound method is made anew whenever it is looked at: who it is bound to is not."""
+    return getattr(root, "__self__", None) or root
+
+
+def _weak(thing: Any) -> Any:
+    try:
+        return weakref.ref(thing)
+    except TypeError:
+        return lambda: thing
+
+
+@dataclass(eq=False)
+class Family:
+    """Everything captured of functions with one code, and which of their numbers move."""
+
+    entries: list[Any] = field(default_factory=list[Any])
+    refused: list[Refusal] = field(default_factory=list[Refusal])
+    changes: dict[Any, int] = field(default_factory=dict[Any, int])
+    fixed: set[Any] = field(default_factory=set[Any])  # numbers that a shape or a branch needs
+    numbers: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
+    num_captures: int = 0
+    looked_up: list[tuple[tuple[Any, ...], str]] = field(default_factory=list[tuple[tuple[Any, ...], str]])
+    traces: Traces = field(default_factory=Traces)  # of those that are looked up
+    patience: Any = field(default_factory=lambda: weakref.WeakKeyDictionary[Any, Patience]())  # with failed look-ups
+    has_fallback: bool = True  # that is faster than to record at every call
+
+    def look_up(self, roots: Sequence[Any], reason: str) -> None:
+        """From now on these functions' traces are looked up: no guard can watch all that they read."""
+        self.looked_up.append((tuple(map(_weak, map(_owner, roots))), reason))
+
+    def why_looked_up(self, roots: Sequence[Any]) -> str:
+        """What these functions read that no guard can watch, or nothing.
+
+        Where several functions of one code do, the next one is expected to do so, too: it may be made anew in
+        every call.
+        """
+        owners = [_owner(root) for root in roots]
+        for known, reason in self.looked_up:
+            if all(ref() is owner for ref, owner in zip(known, owners, strict=True)):
+                return reason
+        return self.looked_up[0][1] if len(self.looked_up) >= _MOST_LOOKED_UP else ""
+
+    def patience_with(self, roots: Sequence[Any]) -> Patience:
+        """How often look-ups of these functions have failed: of one object's methods, or of all with this code."""
+        owner = getattr(roots[0], "__self__", self)
+        return self.patience.setdefault(owner if getattr(owner, "__hash__", None) else self, Patience())
+
+    def refuse(self, refusal: Refusal | None, roots: Sequence[Any]) -> None:
+        """Remembers why these functions are not captured; those that fail again and again wait longer each time."""
+        if refusal is not None:
+            times = 1 + sum(known.is_of(roots) for known in self.refused)
+            refusal.wait = 0 if times < MOST_ATTEMPTS else 2**times
+            self.refused = [refusal, *self.refused[: _MOST_REFUSALS - 1]]
+
+    def check(self, modes: Modes, roots: Sequence[Any], features: Features) -> None:
+        """Raises what was remembered of these functions, unless something that they read is another now."""
+        for place, refusal in enumerate(refusal for refusal in self.refused if refusal.is_of(roots)):
+            waits = place == 0 and refusal.wait > 0
+            refusal.wait -= waits
+            if waits or refusal.holds(modes, roots, features):
+                raise without_frames(refusal.error)
+
+    def moving_numbers(self, roots: Sequence[Any]) -> tuple[Numbers, frozenset[str]]:
+        """Numbers that these functions read and that changed often enough."""
+        for numbers in dict.fromkeys(reversed(self.numbers.values())):
+            moving = frozenset(
+                path for path in self._changed(numbers, roots, _CHANGES_TO_MOVE)
+                if numbers.key(path) not in self.fixed
+            )  # fmt: skip
+            if moving and not numbers.asks_types:
+                return numbers, moving
+        return Numbers(), frozenset()
+
+    def check_restless(self, roots: Sequence[Any], moving: frozenset[str]) -> None:
+        """Raises where these functions would be recorded at every call; ``moving``: numbers that are inputs."""
+        for numbers in dict.fromkeys(reversed(self.numbers.values())) if self.has_fallback else ():
+            for path in self._changed(numbers, roots, _MOST_CHANGES):
+                if path not in moving:
+                    name = spoken_as(numbers.values[path][1])
+                    fact = f"the number {name} changes from call to call, and what it does depends on the value"
+                    raise RestlessError(fact)
+
+    def _changed(self, numbers: Numbers, roots: Sequence[Any], least: int) -> list[str]:
+        return [
+            path for path in numbers.values
+            if self.changes.get(numbers.key(path), 0) >= least and numbers.leads_there(path, roots)
+        ]  # fmt: skip
+
+    def note_numbers(self, numbers: Numbers) -> None:
+        """Counts what has changed since the last recording."""
+        for path, (value, _) in numbers.values.items():
+            key = numbers.key(path)
+            before = self.numbers.pop(key, None)
+            if before is not None and before.values[path][0] != value:
+                self.changes[key] = self.changes.get(key, 0) + 1
+            self.numbers[key] = numbers
+        while len(self.numbers) > _MOST_NUMBERS:
+            forgotten = next(iter(self.numbers))
+            del self.numbers[forgotten]
+            self.changes.pop(forgotten, None)
+            self.fixed.discard(forgotten)

@@ -1,0 +1,51 @@
+"""Features of a call by full name, looked up where they lie, without making any of them.
+
+Takes: how to find one, and what it looks like. Gives: a mapping that knows the graph's device; tempo: every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.capture.session import Spec
+
+
+class Features(Mapping[str, Tensor]):
+    """A call's features by full name (``vertex:x``, ``src:h``), looked up where they lie; the graph's device."""
+
+    def __init__(
+        self, find: Callable[[str], Tensor | None], specs: Callable[[str], Spec], device: torch.device,
+        names: Callable[[str], Sequence[str]] = lambda kind: (),
+    ) -> None:  # fmt: skip
+        self.find, self.specs, self.device, self.names = find, specs, device, names
+
+    def __getitem__(self, name: str) -> Tensor:
+        found = self.find(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def of_kind(self, names: Iterable[str], specs: Mapping[str, Spec]) -> list[Tensor] | None:
+        """The features of these names, if all of them are there and look as they did."""
+        given: list[Tensor] = []
+        for name in names:
+            tensor, spec = self.find(name), specs[name]
+            if (
+                tensor is None
+                or tensor.dtype is not spec.dtype
+                or tensor.requires_grad is not spec.requires_grad
+                or tensor.shape[1:] != spec.row_shape
+            ):
+                return None
+            given.append(tensor)
+        return given
+
+    def __iter__(self) -> Any:
+        raise TypeError("features are looked up by name")
+
+    def __len__(self) -> int:
+        raise TypeError("features are looked up by name")

@@ -1,0 +1,1 @@
+"""What a captured function read, and the check that none of it has changed."""

@@ -1,0 +1,42 @@
+"""What a function keeps: rows that it stores in an attribute, a list or a dict, to be read after the call.
+
+Takes: a Walk after a recording. Gives: an error, and containers as they were before; tempo: once a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from vgraph.capture.errors import CaptureError
+from vgraph.capture.guards.code_watch import Reading
+from vgraph.capture.guards.walk import walk_roots
+from vgraph.capture.guards.watched import Walk, path_of, spoken_as
+
+
+class KeptError(CaptureError):
+    """Rows of a recording are of examples: whoever reads them later must find those of the call."""
+
+
+def refuse_kept(walk: Walk, roots: Sequence[Any]) -> None:
+    """Raises where the function has kept rows of the recording."""
+    if walk.kept:
+        names = ", ".join(dict.fromkeys(spoken_as(step) for step in walk.kept))
+        _drop(walk, roots)
+        raise KeptError(f"it keeps rows for later, in {names}")
+
+
+def drop_kept(roots: Sequence[Any], reading: Reading) -> None:
+    """Takes what a recording that failed has left out of lists and dicts; a run will put its own there."""
+    with suppress(CaptureError):
+        _drop(walk_roots(roots, reading, lenient=True), roots)
+
+
+def _drop(walk: Walk, roots: Sequence[Any]) -> None:
+    for step in reversed(walk.kept):
+        if step.slot is None or step.parent is None or step.parent.text.endswith("__dict__"):
+            continue
+        container: Any = eval(path_of(step.parent), {"r": roots, "k": walk.numbers.constants})
+        if isinstance(container, (list, dict)):
+            del container[step.slot[1]]

@@ -1,0 +1,1 @@
+"""Functions that no guard can watch: their Python runs at every call, their traces are looked up."""

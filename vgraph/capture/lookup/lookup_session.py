@@ -1,0 +1,222 @@
+"""What bodies run on while their traces are looked up: a session that knows what its steps gave before.
+
+Takes: what a body asks of a session, calls of torch functions. Gives: fake rows, by a Cursor; and the same steps
+played on a session of examples. Runs at every call of a function whose reads no guard can watch. Source: docs/adr/0026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from vgraph.capture.errors import CaptureError, OutsideWriteError
+from vgraph.capture.guards.asked_features import Asked
+from vgraph.capture.lookup.fake_rows import FakeRows, RowPair
+from vgraph.capture.lookup.trace_tree import Cursor
+from vgraph.capture.player import Event, Player, which_sizes
+from vgraph.capture.record.aliases import share_memory
+from vgraph.capture.rows.row_tensor import RowTensor, as_rows, plain
+from vgraph.capture.rows.slot_reductions import move_rows
+from vgraph.capture.session import Session
+from vgraph.capture.trace import Body, Given
+from vgraph.ir.moves import Move
+from vgraph.ir.program import EDGE, VERTEX, Space
+from vgraph.user_line import recorded_line
+
+
+class SessionPlayer(Player):
+    """Plays what bodies ask of a session, beside torch functions."""
+
+    def _context(self, kind: Any = None, key: str = "") -> Any:
+        return self.session if kind is None else kind(self.session, key)
+
+    def input(self, name: str, _look: Any) -> Tensor:
+        return self.session.input(name)
+
+    def child(self, name: str, row_shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        return self.session.child(name, row_shape, dtype)
+
+    def ids(self, name: str, kind: Any) -> Tensor:
+        return self.session.ids(name, kind)
+
+    def in_degree(self) -> Tensor:
+        return self.session.in_degree()
+
+    def slots(self) -> Tensor:
+        return self.session.slots()
+
+    def rows(self, tensor: Tensor, space: Space, *part: Any) -> Tensor:
+        return as_rows(plain(tensor), space, self._context(*part))
+
+    def brought(self, tensor: RowTensor, space: Space) -> Tensor:
+        return tensor.brought_to(space)
+
+    def moved(self, tensor: Tensor, move: Move, *part: Any) -> Tensor:
+        return move_rows(self._context(*part), move, tensor)
+
+    def needs(self, element: Any) -> None:
+        self.session.num_slots_needed.add(element)
+
+    def checked(self) -> None:
+        self.session.note_checked()
+
+
+@dataclass(eq=False)
+class ReplayedBody:
+    """A Body that plays a trace: the same for every call that took it."""
+
+    name: str
+    mailbox: bool | int
+    per_vertex: bool
+    spaces: tuple[Space, ...]
+    events: tuple[Sequence[Event], Sequence[Event]]  # for examples of either size
+    outputs: tuple[Any, ...]  # leaves
+    carries: tuple[tuple[int, str, Move], ...]
+    num_outputs: int
+    known_facts: Any
+
+    def run(self, session: Session) -> Given:
+        player = SessionPlayer(session)
+        for event in self.events[which_sizes(session)]:
+            player.play(event)
+        outputs = [plain(player.get(leaf)) for leaf in self.outputs]
+        return Given(outputs, [(i, session.leaf(name), move) for i, name, move in self.carries], self.num_outputs)
+
+    def facts(self) -> Any:
+        return self.known_facts
+
+
+# ---------------------------------------------------------------- what bodies run on
+class _Needs:
+    def __init__(self, session: LookupSession) -> None:
+        self._session = session
+
+    def add(self, element: Any) -> None:
+        self._session.note("needs", element)
+
+
+class _Leaf:
+    """What a carry feeds, by name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class LookupSession:
+    """A Session that knows what its steps gave before; see ``session.Session`` for what each method gives.
+
+    ``sizes``: numbers of rows, each as on the examples of either size.
+    """
+
+    widens = False
+    mixed = None  # what is looked up was recorded, and refused then
+
+    def __init__(self, body: Body, sizes: Mapping[Space, int], cursor: Cursor, find: Any) -> None:
+        self.cursor, self._find, self.per_vertex, self.sizes = cursor, find, body.per_vertex, sizes
+        self.mailbox = None if body.mailbox is False else (self.sizes[VERTEX], self.sizes[EDGE] // self.sizes[VERTEX])
+        self.num_vertices = self.sizes[VERTEX]
+        self.row_sizes = frozenset[int]()
+        self.num_slots_needed, self.asked = _Needs(self), Asked()
+        self.inputs: dict[str, Tensor] = {}
+
+    def note(self, action: str, *args: Any) -> Any:
+        return self.cursor.note(action, args, {})
+
+    def row_count(self, size: int) -> int:
+        self.cursor.counts = True
+        return size
+
+    def input(self, name: str) -> Any:
+        tensor = self.inputs.get(name)
+        if tensor is None:
+            tensor = self.inputs[name] = self._find(name)
+        look = (tuple(tensor.shape[1:]), tensor.dtype, tensor.requires_grad)
+        return self.note("input", name, look)
+
+    def child(self, name: str, row_shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+        return self.note("child", name, row_shape, dtype)
+
+    def leaf(self, name: str) -> Any:
+        return _Leaf(name)
+
+    def ids(self, name: str, space: Space) -> Any:
+        return self.note("ids", name, space)
+
+    def in_degree(self) -> Any:
+        return self.note("in_degree")
+
+    def slots(self) -> Any:
+        return self.note("slots")
+
+    def note_checked(self) -> None:
+        self.note("checked")
+
+    def note_branch(self) -> None:
+        raise CaptureError("it branches on a number of rows or slots", recorded_line())
+
+    def note_count(self) -> None:
+        self.cursor.counts = True
+
+    def note_look(self, name: str) -> None:
+        raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
+
+
+class OnFakeRows(TorchFunctionMode):
+    """Sees every torch function: those on fake rows are steps, as are those that are given numbers of rows.
+
+    All others run, on tensors from outside and on what was made of those.
+    """
+
+    def __init__(self, cursor: Cursor) -> None:
+        super().__init__()
+        self.cursor = cursor
+        self.own: dict[int, Tensor] = {}  # made by the function, in memory of its own
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        cursor, named = self.cursor, kwargs or {}
+        if cursor.playing:
+            return func(*args, **named)
+        if FakeRows in types or _counts_rows(args) or (named and _counts_rows(named.values())):
+            return cursor.call(func, args, named)
+        if _writes(func, named):
+            written = named.get("out", args[0] if args else None)
+            if isinstance(written, Tensor) and id(written) not in self.own:
+                raise OutsideWriteError("a tensor from outside the function is written in place", recorded_line())
+            cursor.keep_as_they_are()
+        out = func(*args, **named)
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):  # pyright: ignore[reportUnknownVariableType]
+            if isinstance(tensor, Tensor) and not self._is_view(tensor, (*args, *named.values())):
+                self.own[id(tensor)] = tensor
+        return out
+
+    def _is_view(self, tensor: Tensor, given: Any) -> bool:
+        """Whether it lies in the memory of a tensor from outside."""
+        outside = [leaf for leaf in given if isinstance(leaf, Tensor) and id(leaf) not in self.own]
+        return any(share_memory(tensor, leaf) for leaf in outside)
+
+
+def _writes(func: Any, kwargs: Mapping[str, Any]) -> bool:
+    name = getattr(func, "__name__", "")
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    return is_in_place or name in _WRITES or kwargs.get("out") is not None
+
+
+_WRITES = frozenset(
+    "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ "
+    "__ixor__ __ilshift__ __irshift__".split()
+)
+
+
+def _counts_rows(tree: Any) -> bool:
+    for item in tree:
+        kind = type(item)
+        if kind is RowPair or (kind in (tuple, list, torch.Size) and _counts_rows(item)):
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""What one run of a function did, operator by operator, and two runs made one."""

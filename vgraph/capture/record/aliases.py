@@ -1,0 +1,276 @@
+"""Aliases: views of one memory, so that a write through one of them is seen by all.
+
+Takes: a recording's view operators and writes. Gives: the functional operators that stand for them;
+tempo: once a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.ir.program import map_leaves
+from vgraph.ir.tdl.notation import op_name
+from vgraph.runtime.in_memory import has_memory
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A recorded tensor, by number."""
+
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class ViewStep:
+    """``func(parent, *rest, **kwargs)``, of several results number ``index``."""
+
+    func: Any
+    rest: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    index: int | None
+    offset: int = 0  # where a part begins along its dim
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        out = self.func(tensor, *self.rest, **self.kwargs)
+        return out if self.index is None else out[self.index]
+
+
+@dataclass(eq=False)
+class Cell:
+    """What a tensor object stands for now; a write changes it for all its twins."""
+
+    ref: Ref
+    tensor: Tensor  # of any twin: same elements, same shape
+    parent: Cell | None = None
+    step: ViewStep | None = None
+    is_stale: bool = False
+
+    @property
+    def root(self) -> Cell:
+        found = self
+        while found.parent is not None:
+            found = found.parent
+        return found
+
+
+Note = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], Any]  # records an op on Cells
+
+
+class Aliases:
+    """The cells that share memory, by their root, and the ways from roots to views."""
+
+    def __init__(self, note: Note) -> None:
+        self._note = note
+        self._families: dict[int, list[Cell]] = {}
+        self._ways: dict[Any, tuple[ViewStep, ...]] = {}
+
+    def add_view(self, cell: Cell, parent: Cell, step: ViewStep) -> None:
+        """``cell`` looks at the memory of ``parent``."""
+        cell.parent, cell.step = parent, step
+        root = cell.root
+        self._families.setdefault(id(root), []).append(cell)
+        self._ways.setdefault(_place(root.tensor, root.tensor), ())
+        self._ways.setdefault(_place(root.tensor, cell.tensor), _way(cell))
+
+    def way_to(self, base: Tensor, size: Any, stride: Any, offset: int | None) -> Any:
+        """The views that lead to these elements of ``base``, as some earlier view did, or slices; or None."""
+        base = bare(base)
+        start = 0 if offset is None else offset - int(base.storage_offset())
+        wanted = (tuple(size), tuple(stride), start)
+        known = self._ways.get((_layout(base), *wanted))
+        if known is None and base.dim() == 1 and base.is_contiguous():  # a storage of its own
+            if start == 0 and _is_dense(wanted[:2], base.numel()):
+                return (ViewStep(aten.view.default, (list(size),), {}, None),)
+            for (layout, *place), way in self._ways.items():
+                way = way if tuple(place) == wanted else _cut(layout, *wanted)
+                if way is not None and _is_dense(layout, base.numel()):
+                    return (ViewStep(aten.view.default, (list(layout[0]),), {}, None), *way)
+        return _cut(_layout(base), *wanted) if known is None else known
+
+    def current(self, cell: Cell) -> Ref:
+        """What a cell stands for after all writes."""
+        stale, above = list[Cell](), cell
+        while above.is_stale:
+            assert above.parent is not None
+            stale.append(above)
+            above = above.parent
+        for one in reversed(stale):
+            assert one.parent is not None and one.step is not None
+            one.ref = self._note_view(one.parent, one.step)
+            one.is_stale = False
+        return cell.ref
+
+    def _note_view(self, parent: Cell, step: ViewStep) -> Ref:
+        out = step.func(parent.tensor, *step.rest, **step.kwargs)
+        refs = self._note(step.func, (parent, *step.rest), step.kwargs, out)
+        return refs[step.index or 0]
+
+    def write(self, cell: Cell, ref: Ref) -> bool:
+        """``cell`` stands for ``ref`` from now on, and so does its part of every other view."""
+        seen, child = {id(cell)}, cell
+        cell.ref, cell.is_stale = ref, False
+        while child.parent is not None:
+            parent = child.parent
+            self.current(parent)
+            undo = _undo(parent.tensor, child)
+            if undo is None:
+                return False
+            func, args = undo
+            (parent.ref,) = self._note(func, args, {}, parent.tensor)
+            seen.add(id(parent))
+            child = parent
+        for other in self._families.get(id(child), ()):
+            other.is_stale = id(other) not in seen
+        return True
+
+
+def _way(cell: Cell) -> tuple[ViewStep, ...]:
+    steps = list[ViewStep]()
+    while cell.parent is not None and cell.step is not None:
+        steps.append(cell.step)
+        cell = cell.parent
+    return tuple(reversed(steps))
+
+
+def _cut(layout: Any, size: tuple[int, ...], stride: tuple[int, ...], start: int) -> tuple[ViewStep, ...] | None:
+    """Slices of a tensor laid out so, in which these elements are the whole; None where slices do not lead there."""
+    dims = sorted(range(len(layout[0])), key=lambda d: -layout[1][d])
+    begins: dict[int, int] = {}
+    for dim in dims:
+        begins[dim], start = divmod(start, max(layout[1][dim], 1))
+    taken: dict[int, int] = {}  # a dim to that of the result that runs along it
+    for place, (count, apart) in enumerate(zip(size, stride, strict=True)):
+        able = (d for d in dims if d not in taken and _runs(layout, d, begins[d], count, apart))
+        found = next(able, None) if count != 1 else None
+        if count != 1 and found is None:
+            return None
+        if found is not None:
+            taken[found] = place
+    if start or any(begin >= layout[0][dim] for dim, begin in begins.items()):
+        return None
+    steps: list[ViewStep] = []
+    for dim in reversed(range(len(layout[0]))):
+        begin = begins[dim]
+        if dim not in taken:
+            steps.append(ViewStep(aten.select.int, (dim, begin), {}, None))
+        elif size[taken[dim]] != layout[0][dim]:
+            step = stride[taken[dim]] // layout[1][dim]
+            end = begin + (size[taken[dim]] - 1) * step + 1
+            steps.append(ViewStep(aten.slice.Tensor, (dim, begin, end, step), {}, None))
+    left = sorted(taken)
+    order = [left.index(dim) for dim in sorted(taken, key=lambda dim: taken[dim])]
+    if order != sorted(order):
+        steps.append(ViewStep(aten.permute.default, (order,), {}, None))
+    single = (place for place, count in enumerate(size) if count == 1)
+    return (*steps, *(ViewStep(aten.unsqueeze.default, (place,), {}, None) for place in single))
+
+
+def _runs(layout: Any, dim: int, begin: int, count: int, apart: int) -> bool:
+    """Whether ``count`` elements that lie ``apart`` follow one another along a dim."""
+    length, own = layout[0][dim], layout[1][dim]
+    return 0 < own <= apart and apart % own == 0 and begin + (count - 1) * (apart // own) < length
+
+
+def _layout(tensor: Tensor) -> Any:
+    return tuple(tensor.shape), tensor.stride()
+
+
+def _is_dense(layout: Any, numel: int) -> bool:
+    """Whether a shape with these strides fills a storage of ``numel`` elements in order."""
+    expected = numel
+    for size, stride in zip(*layout, strict=True):
+        expected, rest = divmod(expected, size)
+        if rest or (stride != expected and size != 1):
+            return False
+    return expected == 1
+
+
+def _place(root: Tensor, view: Tensor) -> Any:
+    offset = view.storage_offset() - root.storage_offset()
+    return _layout(root), tuple(view.shape), view.stride(), offset
+
+
+def _undo(parent: Tensor, child: Cell) -> tuple[Any, tuple[Any, ...]] | None:
+    """The operator on Cells that gives the parent with the child's elements in their places."""
+    step = child.step
+    assert step is not None and child.parent is not None
+    name, rest, whole = op_name(step.func), step.rest, child.parent
+    if name in ("view", "_unsafe_view", "reshape", "squeeze", "unsqueeze", "_reshape_alias"):
+        return aten.view.default, (child, list(parent.shape))
+    if name in ("t", "transpose"):
+        return step.func, (child, *rest)
+    if name == "permute":
+        order = [d % parent.dim() for d in rest[0]]
+        return step.func, (child, [order.index(d) for d in range(len(order))])
+    if name == "slice":
+        return aten.slice_scatter.default, (whole, child, *rest)
+    if name == "select":
+        return aten.select_scatter.default, (whole, child, *rest)
+    dim = (rest[0] if name == "unbind" else rest[1]) if len(rest) > (name != "unbind") else 0
+    if name == "unbind":
+        return aten.select_scatter.default, (whole, child, dim, step.index)
+    if "split" in name:
+        end = step.offset + child.tensor.shape[dim]
+        return aten.slice_scatter.default, (whole, child, dim, step.offset, end, 1)
+    return None
+
+
+def view_step(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, index: int | None) -> ViewStep:
+    """How result ``index`` of an operator was taken from its first argument."""
+    offset = 0
+    if index and "split" in op_name(func):
+        dim = args[2] if len(args) > 2 else kwargs.get("dim", 0)
+        offset = sum(part.shape[dim] for part in out[:index])
+    return ViewStep(func, args[1:], kwargs, index, offset)
+
+
+def bare(tensor: Tensor) -> Tensor:
+    """Without its subclass, which may hand out sizes that notice comparisons; fake tensors stay fake."""
+    return tensor if type(tensor) is Tensor or hasattr(tensor, "fake_mode") else tensor.as_subclass(Tensor)
+
+
+def bare_all(tree: Any) -> Any:
+    """Plain tensors throughout: below autograd nothing may move rows any more."""
+
+    def strip(leaf: Any) -> Any:
+        is_plain = not isinstance(leaf, Tensor) or type(leaf) in (Tensor, nn.Parameter) or hasattr(leaf, "fake_mode")
+        return leaf if is_plain else leaf.as_subclass(Tensor)
+
+    return map_leaves(tree, strip)
+
+
+def is_imagined(tensor: Tensor) -> bool:
+    """Whether it has sizes, but no memory."""
+    return tensor.is_meta or hasattr(tensor, "fake_mode")
+
+
+def storage_key(tensor: Tensor) -> Any:
+    """Equal for tensors of one memory, whether it is there or only imagined."""
+    storage = tensor.untyped_storage()
+    is_there = not is_imagined(tensor) and has_memory(tensor)
+    return storage.data_ptr() if is_there else storage._cdata  # pyright: ignore[reportPrivateUsage]
+
+
+def share_memory(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors look at the same storage."""
+    one, other = bare(first), bare(second)
+    if one.layout != torch.strided or other.layout != torch.strided:
+        return False
+    return storage_key(one) == storage_key(other) and one.numel() > 0
+
+
+def geometry_of(tensor: Tensor) -> Any:
+    """Equal for two tensor objects over the same elements (``as_subclass`` makes such twins)."""
+    tensor = bare(tensor)
+    if tensor.layout != torch.strided or tensor.numel() == 0:
+        return id(tensor)
+    start = (storage_key(tensor), tensor.storage_offset()) if is_imagined(tensor) else tensor.data_ptr()
+    meant = (tensor.is_neg(), tensor.is_conj())  # how what lies there is read
+    return (start, tuple(tensor.shape), tensor.stride(), tensor.dtype, meant) if start else id(tensor)

@@ -1,0 +1,352 @@
+"""Tracer: records what a function does to example tensors of two different numbers of rows.
+
+Takes: a running Python function. Gives: records of aten ops and Moves; tempo: once a function.
+Two recordings that differ only in sizes show which numbers count rows: no symbolic shapes needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vgraph.capture.errors import CaptureError, OutsideWriteError
+from vgraph.capture.record.aliases import Aliases, Cell, Ref, bare, bare_all, geometry_of, share_memory, view_step
+from vgraph.capture.record.device_check import refuse_elsewhere
+from vgraph.capture.record.drawing import DRAW_BEFORE, drawing_of
+from vgraph.capture.record.function_mode import Border, enter_both
+from vgraph.capture.record.op_tables import UNSAFE_VIEWS, functional_twin, looks_at_data
+from vgraph.ir.moves import Random
+from vgraph.ir.program import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space, map_leaves
+from vgraph.ir.tdl.notation import op_name
+from vgraph.user_line import recorded_line
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One op as it ran: Refs for tensors, the numbers of this recording for everything else."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    results: tuple[Ref, ...]
+    returns_sequence: bool
+    line: str
+
+
+@dataclass(eq=False)
+class Recording:
+    """Everything one run left behind."""
+
+    sizes: Mapping[Space, int]
+    records: list[Record] = field(default_factory=list[Record])
+    tensors: list[Tensor] = field(default_factory=list[Tensor])  # by Ref.index; also keeps ids unique
+    inputs: dict[str, Ref] = field(default_factory=dict[str, Ref])
+    lifted: list[tuple[Tensor, Ref]] = field(default_factory=list[tuple[Tensor, Ref]])
+    constants: set[Ref] = field(default_factory=set[Ref])  # made from Python numbers inside the function
+    num_randoms: int = 0
+
+
+ALIASES = frozenset({"detach", "alias", "lift", "_reshape_alias"})
+_BASE_SPACES = (VERTEX, EDGE, SOURCE, GRAPH)
+
+
+def _refuse_escape(name: str) -> None:
+    raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
+
+
+class Tracer(TorchDispatchMode):
+    """Records every aten op below autograd, so that what autograd does is recorded too."""
+
+    def __init__(self, sizes: Mapping[Space, int], device: torch.device | None = None) -> None:
+        super().__init__()
+        self.recording, self.device = Recording(sizes), device  # of examples, and of all that is reached; None: any
+        self.line = ""  # of what is played again; else the user's line is looked for
+        self._cells: dict[int, Cell] = {}
+        self._by_geometry: dict[Any, Tensor] = {}
+        self._aliases = Aliases(self._note_on_cells)
+        self._paused = False
+        self._guard = Border(self._enter, self._leave, _refuse_escape)
+        self._entered: dict[int, Tensor] = {}  # what the function reached outside, by ids
+        self._twins: dict[int, Tensor] = {}  # of those that autograd made
+
+    def forget(self) -> None:
+        """Lets go of all tensors: autograd's nodes hold us, and they hold autograd's nodes."""
+        for kept in (self.recording.tensors, self.recording.lifted, self.recording.records):
+            kept.clear()
+        for table in (self._cells, self._by_geometry, self._entered, self._twins, self.recording.inputs):
+            table.clear()
+        self._aliases = Aliases(self._note_on_cells)
+
+    def __enter__(self) -> Any:
+        return enter_both(self._guard, super().__enter__)
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            super().__exit__(*error)
+        finally:
+            self._guard.__exit__(*error)
+
+    # ------------------------------------------------------------ what enters
+    def new_input(
+        self,
+        name: str,
+        space: Space,
+        row_shape: tuple[int, ...],
+        dtype: torch.dtype,
+        grad: bool = False,
+    ) -> Tensor:
+        """An example tensor for rows of ``space`` that come from outside under ``name``."""
+        with self.paused():
+            size = self.recording.sizes.get(space)
+            shape = row_shape if size is None else (size, *row_shape)
+            tensor = (torch.ones if dtype.is_floating_point else torch.zeros)(shape, dtype=dtype, device=self.device)
+            tensor.requires_grad_(grad)
+        return self.add_input(name, tensor)
+
+    def add_input(self, name: str, tensor: Tensor) -> Tensor:
+        """Lets an example stand for the input of this name."""
+        self.recording.inputs[name] = self._bind(tensor)
+        return tensor
+
+    def ref(self, tensor: Tensor) -> Ref:
+        """What a tensor stands for; one not seen before was reached by the function: an input."""
+        if not self.is_known(tensor):
+            found = self._bind(tensor)
+            self.recording.lifted.append((tensor, found))
+            return found
+        return self._aliases.current(self._cells[id(tensor)])
+
+    def _enter(self, leaf: Any) -> Any:
+        """A twin for a tensor that autograd made outside: what it was made of gets its gradient there, not here.
+
+        Two tensors over the same elements are two inputs: the next time they may be of different ones.
+        """
+        if type(leaf) not in (Tensor, nn.Parameter) or self._paused:
+            return leaf
+        if id(leaf) not in self._cells and id(leaf) not in self._entered and self._is_of_outside(leaf):
+            self._entered[id(leaf)] = leaf
+        if id(leaf) not in self._entered or leaf.grad_fn is None:
+            return leaf
+        if id(leaf) not in self._twins:
+            self.ref(leaf)
+            with self.paused():
+                self._twins[id(leaf)] = leaf.detach().requires_grad_()
+            self._alias(self._twins[id(leaf)], leaf)
+        return self._twins[id(leaf)]
+
+    def _is_of_outside(self, leaf: Tensor) -> bool:
+        """What was not recorded, or is a view, made elsewhere, of what was reached outside."""
+        known = self._by_geometry.get(geometry_of(leaf))
+        if known is None or id(known) in self._entered:
+            return True
+        return any(share_memory(known, entered) for entered in self._entered.values())
+
+    def _leave(self, leaf: Any) -> Any:
+        """What no operator made, such as ``weight.data``, is what it lies over."""
+        if type(leaf) is Tensor and not self._paused and id(leaf) not in self._entered:
+            self.is_known(leaf)
+        return leaf
+
+    def as_used(self, tensor: Tensor) -> Tensor:
+        """What stands for a tensor from outside within the function."""
+        return self._twins.get(id(tensor), tensor)
+
+    def is_known(self, tensor: Tensor) -> bool:
+        """Whether it was recorded, perhaps as another object over the same elements."""
+        if id(tensor) in self._cells or id(tensor) in self._entered:
+            return id(tensor) in self._cells
+        twin = self._by_geometry.get(geometry_of(tensor))
+        if twin is not None:
+            self._alias(tensor, twin)
+        return twin is not None
+
+    def _bind(self, tensor: Tensor) -> Ref:
+        ref = Ref(len(self.recording.tensors))
+        self.recording.tensors.append(tensor)
+        self._cells[id(tensor)] = Cell(ref, bare(tensor))
+        self._by_geometry[geometry_of(tensor)] = tensor
+        return ref
+
+    def _alias(self, tensor: Tensor, of: Tensor) -> None:
+        if id(of) not in self._cells:
+            self.ref(of)
+        self._cells[id(tensor)] = self._cells[id(of)]
+        self.recording.tensors.append(tensor)
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Runs torch without recording."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    # ------------------------------------------------------------ what happens
+    def record(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
+        """Notes one op whose result is ``out`` (a tensor, or a list or tuple of them)."""
+        many = isinstance(out, (tuple, list))
+        items: list[Any] = list(out) if many else [out]
+        if not all(t is None or isinstance(t, Tensor) for t in items):
+            return out
+        refs = map_leaves((args, tuple(kwargs.values())), self._to_ref)
+        named = dict(zip(kwargs, refs[1], strict=True))
+        results = tuple(self._bind(t if t is not None else self._absent()) for t in items)
+        self.recording.records.append(Record(target, refs[0], named, results, many, self.line or recorded_line()))
+        if args and isinstance(args[0], Tensor) and op_name(target) not in UNSAFE_VIEWS:
+            for index, item in enumerate(items):
+                if item is not None and item is not args[0] and share_memory(args[0], item):
+                    step = view_step(target, args, kwargs, out, index if many else None)
+                    self._aliases.add_view(self._cells[id(item)], self._cells[id(args[0])], step)
+        return out
+
+    def _absent(self) -> Tensor:
+        """Stands for a result that an operator left out; nothing reads it."""
+        with self.paused():
+            return torch.empty(0)
+
+    def _note_on_cells(
+        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
+    ) -> tuple[Ref, ...]:
+        """Notes an op on Cells; its results stand for new versions of tensors that exist."""
+        refs = map_leaves(args, lambda x: x.ref if isinstance(x, Cell) else self._to_ref(x))
+        many = isinstance(out, (tuple, list))
+        items: list[Tensor] = list(out) if many else [out]
+        first = len(self.recording.tensors)
+        self.recording.tensors += items
+        results = tuple(Ref(first + i) for i in range(len(items)))
+        self.recording.records.append(Record(target, refs, dict(kwargs), results, many, self.line or recorded_line()))
+        return results
+
+    def _refuse_elsewhere(self, leaf: Any) -> None:
+        if isinstance(leaf, Tensor) and leaf.device != self.device and not self.is_known(leaf):
+            refuse_elsewhere("the function: a tensor that it reads", leaf, self.device)
+
+    def _to_ref(self, leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return self.ref(leaf)
+        return int.__int__(leaf) if isinstance(leaf, int) and type(leaf) is not bool else leaf
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = kwargs or {}
+        if self._paused:
+            return func(*args, **named)
+        name = op_name(func)
+        if name == "_efficientzerotensor":  # autograd's own zeros, which lie nowhere
+            func = torch.ops.aten.zeros.default
+        if name in ALIASES or name == "lift_fresh":
+            if name == "lift_fresh" and not self.is_known(args[0]):
+                self.recording.constants.add(self.ref(args[0]))
+            out = func(*args, **named)
+            self._alias(out, args[0])
+            return out
+        if looks_at_data(name, func, args):
+            raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
+        if not func._schema.returns:
+            raise CaptureError(f"{name} checks the data of a tensor", recorded_line())
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return self._random(name, func, args, named)
+        if func._schema.is_mutable:
+            return self._in_place(name, func, args, named)
+        if name == "as_strided":
+            return self._as_strided(*args, **named)
+        bare_args, bare_named = bare_all(args), {key: bare_all(value) for key, value in named.items()}
+        if self.device is not None:
+            map_leaves((bare_args, tuple(bare_named.values())), self._refuse_elsewhere)
+        out = func(*bare_args, **bare_named)
+        if name == "new_empty_strided":  # only autograd asks for strides
+            return self.record(torch.ops.aten.new_empty.default, args[:2], named, out)
+        return self.record(func, args, named, out)
+
+    # ------------------------------------------------------------ in place
+    def _in_place(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Records the functional twin and lets the written tensor stand for its result."""
+        written = args[0] if args else None
+        twin = functional_twin(func) if name.endswith("_") else None
+        if not isinstance(written, Tensor) or twin is None:
+            raise CaptureError(f"{name} writes to its arguments", recorded_line())
+        self.check_writable(written)
+        with self.paused():
+            out = twin(*bare_all(args), **kwargs)
+        self.record(twin, args, kwargs, out)
+        with self.paused(), torch.no_grad():
+            func(*bare_all(args), **kwargs)
+        if share_memory(out, written):  # unsqueeze_ and its kind: another view of what it was
+            self._alias(written, out)
+            return written
+        if out.dtype != written.dtype:
+            with self.paused():
+                narrow = out.to(written.dtype)
+            out = self.record(torch.ops.aten._to_copy.default, (out,), {"dtype": written.dtype}, narrow)
+        self._write(written, out)
+        return written
+
+    def _write(self, written: Tensor, by: Tensor) -> None:
+        self.ref(written)
+        if not self._aliases.write(self._cells[id(written)], self.ref(by)):
+            raise CaptureError("a tensor is written in place through a view of it", recorded_line())
+
+    def check_writable(self, written: Tensor) -> None:
+        """Refuses writes that something outside the function would see."""
+        outside = {ref for _, ref in self.recording.lifted} | set(self.recording.inputs.values())
+        if not self.is_known(written) or any(
+            share_memory(written, self.recording.tensors[ref.index]) for ref in outside
+        ):
+            raise OutsideWriteError("a tensor from outside the function is written in place", recorded_line())
+
+    def _as_strided(self, base: Tensor, size: Any, stride: Any, offset: int | None = None) -> Tensor:
+        """Autograd names a view of a gradient by its strides: the same views are taken again."""
+        self.ref(base)
+        plain = bare(base)
+        if (tuple(size), tuple(stride)) == (tuple(plain.shape), plain.stride()) and not offset:
+            out = plain.as_strided(size, stride, offset)
+            self._alias(out, base)
+            return out
+        way = self._aliases.way_to(base, size, stride, offset)
+        if way is None:
+            raise CaptureError("a view is given by its strides", recorded_line())
+        base = bare(base)
+        for step in way:
+            out = step.func(base, *step.rest, **step.kwargs)
+            self.record(step.func, (base, *step.rest), step.kwargs, out)
+            base = out if step.index is None else out[step.index]
+        return base
+
+    # ------------------------------------------------------------ random
+    def _random(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Replaces torch's generator by one that is keyed by rows."""
+        with self.paused():
+            drawing = drawing_of(name, func, args, kwargs)
+        if isinstance(drawing, str):
+            raise CaptureError(drawing, recorded_line(), DRAW_BEFORE)
+        shape, dtype, like = drawing.shape, drawing.dtype, drawing.like
+        if like is not None and drawing.writes:
+            self.check_writable(like)
+        with self.paused():
+            out = torch.ones(shape, dtype=dtype, device=like.device if like is not None else kwargs.get("device"))
+        target = Random(drawing.distribution, self.recording.num_randoms)
+        self.recording.num_randoms += 1
+        self.record(target, (shape, dtype, drawing.parameters), {"seed": self.seed()}, out)
+        if like is None or not drawing.writes:
+            return out
+        self._write(like, out)
+        return like
+
+    def seed(self) -> Tensor:
+        """The number drawn once a call, on which all random numbers depend."""
+        known = self.recording.inputs.get("$seed")
+        if known is not None:
+            return self.recording.tensors[known.index]
+        return self.new_input("$seed", SHARED, (), torch.int64)

@@ -1,0 +1,66 @@
+"""Record a function: one run on examples, with its derivative, while what it reads and runs is noted.
+
+Takes: the user's functions, what features look like, the modes of a call. Gives: a Recorded; tempo: once a function,
+and at every call where each is checked (capture_check.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vgraph.capture.errors import CaptureError, RunsDifferError
+from vgraph.capture.guards.code_watch import Reading, unwatched, watch_code
+from vgraph.capture.guards.compile_guards import StandIns, stand_ins
+from vgraph.capture.guards.tracer_leaks import drop_kept
+from vgraph.capture.guards.walk import walk_roots
+from vgraph.capture.guards.watched import Numbers
+from vgraph.capture.record.modes import Modes, ambient
+from vgraph.capture.session import Spec, Specs
+from vgraph.capture.trace import ALL, Body, Trace, trace
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """What one run showed."""
+
+    body: Body
+    specs: dict[str, Spec]  # of the features that it read
+    found: Trace
+    scalars: StandIns
+    reading: Reading
+
+
+def record_function(
+    roots: Sequence[Any], specs: Specs, device: torch.device, make_body: Callable[[], Body], modes: Modes,
+    standing_in: tuple[Numbers, frozenset[str]],
+) -> Recorded:  # fmt: skip
+    """Runs the functions once; ``standing_in``: the numbers that are tensors meanwhile.
+
+    Raises:
+        CaptureError: they cannot be captured.
+    """
+    read: dict[str, Spec] = {}
+
+    def spec_of(name: str) -> Spec:
+        if name not in read:
+            read[name] = specs(name)
+        return read[name]
+
+    with ambient(*modes), watch_code() as reading:
+        try:
+            body = make_body()
+            with stand_ins(roots, *standing_in) as scalars:
+                # Its derivative in the same recording, so that what has none falls back before it runs.
+                found = trace(body, spec_of, (), ALL if modes[0] else None, device)
+        except CaptureError as error:
+            with unwatched():
+                drop_kept(roots, reading)
+                if isinstance(error, RunsDifferError):
+                    walk_roots(roots, reading)  # what no guard can watch may have answered the two runs differently
+            error.seen = read, reading
+            raise
+    return Recorded(body, read, found, scalars, reading)

@@ -1,0 +1,369 @@
+"""RowTensor: a tensor that knows what its rows are, and moves them when rows of two kinds meet.
+
+Takes: calls of torch functions. Gives: the same calls on rows of one space; tempo: while tracing.
+Source: HOUSE of spaces; Cavs section 3.1 (a vertex's own value meets its children's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vgraph.capture.record.row_counts import as_count, count_of
+from vgraph.capture.rows.batched_matmul import contracted, multiplied
+from vgraph.capture.rows.row_mixing import over_rows
+from vgraph.capture.rows.slot_reductions import (
+    KEEPS_SLOTS,
+    PLACES,
+    REDUCERS,
+    Context,
+    move_rows,
+    reducer_names,
+    takes_complex,
+)
+from vgraph.capture.rows.torch_overrides import STAND_INS
+from vgraph.errors import FunctionError
+from vgraph.ir.moves import Gather
+from vgraph.ir.program import EDGE, GRAPH, SHARED, VERTEX, Space, map_leaves
+
+_REDUCERS = reducer_names()
+
+
+class RowContext(Context, Protocol):
+    """A Context in which a function runs.
+
+    ``mailbox``: sizes of vertices and slots, where slots are dim 1 beside the vertices.
+    ``row_sizes``: sizes that count rows, or slots that stand for any degree; comparing them is noticed.
+    ``widens``: states of unknown width are one column wide and widen where a matrix meets them.
+    ``per_vertex``: a vertex function, in which nothing may mix its rows.
+    """
+
+    @property
+    def mailbox(self) -> tuple[int, int] | None: ...
+    @property
+    def row_sizes(self) -> frozenset[int]: ...
+    @property
+    def widens(self) -> bool: ...
+    @property
+    def per_vertex(self) -> bool: ...
+
+    def note_branch(self) -> None:
+        """A number of rows was compared: the recording holds for that number alone."""
+        ...
+
+    def note_look(self, name: str) -> None:
+        """A method of a tensor looks at its numbers."""
+        ...
+
+    def note_mixed(self, error: FunctionError) -> None:
+        """All rows of vertices were reduced to one number: of one vertex alone that is right, of many the error."""
+        ...
+
+    def note_count(self) -> None:
+        """``len``, ``int`` or a text made a plain number of rows, which notices no comparison."""
+        ...
+
+
+class RowTensor(Tensor):
+    """Rows of one space; behaves as a plain tensor otherwise."""
+
+    vg_space: Space
+    vg_context: RowContext
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = dict(kwargs or {})
+        rows = [leaf for leaf in _tensors((args, tuple(named.values()))) if isinstance(leaf, RowTensor)]
+        if rows and func in _LOOKS and rows[0].vg_context.per_vertex:
+            rows[0].vg_context.note_look(func.__name__)
+        if not rows or func in _PLAIN:
+            out = super().__torch_function__(func, types, args, named)
+            return _watched(func, out, rows[0].vg_context) if rows else out
+        context, space = rows[0].vg_context, finest(row.vg_space for row in rows)
+        stand_in = STAND_INS.get(func) if context.per_vertex or func is torch.nn.functional.bilinear else None
+        instead = None if stand_in is None else stand_in(*args, **named)
+        if instead is not None:
+            return instead
+        name = _REDUCERS.get(func)
+        if name is not None and not (name in PLACES and context.mailbox is None):
+            reduced = _reduce(name, context, space, args, named)
+            if reduced is not None:
+                return reduced
+            error = _mixing(name, args, named) if context.per_vertex else None
+            if error is not None:
+                if space == EDGE or args[1:] or named.keys() - {"dtype"}:
+                    raise error
+                context.note_mixed(error)  # perhaps for a branch alone, which is taken one vertex at a time
+                return func(plain(args[0]), **named)
+        args, values = map_leaves((args, tuple(named.values())), lambda leaf: lift(leaf, space))
+        if context.widens and func in _MATRIX_PRODUCTS:
+            args = (_widened(args[0], args[1], func), *args[1:])
+        named = dict(zip(named, values, strict=True))
+        out = _by_place(func, args, named) if func in _MATRIX_PRODUCTS or func is torch.einsum else None
+        out = super().__torch_function__(func, types, args, named) if out is None else out
+        return map_leaves(out, lambda leaf: as_rows(leaf, space, context)) if _rewraps(out) else out
+
+    def bare(self) -> Tensor:
+        """The tensor itself, without the knowledge of rows."""
+        return self.as_subclass(Tensor)
+
+    def seen_as(self, space: Space, context: Any) -> RowTensor:
+        """The same rows, seen as rows of ``space``."""
+        out = self.as_subclass(RowTensor) if hasattr(self, "vg_space") else self
+        out.vg_space, out.vg_context = space, context
+        return out
+
+    def brought_to(self, space: Space) -> RowTensor:
+        """The rows in a finer space: graph or subset to vertex, vertex to edge."""
+        context, rows, at = self.vg_context, plain(self), self.vg_space
+        if at != VERTEX:
+            rows = move_rows(context, Gather("graph" if at == GRAPH else at.key), rows)
+        if space == EDGE:
+            rows = move_rows(context, Gather("dst"), rows)
+        return as_rows(rows, EDGE if space == EDGE else VERTEX, context)
+
+    def num_rows(self) -> int:
+        """The size of the leading dim; the user's code has not asked for it."""
+        return self.as_subclass(Tensor).shape[0]
+
+    def row_shape(self) -> tuple[int, ...]:
+        """The sizes of the other dims; the user's code has not asked for them."""
+        return tuple(self.as_subclass(Tensor).shape[1:])
+
+    # Without a dim these reduce (normalise) over the slots of each vertex; torch's need one.
+    def softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:  # type: ignore[override]
+        """Normalises over the slots of each vertex, or over a negative dim of the features."""
+        return _without_dim(self, "softmax") if dim is None else torch.softmax(self, dim, dtype)
+
+    def log_softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:  # type: ignore[override]
+        """The logarithm of softmax."""
+        return _without_dim(self, "log_softmax") if dim is None else torch.log_softmax(self, dim, dtype)
+
+    def logsumexp(self, dim: Any = None, keepdim: bool = False) -> Tensor:  # type: ignore[override]
+        """log(sum(exp)) over the slots of each vertex, or over negative dims of the features."""
+        return _without_dim(self, "logsumexp") if dim is None else torch.logsumexp(self, dim, keepdim)
+
+
+_PROPERTIES = ("shape", "dtype", "device", "requires_grad", "ndim", "layout", "is_sparse")
+_PLAIN: frozenset[Any] = frozenset(
+    {getattr(Tensor, name).__get__ for name in _PROPERTIES}
+    | {
+        Tensor.size,
+        Tensor.dim,
+        Tensor.numel,
+        Tensor.nelement,
+        Tensor.__len__,
+        Tensor.is_floating_point,
+        Tensor.__repr__,
+    }
+)
+# Calls that look at the numbers of a tensor, some of them in ways that no recording sees.
+_LOOKS: frozenset[Any] = frozenset(
+    getattr(Tensor, name)
+    for name in "item tolist numpy __bool__ __float__ __int__ __index__ __array__ __complex__".split()
+)
+_FINENESS = {SHARED: 0, GRAPH: 1, VERTEX: 3, EDGE: 4}
+
+
+_MATRIX_PRODUCTS = frozenset(
+    {
+        torch.nn.functional.linear,
+        torch.matmul,
+        torch.mm,
+        Tensor.matmul,
+        Tensor.mm,
+        Tensor.__matmul__,
+    }
+)
+
+
+def _widened(x: Any, matrix: Tensor, func: Any) -> Any:
+    width = matrix.shape[-1 if func is torch.nn.functional.linear or matrix.dim() == 1 else -2]
+    return x if plain(x).shape[-1] != 1 else x.expand(*plain(x).shape[:-1], width)
+
+
+def _by_place(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Tensor | None:
+    """Rows of several places times a matrix that all share; None for other calls (see ``places.py``)."""
+    at = 1 if func is torch.einsum else 0
+    if len(args) < at + 1 or not isinstance(args[at], RowTensor):
+        return None
+    if any(getattr(leaf, "vg_space", SHARED) != SHARED for leaf in (*args[at + 1 :], *named.values())):
+        return None
+    mailbox = args[at].vg_context.mailbox
+    lead = 2 if mailbox is not None and tuple(plain(args[at]).shape[:2]) == mailbox else 1
+    args, named = tuple(map(plain, args)), {name: plain(leaf) for name, leaf in named.items()}
+    if func is torch.einsum:
+        return contracted(lead, *args) if not named else None
+    return multiplied(lead, is_linear=func is torch.nn.functional.linear, args=args, named=named)
+
+
+def _watched(func: Any, out: Any, context: RowContext) -> Any:
+    """Numbers of rows and slots that the user asked for, made to notice comparisons."""
+    if isinstance(out, torch.Size):
+        return torch.Size([as_count(size, context) for size in out])
+    if func is Tensor.numel or func is Tensor.nelement:
+        return count_of(out, context)
+    if func is Tensor.__len__:
+        context.note_count()
+    return as_count(out, context) if type(out) is int and func is Tensor.size else out
+
+
+def finest(spaces: Iterator[Space]) -> Space:
+    """Where values of several spaces meet: edges before vertices before graphs; some vertices and others at all."""
+    several = set(spaces)
+    found = max(several, key=lambda space: _FINENESS.get(space, 2))
+    return VERTEX if 0 < _FINENESS.get(found, 2) < _FINENESS[VERTEX] and len(several - {SHARED}) > 1 else found
+
+
+def _rewraps(out: Any) -> bool:
+    return isinstance(out, (Tensor, tuple, list))
+
+
+def _tensors(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, (tuple, list)):
+        for item in tree:  # pyright: ignore[reportUnknownVariableType]
+            yield from _tensors(item)
+    else:
+        yield tree
+
+
+def as_rows(leaf: Any, space: Space, context: RowContext) -> Any:
+    """A tensor seen as rows of ``space``; anything else unchanged."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return (leaf if isinstance(leaf, RowTensor) else leaf.as_subclass(RowTensor)).seen_as(space, context)
+
+
+def plain(leaf: Any) -> Any:
+    """The tensor itself, without the knowledge of rows."""
+    return leaf.bare() if isinstance(leaf, RowTensor) else leaf
+
+
+def num_rows(tensor: Tensor) -> int:
+    """The size of the leading dim."""
+    return tensor.num_rows() if isinstance(tensor, RowTensor) else tensor.shape[0]
+
+
+def row_shape(tensor: Tensor) -> tuple[int, ...]:
+    """The sizes of the dims behind the leading one."""
+    return tensor.row_shape() if isinstance(tensor, RowTensor) else tuple(tensor.shape[1:])
+
+
+def lift(leaf: Any, space: Space) -> Any:
+    """Brings a row tensor into a finer space: graph or subset to vertex, vertex to edge."""
+    if not isinstance(leaf, RowTensor) or leaf.vg_space in (space, SHARED):
+        return leaf
+    return leaf.brought_to(space)
+
+
+def _without_dim(x: RowTensor, name: str) -> Tensor:
+    reduced = _reduce(name, x.vg_context, x.vg_space, (x,), {})
+    if reduced is None:
+        raise FunctionError(
+            f"{name} without a dim normalises over slots, but these rows are vertices",
+            cure=f"give the feature dim: {name}(-1)",
+        )
+    return reduced
+
+
+def _mixing(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FunctionError | None:
+    """Why a reduction over vertices, or over slots by their dim, is refused."""
+    x, rest = args[0], args[1:]
+    dim = rest[0] if rest else kwargs.get("dim")
+    if isinstance(dim, Tensor) or "other" in kwargs:  # the elementwise max of two tensors
+        return None
+    over = "slots" if isinstance(x, RowTensor) and x.vg_space == EDGE else "vertices"
+    return over_rows(name, dim, plain(x).dim(), over)
+
+
+def _reduce(name: str, context: RowContext, space: Space, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The reduction over slots that this call asks for, or None if it is about features."""
+    x = args[0]
+    if not isinstance(x, RowTensor) or x.vg_space != space:
+        return None
+    if x.is_complex() and not takes_complex(name, in_mailbox=context.mailbox is not None):
+        return None
+    if context.mailbox is not None:
+        return _reduce_mailbox(name, context, x, args[1:], kwargs)
+    if space != EDGE or len(args) > 1 or kwargs.keys() - {"unbiased", "correction", "dtype"}:
+        return None
+    return _wrap(REDUCERS[name](context, plain(x), **_spread_options(name, kwargs)), name, context)
+
+
+def _spread_options(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    if name not in ("var", "std"):
+        return {}
+    correction = kwargs.get("correction")
+    return {"correction": (1 if kwargs.get("unbiased", True) else 0) if correction is None else correction}
+
+
+def _wrap(out: Any, name: str, context: RowContext) -> Any:
+    space = EDGE if name in KEEPS_SLOTS else VERTEX
+    if isinstance(out, tuple):  # max and min over slots give values alone
+        return as_rows(out[0], VERTEX, context)
+    return as_rows(out, space, context)
+
+
+def _reduce_mailbox(name: str, context: RowContext, x: RowTensor, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A torch call that reduces dim 1 of (vertices, slots, ...) alone."""
+    assert context.mailbox is not None
+    dim = rest[0] if rest else kwargs.get("dim")
+    dims: Any = [dim] if isinstance(dim, int) and not isinstance(dim, bool) else dim
+    bare, (vertex, slot) = plain(x), context.mailbox
+    if not isinstance(dims, (tuple, list)) or any(isinstance(x, torch.dtype) for x in (*rest, kwargs.get("dtype"))):
+        return None
+    shape = tuple(bare.shape)
+    if shape[:2] == (vertex, slot):
+        at = 1
+    elif shape[:1] == (vertex,) and shape.count(slot) == 1:  # transposed: slots are further back
+        at = shape.index(slot)
+    else:
+        return None
+    wanted = {int(d) % bare.dim() for d in dims}  # pyright: ignore[reportUnknownVariableType]
+    if at not in wanted or 0 in wanted or (len(wanted) > 1 and name not in _STEPWISE):
+        return None
+    place = _PLACE_OF_KEEPDIM.get(name, len(rest))
+    keepdim = bool(kwargs.get("keepdim", rest[place] if len(rest) > place else False))
+    if name in ("var", "std") and len(rest) > 1:
+        kwargs = {**kwargs, "unbiased": rest[1]}
+    others = sorted(wanted - {at})
+    if others:
+        bare = getattr(torch, name)(bare, others, keepdim=True)
+    slotted = bare.movedim(at, 1)
+    edges = slotted.reshape(-1, *slotted.shape[2:])
+    out = REDUCERS[name](context, edges, **_spread_options(name, kwargs))
+    if name in KEEPS_SLOTS:
+        return as_rows(out.reshape(slotted.shape).movedim(1, at), VERTEX, context)
+    return _as_mailbox_result(name, context, out, at, others, keepdim)
+
+
+_STEPWISE = frozenset({"sum", "mean", "amax", "amin", "logsumexp"})  # one dim after another
+_PLACE_OF_KEEPDIM = {  # among what follows the tensor; before it var and std have ``unbiased``
+    "var": 2,
+    "std": 2,
+    **dict.fromkeys(("sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "prod", "logsumexp"), 1),
+}
+
+
+def _as_mailbox_result(name: str, context: RowContext, out: Any, at: int, others: list[int], keepdim: bool) -> Any:
+    """Without the slot dim (at ``at`` before) and the other reduced dims, or with sizes of 1."""
+
+    def shaped(part: Tensor) -> Tensor:
+        part = part.unsqueeze(1).movedim(1, at)
+        gone = () if keepdim else sorted([*others, at], reverse=True)
+        for dim in gone:
+            part = part.squeeze(dim)
+        return as_rows(part, VERTEX, context)
+
+    if not isinstance(out, tuple):
+        return shaped(out)
+    return getattr(torch.return_types, name)(tuple(shaped(part) for part in out))

@@ -1,0 +1,1 @@
+"""Functions of scalars, as ops that a loop can compute."""

@@ -1,0 +1,1 @@
+"""A whole training step of a dense model: forward, backward and the optimizer's update."""

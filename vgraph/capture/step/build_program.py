@@ -1,0 +1,123 @@
+"""From a recorded step to its Program: values, ops in order, what nobody reads left out.
+
+Takes: a StepTracer and what the step ended with. Gives: a TrainingStep; tempo: once a model.
+Source: Tofu section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.capture.record.aliases import Ref
+from vgraph.capture.step.optimizer import Update
+from vgraph.capture.step.tracer import StepTracer
+from vgraph.ir.program import SHARED, Input, Op, Program, Value, map_leaves
+from vgraph.ir.step import History, OpNote, TrainingStep
+from vgraph.ir.tdl.notation import op_name
+
+aten = torch.ops.aten
+
+# Copies are left out and so are the layouts that they made; a view takes what it is given.
+_ANY_LAYOUT = {"view": aten.reshape.default, "_unsafe_view": aten.reshape.default}
+_COPIES = frozenset({"copy", "clone", "contiguous", "_to_copy", "to"})
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """The tensors that a step began with and those it ended with."""
+
+    loss: Tensor
+    parameters: Mapping[str, Tensor]
+    gradients: Mapping[str, Tensor]
+    buffers: Mapping[str, Tensor]
+    inputs: Sequence[Tensor]
+    update: Update
+    others: Sequence[Tensor] = ()  # what a forward returns besides the first
+
+
+def build_step(tracer: StepTracer, end: Finished) -> TrainingStep:
+    """The TrainingStep of everything recorded."""
+    return _Builder(tracer).build(end)
+
+
+class _Builder:
+    def __init__(self, tracer: StepTracer) -> None:
+        self.tracer, self.recording = tracer, tracer.recording
+        self.values: dict[int, Value] = {}
+        self._drop_copies()
+        self.by_name = {name: self._value(ref) for name, ref in self.recording.inputs.items()}
+
+    def build(self, end: Finished) -> TrainingStep:
+        loss = self._now(end.loss)
+        gradients = {name: self._now(g) for name, g in end.gradients.items()}
+        updated = {name: self._now(end.parameters[name]) for name in end.update.updated}
+        buffers = {name: self.by_name[f"buffer:{name}"] for name in end.buffers}
+        current = {name: self._now(b) for name, b in end.buffers.items()}
+        written = {name: value for name, value in current.items() if value is not buffers[name]}
+        history = tuple(
+            History(k.parameter, k.key, self.by_name[f"history:{k.parameter}:{k.key}"], self._now(k.after), k.initial)
+            for k in end.update.history
+        )
+        others = [self._now(tensor) for tensor in end.others]
+        outputs = (
+            loss,
+            *others,
+            *gradients.values(),
+            *updated.values(),
+            *written.values(),
+            *(h.after for h in history),
+        )
+        ops, notes = self._ops(outputs)
+        constants = {self._value(ref).id: tensor for tensor, ref in self.recording.lifted}
+        inputs = [Input(value, name) for name, value in self.by_name.items()]
+        inputs += [Input(self._value(ref), f"constant:{i}") for i, (_, ref) in enumerate(self.recording.lifted)]
+        return TrainingStep(
+            Program("training_step", tuple(inputs), ops, outputs), notes, loss,
+            {name: self.by_name[f"parameter:{name}"] for name in end.parameters}, gradients, buffers,
+            tuple(self.by_name[f"input:{i}"] for i in range(len(end.inputs))),
+            updated, written, history, self.by_name.get("$lr"), constants,
+        )  # fmt: skip
+
+    def _now(self, tensor: Tensor) -> Value:
+        return self._value(self.tracer.ref(tensor))
+
+    def _value(self, ref: Ref) -> Value:
+        if ref.index not in self.values:
+            tensor = self.recording.tensors[ref.index]
+            self.values[ref.index] = Value(ref.index, SHARED, tensor.dtype, tuple(tensor.shape))
+        return self.values[ref.index]
+
+    def _ops(self, outputs: Iterable[Value]) -> tuple[tuple[Op, ...], tuple[OpNote, ...]]:
+        """Backwards from the outputs: what nobody reads is not computed."""
+        needed = {value.id for value in outputs}
+        kept: list[tuple[Op, OpNote]] = []
+        for record, note in zip(reversed(self.recording.records), reversed(self.tracer.notes), strict=True):
+            if not any(self._value(ref).id in needed and self._value(ref).id == ref.index for ref in record.results):
+                continue
+            args = map_leaves(record.args, self._leaf)
+            kwargs = {key: map_leaves(value, self._leaf) for key, value in record.kwargs.items()}
+            results = tuple(self._value(ref) for ref in record.results)
+            line = self.tracer.line_of(note, record.line)
+            target = _ANY_LAYOUT.get(op_name(record.target), record.target)
+            op = Op(target, args, kwargs, results, line, record.returns_sequence)
+            needed |= {value.id for value in op.operands()}
+            kept.append((op, note))
+        kept.reverse()
+        return tuple(op for op, _ in kept), tuple(note for _, note in kept)
+
+    def _drop_copies(self) -> None:
+        """In a Program nothing is written to, so a copy of the same dtype is its source."""
+        for record in self.recording.records:
+            name, operands = op_name(record.target), [leaf for leaf in record.args if isinstance(leaf, Ref)]
+            if name in _COPIES and operands:
+                source, result = self._value(operands[-1]), self._value(record.results[0])
+                if source.dtype == result.dtype and source.shape == result.shape:
+                    self.values[record.results[0].index] = source
+
+    def _leaf(self, leaf: Any) -> Any:
+        return self._value(leaf) if isinstance(leaf, Ref) else leaf

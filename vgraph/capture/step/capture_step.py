@@ -1,0 +1,241 @@
+"""A whole training step of an ordinary model, recorded on fake tensors: forward, backward, update.
+
+Takes: a model that returns its loss, example inputs, an optimizer. Gives: a TrainingStep; tempo: once a model.
+Source: Tofu section 5; torch's own decompositions take composed operators apart (docs/adr/0004).
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from vgraph.capture.errors import CaptureError
+from vgraph.capture.record.modes import without_whole_layers
+from vgraph.capture.step.arguments import map_arguments
+from vgraph.capture.step.build_program import Finished, build_step
+from vgraph.capture.step.optimizer import Optimizer, Update, initial_history, record_update
+from vgraph.capture.step.tracer import StepTracer, watch_modules
+from vgraph.errors import FunctionError, ModelError
+from vgraph.ir.program import map_leaves
+from vgraph.ir.step import BACKWARD, UPDATE, TrainingStep
+
+
+def capture_forward(model: nn.Module, example_inputs: Sequence[Any]) -> tuple[TrainingStep, Any, bool]:
+    """``model(*example_inputs)`` alone: what it returns are the Program's first outputs.
+
+    Also gives the nest in which the model returns them, with a number for each tensor, and whether that is a
+    scalar that depends on parameters (a loss).
+
+    Raises:
+        ModelError: what the model does cannot be recorded; the message has its own line.
+    """
+    outputs: list[Tensor] = []
+
+    def number(leaf: Any) -> Any:
+        if isinstance(leaf, dict):
+            return {key: map_leaves(value, number) for key, value in leaf.items()}
+        if not isinstance(leaf, Tensor):
+            return leaf
+        outputs.append(leaf)
+        return Returned(len(outputs) - 1)
+
+    def run(fakes: _FakeModel, tracer: StepTracer) -> Finished:
+        result = map_leaves(_call(fakes, tracer), number)
+        if not outputs:
+            raise ModelError(f"{type(model).__name__} returns no tensor", cure="return a tensor, or a tuple of them")
+        nest.append(result)
+        return Finished(outputs[0], fakes.parameters, {}, fakes.buffers, fakes.inputs, Update(), outputs[1:])
+
+    nest: list[Any] = []
+    step = _record(model, example_inputs, run)
+    is_loss = isinstance(nest[0], Returned) and outputs[0].dim() == 0 and outputs[0].requires_grad
+    return step, nest[0], is_loss
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Stands for one tensor in what a model returns."""
+
+    number: int
+
+
+def capture_step(
+    model: nn.Module,
+    example_inputs: Sequence[Any],
+    optimizer: Optimizer | None = None,
+    max_norm: float | None = None,
+) -> TrainingStep:
+    """One training step of ``model(*example_inputs)``, which returns a scalar loss, as a Program.
+
+    Nothing is computed, so the model may be on the meta device, or larger than memory. The model is
+    not modified: what is traced is a copy of its modules around fake tensors. ``max_norm``: what the
+    optimizer's gradients are clipped to, over all parameters.
+
+    Raises:
+        ModelError: what the model does cannot be recorded; the message has its own line.
+    """
+    update = (optimizer, initial_history(optimizer), max_norm) if optimizer else None
+    return _record(model, example_inputs, lambda fakes, tracer: _run(fakes, tracer, update))
+
+
+def _record(
+    model: nn.Module, example_inputs: Sequence[Any], run: Callable[[_FakeModel, StepTracer], Finished]
+) -> TrainingStep:
+    _check_model(model)
+    tracer = StepTracer()
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    try:
+        with torch.inference_mode(False):
+            fakes = _FakeModel(model, example_inputs, mode)
+        for name, tensor in fakes.named():
+            tracer.add_input(name, tensor)
+        with torch.inference_mode(False), mode, tracer, sdpa_kernel(SDPBackend.MATH), _quiet_and_plain():
+            return build_step(tracer, run(fakes, tracer))
+    except CaptureError as error:
+        raise ModelError(
+            f"{type(model).__name__} cannot be captured: {error.reason}",
+            line=error.line or tracer.last_line,
+            cure=error.cure or "keep shapes and branches independent of the data, and leave numbers in tensors",
+        ) from error
+    finally:
+        tracer.forget()
+
+
+@contextmanager
+def _quiet_and_plain() -> Generator[None]:
+    """No kernels that hide a whole LSTM, and no log of an error that is raised besides."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        with without_whole_layers():
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _run(
+    fakes: _FakeModel, tracer: StepTracer, optimizer: tuple[Optimizer, Mapping[str, float], float | None] | None
+) -> Finished:
+    loss = _forward(fakes, tracer)
+    wanted = {name: p for name, p in fakes.parameters.items() if p.requires_grad}
+    tracer.phase = BACKWARD
+    tracer.watch_backward(loss)
+    found = _backward(loss, list(wanted.values()), tracer)
+    gradients = {name: g for name, g in zip(wanted, found, strict=True) if isinstance(g, Tensor)}
+    for name, gradient in gradients.items():
+        if gradient.layout != torch.strided:
+            raise ModelError(
+                f"the gradient of {name} is a sparse tensor, which cannot be divided",
+                cure="leave sparse=True out: a gradient of a divided table is divided as the table is",
+            )
+    tracer.phase = UPDATE
+    update = record_update(tracer, wanted, gradients, *optimizer) if optimizer else Update()
+    return Finished(loss, fakes.parameters, gradients, fakes.buffers, fakes.inputs, update)
+
+
+def _backward(loss: Tensor, wanted: Sequence[Tensor], tracer: StepTracer) -> tuple[Tensor | None, ...]:
+    try:
+        return torch.autograd.grad(loss, wanted, allow_unused=True)
+    except (CaptureError, FunctionError):
+        raise
+    except Exception as error:  # what torch's own backward says, at the forward line of the op that it had come to
+        cure = "see that loss.backward() works without a plan; checkpoints need use_reentrant=False"
+        reason = f"in backward, {type(error).__name__}: {error}".splitlines()[0]
+        raise CaptureError(reason, tracer.line_of_node(), cure) from error
+
+
+def _call(fakes: _FakeModel, tracer: StepTracer) -> Any:
+    try:
+        with watch_modules(fakes.module, tracer), torch.enable_grad():
+            return fakes.module(*fakes.arguments)
+    except (CaptureError, FunctionError):
+        raise
+    except Exception as error:  # whatever the model itself stumbles over on these inputs
+        cure = "see that the model runs on example_inputs: a tuple of its arguments, in order"
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise CaptureError(reason, tracer.last_line, cure) from error
+
+
+def _forward(fakes: _FakeModel, tracer: StepTracer) -> Tensor:
+    loss = _call(fakes, tracer)
+    if not isinstance(loss, Tensor) or loss.dim() != 0 or not loss.requires_grad:
+        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        if isinstance(loss, Tensor) and loss.dim() == 0:
+            what = "a loss that depends on no parameter"
+        raise ModelError(
+            f"{type(fakes.module).__name__} returns {what}",
+            cure="return the scalar loss: wrap the model in a module that computes it from the batch",
+        )
+    return loss
+
+
+def _check_model(model: nn.Module | Callable[..., Any]) -> None:
+    """Refuses what has no shapes yet, no dense tensors, or no Python to record."""
+    if not isinstance(model, nn.Module):
+        raise FunctionError(
+            f"{getattr(model, '__name__', type(model).__name__)} is no torch.nn.Module",
+            cure="wrap it in a module whose forward calls it and returns the loss",
+        )
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ModelError(
+                f"{name or 'the model'} was compiled by torch.jit, whose ops cannot be told apart",
+                cure="pass the module that torch.jit was given",
+            )
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if torch.nn.parameter.is_lazy(tensor):
+            raise ModelError(f"{name} has no shape yet", cure="call the lazy model once on a batch, then make the plan")
+        if tensor.layout != torch.strided:
+            raise ModelError(f"{name} is a sparse tensor", cure="make it a dense one: parameter.to_dense()")
+
+
+class _FakeModel:
+    """A copy of a model around fake tensors of the same shapes, strides, dtypes."""
+
+    def __init__(self, model: nn.Module, example_inputs: Sequence[Any], mode: FakeTensorMode) -> None:
+        memo: dict[int, Any] = {}
+        with mode:
+            for tensor in (*model.parameters(), *model.buffers()):
+                fake = _fake(tensor).requires_grad_(tensor.requires_grad)
+                is_parameter = isinstance(tensor, nn.Parameter)
+                memo[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if is_parameter else fake
+        for module in model.modules():  # what a call has left behind, such as a last activation
+            left = [t for t in vars(module).values() if isinstance(t, Tensor) and not t.is_leaf]
+            memo |= {id(tensor): tensor.detach() for tensor in left}
+        try:  # not under the mode: a tensor that no name leads to is a constant, and keeps its numbers
+            self.module: nn.Module = copy.deepcopy(model, memo)
+        except Exception as error:
+            cure = "delete what it holds beside tensors and numbers (locks, open files, generators)"
+            raise CaptureError(f"its modules cannot be copied: {error}", "", cure) from error
+        self.parameters: Mapping[str, Tensor] = dict(self.module.named_parameters())
+        self.buffers: Mapping[str, Tensor] = dict(self.module.named_buffers())
+        self.inputs: list[Tensor] = []
+        with mode:
+            self.arguments = map_arguments(example_inputs, self._input)
+
+    def _input(self, _: str, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        self.inputs.append(_fake(leaf))
+        return self.inputs[-1]
+
+    def named(self) -> list[tuple[str, Tensor]]:
+        """Every tensor that comes from outside, by the name of its input."""
+        named: list[tuple[str, Tensor]] = [(f"parameter:{name}", p) for name, p in self.parameters.items()]
+        named += [(f"buffer:{name}", b) for name, b in self.buffers.items()]
+        return named + [(f"input:{i}", x) for i, x in enumerate(self.inputs)]
+
+
+def _fake(tensor: Tensor) -> Tensor:
+    """Called under FakeTensorMode, where nothing is allocated."""
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)

@@ -1,0 +1,178 @@
+"""The optimizer's update, recorded as it runs in every step but the first.
+
+Takes: parameters, gradients, an optimizer's factory. Gives: updated values and history; tempo: once a model.
+Source: Tofu section 5.1 (a weight, its gradient and its history belong together).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from vgraph.capture.errors import CaptureError
+from vgraph.capture.step.tracer import StepTracer
+from vgraph.errors import FunctionError, ModelError
+
+Optimizer = Callable[[Sequence[Tensor]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A tensor of the optimizer's state, before and after the step."""
+
+    parameter: str
+    key: str
+    before: Tensor
+    after: Tensor
+    initial: float
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """What the step changes beside the loss and the gradients."""
+
+    updated: tuple[str, ...] = ()  # names of parameters
+    history: tuple[Kept, ...] = ()
+    learning_rate: Tensor | None = None
+
+
+def record_update(
+    tracer: StepTracer,
+    parameters: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor],
+    make: Optimizer,
+    initial: Mapping[str, float],
+    max_norm: float | None = None,
+) -> Update:
+    """Records one step of the optimizer; the learning rate and the step count are inputs.
+
+    Groups with rates of their own keep their ratio to the first that is not zero. ``max_norm``: gradients are
+    scaled before, so that their norm over all parameters is at most that.
+    """
+    names = {id(p): name for name, p in parameters.items()}
+    with tracer.paused():
+        optimizer = _warm(make, parameters, gradients)
+        lr = torch.empty((), dtype=torch.float64)  # a number's precision; without dims it promotes nothing
+    before = {
+        (names[id(p)], key): tensor
+        for p, state in optimizer.state.items()
+        for key, tensor in state.items()
+        if isinstance(tensor, Tensor)
+    }
+    for (name, key), tensor in before.items():
+        tracer.add_input(f"history:{name}:{key}", tensor)
+    tracer.add_input("$lr", lr)
+    base = base_rate(optimizer)
+    for group in optimizer.param_groups:
+        rate = float(group["lr"])
+        group["lr"] = lr if rate == base else lr * (rate / base)
+    for name, gradient in gradients.items():
+        parameters[name].grad = gradient
+    with _TensorNumbers(), torch.no_grad(), refusing(optimizer):
+        if max_norm is not None:
+            torch.nn.utils.clip_grad_norm_([parameters[n] for n in gradients], max_norm, foreach=False)
+        optimizer.step()
+    after: Any = {(names[id(p)], key): t for p, state in optimizer.state.items() for key, t in state.items()}
+    history = tuple(
+        Kept(name, key, tensor, after[name, key], initial.get(key, 0.0)) for (name, key), tensor in before.items()
+    )
+    return Update(tuple(gradients), history, lr)
+
+
+def base_rate(optimizer: torch.optim.Optimizer) -> float:
+    """The learning rate that the step takes as an input: of the first group that has one."""
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    return next((rate for rate in rates if rate), 0.0)
+
+
+def _warm(make: Optimizer, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> torch.optim.Optimizer:
+    """An optimizer that has made its state, as it is from the second step on."""
+    optimizer = make(list(parameters.values()))
+    given = {id(p) for p in parameters.values()}
+    if not all(id(p) in given for group in optimizer.param_groups for p in group["params"]):
+        raise FunctionError(
+            "optimizer= gives one of other parameters than it is called with",
+            cure="use its argument: optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
+        )
+    for group in optimizer.param_groups:
+        group.update({key: False for key in ("foreach", "fused") if key in group})
+    for name in gradients:
+        parameters[name].grad = torch.empty_like(parameters[name])
+    with _TensorNumbers(), refusing(optimizer):
+        optimizer.step()
+    for name in gradients:
+        parameters[name].grad = None
+    return optimizer
+
+
+def initial_history(make: Optimizer) -> dict[str, float]:
+    """What a fresh optimizer's state holds: a step on one number, in which nothing is written to.
+
+    A count of steps that stays zero may then be divided by; the state has been made before.
+    """
+    zero = torch.nn.Parameter(torch.zeros(1, 1))
+    optimizer = make([zero])
+    zero.grad = torch.zeros(1, 1)
+    with _NoWrites(), refusing(optimizer), suppress(ArithmeticError):
+        optimizer.step()
+    state = optimizer.state[zero]
+    return {k: float(t) for k, t in state.items() if isinstance(t, Tensor) and t.numel() == 1}
+
+
+@contextmanager
+def refusing(optimizer: torch.optim.Optimizer) -> Generator[None]:
+    """What an optimizer's step stumbles over while it is recorded is an error with a cure."""
+    try:
+        yield
+    except Exception as error:
+        reason = error.reason if isinstance(error, CaptureError) else f"{type(error).__name__}: {error}"
+        raise ModelError(
+            f"the update of {type(optimizer).__name__} cannot be part of the step: {reason.splitlines()[0]}",
+            cure="leave optimizer= out and step the shards: torch.optim.Adam(worker.parameters()).step()",
+        ) from error
+
+
+class _NoWrites(TorchFunctionMode):
+    """Writes in place give back what would have been written to, as it is."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _IN_PLACE or (name.endswith("_") and not name.endswith("__")):
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+_IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__", "__setitem__"})
+
+
+class _TensorNumbers(TorchFunctionMode):
+    """Numbers that an optimizer reads out of tensors (a count of steps, a rate) stay tensors."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if func is Tensor.item:
+            return args[0].double()  # as precise as the number would be
+        scale = named.get("value", named.get("alpha"))
+        name = getattr(func, "__name__", "")
+        if isinstance(scale, Tensor):
+            return _scaled(name, args, scale)
+        return func(*args, **named)
+
+
+def _scaled(name: str, args: tuple[Any, ...], scale: Tensor) -> Tensor:
+    """``add_``, ``sub_``, ``addcmul_``, ``addcdiv_`` whose factor is a tensor."""
+    x, first, *rest = args
+    other = first if not rest else first * rest[0] if "addcmul" in name else first / rest[0]
+    sign = -1 if name.startswith("sub") else 1
+    term = (other * scale) * sign if sign < 0 else other * scale
+    return x.add_(term) if name.endswith("_") else x + term

@@ -1,0 +1,222 @@
+"""The tracer of whole training steps: what the Tracer of functions lacks, on fake tensors.
+
+Takes: a running model. Gives: records of aten ops, each with a note of where it comes from; tempo: once a model.
+Source: Tofu section 5; a backward op is paired with its forward op by autograd's sequence number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch._decomp import get_decompositions
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,  # pyright: ignore[reportPrivateUsage]  # docs/adr/0004
+)
+
+from vgraph.capture.record.aliases import Ref
+from vgraph.capture.record.tracer import ALIASES, Tracer
+from vgraph.capture.step.rules import Constants, masked_write, without_out
+from vgraph.ir.program import map_leaves
+from vgraph.ir.step import BACKWARD, FORWARD, OpNote
+from vgraph.ir.tdl.notation import op_name
+from vgraph.user_line import recorded_line
+
+aten = torch.ops.aten
+
+# Operators that would hide dims which can be split, or that several kernels implement differently.
+_COMPOSED = """native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional
+    _native_batch_norm_legit_no_training cudnn_batch_norm native_batch_norm_backward cudnn_batch_norm_backward
+    _batch_norm_with_update batch_norm_backward native_layer_norm native_layer_norm_backward _fused_rms_norm
+    _fused_rms_norm_backward native_group_norm native_group_norm_backward _softmax _log_softmax
+    _softmax_backward_data _log_softmax_backward_data _safe_softmax nll_loss_forward nll_loss_backward
+    nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward
+    huber_loss huber_loss_backward binary_cross_entropy binary_cross_entropy_backward
+    binary_cross_entropy_with_logits native_dropout native_dropout_backward logsumexp glu glu_backward std
+    std_mean linalg_vector_norm unsafe_split unsafe_split_with_sizes _unsafe_index _weight_norm_interface
+    upsample_nearest2d upsample_bilinear2d""".split()
+
+
+class StepTracer(Tracer):
+    """Records every op of a step; a write to a parameter or buffer is an output of the step."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.notes: list[OpNote] = []
+        self.phase, self.last_line = FORWARD, ""
+        self.path: list[tuple[str, int]] = [("", 0)]
+        self._pair, self._node, self._depth = -1, -1, 0
+        self._last_sequence, self._fresh = -1, -2
+        self._lines: dict[int, tuple[str, str, int]] = {}  # of forward ops, by pair: line, module, call
+        self._table: dict[Any, Callable[..., Any] | None] = {**_decompositions()}
+
+    def __enter__(self) -> Any:
+        """Fake tensors themselves refuse to hand out data."""
+        return TorchDispatchMode.__enter__(self)
+
+    def __exit__(self, *error: Any) -> None:
+        TorchDispatchMode.__exit__(self, *error)
+
+    # ------------------------------------------------------------ where an op comes from
+    def watch_backward(self, loss: Tensor) -> None:
+        """Has every node of autograd's graph say that it runs."""
+        seen, queue = {loss.grad_fn}, [loss.grad_fn]
+        while queue:
+            node = cast(Any, queue.pop())
+            node.register_prehook(self._entering(node._sequence_nr()))
+            new = {child for child, _ in node.next_functions if child is not None} - seen
+            seen |= new
+            queue += new
+
+    def _entering(self, number: int) -> Callable[[Any], None]:
+        def enter(_: Any) -> None:
+            self._node = number
+
+        return enter
+
+    def _number_pair(self) -> None:
+        """In forward an op that autograd made a node for has the newest sequence number."""
+        if self.phase != FORWARD:
+            self._pair = self._node if self.phase == BACKWARD else -1
+            return
+        newest = torch.autograd._get_sequence_nr() - 1  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
+        if newest == self._last_sequence:
+            self._fresh -= 1
+        self._pair = self._fresh if newest == self._last_sequence else newest
+        self._last_sequence = newest
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if self._paused:
+            return func(*args, **(kwargs or {}))
+        if func.namespace in ("profiler", "prim"):  # look at no data
+            return func(*args, **(kwargs or {}))
+        if not self._depth and op_name(func) not in ALIASES:
+            self._number_pair()
+            self.last_line = recorded_line() or self.last_line
+        if (known := self._constant(func, args)) is not None:
+            return known
+        if (choice := masked_write(func, args, kwargs or {})) is not None:
+            with self:
+                chosen = choice(*args)
+                return args[0].copy_(chosen) if func._schema.is_mutable else chosen
+        if func not in self._table and (returning := without_out(func)) is not None:
+            self._table[func] = returning
+        if func not in self._table:
+            composed = func.namespace == "aten" and func._can_decompose()
+            self._table[func] = func.decompose if composed else None
+        decompose = self._table[func]
+        if decompose is None:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        self._depth += 1
+        try:
+            with self:
+                return decompose(*args, **(kwargs or {}))
+        finally:
+            self._depth -= 1
+
+    def _constant(self, func: Any, args: tuple[Any, ...]) -> Any:
+        """What an op says of data that no input reaches, such as a mask made in place; None where one does."""
+        if torch.Tag.data_dependent_output not in func.tags:
+            return None
+        if not all(self.is_known(x) for x in args if isinstance(x, Tensor)):
+            return None
+        refs = map_leaves(args, lambda leaf: self.ref(leaf) if isinstance(leaf, Tensor) else leaf)
+        with _disable_current_modes():
+            given = Constants(self.recording.records).evaluate(refs)
+            return None if given is None else func(*given)
+
+    def record(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
+        out = super().record(target, args, kwargs, out)
+        self._note()
+        return out
+
+    def _note_on_cells(
+        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
+    ) -> tuple[Ref, ...]:
+        refs = super()._note_on_cells(target, args, kwargs, out)
+        self._note()
+        return refs
+
+    def _note(self) -> None:
+        module, call = self.path[-1]
+        if self.phase == FORWARD:
+            self._lines[self._pair] = (self.last_line, module, call)
+        else:
+            _, module, call = self._lines.get(self._pair, ("", "", 0))
+        while len(self.notes) < len(self.recording.records):
+            self.notes.append(OpNote(self.phase, module, call, self._pair))
+
+    def line_of_node(self) -> str:
+        """The user's line of the forward op that backward has come to."""
+        return self._lines.get(self._node, ("", "", 0))[0]
+
+    def line_of(self, note: OpNote, line: str) -> str:
+        """The user's line of an op; of a backward op that of its forward op."""
+        return line if note.phase == FORWARD else self._lines.get(note.pair, (line, "", 0))[0]
+
+    def _as_strided(self, base: Tensor, size: Any, stride: Any, offset: int | None = None) -> Tensor:
+        """The elements of a dense tensor in another shape are a view of it."""
+        count, dense = 1, []
+        for extent in reversed(size):
+            dense, count = [count, *dense], count * extent
+        if base.is_contiguous() and count == base.numel() and dense == list(stride) and not offset:
+            return self.__torch_dispatch__(aten.view.default, (), (base, list(size)))
+        return super()._as_strided(base, size, stride, offset)
+
+    # ------------------------------------------------------------ what may be written
+    def check_writable(self, written: Tensor) -> None:
+        """Everything may be: what a step writes to is given back as an output."""
+
+
+@contextmanager
+def watch_modules(module: nn.Module, tracer: StepTracer) -> Generator[None]:
+    """Notes which module runs, and how often it ran before."""
+    calls: dict[str, int] = {}
+
+    def enter(name: str) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            tracer.path.append((name, calls.get(name, 0)))
+            calls[name] = calls.get(name, 0) + 1
+
+        return hook
+
+    def leave(*_: Any) -> None:
+        tracer.path.pop()
+
+    handles: list[Any] = []
+    for name, inner in module.named_modules():
+        handles.append(inner.register_forward_pre_hook(enter(name)))
+        handles.append(inner.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    packets = [getattr(aten, name) for name in _COMPOSED if hasattr(aten, name)]
+    found: dict[Any, Callable[..., Any]] = dict(get_decompositions(packets))
+    found[aten.var_mean.correction] = _var_mean
+    found[aten.var.correction] = lambda *args, **kwargs: _var_mean(*args, **kwargs)[0]
+    found[aten.fill.Tensor] = lambda x, value: value.to(x.dtype).expand(x.shape)
+    found[aten.fill_.Tensor] = lambda x, value: x.copy_(value.to(x.dtype).expand(x.shape))
+    return found
+
+
+def _var_mean(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Two sums, each of which may be split."""
+    dims = list(range(x.dim())) if dim is None else list(dim)
+    count = 1
+    for d in dims:
+        count *= x.shape[d]
+    mean = torch.sum(x, dims, keepdim=True) / count
+    squares = torch.sum(torch.square(x - mean), dims, keepdim=True)
+    var = squares / max(count - (1 if correction is None else correction), 0)
+    return (var, mean) if keepdim else (var.squeeze(dims), mean.squeeze(dims))

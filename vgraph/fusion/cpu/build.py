@@ -1,0 +1,145 @@
+"""Build: C++ source to functions in this process, kept on disk.
+
+Takes: source text. Gives: ctypes functions, or None where no compiler works; tempo: once a function.
+The cache is keyed by source, prelude, flags, compiler and CPU. A file is renamed into place and ends with its
+own checksum, so several processes may compile the same kernel at once, and none loads half a file. Where a
+compiler fails the next one is tried, and used from then on; the log says why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vgraph.fusion.cpu import compilers
+from vgraph.fusion.cpu.compilers import (
+    OPTIONAL,
+    Command,
+    find_compiler,
+    find_compilers,
+    fingerprint,
+    flags,
+    is_the_same,
+    run_on,
+)
+from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole, say
+
+__all__ = ["build_kernels", "find_compiler", "forget"]
+
+
+class _CompilerFailed(Exception):
+    """In its own words."""
+
+
+_building: dict[str, threading.Lock] = {}  # by name of a library
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_building.clear)  # who held one is another process's
+_set_aside: set[Command] = set()  # compilers that failed where another did not, or that gave no answer
+
+
+def build_kernels(source: str, count: int) -> list[Any] | None:
+    """The compiled ``kernel0``, ``kernel1`` ...; None (and one line in the log) if that cannot be had.
+
+    Each gives whether there was no memory.
+    """
+    folder = cache_folder()
+    failed: dict[Command, str] = {}
+    for compiler in find_compilers() if folder is not None else ():
+        if folder is None or compiler in _set_aside:
+            continue
+        if any(is_the_same(compiler, other) for other in failed.keys() - _set_aside):
+            continue
+        try:
+            found = _build_with(compiler, source, folder, count)
+        except _CompilerFailed as failure:
+            failed[compiler] = str(failure)
+            continue
+        for other, reason in failed.items():
+            _set_aside.add(other)
+            say(f"{other[0]} cannot compile a kernel ({reason}): {compiler[0]} does so instead")
+        return found
+    if failed:
+        _set_aside.update(list(failed)[1:])  # they were no better: later kernels are tried by the first alone
+        reasons = "; ".join(f"{compiler[0]}: {reason}" for compiler, reason in failed.items())
+        say(f"a kernel could not be compiled ({reasons}): torch's operators run instead")
+    return None
+
+
+def _build_with(compiler: Command, source: str, folder: Path, count: int) -> list[Any]:
+    try:
+        name = hashlib.sha256("\0".join([source, fingerprint(compiler)]).encode()).hexdigest()[:32]
+        library = folder / f"{name}.so"
+        with _building.setdefault(name, threading.Lock()):  # other threads want the same kernels, or others
+            return _load_kept(library, count) or _compile(compiler, source, library, count)
+    except OSError as error:
+        about = f"{Path(str(error.filename)).name}: " if error.filename else ""
+        raise _CompilerFailed(f"{about}{error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        _set_aside.add(compiler)
+        raise _CompilerFailed(f"gave no answer within {compilers.MOST_SECONDS} seconds") from error
+
+
+def _compile_file(compiler: Command, text: Path, built: Path) -> subprocess.CompletedProcess[str]:
+    """A shared library of a source file, with the flags that the compiler knows."""
+    done = _run_on(compiler, text, built, flags(compiler, asked=False))
+    if done.returncode and flags(compiler, asked=True) != OPTIONAL:
+        done = _run_on(compiler, text, built, flags(compiler, asked=True))
+    return done
+
+
+def _run_on(compiler: Command, text: Path, built: Path, known: Command) -> subprocess.CompletedProcess[str]:
+    return run_on(compiler, text, built, known)
+
+
+def _compile(compiler: Command, source: str, library: Path, count: int) -> list[Any]:
+    # a system may keep files that are loaded from being removed
+    with tempfile.TemporaryDirectory(prefix="vgraph-", ignore_cleanup_errors=True) as scratch:
+        text, built = Path(scratch) / "kernel.cpp", Path(scratch) / "kernel.so"
+        text.write_text(source)
+        done = _compile_file(compiler, text, built)
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or [f"ended with {done.returncode} and no message"]
+            raise _CompilerFailed(next((line for line in said if "error" in line), said[0]).replace(scratch, ""))
+        kept = put_whole(built.read_bytes(), library)
+        found = None if kept is None else _load(kept, count)
+        found = found or _load(built, count)  # what is loaded stays when its file goes
+    if found is None:
+        raise _CompilerFailed("what it makes cannot be loaded")
+    return found
+
+
+def forget() -> None:
+    """As in a process that has compiled nothing yet."""
+    _set_aside.clear()
+    compilers.forget()
+
+
+# ---------------------------------------------------------------- the cache
+def _load_kept(library: Path, count: int) -> list[Any] | None:
+    """The functions of a file of the cache, unless it is missing or damaged."""
+    if read_whole(library) is None:  # loading a damaged one could end the process
+        return None
+    found = _load(library, count)
+    if found is None:
+        with suppress(OSError):  # in a folder that cannot be written it stays
+            library.unlink()
+    return found
+
+
+def _load(library: Path, count: int) -> list[Any] | None:
+    try:
+        opened = ctypes.CDLL(str(library))
+        functions: list[Any] = [getattr(opened, f"kernel{i}") for i in range(count)]
+    except (OSError, AttributeError) as error:
+        say(f"a kernel cannot be loaded from {library.parent} ({error})")
+        return None
+    for function in functions:
+        function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_void_p]
+    return functions

@@ -1,0 +1,1 @@
+"""Graph data and what changes it: types, topologies, frames, batches, subgraphs."""

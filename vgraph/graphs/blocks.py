@@ -1,0 +1,143 @@
+"""Blocks: only what some nodes need, sources and destinations apart; and graphs without lonely nodes.
+
+Takes: Graphs and ids. Gives: blocks, compacted graphs; tempo: once a step of sampled training.
+Source: DGL section 3 (message flow graphs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.graph import Graph
+from vgraph.errors import GraphError
+from vgraph.graphs.data import EdgeType
+from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.mutation import ID
+from vgraph.graphs.subgraph import first_seen, take, touched_nodes
+from vgraph.ir.topology import Topology
+
+
+def to_block(g: Graph, dst_nodes: Any = None, include_dst_in_src: bool = True, src_nodes: Any = None) -> Graph:
+    """The edges of a graph as a block: sources and destinations are numbered apart.
+
+    Args:
+        g: a graph; its edges stay in order.
+        dst_nodes: the destinations, in order (by type, where there are several); by default all
+            nodes with an in-edge, ascending.
+        include_dst_in_src: the destinations are the first sources, too.
+        src_nodes: the sources, in order; by default those of the edges as they first appear.
+
+    Features come along; ``"_ID"`` of srcdata, dstdata and edata hold the ids in ``g``.
+
+    Raises:
+        GraphError: a destination of an edge is not among ``dst_nodes``, or ids are wrong.
+
+    Source: DGL 1.1, ``dgl.to_block``.
+
+    >>> import torch, vgraph
+    >>> block = vgraph.to_block(vgraph.graph(([5, 6], [6, 7])), torch.tensor([7, 6]))
+    >>> block.srcdata["_ID"].tolist(), block.edges()
+    ([7, 6, 5], (tensor([2, 1]), tensor([1, 0])))
+    """
+    dst = _destinations(g, dst_nodes)
+    src: dict[str, Tensor] = {}
+    given = None if src_nodes is None else _given(g, src_nodes)
+    for name in g.ntypes:
+        known = [dst[name]] if include_dst_in_src else [dst[name].new_empty(0)]
+        ends = [g.relation(key)[0].src.long() for key in g.canonical_etypes if key[0] == name]
+        src[name] = first_seen(torch.cat([*known, *ends])) if given is None else given[name]
+    topologies = {key: _between(g, key, src[key[0]], dst[key[2]]) for key in g.canonical_etypes}
+    sides = [{name: _side(g, name, ids) for name, ids in side.items()} for side in (src, dst)]
+    edges: dict[EdgeType, Frame] = {}
+    for key in g.canonical_etypes:
+        edges[key] = g.edge_frames[key].copy()
+        edges[key][ID] = torch.arange(g.num_edges(key), dtype=g.idtype, device=g.device)
+    return Graph.of_types(topologies, sides[0], sides[1], edges)
+
+
+def _given(g: Graph, nodes: Any) -> dict[str, Tensor]:
+    by_type = nodes if isinstance(nodes, Mapping) else {g.ntypes[g.get_ntype_id(None)]: nodes}
+    for name in by_type:  # pyright: ignore[reportUnknownVariableType]
+        g.get_ntype_id(name)
+    found: dict[str, Tensor] = {t: resolve_ids(by_type.get(t, []), g.num_nodes(t), g.device) for t in g.ntypes}  # pyright: ignore[reportUnknownArgumentType]
+    for name, ids in found.items():
+        if torch.unique(ids).shape != ids.shape:
+            raise GraphError(f"a node of type {name!r} is given twice", cure="give every id once")
+    return found
+
+
+def _destinations(g: Graph, dst_nodes: Any) -> dict[str, Tensor]:
+    if dst_nodes is not None:
+        return _given(g, dst_nodes)
+    ends: dict[str, list[Tensor]] = {name: [] for name in g.ntypes}
+    for key in g.canonical_etypes:
+        ends[key[2]].append(g.relation(key)[0].dst.long())
+    nothing = torch.empty(0, dtype=torch.int64, device=g.device)
+    return {name: torch.unique(torch.cat([nothing, *found])) for name, found in ends.items()}
+
+
+def _between(g: Graph, key: EdgeType, src: Tensor, dst: Tensor) -> Topology:
+    """The edges of one type between nodes that are numbered as they stand in ``src`` and ``dst``."""
+    whole, ends = g.relation(key)[0], []
+    for end, ids, name in ((whole.src, src, key[0]), (whole.dst, dst, key[2])):
+        places = torch.full((g.num_nodes(name),), -1, dtype=g.idtype, device=g.device)
+        places[ids] = torch.arange(ids.shape[0], dtype=g.idtype, device=g.device)
+        found = places.index_select(0, end)
+        if found.numel() and int(found.min()) < 0:
+            edge = int((found < 0).nonzero()[0])
+            what = "dst_nodes" if ids is dst and end is whole.dst else "src_nodes"
+            fact = f"edge {edge} of {key} is at node {int(end[edge])}, which is not among {what}"
+            raise GraphError(fact, cure="remove the edge, or name the node")
+        ends.append(found)
+    return Topology(ends[0], ends[1], src.shape[0], dst.shape[0])
+
+
+def _side(g: Graph, name: str, ids: Tensor) -> Frame:
+    frame = g.src_frames[name].take(ids)
+    frame[ID] = ids.to(g.idtype)
+    return frame
+
+
+def compact_graphs(graphs: Any, always_preserve: Any = None, copy_ndata: bool = True, copy_edata: bool = True) -> Any:
+    """Graphs without the nodes that have no edge in any of them; all number their nodes alike.
+
+    ``always_preserve``: ids (by type) that stay whatever happens. ``"_ID"`` holds the ids of before.
+
+    Raises:
+        GraphError: the graphs differ in types or in the number of nodes.
+
+    Source: DGL 1.1, ``dgl.compact_graphs``.
+
+    >>> import vgraph
+    >>> vgraph.compact_graphs(vgraph.graph(([7], [3]))).ndata["_ID"].tolist()
+    [7, 3]
+    """
+    if isinstance(graphs, Graph):
+        return compact_graphs([graphs], always_preserve, copy_ndata, copy_edata)[0]
+    members: Sequence[Graph] = list(graphs)
+    first = members[0]
+    for index, g in enumerate(members):
+        counts = [{t: h.num_nodes(t) for t in h.ntypes} for h in (first, g)]
+        if counts[0] != counts[1]:
+            fact = f"graph {index} has nodes {counts[1]}, graph 0 {counts[0]}"
+            raise GraphError(fact, cure="compact graphs of the same nodes")
+    kept: dict[str, Tensor] | None = None if always_preserve is None else _given(first, always_preserve)
+    for g in members:
+        kept = touched_nodes(g, {t: torch.arange(g.num_edges(t), device=g.device) for t in g.canonical_etypes}, kept)
+    assert kept is not None
+    return [_compacted(g, kept, copy_ndata, copy_edata) for g in members]
+
+
+def _compacted(g: Graph, kept: Mapping[str, Tensor], copy_ndata: bool, copy_edata: bool) -> Graph:
+    made = take(g, kept, {}, store_ids=False)
+    for name, frame in made.src_frames.items():
+        if not copy_ndata:
+            frame.columns = {}
+        frame[ID] = kept[name].to(g.idtype)
+    for frame in () if copy_edata else made.edge_frames.values():
+        frame.columns = {}
+    return made

@@ -1,0 +1,241 @@
+"""Mutation: nodes and edges that come and go, with their features.
+
+Takes: counts, ids and features. Gives: the same Graph with other Topologies; tempo: once a sample.
+Source: DGL section 3. A Topology is replaced, never changed, so what was planned on it stays right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.errors import GraphError
+from vgraph.graphs.data import EdgeType
+from vgraph.graphs.edge_formats import check_counts, check_idtype, check_likely
+from vgraph.graphs.frame import as_ids, refuse_meta, resolve_ids
+from vgraph.graphs.matrices import Matrices
+from vgraph.ir.topology import Topology
+
+ID = "_ID"  # the feature that holds the ids of before
+
+
+class Mutation(Matrices):
+    """The part of a Graph that changes its nodes and edges; every check comes before any change."""
+
+    def add_nodes(self, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> None:
+        """Appends nodes; features that ``data`` does not give come from the initializer (zeros).
+
+        Raises:
+            GraphError: ``num`` is no whole number from 0 up, or the graph is a block.
+            FeatureError: a feature has not one row a new node, or another shape than there is.
+        """
+        name = self._mutable(ntype)
+        check_counts(num=num)
+        check_idtype(self.idtype, self._src[name].num_rows + num, 0)
+        self._src[name].add_rows(int(num), data)
+        self._grow({name: int(num)})
+
+    def _mutable(self, ntype: str | None) -> str:
+        if self.is_block:
+            fact = "a block's nodes and edges do not change"
+            raise GraphError(fact, cure="turn it into a graph with block_to_graph")
+        if any(ids.numel() for ids, _ in self.messages.values()):
+            cure = "call recv before nodes or edges come and go, or g.messages.clear()"
+            raise GraphError("messages that were sent lie on the edges", cure=cure)
+        return self._node_type(ntype)
+
+    def _grow(self, extra: Mapping[str, int]) -> None:
+        """Node counts follow the frames; new nodes belong to none of the graphs of a batch."""
+        if not any(extra.values()):
+            return
+        if self._sizes is not None:
+            self._gdata.columns, self._gdata.num_rows = {}, 1
+        counts = {t: frame.num_rows for t, frame in self._src.items()}
+        self._join({e: _resized(t, counts, e) for e, t in self._topologies.items()}, None)
+
+    def add_edges(self, u: Any, v: Any, data: Mapping[str, Tensor] | None = None, etype: Any = None) -> None:
+        """Appends edges u[i] -> v[i], numbered after those there are; a single end is repeated.
+
+        Nodes that do not exist yet are added. Features that ``data`` does not give come from the
+        initializer (zeros).
+
+        Raises:
+            GraphError: the ends differ in length, or an id is negative.
+            DTypeError: ids are not whole numbers.
+            FeatureError: a feature has not one row a new edge, or another shape than there is.
+        """
+        key = self._edge_type(etype)
+        self._mutable(key[0])
+        old = self._topologies[key]
+        ends = [self._new_ends(end, what) for end, what in ((u, "u"), (v, "v"))]
+        src, dst = _as_many(*ends)
+        check_idtype(self.idtype, 0, old.num_edges + src.shape[0])
+        extra = self._missing_nodes({key[0]: src, key[2]: torch.cat([src, dst]) if key[0] == key[2] else dst})
+        self._edges[key].add_rows(src.shape[0], data)
+        for name, count in extra.items():
+            self._src[name].add_rows(count)
+        self._grow(extra)
+        old = self._topologies[key]
+        joined = replace(old, src=torch.cat([old.src, src]), dst=torch.cat([old.dst, dst]), parts=None)
+        self._join({**self._topologies, key: joined}, self._sizes)
+
+    add_edge = add_edges
+
+    def _new_ends(self, end: Any, what: str) -> Tensor:
+        is_one = isinstance(end, Integral) or (isinstance(end, Tensor) and end.ndim == 0)
+        given = end.reshape(1) if isinstance(end, Tensor) and is_one else [end] if is_one else end
+        ids = as_ids(given, what)
+        refuse_meta(ids, what)
+        ids = ids.to(self.device)
+        if ids.numel() and int(ids.min()) < 0:
+            first = int((ids < 0).nonzero()[0])
+            raise GraphError(f"{what}[{first}] is {int(ids[first])}", cure="ids count from 0")
+        if ids.numel():
+            check_idtype(self.idtype, int(ids.max()) + 1, 0)
+        return ids.to(self.idtype)
+
+    def _missing_nodes(self, ends: Mapping[str, Tensor]) -> dict[str, int]:
+        largest = {name: int(ids.max()) for name, ids in ends.items() if ids.numel()}
+        found = {name: most + 1 - self._src[name].num_rows for name, most in largest.items()}
+        for name, count in found.items():
+            check_likely(count, largest[name], ends[name].shape[0], "call add_nodes first")
+        return {name: count for name, count in found.items() if count > 0}
+
+    def remove_edges(self, eids: Any, etype: Any = None, store_ids: bool = False) -> None:
+        """Removes edges by id; the others keep their order and features.
+
+        ``store_ids``: the features ``"_ID"`` hold the ids of before.
+
+        Raises:
+            GraphError: there is no such edge, or the graph is a block.
+        """
+        key = self._edge_type(etype)
+        self._mutable(key[0])
+        count = self._topologies[key].num_edges
+        gone = resolve_ids(eids, count, self.device, "edge")
+        self._keep({}, {key: _others(gone, count)}, store_ids)
+
+    def remove_nodes(self, nids: Any, ntype: str | None = None, store_ids: bool = False) -> None:
+        """Removes nodes by id and the edges at them; the others are numbered anew, in order.
+
+        ``store_ids``: the features ``"_ID"`` hold the ids of before.
+
+        Raises:
+            GraphError: there is no such node, or the graph is a block.
+        """
+        name = self._mutable(ntype)
+        count = self._src[name].num_rows
+        kept = _others(resolve_ids(nids, count, self.device), count)
+        is_kept = torch.zeros(count, dtype=torch.bool, device=self.device).index_fill_(0, kept, True)
+        edges: dict[EdgeType, Tensor] = {}
+        for key, t in self._topologies.items():
+            sides = [is_kept[end] for end, side in ((t.src, key[0]), (t.dst, key[2])) if side == name]
+            if sides:
+                edges[key] = (sides[0] & sides[-1]).nonzero().squeeze(1)
+        self._keep({name: kept}, edges, store_ids)
+
+    def _keep(self, nodes: Mapping[str, Tensor], edges: Mapping[EdgeType, Tensor], store_ids: bool) -> None:
+        """Drops all other nodes and edges of the types named; what is not named stays."""
+        frames = [(self._src[t], ids) for t, ids in nodes.items()]
+        frames += [(self._edges[t], ids) for t, ids in edges.items()]
+        for frame, ids in frames:
+            frame.keep_rows(ids)
+        if store_ids:
+            for frame in (*self._src.values(), *self._edges.values()):
+                known = next((ids for own, ids in frames if own is frame), None)
+                frame[ID] = self._arange(frame.num_rows) if known is None else known.to(self.idtype)
+        sizes = _kept_sizes(self._sizes, nodes)
+        topologies = {key: kept_topology(t, key, nodes, edges, sizes) for key, t in self._topologies.items()}
+        self._join(topologies, sizes)
+
+    # ------------------------------------------------------------ batches
+    def set_batch_num_nodes(self, val: Any) -> None:
+        """Says that the nodes are those of several graphs, one after the other; see ``batch_num_nodes``.
+
+        Raises:
+            GraphError: the numbers do not sum to the nodes there are.
+        """
+        given = val if isinstance(val, Mapping) else {self._node_type(None): val}
+        sizes = {t: tuple(as_ids(n, "batch_num_nodes").tolist()) for t, n in given.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        num_graphs = len(next(iter(sizes.values()), ()))
+        for t in self._src:
+            own = sizes.get(t, ())
+            if sum(own) != self._src[t].num_rows or len(own) != num_graphs or min(own, default=-1) < 0:
+                fact = f"batch_num_nodes of {t!r} is {sizes.get(t)} for {self._src[t].num_rows} nodes"
+                raise GraphError(fact, cure="give the nodes of every graph, for every type")
+        self._join({k: replace(t, graph_sizes=sizes[k[2]], parts=None) for k, t in self._topologies.items()}, sizes)
+        if self._gdata.num_rows != self.batch_size:
+            self._gdata.columns, self._gdata.num_rows = {}, self.batch_size
+
+    def set_batch_num_edges(self, val: Any) -> None:
+        """Checks the edges of every graph, which follow from ``set_batch_num_nodes``, called before.
+
+        Raises:
+            GraphError: the edges that end in the graphs are of other numbers.
+        """
+        given = val if isinstance(val, Mapping) else {self._edge_type(None): val}
+        for key, counts in given.items():  # pyright: ignore[reportUnknownVariableType]
+            there, wanted = self.batch_num_edges(key).tolist(), [int(n) for n in counts]  # pyright: ignore[reportUnknownVariableType]
+            if there != wanted:
+                fact = f"batch_num_edges is {wanted}; {there} edges end in the graphs"
+                raise GraphError(fact, cure="call set_batch_num_nodes first, with every graph's")
+
+
+def _resized(t: Topology, counts: Mapping[str, int], key: EdgeType) -> Topology:
+    return replace(t, num_src=counts[key[0]], num_dst=counts[key[2]], graph_sizes=None, parts=None)
+
+
+def _as_many(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    if u.shape != v.shape and 1 not in (len(u), len(v)):
+        fact = f"there are {len(u)} ids in u and {len(v)} in v"
+        raise GraphError(fact, cure="pass as many of both, or one")
+    return (u.expand_as(v), v) if len(u) == 1 else (u, v.expand_as(u))
+
+
+def _others(gone: Tensor, count: int) -> Tensor:
+    """All ids below ``count`` but those, ascending."""
+    kept = torch.ones(count, dtype=torch.bool, device=gone.device).index_fill_(0, gone, False)
+    return kept.nonzero().squeeze(1)
+
+
+def _kept_sizes(
+    sizes: Mapping[str, tuple[int, ...]] | None, nodes: Mapping[str, Tensor]
+) -> Mapping[str, tuple[int, ...]] | None:
+    """How many nodes each graph of a batch has left; the kept ones ascend."""
+    if sizes is None:
+        return None
+    found = dict(sizes)
+    for name, ids in nodes.items():
+        ends = torch.tensor(sizes[name], device=ids.device).cumsum(0)
+        until = torch.searchsorted(ids, ends)
+        found[name] = tuple(torch.diff(until, prepend=until.new_zeros(1)).tolist())
+    return found
+
+
+def kept_topology(
+    t: Topology,
+    key: EdgeType,
+    nodes: Mapping[str, Tensor],
+    edges: Mapping[EdgeType, Tensor],
+    sizes: Mapping[str, tuple[int, ...]] | None,
+) -> Topology:
+    """Some of the edges, in the order given, their ends numbered anew where nodes were chosen."""
+    if key not in edges and key[0] not in nodes and key[2] not in nodes:
+        return t if sizes is None or t.graph_sizes == sizes[key[2]] else replace(t, graph_sizes=sizes[key[2]])
+    src, dst = (end if key not in edges else end.index_select(0, edges[key]) for end in (t.src, t.dst))
+    src, num_src = _renumbered(src, nodes.get(key[0]), t.num_src)
+    dst, num_dst = _renumbered(dst, nodes.get(key[2]), t.num_dst)
+    return Topology(src, dst, num_src, num_dst, None if sizes is None else sizes[key[2]])
+
+
+def _renumbered(end: Tensor, kept: Tensor | None, count: int) -> tuple[Tensor, int]:
+    if kept is None:
+        return end, count
+    places = torch.empty(count, dtype=end.dtype, device=end.device)
+    places[kept] = torch.arange(kept.shape[0], dtype=end.dtype, device=end.device)
+    return places.index_select(0, end), kept.shape[0]

@@ -1,0 +1,134 @@
+"""Encodings: numbers that tell where a node lies in its graph, and factors by degree.
+
+Takes: a graph with one type. Gives: one row a node or an edge; tempo: once a graph.
+Source: Dwivedi et al. 2023 (Laplacian vectors), Dwivedi et al. 2022 (random walks).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vgraph.api.graph import Graph
+from vgraph.errors import FeatureError, GraphError
+from vgraph.graphs.batching import unbatch
+from vgraph.graphs.frame import Frame
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = late("scipy.sparse")
+
+
+def norm_by_dst(g: Graph, etype: Any = None) -> Tensor:
+    """1 over the in-degree of the node where an edge ends, (edges,) float32.
+
+    Raises:
+        GraphError: there are several types of edges, and none is named.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.norm_by_dst``.
+
+    >>> import vgraph
+    >>> vgraph.norm_by_dst(vgraph.graph(([0, 1, 1], [1, 1, 2])))
+    tensor([0.5000, 0.5000, 1.0000])
+    """
+    topology = g.relation(etype)[0]
+    return topology.in_degrees.index_select(0, topology.dst.long()).float().reciprocal()
+
+
+def laplacian_lambda_max(g: Graph) -> list[float]:
+    """The largest eigenvalue of the normalised Laplacian of every graph of a batch, one float each.
+
+    Raises:
+        GraphError: there are several types of edges.
+
+    Source: DGL 1.1, ``dgl.laplacian_lambda_max``.
+
+    >>> import vgraph
+    >>> square = vgraph.to_bidirected(vgraph.graph(([0, 1, 2, 3], [1, 2, 3, 0])))
+    >>> [round(value, 4) for value in vgraph.laplacian_lambda_max(square)]
+    [2.0]
+    """
+    return [float(np.real(np.linalg.eigvals(_laplacian(part))).max(initial=0.0)) for part in unbatch(g)]
+
+
+def lap_pe(g: Graph, k: int, padding: bool = False, return_eigval: bool = False) -> Any:
+    """The ``k`` eigenvectors of the normalised Laplacian with the smallest eigenvalues but the first, (nodes, k).
+
+    Signs are drawn by torch's generator. With ``padding`` a graph with too few nodes gets zeros (and eigenvalues nan).
+
+    Raises:
+        GraphError: there are not more than ``k`` nodes, and no padding.
+
+    Source: Dwivedi et al. 2023; DGL 1.1, ``dgl.lap_pe``.
+
+    >>> import vgraph
+    >>> vgraph.lap_pe(vgraph.to_bidirected(vgraph.graph(([0, 1, 2], [1, 2, 3]))), 2).shape
+    torch.Size([4, 2])
+    """
+    count = g.num_nodes()
+    if count <= k and not padding:
+        raise GraphError(f"{k} vectors of {count} nodes", cure="ask for fewer, or pass padding=True")
+    values, vectors = (np.real(found) for found in np.linalg.eig(_laplacian(g)))
+    order = np.argsort(values, kind="stable")[1 : k + 1]
+    signs = torch.randint(0, 2, (len(order),)).mul_(2).sub_(1)
+    found = torch.zeros(count, k)
+    found[:, : len(order)] = torch.from_numpy(vectors[:, order]).float() * signs
+    sizes = torch.full((k,), torch.nan)
+    sizes[: len(order)] = torch.from_numpy(values[order]).float()
+    return (found, sizes) if return_eigval else found
+
+
+def random_walk_pe(g: Graph, k: int, eweight_name: str | None = None) -> Tensor:
+    """How likely a walk of 1, 2, ... ``k`` steps from a node ends there, (nodes, k) float32.
+
+    Args:
+        g: a graph.
+        k: steps.
+        eweight_name: the feature of the edges that steps are taken in proportion to.
+
+    Raises:
+        FeatureError: it is not one number an edge.
+
+    Source: Dwivedi et al. 2022; DGL 1.1, ``dgl.random_walk_pe``.
+
+    >>> import vgraph
+    >>> vgraph.random_walk_pe(vgraph.graph(([0, 1, 1], [1, 1, 0])), 2)
+    tensor([[0.0000, 0.5000],
+            [0.5000, 0.7500]])
+    """
+    weight = np.ones(g.num_edges()) if eweight_name is None else _weights(g.edata, eweight_name)
+    steps = _adjacency(g, weight)
+    steps = steps / (steps.sum(1, keepdims=True) + 1e-30)
+    power, found = steps, [np.diagonal(steps)]
+    for _ in range(k - 1):
+        power = power @ steps
+        found.append(np.diagonal(power))
+    return torch.from_numpy(np.stack(found, 1)).float()
+
+
+def _weights(frame: Frame, name: str) -> NDArray[np.float64]:
+    rows = frame[name]
+    if rows[:1].numel() > 1:
+        fact = f"{name!r} has shape {tuple(rows.shape)}"
+        raise FeatureError(fact, cure="give one number an edge")
+    return rows.reshape(-1).double().numpy(force=True)
+
+
+def _adjacency(g: Graph, weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    src, dst = (end.numpy() for end in g.edges())
+    count = g.num_nodes()
+    return sparse.coo_array((weight, (src, dst)), (count, count)).toarray()
+
+
+def _laplacian(g: Graph) -> NDArray[np.float64]:
+    """I less the adjacency, scaled by the roots of the in-degrees at both ends."""
+    scale = g.topology.in_degrees.clamp(min=1).double().rsqrt().numpy()
+    adjacent = _adjacency(g, np.ones(g.num_edges()))
+    return np.eye(g.num_nodes()) - scale[:, None] * adjacent * scale

@@ -1,0 +1,169 @@
+"""Order and reach: nodes numbered anew, and edges for walks of several steps.
+
+Takes: a Graph. Gives: a Graph; tempo: once a sample.
+Source: Cuthill and McKee 1969 (by SciPy); DGL section 3 (metapaths).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vgraph.api.graph import Graph, method
+from vgraph.errors import FunctionError, GraphError
+from vgraph.graphs.data import EdgeType
+from vgraph.graphs.frame import resolve_ids
+from vgraph.graphs.mutation import ID
+from vgraph.graphs.subgraph import take
+from vgraph.graphs.transform import one_type, rejoin
+from vgraph.ir.topology import Topology
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    from scipy.sparse import csgraph
+else:
+    csgraph = late("scipy.sparse.csgraph")
+
+
+@method
+def reorder_graph(
+    g: Graph,
+    node_permute_algo: str | None = None,
+    edge_permute_algo: str = "src",
+    store_ids: bool = True,
+    permute_config: Mapping[str, Any] | None = None,
+) -> Graph:
+    """The graph with nodes and edges numbered anew; ``"_ID"`` (the permutation) holds the ids of before.
+
+    Args:
+        g: a graph with one type of nodes and edges.
+        node_permute_algo: "degree" (most in-edges first), "rcmk" (reverse Cuthill-McKee), "custom"
+            (``permute_config["nodes_perm"]``), or None: nodes stay.
+        edge_permute_algo: "src", "dst" or "custom" (``permute_config["edges_perm"]``).
+        store_ids: keep the permutations as features.
+        permute_config: permutations of one's own.
+
+    Raises:
+        FunctionError: an unknown algorithm, or a permutation that is missing.
+        GraphError: a permutation does not name every id once.
+
+    Source: Cuthill and McKee 1969 ("rcmk", by SciPy); DGL 1.1, ``dgl.reorder_graph``.
+
+    >>> import vgraph
+    >>> vgraph.reorder_graph(vgraph.graph(([0, 1], [2, 2])), "degree").ndata["_ID"].tolist()
+    [2, 0, 1]
+    """
+    t = g.relation(one_type(g, "reorder_graph"))[0]
+    config = permute_config or {}
+    nodes = _node_order(g, t, node_permute_algo, config)
+    places = torch.empty_like(nodes).scatter_(0, nodes, torch.arange(nodes.shape[0], device=g.device))
+    ends = {"src": t.src, "dst": t.dst}
+    if edge_permute_algo in ends:
+        edges = places.index_select(0, ends[edge_permute_algo].long()).argsort(stable=True)
+    else:
+        edges = _custom(edge_permute_algo, "edges_perm", config, t.num_edges, g)
+    made = take(g, {g.ntypes[0]: nodes}, {g.canonical_etypes[0]: edges}, store_ids=False)
+    if store_ids:
+        made.ndata[ID], made.edata[ID] = nodes.to(g.idtype), edges.to(g.idtype)
+    return made
+
+
+def _node_order(g: Graph, t: Topology, algorithm: str | None, config: Mapping[str, Any]) -> Tensor:
+    if algorithm is None:
+        return torch.arange(t.num_dst, device=g.device)
+    if algorithm == "degree":
+        return torch.argsort(t.in_degrees, descending=True, stable=True)
+    if algorithm == "rcmk":
+        matrix = g.adj_external(scipy_fmt="csr")
+        order = csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=False)
+        return torch.from_numpy(np.ascontiguousarray(order)).to(g.device, torch.int64)
+    return _custom(algorithm, "nodes_perm", config, t.num_dst, g)
+
+
+def _custom(algorithm: str, name: str, config: Mapping[str, Any], count: int, g: Graph) -> Tensor:
+    if algorithm != "custom" or name not in config:
+        known = '"degree", "rcmk" or "custom"' if name == "nodes_perm" else '"src", "dst" or "custom"'
+        fact = f"there is no order {algorithm!r}" if algorithm != "custom" else f"permute_config has no {name!r}"
+        raise FunctionError(fact, cure=f"pass {known}; the last needs permute_config={{{name!r}: ids}}")
+    order = resolve_ids(config[name], count, g.device)
+    if order.shape[0] != count or torch.unique(order).shape[0] != count:
+        raise GraphError(f"{name} does not name each of {count} ids once", cure="give a permutation")
+    return order
+
+
+# ---------------------------------------------------------------- walks of given length
+def khop_adj(g: Graph, k: int) -> Tensor:
+    """How many walks of k edges lead from every node (rows) to every node, (nodes, nodes).
+
+    Raises:
+        GraphError: there are several types of nodes or edges.
+
+    Source: DGL 1.1, ``dgl.khop_adj``.
+
+    >>> import vgraph
+    >>> vgraph.khop_adj(vgraph.graph(([0, 1], [1, 2])), 2)[0].tolist()
+    [0.0, 0.0, 1.0]
+    """
+    one_type(g, "khop_adj")
+    power = g.adj_external(scipy_fmt="csr").astype(np.float32) ** k
+    return torch.from_numpy(power.toarray()).to(g.device)
+
+
+def khop_graph(g: Graph, k: int, copy_ndata: bool = True) -> Graph:
+    """The graph with an edge for every walk of k edges.
+
+    Raises:
+        GraphError: there are several types of nodes or edges, or ``k`` is below 1.
+
+    Source: DGL 1.1, ``dgl.khop_graph``.
+
+    >>> import vgraph
+    >>> vgraph.khop_graph(vgraph.graph(([0, 1], [1, 2])), 2).edges()
+    (tensor([0]), tensor([2]))
+    """
+    return rejoin(
+        g, {one_type(g, "khop_graph"): _walks(g, [g.canonical_etypes[0]] * k, multi=True)}, copy_ndata=copy_ndata
+    )
+
+
+def metapath_reachable_graph(g: Graph, metapath: Sequence[Any]) -> Graph:
+    """The graph with an edge u -> v where v is reached from u along edges of these types, one after the other.
+
+    Raises:
+        GraphError: a type does not begin where the one before ends.
+
+    Source: DGL 1.1, ``dgl.metapath_reachable_graph``.
+
+    >>> import vgraph
+    >>> g = vgraph.heterograph({("a", "to", "b"): ([0], [1]), ("b", "of", "c"): ([1], [2])})
+    >>> vgraph.metapath_reachable_graph(g, ["to", "of"]).edges()
+    (tensor([0]), tensor([2]))
+    """
+    path = [g.to_canonical_etype(etype) for etype in metapath]
+    ends = (path[0][0], path[-1][2])
+    frames = {t: g.src_frames[t].copy() for t in sorted(set(ends))}
+    return Graph.of_types({(ends[0], "_E", ends[1]): _walks(g, path, multi=False)}, frames)
+
+
+def _walks(g: Graph, path: Sequence[EdgeType], *, multi: bool) -> Topology:
+    for before, after in itertools.pairwise(path):
+        if before[2] != after[0]:
+            fact = f"edges of type {before} end in {before[2]!r}, those of {after} begin in {after[0]!r}"
+            raise GraphError(fact, cure="name types that follow one another")
+    if not path:
+        raise GraphError("a path needs an edge", cure="name one type or more")
+    product = g.adj_external(scipy_fmt="csr", etype=path[0]).astype(np.int64)
+    for etype in path[1:]:
+        product = product @ g.adj_external(scipy_fmt="csr", etype=etype).astype(np.int64)
+    product.sort_indices()
+    found = product.tocoo()
+    times = found.data if multi else np.ones_like(found.data)
+    src, dst = (torch.from_numpy(np.repeat(end, times).astype(np.int64)).to(g.device) for end in (found.row, found.col))
+    sizes = g.relation(path[-1])[0].graph_sizes
+    num_src, num_dst = product.shape
+    return Topology(src.to(g.idtype), dst.to(g.idtype), num_src, num_dst, sizes if path[0][0] == path[-1][2] else None)

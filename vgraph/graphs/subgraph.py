@@ -1,0 +1,346 @@
+"""Subgraphs: some of a graph's nodes and edges as a graph, with their features.
+
+Takes: a Graph and ids. Gives: Graphs whose ``"_ID"`` features hold the ids of before; tempo: once a sample.
+Source: DGL section 3 (subgraphs, the blocks of sampled training); its order of nodes and edges is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.graph import Graph, method
+from vgraph.errors import GraphError
+from vgraph.graphs.data import EdgeType
+from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.mutation import ID, kept_topology
+from vgraph.ir.topology import Topology
+
+NodeIds = Mapping[str, Tensor]
+EdgeIds = Mapping[EdgeType, Tensor]
+
+
+def take(g: Graph, nodes: NodeIds, edges: EdgeIds, *, store_ids: bool = True) -> Graph:
+    """Some nodes and edges in the order given; of types that are not named, all."""
+    sizes = None if nodes or g.sizes is None else g.sizes
+    src = {t: _taken(frame, nodes.get(t), store_ids and bool(nodes)) for t, frame in g.src_frames.items()}
+    kept = {t: _taken(frame, edges.get(t), store_ids) for t, frame in g.edge_frames.items()}
+    topologies = {t: kept_topology(g.relation(t)[0], t, nodes, edges, sizes) for t in g.canonical_etypes}
+    gdata = None if nodes else g.gdata.copy()
+    return Graph.of_types(topologies, src, None, kept, gdata, sizes)
+
+
+def _taken(frame: Frame, ids: Tensor | None, store_ids: bool) -> Frame:
+    taken = frame.copy() if ids is None else frame.take(ids)
+    if store_ids:
+        taken[ID] = torch.arange(frame.num_rows, device=frame.device) if ids is None else ids
+    return taken
+
+
+def _whole(g: Graph) -> Graph:
+    if g.is_block:
+        raise GraphError("a block has no subgraphs", cure="turn it into a graph with block_to_graph")
+    return g
+
+
+def _stored(g: Graph, made: Graph) -> Graph:
+    """Ids of before have the graph's own dtype."""
+    for frame in (*made.src_frames.values(), *made.dst_frames.values(), *made.edge_frames.values()):
+        if ID in frame and frame[ID].dtype != g.idtype:
+            frame[ID] = frame[ID].to(g.idtype)
+    return made
+
+
+def _by_node_type(g: Graph, nodes: Any) -> dict[str, Tensor]:
+    """Ids by node type, as the user gave them; none of types that are not named."""
+    if not isinstance(nodes, Mapping):
+        if len(g.src_frames) > 1:
+            cure = "pass ids by type, as in {" + repr(g.ntypes[0]) + ": ids}"
+            raise GraphError(f"the graph has node types {', '.join(g.ntypes)}", cure=cure)
+        nodes = {g.ntypes[0]: nodes}
+    found = {t: resolve_ids([], 0, g.device) for t in g.src_frames}
+    for t, ids in nodes.items():  # pyright: ignore[reportUnknownVariableType]
+        count = g.num_nodes(t)
+        found[t] = resolve_ids(ids, count, g.device)
+    return found
+
+
+def _by_edge_type(g: Graph, edges: Any) -> dict[EdgeType, Tensor]:
+    given = edges if isinstance(edges, Mapping) else {g.to_canonical_etype(None): edges}
+    found = {t: resolve_ids([], 0, g.device, "edge") for t in g.canonical_etypes}
+    for etype, ids in given.items():  # pyright: ignore[reportUnknownVariableType]
+        key = g.to_canonical_etype(etype)
+        if isinstance(ids, tuple):
+            ids = g.edge_ids(*ids, etype=key)
+        found[key] = resolve_ids(ids, g.num_edges(key), g.device, "edge")
+    return found
+
+
+def _refuse_twins(ids: Mapping[str, Tensor]) -> None:
+    for t, own in ids.items():
+        found, counts = torch.unique(own, return_counts=True)
+        if found.shape != own.shape:
+            twin = int(found[counts > 1][0])
+            raise GraphError(f"node {twin} of type {t!r} is given twice", cure="give every id once")
+
+
+def _by_source(t: Topology, ids: Tensor, places: Tensor) -> Tensor:
+    """Edge ids in order of their sources' new numbers, then of ids."""
+    order = places.index_select(0, t.src.index_select(0, ids)).argsort(stable=True)
+    return ids.index_select(0, order)
+
+
+@method
+def node_subgraph(
+    graph: Graph, nodes: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+) -> Graph:
+    """The nodes given, in that order, and the edges between them, in order of their sources.
+
+    Args:
+        graph: a graph.
+        nodes: ids or a mask; by type, where there are several (none of types left out).
+        relabel_nodes: number the nodes anew; else all nodes stay.
+        store_ids: the features ``"_ID"`` hold the ids of before.
+        output_device: where the result goes.
+
+    Raises:
+        GraphError: an id is out of range or given twice.
+
+    Source: DGL 1.1, ``dgl.node_subgraph``.
+
+    >>> import vgraph
+    >>> part = vgraph.node_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), [2, 1])
+    >>> part.edges(), part.ndata["_ID"].tolist(), part.edata["_ID"].tolist()
+    ((tensor([1]), tensor([0])), [2, 1], [1])
+    """
+    chosen = _by_node_type(_whole(graph), nodes)
+    _refuse_twins(chosen)
+    edges: dict[EdgeType, Tensor] = {}
+    for key in graph.canonical_etypes:
+        t = graph.relation(key)[0]
+        ends = [_is_among(chosen[name], graph.num_nodes(name))[end] for end, name in ((t.src, key[0]), (t.dst, key[2]))]
+        ids = (ends[0] & ends[1]).nonzero().squeeze(1)
+        edges[key] = _by_source(t, ids, _places(chosen[key[0]], graph.num_nodes(key[0])))
+    made = take(graph, chosen if relabel_nodes else {}, edges, store_ids=store_ids)
+    return _placed(_stored(graph, made), output_device)
+
+
+subgraph = method(node_subgraph, "subgraph")
+
+
+def _is_among(ids: Tensor, count: int) -> Tensor:
+    return torch.zeros(count, dtype=torch.bool, device=ids.device).index_fill_(0, ids, True)
+
+
+def _places(ids: Tensor, count: int) -> Tensor:
+    places = torch.zeros(count, dtype=torch.int64, device=ids.device)
+    places[ids] = torch.arange(ids.shape[0], device=ids.device)
+    return places
+
+
+def _placed(g: Graph, device: Any) -> Graph:
+    return g if device is None else g.to(device)
+
+
+@method
+def edge_subgraph(
+    graph: Graph, edges: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+) -> Graph:
+    """The edges given, in that order, and the nodes at their ends; arguments as in ``node_subgraph``.
+
+    Raises:
+        GraphError: an id is out of range, the graph is a block, or it has several types and none is named.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.edge_subgraph``.
+
+    >>> import vgraph
+    >>> part = vgraph.edge_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), [2])
+    >>> part.edges(), part.ndata["_ID"].tolist()
+    ((tensor([0]), tensor([1])), [2, 3])
+    """
+    chosen = _by_edge_type(_whole(graph), edges)
+    made = take(graph, touched_nodes(graph, chosen) if relabel_nodes else {}, chosen, store_ids=store_ids)
+    return _placed(_stored(graph, made), output_device)
+
+
+def touched_nodes(g: Graph, edges: EdgeIds, first: NodeIds | None = None) -> dict[str, Tensor]:
+    """The nodes at the ends of edges by type: ``first``, then as they first appear, type by type."""
+    ends: dict[str, list[Tensor]] = {t: [first[t].long()] if first and t in first else [] for t in g.src_frames}
+    for key, ids in edges.items():
+        t = g.relation(key)[0]
+        ends[key[0]].append(t.src.index_select(0, ids).long())
+        ends[key[2]].append(t.dst.index_select(0, ids).long())
+    nothing = torch.empty(0, dtype=torch.int64, device=g.device)
+    return {name: first_seen(torch.cat([nothing, *found])) for name, found in ends.items()}
+
+
+def first_seen(ids: Tensor) -> Tensor:
+    """Every id once, in order of first appearance."""
+    found, inverse = torch.unique(ids, return_inverse=True)
+    first = torch.full_like(found, ids.shape[0])
+    first.scatter_reduce_(0, inverse, torch.arange(ids.shape[0], device=ids.device), "amin")
+    return ids.index_select(0, first.sort().values)
+
+
+@method
+def in_subgraph(
+    graph: Graph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
+) -> Graph:
+    """All nodes and the edges that end in those given; arguments as in ``node_subgraph``.
+
+    Raises:
+        GraphError: an id is out of range, the graph is a block, or it has several types and none is named.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.in_subgraph``.
+
+    >>> import vgraph
+    >>> vgraph.in_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 2])), [2]).edges()
+    (tensor([1, 2]), tensor([2, 2]))
+    """
+    chosen = _by_node_type(_whole(graph), nodes)
+    edges = {k: graph.in_edges(chosen[k[2]], "eid", k).long() for k in graph.canonical_etypes}
+    return edge_subgraph(graph, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
+
+
+@method
+def out_subgraph(
+    graph: Graph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
+) -> Graph:
+    """All nodes and the edges that begin in those given; arguments as in ``node_subgraph``.
+
+    Raises:
+        GraphError: an id is out of range, the graph is a block, or it has several types and none is named.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.out_subgraph``.
+
+    >>> import vgraph
+    >>> vgraph.out_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 2])), [1]).edges()
+    (tensor([1]), tensor([2]))
+    """
+    chosen = _by_node_type(_whole(graph), nodes)
+    edges = {k: graph.out_edges(chosen[k[0]], "eid", k).long() for k in graph.canonical_etypes}
+    return edge_subgraph(graph, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
+
+
+@method
+def khop_in_subgraph(
+    graph: Graph, nodes: Any, k: int, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+) -> Any:
+    """The nodes from which those given are reached in k steps, and the edges between them.
+
+    With ``relabel_nodes`` a pair: the graph, and the new ids of the nodes given. Arguments as in
+    ``node_subgraph``.
+
+    Raises:
+        GraphError: ``k`` is negative, an id out of range, the graph a block, or of several types and none is named.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.khop_in_subgraph``.
+
+    >>> import vgraph
+    >>> part, ids = vgraph.khop_in_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), 2, k=1)
+    >>> part.ndata["_ID"].tolist(), ids
+    ([1, 2], tensor([1]))
+    """
+    return _khop(graph, nodes, k, (True, relabel_nodes, store_ids, output_device))
+
+
+@method
+def khop_out_subgraph(
+    graph: Graph, nodes: Any, k: int, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+) -> Any:
+    """The nodes that are reached from those given in k steps; see ``khop_in_subgraph``.
+
+    Raises:
+        GraphError: ``k`` is negative, an id out of range, the graph a block, or of several types and none is named.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.khop_out_subgraph``.
+
+    >>> import vgraph
+    >>> vgraph.khop_out_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), 1, k=2)[0].ndata["_ID"].tolist()
+    [1, 2, 3]
+    """
+    return _khop(graph, nodes, k, (False, relabel_nodes, store_ids, output_device))
+
+
+def _khop(g: Graph, nodes: Any, k: int, options: tuple[bool, bool, bool, Any]) -> Any:
+    is_in, relabel_nodes, store_ids, output_device = options
+    if k < 0:
+        raise GraphError(f"k is {k}", cure="pass how many steps, from 0 up")
+    reached = _by_node_type(_whole(g), nodes)
+    given = dict(reached)
+    for _ in range(k):
+        found = {name: [ids] for name, ids in reached.items()}
+        for key in g.canonical_etypes:
+            near, far = (key[2], key[0]) if is_in else (key[0], key[2])
+            ends = g.predecessors(reached[near], key) if is_in else g.successors(reached[near], key)
+            found[far].append(ends.long())
+        reached = {name: torch.unique(torch.cat(ids)) for name, ids in found.items()}
+    reached = {name: torch.unique(ids) for name, ids in reached.items()}
+    made = node_subgraph(g, reached, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
+    if not relabel_nodes:
+        return made
+    new = {t: torch.searchsorted(reached[t], ids).to(g.idtype) for t, ids in given.items()}
+    return made, new if isinstance(nodes, Mapping) else next(iter(new.values()))
+
+
+@method
+def node_type_subgraph(graph: Graph, ntypes: Iterable[str], output_device: Any = None) -> Graph:
+    """All nodes of some types and the edges between them, features included.
+
+    Raises:
+        NameLookupError: there is no such type.
+        GraphError: no type of edges is left, or the graph is a block.
+
+    Source: DGL 1.1, ``dgl.node_type_subgraph``.
+
+    >>> import vgraph
+    >>> g = vgraph.heterograph({("a", "to", "b"): ([0], [1]), ("b", "by", "b"): ([0], [1])})
+    >>> vgraph.node_type_subgraph(g, ["b"]).canonical_etypes
+    [('b', 'by', 'b')]
+    """
+    names = [t for t in graph.ntypes if t in {graph.ntypes[graph.get_ntype_id(name)] for name in ntypes}]
+    edges = [t for t in graph.canonical_etypes if t[0] in names and t[2] in names]
+    return _placed(_of_some_types(_whole(graph), names, edges), output_device)
+
+
+@method
+def edge_type_subgraph(graph: Graph, etypes: Iterable[Any], output_device: Any = None) -> Graph:
+    """All edges of some types and all nodes of the types at their ends, features included.
+
+    Raises:
+        NameLookupError: there is no such type.
+        GraphError: no type is chosen, or the graph is a block.
+
+    Source: DGL 1.1, ``dgl.edge_type_subgraph``.
+
+    >>> import vgraph
+    >>> g = vgraph.heterograph({("a", "to", "b"): ([0], [1]), ("b", "by", "b"): ([0], [1])})
+    >>> vgraph.edge_type_subgraph(g, ["to"]).num_nodes()
+    3
+    """
+    chosen = {graph.to_canonical_etype(t) for t in etypes}
+    edges = [t for t in graph.canonical_etypes if t in chosen]
+    names = [t for t in graph.ntypes if any(t in (e[0], e[2]) for e in edges)]
+    return _placed(_of_some_types(_whole(graph), names, edges), output_device)
+
+
+def _of_some_types(g: Graph, names: Sequence[str], edges: Sequence[EdgeType]) -> Graph:
+    if not edges:
+        raise GraphError("no type of edges is left", cure="choose more types")
+    frames = {t: g.src_frames[t].copy() for t in names}
+    kept = {t: g.edge_frames[t].copy() for t in edges}
+    sizes = None if g.sizes is None else {t: g.sizes[t] for t in names}
+    return Graph.of_types({t: g.relation(t)[0] for t in edges}, frames, None, kept, g.gdata.copy(), sizes)

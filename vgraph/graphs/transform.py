@@ -1,0 +1,378 @@
+"""Transforms: graphs with other edges between the same nodes.
+
+Takes: a Graph. Gives: a Graph; tempo: once a sample.
+Source: DGL section 3; the order of edges is the one that DGL gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.api.graph import Graph, method
+from vgraph.errors import FunctionError, GraphError
+from vgraph.graphs.data import EdgeType
+from vgraph.graphs.edge_formats import check_idtype
+from vgraph.graphs.frame import Frame
+from vgraph.graphs.subgraph import take
+from vgraph.ir.topology import Topology
+
+
+def rejoin(
+    g: Graph,
+    topologies: Mapping[EdgeType, Topology],
+    edges: Mapping[EdgeType, Frame] | None = None,
+    *,
+    copy_ndata: bool = True,
+) -> Graph:
+    """The nodes of a graph with other edges; a batch stays a batch."""
+    known: Mapping[EdgeType, Frame] = edges or {}
+    frames = {t: frame.copy() if copy_ndata else frame.empty() for t, frame in g.src_frames.items()}
+    gdata = g.gdata.copy() if copy_ndata else None
+    return Graph.of_types(topologies, frames, None, known, gdata, g.sizes)
+
+
+def _on(g: Graph, key: EdgeType, src: Tensor, dst: Tensor) -> Topology:
+    check_idtype(g.idtype, 0, src.shape[0])
+    old = g.relation(key)[0]
+    return Topology(src.to(g.idtype), dst.to(g.idtype), old.num_src, old.num_dst, old.graph_sizes)
+
+
+def one_type(g: Graph, what: str) -> EdgeType:
+    """The only edge type of a graph without types; GraphError: it has some."""
+    if not g.is_homogeneous:
+        fact = f"{what} needs a graph with one type of nodes and edges"
+        raise GraphError(fact, cure="call to_homogeneous first, or choose types")
+    return g.canonical_etypes[0]
+
+
+@method
+def reverse(
+    g: Graph,
+    copy_ndata: bool = True,
+    copy_edata: bool = False,
+    *,
+    share_ndata: bool | None = None,
+    share_edata: bool | None = None,
+) -> Graph:
+    """The graph with every edge turned round; edges keep their ids.
+
+    ``copy_ndata`` (``gdata`` too) and ``copy_edata`` say which features it takes along; the two
+    ``share_`` are their old names.
+
+    Source: DGL 1.1, ``dgl.reverse``.
+
+    >>> import vgraph
+    >>> vgraph.reverse(vgraph.graph(([0], [1]))).edges()
+    (tensor([1]), tensor([0]))
+    """
+    copy_ndata = copy_ndata if share_ndata is None else share_ndata
+    copy_edata = copy_edata if share_edata is None else share_edata
+    turned = {(d, name, s): g.relation((s, name, d))[0].reversed for s, name, d in g.canonical_etypes}
+    edges = {(t[2], t[1], t[0]): frame.copy() for t, frame in g.edge_frames.items()} if copy_edata else None
+    return rejoin(g, turned, edges, copy_ndata=copy_ndata)
+
+
+@method
+def add_self_loop(g: Graph, edge_feat_names: Any = None, fill_data: Any = 1.0, etype: Any = None) -> Graph:
+    """A graph with one more edge v -> v for every node, after all others.
+
+    Args:
+        g: a graph; a batch stays a batch.
+        edge_feat_names: the edge features that the new edges are given, others are zero; by default all.
+        fill_data: a number or a row for them; or "sum", "mean", "max" or "min" over the node's in-edges.
+        etype: the type of edges; it begins and ends in one type of nodes.
+
+    Raises:
+        GraphError: the type joins two types of nodes.
+        FunctionError: an unknown reduction.
+
+    Source: DGL 1.1, ``dgl.add_self_loop``.
+
+    >>> import vgraph
+    >>> vgraph.add_self_loop(vgraph.graph(([0], [1]))).edges()
+    (tensor([0, 0, 1]), tensor([1, 0, 1]))
+    """
+    key = _looping(g, etype)
+    t, _, _, frame = g.relation(key)
+    nodes = torch.arange(t.num_src, dtype=g.idtype, device=g.device)
+    names = list(frame) if edge_feat_names is None else list(edge_feat_names)
+    filled = frame.copy()
+    filled.add_rows(t.num_src, {name: _fill(t, frame[name], fill_data) for name in names})
+    joined = _on(g, key, torch.cat([t.src, nodes]), torch.cat([t.dst, nodes]))
+    kept = {k: g.relation(k)[0] for k in g.canonical_etypes}
+    return rejoin(g, {**kept, key: joined}, {**{k: f.copy() for k, f in g.edge_frames.items()}, key: filled})
+
+
+def _looping(g: Graph, etype: Any) -> EdgeType:
+    key = g.to_canonical_etype(etype)
+    if key[0] != key[2] or g.is_block:
+        fact = f"edges of type {key} cannot be self-loops"
+        raise GraphError(fact, cure="choose a type that begins and ends in one type of nodes")
+    return key
+
+
+def _fill(t: Topology, column: Tensor, given: Any) -> Tensor:
+    shape = (t.num_dst, *column.shape[1:])
+    if not isinstance(given, str):
+        return torch.as_tensor(given, dtype=column.dtype, device=column.device).expand(shape).clone()
+    reductions = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}
+    if given not in reductions:
+        fact = f"fill_data is {given!r}"
+        raise FunctionError(fact, cure='pass a number, "sum", "mean", "max" or "min"')
+    ends = t.dst.long().reshape(-1, *(1,) * (column.ndim - 1)).expand_as(column)
+    zeros = column.new_zeros(shape)
+    return zeros.scatter_reduce(0, ends, column, reductions[given], include_self=False)
+
+
+@method
+def remove_self_loop(g: Graph, etype: Any = None) -> Graph:
+    """A graph without the edges v -> v; the others keep their order and features.
+
+    Raises:
+        GraphError: the type joins two types of nodes, or none is named where there are several.
+
+    Source: DGL 1.1, ``dgl.remove_self_loop``.
+
+    >>> import vgraph
+    >>> vgraph.remove_self_loop(vgraph.graph(([0, 1], [1, 1]))).edges()
+    (tensor([0]), tensor([1]))
+    """
+    key = _looping(g, etype)
+    t = g.relation(key)[0]
+    return take(g, {}, {key: (t.src != t.dst).nonzero().squeeze(1)}, store_ids=False)
+
+
+@method
+def to_simple(
+    g: Graph,
+    return_counts: str | None = "count",
+    writeback_mapping: bool = False,
+    copy_ndata: bool = True,
+    copy_edata: bool = False,
+    aggregator: str = "arbitrary",
+) -> Any:
+    """A graph with one edge where there were several alike, sorted by source and destination.
+
+    Args:
+        g: a graph.
+        return_counts: the edge feature that counts them; None: nothing counts.
+        writeback_mapping: also give, for every old edge, the new one (by type, where there are several).
+        copy_ndata: take the node features along.
+        copy_edata: take the edge features along, those of edges alike by ``aggregator``.
+        aggregator: "arbitrary" (the first), "sum" or "mean".
+
+    Raises:
+        FunctionError: an unknown ``aggregator``.
+
+    Source: DGL 1.1, ``dgl.to_simple``.
+
+    >>> import vgraph
+    >>> g = vgraph.to_simple(vgraph.graph(([1, 0, 1], [2, 1, 2])))
+    >>> g.edges(), g.edata["count"].tolist()
+    ((tensor([0, 1]), tensor([1, 2])), [1, 2])
+    """
+    if aggregator not in ("arbitrary", "sum", "mean"):
+        fact = f"aggregator is {aggregator!r}"
+        raise FunctionError(fact, cure='pass "arbitrary", "sum" or "mean"')
+    topologies: dict[EdgeType, Topology] = {}
+    edges: dict[EdgeType, Frame] = {}
+    mappings: dict[EdgeType, Tensor] = {}
+    for key in g.canonical_etypes:
+        t, _, _, frame = g.relation(key)
+        pairs, inverse, counts = torch.unique(t.src.long() * t.num_dst + t.dst, return_inverse=True, return_counts=True)
+        topologies[key] = _on(g, key, pairs // max(t.num_dst, 1), pairs % max(t.num_dst, 1))
+        made = edges[key] = Frame(pairs.shape[0], g.device, "edge", type_name=frame.type_name)
+        for name, column in frame.items() if copy_edata else ():
+            made[name] = _merged(column, inverse, counts, aggregator)
+        if return_counts is not None:
+            made[return_counts] = counts.to(g.idtype)
+        mappings[key] = inverse.to(g.idtype)
+    simple = rejoin(g, topologies, edges, copy_ndata=copy_ndata)
+    if not writeback_mapping:
+        return simple
+    return simple, mappings if len(mappings) > 1 else next(iter(mappings.values()))
+
+
+def _merged(column: Tensor, inverse: Tensor, counts: Tensor, aggregator: str) -> Tensor:
+    if aggregator == "arbitrary":
+        first = torch.full_like(counts, inverse.shape[0])
+        first.scatter_reduce_(0, inverse, torch.arange(inverse.shape[0], device=inverse.device), "amin")
+        return column.index_select(0, first)
+    whole = column.new_zeros((counts.shape[0], *column.shape[1:])).index_add(0, inverse, column)
+    return whole if aggregator == "sum" else whole / counts.reshape(-1, *(1,) * (column.ndim - 1))
+
+
+@method
+def to_bidirected(g: Graph, copy_ndata: bool = False, readonly: bool | None = None) -> Graph:
+    """A graph with every edge in both directions once, sorted; edges begin and end in one type.
+
+    Raises:
+        GraphError: edges join two types of nodes.
+
+    Source: DGL 1.1, ``dgl.to_bidirected``.
+
+    >>> import vgraph
+    >>> vgraph.to_bidirected(vgraph.graph(([0, 1], [1, 2]))).edges()
+    (tensor([0, 1, 1, 2]), tensor([1, 0, 2, 1]))
+    """
+    for key in g.canonical_etypes:
+        _looping(g, key)
+    both = add_reverse_edges(g, copy_ndata=copy_ndata)
+    return to_simple(both, return_counts=None, copy_ndata=copy_ndata)
+
+
+def add_reverse_edges(
+    g: Graph,
+    readonly: bool | None = None,
+    copy_ndata: bool = True,
+    copy_edata: bool = False,
+    ignore_bipartite: bool = False,
+    exclude_self: bool = True,
+) -> Graph:
+    """A graph where every edge is followed, after all, by one in the other direction.
+
+    Args:
+        g: a graph.
+        readonly: no matter.
+        copy_ndata: take the node features along.
+        copy_edata: take the edge features along; a reverse edge has those of its edge.
+        ignore_bipartite: edges between two types stay as they are; else they are refused.
+        exclude_self: self-loops are not doubled.
+
+    Raises:
+        GraphError: edges join two types of nodes, and that is not to be ignored.
+
+    Source: DGL 1.1, ``dgl.add_reverse_edges``.
+
+    >>> import vgraph
+    >>> vgraph.add_reverse_edges(vgraph.graph(([0, 2], [1, 2]))).edges()
+    (tensor([0, 2, 1]), tensor([1, 2, 0]))
+    """
+    topologies: dict[EdgeType, Topology] = {}
+    edges: dict[EdgeType, Frame] = {}
+    for key in g.canonical_etypes:
+        t, _, _, frame = g.relation(key)
+        if key[0] != key[2] and ignore_bipartite:
+            topologies[key], edges[key] = t, frame.copy() if copy_edata else frame.empty()
+            continue
+        _looping(g, key)
+        ids = torch.arange(t.num_edges, device=g.device)
+        turned = (t.src != t.dst).nonzero().squeeze(1) if exclude_self else ids
+        src, dst = (torch.cat([a, b.index_select(0, turned)]) for a, b in ((t.src, t.dst), (t.dst, t.src)))
+        topologies[key] = _on(g, key, src, dst)
+        rows = torch.cat([ids, turned])
+        edges[key] = frame.take(rows) if copy_edata else Frame(rows.shape[0], g.device, "edge", None, frame.type_name)
+    return rejoin(g, topologies, edges, copy_ndata=copy_ndata)
+
+
+add_reverse = add_reverse_edges
+
+
+@method
+def line_graph(g: Graph, backtracking: bool = True, shared: bool = False) -> Graph:
+    """The graph whose nodes are the edges: e -> f where another edge f begins where e ends.
+
+    ``backtracking``: also where f leads back to where e began. ``shared``: edge features become node features.
+
+    Raises:
+        GraphError: there are several types of nodes or edges, or the graph is a block.
+
+    Source: DGL 1.1, ``dgl.line_graph``.
+
+    >>> import vgraph
+    >>> vgraph.line_graph(vgraph.graph(([0, 1], [1, 2]))).edges()
+    (tensor([0]), tensor([1]))
+    """
+    t = g.relation(one_type(g, "line_graph"))[0]
+    first = t.csr.ptr.index_select(0, t.dst.long())
+    counts = t.csr.ptr.index_select(0, t.dst.long() + 1) - first
+    src = torch.repeat_interleave(torch.arange(t.num_edges, device=g.device), counts)
+    offsets = torch.arange(src.shape[0], device=g.device) - (counts.cumsum(0) - counts).index_select(0, src)
+    at = first.index_select(0, src) + offsets
+    dst = at if t.csr.edge_ids is None else t.csr.edge_ids.index_select(0, at)
+    stays = src != dst  # a self-loop does not follow itself
+    if not backtracking:
+        stays &= t.src.index_select(0, src) != t.dst.index_select(0, dst)
+    src, dst = src[stays], dst[stays]
+    made = Graph(Topology(src.to(g.idtype), dst.to(g.idtype), t.num_edges, t.num_edges))
+    if shared:
+        made.ndata.update(g.edata)
+    return made
+
+
+# ---------------------------------------------------------------- as methods, but on a copy
+def add_nodes(g: Graph, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> Graph:
+    """A graph with more nodes; see ``Graph.add_nodes``.
+
+    Raises:
+        GraphError: ``num`` is no whole number from 0 up, the type is not named, or the graph is a block.
+        FeatureError: ``data`` has other rows than ``num``, or of another shape.
+        NameLookupError: there is no such type.
+
+    Source: DGL 1.1, ``dgl.add_nodes``.
+
+    >>> import vgraph
+    >>> vgraph.add_nodes(vgraph.graph(([0], [1])), 3).num_nodes()
+    5
+    """
+    made = g.local_var()
+    made.add_nodes(num, data, ntype)
+    return made
+
+
+def add_edges(g: Graph, u: Any, v: Any, data: Mapping[str, Tensor] | None = None, etype: Any = None) -> Graph:
+    """A graph with more edges; see ``Graph.add_edges``.
+
+    Raises:
+        GraphError: ``u`` and ``v`` differ in length, an id is negative, or the graph is a block.
+        FeatureError: ``data`` does not have one row an edge.
+
+    Source: DGL 1.1, ``dgl.add_edges``.
+
+    >>> import vgraph
+    >>> vgraph.add_edges(vgraph.graph(([0], [1])), [1], [0]).num_edges()
+    2
+    """
+    made = g.local_var()
+    made.add_edges(u, v, data, etype)
+    return made
+
+
+def remove_nodes(g: Graph, nids: Any, ntype: str | None = None, store_ids: bool = False) -> Graph:
+    """A graph with fewer nodes; see ``Graph.remove_nodes``.
+
+    Raises:
+        GraphError: an id is out of range, or the graph is a block.
+        DTypeError: ids are not whole numbers.
+
+    Source: DGL 1.1, ``dgl.remove_nodes``.
+
+    >>> import vgraph
+    >>> vgraph.remove_nodes(vgraph.graph(([0], [1])), [0]).num_edges()
+    0
+    """
+    made = g.local_var()
+    made.remove_nodes(nids, ntype, store_ids)
+    return made
+
+
+def remove_edges(g: Graph, eids: Any, etype: Any = None, store_ids: bool = False) -> Graph:
+    """A graph with fewer edges; see ``Graph.remove_edges``.
+
+    Raises:
+        GraphError: an id is out of range, or the graph is a block.
+        DTypeError: ids are not whole numbers.
+
+    Source: DGL 1.1, ``dgl.remove_edges``.
+
+    >>> import vgraph
+    >>> vgraph.remove_edges(vgraph.graph(([0], [1])), [0]).num_edges()
+    0
+    """
+    made = g.local_var()
+    made.remove_edges(eids, etype, store_ids)
+    return made

@@ -1,0 +1,165 @@
+"""Views: ``g.nodes``, ``g.edges``, ``g.ndata`` of several types, and local scopes.
+
+Takes: frames, ids and names of types. Gives: features to read and set; tempo: every step.
+Source: DGL section 3; nothing is written in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from vgraph.errors import DTypeError, NameLookupError
+from vgraph.graphs.frame import Frame, resolve_ids
+
+
+class RowsView(MutableMapping[str, Tensor]):
+    """The features of some rows: reading copies them, writing replaces the whole feature.
+
+    A feature that is not there yet is zero in all other rows. ``ids``: (k,) int64.
+    """
+
+    __slots__ = ("_frame", "_ids")
+
+    def __init__(self, frame: Frame, ids: Tensor) -> None:
+        self._frame, self._ids = frame, ids
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._frame[name].index_select(0, self._ids)
+
+    def __setitem__(self, name: str, value: Tensor) -> None:
+        frame, ids = self._frame, self._ids
+        # checked as a frame of its own, so that one rule has one message
+        Frame(ids.shape[0], frame.device, frame.kind)[name] = value
+        old = frame[name] if name in frame else frame.initial(name, value)
+        if old.shape[1:] != value.shape[1:] or old.dtype != value.dtype:
+            raise frame.other_rows(name, value, old)
+        frame[name] = old.index_copy(0, ids, value)
+
+    def __delitem__(self, name: str) -> None:
+        raise DTypeError("some rows of a feature cannot be removed", cure="remove the whole feature")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._frame)
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+    def __repr__(self) -> str:
+        return repr(self._frame.take(self._ids))
+
+
+class LazyRows(Mapping[str, Tensor]):
+    """The features of some rows, each taken when it is first read."""
+
+    __slots__ = ("_frame", "_ids", "_made")
+
+    def __init__(self, frame: Frame, ids: Tensor) -> None:
+        self._frame, self._ids = frame.columns.copy(), ids
+        self._made: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._made:
+            self._made[name] = self._frame[name].index_select(0, self._ids)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._frame)
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+
+class TypedData(MutableMapping[str, dict[Any, Tensor]]):
+    """Features of several types: names to tensors by type, as in ``g.ndata["h"]["user"]``."""
+
+    __slots__ = ("_frames", "_type")
+
+    def __init__(self, frames: Mapping[Any, Frame], find_type: Callable[[Any], Any]) -> None:
+        self._frames, self._type = frames, find_type
+
+    def __getitem__(self, name: str) -> dict[Any, Tensor]:
+        found = {key: frame[name] for key, frame in self._frames.items() if name in frame}
+        if not found:
+            there = ", ".join(map(repr, self)) or "none"
+            fact = f"no type has a feature {name!r}; there is: {there}"
+            raise NameLookupError(fact, cure="set it first, for one type or more")
+        return found
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            fact = f"{name!r} is a {type(value).__name__} where there are {len(self._frames)} types"
+            cure = "pass tensors by type, as in {" + repr(next(iter(self._frames))) + ": tensor}"
+            raise DTypeError(fact, cure=cure)
+        frames = [(self._frames[self._type(key)], tensor) for key, tensor in value.items()]  # pyright: ignore[reportUnknownVariableType]
+        for frame, tensor in frames:
+            frame.copy()[name] = tensor  # checked before anything is set
+        for frame, tensor in frames:
+            frame[name] = tensor
+
+    def __delitem__(self, name: str) -> None:
+        _ = self[name]
+        for frame in self._frames.values():
+            frame.columns.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for frame in self._frames.values() for name in frame))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __repr__(self) -> str:
+        return repr({key: frame for key, frame in self._frames.items() if frame})
+
+
+class Selection(NamedTuple):
+    """Some nodes or edges; ``data`` maps feature names to their rows."""
+
+    data: MutableMapping[str, Tensor]
+
+
+class FeatureView:
+    """``g.nodes`` or ``g.edges``: called, all of them; indexed by ids or a type, some.
+
+    A key is ids (also a mask or a slice), the name of a type, or both.
+    """
+
+    __slots__ = ("_call", "_frame", "_split")
+
+    def __init__(
+        self, frame: Callable[[Any], Frame], call: Callable[..., Any], split: Callable[[Any], tuple[Any, Any]]
+    ) -> None:
+        self._frame, self._call, self._split = frame, call, split
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self._call(*args, **named)
+
+    def __getitem__(self, key: Any) -> Selection:
+        ids, name = self._split(key)
+        frame = self._frame(name)
+        if ids is None:
+            return Selection(frame)
+        return Selection(RowsView(frame, resolve_ids(ids, frame.num_rows, frame.device, frame.kind)))
+
+
+class LocalScope:
+    """Undoes at its end what was done to features and edges since its beginning."""
+
+    __slots__ = ("_frames", "_graph", "_saved", "_structure")
+
+    def __init__(self, graph: dict[str, Any], frames: Sequence[Frame]) -> None:
+        self._graph, self._frames = graph, frames
+
+    def __enter__(self) -> None:
+        # a frame stays the same object, so that a reference to it sees the scope end as well
+        self._structure = self._graph.copy()
+        self._saved = [(frame.columns, frame.num_rows, frame.initializers) for frame in self._frames]
+        for frame in self._frames:
+            frame.columns = frame.columns.copy()
+
+    def __exit__(self, *error: object) -> None:
+        self._graph.update(self._structure)
+        for frame, saved in zip(self._frames, self._saved, strict=True):
+            frame.columns, frame.num_rows, frame.initializers = saved

@@ -1,0 +1,1 @@
+"""The index notation: what every operator does to every dim of its operands."""

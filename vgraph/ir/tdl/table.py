@@ -1,0 +1,204 @@
+"""TDL: what every operator does to every dim, in index notation.
+
+Takes: an Op with its shapes. Gives: its Notation, or None where it is not described; tempo: once a function.
+Source: Tofu section 4 (tensor description language), short form "m k, k n -> m n".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vgraph.errors import DescriptionError
+from vgraph.ir.moves import MOVES, Random
+from vgraph.ir.program import Op, Value
+from vgraph.ir.tdl import layer_rules as layers
+from vgraph.ir.tdl import rules
+from vgraph.ir.tdl import view_rules as views
+from vgraph.ir.tdl.notation import Notation, Rule, op_name
+
+
+def describe(op: Op) -> Notation | None:
+    """The notation of an aten op, or None: then it is handled with all its rows at once."""
+    name = op_name(op.target)
+    rule = rules.pointwise if isinstance(op.target, Random) else _RULES.get(name) or _registered.get(name)
+    notation = rule(op) if rule else None
+    return notation if notation is not None and _fits(op, notation) else None
+
+
+def _fits(op: Op, notation: Notation) -> bool:
+    """One index a dim, for every operand and for every result that is there."""
+    results = notation.outputs
+    given = [*zip(op.operands(), notation.inputs, strict=False)]
+    given += [(r, dims) for r, dims in zip(op.results, results, strict=False) if not is_absent(r)]
+    same = len(list(op.operands())) == len(notation.inputs) and len(op.results) == len(results)
+    return same and all(len(value.shape) == len(dims) for value, dims in given)
+
+
+def is_absent(result: Value) -> bool:
+    """A result that the operator left out: a backward gives only the gradients asked for."""
+    return result.shape == (0,)
+
+
+def described_ops() -> frozenset[str]:
+    """The names of all operators that the table describes."""
+    return frozenset(_RULES)
+
+
+def rearranging_ops() -> frozenset[str]:
+    """Operators that move elements and compute nothing: their notation is an index map."""
+    return frozenset(_REARRANGED)
+
+
+def along_ops() -> frozenset[str]:
+    """Operators that need some dims whole and keep the others apart."""
+    return frozenset(_ALONG)
+
+
+def is_view(target: Any) -> bool:
+    """Whether the result shares its operand's memory."""
+    return op_name(target) in _VIEWS
+
+
+def may_share(op: Op) -> bool:
+    """Whether a result may lie in its operand's memory; a Move's does where every degree is 1."""
+    return isinstance(op.target, MOVES) or is_view(op.target) or bool(getattr(op.target, "is_view", False))
+
+
+def is_pointwise(target: Any) -> bool:
+    """Whether every element of the result depends on the same element of each operand."""
+    return op_name(target) in POINTWISE
+
+
+def reads_values(op: Op, operand: int = 0) -> bool:
+    """Whether an op looks at what an operand holds, not at its shape alone."""
+    if op_name(op.target) in SHAPE_ONLY:
+        return False
+    if op_name(op.target) not in _READ_IN_PART:
+        return True
+    notation = describe(op)
+    if notation is None or not notation.reads:
+        return True
+    made = [number for number, result in enumerate(op.results) if not is_absent(result)]
+    return any(operand in notation.reads.get(number, (operand,)) for number in made)
+
+
+def tensor_operands(op: Op) -> list[Value]:
+    """The operands that a notation's ``inputs`` stand for, in the same order."""
+    return list(op.operands())
+
+
+# Of their tensor only the shape matters; what it holds need not be there.
+SHAPE_ONLY = frozenset("zeros_like ones_like empty_like full_like fill new_zeros new_ones new_full new_empty".split())
+_READ_IN_PART = frozenset(
+    """avg_pool2d_backward _adaptive_avg_pool2d_backward max_pool2d_with_indices_backward
+    convolution_backward""".split()
+)
+FACTORIES = frozenset("zeros ones full empty new_zeros new_ones new_full new_empty".split())
+POINTWISE = frozenset(
+    """_conj _conj_physical _prelu_kernel _prelu_kernel_backward _to_copy abs acos acosh add addcdiv addcmul angle
+    asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not bitwise_or
+    bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min clone contiguous copy
+    copysign cos cosh deg2rad digamma div elu elu_backward empty_like eq erf erfc erfinv exp
+    exp2 expm1 fill float_power floor floor_divide fmax fmin fmod frac full_like gcd ge gelu
+    gelu_backward gt hardshrink hardshrink_backward hardsigmoid hardsigmoid_backward hardswish
+    hardswish_backward hardtanh hardtanh_backward heaviside hypot i0 imag isfinite isinf isnan
+    isneginf isposinf lcm ldexp le leaky_relu leaky_relu_backward lerp lgamma log log10 log1p
+    log2 log_sigmoid_backward log_sigmoid_forward logaddexp logaddexp2 logical_and logical_not
+    logical_or logical_xor logit logit_backward lt masked_fill masked_scale maximum minimum mish
+    mish_backward mul nan_to_num native_dropout_backward ne neg nextafter ones_like polygamma
+    positive pow rad2deg real reciprocal relu relu6 remainder round rsqrt rsub selu sgn sigmoid
+    sigmoid_backward sign signbit silu silu_backward sin sinc sinh softplus softplus_backward
+    softshrink softshrink_backward special_entr special_i1 special_log_ndtr sqrt square sub tan
+    tanh tanh_backward threshold threshold_backward to true_divide trunc where xlogy zero
+    zeros_like""".split()
+)
+_VIEWS = frozenset(
+    """view _unsafe_view reshape squeeze slice select split split_with_sizes unbind chunk narrow t permute
+    transpose expand unsqueeze detach alias""".split()
+)
+
+
+def _named(names: str, rule: Rule) -> dict[str, Rule]:
+    return dict.fromkeys(names.split(), rule)
+
+
+_CONTRACTIONS: Mapping[str, Rule] = {
+    "mm": rules.table("m k, k n -> m n"),
+    "bmm": rules.table("b m k, b k n -> b m n"),
+    "mv": rules.table("m k, k -> m"),
+    "dot": rules.table("k, k ->"),
+    "addmm": rules.table("m n, m k, k n -> m n", "addend"),
+    "baddbmm": rules.table("b m n, b m k, b k n -> b m n", "addend"),
+    "addmv": rules.table("m, m k, k -> m", "addend"),
+}
+_REDUCTIONS: Mapping[str, Rule] = {
+    kind: rules.reduction(kind) for kind in "sum mean amax amin prod any all logsumexp max min".split()
+} | {
+    "nansum": rules.reduction("sum"),
+    "linalg_vector_norm": rules.reduction("whole", 2),
+    "norm": rules.reduction("whole", 2),
+    **_named("argmax argmin var std var_mean std_mean median", rules.reduction("whole")),
+}
+_REARRANGED: Mapping[str, Rule] = {
+    **_named("view _unsafe_view reshape squeeze", views.view),
+    **_named("slice select unbind narrow", views.part(1)),
+    **_named("split split_with_sizes chunk unsafe_split unsafe_split_with_sizes", views.part(2)),
+    **_named("slice_backward select_backward", views.part_backward),
+    **_named("slice_scatter select_scatter", views.scatter_part),
+    "t": views.permute(lambda op, rank: range(rank)[::-1]),
+    "permute": views.permute(lambda op, rank: [d % rank for d in op.args[1]]),
+    "transpose": views.permute(views.swap),
+    **_named("alias detach", views.permute(lambda op, rank: range(rank))),
+    "expand": views.expand,
+    "repeat": views.repeat,
+    "unsqueeze": views.unsqueeze,
+    "cat": views.cat,
+    "stack": views.stack,
+    "constant_pad_nd": views.pad,
+}
+_ALONG: Mapping[str, Rule] = {
+    **_named("_softmax _log_softmax _safe_softmax cumsum cumprod logcumsumexp flip", rules.along(1)),
+    **_named("_softmax_backward_data _log_softmax_backward_data glu_backward roll", rules.along(2)),
+    "glu": rules.along(1, default=-1),
+    "sort": rules.along(1, default=-1),
+    "topk": rules.along(2, default=-1),
+}
+_INDEXING: Mapping[str, Rule] = {
+    **_named("gather scatter scatter_add", rules.gather),
+    "embedding": rules.embedding,
+    "embedding_dense_backward": rules.embedding_backward,
+    "index": rules.index,
+    **_named("index_put _index_put_impl", rules.index_put),
+    "index_select": rules.index_select,
+    "index_add": rules.index_add,
+}
+_LAYERS: Mapping[str, Rule] = {
+    "native_layer_norm": layers.layer_norm,
+    "native_layer_norm_backward": layers.layer_norm_backward,
+    "convolution": layers.convolution,
+    "convolution_backward": layers.convolution_backward,
+    "native_batch_norm": layers.batch_norm,
+    "native_batch_norm_backward": layers.batch_norm_backward,
+    **_named("avg_pool2d _adaptive_avg_pool2d", layers.pool(1)),
+    **_named("avg_pool2d_backward _adaptive_avg_pool2d_backward", layers.pool(1, 0)),
+    "max_pool2d_with_indices_backward": layers.pool(1, 0, 2),
+    "max_pool2d_with_indices": layers.pool(2),
+    **_named("mse_loss huber_loss smooth_l1_loss", rules.loss),
+    "mse_loss_backward": rules.loss,
+}
+_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(POINTWISE, rules.pointwise),
+    **dict.fromkeys(FACTORIES, rules.factory),
+    **_CONTRACTIONS, **_REDUCTIONS, **_REARRANGED, **_ALONG, **_INDEXING, **_LAYERS,
+}  # fmt: skip
+_registered: dict[str, Rule] = {}  # by users
+
+
+def register(name: str, rule: Rule) -> None:
+    """Adds a user's operator to the table; describing it again replaces its description."""
+    if name in _RULES:
+        raise DescriptionError(
+            f"{name} is described already", cure="give the operator another name, or pass op= for the one that is meant"
+        )
+    _registered[name] = rule

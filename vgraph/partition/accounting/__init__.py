@@ -1,0 +1,1 @@
+"""What a plan moves, holds, and would take."""

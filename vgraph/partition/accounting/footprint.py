@@ -1,0 +1,240 @@
+"""Footprint: the most memory that one worker needs at once, and what for.
+
+Takes: a generated program, or an Account of a plan that has none yet. Gives: bytes by purpose; tempo: once a plan.
+Source: Tofu sections 6 and 7.1: original order, buffers freed after their last reader, updates in place.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vgraph.ir.buffers import held_bytes, lifetimes, transit_bytes
+from vgraph.ir.exchange import PartitionedProgram
+from vgraph.ir.program import Value
+from vgraph.ir.sharding import Partial, ShardingPlan, Split
+from vgraph.ir.step import TrainingStep
+from vgraph.ir.tdl.table import is_absent, is_view, reads_values
+from vgraph.partition.accounting.account import Account, Placements
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes of one worker at the peak.
+
+    ``state``: parameters, buffers, history and the batch; ``gradients``: those made so far; ``copies``: what
+    was fetched and is read again; ``transit``: pieces being sent and received; ``activations``: all else.
+    """
+
+    state: float
+    gradients: float
+    activations: float
+    copies: float
+    transit: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.state + self.gradients + self.activations + self.copies + self.transit
+
+    def excess(self, whole: Footprint, num_workers: int) -> dict[str, float]:
+        """By purpose, the bytes beyond this worker's part of the whole; their sum is that of the totals."""
+        names = ("state", "gradients", "activations", "copies", "transit")
+        return {name: getattr(self, name) - getattr(whole, name) / num_workers for name in names}
+
+
+def whole_plan(step: TrainingStep) -> ShardingPlan:
+    """The plan of one worker that has everything."""
+    return ShardingPlan((), tuple(() for _ in step.ops), {i.value.id: () for i in step.program.inputs})
+
+
+def whole_footprint(step: TrainingStep) -> Footprint:
+    """The unpartitioned step, in which nothing is fetched."""
+    nothing: tuple[tuple[float, ...], ...] = ((),) * len(step.ops)
+    values = [*(given.value for given in step.program.inputs), *(v for op in step.ops for v in op.results)]
+    homes: dict[int, Placements] = {value.id: () for value in values}
+    return footprint(Account(step, whole_plan(step), nothing, nothing, homes, ()))
+
+
+# ---------------------------------------------------------------- of a generated program
+def program_footprint(parts: PartitionedProgram, step: TrainingStep) -> Footprint:
+    """The worker that needs most, by the lifetimes of its own Program's buffers."""
+    found = [_worker_footprint(parts, worker, step) for worker in range(len(parts.programs))]
+    return max(found, key=lambda each: each.total)
+
+
+def _worker_footprint(parts: PartitionedProgram, worker: int, step: TrainingStep) -> Footprint:
+    program = parts.programs[worker]
+    lives = lifetimes(program, parts.overwrites)
+    held = held_bytes(program, lives)
+    state = sum(given.value.row_bytes for given in program.inputs)
+    if not held:
+        return Footprint(state, 0, 0, 0)
+    peak = max(range(len(held)), key=held.__getitem__)
+    made = {value.id for value in step.gradients.values()}
+    outputs = zip(step.program.outputs, program.outputs, strict=True)
+    gradients = {local.id for value, local in outputs if value is not None and local is not None and value.id in made}
+    sizes = {"gradients": 0, "activations": 0, "copies": 0}
+    for buffer in lives.buffers:
+        if buffer.first <= peak <= buffer.last:
+            kind = "copies" if buffer.is_fetched else "activations"
+            sizes["gradients" if buffer.value.id in gradients else kind] += buffer.value.row_bytes
+    return Footprint(state, **sizes, transit=transit_bytes(program.ops[peak]))
+
+
+# ---------------------------------------------------------------- of the books
+Amounts = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A shard that is fetched at op ``first`` and read again: it could be let go after each reader."""
+
+    value: Value
+    needed: Placements
+    bytes: float
+    readers: tuple[int, ...]
+
+
+class Books:
+    """Bytes by purpose, op by op, as far as the books of a plan tell; no program is generated."""
+
+    def __init__(self, book: Account) -> None:
+        self.book, self.step = book, book.step
+        self.end = len(self.step.ops)
+        self.root: dict[int, int] = {}  # a view holds what it looks at
+        self.last: dict[int, int] = {}
+        held = [i.value for i in self.step.program.inputs]
+        self.state = sum(map(book.held_bytes, held))
+        self.inputs = {value.id for value in held}
+        self._find_last()
+        self._update_in_place()
+        self.copies = list(self._copies())
+        self.changes = {name: [0.0] * (self.end + 2) for name in ("gradients", "activations", "copies")}
+        self.transit = [0.0] * (self.end + 1)
+        self._fill()
+
+    def held(self) -> Amounts:
+        """All bytes, op by op."""
+        changes = np.sum(list(self.changes.values()), axis=0)
+        return self.state + np.cumsum(changes)[: self.end + 1] + np.array(self.transit)
+
+    def peak(self) -> Footprint:
+        at = int(np.argmax(self.held()))
+        sizes = {name: float(np.sum(change[: at + 1])) for name, change in self.changes.items()}
+        return Footprint(self.state, **sizes, transit=float(self.transit[at]))
+
+    def hold(self, kind: str, amount: float, first: int, last: int) -> None:
+        self.changes[kind][first] += amount
+        self.changes[kind][last + 1] -= amount
+
+    def _find_last(self) -> None:
+        for number, op in enumerate(self.step.ops):
+            operands = list(op.operands())
+            if is_view(op.target) and len(operands) == 1 and self._stays(op.results[0], operands[0]):
+                base = self.root.get(operands[0].id, operands[0].id)
+                self.root.update({value.id: base for value in op.results})
+            for value in (*operands, *op.results):
+                self.last[self.root.get(value.id, value.id)] = number
+
+    def _update_in_place(self) -> None:
+        """What replaces an input lives until nothing reads that; other outputs to the end."""
+        inputs, outputs = self.step.program.inputs, self.step.program.outputs
+        replaced = {output: inputs[source].value.id for source, output in self.step.overwrites}
+        made = {value.id: number for number, op in enumerate(self.step.ops) for value in op.results}
+        self.last.update(
+            (self._base(v), self.end) for o, v in enumerate(outputs) if v is not None and o not in replaced
+        )
+        for output, before in replaced.items():
+            value = outputs[output]
+            if value is not None and self.last.get(self._base(value)) != self.end:
+                self.last[self._base(value)] = max(made.get(value.id, 0), self.last.get(before, 0))
+
+    def _base(self, value: Value) -> int:
+        return self.root.get(value.id, value.id)
+
+    def _stays(self, result: Value, operand: Value) -> bool:
+        """A view of a shard is one only if nothing moves."""
+        book = self.book
+        one, other = (book.home_share(book.homes[value.id]) for value in (result, operand))
+        return one * result.row_bytes <= other * operand.row_bytes + 0.5
+
+    def _copies(self) -> list[Copy]:
+        """Every shard that is fetched, with all that read it: the first of them fetches."""
+        found: dict[tuple[int, Placements], list[int]] = {}
+        values: dict[int, Value] = {}
+        done: list[Copy] = []
+        for number, op in enumerate(self.step.ops):
+            if not self.book.plan.strategies[number] or not reads_values(op):
+                continue
+            for value, needed in zip(op.operands(), self.book.rows[number].needed, strict=True):
+                home = self.book.homes[value.id]
+                if needed == home or not _is_fetched(needed, home):
+                    continue
+                key = (value.id, needed)
+                values[value.id] = value
+                if (number, value.id) in self.book.plan.fetched_again and key in found and found[key][-1] != number:
+                    done.append(self._copy(value, needed, found.pop(key)))
+                found.setdefault(key, []).append(number)
+        return done + [self._copy(values[i], needed, readers) for (i, needed), readers in found.items()]
+
+    def _copy(self, value: Value, needed: Placements, readers: list[int]) -> Copy:
+        return Copy(value, needed, self.book.read_bytes(value, needed), tuple(dict.fromkeys(readers)))
+
+    def _fill(self) -> None:
+        gradients = {value.id for value in self.step.gradients.values()}
+        workers = self.book.plan.num_workers
+        for number, op in enumerate(self.step.ops):
+            for value in op.results:
+                if is_absent(value) or self._base(value) != value.id:
+                    continue
+                kind = "gradients" if value.id in gradients else "activations"
+                self.hold(kind, self.book.held_bytes(value), number, self.last[value.id])
+            moved, brought = sum(self.book.fetched[number]), 2 * sum(self.book.kept[number]) / workers
+            self.transit[number] = max(2 * moved / workers, brought + self._made_elsewhere(number) if brought else 0.0)
+        for copy in self.copies:
+            self.hold("copies", copy.bytes, copy.readers[0], copy.readers[-1])
+
+    def _made_elsewhere(self, number: int) -> float:
+        """Results as the op made them, which are then brought to where they are kept."""
+        total = 0.0
+        for value, made in zip(self.step.ops[number].results, self.book.rows[number].made, strict=True):
+            if made != self.book.homes[value.id] and not is_absent(value):
+                total += self.book.read_bytes(value, made)
+        return total
+
+
+def _is_fetched(needed: Placements, home: Placements) -> bool:
+    """A part of what the worker has is read where it lies; terms are brought together."""
+    pairs = list(zip(needed, home, strict=True))
+    return any(n != h and isinstance(h, (Split, Partial)) for n, h in pairs)
+
+
+def footprint(book: Account) -> Footprint:
+    """The peak by the books, quickly; ``program_footprint`` is what a run needs."""
+    return Books(book).peak()
+
+
+def keep_within(book: Account, budget: float) -> tuple[ShardingPlan, float]:
+    """The plan with copies let go and fetched again as far as that brings the peak within budget; its peak then.
+
+    Those go first that save most memory for longest.
+    """
+    books = Books(book)
+    held, again = books.held(), set(book.plan.fetched_again)
+    gaps = [(c, a, b) for c in books.copies for a, b in itertools.pairwise(c.readers) if b > a + 1]
+    starts, ends = (np.array([gap[i] for gap in gaps], dtype=np.int64) for i in (1, 2))
+    sizes = np.array([gap[0].bytes for gap in gaps])
+    left = np.ones(len(gaps), dtype=bool)
+    while held.max() > budget:
+        at = int(np.argmax(held))
+        spanning = left & (starts < at) & (at < ends)
+        if not spanning.any():
+            break
+        chosen = int(np.argmax(np.where(spanning, sizes * (ends - starts), -1.0)))
+        left[chosen] = False
+        held[starts[chosen] + 1 : ends[chosen]] -= sizes[chosen]
+        again.add((int(ends[chosen]), gaps[chosen][0].value.id))
+    return replace(book.plan, fetched_again=frozenset(again)), float(held.max())

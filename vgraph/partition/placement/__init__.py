@@ -1,0 +1,1 @@
+"""Which operator runs on which device."""

@@ -1,0 +1,1 @@
+"""One Program a worker, with explicit fetches."""

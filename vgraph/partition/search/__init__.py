@@ -1,0 +1,1 @@
+"""The division of a training step that moves the fewest bytes."""

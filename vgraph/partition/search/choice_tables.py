@@ -1,0 +1,102 @@
+"""Menus: what one member of a cluster may choose, by where the operand lies that it follows, and what that costs.
+
+Takes: a Situation and a member. Gives: Courses; tempo: once a kind of op and step of the recursion.
+Source: Tofu section 5.2; a sum may be kept as terms, scattered, or be given to all (docs/adr/0010).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vgraph.ir.sharding import Partial, Replicate, Split
+from vgraph.partition.accounting.costs import placement_of, transfer
+from vgraph.partition.search.cost_graph import Costs
+from vgraph.partition.search.options import Choice
+from vgraph.partition.search.skeleton import Numbers, Place
+from vgraph.partition.search.states import Situation
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """Choices for several placements of the followed operand; ``rows``: by placement, which of them; costs if any."""
+
+    choices: list[Choice]
+    rows: dict[int, range]
+    costs: Costs | None
+    _looks: dict[tuple[Place, ...], Numbers] = field(default_factory=dict[tuple[Place, ...], Numbers])
+
+    def looks(self, ports: tuple[Place, ...]) -> Numbers:
+        """By port and choice, how it looks there."""
+        found = self._looks.get(ports)
+        if found is None:
+            rows = [
+                [c.keep_looks[at] for c in self.choices] if is_result else [c.read_looks[at] for c in self.choices]
+                for is_result, at in ports
+            ]
+            found = self._looks[ports] = np.array(rows, np.intp)
+        return found
+
+
+class Menus:
+    """All courses of one member."""
+
+    def __init__(self, situation: Situation, member: int, follows: int) -> None:
+        self.situation, self.member, self.follows = situation, member, follows
+        self._single: dict[int, tuple[list[Choice], list[float]]] = {}
+        self._courses: dict[tuple[int, ...], Course] = {}
+
+    def course(self, codes: tuple[int, ...]) -> Course:
+        """The choices for these placements of the followed operand, one after the other; -1: it follows none."""
+        found = self._courses.get(codes)
+        if found is None:
+            found = self._courses[codes] = self._joined(codes)
+        return found
+
+    def _joined(self, codes: tuple[int, ...]) -> Course:
+        choices: list[Choice] = []
+        added: list[float] = []
+        rows: dict[int, range] = {}
+        for code in codes:
+            if code not in self._single:
+                made = self._made(code)
+                self._single[code] = (made, list(map(self._keeping, made)))
+            mine, costs = self._single[code]
+            rows[code] = range(len(choices), len(choices) + len(mine))
+            choices += mine
+            added += costs
+        return Course(choices, rows, np.array(added) if any(added) else None)
+
+    def _keeping(self, choice: Choice) -> float:
+        """What it costs to bring results to where they are kept."""
+        situation, member, total = self.situation, self.member, 0.0
+        ways, price = situation.ways, situation.options.price
+        if price:
+            shared = sum(situation.kept(member, i) for i, p in enumerate(choice.kept) if not isinstance(p, Split))
+            total += price * (ways - 1) * shared
+        if choice.strategy is not None and not choice.stays:
+            for result, (made, kept) in enumerate(zip(choice.strategy.outputs, choice.kept, strict=True)):
+                if made is not kept and made != kept:
+                    total += situation.made(member, result) * transfer(made, kept, ways)
+                elif isinstance(made, Partial):
+                    total += (ways - 1) * situation.brought(member, result)
+        return total
+
+    def _made(self, have: int) -> list[Choice]:
+        situation, member = self.situation, self.member
+        options, past, ways = situation.options, situation.past[member], situation.ways
+        if member >= situation.first_input:
+            return options.of_input(situation.coarse.classes.value(member, 0), past, situation.past_ways, ways)
+        op_class = situation.coarse.classes.classes[member]
+        if have < 0:
+            return options.of_op(op_class.op, op_class.kind, past, situation.past_ways, ways)
+        given = placement_of(have)
+        every = options.of_op(op_class.op, op_class.kind, past, situation.past_ways, ways, (self.follows, given))
+        fitting = [c for c in every if c.reads[self.follows] == have]
+        if isinstance(given, Partial) and fitting:
+            return fitting
+        plain = [c for c in fitting if c.strategy and c.strategy.index != "+"]
+        if isinstance(given, Replicate):
+            plain = [c for c in plain if c.strategy and not c.strategy.index] or plain
+        return plain or [c for c in every if c.strategy and c.strategy.index not in ("", "+")] or every

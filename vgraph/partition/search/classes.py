@@ -1,0 +1,130 @@
+"""Classes: ops that are to be divided alike, because they are one op of an unrolled loop.
+
+Takes: a TrainingStep. Gives: OpClasses, and who reads what how often; tempo: once a model.
+Source: Tofu section 5.1 (time steps are merged, for they share their weights).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from vgraph.ir.program import Op, Value
+from vgraph.ir.step import TrainingStep
+from vgraph.ir.tdl.table import reads_values
+
+
+@dataclass(eq=False)
+class OpClass:
+    """Ops of one kind, from one place of one module; ``op`` is the first of them."""
+
+    index: int
+    op: Op
+    kind: int  # equal for ops that differ in the data alone
+    phase: str
+    module: str
+    members: list[int] = field(default_factory=list[int])
+    operands: tuple[Value, ...] = ()
+
+
+class Reading(NamedTuple):
+    """``count`` members of class ``reader`` take operand ``position`` from result ``result`` of ``source``.
+
+    A count of 0: the operand gives its shape alone.
+    """
+
+    source: int
+    result: int
+    reader: int
+    position: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """``sources`` numbers inputs after the classes: class ``len(classes) + i`` is input i of the Program."""
+
+    step: TrainingStep
+    classes: tuple[OpClass, ...]
+    class_of: tuple[int, ...]
+    readings: tuple[Reading, ...]
+    home: Mapping[int, tuple[int, int]]  # value id -> (class or input, result)
+    hints: Mapping[int, Hashable] = field(default_factory=dict[int, Hashable])  # value id -> factors of its dims
+
+    def input_kind(self, source: int) -> Hashable:
+        value = self.value(source, 0)
+        return ("input", value.shape, value.dtype, self.hints.get(value.id))
+
+    def value(self, source: int, result: int) -> Value:
+        inputs = source - len(self.classes)
+        return self.step.program.inputs[inputs].value if inputs >= 0 else self.classes[source].op.results[result]
+
+
+def classify(step: TrainingStep) -> Classes:
+    """Ops of one module, at one place of its call, are one class over all calls."""
+    kinds: dict[Hashable, int] = {}
+    ordinals: dict[Hashable, int] = {}
+    known: dict[Hashable, int] = {}
+    classes: list[OpClass] = []
+    class_of: list[int] = []
+    places: dict[int, int] = {}
+    for number, (op, note) in enumerate(zip(step.ops, step.notes, strict=True)):
+        operands = operands_of(op)
+        kind = kinds.setdefault(signature(op, operands), len(kinds))
+        place = places.get(note.pair)
+        if note.phase == "forward" or place is None:
+            counter = (note.phase, note.module, note.call)
+            place = ordinals[counter] = ordinals.get(counter, -1) + 1
+            if note.phase == "forward":
+                places.setdefault(note.pair, place)
+        counter = (note.phase, note.pair, note.call)
+        within = ordinals[counter] = ordinals.get(counter, -1) + 1
+        is_single = note.phase == "update" or note.pair == -1
+        key = number if is_single else (note.phase, note.module, place, within, kind)
+        found = known.setdefault(key, len(classes))
+        if found == len(classes):
+            classes.append(OpClass(found, op, kind, note.phase, note.module, [], operands))
+        classes[found].members.append(number)
+        class_of.append(found)
+    return _linked(step, classes, class_of)
+
+
+def operands_of(op: Op) -> tuple[Value, ...]:
+    """``op.operands()``; most ops hold their Values side by side."""
+    if op.kwargs or any(type(arg) in (list, tuple) for arg in op.args):
+        return tuple(op.operands())
+    return tuple([arg for arg in op.args if isinstance(arg, Value)])
+
+
+def signature(op: Op, operands: tuple[Value, ...]) -> Hashable:
+    """Equal for ops whose strategies are the same: target, shapes, dtypes, constants."""
+    shapes = tuple([(value.shape, value.dtype) for value in operands])
+    kwargs = tuple([(key, _constant(value)) for key, value in op.kwargs.items()]) if op.kwargs else ()
+    results = tuple([value.shape for value in op.results])
+    return (op.target, shapes, tuple([_constant(arg) for arg in op.args]), kwargs, results)
+
+
+def _constant(arg: Any) -> Hashable:
+    if isinstance(arg, Value):
+        return "%"
+    if isinstance(arg, (list, tuple)):
+        return tuple([_constant(item) for item in arg])
+    return arg
+
+
+def _linked(step: TrainingStep, classes: list[OpClass], class_of: list[int]) -> Classes:
+    home = {given.value.id: (len(classes) + i, 0) for i, given in enumerate(step.program.inputs)}
+    counts: dict[tuple[int, int, int, int], int] = {}
+    for number, op in enumerate(step.ops):
+        reader, operands = class_of[number], classes[class_of[number]].operands
+        reads = int(reads_values(op))
+        if op is not classes[reader].op:
+            operands = operands_of(op)
+        for position, value in enumerate(operands):
+            key = (*home[value.id], reader, position)
+            counts[key] = counts.get(key, 0) + reads
+        for result, value in enumerate(op.results):
+            home[value.id] = (reader, result)
+    readings = tuple([Reading(*key, count) for key, count in counts.items()])
+    return Classes(step, tuple(classes), tuple(class_of), readings, home)

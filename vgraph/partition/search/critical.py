@@ -1,0 +1,91 @@
+"""CriticalDP: the longest path first, its states then fixed, then the next; for graphs that are too wide.
+
+Takes: a CostGraph. Gives: a state a vertex; tempo: once a step of the recursion.
+Source: Tofu's first version, section 5 (CriticalDP: the longest path by tensor size).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vgraph.partition.search.cost_graph import CostGraph, Costs
+from vgraph.partition.search.dominance import prune
+from vgraph.partition.search.eliminate import MAX_ENTRIES, eliminate
+
+
+def solve(graph: CostGraph, max_entries: int = MAX_ENTRIES) -> list[int]:
+    """The states of least cost, exactly where the graph is narrow, else by paths until the rest is."""
+    pruned = prune(graph, 1)
+    states = eliminate(pruned.graph, max_entries)
+    if states is None:  # fewer states may make it narrow enough
+        again = prune(pruned.graph)
+        states = eliminate(again.graph, max_entries)
+        states = again.restore(states if states is not None else _by_paths(again.graph, max_entries))
+    return pruned.restore(states)
+
+
+def critical_dp(graph: CostGraph) -> list[int]:
+    """Paths alone, as the paper's first version; ``solve`` is never worse on a narrow graph."""
+    return _by_paths(graph, 0)
+
+
+def _by_paths(graph: CostGraph, max_entries: int) -> list[int]:
+    fixed: dict[int, int] = {}
+    alone = [costs.copy() for costs in graph.alone]
+    around = graph.neighbours()
+    while len(fixed) < graph.num_vertices:
+        path = longest_path(graph, fixed)
+        for v, state in zip(path, best_on_path(graph, alone, path), strict=True):
+            fixed[v] = state
+            for u in around[v] - fixed.keys():
+                alone[u] = alone[u] + _seen_from(graph, u, v)[:, state]
+        if max_entries and len(fixed) < graph.num_vertices:
+            rest = [v for v in range(graph.num_vertices) if v not in fixed]
+            found = eliminate(_among(graph, alone, rest), max_entries)
+            if found is not None:
+                fixed.update(zip(rest, found, strict=True))
+    return [fixed[v] for v in range(graph.num_vertices)]
+
+
+def longest_path(graph: CostGraph, without: Mapping[int, int]) -> list[int]:
+    """The path, in the order of the vertices, over which most bytes could move."""
+    length: dict[int, float] = {v: 0.0 for v in range(graph.num_vertices) if v not in without}
+    before: dict[int, int] = {}
+    for u, v in sorted(graph.pairs):
+        if u in length and v in length:
+            costs = graph.pairs[u, v]
+            reach = length[u] + float(np.max(costs[np.isfinite(costs)], initial=0.0))
+            if v not in before or reach > length[v]:
+                length[v], before[v] = reach, u
+    at = max(length, key=lambda v: length[v])
+    path = [at]
+    while at in before:
+        at = before[at]
+        path.append(at)
+    return path[::-1]
+
+
+def best_on_path(graph: CostGraph, alone: Sequence[Costs], path: Sequence[int]) -> list[int]:
+    """Dynamic programming along a path."""
+    total, choices = alone[path[0]], list[Costs]()
+    for u, v in itertools.pairwise(path):
+        table = total[:, None] + _seen_from(graph, u, v)
+        choices.append(np.argmin(table, axis=0))
+        total = np.min(table, axis=0) + alone[v]
+    states = [int(np.argmin(total))]
+    for best in reversed(choices):
+        states.append(int(best[states[-1]]))
+    return states[::-1]
+
+
+def _seen_from(graph: CostGraph, u: int, v: int) -> Costs:
+    return graph.pairs[u, v] if u < v else graph.pairs[v, u].T
+
+
+def _among(graph: CostGraph, alone: Sequence[Costs], rest: Sequence[int]) -> CostGraph:
+    number = {v: i for i, v in enumerate(rest)}
+    pairs = {(number[u], number[v]): c for (u, v), c in graph.pairs.items() if u in number and v in number}
+    return CostGraph([alone[v] for v in rest], pairs)

@@ -1,0 +1,259 @@
+"""Options: every choice that one op or input has in one step: how it is divided, and how its results are kept.
+
+Takes: an OpClass and what earlier steps chose. Gives: Choices; tempo: once a kind of op and step.
+Source: Tofu section 4.2; a sum may be kept as terms, scattered, or be given to all (docs/adr/0010).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from vgraph.ir.program import Op, Value
+from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
+from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.tdl.table import is_absent
+from vgraph.partition.accounting.costs import code_of, look_of, placement_of
+from vgraph.partition.search.strategies import Described, Factors, described, replicated, shrink, strategies
+
+
+@dataclass(eq=False, slots=True)  # frozen ones take four times as long to make, and there are many
+class Choice:
+    """One step's strategy of an op (None: of an input) and the placement in which each result is kept.
+
+    ``keeps`` and ``reads`` are codes of placements; an input reads itself. ``halos``: what is read
+    beside the shard, as a factor of the operand's bytes. Looks stand for both (``look_of``). ``stays``:
+    every result is kept as it is made, and none is a term.
+    """
+
+    number: int  # the same for equal choices of ops of one kind
+    strategy: Strategy | None
+    kept: tuple[Placement, ...]
+    keeps: tuple[int, ...]
+    reads: tuple[int, ...]
+    halos: tuple[float, ...]
+    keep_looks: tuple[int, ...]
+    read_looks: tuple[int, ...]
+    stays: bool
+
+
+Past = tuple[Choice, ...]
+
+
+@dataclass(eq=False)
+class Options:
+    """All choices, remembered by the kind of op, what came before, and the number of workers.
+
+    ``small``: bytes up to which a tensor may be kept by every worker; ``factors``: see ``strategies``.
+    ``reduces``: whether a reduction may be divided; ``keeps_terms``: whether a sum may stay in terms;
+    ``price``: what a byte of a tensor costs that a second worker holds, in bytes moved.
+    """
+
+    small: int
+    factors: Factors
+    reduces: bool = True
+    keeps_terms: bool = True
+    price: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._all: dict[Hashable, list[Strategy]] = {}
+        self._described: dict[Hashable, Described | None] = {}
+        self._choices: dict[Hashable, list[Choice]] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._kept: dict[Hashable, tuple[Strategy, list[Choice]]] = {}  # by strategy and what may be kept
+
+    # ------------------------------------------------------------ inputs
+    def of_input(self, value: Value, past: Past, past_ways: Sequence[int], ways: int) -> list[Choice]:
+        """An input is split along a dim; every worker has it where none divides, or where it is small."""
+        before = [choice.kept[0] for choice in past]
+        placements: list[Placement] = list(self._splits(value, before, past_ways, ways))
+        if not placements or value.row_bytes <= self.small:
+            placements.append(Replicate())
+        choices: list[Choice] = []
+        for placement in placements:
+            keeps = (code_of(placement),)
+            number = self._numbers.setdefault(("input", keeps), len(self._numbers))
+            looks = _plain(keeps)
+            choices.append(Choice(number, None, (placement,), keeps, keeps, (0.0,), looks, looks, True))
+        return choices
+
+    def _splits(
+        self, value: Value, before: Sequence[Placement], past_ways: Sequence[int], ways: int
+    ) -> Iterable[Split]:
+        shape, hints = remaining(value, before, past_ways), self._local_hints(value, before, past_ways)
+        for dim, extent in enumerate(shape):
+            for outer in sorted({1, *(hints[dim] if dim < len(hints) else ())}):
+                if extent % (outer * ways) == 0:
+                    yield Split(dim, outer)
+
+    def _local_hints(
+        self, value: Value, before: Sequence[Placement], past_ways: Sequence[int]
+    ) -> Sequence[frozenset[int]]:
+        """Outer factors count blocks of what the steps before have left."""
+        found = list(self.factors.get(value.id, ()))
+        for placement, count in zip(before, past_ways, strict=True):
+            if found and isinstance(placement, Split):
+                cut = placement.outer
+                here = found[placement.dim]
+                found[placement.dim] = frozenset(
+                    o if o == cut else o // count for o in here if o == cut or (cut == 1 and o % count == 0)
+                ) - {1}
+        return found
+
+    # ------------------------------------------------------------ ops
+    def of_op(self, op: Op, kind: Hashable, past: Past, past_ways: Sequence[int], ways: int,
+              hint: tuple[int, Placement] | None = None) -> list[Choice]:  # fmt: skip
+        """``hint``: an operand and where it is: then also cuts of the inner factor that it is cut along."""
+        if hint is not None and not (isinstance(hint[1], Split) and hint[1].outer > 1):
+            hint = None
+        key = (kind, tuple([choice.number for choice in past]), ways, hint)
+        if key not in self._choices:
+            self._choices[key] = self._make(op, kind, past, past_ways, ways, hint)
+        return self._choices[key]
+
+    def _make(self, op: Op, kind: Hashable, past: Past, past_ways: Sequence[int], ways: int,
+              hint: tuple[int, Placement] | None) -> list[Choice]:  # fmt: skip
+        found = self._strategies(op, kind, past, past_ways, ways, hint)
+        if not self.reduces:
+            found = [s for s in found if not any(isinstance(p, Partial) for p in s.outputs)]
+        if not self.keeps_terms or not _passes_terms(op):
+            found = [s for s in found if s.index != "+"]
+        divided = [s for s in found if s.index not in ("", "+")]
+        if divided and max((r.row_bytes for r in op.results), default=0) > self.small:
+            found = [s for s in found if s.index]
+        kept = [[c.kept[i] for c in past] for i in range(len(op.results))]
+        known: dict[tuple[int, Placement], tuple[int, ...]] = {}
+        choices: list[Choice] = []
+        for strategy in found:
+            ways_to_keep: list[tuple[int, ...]] = []
+            for place, made in enumerate(strategy.outputs):
+                codes = known.get((place, made))
+                if codes is None:
+                    every = self._keepings(op.results[place], made, kept[place], past_ways, ways)
+                    codes = known[place, made] = tuple([code_of(placement) for placement in every])
+                ways_to_keep.append(codes)
+            if math.prod(map(len, ways_to_keep)) > 30:
+                ways_to_keep = [(code_of(placement),) for placement in strategy.outputs]
+            key = (kind, id(strategy), ways, *ways_to_keep)
+            if key not in self._kept:  # the strategy is held, for its id stands for it
+                self._kept[key] = (strategy, list(self._keeping(op, kind, strategy, ways_to_keep, ways)))
+            choices += self._kept[key][1]
+        return choices
+
+    def _keeping(
+        self, op: Op, kind: Hashable, strategy: Strategy, ways_to_keep: Sequence[tuple[int, ...]], ways: int
+    ) -> Iterator[Choice]:
+        """One strategy with every way to keep its results."""
+        reads, halos = tuple([code_of(p) for p in strategy.inputs]), _halos(op, strategy, ways)
+        looks = tuple([look_of(code, halo) for code, halo in zip(reads, halos, strict=True)])
+        form = self._numbers.setdefault((kind, strategy.index, strategy.outer, reads), len(self._numbers))
+        made = tuple([code_of(p) for p in strategy.outputs])
+        has_terms = any(isinstance(p, Partial) for p in strategy.outputs)
+        for keeps in itertools.product(*ways_to_keep):
+            number = self._numbers.setdefault((form, keeps), len(self._numbers))
+            kept_here = tuple([placement_of(code) for code in keeps])
+            stays = keeps == made and not has_terms
+            yield Choice(number, strategy, kept_here, keeps, reads, halos, _plain(keeps), looks, stays)
+
+    def _keepings(
+        self, result: Value, made: Placement, before: Sequence[Placement], past_ways: Sequence[int], ways: int
+    ) -> list[Placement]:
+        if is_absent(result):
+            return [made]
+        small = [Replicate()] if result.row_bytes <= self.small else []
+        if not isinstance(made, Partial):
+            return [made, *(p for p in small if p != made)]
+        spread: list[Placement] = [*self._splits(result, before, past_ways, ways), *small]
+        if not spread:
+            spread = [Replicate()]
+        return [made, *spread] if self.keeps_terms else spread
+
+    def _strategies(
+        self, op: Op, kind: Hashable, past: Past, past_ways: Sequence[int], ways: int,
+        hint: tuple[int, Placement] | None,
+    ) -> list[Strategy]:  # fmt: skip
+        """Of the whole op, as far as what is left divides; of the shrunk op where inner factors are cut."""
+        key = (kind, ways, hint)
+        if key not in self._all:
+            known = self._describe(op, kind)
+            self._all[key] = (
+                [replicated(op)] if known is None else strategies(op, ways, self._hints(op, [], (), hint), known)
+            )
+        if not past:
+            return self._all[key]
+        whole = self._all[key]
+        if not any(isinstance(p, Split) and p.outer > 1 for s in whole for p in (*s.inputs, *s.outputs)):
+            return [s for s in whole if self._divides(op, kind, s, past, past_ways, ways)]
+        small, made = op, [choice.strategy for choice in past if choice.strategy]
+        for strategy, count in zip(made, past_ways, strict=True):
+            small = shrink(small, strategy, count)
+        return strategies(small, ways, self._hints(op, made, past_ways, hint))
+
+    def _describe(self, op: Op, kind: Hashable) -> Described | None:
+        if kind not in self._described:
+            self._described[kind] = described(op)
+        return self._described[kind]
+
+    def _hints(
+        self, op: Op, past: Sequence[Strategy], past_ways: Sequence[int], hint: tuple[int, Placement] | None
+    ) -> Factors:
+        values, count = (*op.operands(), *op.results), len(list(op.operands()))
+        found: dict[int, Sequence[frozenset[int]]] = {}
+        for place, value in enumerate(values):
+            before = [s.inputs[place] if place < count else s.outputs[place - count] for s in past]
+            found[value.id] = self._local_hints(value, before, past_ways)
+            if hint is not None and place == hint[0] and isinstance(hint[1], Split):
+                known = list(found[value.id]) or [frozenset[int]()] * len(value.shape)
+                known[hint[1].dim] |= {hint[1].outer}
+                found[value.id] = known
+        return found
+
+    def _divides(self, op: Op, kind: Hashable, strategy: Strategy, past: Past, past_ways: Sequence[int],
+                 ways: int) -> bool:  # fmt: skip
+        """Whether what earlier steps left of the index can be cut once more."""
+        if strategy.index in ("", "+"):
+            return True
+        known = self._describe(op, kind)
+        assert known is not None
+        left = known.sizes[strategy.index]
+        for choice, count in zip(past, past_ways, strict=True):
+            if choice.strategy is not None and choice.strategy.index == strategy.index:
+                left //= count
+        return left % (strategy.outer * ways) == 0
+
+
+def remaining(value: Value, placements: Sequence[Placement], past_ways: Sequence[int]) -> list[int]:
+    """The extents that earlier steps have left of a value that was kept in these placements."""
+    shape = [d for d in value.shape if isinstance(d, int)]
+    for placement, count in zip(placements, past_ways, strict=True):
+        if isinstance(placement, Split):
+            shape[placement.dim] //= count
+    return shape
+
+
+@cache
+def _plain(codes: tuple[int, ...]) -> tuple[int, ...]:
+    """Looks without a halo."""
+    return tuple([look_of(code, 0.0) for code in codes])
+
+
+def _passes_terms(op: Op) -> bool:
+    """Whether it may work on each term of a sum: not a product, which would be computed once a term."""
+    if op_name(op.target) in ("mm", "bmm", "mv", "dot"):
+        return False
+    sizes = [math.prod(d for d in value.shape if isinstance(d, int)) for value in op.operands()]
+    return op_name(op.target) not in ("mul", "div") or min(sizes) == 1 or len(sizes) == 1
+
+
+def _halos(op: Op, strategy: Strategy, ways: int) -> tuple[float, ...]:
+    found = [0.0] * len(strategy.inputs)
+    for position, (before, after) in strategy.halo.items():
+        need = strategy.inputs[position]
+        if isinstance(need, Split):
+            extent = list(op.operands())[position].shape[need.dim]
+            assert isinstance(extent, int)
+            found[position] = (ways - 1) * (max(before, 0) + max(after, 0)) / extent
+    return tuple(found)

@@ -1,0 +1,178 @@
+"""Search: the division of a training step among workers that moves the fewest bytes.
+
+Takes: a TrainingStep, a number of workers. Gives: a Found: the plan and what it costs; tempo: once a model.
+Source: Tofu section 5.2 and 5.3: coarsen, then two groups of workers at a time.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tqdm import tqdm
+
+from vgraph.ir.program import Value
+from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Strategy
+from vgraph.ir.step import TrainingStep
+from vgraph.ir.tdl.table import is_absent
+from vgraph.partition.search.classes import classify
+from vgraph.partition.search.clusters import Coarse, coarsen
+from vgraph.partition.search.critical import solve as solve_exactly
+from vgraph.partition.search.factors import find_factors, with_hints
+from vgraph.partition.search.options import Options, Past
+from vgraph.partition.search.states import Situation
+from vgraph.partition.search.step_costs import StepCosts
+
+Solver = Callable[[StepCosts], list[int]]
+SMALL_SHARE = 1024  # what is this much smaller than the largest tensor may be kept by every worker
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A plan, the bytes that each step of the recursion moves by the search's own costs, and its time."""
+
+    plan: ShardingPlan
+    step_bytes: tuple[float, ...]
+    seconds: float
+
+
+class Prepared:
+    """What searches of one step have in common: the coarsened graph, and what was found of its ops."""
+
+    def __init__(self, step: TrainingStep) -> None:
+        classes = classify(step)
+        hints = find_factors(classes)
+        self.coarse = coarsen(with_hints(classes, hints))
+        self.options = Options(_small(step), {i: [frozenset(s) for s in dims] for i, dims in hints.items()})
+
+
+@contextmanager
+def without_collection() -> Generator[None]:
+    """Nothing that a search makes is a cycle; looking for some costs a third of its time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            if not gc.get_freeze_count():  # all that is alive counts as old, or the next object would start a search
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
+
+
+def factorised(num_workers: int) -> tuple[int, ...]:
+    """Prime factors, the largest first.
+
+    >>> factorised(8), factorised(12), factorised(1)
+    ((2, 2, 2), (3, 2, 2), ())
+    """
+    found: list[int] = []
+    divisor = 2
+    while num_workers > 1:
+        while num_workers % divisor == 0:
+            found.append(divisor)
+            num_workers //= divisor
+        divisor += 1
+    return tuple(reversed(found))
+
+
+def search(
+    step: TrainingStep,
+    axes: Sequence[int],
+    solve: Solver = lambda problem: solve_exactly(problem.graph()),
+    restrict: Callable[[Options], Options] = lambda options: options,
+    prepared: Prepared | None = None,
+) -> Found:
+    """The plan for ``axes``: the workers of each step of the recursion, the first step first."""
+    began = time.perf_counter()
+    with without_collection():
+        prepared = prepared or Prepared(step)
+        past, costs = _choose(prepared, axes, solve, restrict(prepared.options))
+        plan = plan_of(prepared.coarse, past, tuple(axes))
+    return Found(plan, tuple(costs), time.perf_counter() - began)
+
+
+def _choose(prepared: Prepared, axes: Sequence[int], solve: Solver, options: Options) -> tuple[list[Past], list[float]]:
+    """What every op and input chooses in every step, and the bytes of each step."""
+    coarse = prepared.coarse
+    past: list[Past] = [()] * len(coarse.cluster_of)
+    costs: list[float] = []
+    equal: dict[tuple[int, int], Past] = {}  # what chose alike has one past, about which is asked once
+    for number, ways in enumerate(tqdm(axes, desc="search", unit="step", leave=False, disable=None)):
+        problem = StepCosts(Situation(coarse, options, past, axes[:number], ways))
+        states = solve(problem)
+        costs.append(problem.graph().cost(states))
+        for cluster, kind, state in zip(coarse.clusters, problem.kinds, states, strict=True):
+            for member, choice in zip(cluster.members, kind.state(state), strict=True):
+                key = (id(past[member]), id(choice))
+                if key not in equal:
+                    equal[key] = (*past[member], choice)
+                past[member] = equal[key]
+            for other in cluster.owned:
+                past[other] = past[cluster.members[0]]
+    return past, costs
+
+
+def _small(step: TrainingStep) -> int:
+    values = (v for op in step.ops for v in op.results)
+    return max((v.row_bytes for v in values), default=0) // SMALL_SHARE
+
+
+def plan_of(coarse: Coarse, past: Sequence[Past], axes: tuple[int, ...]) -> ShardingPlan:
+    """The plan that all choices of all steps make."""
+    classes, step = coarse.classes, coarse.classes.step
+    rows: dict[int, tuple[Strategy, ...]] = {}  # by the id of a past
+    equal: dict[tuple[int, ...], tuple[Strategy, ...]] = {}  # equal rows are one tuple, which others ask about once
+    for before in {id(past[one.index]): past[one.index] for one in classes.classes}.values():
+        row = tuple([c.strategy for c in before if c.strategy is not None])
+        rows[id(before)] = equal.setdefault(tuple(map(id, row)), row)
+    chosen = [rows[id(past[one.index])] for one in classes.classes]
+    placements: dict[int, tuple[Placement, ...]] = {}
+    first = len(classes.classes)
+    for i, given in enumerate(step.program.inputs):
+        placements[given.value.id] = tuple([choice.kept[0] for choice in past[first + i]])
+    moved: dict[int, list[tuple[int, tuple[Placement, ...]]]] = {}  # by the id of a past
+    homes: dict[tuple[int, ...], tuple[Placement, ...]] = {}  # equal ones are one, too
+    for number, op in enumerate(step.ops):
+        choices = past[classes.class_of[number]]
+        found = moved.get(id(choices))
+        if found is None:
+            found = moved[id(choices)] = list(_brought(choices, len(op.results), homes))
+        for result, kept in found:
+            if not is_absent(op.results[result]):
+                placements[op.results[result].id] = kept
+    _place_outputs(step, placements, len(axes))
+    return ShardingPlan(axes, tuple([chosen[c] for c in classes.class_of]), placements)
+
+
+def _brought(
+    choices: Past, num_results: int, homes: dict[tuple[int, ...], tuple[Placement, ...]]
+) -> Iterator[tuple[int, tuple[Placement, ...]]]:
+    """The results that are not kept as they are made, and how they are kept."""
+    for result in range(num_results):
+        codes = tuple([choice.keeps[result] for choice in choices])
+        kept = homes.setdefault(codes, tuple([choice.kept[result] for choice in choices]))
+        made = tuple([choice.strategy.outputs[result] for choice in choices if choice.strategy])
+        if kept != made:
+            yield result, kept
+
+
+def _place_outputs(step: TrainingStep, placements: dict[int, tuple[Placement, ...]], depth: int) -> None:
+    """Gradients and updates lie as their parameters do; every worker has the loss."""
+
+    def like(value: Value, given: Value) -> None:
+        placements[value.id] = placements[given.id]
+
+    for name, value in step.gradients.items():
+        like(value, step.parameters[name])
+    for name, value in step.updated.items():
+        like(value, step.parameters[name])
+    for name, value in step.new_buffers.items():
+        like(value, step.buffers[name])
+    for history in step.history:
+        like(history.after, history.before)
+    placements[step.loss.id] = (Replicate(),) * depth

@@ -1,0 +1,182 @@
+"""States: what a whole cluster can choose in one step; the situation that it chooses in.
+
+Takes: a coarsened step, Options, earlier choices. Gives: amounts of bytes, Kinds of clusters;
+tempo: once a step of the recursion. Source: Tofu section 5.2 (forward and gradient may be split differently).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vgraph.ir.program import Value
+from vgraph.ir.sharding import Partial, Split
+from vgraph.partition.accounting.costs import placement_of, transfer
+from vgraph.partition.search.classes import Reading
+from vgraph.partition.search.clusters import Coarse, Port
+from vgraph.partition.search.cost_graph import Costs
+from vgraph.partition.search.options import Choice, Options, Past
+
+Amount = tuple[float, float]
+State = tuple[Choice, ...]  # a choice a member
+
+
+def dense_bytes(value: Value) -> int:
+    """``value.row_bytes`` of a value without rows."""
+    return math.prod(value.shape) * value.dtype.itemsize  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """How states grew by one member: each from which one (None: from its own), by which choice."""
+
+    parents: NDArray[np.intp] | None
+    chosen: NDArray[np.intp]
+    choices: list[Choice]
+
+
+@dataclass(eq=False)
+class Kind:
+    """What all clusters of one kind have in common: their states and costs inside.
+
+    ``vectors``: by state, the code of how a result lies (port (True, member, result)) or an operand is read;
+    ``beside``: what is read beside the shard.
+    """
+
+    grown: list[Grown]
+    rows: NDArray[np.intp]  # which of those that grew are states
+    alone: Costs
+    vectors: dict[Port, tuple[int, ...]] = field(default_factory=dict[Port, tuple[int, ...]])
+    beside: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict[tuple[int, int], tuple[float, ...]])
+    _asked: dict[int, State] = field(default_factory=dict[int, State], repr=False)
+
+    def state(self, number: int) -> State:
+        """The choices of all members in one state."""
+        found = self._asked.get(number)
+        if found is None:
+            found = self._asked[number] = self._states(self.rows[number : number + 1])[0]
+        return found
+
+    @cached_property
+    def states(self) -> list[State]:
+        return self._states(self.rows)
+
+    def _states(self, rows: NDArray[np.intp]) -> list[State]:
+        """From the last member to the first."""
+        found: list[list[Choice]] = []
+        for one in reversed(self.grown):
+            found.append([one.choices[number] for number in one.chosen[rows].tolist()])
+            rows = rows if one.parents is None else one.parents[rows]
+        return list(zip(*reversed(found), strict=True))
+
+    def codes(self, port: Port) -> tuple[int, ...]:
+        """By state, how a port looks."""
+        found = self.vectors.get(port)
+        if found is None:
+            is_result, member, position = port
+            choices = [state[member] for state in self.states]
+            found = tuple([c.keeps[position] if is_result else c.reads[position] for c in choices])
+            self.vectors[port] = found
+        return found
+
+    def halos(self, member: int, position: int) -> tuple[float, ...]:
+        found = self.beside.get((member, position))
+        if found is None:
+            found = self.beside[member, position] = tuple([state[member].halos[position] for state in self.states])
+        return found
+
+
+@dataclass(eq=False)
+class Situation:
+    """One step of the recursion: ``ways`` workers (or groups), and what the steps before have chosen."""
+
+    coarse: Coarse
+    options: Options
+    past: Sequence[Past]
+    past_ways: Sequence[int]
+    ways: int
+    menus: dict[Hashable, object] = field(default_factory=dict[Hashable, object], repr=False)
+    _divisors: dict[tuple[int, int, int, int], tuple[list[int], list[int]]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._divisors = {}  # pasts are held, so that their ids stay their own
+
+    @cached_property
+    def numbers(self) -> list[tuple[int, ...]]:
+        """By op or input, the numbers of what it chose before; equal pasts are often one tuple."""
+        known = {id(past): past for past in self.past}
+        found = {key: tuple([choice.number for choice in past]) for key, past in known.items()}
+        return [found[id(past)] for past in self.past]
+
+    @property
+    def first_input(self) -> int:
+        return len(self.coarse.classes.classes)
+
+    def amount(self, reading: Reading) -> Amount:
+        """Bytes that the readers of all groups need, counted once a group; and those of a sum's terms.
+
+        What earlier steps kept as terms and the reader splits is less for every group, but not if this
+        step keeps terms as well: then every worker has terms of all of it.
+        """
+        value = self.coarse.classes.value(reading.source, reading.result)
+        amount = dense_bytes(value) * reading.count
+        if not self.past_ways:
+            return float(amount), float(amount)
+        reader, source = self.past[reading.reader], self.past[reading.source]
+        key = (id(reader), reading.position, id(source), reading.result)
+        found = self._divisors.get(key)
+        if found is None:
+            found = self._divisors[key] = self._split_by(reading)
+        whole = terms = float(amount * math.prod(self.past_ways))
+        for ways in found[0]:
+            whole /= ways
+        for ways in found[1]:
+            terms /= ways
+        return whole, terms
+
+    def _split_by(self, reading: Reading) -> tuple[list[int], list[int]]:
+        """What earlier steps divide the bytes that are read, and those of terms, by."""
+        reader, source = self.past[reading.reader], self.past[reading.source]
+        whole: list[int] = []
+        terms: list[int] = []
+        for mine, theirs, ways in zip(reader, source, self.past_ways, strict=True):
+            if isinstance(placement_of(mine.reads[reading.position]), Split):
+                whole.append(ways)
+                if not isinstance(placement_of(theirs.keeps[reading.result]), Partial):
+                    terms.append(ways)
+        return whole, terms
+
+    def made(self, member: int, result: int) -> float:
+        """Bytes of a result, of all members of a class in all groups."""
+        op_class = self.coarse.classes.classes[member]
+        amount = float(dense_bytes(op_class.op.results[result]) * len(op_class.members) * math.prod(self.past_ways))
+        for choice, count in zip(self.past[member], self.past_ways, strict=True):
+            if choice.strategy is not None and isinstance(choice.strategy.outputs[result], Split):
+                amount /= count
+        return amount
+
+    def kept(self, member: int, result: int) -> float:
+        """Bytes of a result or an input as all groups keep it."""
+        count = len(self.coarse.classes.classes[member].members) if member < self.first_input else 1
+        amount = float(dense_bytes(self.coarse.classes.value(member, result)) * count * math.prod(self.past_ways))
+        for choice, ways in zip(self.past[member], self.past_ways, strict=True):
+            if isinstance(choice.kept[result], Split):
+                amount /= ways
+        return amount
+
+    def brought(self, member: int, result: int) -> float:
+        """Bytes that earlier steps moved to keep a result; terms that are kept on are moved one by one."""
+        op_class = self.coarse.classes.classes[member]
+        amount, total = float(dense_bytes(op_class.op.results[result]) * len(op_class.members)), 0.0
+        for choice, count in zip(self.past[member], self.past_ways, strict=True):
+            assert choice.strategy is not None
+            made, kept = choice.strategy.outputs[result], choice.kept[result]
+            if made != kept:
+                total += amount * transfer(made, kept, count)
+            amount *= 1 if isinstance(made, Split) else count
+        return total

@@ -1,0 +1,1 @@
+"""Program to Program: what is rewritten before anything is planned."""

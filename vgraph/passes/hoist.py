@@ -1,0 +1,331 @@
+"""Hoist: what depends on one end of an edge alone runs over the vertices at that end.
+
+Takes: ops in order. Gives: ops in order that compute the same values; tempo: once a function.
+Source: DGL section 3 (SDDMM and SpMM) with linear maps moved across gathers and sums, so that no matrix
+product runs over edges where one over vertices gives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from vgraph.ir.moves import MOVES, Gather, Random, SegmentReduce
+from vgraph.ir.program import EDGE, SHARED, Op, Rows, Space, Value, map_leaves
+from vgraph.ir.tdl.rowwise import Effect, row_effects
+from vgraph.ir.tdl.table import op_name
+from vgraph.ir.trampoline import Steps, run_deep
+
+NewValue = Callable[..., Value]
+_mm, _cat, _add, _t = (
+    torch.ops.aten.mm.default,
+    torch.ops.aten.cat.default,
+    torch.ops.aten.add.Tensor,
+    torch.ops.aten.t.default,
+)
+_slice, _permute, _view = torch.ops.aten.slice.Tensor, torch.ops.aten.permute.default, torch.ops.aten.view.default
+
+
+def hoist(ops: Sequence[Op], new_value: NewValue) -> list[Op]:
+    """The ops with these laws applied; the values that they replace keep their names.
+
+    f(x[src]) = f(x)[src]; cat(a, b) W = a W1 + b W2; sum over edges of (g W) = (sum of g) W;
+    the sum over edges of x[src]^T g = x^T (sum over out-edges of g); a sum over all edges is one
+    over vertices of sums over their in-edges.
+    """
+    pass_ = _Hoist(new_value, {v.id: op for op in ops for v in op.results})
+    for op in ops:
+        pass_.add(op)
+    return pass_.ops
+
+
+@dataclass(eq=False)
+class _Hoist:
+    new_value: NewValue
+    makers: dict[int, Op]
+    ops: list[Op] = field(default_factory=list[Op])
+    spread: dict[int, tuple[Gather, Value]] = field(default_factory=dict[int, "tuple[Gather, Value]"])
+    sums: dict[tuple[str, int], Value] = field(default_factory=dict["tuple[str, int]", Value])
+    parts: dict[Any, Value] = field(default_factory=dict[Any, Value])
+
+    def add(self, op: Op) -> None:
+        for law in (self._note_gather, self._at_one_end, self._product, self._moved_sum, self._sum_of_rows):
+            if law(op):
+                return
+        self.ops.append(op)
+
+    # ------------------------------------------------------------ f(x[src]) = f(x)[src]
+    def _note_gather(self, op: Op) -> bool:
+        if isinstance(op.target, Gather) and op.target.end in ("src", "dst") and not op.target.part:
+            (operand,) = op.operands()
+            self.spread[op.results[0].id] = (op.target, operand)
+            self.ops.append(op)
+            return True
+        return False
+
+    def _at_one_end(self, op: Op) -> bool:
+        if isinstance(op.target, (*MOVES, Random)) or any(v.space != EDGE for v in op.results):
+            return False
+        rows = [v for v in op.operands() if v.space != SHARED]
+        moves = {self.spread[v.id][0] for v in rows if v.id in self.spread}
+        if not rows or len(moves) != 1 or any(v.id not in self.spread for v in rows):
+            return False
+        if any(effect != Effect.ROWWISE for effect in row_effects(op)):
+            return False
+        (move,) = moves
+        self._run_at(op, move)
+        return True
+
+    def _run_at(self, op: Op, move: Gather) -> None:
+        def at_end(leaf: Any) -> Any:
+            if isinstance(leaf, Value) and leaf.id in self.spread:
+                return self.spread[leaf.id][1]
+            return _on(leaf, move.source) if isinstance(leaf, Rows) else leaf
+
+        results = tuple(self._at(value, move.source) for value in op.results)
+        kwargs = {key: map_leaves(value, at_end) for key, value in op.kwargs.items()}
+        self.ops.append(replace(op, args=map_leaves(op.args, at_end), kwargs=kwargs, results=results))
+        for value, inner in zip(op.results, results, strict=True):
+            self.spread[value.id] = (move, inner)
+            self._gather(move, inner, value, op.line)
+
+    def _gather(self, move: Gather, inner: Value, value: Value, line: str) -> None:
+        """Rows along the first dim move as they are; others come first meanwhile, as does a dim within them."""
+        dim = inner.row_dim
+        if dim is not None and isinstance(size := inner.shape[dim], Rows) and size.times != 1:
+            self._gather_several(move, inner, value, line)
+            return
+        if not dim:
+            self.ops.append(Op(move, (inner,), {}, (value,), line))
+            return
+        there = [dim, *(d for d in range(len(inner.shape)) if d != dim)]
+        back = sorted(range(len(there)), key=there.__getitem__)
+        first = self.new_value(inner, shape=tuple(inner.shape[d] for d in there))
+        moved = self.new_value(value, shape=tuple(value.shape[d] for d in there))
+        self.ops.append(Op(_permute, (inner, there), {}, (first,), line))
+        self.ops.append(Op(move, (first,), {}, (moved,), line))
+        self.ops.append(Op(_permute, (moved, back), {}, (value,), line))
+
+    def _gather_several(self, move: Gather, inner: Value, value: Value, line: str) -> None:
+        """Where each row stands for several of a flattened dim, those move together."""
+        apart, moved = (self.new_value(v, shape=_apart(v.shape)) for v in (inner, value))
+        self.ops.append(Op(_view, (inner, list(apart.shape)), {}, (apart,), line))
+        self._gather(move, apart, moved, line)
+        self.ops.append(Op(_view, (moved, list(value.shape)), {}, (value,), line))
+
+    def _at(self, value: Value, space: Space) -> Value:
+        return self.new_value(value, space=space, shape=tuple(_on(d, space) for d in value.shape))
+
+    # ------------------------------------------------------------ products
+    def _product(self, op: Op) -> bool:
+        if op_name(op.target) not in ("mm", "addmm") or op.kwargs:
+            return False
+        *addend, left, right = op.args
+        if left.space == EDGE and right.space == SHARED:
+            return self._cat_times_weight(op, addend, left, right)
+        return not addend and self._sum_of_products(op, left, right)
+
+    def _cat_times_weight(self, op: Op, addend: list[Value], left: Value, weight: Value) -> bool:
+        maker = self.makers.get(left.id)
+        if maker is None or op_name(maker.target) != "cat" or not _is_along_features(maker):
+            return False
+        pieces = list(maker.operands())
+        if not any(p.id in self.spread for p in pieces) or any(v.space == EDGE for v in addend):
+            return False
+        start, total = 0, None
+        for piece in pieces:
+            width = piece.shape[1]
+            assert isinstance(width, int)
+            rows = self._part(weight, 0, start, start + width)
+            result = self.new_value(op.results[0])
+            if total is None and addend:
+                self.add(Op(op.target, (*addend, piece, rows), {}, (result,), op.line))
+            else:
+                self.add(Op(_mm, (piece, rows), {}, (result,), op.line))
+            start += width
+            total = result if total is None else self._added(total, result, op, last=piece is pieces[-1])
+        return True
+
+    def _added(self, one: Value, other: Value, op: Op, *, last: bool) -> Value:
+        result = op.results[0] if last else self.new_value(op.results[0])
+        self.add(Op(_add, (one, other), {}, (result,), op.line))
+        return result
+
+    def _sum_of_products(self, op: Op, left: Value, right: Value) -> bool:
+        """Left is the transpose of rows on edges, right has rows on edges: the sum over edges of outer products."""
+        turned = self.makers.get(left.id)
+        if turned is None or op_name(turned.target) != "t" or left.space != EDGE or right.space != EDGE:
+            return False
+        first = turned.args[0]
+        if first.row_dim != 0 or right.row_dim != 0 or len(right.shape) != 2 or right.shape[0] != Rows(EDGE):
+            return False
+        if self._outer_of_cat(op, first, right):
+            return True
+        for given, other, is_first in ((first, right, True), (right, first, False)):
+            if given.id in self.spread:
+                move, inner = self.spread[given.id]
+                total = self._segment_sum(move.end, other, op.line)
+                a, b = (inner, total) if is_first else (total, inner)
+                self._outer(a, b, op.results[0], op.line)
+                return True
+        return False
+
+    def _outer_of_cat(self, op: Op, first: Value, right: Value) -> bool:
+        for given, other, is_first in ((first, right, True), (right, first, False)):
+            maker = self.makers.get(given.id)
+            if maker is None or op_name(maker.target) != "cat" or not _is_along_features(maker):
+                continue
+            pieces = list(maker.operands())
+            if not any(p.id in self.spread for p in pieces):
+                continue
+            made: list[Value] = []
+            for piece in pieces:
+                a, b = (piece, other) if is_first else (other, piece)
+                result = self.new_value(op.results[0], shape=(a.shape[1], b.shape[1]))
+                turned = self._turned(a, op.line)
+                self.add(Op(_mm, (turned, b), {}, (result,), op.line))
+                made.append(result)
+            self.ops.append(Op(_cat, (made, 0 if is_first else 1), {}, op.results, op.line))
+            return True
+        return False
+
+    def _outer(self, a: Value, b: Value, result: Value, line: str) -> None:
+        self.ops.append(Op(_mm, (self._turned(a, line), b), {}, (result,), line))
+
+    def _turned(self, value: Value, line: str) -> Value:
+        turned = self.new_value(value, shape=value.shape[::-1])
+        made = Op(_t, (value,), {}, (turned,), line)
+        self.makers[turned.id] = made
+        self.ops.append(made)
+        return turned
+
+    def _part(self, value: Value, dim: int, start: int, stop: int) -> Value:
+        key = (value.id, dim, start, stop)
+        if key not in self.parts:
+            shape = tuple(stop - start if d == dim else n for d, n in enumerate(value.shape))
+            self.parts[key] = self.new_value(value, shape=shape)
+            self.ops.append(Op(_slice, (value, dim, start, stop), {}, (self.parts[key],), value.line))
+        return self.parts[key]
+
+    # ------------------------------------------------------------ sums over edges
+    def _segment_sum(self, end: str, rows: Value, line: str) -> Value:
+        return run_deep(self._summing(end, rows, line))
+
+    def _summing(self, end: str, rows: Value, line: str) -> Steps[Value]:
+        """The sum at one end of edges, made once."""
+        key = (end, rows.id)
+        if key not in self.sums:
+            move = SegmentReduce(end, "sum")
+            total = self._at(rows, move.result)
+            self.sums[key] = total
+            yield self._adding(Op(move, (rows,), {}, (total,), line))
+        return self.sums[key]
+
+    def _adding(self, op: Op) -> Steps[None]:
+        """Of a reduction, moved if that can be."""
+        if not (yield self._moving(op)):
+            self.ops.append(op)
+
+    def _moved_sum(self, op: Op) -> bool:
+        return run_deep(self._moving(op))
+
+    def _moving(self, op: Op) -> Steps[bool]:
+        """The sum of (g W) is (the sum of g) W; of a slice of it, W's columns; of cat, the cat of sums."""
+        move = op.target
+        if not isinstance(move, SegmentReduce) or move.end not in ("src", "dst") or move.part:
+            return False
+        (rows,) = op.operands()
+        maker = self.makers.get(rows.id)
+        if maker is None or len(rows.shape) != 2:
+            return False
+        name = op_name(maker.target)
+        if name == "cat" and _is_along_features(maker) and len(op.results) == 1:
+            yield self._sums_of_pieces(op, move, maker)
+            return True
+        if move.reduction != "sum":
+            return False
+        weight, addend = None, None
+        if name == "slice":
+            maker, weight = self._columns(maker)
+        elif name in ("mm", "addmm") and not maker.kwargs and maker.args[-1].space == SHARED:
+            weight, addend = maker.args[-1], maker.args[0] if name == "addmm" else None
+        if weight is None or (addend is not None and addend.space != SHARED):
+            return False
+        given = maker.args[-2] if weight is maker.args[-1] else maker.args[0]
+        if given.space != EDGE or given.row_dim != 0:
+            return False
+        total = yield self._summing(move.end, given, op.line)
+        yield self._times_weight(op, total, weight, None if addend is None else (addend, given))
+        return True
+
+    def _times_weight(self, op: Op, total: Value, weight: Value, addend: tuple[Value, Value] | None) -> Steps[None]:
+        """The summed rows times the matrix; what was added to each edge's is added as often as there are edges."""
+        if addend is None:
+            self.ops.append(Op(_mm, (total, weight), {}, op.results, op.line))
+            return
+        added, rows = addend
+        product, many = self.new_value(op.results[0]), self.new_value(op.results[0])
+        one = self.new_value(rows, shape=(rows.shape[0], 1))
+        ones = self.new_value(one)
+        self.ops.append(Op(_slice, (rows, 1, 0, 1), {}, (one,), op.line))
+        self.ops.append(Op(torch.ops.aten.ones_like.default, (one,), {}, (ones,), op.line))
+        count = yield self._summing(op.target.end, ones, op.line)
+        self.ops.append(Op(_mm, (total, weight), {}, (product,), op.line))
+        self.ops.append(Op(torch.ops.aten.mul.Tensor, (count, added), {}, (many,), op.line))
+        self.ops.append(Op(_add, (product, many), {}, op.results, op.line))
+
+    def _columns(self, view: Op) -> tuple[Op, Value | None]:
+        """A slice of (g W) along its columns: the product, and those columns of W."""
+        maker = self.makers.get(view.args[0].id)
+        _, dim, first, _, step = (*view.args, *(None,) * 5)[:5]
+        plain = len(view.args) >= 4 and step in (None, 1) and dim in (1, -1)
+        if maker is None or op_name(maker.target) != "mm" or not plain or maker.args[1].space != SHARED:
+            return view, None
+        start, width = first or 0, view.results[0].shape[1]
+        if not isinstance(start, int) or start < 0 or not isinstance(width, int):
+            return view, None
+        return maker, self._part(maker.args[1], 1, start, start + width)
+
+    def _sums_of_pieces(self, op: Op, move: SegmentReduce, maker: Op) -> Steps[None]:
+        made: list[Value] = []
+        for piece in maker.operands():
+            if move.reduction == "sum":
+                made.append((yield self._summing(move.end, piece, op.line)))
+                continue
+            total = self._at(piece, move.result)
+            yield self._adding(Op(move, (piece,), {}, (total,), op.line))
+            made.append(total)
+        self.ops.append(Op(_cat, (made, 1), {}, op.results, op.line))
+
+    def _sum_of_rows(self, op: Op) -> bool:
+        """A sum over all edges: over vertices of sums over their in-edges."""
+        if op_name(op.target) != "sum" or not op.args or op.kwargs or op.args[0].space != EDGE:
+            return False
+        rows, dims = op.args[0], (*op.args[1:2], None)[0] or [0]  # without dims all of them
+        if rows.row_dim != 0 or rows.shape[0] != Rows(EDGE) or 0 not in [d % len(rows.shape) for d in dims]:
+            return False
+        if not rows.dtype.is_floating_point:
+            return False
+        total = self._segment_sum("dst", rows, op.line)
+        self.ops.append(replace(op, args=(total, *op.args[1:])))
+        return True
+
+
+def _on(dim: Any, space: Space) -> Any:
+    """A number of edges turned into one of rows of ``space``."""
+    return Rows(space, dim.times) if isinstance(dim, Rows) and dim.space == EDGE else dim
+
+
+def _apart(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """A shape with what each row holds of a flattened dim in a dim of its own."""
+    parts = [(Rows(d.space), d.times) if isinstance(d, Rows) and d.times != 1 else (d,) for d in shape]
+    return tuple(size for part in parts for size in part)
+
+
+def _is_along_features(cat: Op) -> bool:
+    """Whether rows of two dims are joined along the second."""
+    dim = cat.args[1] if len(cat.args) > 1 else cat.kwargs.get("dim", 0)
+    return all(len(v.shape) == 2 and v.row_dim == 0 for v in cat.operands()) and dim in (1, -1)

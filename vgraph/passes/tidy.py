@@ -1,0 +1,169 @@
+"""Tidy: views that only rename, taken out.
+
+Takes: ops in order. Gives: fewer ops, and what each dropped value now is; tempo: once a function.
+Reshapes of reshapes become one, what gives its operand back is dropped, and a pointwise op on rows that
+all carry the same unit dim runs without it: so that kernels see rows of one shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from vgraph.ir.moves import MOVES
+from vgraph.ir.program import SHARED, Op, Program, Rows, Value, map_leaves
+from vgraph.ir.schedule import Phase
+from vgraph.ir.tdl.table import is_pointwise, op_name
+
+NewValue = Callable[..., Value]
+_RESHAPES = frozenset({"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"})
+
+
+def tidy(ops: Sequence[Op], new_value: NewValue) -> tuple[list[Op], dict[int, Value]]:
+    """The ops without idle views, and (by id of a dropped value) the value that stands for it."""
+    pass_ = _Tidy(new_value)
+    for op in ops:
+        pass_.add(op)
+    return pass_.ops, pass_.stands_for
+
+
+class _Tidy:
+    def __init__(self, new_value: NewValue) -> None:
+        self.new_value = new_value
+        self.ops: list[Op] = []
+        self.stands_for: dict[int, Value] = {}
+        self.bases: dict[int, Value] = {}  # a reshape's result -> what it reshapes
+        self.transposed: dict[int, Value] = {}  # t(x) -> x
+        self.shapes: dict[tuple[int, Any], Value] = {}  # (base, shape) -> the reshape that exists
+        self.casts: dict[tuple[int, Any], Value] = {}  # (what all rows share, how) -> the cast that exists
+
+    def add(self, op: Op) -> None:
+        op = self._on_known(op)
+        name = op_name(op.target)
+        if name in _RESHAPES and op.results[0].dtype == op.args[0].dtype:
+            self._reshape(op)
+        elif name == "t" and op.args[0].id in self.transposed:
+            self._drop(op.results[0], self.transposed[op.args[0].id])
+        elif name == "permute" and _is_identity(op):
+            self._drop(op.results[0], op.args[0])
+        elif name == "_to_copy" and op.args[0].space == SHARED and self._is_cast(op):
+            self._drop(op.results[0], self.casts[op.args[0].id, str(op.kwargs)])
+        else:
+            squeezed = self._squeezed(op)
+            if squeezed is None:
+                self.ops.append(op)
+                if name == "t":
+                    self.transposed[op.results[0].id] = op.args[0]
+
+    def _on_known(self, op: Op) -> Op:
+        def now(leaf: Any) -> Any:
+            return self.stands_for.get(leaf.id, leaf) if isinstance(leaf, Value) else leaf
+
+        kwargs = {key: map_leaves(value, now) for key, value in op.kwargs.items()}
+        return replace(op, args=map_leaves(op.args, now), kwargs=kwargs)
+
+    def _is_cast(self, op: Op) -> bool:
+        """Whether this cast was made before: autocast casts a parameter wherever it is used."""
+        return self.casts.setdefault((op.args[0].id, str(op.kwargs)), op.results[0]) is not op.results[0]
+
+    def _drop(self, value: Value, now: Value) -> None:
+        self.stands_for[value.id] = now
+
+    # ------------------------------------------------------------ reshapes
+    def _reshape(self, op: Op) -> None:
+        result, given = op.results[0], next(op.operands())
+        base = self.bases.get(given.id, given)
+        if _same_shape(base, result):
+            self._drop(result, base)
+        else:
+            self._drop_or_keep(result, base, op)
+
+    def _drop_or_keep(self, result: Value, base: Value, op: Op) -> None:
+        known = self.shapes.get((base.id, result.shape))
+        if known is not None:
+            self._drop(result, known)
+            return
+        self.shapes[base.id, result.shape] = result
+        self.bases[result.id] = base
+        self.ops.append(_view(base, result, op.line))
+
+    # ------------------------------------------------------------ unit dims
+    def _squeezed(self, op: Op) -> Op | None:
+        """A pointwise op or Move on rows with a unit dim, run without it; None if it is not one."""
+        if not (is_pointwise(op.target) or isinstance(op.target, MOVES)) or len(op.results) != 1:
+            return None
+        result, operands = op.results[0], list(op.operands())
+        rows = [v for v in operands if v.space != SHARED]
+        if (
+            not rows
+            or not _has_unit(result)
+            or any(_rank(v) >= len(result.shape) - 1 for v in operands if v.space == SHARED)
+        ):
+            return None
+        bases = [self.bases.get(v.id) for v in rows]
+        if any(b is None or not _drops_unit(v, b) for v, b in zip(rows, bases, strict=True)):
+            return None
+        mapping = {v.id: b for v, b in zip(rows, bases, strict=True)}
+        inner = self.new_value(result, shape=(result.shape[0], *result.shape[2:]))
+        args = map_leaves(op.args, lambda x: mapping.get(x.id, x) if isinstance(x, Value) else x)
+        self.ops.append(replace(op, args=args, results=(inner,)))
+        self._drop_or_keep(result, inner, op)
+        return op
+
+
+def _rank(value: Value) -> int:
+    return len(value.shape)
+
+
+def _has_unit(value: Value) -> bool:
+    return len(value.shape) > 2 and isinstance(value.shape[0], Rows) and value.shape[1] == 1
+
+
+def _drops_unit(value: Value, base: Value) -> bool:
+    return _has_unit(value) and base.shape == (value.shape[0], *value.shape[2:])
+
+
+def _same_shape(one: Value, other: Value) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
+def _is_identity(op: Op) -> bool:
+    return [d % len(op.args[1]) for d in op.args[1]] == list(range(len(op.args[1])))
+
+
+def _view(base: Value, result: Value, line: str) -> Op:
+    return Op(torch.ops.aten.view.default, (base, list(result.shape)), {}, (result,), line)
+
+
+def on_device(program: Program, device: str, kind: str) -> Program:
+    """The same where operators that name a device name one of another kind."""
+    if kind == device:
+        return program
+
+    def moved(leaf: Any) -> Any:
+        return torch.device(kind) if isinstance(leaf, torch.device) else leaf
+
+    def op_on(op: Op) -> Op:
+        return replace(
+            op, args=map_leaves(op.args, moved), kwargs={k: map_leaves(v, moved) for k, v in op.kwargs.items()}
+        )
+
+    return replace(program, ops=tuple(op_on(op) for op in program.ops))
+
+
+def constants_on(phase: Phase, device: str) -> Phase:
+    """The same where what is made of nothing, such as the state of absent children, is made on a kind of device."""
+    if device == "cpu":
+        return phase
+    place = {"device": torch.device(device)}
+    ops = (replace(op, kwargs={**op.kwargs, **place}) if _is_made_of_nothing(op) else op for op in phase.ops)
+    return replace(phase, ops=tuple(ops))
+
+
+def _is_made_of_nothing(op: Op) -> bool:
+    schema = getattr(op.target, "_schema", None)
+    takes = schema is not None and any(argument.name == "device" for argument in schema.arguments)
+    return takes and not any(op.operands()) and op.kwargs.get("device") is None

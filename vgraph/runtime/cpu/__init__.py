@@ -1,0 +1,1 @@
+"""What runs on a CPU: kernels, matrix products, loops over frontiers."""

@@ -1,0 +1,195 @@
+"""CPU kernels: pointers in, one call out.
+
+Takes: a compiled function, tensors, the index tensors of a schedule. Gives: rows written in place; tempo: every step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from vgraph.errors import GraphError, KernelMemoryError
+from vgraph.ir.kernel import KernelSpec
+from vgraph.ir.moves import Random
+from vgraph.ir.program import SHARED, Op
+from vgraph.ir.reduction import ACCUMULATED
+from vgraph.ir.schedule import LOOK_AHEAD, MOST_SHORT, RowOrder
+from vgraph.runtime.cpu.sorted_rows import SortedRows
+
+
+@cache
+def pool_address() -> int:
+    """Torch's own ``parallel_for`` (so that ``torch.set_num_threads`` holds), or 0: one thread.
+
+    A forked process has none: the threads of its parent's pool are not there, and OpenMP waits for them for ever.
+    """
+    if os.getpid() != _FIRST_PROCESS:
+        return 0
+    for library in sorted((Path(torch.__file__).parent / "lib").glob("*torch_cpu.*")):
+        with suppress(OSError):  # what lies beside it for linkers cannot be loaded
+            symbol = getattr(ctypes.CDLL(str(library)), "torch_parallel_for", None)
+            if symbol is not None:
+                return ctypes.cast(symbol, ctypes.c_void_p).value or 0
+    return 0
+
+
+_FIRST_PROCESS = os.getpid()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool_address.cache_clear)
+
+Empty = Callable[[Sequence[int], torch.dtype], Tensor]  # room for a tensor, from wherever the process keeps it
+
+
+def torch_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Room that torch gives."""
+    return torch.empty(shape, dtype=dtype, device="cpu")
+
+
+def no_memory(what: str, line: str | None = None) -> KernelMemoryError:
+    """The error of a compiled loop that says so."""
+    fact = f"the system has no memory left for what {what} keeps of a row while it runs"
+    return KernelMemoryError(fact, line=line, cure="pass a smaller batch of graphs, or narrower features")
+
+
+def first_line(ops: Iterable[Op]) -> str | None:
+    """The user's line that asked for the first of some ops."""
+    return next((op.line for op in ops if op.line), None)
+
+
+_LINE = 64  # bytes of the cache
+_MOST_MOVED = 256  # bytes of a row
+_MOST_PIECES = 64  # into which a kernel cuts its rows
+_indices: WeakKeyDictionary[RowOrder, dict[str, Tensor]] = WeakKeyDictionary()
+_addresses: WeakKeyDictionary[RowOrder, tuple[int, ...]] = WeakKeyDictionary()
+INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst")
+
+
+def index_tensors(order: RowOrder, names: Sequence[str] = INDICES) -> tuple[Tensor, ...]:
+    """Pointers of 64 bits, rows of 32; kept with the order. What is not among ``names`` need not be made: empty."""
+    if max(order.src_rows.shape[0], order.in_ptr.shape[0], order.out_ptr.shape[0]) >= MOST_SHORT:
+        fact = f"a compiled kernel counts to 2^31 edges; this graph has {order.src_rows.shape[0]}"
+        raise GraphError(fact, cure="set VGRAPH_KERNELS=0 and capture anew: torch's operators count further")
+    known = _indices.setdefault(order, {})
+    for name in names:
+        if name not in known:
+            tensor = getattr(order, name)
+            known[name] = tensor if name in ("in_ptr", "out_ptr") else _short(tensor)
+    return tuple([known[name] if name in names else _NOTHING for name in INDICES])
+
+
+def _indices_read(spec: KernelSpec) -> list[str]:
+    """Those that a kernel's loops read."""
+    unread = {"out_edges", "out_dst"}
+    if spec.is_source or spec.in_loop:
+        unread = set() if spec.names_edges else {"out_edges"}
+    return [name for name in INDICES if name not in unread]
+
+
+def _straddles(rows: Tensor, edges: int) -> bool:
+    """Whether every row lies on a cache line too many, and that costs more than to move all of them once.
+
+    Torch's own memory begins with a line, but not that of arrays that it was given.
+    """
+    count = rows.shape[0] if rows.dim() else 0
+    row_bytes = rows.numel() // max(count, 1) * rows.element_size()
+    if rows.data_ptr() % _LINE == 0 or row_bytes % _LINE or not 0 < row_bytes <= _MOST_MOVED:
+        return False
+    return edges * _LINE >= 4 * count * row_bytes
+
+
+def index_addresses(order: RowOrder) -> tuple[int, ...]:
+    """Of ``index_tensors``, and of the vertex of every row, 0 if they are in order; kept with them."""
+    known = order.addresses if isinstance(order, SortedRows) else _addresses.get(order)
+    if known is None:
+        ids = 0 if order.vertex_ids is None else order.vertex_ids.data_ptr()
+        known = _addresses[order] = (*[t.data_ptr() for t in index_tensors(order)], ids)
+    return known
+
+
+def _short(rows: Tensor) -> Tensor:
+    """Rows of 32 bits with room to look ahead; those of a row order have it."""
+    room = rows.untyped_storage().nbytes() // rows.element_size() - rows.storage_offset() - rows.shape[0]
+    if rows.dtype == torch.int32 and room >= LOOK_AHEAD:
+        return rows
+    made = torch.zeros(rows.shape[0] + LOOK_AHEAD, dtype=torch.int32, device=rows.device)
+    made[: rows.shape[0]] = rows
+    return made[: rows.shape[0]]
+
+
+_NOTHING = torch.empty(0, dtype=torch.int32, device="cpu")
+_NO_IDS = (None, None)
+
+
+class CpuKernel:
+    """A compiled loop over vertices [v0, v1): see ``fusion/cpu/emit.py`` for its arguments."""
+
+    def __init__(self, function: Any, spec: KernelSpec, empty: Empty = torch_empty) -> None:
+        self.function, self.stores, self.is_source = function, spec.stores, spec.is_source
+        self.empty, self.line = empty, first_line(spec.ops)
+        self._indices = _indices_read(spec)
+        self._gathered = {i for i, v in enumerate(spec.loads) if v.id in spec.gathered}
+        drawn = [op.results[0].space.kind for op in spec.ops if isinstance(op.target, Random)]
+        self.draws = tuple(kind in drawn for kind in ("vertex", "edge"))
+        self._rooms = [(v.space.kind, v.space == SHARED, tuple(v.row_shape), v.dtype) for v in spec.stores]
+        self._sums = any(is_shared for _, is_shared, _, _ in self._rooms)
+
+    def bind(
+        self, order: RowOrder, loads: Sequence[Tensor], stores: Sequence[Tensor], ids: Sequence[Tensor | None] = ()
+    ) -> Callable[[int, int], None]:
+        """A call ``(v0, v1)`` on tensors of all rows; it keeps them alive. ``ids``: the user's, if not in order."""
+        for tensor in loads:
+            assert tensor.device.type == "cpu", "a CPU kernel reads CPU memory"
+        given = [t if t.is_contiguous() else t.contiguous() for t in loads]
+        index = index_tensors(order, self._indices)
+        pointers = [t.data_ptr() for t in index]
+        ids = [None if t is None else t.long() for t in ids] if ids else _NO_IDS  # as kernels read them
+        pointers += [0 if t is None else t.data_ptr() for t in ids]
+        pointers += [t.data_ptr() for t in given]
+        pointers += [t.data_ptr() for t in stores]
+        arguments = (ctypes.c_int64 * (3 + len(pointers)))(0, 0, pool_address(), *pointers)
+        function, address, line = self.function, ctypes.addressof(arguments), self.line
+
+        def call(v0: int, v1: int, keep: Any = (index, given, stores, ids, arguments)) -> None:
+            arguments[0], arguments[1] = v0, v1
+            if function(address):
+                raise no_memory("a kernel", line)
+
+        return call
+
+    def _on_lines(self, place: int, rows: Tensor, edges: int) -> Tensor:
+        """Rows that are gathered, in memory that begins with a cache line."""
+        if place not in self._gathered or not _straddles(rows, edges):
+            return rows
+        return self.empty(rows.shape, rows.dtype).copy_(rows)
+
+    def run(self, extent: Any, *loads: Tensor) -> tuple[Tensor, ...]:
+        """Once over all rows; allocates what it stores."""
+        made = tuple([self._empty(extent, *room) for room in self._rooms])
+        rows = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
+        ids = (
+            ()
+            if self.draws == (False, False)
+            else tuple(
+                extent.user_ids(kind) if drawn else None
+                for kind, drawn in zip(("vertex", "edge"), self.draws, strict=True)
+            )
+        )
+        given = [self._on_lines(i, tensor, extent.e1 - extent.e0) for i, tensor in enumerate(loads)]
+        self.bind(extent.order, given, made, ids)(*rows)
+        if not self._sums:
+            return made
+        return tuple(t.sum(0).to(v.dtype) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
+
+    def _empty(self, extent: Any, kind: str, is_shared: bool, row_shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        if is_shared:  # one sum for each piece of the work
+            return torch.zeros((_MOST_PIECES, *row_shape), dtype=ACCUMULATED.get(dtype, dtype), device="cpu")
+        return self.empty((extent.count(kind), *row_shape), dtype)

@@ -1,0 +1,238 @@
+"""Native: the compiled part that all functions share: matrix products, the loop over frontiers, the order of rows.
+
+Takes: functions of one array of numbers. Gives: products written in place; tempo: every step.
+Source: Goto and van de Geijn 2008 (blocks and panels of a product); KERNELS, "Frontier cell".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import vgraph_kernels
+from vgraph.ir.program import Op
+from vgraph.ir.schedule import RowOrder
+from vgraph.ir.tdl.table import op_name
+from vgraph.runtime.cpu.kernels import Empty, no_memory, pool_address, torch_empty
+from vgraph.runtime.cpu.sorted_rows import Bounds, PlannedLevels, SortedRows
+
+FLOATS = (torch.float32, torch.float64)
+_EXPORTS = (
+    "vg_frontiers", "vg_bind", "vg_pack_matrices", "vg_product", "vg_tall_product", "vg_packed_bytes", "vg_sort_rows",
+    "vg_levels", "vg_bounds", "vg_plan_rows", "vg_take_members",
+)  # fmt: skip
+_HEADERS = ("gemm.h", "frontiers.h", "tall.h", "rows.h")
+SMALL = 1 << 16  # flops below which torch's own call costs as little
+TALL, MOST_ENTRIES = 1 << 14, 1 << 14  # depth from which, entries up to which, ranges of depth have sums of their own
+MOST_PACKED = 31  # matrices in one call
+MOST_KEPT = 1 << 23  # bytes of room that a thread keeps
+FEW = 4  # rows for which packing the matrix costs more than it gains
+
+
+@dataclass(frozen=True, eq=False)
+class Native:
+    """The functions of ``frontiers.h`` and ``rows.h`` in ``vgraph_kernels`` as loaded: see there for arguments."""
+
+    frontiers: Any
+    bind: Any
+    pack_matrices: Any
+    product: Any
+    tall_product: Any
+    packed_bytes: Any
+    sort_rows: Any
+    find_levels: Any
+    find_bounds: Any
+    plan_rows: Any
+    members: Any
+    multiplies: bool = True  # whether products of phases that run once are made here
+    empty: Empty = torch_empty
+
+    @cached_property
+    def _room(self) -> threading.local:
+        return threading.local()
+
+    def packed_bytes_of(self, num_columns: int, itemsize: int, depth: int = 0) -> int:
+        """Bytes that a row of so many columns takes when packed; or the room for a product of some depth."""
+        numbers = (ctypes.c_int64 * 3)(itemsize, num_columns, depth)
+        self.packed_bytes(ctypes.addressof(numbers))
+        return numbers[0]
+
+    def pack(self, matrices: Sequence[Tensor], places: Sequence[int]) -> None:
+        """Matrices (k, n) as the loop's products read them, each to its address; see ``packed_bytes_of``."""
+        for first in range(0, len(matrices), MOST_PACKED):
+            some, words = matrices[first : first + MOST_PACKED], list[int]()
+            for matrix, place in zip(some, places[first:], strict=False):
+                words += [matrix.element_size(), *matrix.shape, matrix.data_ptr(), *matrix.stride(), place]
+            call(self.pack_matrices, [len(some), *words, pool_address()])
+
+    def multiply(
+        self, a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor | None = None, ids: Tensor | None = None
+    ) -> Tensor:
+        """``a @ b (+ bias)``, (m, k), (k, n), (n,) -> (m, n); ``out`` has rows without gaps inside.
+
+        ``ids``, (k,) int32: the rows ``b[ids]`` in the place of ``b``, whose rows have no gaps.
+        """
+        (m, k), n = a.shape, b.shape[1]
+        itemsize = a.element_size()
+        out = self.empty((m, n), a.dtype) if out is None else out
+        is_tall = _is_tall(m, n, k) and ids is None
+        words = [m, n, k, a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride(), 0, out.data_ptr()]
+        words += [out.stride(0), 0 if bias is None else bias.data_ptr(), pool_address(), itemsize]
+        words.append(0 if ids is None else ids.data_ptr())
+        numbers, function = (ctypes.c_int64 * len(words))(*words), self.tall_product if is_tall else self.product
+        if is_tall:
+            function(ctypes.addressof(numbers))  # how much room it needs
+        room = self.room(numbers[9] if is_tall else self.packed_bytes_of(n, itemsize, k))
+        numbers[9] = room.data_ptr()
+        if function(ctypes.addressof(numbers)):
+            raise no_memory("a matrix product")
+        return out
+
+    def room(self, num_bytes: int) -> Tensor:
+        """Room of which nobody reads what it held; this thread keeps what is not large from call to call."""
+        if num_bytes > MOST_KEPT:
+            return self.empty((num_bytes,), torch.uint8)
+        room: Tensor | None = getattr(self._room, "bytes", None)
+        if room is None or room.numel() < num_bytes:
+            room = self._room.bytes = self.empty((num_bytes,), torch.uint8)
+        return room
+
+    def levels(self, src: Tensor, dst: Tensor, num_vertices: int) -> NDArray[np.int32] | None:
+        """The longest path to every vertex; None: there is a cycle. Ids on the CPU.
+
+        Whoever asks for levels asks for rows in their order next: they know it, see ``PlannedLevels``.
+        """
+        n, m = num_vertices, src.shape[0]
+        ends = [t if t.dtype == torch.int64 and t.is_contiguous() else t.long().contiguous() for t in (src, dst)]
+        rows, found = SortedRows(n, m), np.empty(n, np.int32)
+        bounds, room = np.empty((3, n + 1), np.int64), self.room(4 * (7 * n + m + 16))
+        at, wide, free = bounds.ctypes.data, 8 * (n + 1), room.data_ptr()
+        places = (found.ctypes.data, *vars(rows)["places"], at, at + wide, at + 2 * wide, free + 8 * (2 * n + 4), free)
+        words = (ctypes.c_int64 * 19)(n, m, ends[0].data_ptr(), ends[1].data_ptr(), *places)
+        self.plan_rows(ctypes.addressof(words))
+        if words[0] != n:
+            return None
+        made = found.view(PlannedLevels)
+        if not words[4]:
+            rows.finish(is_sorted=bool(words[2]), is_grouped=bool(words[3]))
+            made.rows, made.frontiers = rows, _bounds(bounds[:, : words[1] + 1])
+        return made
+
+    def order_rows(self, keys: NDArray[np.int32], src: Tensor, dst: Tensor) -> RowOrder:
+        """Vertices by key, edges by destination row; all in int64 on the CPU, fewer than MOST_SHORT edges."""
+        n, m, count = len(keys), src.shape[0], int(keys.max(initial=-1)) + 1
+        rows, room = SortedRows(n, m), self.room(8 * (n + count + 2))
+        places = (*vars(rows)["places"], room.data_ptr(), room.data_ptr() + 8 * (count + 1))
+        given = (keys.ctypes.data, count, src.data_ptr(), dst.data_ptr())
+        words = (ctypes.c_int64 * 17)(n, m, *given, *places)
+        self.sort_rows(ctypes.addressof(words))
+        rows.finish(is_sorted=bool(words[0]), is_grouped=bool(words[1]))
+        return rows
+
+    def bounds(self, keys: NDArray[np.int32], in_ptr: Tensor) -> Bounds:
+        """Where the rows of each key and their in-edges begin, and where the last end; in-degrees that rows share."""
+        known = getattr(keys, "frontiers", None)
+        if known is not None:
+            return known
+        keys = np.ascontiguousarray(keys, np.int32)
+        count = int(keys.max(initial=-1)) + 1
+        found = np.empty((3, count + 1), np.int64)
+        words = [len(keys), keys.ctypes.data, count, in_ptr.data_ptr(), *(row.ctypes.data for row in found)]
+        call(self.find_bounds, words)
+        return _bounds(found)
+
+    def take_members(
+        self, numbers: Sequence[int], bounds: Sequence[NDArray[np.int64]], pairs: NDArray[Any], sizes: tuple[int, int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+        """Rows and edges of some graphs of a whole, and (2, edges) ends as in a batch of them.
+
+        ``bounds``: where the rows of each graph of the whole begin, how many they are, and the same of edges.
+        ``pairs``: (2, edges of the whole), counted within each graph; ``sizes``: rows and edges of the batch.
+        """
+        rows, edges = np.empty(sizes[0], np.int64), np.empty(sizes[1], np.int64)
+        ends, chosen = np.empty((2, sizes[1]), pairs.dtype), (ctypes.c_int64 * len(numbers))(*numbers)
+        given = [len(numbers), ctypes.addressof(chosen), *(one.ctypes.data for one in bounds), pairs.ctypes.data]
+        at = ends.ctypes.data
+        places = (rows.ctypes.data, edges.ctypes.data, at, at + ends.strides[0])
+        call(self.members, [*given, pairs.shape[1], pairs.itemsize, *places])
+        return rows, edges, ends
+
+    # ------------------------------------------------------------ in the place of torch's operators
+    def mm(self, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """As ``torch.mm``."""
+        if not _can_multiply(a, b, out):
+            return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
+        return self.multiply(a, b, None, out)
+
+    def addmm(self, bias: Tensor, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """As ``torch.addmm``."""
+        if not (_can_multiply(a, b, out) and bias.dim() == 1 and bias.stride(0) == 1 and bias.shape[0] == b.shape[1]):
+            return torch.addmm(bias, a, b) if out is None else torch.addmm(bias, a, b, out=out)
+        return self.multiply(a, b, bias, out)
+
+    def mm_of_rows(self, a: Tensor, rows: tuple[Tensor, Tensor]) -> Tensor:
+        """``torch.mm(a, b[ids])``, of which nobody reads ``b[ids]``."""
+        b, ids = rows
+        fits = ids.dtype == torch.int32 and ids.is_contiguous() and b.dim() == 2 and b.stride(1) == 1
+        known = a.dtype in FLOATS and a.dtype == b.dtype and a.device.type == "cpu" and a.shape[0] >= FEW
+        if not (fits and known) or _is_tall(a.shape[0], b.shape[1], a.shape[1]):
+            return self.mm(a, b.index_select(0, ids))
+        return self.multiply(a, b, None, None, ids)
+
+    @property
+    def of_rows(self) -> Any:
+        """``mm_of_rows``, if products are made here."""
+        return self.mm_of_rows if self.multiplies else None
+
+    def stand_in(self, op: Op) -> Any:
+        """What runs an op here in torch's place, or None."""
+        if not self.multiplies or op.kwargs or not all(v.dtype in FLOATS for v in op.operands()):
+            return None
+        return {"mm": self.mm, "addmm": self.addmm}.get(op_name(op.target)) if len(op.args) <= 3 else None
+
+
+def _bounds(found: NDArray[np.int64]) -> Bounds:
+    first, edges, degrees = found.tolist()
+    return first, edges, [None if degree < 0 else degree for degree in degrees[:-1]]
+
+
+def _is_tall(m: int, n: int, k: int) -> bool:
+    return k >= TALL and m * n <= MOST_ENTRIES
+
+
+def _can_multiply(a: Tensor, b: Tensor, out: Tensor | None) -> bool:
+    if a.device.type != "cpu" or a.dtype not in FLOATS or a.dtype != b.dtype:
+        return False
+    if a.shape[0] < FEW or a.shape[0] * b.numel() * 2 < SMALL:
+        return False
+    return out is None or out.stride(1) == 1
+
+
+def native_source() -> tuple[str, int]:
+    """The source of what ``Native`` holds, and of how many functions, in its order."""
+    folder = Path(vgraph_kernels.__file__).parent
+    texts = [(folder / name).read_text().replace('#include "gemm.h"', "") for name in _HEADERS]
+    text = 'extern "C" int64_t kernel{}(int64_t* a) {{ return vg_status({}, a); }}'
+    exports = [text.format(i, name) for i, name in enumerate(_EXPORTS)]
+    return "\n".join([*texts, *exports]), len(exports)
+
+
+def call(function: Any, words: Sequence[int]) -> bool:
+    """Runs a function of one array of numbers; gives whether it found memory."""
+    array = (ctypes.c_int64 * len(words))(*words)
+    return not function(ctypes.addressof(array))
+
+
+def table(words: Sequence[int]) -> NDArray[np.int64]:
+    """Numbers as an array that native code may read."""
+    return np.array(words, np.int64)

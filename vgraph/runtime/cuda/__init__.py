@@ -1,0 +1,1 @@
+"""What runs on a GPU: kernels, loops over frontiers, recorded calls."""

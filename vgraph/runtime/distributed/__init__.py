@@ -1,0 +1,1 @@
+"""Programs of several workers or devices: in one process, or in one each."""

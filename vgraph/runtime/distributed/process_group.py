@@ -1,0 +1,292 @@
+"""Process group: one worker of a PartitionedProgram in each process, exchanges over torch.distributed.
+
+Takes: one worker's Program, its shards. Gives: its outputs, and the bytes it sent; tempo: every step.
+Source: Tofu section 6 (MultiFetch), as one all-to-all with uneven parts an exchange.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from vgraph.errors import CheckpointError, WorkerError
+from vgraph.ir.buffers import Overwrites
+from vgraph.ir.exchange import Exchange, Piece, ReplicaMean
+from vgraph.ir.program import Program
+from vgraph.runtime.distributed.shards import assemble, run_worker, take
+
+
+class WorkerGroup:
+    """The workers of one replica, this process among them; counts what this process sends.
+
+    ``peers``: the processes that are the same worker of other replicas.
+    """
+
+    def __init__(self, rank: int, group: Any, peers: Any, device: torch.device, *, is_first: bool = True) -> None:
+        self.rank, self.group, self.peers, self.device = rank, group, peers, device
+        self.is_first_replica = is_first
+        self.sent_bytes = 0
+
+    @property
+    def has_replicas(self) -> bool:
+        return self.peers is not None
+
+    def run(self, program: Program, inputs: Sequence[Tensor], overwrites: Overwrites = ()) -> list[Tensor | None]:
+        """One step of this worker, which updates inputs in their own memory."""
+        worker = run_worker(program, inputs, self.device, overwrites)
+        with lost_workers():
+            try:
+                exchange, shard = next(worker)
+                while True:
+                    answer = self._mean(shard) if isinstance(exchange, ReplicaMean) else self.exchange(exchange, shard)
+                    exchange, shard = worker.send(answer)
+            except StopIteration as end:
+                return end.value
+
+    def exchange(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
+        """This worker's region of a value, of which ``shard`` is what it has."""
+        received = self._receive(exchange, shard) if exchange.num_bytes else {}
+        have = exchange.have[self.rank]
+
+        def data(piece: Piece) -> Tensor:
+            if piece.source != self.rank:
+                return received[id(piece)]
+            assert shard is not None and have is not None
+            return take(shard, have, piece.region)
+
+        return assemble(exchange, self.rank, data, self.device)
+
+    def _receive(self, exchange: Exchange, shard: Tensor | None) -> dict[int, Tensor]:
+        """All pieces from other workers: packed flat, one part a receiver, sent in one all-to-all."""
+        others = range(len(exchange.pieces))
+        have = exchange.have[self.rank]
+        parts: list[Tensor] = []
+        sizes: list[int] = []
+        for receiver in others:
+            sent = exchange.sent(self.rank, receiver) if receiver != self.rank else []
+            assert not sent or (shard is not None and have is not None)
+            flat = [take(shard, have, p.region).reshape(-1) for p in sent if shard is not None and have is not None]
+            parts += flat
+            sizes.append(sum(part.numel() for part in flat))
+        packed = torch.cat(parts) if parts else torch.empty(0, dtype=exchange.dtype, device=self.device)
+        self.sent_bytes += packed.numel() * packed.element_size()
+        wanted = [[p for p in exchange.pieces[self.rank] if p.source == s and s != self.rank] for s in others]
+        expected = [sum(p.num_entries for p in pieces) for pieces in wanted]
+        buffer = torch.empty(sum(expected), dtype=exchange.dtype, device=self.device)
+        self._all_to_all(buffer, packed, expected, sizes)
+        return _unpacked(buffer, [p for pieces in wanted for p in pieces])
+
+    def _all_to_all(self, buffer: Tensor, packed: Tensor, expected: list[int], sizes: list[int]) -> None:
+        if buffer.dtype == torch.bool:  # not every backend sends bools
+            buffer, packed = buffer.view(torch.uint8), packed.view(torch.uint8)
+        dist.all_to_all_single(buffer, packed, expected, sizes, group=self.group)
+
+    def agree(self, tensor: Tensor) -> Tensor:
+        """The tensor of the group's first worker, on every worker."""
+        tensor = tensor.to(self.device)
+        with lost_workers():
+            dist.broadcast(tensor, group=self.group, group_src=0)
+        return tensor
+
+    def from_first(self, tensor: Tensor) -> Tensor:
+        """The tensor of the first process of all, on every worker of every replica."""
+        tensor = tensor.to(self.device, copy=True, memory_format=torch.contiguous_format)
+        with lost_workers():
+            dist.broadcast(tensor, src=0)
+        return tensor
+
+    def check_equal(self, what: str, number: int) -> None:
+        """Refuses to go on where processes do not hold the same ``what``, of which ``number`` is a digest.
+
+        Raises:
+            WorkerError: some process has another number.
+        """
+        mine = torch.tensor([number, -number], device=self.device)
+        with lost_workers():
+            dist.all_reduce(mine, dist.ReduceOp.MIN)
+        if mine.tolist() != [number, -number]:
+            raise WorkerError(
+                f"the processes have made different {what}",
+                cure="call parallelize with the same model, shapes and arguments in every process",
+            )
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """The sum over the workers of the replica."""
+        tensor = tensor.to(self.device)
+        with lost_workers():
+            dist.all_reduce(tensor, group=self.group)
+        return tensor
+
+    def _mean(self, shard: Tensor | None) -> Tensor | None:
+        if shard is None:
+            return None
+        mean = shard.clone(memory_format=torch.contiguous_format)
+        self.average([mean])
+        return mean
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """The mean over replicas, in place."""
+        with lost_workers():
+            for tensor in tensors:
+                dist.all_reduce(tensor, group=self.peers)
+                tensor.div_(dist.get_world_size(self.peers))
+
+    def barrier(self) -> None:
+        """Waits for all processes."""
+        with lost_workers():
+            dist.barrier()
+
+
+def _unpacked(buffer: Tensor, pieces: Sequence[Piece]) -> dict[int, Tensor]:
+    found: dict[int, Tensor] = {}
+    start = 0
+    for piece in pieces:
+        shape = tuple(len(entries) for entries in piece.region)
+        found[id(piece)] = buffer[start : start + piece.num_entries].reshape(shape)
+        start += piece.num_entries
+    return found
+
+
+@contextmanager
+def lost_workers() -> Generator[None]:
+    """Turns what a backend says of a worker that is gone, or late, into an error with a cure."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistBackendError) and "gloo" not in str(error).lower():
+            raise
+        raise WorkerError(
+            f"a worker was lost: {str(error).splitlines()[0]}",
+            cure="start all workers again; a checkpoint that was saved before is whole: worker.load(path)",
+        ) from error
+
+
+def local_device(name: str | torch.device | None) -> torch.device:
+    """The device of this process: the CPU unless one is named; "cuda" is the GPU of the process's local rank.
+
+    Raises:
+        WorkerError: there is no such device.
+    """
+    try:
+        device = torch.device("cpu" if name is None else name)
+    except RuntimeError as error:
+        raise WorkerError(f"there is no device {name!r}", cure="name cpu, cuda or cuda:0") from error
+    if device.type not in ("cpu", "cuda"):
+        raise WorkerError(f"workers do not run on {device.type!r}", cure="name cpu, cuda or cuda:0")
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        index = device.index if ":" in str(device) else int(os.environ.get("LOCAL_RANK", "0"))
+        if index >= count:
+            there = f"{count} are" if count else "no GPU is"
+            raise WorkerError(
+                f"this process would run on cuda:{index}: {there} visible to torch",
+                cure="start as many processes on a host as it has GPUs, or launch on the CPU: plan.launch()",
+            )
+        device = torch.device("cuda", index)  # pragma: no cover - needs a GPU
+        torch.cuda.set_device(device)  # pragma: no cover - needs a GPU
+    return device
+
+
+def join(num_workers: int, device: torch.device, timeout: timedelta) -> tuple[int, int]:
+    """This process's rank and the number of processes; the default group is made where there is none."""
+    if not dist.is_initialized():
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        if "RANK" in os.environ:
+            dist.init_process_group(backend, timeout=timeout)
+        elif num_workers == 1:
+            dist.init_process_group(backend, timeout=timeout, store=dist.HashStore(), rank=0, world_size=1)
+        else:
+            raise WorkerError(
+                f"the plan is for {num_workers} workers and this process is alone: torchrun did not start it",
+                cure=f"start torchrun --nproc-per-node {num_workers} program.py, or use plan.run_in_process(*batch)",
+            )
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size % num_workers:
+        raise WorkerError(
+            f"the plan is for {num_workers} workers and there are {size} processes",
+            cure=f"start torchrun --nproc-per-node {num_workers}, or a multiple of it to add data parallelism",
+        )
+    return rank, size
+
+
+def replica_groups(num_workers: int, rank: int, size: int) -> tuple[Any, Any]:
+    """The group of this process's replica of the plan, and that of its peers in the other replicas."""
+    if size == num_workers:
+        return None, None
+    mine = peers = None
+    for start in range(0, size, num_workers):
+        group = dist.new_group(list(range(start, start + num_workers)))
+        mine = group if start <= rank < start + num_workers else mine
+    for place in range(num_workers):
+        group = dist.new_group(list(range(place, size, num_workers)))
+        peers = group if rank % num_workers == place else peers
+    return mine, peers
+
+
+# ---------------------------------------------------------------- checkpoints
+def as_dtensor(local: Tensor, shape: Sequence[int], workers: WorkerGroup) -> DTensor:
+    """A worker's chunk along the first dim as a DTensor; a tensor without dims is on every worker."""
+    group: Any = workers.group or dist.group.WORLD
+    mesh = DeviceMesh.from_group(group, workers.device.type)
+    placement = Shard(0) if shape else Replicate()
+    whole = torch.empty(tuple(shape), device="meta")
+    return DTensor.from_local(local, mesh, [placement], run_check=False, shape=whole.shape, stride=whole.stride())
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """This worker's chunk of a DTensor; a plain tensor as it is."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def save_sharded(state: Mapping[str, Any], path: Path, workers: WorkerGroup) -> None:
+    """Writes a checkpoint beside its place and moves it there when it is whole."""
+    partial, previous = path.with_name(f"{path.name}.partial"), path.with_name(f"{path.name}.previous")
+    with lost_workers():
+        if workers.is_first_replica:
+            if workers.rank == 0 and partial.exists():
+                shutil.rmtree(partial)
+            dist.barrier(group=workers.group)
+            dcp.save(dict(state), checkpoint_id=partial, process_group=workers.group)
+            dist.barrier(group=workers.group)
+            if workers.rank == 0:
+                _replace(partial, path, previous)
+        dist.barrier()
+
+
+def _replace(partial: Path, path: Path, previous: Path) -> None:
+    if previous.exists():
+        shutil.rmtree(previous)
+    if path.exists():
+        path.rename(previous)
+    partial.rename(path)
+    if previous.exists():
+        shutil.rmtree(previous)
+
+
+def load_sharded(state: dict[str, Any], path: Path, workers: WorkerGroup) -> None:
+    """Fills the tensors of ``state`` from a checkpoint, whatever number of workers wrote it."""
+    previous = path.with_name(f"{path.name}.previous")
+    place = path if path.exists() else previous
+    if not place.exists():
+        raise CheckpointError(f"there is no checkpoint at {path}", cure="save one with worker.save(path)")
+    try:
+        with lost_workers():
+            dcp.load(state, checkpoint_id=place, process_group=workers.group)
+    except dcp.CheckpointException as error:
+        first = next(iter(error.failures.values()))
+        raise CheckpointError(
+            f"the checkpoint at {path} does not fit: {str(first[0]).splitlines()[0]}",
+            cure="load it into the model and optimizer that it was saved from",
+        ) from error

@@ -1,0 +1,137 @@
+"""Shards: one worker's Program run op by op, and the pieces of its fetches cut out and put together.
+
+Takes: a PartitionedProgram, local tensors. Gives: local tensors; tempo: every step.
+Source: Tofu section 6 (MultiFetch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vgraph.ir.buffers import Overwrites, lifetimes
+from vgraph.ir.exchange import Assemble, Exchange, Fetch, Piece, ReplicaMean
+from vgraph.ir.program import Program
+from vgraph.ir.sharding import Region
+from vgraph.runtime.distributed.dense_ops import evaluate
+
+Run = Generator[tuple[Exchange | ReplicaMean, Tensor | None], Tensor | None, list[Tensor | None]]
+
+
+def take(shard: Tensor, have: Region, part: Region) -> Tensor:
+    """The entries of ``part`` out of a shard that holds ``have``; a view where each dim has one run."""
+    for dim, (held, wanted) in enumerate(zip(have, part, strict=True)):
+        if held == wanted:
+            continue
+        runs = held.positions(wanted).runs or ((0, 0),)
+        if len(runs) == 1:
+            shard = shard.narrow(dim, runs[0][0], runs[0][1] - runs[0][0])
+        else:
+            shard = torch.cat([shard.narrow(dim, low, high - low) for low, high in runs], dim)
+    return shard
+
+
+def put(result: Tensor, need: Region, part: Region, data: Tensor, join: Callable[[Tensor, Tensor], Any] | None) -> None:
+    """Writes a piece to its place; ``join`` reduces it with what is there."""
+    places = [(result, data)]
+    for dim, (whole, entries) in enumerate(zip(need, part, strict=True)):
+        runs = whole.positions(entries).runs
+        cut: list[tuple[Tensor, Tensor]] = []
+        for there, here in places:
+            seen = 0
+            for low, high in runs:
+                cut.append((there.narrow(dim, low, high - low), here.narrow(dim, seen, high - low)))
+                seen += high - low
+        places = cut
+    for there, here in places:
+        if join is None:
+            there.copy_(here)
+        else:
+            join(there, here)
+
+
+def _maximum(there: Tensor, here: Tensor) -> None:
+    torch.maximum(there, here, out=there)
+
+
+def _minimum(there: Tensor, here: Tensor) -> None:
+    torch.minimum(there, here, out=there)
+
+
+_JOIN: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "sum": Tensor.add_, "prod": Tensor.mul_, "max": _maximum, "min": _minimum,
+}  # fmt: skip
+
+
+def assemble(exchange: Exchange, worker: int, data: Callable[[Piece], Tensor], like: torch.device) -> Tensor | None:
+    """A worker's region out of its pieces, term by term in the order of the terms."""
+    need, pieces = exchange.need[worker], exchange.pieces[worker]
+    if need is None:
+        return None
+    shape = tuple(len(entries) for entries in need)
+    if not pieces and exchange.fill:
+        return torch.zeros(shape, dtype=exchange.dtype, device=like)
+    if len(pieces) == 1 and pieces[0].region == need:
+        return data(pieces[0])
+    result = torch.empty(shape, dtype=exchange.dtype, device=like)
+    return _join(result, need, ((piece, data(piece)) for piece in pieces), exchange.reducer)
+
+
+def _join(result: Tensor, need: Region, pieces: Iterable[tuple[Piece, Tensor]], reducer: str | None) -> Tensor:
+    """Pieces come in the order of their terms: the first is written, the others are reduced with it."""
+    for piece, data in pieces:
+        put(result, need, piece.region, data, _JOIN[reducer] if reducer and piece.term else None)
+    return result
+
+
+def run_worker(
+    program: Program, inputs: Sequence[Tensor], device: torch.device | None = None, overwrites: Overwrites = ()
+) -> Run:
+    """Runs a worker's Program; yields (exchange, its shard) at every fetch and is sent the assembled region.
+
+    ``overwrites``: outputs that are written into the memory of an input as soon as nothing reads that.
+    Where there are replicas it also yields (mean, its shard), and is sent the mean over them.
+    """
+    env: dict[int, Tensor] = {i.value.id: tensor for i, tensor in zip(program.inputs, inputs, strict=True)}
+    del inputs
+    dead = last_uses(program)
+    overwritten = lifetimes(program, overwrites).overwritten if overwrites else {}
+    places = {before: env[before] for pairs in overwritten.values() for before, _ in pairs}
+    for position, op in enumerate(program.ops):
+        if isinstance(op.target, (Fetch, ReplicaMean)):
+            shard = next((env[v.id] for v in op.operands()), None)
+            fetched = yield op.target.exchange if isinstance(op.target, Fetch) else op.target, shard
+            del shard
+            if op.results:
+                assert fetched is not None
+                env[op.results[0].id] = fetched
+            del fetched
+        elif isinstance(op.target, Assemble):
+            parts = [env[v.id] for v in op.operands()]
+            result = parts[0].new_empty(tuple(len(entries) for entries in op.target.need))
+            pairs = zip(op.target.pieces, parts, strict=True)
+            env[op.results[0].id] = _join(result, op.target.need, pairs, op.target.reducer)
+            del parts, pairs
+        else:
+            evaluate(op, env, device)
+        for before, after in overwritten.get(position, ()):
+            env[after] = places[before].copy_(env[after])
+        for number in dead.get(position, ()):
+            env.pop(number, None)
+    return [None if value is None else env[value.id] for value in program.outputs]
+
+
+def last_uses(program: Program) -> dict[int, list[int]]:
+    """Position of an op to the values that nothing reads after it; inputs stay with their owner."""
+    kept = {v.id for v in program.outputs if v is not None}
+    last: dict[int, int] = {}
+    for position, op in enumerate(program.ops):
+        last.update((v.id, position) for v in (*op.operands(), *op.results))
+    found: dict[int, list[int]] = {}
+    for number, position in last.items():
+        if number not in kept:
+            found.setdefault(position, []).append(number)
+    return found

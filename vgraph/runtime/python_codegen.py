@@ -1,0 +1,390 @@
+"""Interpreter: a phase as a straight-line Python function over torch operators.
+
+Takes: a Phase and what others need of it. Gives: its source and a callable; tempo: once a function.
+The generated text is what VGRAPH_LOG=program prints: one line an op, one variable a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from vgraph.ir.kernel import Unit
+from vgraph.ir.moves import MOVES, Gather, InnerRows, LeafRows, Random, SegmentReduce, Select, Spread, TakeSlot
+from vgraph.ir.program import Op, Rows, Value
+from vgraph.ir.schedule import Phase
+from vgraph.ir.tdl.table import op_name
+
+Step = tuple[Unit, Any]  # a unit, and what runs it if it is a kernel
+SLICED = ("vertex", "edge")  # kinds of spaces of which a frontier sees a slice
+
+
+def reads_whole(target: Any) -> bool:
+    """Moves whose operand is indexed absolutely, over all rows."""
+    if isinstance(target, Gather):
+        return target.end != "dst"
+    return isinstance(target, SegmentReduce) and target.end != "dst"
+
+
+@dataclass(eq=False)
+class PhaseCode:
+    """``run(env, arena, extents)``: reads values by id from env, stores into arena (loops) or env.
+
+    ``loop``: what runs all frontiers as native code in the place of ``run``, if anything does.
+    ``units``: the library ops and kernels that it is made of; without kernels, none.
+    """
+
+    source: str
+    run: Callable[[dict[int, Any], Mapping[int, Any], Sequence[Any]], None]
+    reads: tuple[int, ...]
+    stores: tuple[int, ...]
+    loop: Any = None
+    units: tuple[Unit, ...] = ()
+
+
+def compile_phase(
+    phase: Phase,
+    wanted: Iterable[int],
+    name: str,
+    steps: Sequence[Step] | None = None,
+    stand_in: Callable[[Op], Any] | None = None,
+    of_rows: Callable[..., Any] | None = None,
+) -> PhaseCode:
+    """``wanted``: ids of the values that later phases, the caller or a Carry need of this one.
+
+    ``steps``: library ops, and kernels with what runs them; without, every op is the library's.
+    ``stand_in``: what runs an op in the library's place, if it gives anything. ``of_rows``: ``mm(a, b[ids])`` of a and
+    (b, ids), in the place of a gather and a product.
+    """
+    plain: list[Step] = [(Unit(op=op), None) for op in phase.ops]
+    writer = _Writer(phase, set(wanted), plain if steps is None else steps, stand_in, of_rows)
+    source = writer.loop(name) if phase.is_loop else writer.once(name)
+    space = dict(writer.constants)
+    exec(compile(source, f"<vgraph {name}>", "exec"), space)
+    return PhaseCode(source, space[name], tuple(writer.outside), tuple(writer.stored))
+
+
+@dataclass(eq=False)
+class _Writer:
+    phase: Phase
+    wanted: set[int]
+    steps: Sequence[Step]
+    stand_in: Callable[[Op], Any] | None = None
+    of_rows: Callable[..., Any] | None = None
+    constants: dict[str, Any] = field(default_factory=dict[str, Any])
+    outside: dict[int, Value] = field(default_factory=dict[int, Value])
+    stored: list[int] = field(default_factory=list[int])
+    wholes: set[int] = field(default_factory=set[int])
+    slices: dict[int, Value] = field(default_factory=dict[int, Value])
+    part_names: dict[str, str] = field(default_factory=dict[str, str])
+    sums: list[Value] = field(default_factory=list[Value])  # over rows, in a loop: added up frontier by frontier
+
+    def __post_init__(self) -> None:
+        self.library = [unit.op for unit, _ in self.steps if unit.op is not None]
+        self.kernels = [unit.kernel for unit, _ in self.steps if unit.kernel is not None]
+        made = {v.id for op in self.library for v in op.results}
+        made |= {v.id for kernel in self.kernels for v in kernel.stores}
+        for kernel in self.kernels:
+            for value in kernel.loads:
+                self._note_operand(value, value.id in made, whole=True)
+            self.wanted |= {v.id for v in kernel.stores} if self.phase.is_loop else set()
+        for op in self.library:
+            whole = reads_whole(op.target)
+            for value in op.operands():
+                self._note_operand(value, value.id in made, whole)
+        if self.phase.is_loop:
+            self.sums = [op.results[0] for op in self.library if _is_sum(op) and op.results[0].id in self.wanted]
+        self.stored = sorted(made & self.wanted - {v.id for v in self.sums})
+        self.read = {v.id for op in self.library for v in op.operands()}
+        gathers = [] if self.phase.is_loop or self.of_rows is None else self.library
+        self.unread_rows = {op.results[0].id for op in gathers if op.target == Gather("src") and self._multiplies(op)}
+
+    def _multiplies(self, gather: Op) -> bool:
+        """Whether rows at tails of edges are nothing but right factors."""
+        rows = gather.results[0]
+        users = [op for op in self.library if any(v.id == rows.id for v in op.operands())]
+        in_kernels = {v.id for kernel in self.kernels for v in kernel.loads}
+        plain = rows.row_dim == 0 and len(rows.shape) == 2 and rows.id not in self.wanted | in_kernels
+        return plain and all(op_name(o.target) == "mm" and not o.kwargs and o.args[0].id != rows.id for o in users)
+
+    def _note_operand(self, value: Value, is_made_here: bool, whole: bool) -> None:
+        if not is_made_here:
+            self.outside[value.id] = value
+        if not self.phase.is_loop:
+            return
+        if whole or value.space.kind not in SLICED:
+            self.wholes.add(value.id)
+            if is_made_here:
+                self.wanted.add(value.id)
+        elif not is_made_here:
+            self.slices[value.id] = value
+
+    # ------------------------------------------------------------ the two forms
+    def once(self, name: str) -> str:
+        lines = [f"def {name}(env, arena, extents):", "    x = extents[0]"]
+        lines += [f"    {line}" for line in self.parts()]
+        lines += [f"    v{i} = env[{i}]" for i in self.outside]
+        last = self._last_uses()
+        for index, (unit, runner) in enumerate(self.steps):
+            results = unit.op.results if unit.op is not None else unit.kernel.stores if unit.kernel else ()
+            lines.append(f"    {self.statement(unit.op) if unit.op is not None else self.launch(unit, runner)}")
+            lines += [f"    env[{v.id}] = v{v.id}" for v in results if v.id in self.wanted]
+            dead = [i for i in last.get(index, ()) if i not in self.outside]
+            if dead:
+                lines.append(f"    del {', '.join(f'v{i}' for i in dead)}")
+        return "\n".join(lines) + "\n"
+
+    def launch(self, unit: Unit, runner: Any) -> str:
+        """A kernel over all rows."""
+        assert unit.kernel is not None
+        results = "".join(f"v{v.id}, " for v in unit.kernel.stores)
+        loads = "".join(f", v{v.id}" for v in unit.kernel.loads)
+        return f"{results}= {self.constant(runner, 'kernel')}.run(x{loads})"
+
+    def _last_uses(self) -> dict[int, list[int]]:
+        last: dict[int, int] = {}
+        for index, (unit, _) in enumerate(self.steps):
+            if unit.op is not None:
+                values = (*unit.op.operands(), *unit.op.results)
+            else:
+                assert unit.kernel is not None
+                values = (*unit.kernel.loads, *unit.kernel.stores)
+            for value in values:
+                last[value.id] = index
+        by_index: dict[int, list[int]] = {}
+        for value_id, index in last.items():
+            by_index.setdefault(index, []).append(value_id)
+        return by_index
+
+    def loop(self, name: str) -> str:
+        lines = [f"def {name}(env, arena, extents):"]
+        stored = set(self.stored)
+        for i in sorted(self.wholes):
+            lines.append(f"    w{i} = {'arena' if i in stored else 'env'}[{i}]")
+        lines += [f"    s{i} = env[{i}]" for i in self.slices if i not in self.wholes]
+        lines += [f"    a{i} = arena[{i}]" for i in self.stored]
+        lines += [f"    t{v.id} = env.get({v.id})" for v in self.sums]
+        if self.kernels:
+            lines += (
+                ["    order = extents[0].order if extents else None"]
+                if self.sums
+                else ["    if not extents: return", "    order = extents[0].order"]
+            )
+        lines += [f"    {line}" for line in self.bindings()]
+        lines.append("    for x in extents:")
+        lines += [f"        {line}" for line in self.parts()]
+        lines += [f"        {line}" for line in self.frontier(stored) or ["pass"]]  # a loop may be all views
+        return self.with_sums(lines)
+
+    def frontier(self, stored: set[int]) -> list[str]:
+        """What a loop does in every frontier."""
+        lines: list[str] = []
+        for i, value in self.slices.items():
+            if i in self.read:
+                source = f"w{i}" if i in self.wholes else f"s{i}"
+                lines.append(f"v{i} = {self.sliced(source, value)}")
+        for number, (unit, _) in enumerate(self.steps):
+            if unit.op is not None:
+                lines += self.stored_statements(unit.op, stored)
+            elif unit.kernel is not None:
+                lines.append(f"c{number}(x.v0, x.v1)")
+                lines += [
+                    f"v{v.id} = {self.sliced(f'a{v.id}', v)}" for v in unit.kernel.stores if v.id in self.read
+                ]  # fmt: skip
+        return lines
+
+    def with_sums(self, lines: list[str]) -> str:
+        """What is summed over rows: zero where there are no frontiers."""
+        for v in self.sums:
+            lines.append(f"        t{v.id} = v{v.id} if t{v.id} is None else t{v.id} + v{v.id}")
+        for v in self.sums:
+            zeros = (
+                f"{self.constant(torch.zeros, 'zeros')}({tuple(v.shape)!r}, dtype={self.constant(v.dtype, 'dtype')})"
+            )
+            lines.append(f"    env[{v.id}] = {zeros} if t{v.id} is None else t{v.id}")
+        return "\n".join(lines) + "\n"
+
+    def bindings(self) -> list[str]:
+        """Kernels bound to the tensors of all rows, before the loop begins."""
+        lines: list[str] = []
+        known = " if extents else None" if self.sums else ""
+        for number, (unit, runner) in enumerate(self.steps):
+            if unit.kernel is not None:
+                loads = ", ".join(f"w{v.id}" for v in unit.kernel.loads)
+                stores = ", ".join(f"a{v.id}" for v in unit.kernel.stores)
+                lines.append(f"c{number} = {self.constant(runner, 'kernel')}.bind(order, [{loads}], [{stores}]){known}")
+        return lines
+
+    def parts(self) -> list[str]:
+        """The extents of the types of vertices that ops of this phase speak of."""
+        spaces = {v.space for op in self.library for v in (*op.operands(), *op.results)}
+        keys = sorted({space.key for space in spaces if space.kind in SLICED and space.key})
+        return [f"{self.extent(key)} = x.part({key!r})" for key in keys]
+
+    def extent(self, key: str) -> str:
+        """The variable that holds the extent of one type, or of all vertices."""
+        if not key:
+            return "x"
+        if key not in self.part_names:
+            self.part_names[key] = f"x{len(self.part_names)}"
+        return self.part_names[key]
+
+    def stored_statements(self, op: Op, stored: set[int]) -> list[str]:
+        """An op of a loop; what must be kept is written to its place, at once where torch can."""
+        keeps = [value for value in op.results if value.id in stored]
+        direct = _OUT.get(op_name(op.target))
+        if len(keeps) == 1 == len(op.results) and direct and not op.kwargs and keeps[0].row_dim == 0:
+            name, place = f"v{keeps[0].id}", self.sliced(f"a{keeps[0].id}", keeps[0])
+            return [f"{name} = {place}", f"{self.call(op)[:-1]}, {direct}={name})"]
+        copies = [f"{self.sliced(f'a{v.id}', v)}.copy_(v{v.id})" for v in keeps]
+        return [self.statement(op), *copies]
+
+    def sliced(self, name: str, value: Value) -> str:
+        """The rows of this frontier, along whichever dim counts them."""
+        dim = value.row_dim
+        assert dim is not None
+        rows = value.shape[dim]
+        assert isinstance(rows, Rows)
+        x, letter = self.extent(value.space.key), value.space.kind[0]
+        times = f"*{rows.times}" if rows.times != 1 else ""
+        first, last = f"{x}.{letter}0", f"{x}.{letter}1"
+        if dim == 0:
+            return f"{name}[{first}{times}:{last}{times}]"
+        return f"{name}.narrow({dim}, {first}{times}, ({last}-{first}){times})"
+
+    # ------------------------------------------------------------ one op
+    def statement(self, op: Op) -> str:
+        results = ", ".join(f"v{v.id}" for v in op.results)
+        if op.returns_sequence and len(op.results) == 1:
+            results += ","
+        return f"{results} = {self.call(op)}"
+
+    def call(self, op: Op) -> str:
+        target = op.target
+        if isinstance(target, MOVES):
+            return self.move(op)
+        if isinstance(target, Random):
+            return self.random(op)
+        name = op_name(target)
+        if name == "mm" and op.args[1].id in self.unread_rows:
+            return f"{self.constant(self.of_rows, 'mm_of_rows')}({self.text(op.args[0])}, {self.text(op.args[1])})"
+        if name in ("view", "_unsafe_view"):  # strides of stored values may differ from those seen
+            return (
+                f"{self.constant(torch.reshape, 'reshape')}({self.text(op.args[0])}, {self.text(op.results[0].shape)})"
+            )
+        other = self.stand_in(op) if self.stand_in is not None else None
+        function = self.constant(other or fast_callable(op), name)
+        given = [self.operand(name, arg, op) for arg in op.args]
+        given += [f"{key}={self.text(value)}" for key, value in op.kwargs.items()]
+        return f"{function}({', '.join(given)})"
+
+    def operand(self, name: str, arg: Any, op: Op) -> str:
+        """An argument as the operator takes it, where that is not as it lies."""
+        text = self.text(arg)
+        if name in _READ_AS_DENSE and isinstance(arg, Value):
+            return f"{text}.contiguous()"
+        if name in _OF_ONE_SHAPE and isinstance(arg, Value) and arg.shape != op.results[0].shape:
+            return f"{text}.expand({self.text(op.results[0].shape)})"
+        return text
+
+    def move(self, op: Op) -> str:
+        (value,) = op.operands()
+        if op.results[0].id in self.unread_rows:
+            return f"(v{value.id}, x.src_rows)"
+        prefix = "w" if self.phase.is_loop and reads_whole(op.target) else "v"
+        x = "x" if isinstance(op.target, (Select, Spread)) else self.extent(op.target.part)
+        return f"{x}.{move_method(op.target)}{prefix}{value.id})"
+
+    def random(self, op: Op) -> str:
+        shape, dtype, extra = op.args
+        space = op.results[0].space
+        seed, rest = self.text(op.kwargs["seed"]), self.text(extra)
+        target: Random = op.target
+        x = self.extent(space.key if space.kind in SLICED else "")
+        return (
+            f"{x}.random({target.distribution!r}, {target.number}, {seed}, {space.kind!r}, "
+            f"{self.text(tuple(shape))}, {self.text(dtype)}, {rest})"
+        )
+
+    def text(self, leaf: Any) -> str:
+        """An argument as Python text; anything without a literal becomes a named constant."""
+        if isinstance(leaf, Value):
+            if self.phase.is_loop and leaf.space.kind not in SLICED and leaf.id in self.wholes:
+                return f"w{leaf.id}"
+            return f"v{leaf.id}"
+        if isinstance(leaf, Rows):
+            times = f"*{leaf.times}" if leaf.times != 1 else ""
+            if leaf.space.kind in SLICED:
+                return f"{self.extent(leaf.space.key)}.count({leaf.space.kind!r}){times}"
+            return f"x.count({leaf.space.kind!r}, {leaf.space.key!r}){times}"
+        if isinstance(leaf, tuple):
+            items = [self.text(item) for item in leaf]  # pyright: ignore[reportUnknownVariableType]
+            return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+        if isinstance(leaf, list):
+            return f"[{', '.join(self.text(item) for item in leaf)}]"  # pyright: ignore[reportUnknownVariableType]
+        if leaf is None or isinstance(leaf, (bool, int, str)) or (isinstance(leaf, float) and leaf - leaf == 0):
+            return repr(leaf)
+        return self.constant(leaf, "constant")
+
+    def constant(self, thing: Any, hint: str) -> str:
+        for name, known in self.constants.items():
+            if known is thing:
+                return name
+        name = f"{hint.strip('_')}_{len(self.constants)}"
+        self.constants[name] = thing
+        return name
+
+
+def _is_sum(op: Op) -> bool:
+    """Rows go in, none come out."""
+    rows = any(v.row_dim is not None for v in op.operands())
+    return rows and len(op.results) == 1 and op.results[0].row_dim is None
+
+
+def move_method(move: Any) -> str:
+    """The method of an Extent that runs a Move, up to its operand."""
+    if isinstance(move, Gather):
+        return f"gather_{move.end}(" if move.end in ("src", "dst", "graph") else f"gather_subset({move.end!r}, "
+    if isinstance(move, SegmentReduce):
+        if move.end in ("dst", "src", "graph"):
+            return f"reduce_{move.end}({move.reduction!r}, "
+        return f"reduce_subset({move.end!r}, "
+    if isinstance(move, (Select, Spread)):
+        return f"{'select' if isinstance(move, Select) else 'spread'}({move.kind!r}, {move.part!r}, "
+    if isinstance(move, LeafRows):
+        return f"leaf_rows({move.is_loose}, "
+    if isinstance(move, InnerRows):
+        return "inner_rows("
+    return f"{'take' if isinstance(move, TakeSlot) else 'put'}_slot({move.k}, "
+
+
+_FAST = {
+    "mm": torch.mm, "addmm": torch.addmm, "bmm": torch.bmm, "sigmoid": torch.sigmoid, "tanh": torch.tanh,
+    "relu": torch.relu, "exp": torch.exp, "cat": torch.cat, "t": torch.t,
+    "sigmoid_backward": torch.ops.aten.sigmoid_backward, "tanh_backward": torch.ops.aten.tanh_backward,
+}  # fmt: skip
+
+
+# These go through memory as if elements followed one another: of one row that stands for many, as a gather from one
+# vertex gives, derivatives of norms would read beyond its end, and a median would sort rows into one another.
+_READ_AS_DENSE = frozenset("native_layer_norm_backward native_group_norm_backward median nanmedian".split())
+_OF_ONE_SHAPE = frozenset({"gelu_backward"})  # oneDNN's takes no gradient that all rows share
+_OUT_WORDS = "mm addmm bmm sigmoid tanh exp cat add sub mul div".split()
+_OUT: dict[str, str] = {  # operators that can write to a given place: the keyword for it
+    **dict.fromkeys(_OUT_WORDS, "out"),
+    "sigmoid_backward": "grad_input",
+    "tanh_backward": "grad_input",
+}
+
+
+def fast_callable(op: Op) -> Callable[..., Any]:
+    """The binding of an operator with the least cost a call."""
+    name = op_name(op.target)
+    if name in _FAST and not op.kwargs:
+        return _FAST[name]
+    if name in ("add", "sub", "mul", "div") and not op.kwargs and len(op.args) == 2:
+        return getattr(torch, name)
+    return op.target
