@@ -24,8 +24,9 @@ from models import build
 from torch import Tensor, nn
 
 import vgraph
+from benchmarks.placing.baselines import judge_baselines
+from benchmarks.placing.random_graphs import chain_with_skips, fork_join, layered, training, tree, unrolled
 from vgraph.capture.step.capture_step import capture_step
-from vgraph.partition.baselines import judge_baselines
 from vgraph.partition.placement.depth_first import place_depth_first
 from vgraph.partition.placement.devices import PRESETS, Cluster, uniform_cluster
 from vgraph.partition.placement.list_schedule import list_schedule
@@ -33,7 +34,6 @@ from vgraph.partition.placement.op_graph import OpGraph
 from vgraph.partition.placement.placement import lower_bound, place_graph
 from vgraph.partition.placement.program_graph import build_program_graph, split_gradients
 from vgraph.partition.placement.roofline import estimate_seconds
-from vgraph.partition.random_graphs import chain_with_skips, fork_join, layered, training, tree, unrolled
 
 KIND = "V100-32GB"
 PUBLISHED = {"vgg-16": {"thesis, published: 1.03 x one GPU": 1.03}}  # times of one device

@@ -254,12 +254,12 @@ def test_loading_runs_no_code() -> None:
 
 
 def test_sizes_are_checked_in_one_place() -> None:
-    """What loads by itself believes sizes; Zoltan's process exchanges arrays with its own caller."""
+    """What loads by itself believes sizes."""
     loaders = {"torch.load", "np.load", "np.fromfile", "gzip.decompress", "zlib.decompress", "shutil.unpack_archive"}
     wrong = [
         f"{name}:{line} {used}"
         for name in python_files("vgraph")
-        if not name.startswith(("vgraph/files/", "vgraph/partition/zoltan"))
+        if not name.startswith("vgraph/files/")
         for line, used in dotted_names(parse(name))
         if used in loaders
     ]

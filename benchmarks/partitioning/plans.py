@@ -10,9 +10,9 @@ from typing import Any
 from models import BENCHMARK
 from tqdm import tqdm
 
+from benchmarks.partitioning import comparison
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
-from vgraph.partition import comparison
 from vgraph.partition.accounting.account import Account, account
 from vgraph.partition.accounting.footprint import Footprint, footprint, keep_within, program_footprint, whole_footprint
 from vgraph.partition.accounting.machines import MACHINES

@@ -14,9 +14,9 @@ from models import BENCHMARK, PUBLISHED_GIB, build
 from models.cost_graphs import random_graph
 from tqdm import tqdm
 
+from benchmarks.partitioning.optimum import optimum
+from benchmarks.partitioning.plain_dp import plain_dp
 from vgraph.errors import ModelError
-from vgraph.partition.optimum import optimum
-from vgraph.partition.plain_dp import plain_dp
 from vgraph.partition.search.critical import critical_dp, solve
 from vgraph.partition.search.fit import search_best
 from vgraph.partition.search.options import Options

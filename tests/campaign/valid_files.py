@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 import vgraph
+from benchmarks.placing.random_graphs import tree
 from examples import listops
 from tests.campaign.mutations import pack
 from tests.stored_by_dgl import DGL_FILES, dgl_bytes
@@ -31,7 +32,6 @@ from vgraph.data.sst import flatten_forests, restore_forests
 from vgraph.files import read_arrays
 from vgraph.partition.placement.dot import format_dot, read_dot
 from vgraph.partition.placement.profile import Profile
-from vgraph.partition.random_graphs import tree
 from vgraph.sampling import open_features
 
 AIG = b"aig 7 2 1 2 4\n10 0\n14\n12\n\x02\x02\x04\x02\x02\x06\x04\x02i0 a\ni1 b\nl0 kept\no0 out\nc\nby hand\n"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.placing import baselines, metis, zoltan
+from benchmarks.placing.metis import missing_metis, place_metis, symmetric_edges
+from benchmarks.placing.random_graphs import fork_join, layered
+from benchmarks.placing.zoltan import missing_zoltan, place_zoltan
 from vgraph.errors import PlacementError
-from vgraph.partition import baselines, metis, zoltan
-from vgraph.partition.metis import missing_metis, place_metis, symmetric_edges
 from vgraph.partition.placement.devices import uniform_cluster
 from vgraph.partition.placement.op_graph import OpGraphBuilder
-from vgraph.partition.random_graphs import fork_join, layered
-from vgraph.partition.zoltan import missing_zoltan, place_zoltan
 
 needs_metis = pytest.mark.skipif(bool(missing_metis()), reason=missing_metis() or "-")
 needs_zoltan = pytest.mark.skipif(bool(missing_zoltan()), reason=missing_zoltan() or "-")

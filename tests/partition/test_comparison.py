@@ -7,10 +7,10 @@ import random
 import pytest
 import torch
 
+from benchmarks.partitioning import comparison as baselines
 from tests.partition.test_search import Heads, Perceptron, Recurrent, captured
 from vgraph.ir.sharding import At, ShardingPlan
 from vgraph.ir.step import TrainingStep
-from vgraph.partition import comparison as baselines
 from vgraph.partition.accounting.account import account
 from vgraph.partition.rewrite.rewrite import rewrite
 from vgraph.partition.search.fit import search_best

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from benchmarks.placing.random_graphs import fork_join
 from tests.partition.placing import op_graphs
 from vgraph.errors import CycleError, DataError, GraphError
 from vgraph.partition.placement.dot import format_dot, parse_dot
 from vgraph.partition.placement.op_graph import OpGraph
-from vgraph.partition.random_graphs import fork_join
 
 HAND = """
 // two branches

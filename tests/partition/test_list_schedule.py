@@ -128,8 +128,8 @@ def test_peak_memory_is_what_is_held(graph: OpGraph, data: st.DataObject) -> Non
 
 
 def test_blockers_lead_back_to_the_beginning() -> None:
+    from benchmarks.placing.random_graphs import fork_join
     from vgraph.partition.placement.refine import critical_chain
-    from vgraph.partition.random_graphs import fork_join
 
     graph = fork_join(5, 3, 4)
     timeline = list_schedule(graph, uniform_cluster(3, latency=1e-4), np.arange(graph.num_ops) % 3)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from benchmarks.partitioning.comparison import operator_placement
 from tests.partition.test_search import Recurrent, captured
 from vgraph.partition.accounting.account import account
 from vgraph.partition.accounting.footprint import whole_footprint
 from vgraph.partition.accounting.machines import MACHINES, Machine
 from vgraph.partition.accounting.simulate import simulate
-from vgraph.partition.comparison import operator_placement
 
 
 def test_time_steps_overlap_and_a_worker_takes_what_is_ready() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from benchmarks.placing.random_graphs import chain_with_skips, fork_join, training, tree, unrolled
 from tests.partition.placing import clusters, op_graphs, unequal_cluster
 from vgraph.errors import CycleError, DeviceMemoryError, GraphError
 from vgraph.partition.placement.depth_first import place_depth_first, walk_depth_first
@@ -15,7 +16,6 @@ from vgraph.partition.placement.list_schedule import list_schedule
 from vgraph.partition.placement.op_graph import OpGraph, OpGraphBuilder
 from vgraph.partition.placement.placement import STARTS, lower_bound, place_graph
 from vgraph.partition.placement.simple_plans import place_m_topo, place_on_one, place_randomly, place_round_robin
-from vgraph.partition.random_graphs import chain_with_skips, fork_join, training, tree, unrolled
 
 
 @given(op_graphs(num_kinds=2))

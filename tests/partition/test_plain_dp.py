@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmarks.partitioning import plain_dp as module
+from benchmarks.partitioning.plain_dp import plain_dp
 from tests.partition.test_search import Perceptron, captured
 from vgraph.errors import ModelError
-from vgraph.partition import plain_dp as module
-from vgraph.partition.plain_dp import plain_dp
 from vgraph.partition.rewrite.rewrite import rewrite
 from vgraph.partition.search.options import Options
 from vgraph.partition.search.search import search

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.partitioning.optimum import brute_force, optimum
 from vgraph.errors import ModelError
-from vgraph.partition.optimum import brute_force, optimum
 from vgraph.partition.search.cost_graph import CostGraph
 from vgraph.partition.search.critical import critical_dp, solve
 from vgraph.partition.search.dominance import prune

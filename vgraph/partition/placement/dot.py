@@ -29,10 +29,12 @@ def color_of(device: int) -> str:
 def format_dot(graph: OpGraph, device_of: Ints | None = None) -> str:
     """One line an op (seconds by kind, results as number:bytes:marks) and one an edge.
 
-    >>> from vgraph.partition.random_graphs import tree
-    >>> text = format_dot(tree(1))
-    >>> parse_dot(text).names
-    ('op0', 'op1', 'op2')
+    >>> from vgraph.partition.placement.op_graph import OpGraphBuilder
+    >>> draft = OpGraphBuilder(("device",))
+    >>> read = draft.add_tensor(draft.add_op("embed", [1e-3], []), 4096.0)
+    >>> joined = draft.add_op("join", [2e-3], [read])
+    >>> parse_dot(format_dot(draft.build())).names
+    ('embed', 'join')
     """
     results: list[list[str]] = [[] for _ in graph.names]
     for tensor, op in enumerate(graph.tensor_op.tolist()):

@@ -66,8 +66,10 @@ def place_graph(
         GraphError: an op that none of the devices can run.
 
     >>> from vgraph.partition.placement.devices import uniform_cluster
-    >>> from vgraph.partition.random_graphs import fork_join
-    >>> graph = fork_join(2, width=2, length=3)
+    >>> from vgraph.partition.placement.op_graph import OpGraphBuilder
+    >>> draft = OpGraphBuilder(("device",))
+    >>> ops = [draft.add_op(name, [1e-3], []) for name in ("left", "right")]
+    >>> graph = draft.build()
     >>> place_graph(graph, uniform_cluster(2)).makespan < place_graph(graph, uniform_cluster(1)).makespan
     True
     """

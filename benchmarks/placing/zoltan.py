@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.placing.metis import scaled, symmetric_edges
 from vgraph.errors import PlacementError
-from vgraph.partition.metis import scaled, symmetric_edges
 from vgraph.partition.placement.devices import Cluster
 from vgraph.partition.placement.op_graph import Ints, OpGraph
 

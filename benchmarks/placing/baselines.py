@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from benchmarks.placing.metis import missing_metis, place_metis
+from benchmarks.placing.zoltan import missing_zoltan, place_zoltan
 from vgraph.errors import PlacementError
-from vgraph.partition.metis import missing_metis, place_metis
 from vgraph.partition.placement.devices import Cluster
 from vgraph.partition.placement.list_schedule import Timeline, list_schedule
 from vgraph.partition.placement.memory_weights import memory_weights
 from vgraph.partition.placement.op_graph import OpGraph
 from vgraph.partition.placement.placement import STARTS, Start
 from vgraph.partition.placement.simple_plans import place_randomly, place_round_robin, unify_groups
-from vgraph.partition.zoltan import missing_zoltan, place_zoltan
 
 METIS: Mapping[str, Start] = {
     "METIS k-way": lambda g, c, w: place_metis(g, c),
