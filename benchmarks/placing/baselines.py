@@ -8,15 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from benchmarks.placing.metis import missing_metis, place_metis
 from benchmarks.placing.zoltan import missing_zoltan, place_zoltan
 from vgraph.errors import PlacementError
 from vgraph.partition.placement.devices import Cluster
 from vgraph.partition.placement.list_schedule import Timeline, list_schedule
 from vgraph.partition.placement.memory_weights import memory_weights
-from vgraph.partition.placement.op_graph import OpGraph
+from vgraph.partition.placement.op_graph import Ints, OpGraph
 from vgraph.partition.placement.placement import STARTS, Start
-from vgraph.partition.placement.simple_plans import place_randomly, place_round_robin, unify_groups
+from vgraph.partition.placement.simple_plans import follow_readers, unify_groups
+
+
+def place_randomly(graph: OpGraph, cluster: Cluster, seed: int = 0) -> Ints:
+    """Every op anywhere."""
+    return np.random.default_rng(seed).integers(0, cluster.num_devices, graph.num_ops)
+
+
+def place_round_robin(graph: OpGraph, cluster: Cluster) -> Ints:
+    """Ops that take time go round the devices in order; what takes none goes with its first reader."""
+    device_of = np.zeros(graph.num_ops, dtype=np.int64)
+    works = graph.mean_costs > 0
+    device_of[works] = np.arange(int(works.sum())) % cluster.num_devices
+    return follow_readers(graph, device_of, works.tolist())
+
 
 METIS: Mapping[str, Start] = {
     "METIS k-way": lambda g, c, w: place_metis(g, c),

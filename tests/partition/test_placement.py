@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from benchmarks.placing.baselines import place_randomly, place_round_robin
 from benchmarks.placing.random_graphs import chain_with_skips, fork_join, training, tree, unrolled
 from tests.partition.placing import clusters, op_graphs, unequal_cluster
 from vgraph.errors import CycleError, DeviceMemoryError, GraphError
@@ -15,7 +16,7 @@ from vgraph.partition.placement.greedy_plans import place_heft, place_m_etf
 from vgraph.partition.placement.list_schedule import list_schedule
 from vgraph.partition.placement.op_graph import OpGraph, OpGraphBuilder
 from vgraph.partition.placement.placement import STARTS, lower_bound, place_graph
-from vgraph.partition.placement.simple_plans import place_m_topo, place_on_one, place_randomly, place_round_robin
+from vgraph.partition.placement.simple_plans import place_m_topo, place_on_one
 
 
 @given(op_graphs(num_kinds=2))

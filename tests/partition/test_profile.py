@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.placing.baselines import place_round_robin
 from vgraph.errors import DataError, PlacementError
 from vgraph.ir.program import SHARED, Input, Op, Program, Value
 from vgraph.partition.placement.list_schedule import list_schedule
 from vgraph.partition.placement.profile import Profile, op_key
 from vgraph.partition.placement.program_graph import build_program_graph, placement_plan, split_gradients
 from vgraph.partition.placement.roofline import estimate_seconds, num_operations, rates_of
-from vgraph.partition.placement.simple_plans import place_round_robin
 
 aten = torch.ops.aten
 

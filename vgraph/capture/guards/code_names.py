@@ -79,8 +79,3 @@ def joined(many: Iterable[Words]) -> Words:
         for name, found in words.after.items():
             whole.after.setdefault(name, set()).update(found)
     return whole
-
-
-def global_names(code: types.CodeType) -> set[str]:
-    """Globals that the code, and the functions written within it, may read: ``edges.src`` reads no global ``src``."""
-    return words_of(code).globals

@@ -97,12 +97,6 @@ def looks_of() -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     return _looks[0]
 
 
-@cache
-def transfer_codes(have: int, need: int, ways: int) -> float:
-    """``transfer`` of codes."""
-    return transfer(_placements[have], _placements[need], ways)
-
-
 def _common(one: int, other: int, ways: int) -> float:
     """The share of a dim that every worker has and needs, for two cuts of it."""
     size = math.lcm(one, other) * ways

@@ -1,4 +1,4 @@
-"""Simple plans: one device, random, round robin, topological split, m-TOPO.
+"""Simple plans: one device, topological split, m-TOPO.
 
 Takes: OpGraph, Cluster. Gives: a device an op; tempo: once a placement.
 Source: the baselines of depth-first placement; m-TOPO of Baechi (Jeon et al. 2020).
@@ -19,19 +19,6 @@ def place_on_one(graph: OpGraph, cluster: Cluster, device: int | None = None) ->
     return np.full(graph.num_ops, chosen, dtype=np.int64)
 
 
-def place_randomly(graph: OpGraph, cluster: Cluster, seed: int = 0) -> Ints:
-    """Every op anywhere."""
-    return np.random.default_rng(seed).integers(0, cluster.num_devices, graph.num_ops)
-
-
-def place_round_robin(graph: OpGraph, cluster: Cluster) -> Ints:
-    """Ops that take time go round the devices in order; what takes none goes with its first reader."""
-    device_of = np.zeros(graph.num_ops, dtype=np.int64)
-    works = graph.mean_costs > 0
-    device_of[works] = np.arange(int(works.sum())) % cluster.num_devices
-    return _follow_readers(graph, device_of, works.tolist())
-
-
 def place_topological(graph: OpGraph, cluster: Cluster) -> Ints:
     """The order cut into pieces of as much time as each device's share of the speed of all."""
     per_device = np.array([graph.mean_costs.sum() / max(_seconds_on(graph, d.kind), 1e-30) for d in cluster.devices])
@@ -39,7 +26,7 @@ def place_topological(graph: OpGraph, cluster: Cluster) -> Ints:
     done = np.cumsum(graph.mean_costs) - 0.5 * graph.mean_costs
     share = done / max(float(graph.mean_costs.sum()), 1e-30)
     device_of = np.minimum(np.searchsorted(ends, share), cluster.num_devices - 1).astype(np.int64)
-    return _follow_readers(graph, device_of, (graph.mean_costs > 0).tolist())
+    return follow_readers(graph, device_of, (graph.mean_costs > 0).tolist())
 
 
 def _seconds_on(graph: OpGraph, kind: str) -> float:
@@ -47,7 +34,7 @@ def _seconds_on(graph: OpGraph, kind: str) -> float:
     return float(np.where(np.isfinite(row), row, 1e6).sum())
 
 
-def _follow_readers(graph: OpGraph, device_of: Ints, works: list[bool]) -> Ints:
+def follow_readers(graph: OpGraph, device_of: Ints, works: list[bool]) -> Ints:
     """Inputs lie where they are first read, so that no plan pays for where they happen to stand."""
     chosen: list[int] = device_of.tolist()
     for op in range(graph.num_ops - 1, -1, -1):
