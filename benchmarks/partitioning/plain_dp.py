@@ -20,7 +20,7 @@ from vgraph.partition.search.eliminate import eliminate
 from vgraph.partition.search.enumeration import Enumeration
 from vgraph.partition.search.options import Options, Past
 from vgraph.partition.search.search import Found, Prepared, plan_of
-from vgraph.partition.search.states import Kind, Situation, State
+from vgraph.partition.search.states import Kind, SearchState, State
 from vgraph.partition.search.step_costs import combined, needs_of
 
 MAX_TABLE = 1 << 26
@@ -72,7 +72,7 @@ class _Joint:
         for root in self.roots:
             _number(root, 0)
 
-    def _situation(self, *chosen: tuple[Cluster, tuple[State, ...]]) -> Situation:
+    def _search_state(self, *chosen: tuple[Cluster, tuple[State, ...]]) -> SearchState:
         past: list[Past] = [()] * len(self.coarse.cluster_of)
         depth = len(chosen[0][1])
         for cluster, states in chosen:
@@ -80,10 +80,10 @@ class _Joint:
                 past[member] = tuple(state[place] for state in states)
             for other in cluster.owned:
                 past[other] = past[cluster.members[0]]
-        return Situation(self.coarse, self.options, past, self.axes[:depth], self.axes[depth])
+        return SearchState(self.coarse, self.options, past, self.axes[:depth], self.axes[depth])
 
     def _branch(self, cluster: Cluster, past: tuple[State, ...]) -> _Branch:
-        kind = Enumeration(self._situation((cluster, past)), cluster).run()
+        kind = Enumeration(self._search_state((cluster, past)), cluster).run()
         is_last = len(past) + 1 == len(self.axes)
         return _Branch(past, kind, [] if is_last else [self._branch(cluster, (*past, state)) for state in kind.states])
 
@@ -101,12 +101,12 @@ class _Joint:
     def _fill(self, costs: Costs, link: Link, source: _Branch, reader: _Branch) -> None:
         """Each step's costs, for every pair of states that the steps before lead to."""
         clusters = self.coarse.clusters
-        situation = self._situation((clusters[link.source], source.past), (clusters[link.reader], reader.past))
-        have, found = needs_of(situation, source.kind, reader.kind, link.readings)
+        search_state = self._search_state((clusters[link.source], source.past), (clusters[link.reader], reader.past))
+        have, found = needs_of(search_state, source.kind, reader.kind, link.readings)
         key = (have, *((need, amount, reader.kind.halos(m, p)) for need, m, p, amount in found))
         step = self.known.get(key)
         if step is None:
-            step = self.known[key] = combined(have, reader.kind, found, situation.ways)
+            step = self.known[key] = combined(have, reader.kind, found, search_state.ways)
         rows, columns = _widths(source), _widths(reader)
         block = np.repeat(np.repeat(step, rows, axis=0), columns, axis=1)
         costs[source.first : source.first + source.count, reader.first : reader.first + reader.count] += block

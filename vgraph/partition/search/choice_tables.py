@@ -1,6 +1,6 @@
-"""Menus: what one member of a cluster may choose, by where the operand lies that it follows, and what that costs.
+"""Choice tables: what one member of a cluster may choose, and what that costs, by where the operand lies it follows.
 
-Takes: a Situation and a member. Gives: Courses; tempo: once a kind of op and step of the recursion.
+Takes: a SearchState and a member. Gives: Choices; tempo: once a kind of op and step of the recursion.
 Source: Tofu section 5.2; a sum may be kept as terms, scattered, or be given to all (docs/adr/0010).
 """
 
@@ -15,11 +15,11 @@ from vgraph.partition.accounting.costs import placement_of, transfer
 from vgraph.partition.search.cost_graph import Costs
 from vgraph.partition.search.options import Choice
 from vgraph.partition.search.skeleton import Numbers, Place
-from vgraph.partition.search.states import Situation
+from vgraph.partition.search.states import SearchState
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class Choices:
     """Choices for several placements of the followed operand; ``rows``: by placement, which of them; costs if any."""
 
     choices: list[Choice]
@@ -39,22 +39,22 @@ class Course:
         return found
 
 
-class Menus:
-    """All courses of one member."""
+class ChoiceTables:
+    """All choices of one member."""
 
-    def __init__(self, situation: Situation, member: int, follows: int) -> None:
-        self.situation, self.member, self.follows = situation, member, follows
+    def __init__(self, search_state: SearchState, member: int, follows: int) -> None:
+        self.search_state, self.member, self.follows = search_state, member, follows
         self._single: dict[int, tuple[list[Choice], list[float]]] = {}
-        self._courses: dict[tuple[int, ...], Course] = {}
+        self._choices: dict[tuple[int, ...], Choices] = {}
 
-    def course(self, codes: tuple[int, ...]) -> Course:
+    def choices(self, codes: tuple[int, ...]) -> Choices:
         """The choices for these placements of the followed operand, one after the other; -1: it follows none."""
-        found = self._courses.get(codes)
+        found = self._choices.get(codes)
         if found is None:
-            found = self._courses[codes] = self._joined(codes)
+            found = self._choices[codes] = self._joined(codes)
         return found
 
-    def _joined(self, codes: tuple[int, ...]) -> Course:
+    def _joined(self, codes: tuple[int, ...]) -> Choices:
         choices: list[Choice] = []
         added: list[float] = []
         rows: dict[int, range] = {}
@@ -66,33 +66,33 @@ class Menus:
             rows[code] = range(len(choices), len(choices) + len(mine))
             choices += mine
             added += costs
-        return Course(choices, rows, np.array(added) if any(added) else None)
+        return Choices(choices, rows, np.array(added) if any(added) else None)
 
     def _keeping(self, choice: Choice) -> float:
         """What it costs to bring results to where they are kept."""
-        situation, member, total = self.situation, self.member, 0.0
-        ways, price = situation.ways, situation.options.price
+        search_state, member, total = self.search_state, self.member, 0.0
+        ways, price = search_state.ways, search_state.options.price
         if price:
-            shared = sum(situation.kept(member, i) for i, p in enumerate(choice.kept) if not isinstance(p, Split))
+            shared = sum(search_state.kept(member, i) for i, p in enumerate(choice.kept) if not isinstance(p, Split))
             total += price * (ways - 1) * shared
         if choice.strategy is not None and not choice.stays:
             for result, (made, kept) in enumerate(zip(choice.strategy.outputs, choice.kept, strict=True)):
                 if made is not kept and made != kept:
-                    total += situation.made(member, result) * transfer(made, kept, ways)
+                    total += search_state.made(member, result) * transfer(made, kept, ways)
                 elif isinstance(made, Partial):
-                    total += (ways - 1) * situation.brought(member, result)
+                    total += (ways - 1) * search_state.brought(member, result)
         return total
 
     def _made(self, have: int) -> list[Choice]:
-        situation, member = self.situation, self.member
-        options, past, ways = situation.options, situation.past[member], situation.ways
-        if member >= situation.first_input:
-            return options.of_input(situation.coarse.classes.value(member, 0), past, situation.past_ways, ways)
-        op_class = situation.coarse.classes.classes[member]
+        search_state, member = self.search_state, self.member
+        options, past, ways = search_state.options, search_state.past[member], search_state.ways
+        if member >= search_state.first_input:
+            return options.of_input(search_state.coarse.classes.value(member, 0), past, search_state.past_ways, ways)
+        op_class = search_state.coarse.classes.classes[member]
         if have < 0:
-            return options.of_op(op_class.op, op_class.kind, past, situation.past_ways, ways)
+            return options.of_op(op_class.op, op_class.kind, past, search_state.past_ways, ways)
         given = placement_of(have)
-        every = options.of_op(op_class.op, op_class.kind, past, situation.past_ways, ways, (self.follows, given))
+        every = options.of_op(op_class.op, op_class.kind, past, search_state.past_ways, ways, (self.follows, given))
         fitting = [c for c in every if c.reads[self.follows] == have]
         if isinstance(given, Partial) and fitting:
             return fitting

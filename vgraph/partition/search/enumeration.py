@@ -1,6 +1,6 @@
 """Enumeration: all states of one cluster, and what each costs inside, many at a time.
 
-Takes: a Situation and a Cluster. Gives: its Kind; tempo: once a kind of cluster and step of the recursion.
+Takes: a SearchState and a Cluster. Gives: its Kind; tempo: once a kind of cluster and step of the recursion.
 Source: Tofu section 5.2 (forward and gradient may be split differently).
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from vgraph.partition.accounting.costs import are_terms, looks_of, transfers
-from vgraph.partition.search.choice_tables import Course, Menus
+from vgraph.partition.search.choice_tables import Choices, ChoiceTables
 from vgraph.partition.search.clusters import Cluster
 from vgraph.partition.search.cost_graph import Costs
 from vgraph.partition.search.skeleton import Numbers, Wire, skeleton_of
-from vgraph.partition.search.states import Amount, Grown, Kind, Situation
+from vgraph.partition.search.states import Amount, Grown, Kind, SearchState
 
 MAX_STATES = 64
 
@@ -27,10 +27,10 @@ class Enumeration:
     A state is a column of ``looks``: a number for the placement and halo at every port that anything depends on.
     """
 
-    def __init__(self, situation: Situation, cluster: Cluster) -> None:
-        self.situation, self.cluster, self.ways = situation, cluster, situation.ways
-        self.skeleton = skeleton_of(situation.coarse, cluster)
-        self.readings = situation.coarse.inside[cluster.index]
+    def __init__(self, search_state: SearchState, cluster: Cluster) -> None:
+        self.search_state, self.cluster, self.ways = search_state, cluster, search_state.ways
+        self.skeleton = skeleton_of(search_state.coarse, cluster)
+        self.readings = search_state.coarse.inside[cluster.index]
 
     def run(self) -> Kind:
         bones, costs = self.skeleton, np.zeros(1)
@@ -38,14 +38,14 @@ class Enumeration:
         grown: list[Grown] = []
         last = len(self.cluster.members) - 1
         for place in range(last + 1):
-            course, parents, chosen = self._grow(place, looks)
+            found, parents, chosen = self._grow(place, looks)
             if parents is not None:
                 costs, looks = costs[parents], looks[:, parents]
-            if course.costs is not None:
-                costs = costs + course.costs[chosen]
+            if found.costs is not None:
+                costs = costs + found.costs[chosen]
             if ports := bones.ports[place]:
                 first = bones.first[place]
-                looks[first : first + len(ports)] = course.looks(ports)[:, chosen]
+                looks[first : first + len(ports)] = found.looks(ports)[:, chosen]
             for wire in bones.wires[place]:
                 costs = self._with_wire(costs, looks, wire)
             if place == last or parents is not None:  # else they are as distinct as before
@@ -53,7 +53,7 @@ class Enumeration:
                 if left is not None:
                     costs, looks, chosen = costs[left], looks[:, left], chosen[left]
                     parents = left if parents is None else parents[left]
-            grown.append(Grown(parents, chosen, course.choices))
+            grown.append(Grown(parents, chosen, found.choices))
         return self._kind(grown, costs, looks)
 
     def _kind(self, grown: list[Grown], costs: Costs, looks: Numbers) -> Kind:
@@ -68,23 +68,23 @@ class Enumeration:
                 kind.beside[port[1:]] = tuple(halos[seen].tolist())
         return kind
 
-    def _grow(self, place: int, looks: Numbers) -> tuple[Course, Numbers | None, Numbers]:
+    def _grow(self, place: int, looks: Numbers) -> tuple[Choices, Numbers | None, Numbers]:
         """Every state with every choice of one more member: from which state (None: each from its own), by which."""
-        menus = self._menus(place)
+        tables = self._tables(place)
         row = self.skeleton.followed[place]
         if row < 0:
-            course = menus.course((-1,))
-            count, width = len(course.choices), looks.shape[1]
+            found = tables.choices((-1,))
+            count, width = len(found.choices), looks.shape[1]
             if count == 1:
-                return course, None, np.zeros(width, np.intp)
-            return course, np.repeat(np.arange(width), count), np.tile(np.arange(count), width)
+                return found, None, np.zeros(width, np.intp)
+            return found, np.repeat(np.arange(width), count), np.tile(np.arange(count), width)
         have: list[int] = looks_of()[0][looks[row]].tolist()
-        course = menus.course(tuple(dict.fromkeys(have)))
-        picks = [course.rows[code] for code in have]
+        found = tables.choices(tuple(dict.fromkeys(have)))
+        picks = [found.rows[code] for code in have]
         chosen = np.array([number for pick in picks for number in pick], np.intp)
         if len(chosen) == len(have):
-            return course, None, chosen
-        return course, np.repeat(np.arange(len(have)), [len(pick) for pick in picks]), chosen
+            return found, None, chosen
+        return found, np.repeat(np.arange(len(have)), [len(pick) for pick in picks]), chosen
 
     def _with_wire(self, costs: Costs, looks: Numbers, wire: Wire) -> Costs:
         codes, halos = looks_of()
@@ -97,21 +97,21 @@ class Enumeration:
         return costs + np.multiply(amounts, moved, out=np.zeros_like(moved), where=moved > 0)
 
     def _amount(self, reading: int) -> Amount:
-        return self.situation.amount(self.readings[reading])
+        return self.search_state.amount(self.readings[reading])
 
-    def _menus(self, place: int) -> Menus:
+    def _tables(self, place: int) -> ChoiceTables:
         """What a member may choose; the same for all members of a kind that chose alike before."""
-        situation, member = self.situation, self.cluster.members[place]
-        classes, numbers = situation.coarse.classes, situation.numbers[member]
-        if member < situation.first_input:
+        search_state, member = self.search_state, self.cluster.members[place]
+        classes, numbers = search_state.coarse.classes, search_state.numbers[member]
+        if member < search_state.first_input:
             one = classes.classes[member]
             key: Hashable = (one.kind, len(one.members), self.cluster.follows[place], numbers)
         else:
             key = (classes.input_kind(member), numbers)
-        found = situation.menus.get(key)
+        found = search_state.tables.get(key)
         if found is None:
-            found = situation.menus[key] = Menus(situation, member, self.cluster.follows[place])
-        assert isinstance(found, Menus)
+            found = search_state.tables[key] = ChoiceTables(search_state, member, self.cluster.follows[place])
+        assert isinstance(found, ChoiceTables)
         return found
 
 

@@ -23,7 +23,7 @@ from vgraph.partition.search.clusters import Coarse, coarsen
 from vgraph.partition.search.critical import solve as solve_exactly
 from vgraph.partition.search.factors import find_factors, with_hints
 from vgraph.partition.search.options import Options, Past
-from vgraph.partition.search.states import Situation
+from vgraph.partition.search.states import SearchState
 from vgraph.partition.search.step_costs import StepCosts
 
 Solver = Callable[[StepCosts], list[int]]
@@ -103,7 +103,7 @@ def _choose(prepared: Prepared, axes: Sequence[int], solve: Solver, options: Opt
     costs: list[float] = []
     equal: dict[tuple[int, int], Past] = {}  # what chose alike has one past, about which is asked once
     for number, ways in enumerate(tqdm(axes, desc="search", unit="step", leave=False, disable=None)):
-        problem = StepCosts(Situation(coarse, options, past, axes[:number], ways))
+        problem = StepCosts(SearchState(coarse, options, past, axes[:number], ways))
         states = solve(problem)
         costs.append(problem.graph().cost(states))
         for cluster, kind, state in zip(coarse.clusters, problem.kinds, states, strict=True):

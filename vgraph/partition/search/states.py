@@ -1,4 +1,4 @@
-"""States: what a whole cluster can choose in one step; the situation that it chooses in.
+"""States: what a whole cluster can choose in one step; the search_state that it chooses in.
 
 Takes: a coarsened step, Options, earlier choices. Gives: amounts of bytes, Kinds of clusters;
 tempo: once a step of the recursion. Source: Tofu section 5.2 (forward and gradient may be split differently).
@@ -92,7 +92,7 @@ class Kind:
 
 
 @dataclass(eq=False)
-class Situation:
+class SearchState:
     """One step of the recursion: ``ways`` workers (or groups), and what the steps before have chosen."""
 
     coarse: Coarse
@@ -100,7 +100,7 @@ class Situation:
     past: Sequence[Past]
     past_ways: Sequence[int]
     ways: int
-    menus: dict[Hashable, object] = field(default_factory=dict[Hashable, object], repr=False)
+    tables: dict[Hashable, object] = field(default_factory=dict[Hashable, object], repr=False)
     _divisors: dict[tuple[int, int, int, int], tuple[list[int], list[int]]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

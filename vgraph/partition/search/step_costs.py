@@ -1,6 +1,6 @@
 """StepCosts: the CostGraph of one step of the recursion.
 
-Takes: a Situation. Gives: states and costs of every cluster and pair; equal ones are computed once;
+Takes: a SearchState. Gives: states and costs of every cluster and pair; equal ones are computed once;
 tempo: once a step of the recursion. Source: Tofu section 5.2.
 """
 
@@ -14,7 +14,7 @@ from vgraph.partition.accounting.costs import are_terms, transfers
 from vgraph.partition.search.classes import Reading
 from vgraph.partition.search.cost_graph import CostGraph, Costs
 from vgraph.partition.search.enumeration import Enumeration
-from vgraph.partition.search.states import Amount, Kind, Situation
+from vgraph.partition.search.states import Amount, Kind, SearchState
 
 Part = tuple[bool, Hashable]  # whether the matrix is turned, its key
 
@@ -22,15 +22,15 @@ Part = tuple[bool, Hashable]  # whether the matrix is turned, its key
 class StepCosts:
     """``kinds[c]``: the states of cluster c; vertices of ``graph()`` are clusters."""
 
-    def __init__(self, situation: Situation) -> None:
-        self.situation, self.coarse = situation, situation.coarse
+    def __init__(self, search_state: SearchState) -> None:
+        self.search_state, self.coarse = search_state, search_state.coarse
         self._graph: CostGraph | None = None
         self._kinds: dict[Hashable, Kind] = {}
         self._known: dict[Hashable, Hashable] = {}
         self._numbers: dict[Hashable, int] = {}
         self._matrices: dict[Hashable, Costs] = {}
         self._sums: dict[Hashable, Costs] = {}
-        numbers = situation.numbers
+        numbers = search_state.numbers
         self.kinds = [self._kind(index, numbers) for index in range(len(self.coarse.clusters))]
 
     def _kind(self, index: int, numbers: Sequence[Hashable]) -> Kind:
@@ -38,7 +38,7 @@ class StepCosts:
         key = (self.coarse.forms[index], tuple([numbers[member] for member in cluster.members]))
         found = self._kinds.get(key)
         if found is None:
-            found = self._kinds[key] = Enumeration(self.situation, cluster).run()
+            found = self._kinds[key] = Enumeration(self.search_state, cluster).run()
         return found
 
     def graph(self) -> CostGraph:
@@ -68,12 +68,12 @@ class StepCosts:
         return self._sums[key]
 
     def _matrix(self, source: int, reader: int, readings: Sequence[Reading]) -> Hashable:
-        have, found = needs_of(self.situation, self.kinds[source], self.kinds[reader], readings)
+        have, found = needs_of(self.search_state, self.kinds[source], self.kinds[reader], readings)
         kind = self.kinds[reader]
         key = (have, *((need, amount, kind.halos(m, p)) for need, m, p, amount in found))
         if key not in self._numbers:
             self._numbers[key] = len(self._numbers)
-            self._matrices[self._numbers[key]] = combined(have, kind, found, self.situation.ways)
+            self._matrices[self._numbers[key]] = combined(have, kind, found, self.search_state.ways)
         return self._numbers[key]
 
 
@@ -81,15 +81,15 @@ Need = tuple[tuple[int, ...], int, int, Amount]  # codes by state; member, opera
 
 
 def needs_of(
-    situation: Situation, source: Kind, reader: Kind, readings: Sequence[Reading]
+    search_state: SearchState, source: Kind, reader: Kind, readings: Sequence[Reading]
 ) -> tuple[tuple[int, ...], list[Need]]:
     """How one value lies by state of its source, and all that read it in one cluster, those that read alike once."""
-    first, member_of = readings[0], situation.coarse.member_of
+    first, member_of = readings[0], search_state.coarse.member_of
     have = source.codes((True, max(member_of[first.source], 0), first.result))
     found: list[Need] = []
     for r in readings:
         place = max(member_of[r.reader], 0)
-        need, amount = reader.codes((False, place, r.position)), situation.amount(r)
+        need, amount = reader.codes((False, place, r.position)), search_state.amount(r)
         if (need, amount) not in [(n, a) for n, _, _, a in found]:
             found.append((need, place, r.position, amount))
     return have, found
