@@ -193,10 +193,10 @@ def test_one_tensor_in_the_place_of_two() -> None:
 def test_tests_run_checked() -> None:
     """A part of the suite, each call of which is recorded again; ``make check-capture`` runs all of it so."""
     files = [
-        "api/test_capture.py",
-        "api/test_capture_guards.py",
-        "api/test_capture_closures.py",
-        "api/test_kept.py",
+        "capture/test_capture.py",
+        "capture/test_capture_guards.py",
+        "capture/test_capture_closures.py",
+        "capture/test_kept.py",
         "api/test_vertex_states.py",
     ]
     paths = [str(PROJECT / "tests" / name) for name in files]

@@ -15,7 +15,7 @@ from vgraph.scheduler import frontiers
 from vgraph.scheduler.frontiers import levels
 
 Edge = tuple[int, int]
-CURE = "\n  cure: a vertex function needs a DAG; remove one of these edges, or use update_all"
+CURE = "a vertex function needs a DAG; remove one of these edges, or use update_all"
 
 
 def make(num_vertices: int, edges: list[Edge]) -> Topology:
@@ -133,7 +133,7 @@ def test_cycles_are_real_and_found(topology: Topology) -> None:
 def test_cycle_message(num_vertices: int, edges: list[Edge], fact: str) -> None:
     with pytest.raises(CycleError) as caught:
         levels(make(num_vertices, edges))
-    assert str(caught.value) == fact + CURE
+    assert (caught.value.fact, caught.value.cure) == (fact, CURE)
     assert isinstance(caught.value, GraphError) and isinstance(caught.value, ValueError)
 
 
@@ -142,7 +142,7 @@ def test_cycle_in_a_batch_is_named_in_its_ids() -> None:
     whole = batch([good, make(0, []), batch([good, bad])])
     with pytest.raises(CycleError) as caught:
         levels(whole)
-    assert str(caught.value) == "vertices 7, 8 in graph 3 of the batch form a cycle" + CURE
+    assert (caught.value.fact, caught.value.cure) == ("vertices 7, 8 in graph 3 of the batch form a cycle", CURE)
     assert caught.value.cycle == [7, 8]
     assert caught.value.__context__ is None
 
