@@ -10,7 +10,7 @@ from vgraph import function, ops, tdl
 from vgraph.api.build.construct import block_to_graph, create_block, graph, heterograph, rand_bipartite, rand_graph
 from vgraph.api.build.files import load_graphs, load_labels, save_graphs
 from vgraph.api.build.knn import knn_graph, radius_graph, segmented_knn_graph
-from vgraph.api.build.networkx_scipy import from_networkx, from_scipy, to_networkx
+from vgraph.api.build.networkx_scipy import from_networkx, from_scipy
 from vgraph.api.build.pyg_pandas import (
     bipartite_from_networkx,
     bipartite_from_scipy,
@@ -65,6 +65,7 @@ from vgraph.graphs.subgraph import (
     node_type_subgraph,
     out_subgraph,
 )
+from vgraph.graphs.to_networkx import to_networkx
 from vgraph.graphs.transform import (
     add_edges,
     add_nodes,

@@ -22,10 +22,10 @@ from vgraph import compiler
 from vgraph.api import reduce as reductions
 from vgraph.capture import capture
 from vgraph.fusion.cpu import compilers
+from vgraph.graphs.draw import pick
 from vgraph.runtime.cpu import frontier_loop, native
 from vgraph.runtime.cpu import kernels as cpu
 from vgraph.runtime.reductions import reduction
-from vgraph.sampling import pick
 
 PAGE = 4096
 READY, PAGE_OF, CHANGED, MATH, DONE, TAKEN = range(6)

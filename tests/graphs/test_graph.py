@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vgraph
+from vgraph.api.graph import _restore
 from vgraph.errors import DTypeError, GraphError
 
 # an unsorted multigraph with a self-loop and an isolated node (5)
@@ -340,6 +341,37 @@ def test_pickle(idtype: torch.dtype) -> None:
     assert_same(copy.deepcopy(g), g)
     g.ndata["h"] = g.ndata["h"].requires_grad_() * 2
     assert_same(pickle.loads(pickle.dumps(g)), g)
+
+
+def test_pickles_that_name_the_function_of_before() -> None:
+    g = with_features(example())
+    old = pickle.dumps(_AsBefore(g))
+    assert b"vgraph.api.graph" in old
+    assert_same(pickle.loads(old), g)
+
+
+class _AsBefore:
+    """Pickles as a Graph did before its data had a class of their own."""
+
+    def __init__(self, g: vgraph.Graph) -> None:
+        self.g = g
+
+    def __reduce__(self) -> Any:
+        _, (_, *parts) = self.g.__reduce__()
+        return _restore, tuple(parts)
+
+
+class _Named(vgraph.Graph):
+    """A graph with a class of its own."""
+
+
+def test_what_is_made_of_a_graph_is_of_its_class() -> None:
+    g = _Named(example().topology)
+    made = (
+        g.reverse(), g.subgraph([0, 1]), g.line_graph(), g.long(), g.local_var(), vgraph.to_homogeneous(g),
+        vgraph.batch([g, g]), *vgraph.unbatch(vgraph.batch([g, g])), vgraph.to_block(g), pickle.loads(pickle.dumps(g)),
+    )  # fmt: skip
+    assert {type(one) for one in made} == {_Named}
 
 
 def test_pickle_of_a_view_leaves_the_rest_behind() -> None:

@@ -16,8 +16,8 @@ from vgraph import compiler
 from vgraph.capture import capture
 from vgraph.fusion.cpu import build
 from vgraph.fusion.cpu.emit import emit_kernels
+from vgraph.graphs.draw import pick
 from vgraph.runtime.cpu.native import native_source
-from vgraph.sampling import pick
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 

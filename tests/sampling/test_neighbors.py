@@ -10,9 +10,10 @@ import torch
 
 import vgraph
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.graphs.draw import pick
+from vgraph.graphs.draw.random_numbers import below, draw, keyed, mix, next_key, uniform
 from vgraph.ir.topology import Compressed
-from vgraph.sampling import pick, sample_neighbors, select_topk
-from vgraph.sampling.draws import below, draw, keyed, mix, next_key, uniform
+from vgraph.sampling import sample_neighbors, select_topk
 
 
 def lists(num_vertices: int = 40, longest: int = 90) -> np.ndarray:

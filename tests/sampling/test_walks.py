@@ -11,7 +11,8 @@ import torch
 import vgraph
 from tests.sampling.test_neighbors import edges_of, random_graph
 from vgraph.errors import FunctionError, GraphError, NameLookupError
-from vgraph.sampling import node2vec_random_walk, pack_traces, pick, random_walk
+from vgraph.graphs.draw import pick
+from vgraph.sampling import node2vec_random_walk, pack_traces, random_walk
 
 
 def seeded(run: Any) -> Any:

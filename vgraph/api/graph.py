@@ -1,34 +1,31 @@
-"""Graph: who is joined to whom, with features on nodes, edges and whole graphs.
+"""Graph: who is joined to whom, with features on nodes, edges and whole graphs, and what is computed on them.
 
-Takes: Topologies and Frames by type. Gives: the user's graph; tempo: once a topology.
-Source: DGL section 3; its words (ndata, edata, srcdata) are kept.
+Takes: a Topology and Frames. Gives: the user's graph; runs once a topology. Every method here is one call of a
+function of ``vgraph/graphs`` or ``vgraph/api/messages``, whose docstring is the method's manual.
+Source: DGL section 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
 from torch import Tensor
 
-from vgraph.api.messages import multi_update as typed_update
-from vgraph.api.messages import update_all as updates
-from vgraph.errors import GraphError, NameLookupError
-from vgraph.graphs.data import NODE, UNTYPED, EdgeType
-from vgraph.graphs.edge_formats import check_device, check_idtype
-from vgraph.graphs.frame import Frame, Initializer
-from vgraph.graphs.mutation import Mutation
-from vgraph.graphs.views import FeatureView, LocalScope, TypedData
-from vgraph.ir.topology import Topology
+from vgraph.api.messages import filter as selection
+from vgraph.api.messages import multi_update, propagation, update_all
+from vgraph.graphs import reorder, subgraph, to_networkx, transform
+from vgraph.graphs.draw import neighbors, unjoined_pairs
+from vgraph.graphs.graph_data import AnyGraph, GraphData, restored
 
-Count: TypeAlias = int  # the class below has a method of the name int
+if TYPE_CHECKING:
+    import networkx as nx
+
 Func: TypeAlias = Callable[..., Any]
-F = TypeVar("F", bound=Callable[..., Any])
-CPU = torch.device("cpu")
+Count: TypeAlias = int  # a graph has a method of the name int
 
 
-class Graph(Mutation):
+class Graph(GraphData):
     """A directed graph with features; made by ``vgraph.graph``, ``vgraph.heterograph`` and others.
 
     ``ndata`` and ``edata`` map names to tensors with one row a node and one row an edge; ``gdata``
@@ -53,306 +50,245 @@ class Graph(Mutation):
     torch.Size([3, 4])
     """
 
-    if TYPE_CHECKING:  # functions of a graph that are methods, too: see ``method``
-        from vgraph.api.build.networkx_scipy import to_networkx
-        from vgraph.api.messages.filter import filter_edges, filter_nodes
-        from vgraph.api.messages.propagation import prop_edges, prop_nodes
-        from vgraph.graphs.reorder import reorder_graph
-        from vgraph.graphs.subgraph import (
-            edge_subgraph,
-            edge_type_subgraph,
-            in_subgraph,
-            khop_in_subgraph,
-            khop_out_subgraph,
-            node_subgraph,
-            node_type_subgraph,
-            out_subgraph,
-            subgraph,
-        )
-        from vgraph.graphs.transform import (
-            add_self_loop,
-            line_graph,
-            remove_self_loop,
-            reverse,
-            to_bidirected,
-            to_simple,
-        )
-
-    def __init__(
-        self,
-        topology: Topology | None = None,
-        ndata: Frame | None = None,
-        edata: Frame | None = None,
-        gdata: Frame | None = None,
+    # ------------------------------------------------------------ messages
+    def update_all(
+        self, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
     ) -> None:
-        if topology is None:
-            ids = torch.empty(0, dtype=torch.int64)
-            topology = Topology(ids, ids, 0, 0)
-        if not isinstance(topology, Topology):  # pyright: ignore[reportUnnecessaryIsInstance]
-            fact = f"a Graph is made from a Topology, not from a {type(topology).__name__}"
-            raise GraphError(fact, cure="call vgraph.graph((src, dst))")
-        device, graph_sizes = topology.src.device, topology.graph_sizes
-        nodes = {NODE: Frame(topology.num_dst, device, "node") if ndata is None else ndata}
-        edges = {UNTYPED: Frame(topology.num_edges, device, "edge") if edata is None else edata}
-        graphs = Frame(len(graph_sizes or (1,)), device, "graph") if gdata is None else gdata
-        sizes = None if graph_sizes is None else {NODE: graph_sizes}
-        super().__init__({UNTYPED: topology}, nodes, nodes, edges, graphs, sizes)
+        """Sends messages along all edges, reduces them at their ends, sets what comes of it.
 
-    @staticmethod
-    def of_types(
-        topologies: Mapping[EdgeType, Topology],
-        src: dict[str, Frame],
-        dst: dict[str, Frame] | None = None,
-        edges: Mapping[EdgeType, Frame] | None = None,
-        gdata: Frame | None = None,
-        sizes: Mapping[str, tuple[Count, ...]] | None = None,
-    ) -> Graph:
-        """A graph of parts that fit; a block, if ``dst`` is given."""
-        made = Graph.__new__(Graph)
-        device = next(iter(topologies.values())).src.device
-        known: Mapping[EdgeType, Frame] = edges or {}
-        is_typed = len(topologies) > 1
-        every = {
-            t: known[t] if t in known else Frame(u.num_edges, device, "edge", type_name=t[1] if is_typed else "")
-            for t, u in topologies.items()
-        }
-        num_graphs = 1 if sizes is None else len(next(iter(sizes.values())))
-        graphs = Frame(num_graphs, device, "graph") if gdata is None else gdata
-        Mutation.__init__(made, topologies, src, src if dst is None else dst, every, graphs, sizes)
-        return made
+        Nodes without in-edges get zeros; ``apply_node_func`` runs on all nodes afterwards. The manual is at
+        ``vgraph.api.messages.update_all``, as that of the methods below.
 
-    # ------------------------------------------------------------ features
-    @property
-    def ndata(self) -> Any:
-        """Features of the nodes: a Frame, or by type where there are several."""
-        return self._typed(self._src, self.node_frame) if self._src is self._dst else self.node_frame()
+        Raises:
+            FunctionError: a function gives no dict of tensors, one row an edge or a node.
+        """
+        update_all.update_all(self, message_func, reduce_func, apply_node_func, etype)
 
-    @property
-    def srcdata(self) -> Any:
-        """Features of the nodes where edges begin."""
-        if len(self._src) == 1:
-            return next(iter(self._src.values()))
-        return self._typed({t: self._src[t] for t in self.srctypes}, self.node_frame)
+    def multi_update_all(
+        self, etype_dict: Mapping[Any, tuple[Any, ...]], cross_reducer: str | multi_update.Merge,
+        apply_node_func: Func | None = None,
+    ) -> None:  # fmt: skip
+        """``update_all`` along several edge types; what ends in one type of nodes is combined, name by name.
 
-    @property
-    def dstdata(self) -> Any:
-        """Features of the nodes where edges end."""
-        if len(self._dst) == 1:
-            return next(iter(self._dst.values()))
-        return self._typed({t: self._dst[t] for t in self.dsttypes}, self.node_frame)
+        ``cross_reducer``: "sum", "mean", "max", "min", "stack", or a function of the list of tensors. The manual is
+        at ``vgraph.api.messages.multi_update``.
+        """
+        multi_update.multi_update_all(self, etype_dict, cross_reducer, apply_node_func)
 
-    @property
-    def edata(self) -> Any:
-        """Features of the edges: a Frame, or by type where there are several."""
-        return self._typed(self._edges, self._edge_type)
+    def apply_edges(self, func: Func, edges: Any = None, etype: Any = None) -> None:
+        """Sets what ``func(edges)`` gives as features of all edges, or of those given."""
+        update_all.apply_edges(self, func, edges, etype)
 
-    def _typed(self, frames: Mapping[Any, Frame], find_type: Any) -> Any:
-        if len(frames) == 1:
-            return next(iter(frames.values()))
-        return TypedData(frames, self._node_type if find_type == self.node_frame else find_type)
+    def apply_nodes(self, func: Func, v: Any = None, ntype: str | None = None) -> None:
+        """Sets what ``func(nodes)`` gives as features of all nodes, or of ``v``."""
+        update_all.apply_nodes(self, func, v, ntype)
 
-    @property
-    def gdata(self) -> Frame:
-        """Features of the graphs of a batch."""
-        return self._gdata
+    def send_and_recv(
+        self, edges: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+    ) -> None:
+        """As ``update_all``, with the messages of some edges; only nodes where they end change.
 
-    def local_scope(self) -> LocalScope:
-        """A context at whose end features and edges are again what they were at its beginning."""
-        return LocalScope(self.__dict__, self._frames)
+        An edge that is named twice, as one of several alike is by a pair of nodes, sends twice.
+        """
+        update_all.send_and_recv(self, edges, message_func, reduce_func, apply_node_func, etype)
 
-    def local_var(self) -> Graph:
-        """A graph with the same edges and features; what is set in one is not in the other."""
-        return self._with(
-            {t: f.copy() for t, f in self._src.items()},
-            {t: f.copy() for t, f in self._dst.items()},
-            {t: f.copy() for t, f in self._edges.items()},
-            self._gdata.copy(),
+    def pull(
+        self, v: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+    ) -> None:
+        """As ``update_all``, with the in-edges of ``v``; only these nodes change."""
+        update_all.pull(self, v, message_func, reduce_func, apply_node_func, etype)
+
+    def push(
+        self, u: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+    ) -> None:
+        """As ``update_all``, with the out-edges of ``u``; only nodes where they end change."""
+        update_all.push(self, u, message_func, reduce_func, apply_node_func, etype)
+
+    def send(self, edges: Any, message_func: Func, etype: Any = None) -> None:
+        """Computes messages of edges and leaves them there until ``recv`` takes them.
+
+        ``edges``: ids, a pair (u, v), a mask, or None for all. Messages sent again replace what lay there.
+        """
+        update_all.send(self, edges, message_func, etype)
+
+    def recv(self, v: Any, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None) -> None:
+        """Reduces the messages that lie on the in-edges of ``v`` (None: of all nodes) and removes them.
+
+        Nodes without messages are left alone, but ``apply_node_func`` runs on all of ``v``.
+        """
+        update_all.recv(self, v, reduce_func, apply_node_func, etype)
+
+    def prop_nodes(
+        self, nodes_generator: Iterable[Any], message_func: Func, reduce_func: Func,
+        apply_node_func: Func | None = None, etype: Any = None,
+    ) -> None:  # fmt: skip
+        """``pull`` for every group of nodes that the generator gives; see ``vgraph.prop_nodes``."""
+        propagation.prop_nodes(self, nodes_generator, message_func, reduce_func, apply_node_func, etype)
+
+    def prop_edges(
+        self, edges_generator: Iterable[Any], message_func: Func, reduce_func: Func,
+        apply_node_func: Func | None = None, etype: Any = None,
+    ) -> None:  # fmt: skip
+        """``send_and_recv`` for every group of edges that the generator gives; see ``vgraph.prop_edges``."""
+        propagation.prop_edges(self, edges_generator, message_func, reduce_func, apply_node_func, etype)
+
+    # ------------------------------------------------------------ ids by what functions say of them
+    def filter_nodes(
+        self, predicate: Callable[[Any], Tensor], nodes: Any = None, ntype: str | None = None
+    ) -> Tensor:  # fmt: skip
+        """Ids of the nodes for which ``predicate(nodes)`` is true, (k,); see ``vgraph.filter_nodes``."""
+        return selection.filter_nodes(self, predicate, nodes, ntype)
+
+    def filter_edges(self, predicate: Callable[[Any], Tensor], edges: Any = None, etype: Any = None) -> Tensor:
+        """Ids of the edges for which ``predicate(edges)`` is true, (k,); see ``vgraph.filter_edges``."""
+        return selection.filter_edges(self, predicate, edges, etype)
+
+    # ------------------------------------------------------------ parts of the graph
+    def subgraph(
+        self: AnyGraph, nodes: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+    ) -> AnyGraph:
+        """The nodes given, in that order, and the edges between them; see ``vgraph.node_subgraph``."""
+        return subgraph.node_subgraph(
+            self, nodes, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device
         )
 
-    clone = __copy__ = local_var
+    node_subgraph = subgraph
 
-    def _with(
-        self, src: dict[str, Frame], dst: dict[str, Frame], edges: Mapping[EdgeType, Frame], gdata: Frame
-    ) -> Graph:
-        """The same edges with other frames."""
-        sides = (src, dst if self.is_block else None)
-        return Graph.of_types(self._topologies, *sides, edges, gdata, self._sizes)
-
-    @property
-    def nodes(self) -> FeatureView:
-        """``g.nodes("user")``: all ids; ``g.nodes[ids].data["h"]``, ``g.nodes["user"].data``: features."""
-        return FeatureView(
-            self.node_frame, lambda ntype=None: self._arange(self.node_frame(ntype).num_rows), _split_node_key
+    def edge_subgraph(
+        self: AnyGraph, edges: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+    ) -> AnyGraph:
+        """The edges given, in that order, and the nodes at their ends; see ``vgraph.edge_subgraph``."""
+        return subgraph.edge_subgraph(
+            self, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device
         )
 
-    @property
-    def srcnodes(self) -> FeatureView:
-        """As ``nodes``, of the side where edges begin."""
-        return self._side(self._src)
-
-    @property
-    def dstnodes(self) -> FeatureView:
-        """As ``nodes``, of the side where edges end."""
-        return self._side(self._dst)
-
-    def _side(self, frames: Mapping[str, Frame]) -> FeatureView:
-        def find(ntype: str | None = None) -> Frame:
-            return frames[self._node_type(ntype, frames)]
-
-        return FeatureView(find, lambda ntype=None: self._arange(find(ntype).num_rows), _split_node_key)
-
-    @property
-    def edges(self) -> FeatureView:
-        """``g.edges()``: as ``all_edges``; ``g.edges[ids].data["w"]``, ``g.edges["likes"].data``: features."""
-        return FeatureView(lambda etype: self._edges[self._edge_type(etype)], self.all_edges, self._split_edge_key)
-
-    def _split_edge_key(self, key: Any) -> tuple[Any, Any]:
-        if isinstance(key, tuple) and len(key) == 2:  # pyright: ignore[reportUnknownArgumentType]
-            return self.edge_ids(*key), None  # pyright: ignore[reportUnknownArgumentType]
-        is_type = isinstance(key, str) or (isinstance(key, tuple) and isinstance(key[0], str))
-        return (None, key) if is_type else (None if _is_full(key) else key, None)
-
-    def set_n_initializer(self, initializer: Initializer, field: str | None = None, ntype: str | None = None) -> None:
-        """What gives the features of new nodes: called with (shape, dtype, device, slice of new ids)."""
-        frame = self.node_frame(ntype)
-        frame.initializers = {**(frame.initializers or {}), field: initializer}
-
-    def set_e_initializer(self, initializer: Initializer, field: str | None = None, etype: Any = None) -> None:
-        """What gives the features of new edges; see ``set_n_initializer``."""
-        frame = self._edges[self._edge_type(etype)]
-        frame.initializers = {**(frame.initializers or {}), field: initializer}
-
-    def node_attr_schemes(self, ntype: str | None = None) -> dict[str, Any]:
-        """Row shape and dtype of every feature of the nodes."""
-        return self.node_frame(ntype).schemes()
-
-    def edge_attr_schemes(self, etype: Any = None) -> dict[str, Any]:
-        """Row shape and dtype of every feature of the edges."""
-        return self._edges[self._edge_type(etype)].schemes()
-
-    # ------------------------------------------------------------ the same graph elsewhere
-    def __getitem__(self, key: Any) -> Graph:
-        """One edge type as a graph that shares the features: by name, or by a triple that may hold ":"."""
-        etype = self._matching(key)
-        frames = (self._src, self._dst)
-        src, dst = ({etype[i]: frames[j][etype[i]]} for i, j in ((0, 0), (2, 1)))
-        sides = (src, dst) if self.is_block else ({**src, **dst}, None)
-        return Graph.of_types({etype: self._topologies[etype]}, *sides, {etype: self._edges[etype]}, None)
-
-    def _matching(self, key: Any) -> EdgeType:
-        if isinstance(key, tuple) and len(key) == 3:  # pyright: ignore[reportUnknownArgumentType]
-            wanted = [None if _is_full(part) or part == ":" else part for part in key]  # pyright: ignore[reportUnknownVariableType]
-            fits = [t for t in self._topologies if all(w in (None, p) for w, p in zip(wanted, t, strict=True))]
-            if len(fits) == 1:
-                return fits[0]
-            if None in wanted:
-                asked = ", ".join(":" if part is None else repr(part) for part in wanted)
-                fact = f"({asked}) means {len(fits)} of the edge types {list(self._topologies)}"
-                raise NameLookupError(fact, cure="name one of them")
-        return self._edge_type(key)
-
-    def to(self, device: torch.device | str | Count, *, non_blocking: bool = False, copy: bool = False) -> Graph:
-        """The graph with ids and features on ``device``; itself, where it is there. DeviceError: there is none."""
-        check_device(device)
-        return self._stored(device, non_blocking)
-
-    def cpu(self) -> Graph:
-        """The graph on the CPU."""
-        return self._stored(CPU)
-
-    def cuda(self) -> Graph:
-        """The graph on the current CUDA device. DeviceError: there is none."""
-        return self.to("cuda")
-
-    def int(self) -> Graph:
-        """The graph with int32 ids; itself, where they are. GraphError: there are too many."""
-        check_idtype(torch.int32, self.num_nodes(), self.num_edges())
-        return self._stored(torch.int32)
-
-    def long(self) -> Graph:
-        """The graph with int64 ids; itself, where they are."""
-        return self._stored(torch.int64)
-
-    def astype(self, idtype: torch.dtype) -> Graph:
-        """``int()`` or ``long()``, by dtype."""
-        check_idtype(idtype, self.num_nodes(), self.num_edges())
-        return self._stored(idtype)
-
-    def _stored(self, place: Any, non_blocking: bool = False) -> Graph:
-        """The same graph with ids of another dtype, or with everything on another device."""
-        moved = {e: (t.src.to(place, non_blocking=non_blocking), t.dst.to(place, non_blocking=non_blocking))
-                 for e, t in self._topologies.items()}  # fmt: skip
-        if all(moved[e][0] is t.src and moved[e][1] is t.dst for e, t in self._topologies.items()):
-            return self
-        # the parts stay as they are: their levels do not depend on how ids are stored
-        topologies = {e: t.stored(*moved[e]) for e, t in self._topologies.items()}
-        device = next(iter(topologies.values())).src.device
-        src, dst, edges = (
-            {t: f.to(device, non_blocking=non_blocking) for t, f in frames.items()}
-            for frames in (self._src, self._dst, self._edges)
+    def in_subgraph(
+        self: AnyGraph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
+    ) -> AnyGraph:
+        """All nodes and the edges that end in those given; see ``vgraph.in_subgraph``."""
+        return subgraph.in_subgraph(
+            self, nodes, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device
         )
-        gdata = self._gdata.to(device, non_blocking=non_blocking)
-        return Graph.of_types(topologies, src, dst if self.is_block else None, edges, gdata, self._sizes)  # type: ignore[arg-type]
 
-    def __reduce__(self) -> Any:
-        topologies = [(e, _own(t.src), _own(t.dst), t.num_src, t.num_dst, t.graph_sizes)
-                      for e, t in self._topologies.items()]  # fmt: skip
-        frames = [[(k, f.num_rows, {n: _own(c) for n, c in f.items()}) for k, f in frames.items()]
-                  for frames in (self._src, self._dst, self._edges, {"": self._gdata})]  # fmt: skip
-        return _restore, (self.is_block, topologies, frames, self._sizes)
+    def out_subgraph(
+        self: AnyGraph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
+    ) -> AnyGraph:
+        """All nodes and the edges that begin in those given; see ``vgraph.out_subgraph``."""
+        return subgraph.out_subgraph(
+            self, nodes, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device
+        )
 
-    def __repr__(self) -> str:
-        if not self.is_homogeneous:
-            return self._describe()
-        parts = [f"num_nodes={self.num_nodes()}", f"num_edges={self.num_edges()}"]
-        parts += [f"batch_size={self.batch_size}"] if self._sizes else []
-        parts += [f"ndata={self.ndata}", f"edata={self.edata}"]
-        parts += [f"gdata={self._gdata}"] if self._gdata else []
-        parts += [] if self.device.type == "cpu" else [f"device={str(self.device)!r}"]
-        return f"Graph({', '.join(parts)})"
+    def khop_in_subgraph(
+        self, nodes: Any, k: Count, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+    ) -> Any:
+        """The nodes from which those given are reached in k steps; see ``vgraph.khop_in_subgraph``.
 
-    def _describe(self) -> str:
-        edges: Any = {t: u.num_edges for t, u in self._topologies.items()}
-        if self.is_block:
-            src, dst = ({t: f.num_rows for t, f in side.items()} for side in (self._src, self._dst))
-            return f"Block(num_src_nodes={src}, num_dst_nodes={dst}, num_edges={edges})"
-        return f"Graph(num_nodes={ {t: f.num_rows for t, f in self._src.items()} }, num_edges={edges})"
+        With ``relabel_nodes`` a pair: the graph, and the new ids of the nodes given.
+        """
+        return subgraph.khop_in_subgraph(
+            self, nodes, k, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device
+        )
 
-    # ------------------------------------------------------------ functions of edges and nodes
-    update_all, multi_update_all = updates.update_all, typed_update.multi_update_all
-    apply_edges, apply_nodes = updates.apply_edges, updates.apply_nodes
-    send_and_recv, pull, push = updates.send_and_recv, updates.pull, updates.push
-    send, recv = updates.send, updates.recv
+    def khop_out_subgraph(
+        self, nodes: Any, k: Count, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+    ) -> Any:
+        """The nodes that are reached from those given in k steps; see ``vgraph.khop_out_subgraph``.
+
+        With ``relabel_nodes`` a pair: the graph, and the new ids of the nodes given.
+        """
+        return subgraph.khop_out_subgraph(
+            self, nodes, k, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device
+        )
+
+    def node_type_subgraph(self: AnyGraph, ntypes: Iterable[str], output_device: Any = None) -> AnyGraph:
+        """All nodes of some types and the edges between them; see ``vgraph.node_type_subgraph``."""
+        return subgraph.node_type_subgraph(self, ntypes, output_device)
+
+    def edge_type_subgraph(self: AnyGraph, etypes: Iterable[Any], output_device: Any = None) -> AnyGraph:
+        """All edges of some types and the nodes of the types at their ends; see ``vgraph.edge_type_subgraph``."""
+        return subgraph.edge_type_subgraph(self, etypes, output_device)
+
+    # ------------------------------------------------------------ the same nodes with other edges
+    def reverse(
+        self: AnyGraph, copy_ndata: bool = True, copy_edata: bool = False, *, share_ndata: bool | None = None,
+        share_edata: bool | None = None,
+    ) -> AnyGraph:  # fmt: skip
+        """The graph with every edge turned round; edges keep their ids. See ``vgraph.reverse``."""
+        return transform.reverse(self, copy_ndata, copy_edata, share_ndata=share_ndata, share_edata=share_edata)
+
+    def add_self_loop(
+        self: AnyGraph, edge_feat_names: Any = None, fill_data: Any = 1.0, etype: Any = None
+    ) -> AnyGraph:  # fmt: skip
+        """A graph with one more edge v -> v for every node, after all others; see ``vgraph.add_self_loop``."""
+        return transform.add_self_loop(self, edge_feat_names, fill_data, etype)
+
+    def remove_self_loop(self: AnyGraph, etype: Any = None) -> AnyGraph:
+        """A graph without the edges v -> v; see ``vgraph.remove_self_loop``."""
+        return transform.remove_self_loop(self, etype)
+
+    def to_simple(
+        self, return_counts: str | None = "count", writeback_mapping: bool = False, copy_ndata: bool = True,
+        copy_edata: bool = False, aggregator: str = "arbitrary",
+    ) -> Any:  # fmt: skip
+        """A graph with one edge where there were several alike; see ``vgraph.to_simple``.
+
+        With ``writeback_mapping`` a pair: the graph, and the new edge of every old one.
+        """
+        return transform.to_simple(self, return_counts, writeback_mapping, copy_ndata, copy_edata, aggregator)
+
+    def to_bidirected(self: AnyGraph, copy_ndata: bool = False, readonly: bool | None = None) -> AnyGraph:
+        """A graph with every edge in both directions once, sorted; see ``vgraph.to_bidirected``."""
+        return transform.to_bidirected(self, copy_ndata, readonly)
+
+    def line_graph(self: AnyGraph, backtracking: bool = True, shared: bool = False) -> AnyGraph:
+        """The graph whose nodes are the edges; see ``vgraph.line_graph``."""
+        return transform.line_graph(self, backtracking, shared)
+
+    def reorder_graph(
+        self: AnyGraph, node_permute_algo: str | None = None, edge_permute_algo: str = "src", store_ids: bool = True,
+        permute_config: Mapping[str, Any] | None = None,
+    ) -> AnyGraph:  # fmt: skip
+        """The graph with nodes and edges numbered anew; see ``vgraph.reorder_graph``."""
+        return reorder.reorder_graph(self, node_permute_algo, edge_permute_algo, store_ids, permute_config)
+
+    def to_networkx(
+        self, node_attrs: Sequence[str] | None = None, edge_attrs: Sequence[str] | None = None
+    ) -> nx.MultiDiGraph[Count]:
+        """A networkx.MultiDiGraph; every edge has its number as attribute ``id``. See ``vgraph.to_networkx``."""
+        return to_networkx.to_networkx(self, node_attrs, edge_attrs)
+
+    # ------------------------------------------------------------ what is drawn at random
+    def sample_neighbors(
+        self: AnyGraph, nodes: Any, fanout: Any, edge_dir: str = "in", prob: str | None = None, replace: bool = False,
+        copy_ndata: bool = True, copy_edata: bool = True, exclude_edges: Any = None, output_device: Any = None,
+    ) -> AnyGraph:  # fmt: skip
+        """All nodes with up to ``fanout`` in-edges of each of ``nodes``; see ``vgraph.sampling.sample_neighbors``."""
+        return neighbors.sample_neighbors(
+            self, nodes, fanout, edge_dir, prob, replace, copy_ndata, copy_edata, exclude_edges, output_device
+        )
+
+    def select_topk(
+        self: AnyGraph, k: Count, weight: str, nodes: Any = None, edge_dir: str = "in", ascending: bool = False,
+        copy_ndata: bool = True, copy_edata: bool = True, output_device: Any = None,
+    ) -> AnyGraph:  # fmt: skip
+        """All nodes with the k heaviest in-edges of each of ``nodes``; see ``vgraph.sampling.select_topk``."""
+        return neighbors.select_topk(
+            self, k, weight, nodes, edge_dir, ascending, copy_ndata, copy_edata, output_device
+        )  # fmt: skip
+
+    def global_uniform_negative_sampling(
+        self, num_samples: Count, exclude_self_loops: bool = True, replace: bool = False, etype: Any = None,
+        redundancy: float | None = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Up to ``num_samples`` pairs (sources, destinations) that no edge of the type joins.
+
+        See ``vgraph.sampling.global_uniform_negative_sampling``.
+        """
+        return unjoined_pairs.global_uniform_negative_sampling(
+            self, num_samples, exclude_self_loops, replace, etype, redundancy
+        )
 
 
-def method(function: F, name: str = "") -> F:
-    """Makes a function of a graph a method, too."""
-    setattr(Graph, name or function.__name__, function)
-    return function
-
-
-def _is_full(key: Any) -> bool:
-    return isinstance(key, slice) and key == slice(None)
-
-
-def _split_node_key(key: Any) -> tuple[Any, Any]:
-    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str):  # pyright: ignore[reportUnknownArgumentType]
-        return key[0], key[1]
-    return (None, key) if isinstance(key, str) else (None if _is_full(key) else key, None)
-
-
-def _own(tensor: Tensor) -> Tensor:
-    """The tensor without the rest of the storage that it is a view of, which pickle would write."""
-    is_view = tensor.layout == torch.strided and tensor.untyped_storage().nbytes() > tensor.nbytes
-    return tensor.clone() if is_view else tensor
-
-
-def _restore(is_block: bool, topologies: Any, frames: Any, sizes: Any) -> Graph:
-    made = {etype: Topology(*rest) for etype, *rest in topologies}
-    device = next(iter(made.values())).src.device
-    kinds = ("node", "node", "edge", "graph")
-    src, dst, edges, graphs = (
-        {k: Frame(n, device, kind, columns) for k, n, columns in group}
-        for group, kind in zip(frames, kinds, strict=True)
-    )
-    return Graph.of_types(made, src, dst if is_block else None, edges, graphs[""], sizes)
+def _restore(is_block: bool, topologies: Any, frames: Any, sizes: Any) -> Graph:  # pyright: ignore[reportUnusedFunction]
+    """What pickles name that were made before GraphData had its own class."""
+    return restored(Graph, is_block, topologies, frames, sizes)

@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vgraph.api.graph import Graph
 from vgraph.compiler import load_native
 from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import MAX_INT32
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.ir.topology import Topology
 
 Columns = tuple[Mapping[str, Tensor], ...]  # of nodes, edges and graphs
@@ -69,7 +69,7 @@ class Whole:
         made.frames = _in_order(frames, self.order)
         return made
 
-    def graph(self, number: int) -> Graph:
+    def graph(self, number: int, kind: type[AnyGraph]) -> AnyGraph:
         """One graph; its ids and features are views."""
         size, at = int(self.sizes[number]), (int(self.edge_starts[number]), int(self.counts[number]))
         bounds = ((int(self.starts[number]), size), at, (number, 1))
@@ -79,11 +79,11 @@ class Whole:
         else:
             src, dst = (end.narrow(0, *at) for end in self.ends)
             topology = Topology(src, dst, size, size)
-        made = Graph.of_types({UNTYPED: topology}, {NODE: nodes}, None, {UNTYPED: edges}, gdata)
+        made = kind.of_types({UNTYPED: topology}, {NODE: nodes}, None, {UNTYPED: edges}, gdata)
         made.member = nodes.origin = edges.origin = gdata.origin = Member(self, number, topology)
         return made
 
-    def take(self, members: Sequence[Member], sizes: Sequence[int]) -> Graph:
+    def take(self, members: Sequence[Member], sizes: Sequence[int], kind: type[AnyGraph]) -> AnyGraph:
         """Some of its graphs as a batch."""
         chosen = [member.number for member in members]
         numbers, (rows, edges, ends) = np.array(chosen), self._ranges_of(chosen, sum(sizes))
@@ -94,7 +94,7 @@ class Whole:
             frame.take(torch.from_numpy(ids)) if frame.columns else frame.rows_alone(len(ids))
             for frame, ids in zip(self.frames, (rows, edges, numbers), strict=True)
         )
-        return Graph.of_types(
+        return kind.of_types(
             {UNTYPED: topology}, {NODE: nodes}, None, {UNTYPED: edge_frame}, gdata, {NODE: tuple(sizes)}
         )
 
@@ -124,7 +124,7 @@ def _ranges(starts: Numbers, counts: Numbers) -> Numbers:
     return np.repeat(starts - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def batch_of_members(graphs: Sequence[Any]) -> Graph | None:
+def batch_of_members(graphs: Sequence[AnyGraph]) -> AnyGraph | None:
     """A batch of graphs that are slices of one whole, each as it was; None where they are not."""
     member = getattr(graphs[0], "member", None) if graphs else None
     if not isinstance(member, Member):
@@ -141,10 +141,10 @@ def batch_of_members(graphs: Sequence[Any]) -> Graph | None:
         return None
     if any(_differs(whole, graphs, place) for place in range(3)):
         return None
-    return whole.take(members, sizes)
+    return whole.take(members, sizes, type(graphs[0]))
 
 
-def _differs(whole: Whole, graphs: Sequence[Graph], place: int) -> bool:
+def _differs(whole: Whole, graphs: Sequence[GraphData], place: int) -> bool:
     """Whether a feature has a gradient in a graph and none in the whole, or the other way round."""
     columns = {name: c.requires_grad for name, c in whole.frames[place].columns.items() if c.is_floating_point()}
     if not columns:

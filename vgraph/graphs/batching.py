@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.batch_slices import Whole, batch_of_members
 from vgraph.graphs.data import NODE, UNTYPED, EdgeType
 from vgraph.graphs.edge_formats import MAX_INT32
 from vgraph.graphs.frame import Frame, concat_frames
+from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
 from vgraph.ir.joined_ends import join_ends
 from vgraph.ir.topology import Topology
@@ -27,7 +27,7 @@ Names = Sequence[str] | None
 Sizes = tuple[int, ...]
 
 
-def batch(graphs: Iterable[Graph], ndata: Any = "__ALL__", edata: Any = "__ALL__") -> Graph:
+def batch(graphs: Iterable[AnyGraph], ndata: Any = "__ALL__", edata: Any = "__ALL__") -> AnyGraph:
     """One graph of all ``graphs``, their nodes, edges and features one after the other.
 
     Differentiable in every feature. A batch among ``graphs`` counts as the graphs it was made of.
@@ -66,7 +66,7 @@ def batch(graphs: Iterable[Graph], ndata: Any = "__ALL__", edata: Any = "__ALL__
     }
     nodes = {t: _concat([g.src_frames[t] for g in members], ndata) for t in first.src_frames}
     edges = {e: _concat([g.edge_frames[e] for g in members], edata) for e in first.canonical_etypes}
-    return Graph.of_types(topologies, nodes, None, edges, concat_frames([g.gdata for g in members]), sizes)
+    return type(first).of_types(topologies, nodes, None, edges, concat_frames([g.gdata for g in members]), sizes)
 
 
 def _concat(frames: Sequence[Frame], names: Any) -> Frame:
@@ -80,7 +80,7 @@ def _concat(frames: Sequence[Frame], names: Any) -> Frame:
     return concat_frames(chosen)
 
 
-def _sizes(graphs: Sequence[Graph], ntype: str) -> Sizes:
+def _sizes(graphs: Sequence[GraphData], ntype: str) -> Sizes:
     found: list[int] = []
     for g in graphs:
         found += (g.src_frames[ntype].num_rows,) if g.sizes is None else g.sizes[ntype]
@@ -90,7 +90,7 @@ def _sizes(graphs: Sequence[Graph], ntype: str) -> Sizes:
 def _check_members(graphs: Sequence[Any]) -> None:
     if not graphs:
         raise GraphError("there are no graphs to batch", cure="pass one or more")
-    wrong = next((i for i, g in enumerate(graphs) if not isinstance(g, Graph)), None)
+    wrong = next((i for i, g in enumerate(graphs) if not isinstance(g, GraphData)), None)
     if wrong is not None:
         fact = f"item {wrong} of the batch is a {type(graphs[wrong]).__name__}, not a graph"
         cure = "pass the graphs alone, as in batch([sample.graph for sample in samples])"
@@ -129,7 +129,7 @@ def _join(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequence[i
 
 
 # ---------------------------------------------------------------- one as many
-def unbatch(g: Graph, node_split: Any = None, edge_split: Any = None) -> list[Graph]:
+def unbatch(g: AnyGraph, node_split: Any = None, edge_split: Any = None) -> list[AnyGraph]:
     """The graphs that a batch was made of; their features are views of the batch's.
 
     Features of edges that are not in order of the graphs are copies.
@@ -156,7 +156,7 @@ def unbatch(g: Graph, node_split: Any = None, edge_split: Any = None) -> list[Gr
         return [g.local_var()]
     whole = _whole_of(g)
     if whole is not None:
-        return [whole.graph(number) for number in range(g.batch_size)]
+        return [whole.graph(number, type(g)) for number in range(g.batch_size)]
     nodes = {t: frame.split(g.sizes[t]) for t, frame in g.src_frames.items()}
     topologies: dict[EdgeType, Sequence[Topology]] = {}
     edges: dict[EdgeType, list[Frame]] = {}
@@ -167,7 +167,7 @@ def unbatch(g: Graph, node_split: Any = None, edge_split: Any = None) -> list[Gr
         edges[e] = frame.split([t.num_edges for t in topologies[e]])
     graphs = g.gdata.split([1] * g.batch_size)
     return [
-        Graph.of_types(
+        type(g).of_types(
             {e: found[i] for e, found in topologies.items()}, {t: found[i] for t, found in nodes.items()}, None,
             {e: found[i] for e, found in edges.items()}, gdata,
         )
@@ -175,7 +175,7 @@ def unbatch(g: Graph, node_split: Any = None, edge_split: Any = None) -> list[Gr
     ]  # fmt: skip
 
 
-def _whole_of(g: Graph) -> Whole | None:
+def _whole_of(g: GraphData) -> Whole | None:
     """A batch on the CPU of one type of nodes and edges, ready to be sliced; kept for as long as it is the same."""
     if not g.is_homogeneous or g.device.type != "cpu" or g.sizes is None:
         return None
@@ -237,7 +237,7 @@ def graphs_of(sizes: Sizes, ids: Tensor) -> Tensor:
     return torch.searchsorted(ends, ids.long(), right=True)
 
 
-def slice_batch(g: Graph, gid: int, store_ids: bool = False) -> Graph:
+def slice_batch(g: AnyGraph, gid: int, store_ids: bool = False) -> AnyGraph:
     """One graph of a batch; ``store_ids``: the features ``"_ID"`` hold the ids in the batch.
 
     Raises:
@@ -255,14 +255,14 @@ def slice_batch(g: Graph, gid: int, store_ids: bool = False) -> Graph:
         raise GraphError(fact, cure=f"pass a number from 0 to {g.batch_size - 1}")
     slices = None if store_ids else _whole_of(g)
     if slices is not None:
-        return slices.graph(gid)
+        return slices.graph(gid, type(g))
     whole = g.local_var()
     for frame in (*whole.src_frames.values(), *whole.edge_frames.values()) if store_ids else ():
         frame[ID] = torch.arange(frame.num_rows, dtype=g.idtype, device=g.device)
     return unbatch(whole)[gid]
 
 
-def merge(graphs: Sequence[Graph]) -> Graph:
+def merge(graphs: Sequence[AnyGraph]) -> AnyGraph:
     """One graph with the edges of all, over the same nodes: those of the one that has most.
 
     Features of a node come from the last graph that has it.
@@ -288,7 +288,7 @@ def merge(graphs: Sequence[Graph]) -> Graph:
         topologies[e] = Topology(*ends, counts[e[0]], counts[e[2]])
     nodes = {t: _overlaid([g.src_frames[t] for g in graphs], counts[t]) for t in first.ntypes}
     edges = {e: concat_frames([g.edge_frames[e] for g in graphs]) for e in first.canonical_etypes}
-    return Graph.of_types(topologies, nodes, None, edges)
+    return type(first).of_types(topologies, nodes, None, edges)
 
 
 def _overlaid(frames: Sequence[Frame], count: int) -> Frame:

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.graph import Graph
 from vgraph.errors import GraphError
 from vgraph.graphs.data import EdgeType
 from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import first_seen, take, touched_nodes
 from vgraph.ir.topology import Topology
 
 
-def to_block(g: Graph, dst_nodes: Any = None, include_dst_in_src: bool = True, src_nodes: Any = None) -> Graph:
+def to_block(g: AnyGraph, dst_nodes: Any = None, include_dst_in_src: bool = True, src_nodes: Any = None) -> AnyGraph:
     """The edges of a graph as a block: sources and destinations are numbered apart.
 
     Args:
@@ -56,10 +56,10 @@ def to_block(g: Graph, dst_nodes: Any = None, include_dst_in_src: bool = True, s
     for key in g.canonical_etypes:
         edges[key] = g.edge_frames[key].copy()
         edges[key][ID] = torch.arange(g.num_edges(key), dtype=g.idtype, device=g.device)
-    return Graph.of_types(topologies, sides[0], sides[1], edges)
+    return type(g).of_types(topologies, sides[0], sides[1], edges)
 
 
-def _given(g: Graph, nodes: Any) -> dict[str, Tensor]:
+def _given(g: GraphData, nodes: Any) -> dict[str, Tensor]:
     by_type = nodes if isinstance(nodes, Mapping) else {g.ntypes[g.get_ntype_id(None)]: nodes}
     for name in by_type:  # pyright: ignore[reportUnknownVariableType]
         g.get_ntype_id(name)
@@ -70,7 +70,7 @@ def _given(g: Graph, nodes: Any) -> dict[str, Tensor]:
     return found
 
 
-def _destinations(g: Graph, dst_nodes: Any) -> dict[str, Tensor]:
+def _destinations(g: GraphData, dst_nodes: Any) -> dict[str, Tensor]:
     if dst_nodes is not None:
         return _given(g, dst_nodes)
     ends: dict[str, list[Tensor]] = {name: [] for name in g.ntypes}
@@ -80,7 +80,7 @@ def _destinations(g: Graph, dst_nodes: Any) -> dict[str, Tensor]:
     return {name: torch.unique(torch.cat([nothing, *found])) for name, found in ends.items()}
 
 
-def _between(g: Graph, key: EdgeType, src: Tensor, dst: Tensor) -> Topology:
+def _between(g: GraphData, key: EdgeType, src: Tensor, dst: Tensor) -> Topology:
     """The edges of one type between nodes that are numbered as they stand in ``src`` and ``dst``."""
     whole, ends = g.relation(key)[0], []
     for end, ids, name in ((whole.src, src, key[0]), (whole.dst, dst, key[2])):
@@ -96,7 +96,7 @@ def _between(g: Graph, key: EdgeType, src: Tensor, dst: Tensor) -> Topology:
     return Topology(ends[0], ends[1], src.shape[0], dst.shape[0])
 
 
-def _side(g: Graph, name: str, ids: Tensor) -> Frame:
+def _side(g: GraphData, name: str, ids: Tensor) -> Frame:
     frame = g.src_frames[name].take(ids)
     frame[ID] = ids.to(g.idtype)
     return frame
@@ -116,9 +116,9 @@ def compact_graphs(graphs: Any, always_preserve: Any = None, copy_ndata: bool = 
     >>> vgraph.compact_graphs(vgraph.graph(([7], [3]))).ndata["_ID"].tolist()
     [7, 3]
     """
-    if isinstance(graphs, Graph):
+    if isinstance(graphs, GraphData):
         return compact_graphs([graphs], always_preserve, copy_ndata, copy_edata)[0]
-    members: Sequence[Graph] = list(graphs)
+    members: Sequence[GraphData] = list(graphs)
     first = members[0]
     for index, g in enumerate(members):
         counts = [{t: h.num_nodes(t) for t in h.ntypes} for h in (first, g)]
@@ -132,7 +132,7 @@ def compact_graphs(graphs: Any, always_preserve: Any = None, copy_ndata: bool = 
     return [_compacted(g, kept, copy_ndata, copy_edata) for g in members]
 
 
-def _compacted(g: Graph, kept: Mapping[str, Tensor], copy_ndata: bool, copy_edata: bool) -> Graph:
+def _compacted(g: AnyGraph, kept: Mapping[str, Tensor], copy_ndata: bool, copy_edata: bool) -> AnyGraph:
     made = take(g, kept, {}, store_ids=False)
     for name, frame in made.src_frames.items():
         if not copy_ndata:

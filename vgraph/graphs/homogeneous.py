@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.graph import Graph
 from vgraph.errors import FeatureError, GraphError, NameLookupError
-from vgraph.graphs.data import EdgeType
+from vgraph.graphs.data import NODE, UNTYPED, EdgeType
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.transform import one_type
 from vgraph.ir.topology import Topology
@@ -24,7 +24,7 @@ TYPE = "_TYPE"  # the feature that holds the number of a type
 
 
 def to_homogeneous(
-    G: Graph,
+    G: GraphData,
     ndata: Sequence[str] | None = None,
     edata: Sequence[str] | None = None,
     store_type: bool = True,
@@ -57,7 +57,8 @@ def to_homogeneous(
     dst = torch.cat([t.dst + starts[key[2]] for key, t in parts])
     nodes = _stacked(list(G.src_frames.values()), ndata, G.idtype, store_type)
     edges = _stacked(list(G.edge_frames.values()), edata, G.idtype, store_type)
-    made = Graph(Topology(src, dst, sum(counts), sum(counts)), nodes, edges)
+    whole = {UNTYPED: Topology(src, dst, sum(counts), sum(counts))}
+    made = type(G).of_types(whole, {NODE: nodes}, None, {UNTYPED: edges})
     return (made, counts, [t.num_edges for _, t in parts]) if return_count else made
 
 
@@ -79,13 +80,13 @@ def _stacked(frames: Sequence[Frame], names: Sequence[str] | None, idtype: torch
 
 
 def to_heterogeneous(
-    G: Graph,
+    G: AnyGraph,
     ntypes: Sequence[str],
     etypes: Sequence[Any],
     ntype_field: str = TYPE,
     etype_field: str = TYPE,
     metagraph: Any = None,
-) -> Graph:
+) -> AnyGraph:
     """A typed graph from numbers of types as features; ``"_ID"`` holds the ids in ``G``.
 
     Args:
@@ -127,7 +128,7 @@ def to_heterogeneous(
     if not topologies:
         raise GraphError("there are no edges, so no types of edges", cure="name them as triples")
     nodes = {name: _selected(G.ndata, ids[name], ntype_field, G.idtype) for name in sorted(ids)}
-    return Graph.of_types(topologies, nodes, None, frames)
+    return type(G).of_types(topologies, nodes, None, frames)
 
 
 def _edges_by_type(

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vgraph.api.graph import Graph
 from vgraph.errors import FeatureError, GraphError
 from vgraph.graphs.batching import unbatch
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.graph_data import GraphData
 from vgraph.late import late
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ else:
     sparse = late("scipy.sparse")
 
 
-def norm_by_dst(g: Graph, etype: Any = None) -> Tensor:
+def norm_by_dst(g: GraphData, etype: Any = None) -> Tensor:
     """1 over the in-degree of the node where an edge ends, (edges,) float32.
 
     Raises:
@@ -42,7 +42,7 @@ def norm_by_dst(g: Graph, etype: Any = None) -> Tensor:
     return topology.in_degrees.index_select(0, topology.dst.long()).float().reciprocal()
 
 
-def laplacian_lambda_max(g: Graph) -> list[float]:
+def laplacian_lambda_max(g: GraphData) -> list[float]:
     """The largest eigenvalue of the normalised Laplacian of every graph of a batch, one float each.
 
     Raises:
@@ -58,7 +58,7 @@ def laplacian_lambda_max(g: Graph) -> list[float]:
     return [float(np.real(np.linalg.eigvals(_laplacian(part))).max(initial=0.0)) for part in unbatch(g)]
 
 
-def lap_pe(g: Graph, k: int, padding: bool = False, return_eigval: bool = False) -> Any:
+def lap_pe(g: GraphData, k: int, padding: bool = False, return_eigval: bool = False) -> Any:
     """The ``k`` eigenvectors of the normalised Laplacian with the smallest eigenvalues but the first, (nodes, k).
 
     Signs are drawn by torch's generator. With ``padding`` a graph with too few nodes gets zeros (and eigenvalues nan).
@@ -85,7 +85,7 @@ def lap_pe(g: Graph, k: int, padding: bool = False, return_eigval: bool = False)
     return (found, sizes) if return_eigval else found
 
 
-def random_walk_pe(g: Graph, k: int, eweight_name: str | None = None) -> Tensor:
+def random_walk_pe(g: GraphData, k: int, eweight_name: str | None = None) -> Tensor:
     """How likely a walk of 1, 2, ... ``k`` steps from a node ends there, (nodes, k) float32.
 
     Args:
@@ -121,13 +121,13 @@ def _weights(frame: Frame, name: str) -> NDArray[np.float64]:
     return rows.reshape(-1).double().numpy(force=True)
 
 
-def _adjacency(g: Graph, weight: NDArray[np.float64]) -> NDArray[np.float64]:
+def _adjacency(g: GraphData, weight: NDArray[np.float64]) -> NDArray[np.float64]:
     src, dst = (end.numpy() for end in g.edges())
     count = g.num_nodes()
     return sparse.coo_array((weight, (src, dst)), (count, count)).toarray()
 
 
-def _laplacian(g: Graph) -> NDArray[np.float64]:
+def _laplacian(g: GraphData) -> NDArray[np.float64]:
     """I less the adjacency, scaled by the roots of the in-degrees at both ends."""
     scale = g.topology.in_degrees.clamp(min=1).double().rsqrt().numpy()
     adjacent = _adjacency(g, np.ones(g.num_edges()))

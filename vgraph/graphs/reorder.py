@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.api.graph import Graph, method
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.data import EdgeType
 from vgraph.graphs.frame import resolve_ids
+from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import take
 from vgraph.graphs.transform import one_type, rejoin
@@ -30,14 +30,13 @@ else:
     csgraph = late("scipy.sparse.csgraph")
 
 
-@method
 def reorder_graph(
-    g: Graph,
+    g: AnyGraph,
     node_permute_algo: str | None = None,
     edge_permute_algo: str = "src",
     store_ids: bool = True,
     permute_config: Mapping[str, Any] | None = None,
-) -> Graph:
+) -> AnyGraph:
     """The graph with nodes and edges numbered anew; ``"_ID"`` (the permutation) holds the ids of before.
 
     Args:
@@ -73,7 +72,7 @@ def reorder_graph(
     return made
 
 
-def _node_order(g: Graph, t: Topology, algorithm: str | None, config: Mapping[str, Any]) -> Tensor:
+def _node_order(g: GraphData, t: Topology, algorithm: str | None, config: Mapping[str, Any]) -> Tensor:
     if algorithm is None:
         return torch.arange(t.num_dst, device=g.device)
     if algorithm == "degree":
@@ -85,7 +84,7 @@ def _node_order(g: Graph, t: Topology, algorithm: str | None, config: Mapping[st
     return _custom(algorithm, "nodes_perm", config, t.num_dst, g)
 
 
-def _custom(algorithm: str, name: str, config: Mapping[str, Any], count: int, g: Graph) -> Tensor:
+def _custom(algorithm: str, name: str, config: Mapping[str, Any], count: int, g: GraphData) -> Tensor:
     if algorithm != "custom" or name not in config:
         known = '"degree", "rcmk" or "custom"' if name == "nodes_perm" else '"src", "dst" or "custom"'
         fact = f"there is no order {algorithm!r}" if algorithm != "custom" else f"permute_config has no {name!r}"
@@ -97,7 +96,7 @@ def _custom(algorithm: str, name: str, config: Mapping[str, Any], count: int, g:
 
 
 # ---------------------------------------------------------------- walks of given length
-def khop_adj(g: Graph, k: int) -> Tensor:
+def khop_adj(g: GraphData, k: int) -> Tensor:
     """How many walks of k edges lead from every node (rows) to every node, (nodes, nodes).
 
     Raises:
@@ -114,7 +113,7 @@ def khop_adj(g: Graph, k: int) -> Tensor:
     return torch.from_numpy(power.toarray()).to(g.device)
 
 
-def khop_graph(g: Graph, k: int, copy_ndata: bool = True) -> Graph:
+def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
     """The graph with an edge for every walk of k edges.
 
     Raises:
@@ -131,7 +130,7 @@ def khop_graph(g: Graph, k: int, copy_ndata: bool = True) -> Graph:
     )
 
 
-def metapath_reachable_graph(g: Graph, metapath: Sequence[Any]) -> Graph:
+def metapath_reachable_graph(g: AnyGraph, metapath: Sequence[Any]) -> AnyGraph:
     """The graph with an edge u -> v where v is reached from u along edges of these types, one after the other.
 
     Raises:
@@ -147,10 +146,10 @@ def metapath_reachable_graph(g: Graph, metapath: Sequence[Any]) -> Graph:
     path = [g.to_canonical_etype(etype) for etype in metapath]
     ends = (path[0][0], path[-1][2])
     frames = {t: g.src_frames[t].copy() for t in sorted(set(ends))}
-    return Graph.of_types({(ends[0], "_E", ends[1]): _walks(g, path, multi=False)}, frames)
+    return type(g).of_types({(ends[0], "_E", ends[1]): _walks(g, path, multi=False)}, frames)
 
 
-def _walks(g: Graph, path: Sequence[EdgeType], *, multi: bool) -> Topology:
+def _walks(g: GraphData, path: Sequence[EdgeType], *, multi: bool) -> Topology:
     for before, after in itertools.pairwise(path):
         if before[2] != after[0]:
             fact = f"edges of type {before} end in {before[2]!r}, those of {after} begin in {after[0]!r}"

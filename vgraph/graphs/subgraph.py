@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.graph import Graph, method
 from vgraph.errors import GraphError
 from vgraph.graphs.data import EdgeType
 from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID, kept_topology
 from vgraph.ir.topology import Topology
 
@@ -23,14 +23,14 @@ NodeIds = Mapping[str, Tensor]
 EdgeIds = Mapping[EdgeType, Tensor]
 
 
-def take(g: Graph, nodes: NodeIds, edges: EdgeIds, *, store_ids: bool = True) -> Graph:
+def take(g: AnyGraph, nodes: NodeIds, edges: EdgeIds, *, store_ids: bool = True) -> AnyGraph:
     """Some nodes and edges in the order given; of types that are not named, all."""
     sizes = None if nodes or g.sizes is None else g.sizes
     src = {t: _taken(frame, nodes.get(t), store_ids and bool(nodes)) for t, frame in g.src_frames.items()}
     kept = {t: _taken(frame, edges.get(t), store_ids) for t, frame in g.edge_frames.items()}
     topologies = {t: kept_topology(g.relation(t)[0], t, nodes, edges, sizes) for t in g.canonical_etypes}
     gdata = None if nodes else g.gdata.copy()
-    return Graph.of_types(topologies, src, None, kept, gdata, sizes)
+    return type(g).of_types(topologies, src, None, kept, gdata, sizes)
 
 
 def _taken(frame: Frame, ids: Tensor | None, store_ids: bool) -> Frame:
@@ -40,13 +40,13 @@ def _taken(frame: Frame, ids: Tensor | None, store_ids: bool) -> Frame:
     return taken
 
 
-def _whole(g: Graph) -> Graph:
+def _whole(g: AnyGraph) -> AnyGraph:
     if g.is_block:
         raise GraphError("a block has no subgraphs", cure="turn it into a graph with block_to_graph")
     return g
 
 
-def _stored(g: Graph, made: Graph) -> Graph:
+def _stored(g: AnyGraph, made: AnyGraph) -> AnyGraph:
     """Ids of before have the graph's own dtype."""
     for frame in (*made.src_frames.values(), *made.dst_frames.values(), *made.edge_frames.values()):
         if ID in frame and frame[ID].dtype != g.idtype:
@@ -54,7 +54,7 @@ def _stored(g: Graph, made: Graph) -> Graph:
     return made
 
 
-def _by_node_type(g: Graph, nodes: Any) -> dict[str, Tensor]:
+def _by_node_type(g: GraphData, nodes: Any) -> dict[str, Tensor]:
     """Ids by node type, as the user gave them; none of types that are not named."""
     if not isinstance(nodes, Mapping):
         if len(g.src_frames) > 1:
@@ -68,7 +68,7 @@ def _by_node_type(g: Graph, nodes: Any) -> dict[str, Tensor]:
     return found
 
 
-def _by_edge_type(g: Graph, edges: Any) -> dict[EdgeType, Tensor]:
+def _by_edge_type(g: GraphData, edges: Any) -> dict[EdgeType, Tensor]:
     given = edges if isinstance(edges, Mapping) else {g.to_canonical_etype(None): edges}
     found = {t: resolve_ids([], 0, g.device, "edge") for t in g.canonical_etypes}
     for etype, ids in given.items():  # pyright: ignore[reportUnknownVariableType]
@@ -93,10 +93,9 @@ def _by_source(t: Topology, ids: Tensor, places: Tensor) -> Tensor:
     return ids.index_select(0, order)
 
 
-@method
 def node_subgraph(
-    graph: Graph, nodes: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
-) -> Graph:
+    graph: AnyGraph, nodes: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+) -> AnyGraph:
     """The nodes given, in that order, and the edges between them, in order of their sources.
 
     Args:
@@ -128,9 +127,6 @@ def node_subgraph(
     return _placed(_stored(graph, made), output_device)
 
 
-subgraph = method(node_subgraph, "subgraph")
-
-
 def _is_among(ids: Tensor, count: int) -> Tensor:
     return torch.zeros(count, dtype=torch.bool, device=ids.device).index_fill_(0, ids, True)
 
@@ -141,14 +137,13 @@ def _places(ids: Tensor, count: int) -> Tensor:
     return places
 
 
-def _placed(g: Graph, device: Any) -> Graph:
+def _placed(g: AnyGraph, device: Any) -> AnyGraph:
     return g if device is None else g.to(device)
 
 
-@method
 def edge_subgraph(
-    graph: Graph, edges: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
-) -> Graph:
+    graph: AnyGraph, edges: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+) -> AnyGraph:
     """The edges given, in that order, and the nodes at their ends; arguments as in ``node_subgraph``.
 
     Raises:
@@ -168,7 +163,7 @@ def edge_subgraph(
     return _placed(_stored(graph, made), output_device)
 
 
-def touched_nodes(g: Graph, edges: EdgeIds, first: NodeIds | None = None) -> dict[str, Tensor]:
+def touched_nodes(g: GraphData, edges: EdgeIds, first: NodeIds | None = None) -> dict[str, Tensor]:
     """The nodes at the ends of edges by type: ``first``, then as they first appear, type by type."""
     ends: dict[str, list[Tensor]] = {t: [first[t].long()] if first and t in first else [] for t in g.src_frames}
     for key, ids in edges.items():
@@ -187,10 +182,9 @@ def first_seen(ids: Tensor) -> Tensor:
     return ids.index_select(0, first.sort().values)
 
 
-@method
 def in_subgraph(
-    graph: Graph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
-) -> Graph:
+    graph: AnyGraph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
+) -> AnyGraph:
     """All nodes and the edges that end in those given; arguments as in ``node_subgraph``.
 
     Raises:
@@ -209,10 +203,9 @@ def in_subgraph(
     return edge_subgraph(graph, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
 
 
-@method
 def out_subgraph(
-    graph: Graph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
-) -> Graph:
+    graph: AnyGraph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
+) -> AnyGraph:
     """All nodes and the edges that begin in those given; arguments as in ``node_subgraph``.
 
     Raises:
@@ -231,9 +224,14 @@ def out_subgraph(
     return edge_subgraph(graph, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
 
 
-@method
 def khop_in_subgraph(
-    graph: Graph, nodes: Any, k: int, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+    graph: GraphData,
+    nodes: Any,
+    k: int,
+    *,
+    relabel_nodes: bool = True,
+    store_ids: bool = True,
+    output_device: Any = None,
 ) -> Any:
     """The nodes from which those given are reached in k steps, and the edges between them.
 
@@ -255,9 +253,14 @@ def khop_in_subgraph(
     return _khop(graph, nodes, k, (True, relabel_nodes, store_ids, output_device))
 
 
-@method
 def khop_out_subgraph(
-    graph: Graph, nodes: Any, k: int, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+    graph: GraphData,
+    nodes: Any,
+    k: int,
+    *,
+    relabel_nodes: bool = True,
+    store_ids: bool = True,
+    output_device: Any = None,
 ) -> Any:
     """The nodes that are reached from those given in k steps; see ``khop_in_subgraph``.
 
@@ -275,7 +278,7 @@ def khop_out_subgraph(
     return _khop(graph, nodes, k, (False, relabel_nodes, store_ids, output_device))
 
 
-def _khop(g: Graph, nodes: Any, k: int, options: tuple[bool, bool, bool, Any]) -> Any:
+def _khop(g: GraphData, nodes: Any, k: int, options: tuple[bool, bool, bool, Any]) -> Any:
     is_in, relabel_nodes, store_ids, output_device = options
     if k < 0:
         raise GraphError(f"k is {k}", cure="pass how many steps, from 0 up")
@@ -296,8 +299,7 @@ def _khop(g: Graph, nodes: Any, k: int, options: tuple[bool, bool, bool, Any]) -
     return made, new if isinstance(nodes, Mapping) else next(iter(new.values()))
 
 
-@method
-def node_type_subgraph(graph: Graph, ntypes: Iterable[str], output_device: Any = None) -> Graph:
+def node_type_subgraph(graph: AnyGraph, ntypes: Iterable[str], output_device: Any = None) -> AnyGraph:
     """All nodes of some types and the edges between them, features included.
 
     Raises:
@@ -316,8 +318,7 @@ def node_type_subgraph(graph: Graph, ntypes: Iterable[str], output_device: Any =
     return _placed(_of_some_types(_whole(graph), names, edges), output_device)
 
 
-@method
-def edge_type_subgraph(graph: Graph, etypes: Iterable[Any], output_device: Any = None) -> Graph:
+def edge_type_subgraph(graph: AnyGraph, etypes: Iterable[Any], output_device: Any = None) -> AnyGraph:
     """All edges of some types and all nodes of the types at their ends, features included.
 
     Raises:
@@ -337,10 +338,10 @@ def edge_type_subgraph(graph: Graph, etypes: Iterable[Any], output_device: Any =
     return _placed(_of_some_types(_whole(graph), names, edges), output_device)
 
 
-def _of_some_types(g: Graph, names: Sequence[str], edges: Sequence[EdgeType]) -> Graph:
+def _of_some_types(g: AnyGraph, names: Sequence[str], edges: Sequence[EdgeType]) -> AnyGraph:
     if not edges:
         raise GraphError("no type of edges is left", cure="choose more types")
     frames = {t: g.src_frames[t].copy() for t in names}
     kept = {t: g.edge_frames[t].copy() for t in edges}
     sizes = None if g.sizes is None else {t: g.sizes[t] for t in names}
-    return Graph.of_types({t: g.relation(t)[0] for t in edges}, frames, None, kept, g.gdata.copy(), sizes)
+    return type(g).of_types({t: g.relation(t)[0] for t in edges}, frames, None, kept, g.gdata.copy(), sizes)

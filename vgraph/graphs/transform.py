@@ -12,36 +12,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.graph import Graph, method
 from vgraph.errors import FunctionError, GraphError
-from vgraph.graphs.data import EdgeType
+from vgraph.graphs.data import NODE, UNTYPED, EdgeType
 from vgraph.graphs.edge_formats import check_idtype
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.subgraph import take
 from vgraph.ir.topology import Topology
 
 
 def rejoin(
-    g: Graph,
+    g: AnyGraph,
     topologies: Mapping[EdgeType, Topology],
     edges: Mapping[EdgeType, Frame] | None = None,
     *,
     copy_ndata: bool = True,
-) -> Graph:
+) -> AnyGraph:
     """The nodes of a graph with other edges; a batch stays a batch."""
     known: Mapping[EdgeType, Frame] = edges or {}
     frames = {t: frame.copy() if copy_ndata else frame.empty() for t, frame in g.src_frames.items()}
     gdata = g.gdata.copy() if copy_ndata else None
-    return Graph.of_types(topologies, frames, None, known, gdata, g.sizes)
+    return type(g).of_types(topologies, frames, None, known, gdata, g.sizes)
 
 
-def _on(g: Graph, key: EdgeType, src: Tensor, dst: Tensor) -> Topology:
+def _on(g: GraphData, key: EdgeType, src: Tensor, dst: Tensor) -> Topology:
     check_idtype(g.idtype, 0, src.shape[0])
     old = g.relation(key)[0]
     return Topology(src.to(g.idtype), dst.to(g.idtype), old.num_src, old.num_dst, old.graph_sizes)
 
 
-def one_type(g: Graph, what: str) -> EdgeType:
+def one_type(g: GraphData, what: str) -> EdgeType:
     """The only edge type of a graph without types; GraphError: it has some."""
     if not g.is_homogeneous:
         fact = f"{what} needs a graph with one type of nodes and edges"
@@ -49,15 +49,14 @@ def one_type(g: Graph, what: str) -> EdgeType:
     return g.canonical_etypes[0]
 
 
-@method
 def reverse(
-    g: Graph,
+    g: AnyGraph,
     copy_ndata: bool = True,
     copy_edata: bool = False,
     *,
     share_ndata: bool | None = None,
     share_edata: bool | None = None,
-) -> Graph:
+) -> AnyGraph:
     """The graph with every edge turned round; edges keep their ids.
 
     ``copy_ndata`` (``gdata`` too) and ``copy_edata`` say which features it takes along; the two
@@ -76,8 +75,7 @@ def reverse(
     return rejoin(g, turned, edges, copy_ndata=copy_ndata)
 
 
-@method
-def add_self_loop(g: Graph, edge_feat_names: Any = None, fill_data: Any = 1.0, etype: Any = None) -> Graph:
+def add_self_loop(g: AnyGraph, edge_feat_names: Any = None, fill_data: Any = 1.0, etype: Any = None) -> AnyGraph:
     """A graph with one more edge v -> v for every node, after all others.
 
     Args:
@@ -107,7 +105,7 @@ def add_self_loop(g: Graph, edge_feat_names: Any = None, fill_data: Any = 1.0, e
     return rejoin(g, {**kept, key: joined}, {**{k: f.copy() for k, f in g.edge_frames.items()}, key: filled})
 
 
-def _looping(g: Graph, etype: Any) -> EdgeType:
+def _looping(g: GraphData, etype: Any) -> EdgeType:
     key = g.to_canonical_etype(etype)
     if key[0] != key[2] or g.is_block:
         fact = f"edges of type {key} cannot be self-loops"
@@ -128,8 +126,7 @@ def _fill(t: Topology, column: Tensor, given: Any) -> Tensor:
     return zeros.scatter_reduce(0, ends, column, reductions[given], include_self=False)
 
 
-@method
-def remove_self_loop(g: Graph, etype: Any = None) -> Graph:
+def remove_self_loop(g: AnyGraph, etype: Any = None) -> AnyGraph:
     """A graph without the edges v -> v; the others keep their order and features.
 
     Raises:
@@ -146,9 +143,8 @@ def remove_self_loop(g: Graph, etype: Any = None) -> Graph:
     return take(g, {}, {key: (t.src != t.dst).nonzero().squeeze(1)}, store_ids=False)
 
 
-@method
 def to_simple(
-    g: Graph,
+    g: GraphData,
     return_counts: str | None = "count",
     writeback_mapping: bool = False,
     copy_ndata: bool = True,
@@ -206,8 +202,7 @@ def _merged(column: Tensor, inverse: Tensor, counts: Tensor, aggregator: str) ->
     return whole if aggregator == "sum" else whole / counts.reshape(-1, *(1,) * (column.ndim - 1))
 
 
-@method
-def to_bidirected(g: Graph, copy_ndata: bool = False, readonly: bool | None = None) -> Graph:
+def to_bidirected(g: AnyGraph, copy_ndata: bool = False, readonly: bool | None = None) -> AnyGraph:
     """A graph with every edge in both directions once, sorted; edges begin and end in one type.
 
     Raises:
@@ -226,13 +221,13 @@ def to_bidirected(g: Graph, copy_ndata: bool = False, readonly: bool | None = No
 
 
 def add_reverse_edges(
-    g: Graph,
+    g: AnyGraph,
     readonly: bool | None = None,
     copy_ndata: bool = True,
     copy_edata: bool = False,
     ignore_bipartite: bool = False,
     exclude_self: bool = True,
-) -> Graph:
+) -> AnyGraph:
     """A graph where every edge is followed, after all, by one in the other direction.
 
     Args:
@@ -272,8 +267,7 @@ def add_reverse_edges(
 add_reverse = add_reverse_edges
 
 
-@method
-def line_graph(g: Graph, backtracking: bool = True, shared: bool = False) -> Graph:
+def line_graph(g: AnyGraph, backtracking: bool = True, shared: bool = False) -> AnyGraph:
     """The graph whose nodes are the edges: e -> f where another edge f begins where e ends.
 
     ``backtracking``: also where f leads back to where e began. ``shared``: edge features become node features.
@@ -298,14 +292,15 @@ def line_graph(g: Graph, backtracking: bool = True, shared: bool = False) -> Gra
     if not backtracking:
         stays &= t.src.index_select(0, src) != t.dst.index_select(0, dst)
     src, dst = src[stays], dst[stays]
-    made = Graph(Topology(src.to(g.idtype), dst.to(g.idtype), t.num_edges, t.num_edges))
+    joined = Topology(src.to(g.idtype), dst.to(g.idtype), t.num_edges, t.num_edges)
+    nodes = Frame(t.num_edges, g.device, "node")
     if shared:
-        made.ndata.update(g.edata)
-    return made
+        nodes.update(g.edata)
+    return type(g).of_types({UNTYPED: joined}, {NODE: nodes})
 
 
 # ---------------------------------------------------------------- as methods, but on a copy
-def add_nodes(g: Graph, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> Graph:
+def add_nodes(g: AnyGraph, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> AnyGraph:
     """A graph with more nodes; see ``Graph.add_nodes``.
 
     Raises:
@@ -324,7 +319,7 @@ def add_nodes(g: Graph, num: int, data: Mapping[str, Tensor] | None = None, ntyp
     return made
 
 
-def add_edges(g: Graph, u: Any, v: Any, data: Mapping[str, Tensor] | None = None, etype: Any = None) -> Graph:
+def add_edges(g: AnyGraph, u: Any, v: Any, data: Mapping[str, Tensor] | None = None, etype: Any = None) -> AnyGraph:
     """A graph with more edges; see ``Graph.add_edges``.
 
     Raises:
@@ -342,7 +337,7 @@ def add_edges(g: Graph, u: Any, v: Any, data: Mapping[str, Tensor] | None = None
     return made
 
 
-def remove_nodes(g: Graph, nids: Any, ntype: str | None = None, store_ids: bool = False) -> Graph:
+def remove_nodes(g: AnyGraph, nids: Any, ntype: str | None = None, store_ids: bool = False) -> AnyGraph:
     """A graph with fewer nodes; see ``Graph.remove_nodes``.
 
     Raises:
@@ -360,7 +355,7 @@ def remove_nodes(g: Graph, nids: Any, ntype: str | None = None, store_ids: bool 
     return made
 
 
-def remove_edges(g: Graph, eids: Any, etype: Any = None, store_ids: bool = False) -> Graph:
+def remove_edges(g: AnyGraph, eids: Any, etype: Any = None, store_ids: bool = False) -> AnyGraph:
     """A graph with fewer edges; see ``Graph.remove_edges``.
 
     Raises:

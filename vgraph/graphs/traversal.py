@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vgraph.api.graph import Graph
 from vgraph.graphs.adjacency import runs
 from vgraph.graphs.frame import resolve_ids
+from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.subgraph import first_seen
 from vgraph.graphs.transform import one_type
 from vgraph.ir.topology import Compressed, Topology
@@ -25,7 +25,7 @@ from vgraph.scheduler.frontiers import levels
 FORWARD, REVERSE, NONTREE = 0, 1, 2  # what DGL calls the labels of edges
 
 
-def _walked(g: Graph, reverse: bool) -> Topology:
+def _walked(g: GraphData, reverse: bool) -> Topology:
     t = g.relation(one_type(g, "a traversal"))[0]
     return t.reversed if reverse else t
 
@@ -37,7 +37,7 @@ def _out(t: Topology, nodes: Tensor) -> tuple[Tensor, Tensor]:
     return t.csr.other.index_select(0, at).long(), at if t.csr.edge_ids is None else t.csr.edge_ids.index_select(0, at)
 
 
-def _bfs(g: Graph, source: Any, reverse: bool) -> Iterator[tuple[Tensor, Tensor]]:
+def _bfs(g: GraphData, source: Any, reverse: bool) -> Iterator[tuple[Tensor, Tensor]]:
     """The nodes of every step and the edges by which they were found."""
     t = _walked(g, reverse)
     front = resolve_ids(source, t.num_src, g.device)
@@ -57,7 +57,7 @@ def _bfs(g: Graph, source: Any, reverse: bool) -> Iterator[tuple[Tensor, Tensor]
         seen.index_fill_(0, front, True)
 
 
-def bfs_nodes_generator(graph: Graph, source: Any, reverse: bool = False) -> list[Tensor]:
+def bfs_nodes_generator(graph: GraphData, source: Any, reverse: bool = False) -> list[Tensor]:
     """The nodes at distance 0, 1, 2 ... from ``source`` (ids), along edges or against them, (nodes,) each.
 
     Raises:
@@ -73,7 +73,7 @@ def bfs_nodes_generator(graph: Graph, source: Any, reverse: bool = False) -> lis
     return [nodes for nodes, _ in _bfs(graph, source, reverse)]
 
 
-def bfs_edges_generator(graph: Graph, source: Any, reverse: bool = False) -> list[Tensor]:
+def bfs_edges_generator(graph: GraphData, source: Any, reverse: bool = False) -> list[Tensor]:
     """The edges by which a breadth-first walk finds new nodes, step by step, (edges,) each.
 
     Raises:
@@ -89,7 +89,7 @@ def bfs_edges_generator(graph: Graph, source: Any, reverse: bool = False) -> lis
     return [edges for _, edges in _bfs(graph, source, reverse)][1:]
 
 
-def topological_nodes_generator(graph: Graph, reverse: bool = False) -> list[Tensor]:
+def topological_nodes_generator(graph: GraphData, reverse: bool = False) -> list[Tensor]:
     """The nodes in steps: each when all before it were given, (nodes,) a step.
 
     Raises:
@@ -108,7 +108,7 @@ def topological_nodes_generator(graph: Graph, reverse: bool = False) -> list[Ten
     return list(order.split(counts)) if counts else []
 
 
-def dfs_edges_generator(graph: Graph, source: Any, reverse: bool = False) -> list[Tensor]:
+def dfs_edges_generator(graph: GraphData, source: Any, reverse: bool = False) -> list[Tensor]:
     """The edges by which depth-first walks find new nodes; walks of several sources go in step, (edges,) each.
 
     Raises:
@@ -125,7 +125,7 @@ def dfs_edges_generator(graph: Graph, source: Any, reverse: bool = False) -> lis
 
 
 def dfs_labeled_edges_generator(
-    graph: Graph,
+    graph: GraphData,
     source: Any,
     reverse: bool = False,
     has_reverse_edge: bool = False,
@@ -162,13 +162,13 @@ def dfs_labeled_edges_generator(
     return edges, _in_step(graph, [[kind for _, kind in walk] for walk in walks])
 
 
-def _in_step(graph: Graph, walks: list[list[int]]) -> list[Tensor]:
+def _in_step(graph: GraphData, walks: list[list[int]]) -> list[Tensor]:
     longest = max((len(walk) for walk in walks), default=0)
     steps = ([walk[i] for walk in walks if i < len(walk)] for i in range(longest))
     return [torch.tensor(step, dtype=graph.idtype, device=graph.device) for step in steps]
 
 
-def _dfs(g: Graph, source: Any, reverse: bool) -> list[list[tuple[int, int]]]:
+def _dfs(g: GraphData, source: Any, reverse: bool) -> list[list[tuple[int, int]]]:
     """Edges and labels of a walk from each source."""
     t = _walked(g, reverse)
     ptr, ends, ids = _on_cpu(t.csr)

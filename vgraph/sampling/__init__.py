@@ -4,12 +4,12 @@ Takes: a graph, ids to begin with. Gives: blocks, subgraphs, walks, in loaders; 
 Source: Hamilton et al. 2017, section 3; Zeng et al. 2021 (ShaDow); DGL's words.
 """
 
+from vgraph.graphs.draw.neighbors import sample_neighbors, select_topk
 from vgraph.sampling.edges import EdgePredictionSampler, as_edge_prediction_sampler
 from vgraph.sampling.features import open_features
 from vgraph.sampling.induced import SAINTSampler
 from vgraph.sampling.loader import DataLoader, GraphDataLoader
 from vgraph.sampling.negative import GlobalUniform, Uniform, global_uniform_negative_sampling
-from vgraph.sampling.neighbors import sample_neighbors, select_topk
 from vgraph.sampling.samplers import (
     BlockSampler,
     MultiLayerFullNeighborSampler,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError
-from vgraph.sampling.draws import next_key
+from vgraph.graphs.draw.random_numbers import next_key
 from vgraph.sampling.samplers import Names, Sampler
 from vgraph.sampling.walks import pack_traces, random_walk
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.batching import batch
-from vgraph.sampling.draws import keyed, mix
+from vgraph.graphs.draw.random_numbers import keyed, mix
 
 logger = logging.getLogger("vgraph")
 # Arguments for processes and for GPUs that read the host's memory; programs pass them.

@@ -13,12 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.api.graph import Graph, method
+from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.data import EdgeType
-from vgraph.sampling.draws import below, draw, next_key
-
-Pairs = tuple[Tensor, Tensor]
+from vgraph.graphs.draw.random_numbers import below, draw, next_key
+from vgraph.graphs.draw.unjoined_pairs import Pairs, global_uniform_negative_sampling
 
 
 class _NegativeSampler:
@@ -94,56 +93,3 @@ class GlobalUniform(_NegativeSampler):
 
     def _pairs(self, g: Graph, eids: Tensor, etype: EdgeType) -> Pairs:
         return global_uniform_negative_sampling(g, self.k * len(eids), self.exclude_self_loops, self.replace, etype)
-
-
-@method
-def global_uniform_negative_sampling(
-    g: Graph,
-    num_samples: int,
-    exclude_self_loops: bool = True,
-    replace: bool = False,
-    etype: Any = None,
-    redundancy: float | None = None,
-) -> Pairs:
-    """Up to ``num_samples`` pairs (sources, destinations) that no edge of the type joins.
-
-    Args:
-        exclude_self_loops: no pair of a vertex with itself, where both ends are of one type.
-        replace: whether a pair may occur twice.
-        redundancy: how many times as many are drawn, of which the joined ones fall out; by default 1.3.
-
-    Returns:
-        (sources, destinations), each (pairs,), of the graph's dtype of ids.
-
-    Raises:
-        NameLookupError: an unknown edge type.
-
-    Source: DGL 1.1, ``dgl.sampling.global_uniform_negative_sampling``.
-
-    >>> import vgraph
-    >>> from vgraph.sampling import global_uniform_negative_sampling
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]), num_nodes=100)
-    >>> src, dst = global_uniform_negative_sampling(g, 5)
-    >>> len(src)
-    5
-    """
-    key = g.to_canonical_etype(etype) if etype is not None else g.canonical_etypes[0]
-    topology = g.relation(key)[0]
-    found = np.empty((0, 2), np.int64)
-    if not topology.num_src * topology.num_dst:
-        return torch.empty(0, dtype=g.idtype), torch.empty(0, dtype=g.idtype)
-    for _ in range(20):  # a graph that is nearly complete has few such pairs
-        missing = num_samples - len(found)
-        if missing <= 0:
-            break
-        numbers, drawn_key = np.arange(int(missing * (redundancy or 1.3)) + 8), next_key()
-        src, dst = (below(draw(drawn_key, numbers, i), n) for i, n in enumerate((topology.num_src, topology.num_dst)))
-        ends = torch.from_numpy(src).to(g.idtype), torch.from_numpy(dst).to(g.idtype)
-        is_good = ~torch.as_tensor(g.has_edges_between(*ends, etype=key)).numpy()
-        if exclude_self_loops and key[0] == key[2]:
-            is_good &= src != dst
-        found = np.concatenate([found, np.stack([src, dst], 1)[is_good]])
-        if not replace:
-            found = found[np.sort(np.unique(found, axis=0, return_index=True)[1])]
-    pairs = torch.from_numpy(found[:num_samples]).to(g.idtype)
-    return pairs[:, 0].contiguous(), pairs[:, 1].contiguous()

@@ -16,12 +16,12 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.data import EdgeType
+from vgraph.graphs.draw.neighbors import NOTHING, ByType, Drawn, draw_edges, edge_frame, nodes_by_type, without
+from vgraph.graphs.draw.pick import renumber
+from vgraph.graphs.draw.random_numbers import Array
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.mutation import ID
 from vgraph.ir.topology import Topology
-from vgraph.sampling.draws import Array
-from vgraph.sampling.neighbors import NOTHING, ByType, Drawn, draw_edges, edge_frame, nodes_by_type, without
-from vgraph.sampling.pick import renumber
 
 Names = Sequence[str] | Mapping[Any, Sequence[str]] | None
 
@@ -297,7 +297,7 @@ def make_block(g: Graph, seeds: ByType, drawn: Mapping[EdgeType, Drawn]) -> tupl
         topologies[etype] = Topology(near, far, len(ids[etype[0]]), len(own[etype[2]]))
         edges[etype] = edge_frame(g.edge_frames[etype], mine.edge_ids, g.idtype, copies=False)
     src, dst = ({name: _ids_frame(g, name, part[name]) for name in g.ntypes} for part in (ids, own))
-    return {name: torch.from_numpy(ids[name]) for name in g.ntypes}, Graph.of_types(topologies, src, dst, edges)
+    return {name: torch.from_numpy(ids[name]) for name in g.ntypes}, type(g).of_types(topologies, src, dst, edges)
 
 
 def _ids_frame(g: Graph, name: str, ids: Array) -> Frame:
@@ -319,4 +319,4 @@ def _induced(g: Graph, nodes: Mapping[str, Array], exclude: Any) -> Graph:
         src, dst = (torch.from_numpy(end[is_inside]).to(g.idtype) for end in (local, mine.seed_places))
         topologies[etype] = Topology(src, dst, len(own), len(every[etype[2]]))
         edges[etype] = edge_frame(g.edge_frames[etype], mine.edge_ids[is_inside], g.idtype, copies=False)
-    return Graph.of_types(topologies, {name: _ids_frame(g, name, ids) for name, ids in every.items()}, None, edges)
+    return type(g).of_types(topologies, {name: _ids_frame(g, name, ids) for name, ids in every.items()}, None, edges)

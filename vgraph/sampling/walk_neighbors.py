@@ -14,7 +14,7 @@ import torch
 from vgraph.api.build.construct import heterograph
 from vgraph.api.graph import Graph
 from vgraph.errors import GraphError
-from vgraph.sampling.neighbors import select_topk
+from vgraph.graphs.draw.neighbors import select_topk
 from vgraph.sampling.walks import random_walk
 
 

@@ -17,11 +17,11 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.data import EdgeType
+from vgraph.graphs.draw.neighbors import weights_of
+from vgraph.graphs.draw.pick import address, among_sums, run, signed
+from vgraph.graphs.draw.random_numbers import Array, below, draw, next_key, uniform
 from vgraph.graphs.frame import resolve_ids
 from vgraph.ir.topology import Compressed
-from vgraph.sampling.draws import Array, below, draw, next_key, uniform
-from vgraph.sampling.neighbors import weights_of
-from vgraph.sampling.pick import address, among_sums, run, signed
 
 
 def random_walk(

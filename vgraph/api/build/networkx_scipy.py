@@ -1,7 +1,7 @@
-"""From NetworkX and SciPy to graphs and back; many graphs as one.
+"""From NetworkX and SciPy to graphs.
 
-Takes: graphs and matrices. Gives: graphs; tempo: once a sample (batch: every step).
-Source: DGL section 3 (a batch is one graph of many components).
+Takes: graphs and matrices of theirs. Gives: graphs; runs once a sample.
+Source: DGL section 3. The other way: ``vgraph/graphs/to_networkx.py`` and ``Graph.adj_external``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.build.construct import graph
-from vgraph.api.graph import Graph, method
+from vgraph.api.graph import Graph
 from vgraph.errors import FeatureError, GraphError, NameLookupError
 from vgraph.late import late
 
@@ -123,31 +123,6 @@ def stack_attribute(attr: str, rows: list[tuple[str, Any]]) -> Tensor:
             fact = f"attribute {attr!r} of {whose} has shape {shapes[0]}; the first has {shapes[1]}"
             raise FeatureError(fact, cure="give all the same shape")
     return torch.stack(tensors)
-
-
-@method
-def to_networkx(
-    g: Graph, node_attrs: Sequence[str] | None = None, edge_attrs: Sequence[str] | None = None
-) -> nx.MultiDiGraph[int]:
-    """A networkx.MultiDiGraph; every edge has its number as attribute ``id``.
-
-    ``node_attrs``, ``edge_attrs``: features that become attributes: the row of a node or an edge.
-
-    Raises:
-        NameLookupError: there is no such feature.
-
-    Source: DGL 1.1, ``dgl.to_networkx``.
-
-    >>> import vgraph
-    >>> list(vgraph.to_networkx(vgraph.graph(([0, 0], [1, 1]))).edges(data=True))
-    [(0, 1, {'id': 0}), (0, 1, {'id': 1})]
-    """
-    made: nx.MultiDiGraph[int] = nx.MultiDiGraph()
-    made.add_nodes_from((i, row) for i, row in enumerate(g.ndata.rows(node_attrs)))
-    src, dst = (end.tolist() for end in g.coo())
-    rows = enumerate(g.edata.rows(edge_attrs))
-    made.add_edges_from((src[i], dst[i], {"id": i, **row}) for i, row in rows)
-    return made
 
 
 def from_scipy(

@@ -11,19 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.graph import Graph, method
 from vgraph.api.messages.propagate import evaluate_edges
 from vgraph.api.messages.update_all import Relation, results_on_nodes, some_edges
 from vgraph.errors import FunctionError
 from vgraph.graphs.adjacency import is_all
 from vgraph.graphs.frame import resolve_ids
+from vgraph.graphs.graph_data import GraphData
 
 Predicate = Callable[[Any], Tensor]
 
 
-@method
 def filter_nodes(
-    graph: Graph, predicate: Callable[[Any], Tensor], nodes: Any = None, ntype: str | None = None
+    graph: GraphData, predicate: Callable[[Any], Tensor], nodes: Any = None, ntype: str | None = None
 ) -> Tensor:
     """Ids of the nodes for which ``predicate(nodes)`` is true: (k,), in the order asked for.
 
@@ -50,8 +49,7 @@ def filter_nodes(
     return _chosen(mask, ids).to(graph.idtype)
 
 
-@method
-def filter_edges(graph: Graph, predicate: Predicate, edges: Any = None, etype: Any = None) -> Tensor:
+def filter_edges(graph: GraphData, predicate: Predicate, edges: Any = None, etype: Any = None) -> Tensor:
     """Ids of the edges for which ``predicate(edges)`` is true, (k,); see ``filter_nodes``.
 
     Raises:

@@ -7,7 +7,7 @@ Source: DGL section 3 (heterogeneous graphs: what arrives along several types is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,9 +15,7 @@ from torch import Tensor
 from vgraph.api.messages import update_all as updates
 from vgraph.errors import FunctionError
 from vgraph.graphs.data import EdgeType
-
-if TYPE_CHECKING:
-    from vgraph.api.graph import Graph
+from vgraph.graphs.graph_data import GraphData
 
 Results = dict[str, Tensor]
 Merge = Callable[[Sequence[Tensor]], Tensor]
@@ -32,7 +30,7 @@ _MERGES: dict[str, Merge] = {
 
 
 def multi_update_all(
-    g: Graph,
+    g: GraphData,
     etype_dict: Mapping[Any, tuple[Any, ...]],
     cross_reducer: str | Merge,
     apply_node_func: Any = None,

@@ -11,18 +11,17 @@ from typing import Any
 
 import torch
 
-from vgraph.api.graph import Graph, method
 from vgraph.api.messages.topological_update import run_flow
-from vgraph.api.messages.update_all import Relation, apply_on, results_on_part
+from vgraph.api.messages.update_all import Relation, apply_on, pull, results_on_part, send_and_recv
 from vgraph.capture.errors import CaptureError
+from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.transform import one_type
 from vgraph.graphs.traversal import bfs_nodes_generator, dfs_labeled_edges_generator, topological_nodes_generator
 from vgraph.scheduler.frontiers import levels
 
 
-@method
 def prop_nodes(
-    graph: Graph, nodes_generator: Iterable[Any], message_func: Any, reduce_func: Any, apply_node_func: Any = None,
+    graph: GraphData, nodes_generator: Iterable[Any], message_func: Any, reduce_func: Any, apply_node_func: Any = None,
     etype: Any = None,
 ) -> None:  # fmt: skip
     """``pull`` for every group of nodes that the generator gives, one after the other.
@@ -41,12 +40,11 @@ def prop_nodes(
     tensor([1., 1., 1.])
     """
     for nodes in nodes_generator:
-        graph.pull(nodes, message_func, reduce_func, apply_node_func, etype)
+        pull(graph, nodes, message_func, reduce_func, apply_node_func, etype)
 
 
-@method
 def prop_edges(
-    graph: Graph, edges_generator: Iterable[Any], message_func: Any, reduce_func: Any, apply_node_func: Any = None,
+    graph: GraphData, edges_generator: Iterable[Any], message_func: Any, reduce_func: Any, apply_node_func: Any = None,
     etype: Any = None,
 ) -> None:  # fmt: skip
     """``send_and_recv`` for every group of edges that the generator gives, one after the other.
@@ -65,11 +63,16 @@ def prop_edges(
     tensor([1., 1., 1.])
     """
     for edges in edges_generator:
-        graph.send_and_recv(edges, message_func, reduce_func, apply_node_func, etype)
+        send_and_recv(graph, edges, message_func, reduce_func, apply_node_func, etype)
 
 
 def prop_nodes_bfs(
-    graph: Graph, source: Any, message_func: Any, reduce_func: Any, reverse: bool = False, apply_node_func: Any = None
+    graph: GraphData,
+    source: Any,
+    message_func: Any,
+    reduce_func: Any,
+    reverse: bool = False,
+    apply_node_func: Any = None,
 ) -> None:
     """``prop_nodes`` in the order of a breadth-first walk.
 
@@ -90,7 +93,7 @@ def prop_nodes_bfs(
 
 
 def prop_edges_dfs(
-    graph: Graph, source: Any, message_func: Any, reduce_func: Any, reverse: bool = False,
+    graph: GraphData, source: Any, message_func: Any, reduce_func: Any, reverse: bool = False,
     has_reverse_edge: bool = False, has_nontree_edge: bool = False, apply_node_func: Any = None,
 ) -> None:  # fmt: skip
     """``prop_edges`` in the order of depth-first walks; two flags as in ``dfs_labeled_edges_generator``.
@@ -113,7 +116,7 @@ def prop_edges_dfs(
 
 
 def prop_nodes_topo(
-    graph: Graph, message_func: Any, reduce_func: Any, reverse: bool = False, apply_node_func: Any = None
+    graph: GraphData, message_func: Any, reduce_func: Any, reverse: bool = False, apply_node_func: Any = None
 ) -> None:
     """``pull`` for every node, after all nodes that it hears from: one schedule, not a loop of pulls.
 

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.api.graph import Graph
 from vgraph.api.messages.segments import groups_in_graph, reduce_segments, segments, softmax_segments
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.graphs.batching import graphs_of
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.topology import Topology
 
 
-def _nodes(g: Graph, ntype: str | None) -> tuple[Topology, Frame]:
+def _nodes(g: GraphData, ntype: str | None) -> tuple[Topology, Frame]:
     """The graphs of the nodes, as groups; kept with the edges' topology."""
     name = g.ntypes[g.get_ntype_id(ntype)]
     frame = g.node_frame(name)
@@ -34,7 +34,7 @@ def _nodes(g: Graph, ntype: str | None) -> tuple[Topology, Frame]:
     return g.relation(g.canonical_etypes[0])[0].keep(("graphs of nodes", name), build), frame
 
 
-def _edges(g: Graph, etype: Any) -> tuple[Topology, Frame]:
+def _edges(g: GraphData, etype: Any) -> tuple[Topology, Frame]:
     """The graphs of the edges: those where they end."""
     t, _, _, frame = g.relation(etype)
     if torch.compiler.is_dynamo_compiling():
@@ -56,7 +56,7 @@ def _check(op: str) -> None:
 
 
 def readout_nodes(
-    graph: Graph, feat: str, weight: str | None = None, *, op: str = "sum", ntype: str | None = None
+    graph: GraphData, feat: str, weight: str | None = None, *, op: str = "sum", ntype: str | None = None
 ) -> Tensor:
     """One row a graph from the features of its nodes, (batch_size, ...); 0 where it has none.
 
@@ -83,7 +83,9 @@ def readout_nodes(
     return reduce_segments(groups, _weighted(frame, feat, weight), op)
 
 
-def readout_edges(graph: Graph, feat: str, weight: str | None = None, *, op: str = "sum", etype: Any = None) -> Tensor:
+def readout_edges(
+    graph: GraphData, feat: str, weight: str | None = None, *, op: str = "sum", etype: Any = None
+) -> Tensor:
     """One row a graph from the features of its edges, (batch_size, ...); see ``readout_nodes``.
 
     Raises:
@@ -104,7 +106,7 @@ def readout_edges(graph: Graph, feat: str, weight: str | None = None, *, op: str
     return reduce_segments(groups, _weighted(frame, feat, weight), op)
 
 
-def sum_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
+def sum_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
     """The sum of a feature over the nodes of every graph, (batch_size, ...); see ``readout_nodes``.
 
     Raises:
@@ -122,7 +124,7 @@ def sum_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str 
     return readout_nodes(graph, feat, weight, op="sum", ntype=ntype)
 
 
-def mean_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
+def mean_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
     """The mean of a feature over the nodes of every graph, (batch_size, ...); see ``readout_nodes``.
 
     Raises:
@@ -140,7 +142,7 @@ def mean_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str
     return readout_nodes(graph, feat, weight, op="mean", ntype=ntype)
 
 
-def max_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
+def max_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
     """The largest of a feature over the nodes of every graph, (batch_size, ...); see ``readout_nodes``.
 
     Raises:
@@ -158,7 +160,7 @@ def max_nodes(graph: Graph, feat: str, weight: str | None = None, *, ntype: str 
     return readout_nodes(graph, feat, weight, op="max", ntype=ntype)
 
 
-def sum_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
+def sum_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
     """The sum of a feature over the edges of every graph, (batch_size, ...); see ``readout_edges``.
 
     Raises:
@@ -176,7 +178,7 @@ def sum_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any 
     return readout_edges(graph, feat, weight, op="sum", etype=etype)
 
 
-def mean_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
+def mean_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
     """The mean of a feature over the edges of every graph, (batch_size, ...); see ``readout_edges``.
 
     Raises:
@@ -194,7 +196,7 @@ def mean_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any
     return readout_edges(graph, feat, weight, op="mean", etype=etype)
 
 
-def max_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
+def max_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
     """The largest of a feature over the edges of every graph, (batch_size, ...); see ``readout_edges``.
 
     Raises:
@@ -212,7 +214,7 @@ def max_edges(graph: Graph, feat: str, weight: str | None = None, *, etype: Any 
     return readout_edges(graph, feat, weight, op="max", etype=etype)
 
 
-def softmax_nodes(graph: Graph, feat: str, *, ntype: str | None = None) -> Tensor:
+def softmax_nodes(graph: GraphData, feat: str, *, ntype: str | None = None) -> Tensor:
     """The softmax of a feature over the nodes of every graph, (nodes, ...).
 
     Raises:
@@ -231,7 +233,7 @@ def softmax_nodes(graph: Graph, feat: str, *, ntype: str | None = None) -> Tenso
     return softmax_segments(groups, frame[feat])
 
 
-def softmax_edges(graph: Graph, feat: str, *, etype: Any = None) -> Tensor:
+def softmax_edges(graph: GraphData, feat: str, *, etype: Any = None) -> Tensor:
     """The softmax of a feature over the edges of every graph, (edges, ...).
 
     Raises:
@@ -250,7 +252,7 @@ def softmax_edges(graph: Graph, feat: str, *, etype: Any = None) -> Tensor:
     return softmax_segments(groups, frame[feat])
 
 
-def broadcast_nodes(graph: Graph, graph_feat: Tensor, *, ntype: str | None = None) -> Tensor:
+def broadcast_nodes(graph: GraphData, graph_feat: Tensor, *, ntype: str | None = None) -> Tensor:
     """The row of its graph for every node, (nodes, ...); differentiable.
 
     Raises:
@@ -266,7 +268,7 @@ def broadcast_nodes(graph: Graph, graph_feat: Tensor, *, ntype: str | None = Non
     return _spread(graph, _nodes(graph, ntype)[0], graph_feat)
 
 
-def broadcast_edges(graph: Graph, graph_feat: Tensor, *, etype: Any = None) -> Tensor:
+def broadcast_edges(graph: GraphData, graph_feat: Tensor, *, etype: Any = None) -> Tensor:
     """The row of its graph for every edge, (edges, ...); see ``broadcast_nodes``.
 
     Raises:
@@ -282,7 +284,7 @@ def broadcast_edges(graph: Graph, graph_feat: Tensor, *, etype: Any = None) -> T
     return _spread(graph, _edges(graph, etype)[0], graph_feat)
 
 
-def _spread(graph: Graph, groups: Topology, rows: Tensor) -> Tensor:
+def _spread(graph: GraphData, groups: Topology, rows: Tensor) -> Tensor:
     if rows.ndim == 0 or (rows.shape[0] != graph.batch_size and rows.shape[0] != 1):
         fact = f"there are {tuple(rows.shape)[:1]} rows for {graph.batch_size} graphs"
         raise FeatureError(fact, cure="give one row for each")
@@ -290,7 +292,7 @@ def _spread(graph: Graph, groups: Topology, rows: Tensor) -> Tensor:
 
 
 def topk_nodes(
-    graph: Graph, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, ntype: str | None = None
+    graph: GraphData, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, ntype: str | None = None
 ) -> tuple[Tensor, Tensor]:
     """The k largest of a feature in every graph, (batch_size, k, ...), and which of its nodes they are.
 
@@ -324,7 +326,7 @@ def topk_nodes(
 
 
 def topk_edges(
-    graph: Graph, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, etype: Any = None
+    graph: GraphData, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, etype: Any = None
 ) -> tuple[Tensor, Tensor]:
     """The k largest of a feature among the edges of every graph, (batch_size, k, ...); see ``topk_nodes``.
 

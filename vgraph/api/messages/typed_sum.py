@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from vgraph.api.graph import Graph
 from vgraph.api.messages.grouped_matmul import TILE, Tiles, check_types
 from vgraph.api.messages.propagate import evaluate_edges, propagate
 from vgraph.errors import FeatureError
+from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.topology import Topology
 
 P = TypeVar("P")
@@ -46,7 +46,7 @@ class PairPlan:
     exits: Topology
 
 
-def typed_sum(g: Graph, x: Tensor, w: Tensor, etypes: Tensor, norm: Tensor | None = None) -> Tensor:
+def typed_sum(g: GraphData, x: Tensor, w: Tensor, etypes: Tensor, norm: Tensor | None = None) -> Tensor:
     """At every node the sum over its in-edges of ``norm * x[source] @ w[etype]``: (destinations, out).
 
     All types are one batched product, of as many rows as there are pairs of a source and a type, or of a

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,18 +24,16 @@ from vgraph.api.messages.propagate import (
     evaluate_edges,
     propagate,
 )
+from vgraph.capture.capture import Bound
 from vgraph.errors import DTypeError, FunctionError, GraphError
 from vgraph.graphs.adjacency import incident, is_all
+from vgraph.graphs.frame import Frame
+from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.views import LazyRows
 from vgraph.ir.topology import Topology
+from vgraph.runtime.compiled import Situation
 
 Func = Callable[..., Any]
-
-if TYPE_CHECKING:
-    from vgraph.api.graph import Graph
-    from vgraph.capture.capture import Bound
-    from vgraph.graphs.frame import Frame
-    from vgraph.runtime.compiled import Situation
 
 
 class Relation:
@@ -43,7 +41,7 @@ class Relation:
 
     __slots__ = ("dst", "edge", "src", "topology")
 
-    def __init__(self, graph: Graph, etype: Any) -> None:
+    def __init__(self, graph: GraphData, etype: Any) -> None:
         self.topology, self.src, self.dst, self.edge = graph.relation(etype)
 
     def frames(self) -> Frames:
@@ -51,7 +49,7 @@ class Relation:
 
 
 def update_all(
-    graph: Graph, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+    graph: GraphData, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
 ) -> None:
     """Sends messages along all edges, reduces them at their ends, sets what comes of it.
 
@@ -69,7 +67,8 @@ def update_all(
     """
     on = Relation(graph, etype)
     if on.topology.num_edges == 0:
-        warnings.warn("update_all on a graph without edges: only the apply function runs", stacklevel=2)
+        text = "update_all on a graph without edges: only the apply function runs"
+        warnings.warn(text, stacklevel=3)  # at the line that calls the method of Graph
         # the sum of no messages is known, as a batch of single atoms needs it; what a function makes of none is not
         is_known = getattr(reduce_func, "is_total", False)
         results = propagate(on.topology, on.frames(), message_func, reduce_func) if is_known else {}
@@ -80,7 +79,7 @@ def update_all(
     on.dst.update(results)
 
 
-def results_of(graph: Graph, message: Any, reduce: Any, apply: Any = None, etype: Any = None) -> Results:
+def results_of(graph: GraphData, message: Any, reduce: Any, apply: Any = None, etype: Any = None) -> Results:
     """What ``update_all`` would set; zeros where no edge ends."""
     return _results_of(Relation(graph, etype), message, reduce, apply)
 
@@ -99,13 +98,13 @@ def _results_of(on: Relation, message: Any, reduce: Any, apply: Any) -> Results:
     return results
 
 
-def capture_update(graph: Graph, message: Any, reduce: Any) -> tuple[Bound, Situation]:
+def capture_update(graph: GraphData, message: Any, reduce: Any) -> tuple[Bound, Situation]:
     """What ``update_all`` would run over all degrees; raises CaptureError where it would not."""
     on = Relation(graph, None)
     return capture_segments(on.topology, on.frames(), message, reduce)
 
 
-def apply_edges(graph: Graph, func: Func, edges: Any = None, etype: Any = None) -> None:
+def apply_edges(graph: GraphData, func: Func, edges: Any = None, etype: Any = None) -> None:
     """Sets what ``func(edges)`` gives as features of all edges, or of those given."""
     on = Relation(graph, etype)
     ids, part, frames = some_edges(graph, on, edges, etype)
@@ -115,7 +114,7 @@ def apply_edges(graph: Graph, func: Func, edges: Any = None, etype: Any = None) 
         on.edge[name] = rows if ids is None else _with_rows(on.edge, name, ids, rows)
 
 
-def apply_nodes(graph: Graph, func: Func, v: Any = None, ntype: str | None = None) -> None:
+def apply_nodes(graph: GraphData, func: Func, v: Any = None, ntype: str | None = None) -> None:
     """Sets what ``func(nodes)`` gives as features of all nodes, or of ``v``."""
     frame = graph.node_frame(ntype) if ntype is not None or not graph.is_block else graph.dstdata
     ids = None if is_all(v) else _ids_of(v, frame.num_rows, "node", graph.device)
@@ -133,7 +132,7 @@ def results_on_nodes(frame: Frame, function: Any, ids: Tensor | None) -> Results
     return _results_on(frame, function, ids, {})
 
 
-def some_edges(graph: Graph, on: Relation, edges: Any, etype: Any) -> tuple[Tensor | None, Topology, Frames]:
+def some_edges(graph: GraphData, on: Relation, edges: Any, etype: Any) -> tuple[Tensor | None, Topology, Frames]:
     """Ids, topology and features of the edges given; None for ids of all."""
     if is_all(edges):
         return None, on.topology, on.frames()
@@ -156,7 +155,7 @@ def _results_on(frame: Frame, function: Any, ids: Tensor | None, fresh: Mapping[
 
 
 def send_and_recv(
-    graph: Graph,
+    graph: GraphData,
     edges: Any,
     message_func: Func,
     reduce_func: Func,
@@ -173,7 +172,7 @@ def send_and_recv(
 
 
 def pull(
-    graph: Graph,
+    graph: GraphData,
     v: Any,
     message_func: Func,
     reduce_func: Func,
@@ -187,7 +186,7 @@ def pull(
 
 
 def push(
-    graph: Graph,
+    graph: GraphData,
     u: Any,
     message_func: Func,
     reduce_func: Func,
@@ -240,7 +239,7 @@ def _edge_part(on: Relation, ids: Tensor, touched: Tensor | None = None) -> tupl
 
 
 # ---------------------------------------------------------------- send and recv apart
-def send(graph: Graph, edges: Any, message_func: Func, etype: Any = None) -> None:
+def send(graph: GraphData, edges: Any, message_func: Func, etype: Any = None) -> None:
     """Computes messages of edges and leaves them there until ``recv`` takes them.
 
     ``edges``: ids, a pair (u, v), a mask, or None for all. Messages sent again replace what lay there. They stay
@@ -269,7 +268,7 @@ def send(graph: Graph, edges: Any, message_func: Func, etype: Any = None) -> Non
     graph.messages = {**graph.messages, key: (all_ids, fresh)}
 
 
-def recv(graph: Graph, v: Any, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None) -> None:
+def recv(graph: GraphData, v: Any, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None) -> None:
     """Reduces the messages that lie on the in-edges of ``v`` (None: of all nodes) and removes them.
 
     Nodes without messages are left alone, but ``apply_node_func`` runs on all of ``v``.
@@ -303,7 +302,7 @@ def _with_rows(frame: Frame, name: str, ids: Tensor, rows: Tensor) -> Tensor:
     return old.index_copy(0, ids, rows)
 
 
-def edge_ids_of(graph: Graph, edges: Any, etype: Any = None, *, repeats: bool = False) -> Tensor:
+def edge_ids_of(graph: GraphData, edges: Any, etype: Any = None, *, repeats: bool = False) -> Tensor:
     """Edge ids from ids, from a pair (sources, destinations), or from a boolean mask; ascending, each once.
 
     ``repeats``: as often as they are given.

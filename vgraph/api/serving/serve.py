@@ -42,6 +42,7 @@ from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import Features
 from vgraph.errors import FunctionError, ServerError
 from vgraph.graphs.batching import batch
+from vgraph.graphs.graph_data import GraphData
 
 WHOLE = 128  # frontiers of a graph that is not worth interrupting
 MOST_WAITING = 1024  # graphs whose results are waited for
@@ -380,6 +381,6 @@ def _grown(pool: Tensor, rows: Tensor, room: int) -> Tensor:
     return made
 
 
-def _bare(graph: Graph) -> Graph:
+def _bare(graph: GraphData) -> Graph:
     """The same edges without features."""
     return Graph(graph.topology)

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.graph import Graph
 from vgraph.api.vertex.function import VertexFunction, refuse_hooks
 from vgraph.api.vertex.type_parts import PartVertex, joined, spaces_of_parts
 from vgraph.api.vertex.vertex import Vertex
 from vgraph.errors import DTypeError, FeatureError, FunctionError, NameLookupError
+from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.program import Space
 
 
@@ -63,7 +63,7 @@ class ByType(VertexFunction):
         of_parts = {name: shape for f in functions.values() for name, shape in f.given_states.items()}
         self.given_states = of_parts | self.given_states
 
-    def vertex_types(self, graph: Graph, given: Mapping[str, Any]) -> tuple[Tensor, tuple[int, ...]]:
+    def vertex_types(self, graph: GraphData, given: Mapping[str, Any]) -> tuple[Tensor, tuple[int, ...]]:
         types = given.get(self.key, graph.ndata.get(self.key))
         known = tuple(int(kind) for kind in self.functions)
         for kind, function in zip(known, self.functions.values(), strict=True):
@@ -87,7 +87,7 @@ class ByType(VertexFunction):
         graph.topology.keep(("types checked", known, id(types)), lambda: (_check_known(types, known), types))
         return types, known
 
-    def parts(self, graph: Graph, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
+    def parts(self, graph: GraphData, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
         types, known = self.vertex_types(graph, given)
         functions: list[Any] = list(self.functions.values())
         return functions, [known.index(kind) for kind in types.tolist()]
@@ -122,7 +122,7 @@ def _check_functions(functions: Any, direction: str) -> None:
         raise FunctionError(fact, cure=cure)
 
 
-def _settled(types: Tensor, graph: Graph) -> Tensor:
+def _settled(types: Tensor, graph: GraphData) -> Tensor:
     """Types as they are now: schedules are kept with this tensor, which nobody writes to; one for all equal ones."""
     on_host = types.device.type == "cpu" or types.is_inference()
     now = types.cpu().long().numpy().tobytes() if on_host else (id(types), types._version)  # pyright: ignore[reportPrivateUsage]

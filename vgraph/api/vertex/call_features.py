@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph import config
-from vgraph.api.graph import Graph
 from vgraph.api.vertex.padding import Padded
 from vgraph.capture.session import Spec
 from vgraph.compiler import empty, levels
 from vgraph.errors import DTypeError, FeatureError, NameLookupError
+from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.program import EDGE, GRAPH, OF_LEAVES, VERTEX, Space, subset
 from vgraph.ir.topology import Topology
 from vgraph.ir.upload import send
@@ -141,7 +141,9 @@ class _Put(torch.autograd.Function):
 class Feed:
     """The features of one call: keywords first, then the graph's frames."""
 
-    def __init__(self, graph: Graph, topology: Topology, given: Mapping[str, Any], *, is_typed: bool = False) -> None:
+    def __init__(
+        self, graph: GraphData, topology: Topology, given: Mapping[str, Any], *, is_typed: bool = False
+    ) -> None:
         self.graph, self.topology, self.given = graph, topology, given
         self.leaves_in_order = config.leaves_enabled() and not is_typed  # of several types, rows go by type first
         self.padded: Padded | None = None  # where calls of one form share recordings
@@ -296,7 +298,7 @@ def _space(kind: str, name: str) -> Space:
     return {"vertex": VERTEX, "edge": EDGE, "graph": GRAPH}.get(kind) or subset(name)
 
 
-def _frame(graph: Graph, kind: str) -> tuple[Mapping[str, Tensor], str]:
+def _frame(graph: GraphData, kind: str) -> tuple[Mapping[str, Tensor], str]:
     return {
         "vertex": (graph.ndata, "vertex"),
         "edge": (graph.edata, "edge"),

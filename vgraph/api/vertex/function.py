@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.graph import Graph
 from vgraph.api.vertex.call_features import Feed, subset_names
 from vgraph.api.vertex.infer_states import infer_states
 from vgraph.api.vertex.padding import pad
@@ -30,6 +29,7 @@ from vgraph.capture.refusals import without_frames
 from vgraph.capture.session import Spec, Specs
 from vgraph.compiler import levels
 from vgraph.errors import CycleError, FunctionError, GraphError
+from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.program import Space, subset
 from vgraph.ir.topology import Topology
 from vgraph.runtime.call_rows import Situation, VertexTypes
@@ -95,11 +95,11 @@ class VertexFunction(nn.Module):
             cure="define forward(self, v) with gather, pull, scatter, push",
         )
 
-    def vertex_types(self, graph: Graph, given: Mapping[str, Any]) -> VertexTypes | None:
+    def vertex_types(self, graph: GraphData, given: Mapping[str, Any]) -> VertexTypes | None:
         """The type of every vertex and the types there are functions for; None: all are alike."""
         return None
 
-    def parts(self, graph: Graph, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
+    def parts(self, graph: GraphData, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
         """The functions there are, and which of them every vertex runs."""
         return (self,), [0] * graph.num_nodes()
 
@@ -107,7 +107,7 @@ class VertexFunction(nn.Module):
         """The spaces of vertices and edges of each type."""
         return ()
 
-    def __call__(self, graph: Graph, **features: Any) -> dict[str, Tensor]:
+    def __call__(self, graph: GraphData, **features: Any) -> dict[str, Tensor]:
         """Evaluates every vertex of ``graph``; ``features`` are looked up before the graph's frames."""
         if torch.compiler.is_dynamo_compiling():
             from vgraph.api.torch_compile.probe import outside, vertices_evaluated
@@ -144,7 +144,7 @@ def _say_serial(function: VertexFunction, why: CaptureError) -> None:
         logger.info("%s runs one vertex at a time, uncaptured: %s %s", name, why.reason, why.line)
 
 
-def capture_vertex(function: VertexFunction, graph: Graph, features: Mapping[str, Any]) -> tuple[Bound, Situation]:
+def capture_vertex(function: VertexFunction, graph: GraphData, features: Mapping[str, Any]) -> tuple[Bound, Situation]:
     """What a call would run; raises CaptureError where it would run one vertex at a time."""
     bound, _, situation = _bind(function, _feed(function, graph, features))
     return bound, situation
@@ -173,7 +173,7 @@ def check_call(function: VertexFunction, graph: Any) -> Topology:
             f"{type(function).__name__} was not initialised",
             cure="call super().__init__() first in __init__",
         )
-    if not isinstance(graph, Graph):
+    if not isinstance(graph, GraphData):
         batch = ": vgraph.batch makes one graph of several" if isinstance(graph, (list, tuple)) else ""
         raise FunctionError(
             f"{type(function).__name__} is called on a {type(graph).__name__}",

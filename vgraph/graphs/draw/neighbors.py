@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.api.graph import Graph, method
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
 from vgraph.graphs.data import EdgeType
+from vgraph.graphs.draw.pick import fetch, pick_uniform, pick_weighted
+from vgraph.graphs.draw.random_numbers import Array, mix, next_key
 from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
 from vgraph.ir.topology import Compressed, Topology
-from vgraph.sampling.draws import Array, mix, next_key
-from vgraph.sampling.pick import fetch, pick_uniform, pick_weighted
 
 ByType = Mapping[str, Tensor]
 
@@ -43,7 +43,7 @@ class Drawn:
 NOTHING = Drawn(*(np.empty(0, np.int64) for _ in range(4)))
 
 
-def nodes_by_type(g: Graph, nodes: Any) -> dict[str, Tensor]:
+def nodes_by_type(g: GraphData, nodes: Any) -> dict[str, Tensor]:
     """Ids by type of vertex, checked; what is not a mapping is of the only type."""
     if not isinstance(nodes, Mapping):
         if len(g.ntypes) != 1:
@@ -58,7 +58,7 @@ def nodes_by_type(g: Graph, nodes: Any) -> dict[str, Tensor]:
     return found
 
 
-def fanouts_of(g: Graph, fanout: Any) -> dict[EdgeType, int]:
+def fanouts_of(g: GraphData, fanout: Any) -> dict[EdgeType, int]:
     """How many edges of every type; GraphError: no whole number from -1 up."""
     found: dict[EdgeType, Any] = dict.fromkeys(g.canonical_etypes, 0 if isinstance(fanout, Mapping) else fanout)
     if isinstance(fanout, Mapping):
@@ -70,7 +70,7 @@ def fanouts_of(g: Graph, fanout: Any) -> dict[EdgeType, int]:
 
 
 def draw_edges(
-    g: Graph, seeds: ByType, fanout: Any, *, edge_dir: str = "in", prob: str | None = None, replace: bool = False
+    g: GraphData, seeds: ByType, fanout: Any, *, edge_dir: str = "in", prob: str | None = None, replace: bool = False
 ) -> dict[EdgeType, Drawn]:
     """Edges of every type that end (begin) in the seeds; ``prob`` names a feature that they are drawn by."""
     if edge_dir not in ("in", "out"):
@@ -88,7 +88,7 @@ def draw_edges(
 
 
 def _draw(
-    g: Graph, etype: EdgeType, seeds: Tensor, fanout: int, key: int, edge_dir: str, prob: str | None, replace: bool
+    g: GraphData, etype: EdgeType, seeds: Tensor, fanout: int, key: int, edge_dir: str, prob: str | None, replace: bool
 ) -> Drawn:
     topology, _, _, frame = g.relation(etype)
     lists = topology.csc if edge_dir == "in" else topology.csr
@@ -115,9 +115,8 @@ def weights_of(frame: Frame, prob: str, lists: Compressed) -> Array:
     return (rows if lists.edge_ids is None else rows[lists.edge_ids]).numpy(force=True)
 
 
-@method
 def sample_neighbors(
-    g: Graph,
+    g: AnyGraph,
     nodes: Any,
     fanout: Any,
     edge_dir: str = "in",
@@ -127,7 +126,7 @@ def sample_neighbors(
     copy_edata: bool = True,
     exclude_edges: Any = None,
     output_device: Any = None,
-) -> Graph:
+) -> AnyGraph:
     """A graph of all nodes with up to ``fanout`` in-edges (out-edges) of each of ``nodes``.
 
     Args:
@@ -163,7 +162,7 @@ def sample_neighbors(
         topologies[etype] = Topology(src, dst, whole.num_src, whole.num_dst)
         edges[etype] = edge_frame(frame, mine.edge_ids, g.idtype, copy_edata)
     frames = {name: frame.copy() if copy_ndata else frame.empty() for name, frame in g.src_frames.items()}
-    made = Graph.of_types(topologies, frames, None, edges)
+    made = type(g).of_types(topologies, frames, None, edges)
     return made if output_device is None else made.to(output_device)
 
 
@@ -177,7 +176,7 @@ def edge_frame(whole: Frame, edge_ids: Array, idtype: torch.dtype, copies: bool)
     return frame
 
 
-def without(g: Graph, drawn: dict[EdgeType, Drawn], exclude: Any) -> dict[EdgeType, Drawn]:
+def without(g: GraphData, drawn: dict[EdgeType, Drawn], exclude: Any) -> dict[EdgeType, Drawn]:
     """What was drawn less the edges of these ids (by type)."""
     if exclude is None:
         return drawn
@@ -191,9 +190,8 @@ def without(g: Graph, drawn: dict[EdgeType, Drawn], exclude: Any) -> dict[EdgeTy
     }
 
 
-@method
 def select_topk(
-    g: Graph,
+    g: AnyGraph,
     k: int,
     weight: str,
     nodes: Any = None,
@@ -202,7 +200,7 @@ def select_topk(
     copy_ndata: bool = True,
     copy_edata: bool = True,
     output_device: Any = None,
-) -> Graph:
+) -> AnyGraph:
     """A graph of all nodes with the k heaviest (lightest) in-edges (out-edges) of each of ``nodes``, or of all.
 
     Raises:

@@ -18,9 +18,9 @@ import numpy as np
 
 import vgraph_kernels
 from vgraph.fusion.cpu.build import build_kernels
+from vgraph.graphs.draw.random_numbers import Array, below, draw, uniform
 from vgraph.ir.topology import Compressed
 from vgraph.runtime.cpu.kernels import no_memory, pool_address
-from vgraph.sampling.draws import Array, below, draw, uniform
 
 _EXPORTS = ("vg_sample", "vg_fetch", "vg_renumber", "vg_walk")
 _MOST_RENUMBERED = 2**31  # in the compiled table

@@ -1,0 +1,42 @@
+"""A graph as one of NetworkX, which knows many algorithms that are not needed here.
+
+Takes: GraphData. Gives: a networkx.MultiDiGraph; runs once a sample. What comes from NetworkX is made in
+``vgraph/api/build/networkx_scipy.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vgraph.graphs.graph_data import GraphData
+from vgraph.late import late
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = late("networkx")
+
+
+def to_networkx(
+    g: GraphData, node_attrs: Sequence[str] | None = None, edge_attrs: Sequence[str] | None = None
+) -> nx.MultiDiGraph[int]:
+    """A networkx.MultiDiGraph; every edge has its number as attribute ``id``.
+
+    ``node_attrs``, ``edge_attrs``: features that become attributes: the row of a node or an edge.
+
+    Raises:
+        NameLookupError: there is no such feature.
+
+    Source: DGL 1.1, ``dgl.to_networkx``.
+
+    >>> import vgraph
+    >>> list(vgraph.to_networkx(vgraph.graph(([0, 0], [1, 1]))).edges(data=True))
+    [(0, 1, {'id': 0}), (0, 1, {'id': 1})]
+    """
+    made: nx.MultiDiGraph[int] = nx.MultiDiGraph()
+    made.add_nodes_from((i, row) for i, row in enumerate(g.ndata.rows(node_attrs)))
+    src, dst = (end.tolist() for end in g.coo())
+    rows = enumerate(g.edata.rows(edge_attrs))
+    made.add_edges_from((src[i], dst[i], {"id": i, **row}) for i, row in rows)
+    return made
