@@ -44,10 +44,12 @@ from vgraph.api.messages.readout import (
 from vgraph.api.reduce import reduce
 from vgraph.api.serving.loader import GraphLoader
 from vgraph.api.serving.serve import Server, serve
+from vgraph.api.torch_compile.fill import fill as _fill
 from vgraph.api.vertex.by_type import ByType
 from vgraph.api.vertex.call_features import at, rows_at
 from vgraph.api.vertex.function import VertexFunction
 from vgraph.api.vertex.vertex import Vertex
+from vgraph.compiled_calls import compiled_calls as _compiled_calls
 from vgraph.errors import VGraphError
 from vgraph.graphs.batching import batch, merge, slice_batch, unbatch
 from vgraph.graphs.blocks import compact_graphs, to_block
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
     from vgraph.api.dense.parallel import parallelize
     from vgraph.api.dense.place import Placement, place
 
+_fill(_compiled_calls)
 DGLGraph, DGLError = Graph, VGraphError  # the names that programs written for DGL use
 ALL, NID, EID, NTYPE, ETYPE = "__ALL__", "_ID", "_ID", "_TYPE", "_TYPE"
 

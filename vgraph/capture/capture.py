@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from vgraph import config
+from vgraph.capture.body import Body, compile_options
 from vgraph.capture.capture_cache import Family
 from vgraph.capture.derivative_programs import level_pair, level_program
 from vgraph.capture.errors import CaptureError, UnwatchableError
@@ -39,7 +40,7 @@ from vgraph.capture.recording_lock import recording
 from vgraph.capture.refusals import make_refusal
 from vgraph.capture.rows.row_mixing import refuse_mixing, refuse_sums
 from vgraph.capture.session import Spec
-from vgraph.capture.trace import ALL, Body, Trace, compile_options, trace
+from vgraph.capture.trace import ALL, Trace, trace
 from vgraph.errors import FunctionError
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Call, Derivation, Pair, run

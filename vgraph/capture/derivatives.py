@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from vgraph.capture.body import Given
 from vgraph.capture.record.aliases import Ref
 from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.rows.row_tensor import plain
 from vgraph.capture.rows.slot_reductions import move_rows
+from vgraph.capture.session import Session
 from vgraph.ir.moves import Move
 from vgraph.ir.program import map_leaves
 from vgraph.runtime.autograd import Derivation, Step, cotangent_name
 from vgraph.runtime.in_memory import as_recorded
-
-if TYPE_CHECKING:
-    from vgraph.capture.session import Session
-    from vgraph.capture.trace import Given
 
 Fed = tuple[int, Tensor, Move]  # an output, the input that it feeds, and how
 

@@ -19,13 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vgraph.capture.body import Body
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.tracer_leaks import drop_kept
 from vgraph.capture.guards.watched import Numbers
 from vgraph.capture.record.modes import Modes
 from vgraph.capture.record_function import record_function
 from vgraph.capture.session import Specs
-from vgraph.capture.trace import Body, Trace
+from vgraph.capture.trace import Trace
 from vgraph.errors import StaleCaptureError
 from vgraph.ir.program import Op, Value, map_leaves, needed_ops
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from vgraph.capture.body import Body
 from vgraph.capture.errors import CaptureError, RunsDifferError
 from vgraph.capture.guards.code_watch import Reading, unwatched, watch_code
 from vgraph.capture.guards.compile_guards import StandIns, stand_ins
@@ -20,7 +21,7 @@ from vgraph.capture.guards.walk import walk_roots
 from vgraph.capture.guards.watched import Numbers
 from vgraph.capture.record.modes import Modes, ambient
 from vgraph.capture.session import Spec, Specs
-from vgraph.capture.trace import ALL, Body, Trace, trace
+from vgraph.capture.trace import ALL, Trace, trace
 
 
 @dataclass(frozen=True, eq=False)

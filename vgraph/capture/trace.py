@@ -9,60 +9,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from vgraph import config
+from vgraph.capture.body import Body
 from vgraph.capture.derivatives import Level, derive_levels
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.asked_features import Asked
 from vgraph.capture.guards.code_watch import unwatched
 from vgraph.capture.record.aliases import Ref
 from vgraph.capture.record.example_sizes import sizes_for
+from vgraph.capture.record.tape_ir import Tape
 from vgraph.capture.record.tracer import Tracer
-from vgraph.capture.record.unify import Tape, unify
+from vgraph.capture.record.unify import unify
 from vgraph.capture.rows.lower_mailbox import lower_mailbox, name_counts, refuse_mixed_batches
 from vgraph.capture.session import Session, Specs
-from vgraph.ir.moves import Move
-from vgraph.ir.program import VERTEX, Carry, Op, Rows, Space, Value, needed_ops
+from vgraph.ir.program import VERTEX, Carry, Op, Rows, Value, needed_ops
 from vgraph.passes.attention import weigh_once
 from vgraph.passes.hoist import hoist
 from vgraph.passes.linear_sums import Foresight, Linear, sum_once, visits_in_edges
 from vgraph.passes.tidy import tidy
 from vgraph.runtime.autograd import Derivation, Step
-
-
-@dataclass(eq=False)
-class Given:
-    """What a Body gives: the user's outputs, then states; carries are (output, input, move)."""
-
-    outputs: list[Tensor]
-    carries: list[tuple[int, Tensor, Move]]
-    num_outputs: int
-
-
-def compile_options(body: Body) -> dict[str, Any]:
-    """How the Programs of a body are compiled; where one degree is run densely, rows have two names."""
-    return {"per_vertex": body.per_vertex, "fuse": isinstance(body.mailbox, bool)}
-
-
-class Body(Protocol):
-    """A user function with what surrounds it."""
-
-    name: str
-    mailbox: bool | int
-    per_vertex: bool
-    spaces: tuple[Space, ...]  # subsets and types of vertices
-
-    def run(self, session: Session) -> Given:
-        """Calls the user's function once on the session's examples."""
-        ...
-
-    def facts(self) -> Any:
-        """What the last run showed that calls need to know, such as the outputs' names."""
-        ...
 
 
 @dataclass(eq=False)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import GraphError
 from vgraph.graphs.data import Relations
 from vgraph.graphs.frame import as_ids, resolve_ids
@@ -159,9 +160,7 @@ class Adjacency(Relations):
 
 def _degrees_of(topology: Topology, *, out: bool) -> Tensor:
     if torch.compiler.is_dynamo_compiling():
-        from vgraph.runtime.custom_op import degrees
-
-        return degrees(topology.handle, out, topology.num_src if out else topology.num_dst)
+        return compiled_calls.degrees(topology.handle, out, topology.num_src if out else topology.num_dst)
     return topology.out_degrees if out else topology.in_degrees
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph.capture.body import Given
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.asked_features import Asked
 from vgraph.capture.record.device_check import ElsewhereError
 from vgraph.capture.rows.row_tensor import as_rows, num_rows, plain, row_shape
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
-from vgraph.capture.trace import Given
 from vgraph.errors import DTypeError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE, VERTEX, Space

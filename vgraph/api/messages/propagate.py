@@ -24,6 +24,7 @@ from vgraph.api.messages.batches import (
     on_edges,
     without_set,
 )
+from vgraph.capture.body import Body
 from vgraph.capture.capture import Bound, family_of, find_captured, note_run
 from vgraph.capture.capture_cache import RestlessError, function_key, name_of
 from vgraph.capture.errors import CaptureError
@@ -32,7 +33,7 @@ from vgraph.capture.guards.functorch_checks import refuse_transforms
 from vgraph.capture.guards.tracer_leaks import KeptError
 from vgraph.capture.refusals import without_frames
 from vgraph.capture.session import Spec
-from vgraph.capture.trace import Body
+from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FunctionError
 from vgraph.ir.program import EDGE, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
@@ -95,10 +96,10 @@ def propagate(topology: Topology, frames: Frames, message: Any, reduce: Any, wri
     ``writes`` takes what the message function sets as features of edges.
     """
     if torch.compiler.is_dynamo_compiling():
-        from vgraph.api.torch_compile.probe import outside, updated
-
-        found = updated(topology, frames, message, reduce)
-        return outside(propagate, topology, frames, message, reduce, writes) if found is None else found
+        made = compiled_calls.updated(topology, frames, message, reduce)
+        if made is None:
+            return compiled_calls.outside(propagate, topology, frames, message, reduce, writes)
+        return made
     refuse_transforms()
     roots = (message, reduce)
     key = tuple(function_key(root) for root in roots)
@@ -234,10 +235,10 @@ def columns_of(words: str, frame: Mapping[str, Tensor], ids: Tensor | None) -> C
 def evaluate_edges(topology: Topology, frames: Frames, function: Any, writes: Results | None = None) -> Results:
     """What a function of edges gives, by name; ``writes`` takes what it sets."""
     if torch.compiler.is_dynamo_compiling():
-        from vgraph.api.torch_compile.probe import edges_evaluated, outside
-
-        found = edges_evaluated(topology, frames, function)
-        return outside(evaluate_edges, topology, frames, function, writes) if found is None else found
+        made = compiled_calls.edges_evaluated(topology, frames, function)
+        if made is None:
+            return compiled_calls.outside(evaluate_edges, topology, frames, function, writes)
+        return made
     refuse_transforms()
     part, key = _Part(topology, frames), (function_key(function), "edges")
     names = part.names

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.messages.segments import groups_in_graph, reduce_segments, segments, softmax_segments
+from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.graphs.batching import graphs_of
 from vgraph.graphs.frame import Frame
@@ -319,9 +320,7 @@ def topk_nodes(
     ([[2.0, 1.0], [5.0, 4.0]], [[1, 0], [0, 2]])
     """
     if torch.compiler.is_dynamo_compiling():
-        from vgraph.api.torch_compile.probe import outside
-
-        return outside(topk_nodes, graph, feat, k, descending=descending, sortby=sortby, ntype=ntype)
+        return compiled_calls.outside(topk_nodes, graph, feat, k, descending=descending, sortby=sortby, ntype=ntype)
     return _topk(*_nodes(graph, ntype), feat, k, descending, sortby)
 
 
@@ -344,9 +343,7 @@ def topk_edges(
     [[[2.0]]]
     """
     if torch.compiler.is_dynamo_compiling():
-        from vgraph.api.torch_compile.probe import outside
-
-        return outside(topk_edges, graph, feat, k, descending=descending, sortby=sortby, etype=etype)
+        return compiled_calls.outside(topk_edges, graph, feat, k, descending=descending, sortby=sortby, etype=etype)
     return _topk(*_edges(graph, etype), feat, k, descending, sortby)
 
 

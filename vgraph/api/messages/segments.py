@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.messages.propagate import evaluate_edges, propagate
+from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.ir.topology import Topology
 
@@ -28,9 +29,7 @@ class Groups(NamedTuple):
 
 def groups_in_graph(topology: Topology, of_edges: bool, count: int, num_rows: int) -> Any:
     """The graphs of a batch as groups of their vertices, or edges, inside ``torch.compile``."""
-    from vgraph.runtime.custom_op import groups
-
-    handle, ids = groups(topology.handle, of_edges, num_rows)
+    handle, ids = compiled_calls.groups(topology.handle, of_edges, num_rows)
     return Groups(handle, ids, count, count, num_rows)
 
 

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from vgraph.api.messages.batches import Columns, NodeBatch, UpdateBody, as_raised, checked
 from vgraph.api.messages.propagate import Results, log_once
+from vgraph.capture.body import Given
 from vgraph.capture.capture import family_of, find_captured
 from vgraph.capture.capture_cache import function_key
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import Features
 from vgraph.capture.rows.row_tensor import as_rows, plain
 from vgraph.capture.session import Session, Spec
-from vgraph.capture.trace import Given
 from vgraph.ir.moves import Gather, Move
 from vgraph.ir.program import EDGE, SOURCE, VERTEX
 from vgraph.ir.topology import Topology

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vgraph.api.messages.grouped_matmul import TILE, Tiles, check_types
 from vgraph.api.messages.propagate import evaluate_edges, propagate
+from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError
 from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.topology import Topology
@@ -72,9 +73,7 @@ def typed_sum(g: GraphData, x: Tensor, w: Tensor, etypes: Tensor, norm: Tensor |
     tensor([11., 11.])
     """
     if torch.compiler.is_dynamo_compiling():
-        from vgraph.api.torch_compile.probe import outside
-
-        return outside(typed_sum, g, x, w, etypes, norm)
+        return compiled_calls.outside(typed_sum, g, x, w, etypes, norm)
     topology, blocks = g.topology, w.unsqueeze(1) if w.ndim == 3 else w
     _check(topology, x, blocks, norm)
     types = check_types(etypes, topology.num_edges, w.shape[0])

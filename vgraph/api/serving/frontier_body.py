@@ -13,12 +13,12 @@ from vgraph.api.vertex.call_features import Feed
 from vgraph.api.vertex.function import VertexFunction
 from vgraph.api.vertex.infer_states import infer_states
 from vgraph.api.vertex.vertex import StateSpec, Vertex, VertexBody, VertexFacts
+from vgraph.capture.body import Given
 from vgraph.capture.record.modes import ambient, current_modes
 from vgraph.capture.recording_lock import recording
 from vgraph.capture.rows.row_tensor import as_rows, plain
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
-from vgraph.capture.trace import Given
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from vgraph.api.vertex.function import check_children
 from vgraph.api.vertex.infer_states import infer_states
 from vgraph.api.vertex.vertex import StateSpec, Vertex, VertexBody
+from vgraph.capture.body import Body, Given, compile_options
 from vgraph.capture.derivative_programs import level_program
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.player import SPACES, Event, Player, which_sizes
@@ -29,7 +30,7 @@ from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.rows.row_mixing import refuse_mixing
 from vgraph.capture.rows.row_tensor import plain
 from vgraph.capture.session import Session, Spec
-from vgraph.capture.trace import Body, Given, compile_options, trace
+from vgraph.capture.trace import trace
 from vgraph.ir.program import EDGE, VERTEX, Space
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Derivation

@@ -27,6 +27,7 @@ from vgraph.capture.features import Features
 from vgraph.capture.guards.functorch_checks import refuse_transforms
 from vgraph.capture.refusals import without_frames
 from vgraph.capture.session import Spec, Specs
+from vgraph.compiled_calls import compiled_calls
 from vgraph.compiler import levels
 from vgraph.errors import CycleError, FunctionError, GraphError
 from vgraph.graphs.graph_data import GraphData
@@ -110,10 +111,8 @@ class VertexFunction(nn.Module):
     def __call__(self, graph: GraphData, **features: Any) -> dict[str, Tensor]:
         """Evaluates every vertex of ``graph``; ``features`` are looked up before the graph's frames."""
         if torch.compiler.is_dynamo_compiling():
-            from vgraph.api.torch_compile.probe import outside, vertices_evaluated
-
-            found = vertices_evaluated(self, graph, features)
-            return outside(self, graph, **features) if found is None else found
+            made = compiled_calls.vertices_evaluated(self, graph, features)
+            return compiled_calls.outside(self, graph, **features) if made is None else made
         refuse_transforms()
         feed = _feed(self, graph, features)
         try:

@@ -16,7 +16,7 @@ from vgraph.api.vertex.vertex import Vertex
 from vgraph.capture.guards.asked_features import Asked
 from vgraph.capture.rows.row_tensor import RowTensor, as_rows, plain
 from vgraph.capture.rows.slot_reductions import move_rows
-from vgraph.capture.trace import Session
+from vgraph.capture.session import Session
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather, Move, PutSlot, SegmentReduce, Select, Spread, TakeSlot
 from vgraph.ir.program import EDGE, VERTEX, Space, part_of

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.messages.batches import definition
+from vgraph.capture.body import Given
 from vgraph.capture.record.tracer import CaptureError
 from vgraph.capture.rows.row_tensor import RowTensor, as_rows, lift, num_rows, plain, row_shape
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
-from vgraph.capture.trace import Given
 from vgraph.errors import ChildIndexError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather, Move, TakeSlot
 from vgraph.ir.program import EDGE, VERTEX, Space

@@ -23,10 +23,11 @@ import numpy as np
 from torch import Tensor, nn
 
 from vgraph.capture.errors import CaptureError, UnwatchableError
-from vgraph.capture.guards.code_names import Words, joined, words_of
+from vgraph.capture.guards.code_names import Words
 from vgraph.capture.guards.code_watch import Reading, is_users
-from vgraph.capture.guards.purity import REFLECTION, library_of
+from vgraph.capture.guards.purity import library_of
 from vgraph.capture.guards.walk_objects import visit_class, visit_instance, visit_layer
+from vgraph.capture.guards.walk_state import WalkState
 from vgraph.capture.guards.watchable import (
     CONSTANTS,
     CONTAINERS,
@@ -58,41 +59,8 @@ def _itself(value: Any) -> Any:
     return value
 
 
-class Walker:
-    """One walk. ``lenient``: what cannot be watched is watched by its type, to tell when a refusal is out of date."""
-
-    def __init__(self, reading: Reading, *, everything: bool = False, lenient: bool = False) -> None:
-        self.walk, self.reading, self.lenient = Walk(), reading, lenient
-        self.words = {code: words_of(code) for code in list(reading.codes)}
-        whole, own = joined(self.words.values()), joined(w for code, w in self.words.items() if is_users(code))
-        self.names, self.own, self.whole = whole.names, own.names, whole
-        self.walk.numbers.asks_types = not own.names.isdisjoint({"isinstance", "type", "issubclass"})
-        self.everything = everything or reading.reflects or not own.names.isdisjoint(REFLECTION)
-        self.misses = self.everything or own.handles  # the user's code may notice what is not there
-        self.classes: dict[type, list[str]] = {}  # and what of them is read that an instance could hide
-        self.reached: set[types.CodeType] = set()
-        self.seen: dict[int, tuple[Any, Step]] = {}  # the values too, so that ids stay unique
-        self._anchors: dict[int, Step] = {}
-
-    def check(self, step: Step, kind: str, value: Any) -> None:
-        self.walk.checks.append((step, kind, value))
-
-    def speaks(self, name: str) -> bool:
-        return self.everything or name in self.names
-
-    def anchor(self, thing: Any) -> Step:
-        """A step that begins with a thing itself: a class, or what a library keeps for good."""
-        if id(thing) not in self._anchors:
-            constants = self.walk.numbers.constants
-            constants.append(thing)
-            self._anchors[id(thing)] = Step(None, f"k[{len(constants) - 1}]")
-        return self._anchors[id(thing)]
-
-    def refuse(self, value: Any, step: Step, reason: str) -> None:
-        """What no guard can see change."""
-        if not self.lenient:
-            raise UnwatchableError(reason)
-        self.check(step, "type", type(value))
+class Walker(WalkState):
+    """One walk: what to do with a thing of each kind. See ``WalkState`` for its arguments."""
 
     # ------------------------------------------------------------ by kind
     def visit(self, value: Any, step: Step, depth: int = 0, names: set[str] | None = None) -> None:
@@ -244,9 +212,6 @@ class Walker:
         if found is not None:
             self.check(self.anchor(vars(builtins)).to(item(name)), "is", found)
 
-    def ran(self, thing: Any) -> bool:
-        return getattr(thing, "__code__", None) in self.reading.codes
-
     def _visit_import(self, name: str, table: dict[str, Any], depth: int) -> None:
         """Modules that the code imports while it runs."""
         whole = resolve_name(name, table.get("__package__") or "") if name.startswith(".") else name
@@ -286,20 +251,6 @@ class Walker:
             self.check(step, "same", value)
         else:
             self.visit(value, step, depth, self.whole.of(name))
-
-    def visit_attributes(
-        self, table: Any, step: Step, depth: int, *,
-        among: set[str] | None = None, skip: frozenset[str] = frozenset(), whole: bool = False, misses: bool = False,
-    ) -> None:  # fmt: skip
-        """Attributes along names that the code speaks; and that none appears that the user's code would notice."""
-        if whole or (self.everything and among is None):
-            self.check(step, "items", tuple(table))
-        elif self.misses or misses:
-            self.check(step, "without", frozenset((self.own if among is None else among) - table.keys()))
-        for name in list(table):
-            if name not in skip and (whole or (self.speaks(name) if among is None else name in among)):
-                inner: Any = table[name]
-                self.visit(inner, step.to(item(name), ("item", name)), depth + 1, self.whole.of(name))
 
     def _visit_container(self, value: Any, step: Step, depth: int) -> None:
         kind, count = type(value), len(value)

@@ -1,6 +1,6 @@
 """Walk of objects: instances, their classes, and torch's modules, as attribute look-up sees them.
 
-Takes: a Walker, objects. Gives: more checks in its Walk; tempo: once a function.
+Takes: a walk's state, objects. Gives: more checks in its Walk; tempo: once a function.
 What runs, or is read, is looked up at the class as Python does it: a method that is replaced anywhere, on the
 instance, on the class or on a base, gives another answer there.
 """
@@ -10,17 +10,15 @@ from __future__ import annotations
 import abc
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 from torch.nn.modules import module as torch_module
 
 from vgraph.capture.errors import CaptureError
+from vgraph.capture.guards.walk_state import WalkState
 from vgraph.capture.guards.watchable import hides_nothing, is_library, is_open, is_watched_class
 from vgraph.capture.guards.watched import Step, item
-
-if TYPE_CHECKING:
-    from vgraph.capture.guards.walk import Walker
 
 _INTERNALS = frozenset(nn.Module().__dict__)
 _FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -37,7 +35,7 @@ _KNOWN = (
 
 
 # ---------------------------------------------------------------- instances
-def visit_instance(walker: Walker, value: Any, step: Step, depth: int) -> None:
+def visit_instance(walker: WalkState, value: Any, step: Step, depth: int) -> None:
     """An object by its attributes, slots and class; no object of a library's that keeps more than these."""
     kind: type = type(value)
     if not hides_nothing(kind) or (is_library(kind) and not is_open(kind) and not is_watched_class(kind)):
@@ -63,7 +61,7 @@ def visit_instance(walker: Walker, value: Any, step: Step, depth: int) -> None:
                     walker.check(step, "no attribute", name)
 
 
-def _check_shadows(walker: Walker, kind: type, inside: dict[str, Any], table: Step) -> None:
+def _check_shadows(walker: WalkState, kind: type, inside: dict[str, Any], table: Step) -> None:
     """What is read from the class must not be hidden later by an attribute of the instance."""
     for name in walker.classes.get(kind, ()):
         if name not in inside:
@@ -71,7 +69,7 @@ def _check_shadows(walker: Walker, kind: type, inside: dict[str, Any], table: St
 
 
 # ---------------------------------------------------------------- classes
-def visit_class(walker: Walker, kind: type, depth: int) -> None:
+def visit_class(walker: WalkState, kind: type, depth: int) -> None:
     """Methods that ran and plain attributes that the code speaks, as a look-up at the class finds them."""
     if kind in walker.classes or (is_library(kind) and not is_watched_class(kind)):
         return
@@ -91,7 +89,7 @@ def visit_class(walker: Walker, kind: type, depth: int) -> None:
         visit_class(walker, type(kind), depth)
 
 
-def _check_bases(walker: Walker, kind: type) -> None:
+def _check_bases(walker: WalkState, kind: type) -> None:
     if is_library(kind):
         return
     walker.check(walker.anchor(kind).to("{}.__mro__"), "is", kind.__mro__)
@@ -103,7 +101,7 @@ def _check_bases(walker: Walker, kind: type) -> None:
 
 
 def _visit_class_attribute(
-    walker: Walker, kinds: tuple[type, type, type], name: str, found: Any, depth: int
+    walker: WalkState, kinds: tuple[type, type, type], name: str, found: Any, depth: int
 ) -> None:  # fmt: skip
     kind, owner, seen_by = kinds
     here = walker.anchor(seen_by).to(f"{{}}.{name}")
@@ -139,7 +137,7 @@ def _functions_of(found: Any, here: Step) -> list[tuple[Any, Step]]:
     return []
 
 
-def _note_read(walker: Walker, kind: type, name: str, found: Any) -> None:
+def _note_read(walker: WalkState, kind: type, name: str, found: Any) -> None:
     """An attribute that one of the instance would hide; special methods are looked up at the class alone."""
     is_special = name.startswith("__") and name.endswith("__")
     if not is_special and not (hasattr(type(found), "__set__") or isinstance(found, property)):
@@ -147,7 +145,7 @@ def _note_read(walker: Walker, kind: type, name: str, found: Any) -> None:
 
 
 # ---------------------------------------------------------------- torch's modules
-def visit_layer(walker: Walker, module: nn.Module, step: Step, depth: int) -> None:
+def visit_layer(walker: WalkState, module: nn.Module, step: Step, depth: int) -> None:
     """A module by its hooks, parameters, buffers, children and attributes."""
     kind: type = type(module)
     if not hides_nothing(kind) or (is_library(kind) and not is_watched_class(kind)):
@@ -173,7 +171,7 @@ def visit_layer(walker: Walker, module: nn.Module, step: Step, depth: int) -> No
         _check_shadows(walker, kind, inside, table)
 
 
-def _visit_group(walker: Walker, group: dict[str, Any], step: Step, depth: int, *, whole: bool) -> None:
+def _visit_group(walker: WalkState, group: dict[str, Any], step: Step, depth: int, *, whole: bool) -> None:
     """Parameters, buffers or children: all of them, in a layer of torch's, or those whose names are spoken."""
     if whole and group:
         walker.check(step, "len", len(group))
@@ -184,7 +182,7 @@ def _visit_group(walker: Walker, group: dict[str, Any], step: Step, depth: int, 
             walker.visit(thing, step.to(item(name), ("item", name)), depth + 1)
 
 
-def _visit_hooks(walker: Walker, inside: dict[str, Any], table: Step, depth: int) -> None:
+def _visit_hooks(walker: WalkState, inside: dict[str, Any], table: Step, depth: int) -> None:
     if any(inside[hooks] for hooks in _BACKWARD_HOOKS) and not walker.lenient:
         raise CaptureError("it has a module with backward hooks")
     for hooks in _FORWARD_HOOKS:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from vgraph.capture.body import Body, Given
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.code_watch import uncollected
 from vgraph.capture.guards.tracer_leaks import KeptError
@@ -28,7 +29,6 @@ from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.capture.record.modes import Modes, ambient, autocast_kind
 from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.session import Session, Spec
-from vgraph.capture.trace import Body, Given
 from vgraph.ir.program import SHARED, Space
 
 _MOST_TREES = 8  # of one function: modes, widths of features, states

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from vgraph.capture.body import Body, Given
 from vgraph.capture.errors import CaptureError, OutsideWriteError
 from vgraph.capture.guards.asked_features import Asked
 from vgraph.capture.lookup.fake_rows import FakeRows, RowPair
@@ -23,7 +24,6 @@ from vgraph.capture.record.aliases import share_memory
 from vgraph.capture.rows.row_tensor import RowTensor, as_rows, plain
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
-from vgraph.capture.trace import Body, Given
 from vgraph.ir.moves import Move
 from vgraph.ir.program import EDGE, VERTEX, Space
 from vgraph.user_line import recorded_line

@@ -6,15 +6,12 @@ Takes: a Tape. Gives: the same tape, where ``table[ids]`` differentiates as an e
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
+from vgraph.capture.record.tape_ir import Tape
 from vgraph.ir.program import SHARED, Op, Value
 from vgraph.ir.tdl.notation import op_name
-
-if TYPE_CHECKING:
-    from vgraph.capture.record.unify import Tape
 
 _ZEROS = frozenset({"zeros", "new_zeros", "zeros_like"})
 _aten = torch.ops.aten

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,32 +17,13 @@ from vgraph.capture.errors import RunsDifferError
 from vgraph.capture.record.aliases import Ref
 from vgraph.capture.record.embedding_grad import sum_at_ids
 from vgraph.capture.record.op_tables import LAZY_VIEWS, UNSAFE_VIEWS
+from vgraph.capture.record.tape_ir import Tape
 from vgraph.capture.record.tracer import Record, Recording
 from vgraph.ir.program import EDGE, SHARED, SLOT, Dim, Op, Rows, Space, Value, map_leaves
 from vgraph.ir.tdl.notation import op_name
 from vgraph.ir.tdl.rowwise import Effect, row_effects
 
 _TARGETS = {**UNSAFE_VIEWS, **LAZY_VIEWS}
-
-
-@dataclass(eq=False)
-class Tape:
-    """Everything that was recorded, in order: later cut into Programs.
-
-    ``inputs``: name to Value; ``lifted``: tensors that the function reached, with their Values.
-    """
-
-    ops: list[Op]
-    inputs: dict[str, Value]
-    lifted: list[tuple[Tensor, Value]]
-    values: dict[int, Value]  # Ref.index to Value
-    sizes: tuple[Mapping[Space, int], Mapping[Space, int]]
-    next_id: int
-    constants: set[int] = field(default_factory=set[int])  # positions in lifted: made inside the function
-
-    def new_value(self, like: Value, **changes: Any) -> Value:
-        self.next_id += 1
-        return replace(like, id=self.next_id, **changes)
 
 
 def unify(first: Recording, second: Recording) -> Tape:

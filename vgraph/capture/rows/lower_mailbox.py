@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.record.unify import Tape, substitute
+from vgraph.capture.record.tape_ir import Tape
+from vgraph.capture.record.unify import substitute
 from vgraph.ir.moves import MOVES, Gather, SegmentReduce
 from vgraph.ir.program import EDGE, SLOT, VERTEX, Op, Rows, Value, map_leaves
 from vgraph.ir.tdl.notation import Notation, op_name

@@ -1,0 +1,78 @@
+"""What a walk knows and has found: the names that the code speaks, what was seen, the checks so far.
+
+Takes: a Reading. Gives: a growing Walk, and how attributes are visited; runs once a function.
+``walk.py`` says what is done with a thing of each kind, ``walk_objects.py`` with instances, classes and layers.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from vgraph.capture.errors import UnwatchableError
+from vgraph.capture.guards.code_names import joined, words_of
+from vgraph.capture.guards.code_watch import Reading, is_users
+from vgraph.capture.guards.purity import REFLECTION
+from vgraph.capture.guards.watched import Step, Walk, item
+
+
+class WalkState:
+    """What a walk knows and has found.
+
+    ``lenient``: what cannot be watched is watched by its type, to tell when a refusal is out of date.
+    """
+
+    def __init__(self, reading: Reading, *, everything: bool = False, lenient: bool = False) -> None:
+        self.walk, self.reading, self.lenient = Walk(), reading, lenient
+        self.words = {code: words_of(code) for code in list(reading.codes)}
+        whole, own = joined(self.words.values()), joined(w for code, w in self.words.items() if is_users(code))
+        self.names, self.own, self.whole = whole.names, own.names, whole
+        self.walk.numbers.asks_types = not own.names.isdisjoint({"isinstance", "type", "issubclass"})
+        self.everything = everything or reading.reflects or not own.names.isdisjoint(REFLECTION)
+        self.misses = self.everything or own.handles  # the user's code may notice what is not there
+        self.classes: dict[type, list[str]] = {}  # and what of them is read that an instance could hide
+        self.reached: set[types.CodeType] = set()
+        self.seen: dict[int, tuple[Any, Step]] = {}  # the values too, so that ids stay unique
+        self._anchors: dict[int, Step] = {}
+
+    def check(self, step: Step, kind: str, value: Any) -> None:
+        self.walk.checks.append((step, kind, value))
+
+    def speaks(self, name: str) -> bool:
+        return self.everything or name in self.names
+
+    def anchor(self, thing: Any) -> Step:
+        """A step that begins with a thing itself: a class, or what a library keeps for good."""
+        if id(thing) not in self._anchors:
+            constants = self.walk.numbers.constants
+            constants.append(thing)
+            self._anchors[id(thing)] = Step(None, f"k[{len(constants) - 1}]")
+        return self._anchors[id(thing)]
+
+    def refuse(self, value: Any, step: Step, reason: str) -> None:
+        """What no guard can see change."""
+        if not self.lenient:
+            raise UnwatchableError(reason)
+        self.check(step, "type", type(value))
+
+    def ran(self, thing: Any) -> bool:
+        return getattr(thing, "__code__", None) in self.reading.codes
+
+    # ------------------------------------------------------------ what is reached from here
+    def visit(self, value: Any, step: Step, depth: int = 0, names: set[str] | None = None) -> None:
+        """Adds the checks of a thing; ``names``: the attributes that are read of it, if it is a Python module."""
+        raise NotImplementedError
+
+    def visit_attributes(
+        self, table: Any, step: Step, depth: int, *,
+        among: set[str] | None = None, skip: frozenset[str] = frozenset(), whole: bool = False, misses: bool = False,
+    ) -> None:  # fmt: skip
+        """Attributes along names that the code speaks; and that none appears that the user's code would notice."""
+        if whole or (self.everything and among is None):
+            self.check(step, "items", tuple(table))
+        elif self.misses or misses:
+            self.check(step, "without", frozenset((self.own if among is None else among) - table.keys()))
+        for name in list(table):
+            if name not in skip and (whole or (self.speaks(name) if among is None else name in among)):
+                inner: Any = table[name]
+                self.visit(inner, step.to(item(name), ("item", name)), depth + 1, self.whole.of(name))
