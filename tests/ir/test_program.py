@@ -17,6 +17,7 @@ import vgraph.function as fn
 from vgraph.ir.moves import Gather, PutSlot, SegmentReduce, TakeSlot
 from vgraph.ir.printer import format_program
 from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Carry, Input, Op, Program, Rows, Value
+from vgraph.ir.reduction import Pointwise, Reduction, RowSum
 from vgraph.ir.tdl.table import is_pointwise, is_view
 from vgraph.ir.topology import Topology
 from vgraph.ir.verify import verify
@@ -157,6 +158,8 @@ GOOD = Program("f", (Input(A, "a"),), (Op(aten.exp.default, (A,), {}, (B,)),), (
 TURNED = value(5, 3, Rows(VERTEX))
 MOVED = value(7, Rows(EDGE), 3)
 BOTH = value(6, Rows(VERTEX), Rows(VERTEX))
+EDGES = Program("f", (Input(MOVED, "m"),), (), ())
+SCALAR = Pointwise((value(8),), (), value(8))
 BROKEN: dict[str, tuple[Program, str]] = {
     "read too early": (
         replace(GOOD, ops=(Op(aten.exp.default, (C,), {}, (B,)),)), "read before it is made",
@@ -179,6 +182,20 @@ BROKEN: dict[str, tuple[Program, str]] = {
     "rows in two dims": (
         replace(GOOD, ops=(Op(aten.exp.default, (A,), {}, (BOTH,)),), outputs=()), "two dims",
     ),
+    "unknown reduction": (
+        replace(EDGES, ops=(Op(SegmentReduce("dst", "median"), (MOVED,), {}, (B,)),)), "no reduction 'median'",
+    ),
+    "unknown reduction over rows": (
+        replace(GOOD, ops=(Op(RowSum(Reduction(SCALAR, "median"), (0,), False, (A,), ()), (A,), {}, (C,)),)),
+        "no reduction 'median'",
+    ),
+    "extremum over out-edges": (
+        replace(EDGES, ops=(Op(SegmentReduce("src", "max"), (MOVED,), {}, (B, C)),)), "in-edges alone",
+    ),
+    "extremum without slots": (
+        replace(EDGES, ops=(Op(SegmentReduce("dst", "max"), (MOVED,), {}, (B,)),)), "gives 2 results",
+    ),
+    "unknown operator": (replace(GOOD, ops=(Op("tan", (A,), {}, (B,)),)), "no operator 'tan'"),
     "move of turned rows": (
         Program("f", (Input(TURNED, "a"),), (Op(Gather("dst"), (TURNED,), {}, (MOVED,)),), ()),
         "first dim",

@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 
 from vgraph import config
-from vgraph.capture.scalar.pointwise import NAMES, Function, checked, identity_of, record_pointwise
+from vgraph.capture.scalar.pointwise import Function, checked, identity_of, record_pointwise
 from vgraph.compiler import REDUCTIONS, compile_reduction
 from vgraph.errors import DimError, DTypeError, FeatureError, FunctionError
-from vgraph.ir.reduction import ACCUMULATED, IDENTITIES, Reduction
+from vgraph.ir.reduction import ACCUMULATED, Reduction
+from vgraph.ir.reductions import REDUCTIONS as TABLE
+from vgraph.ir.reductions import reduce_info
 from vgraph.runtime.in_memory import has_elements, in_memory
 from vgraph.runtime.reductions.reduction import CompiledReduction, torch_reduce
 
@@ -61,9 +63,9 @@ def reduce(
     Args:
         tensor: of any shape and strides, or several tensors that broadcast, for ``of``.
         dims: the dims to reduce, of what the tensors broadcast to; None: all; (): none.
-        op: ``"sum"``, ``"prod"``, ``"max"``, ``"min"`` (of equal elements, each gets its share of the gradient), or an
-            associative function of two scalars, written in torch on tensors of any shape. It need not be
-            commutative: elements are combined in row-major order.
+        op: ``"sum"``, ``"prod"``, ``"max"``, ``"min"`` (of equal elements, each gets its share of the gradient),
+            another row of ``vgraph.ir.reductions``, or an associative function of two scalars, written in torch on
+            tensors of any shape. It need not be commutative: elements are combined in row-major order.
         of: a pointwise function of the tensors that is computed inside the loop, element by element, and never
             stored. A number that changes from call to call is best one of the tensors.
         then: a pointwise function of what a slice gave, computed before it is stored.
@@ -106,8 +108,8 @@ def reduce(
 def _call(op: str | Function, of: Function | None, dims: tuple[int, ...], then: Function | None) -> _Call:
     if not isinstance(op, str):
         return _Call("", checked(op), of, dims, op, then)
-    if op not in NAMES:
-        cure = f"one of {', '.join(NAMES)}, or a function"
+    if op not in TABLE:
+        cure = f"one of {', '.join(TABLE)}, or a function"
         raise FunctionError(f"there is no operation {op!r}", cure=cure)
     return _Call(op, None, of, dims, None, then)
 
@@ -171,7 +173,8 @@ def _dims(given: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
 
 def _of_nothing(call: _Call, tensors: Sequence[Tensor], shape: tuple[int, ...], identity: float | None) -> Tensor:
     """No elements in any slice; gradients are zeros."""
-    value = identity if identity is not None else IDENTITIES.get(call.name)
+    row = TABLE.get(call.name)
+    value = row.empty if identity is None and row is not None and not row.picks else identity
     kept = tuple(size for d, size in enumerate(shape) if d not in call.dims)
     if value is None and 0 not in kept:
         asked = f"op={call.name!r}" if call.name else "a function"
@@ -179,7 +182,7 @@ def _of_nothing(call: _Call, tensors: Sequence[Tensor], shape: tuple[int, ...], 
         raise FeatureError(fact, cure="say what it is: identity=")
     element = call.element(tensors)
     total = torch_reduce(element, call.dims, "sum", None)  # for its shape, dtype and gradient
-    if call.name not in IDENTITIES:
+    if row is None or not row.widens:
         total = total.to(element.dtype)
     return total + (value or 0)
 
@@ -305,7 +308,7 @@ def _gradients(
     """A reduction over the dims along which a tensor was broadcast; else pointwise."""
     tensors = [t.detach() for t in tensors]
     shape = torch.broadcast_shapes(*(t.shape for t in tensors))
-    share, extras = _SHARES[call.name](call, tensors, _keep(out, call.dims), _keep(grad, call.dims))
+    share, extras = _share(call, tensors, _keep(out, call.dims), _keep(grad, call.dims))
     element = call.of or (lambda x: x)
     found: dict[int, Tensor] = {}
     for i in wanted:
@@ -349,33 +352,12 @@ def _keep(reduced: Tensor, dims: Sequence[int]) -> Tensor:
 Share = tuple[Callable[..., Tensor], tuple[Tensor, ...]]  # of an element in the gradient, by more operands
 
 
-def _share_of_sum(call: _Call, tensors: Sequence[Tensor], out: Tensor, grad: Tensor) -> Share:
-    return (lambda value, grad: grad), (grad,)
-
-
-def _share_of_extremum(call: _Call, tensors: Sequence[Tensor], out: Tensor, grad: Tensor) -> Share:
-    """Equal elements share, as under torch.amax."""
-    count = _inside(call, "sum", lambda value, best: (value == best).to(ACCUMULATED[best.dtype]), tensors, (out,))
-
-    def share(value: Tensor, best: Tensor, grad: Tensor, count: Tensor) -> Tensor:
-        part = (grad.to(count.dtype) / count).to(grad.dtype)
-        return torch.where(value == best, part, torch.zeros_like(part))
-
-    return share, (out, grad, _keep(count, call.dims))
-
-
-def _share_of_product(call: _Call, tensors: Sequence[Tensor], out: Tensor, grad: Tensor) -> Share:
-    """The product of all others, which is not ``out / value`` where the value is 0."""
-    zeros = _inside(call, "sum", lambda value: (value == 0).to(ACCUMULATED[value.dtype]), tensors, ())
-    others = _inside(call, "prod", lambda value: torch.where(value == 0, torch.ones_like(value), value), tensors, ())
-
-    def share(value: Tensor, grad: Tensor, zeros: Tensor, others: Tensor) -> Tensor:
-        whole = grad * others
-        nothing = torch.zeros_like(whole)
-        without = torch.where(zeros == 0, whole / value, nothing)
-        return torch.where(value == 0, torch.where(zeros == 1, whole, nothing), without)
-
-    return share, (grad, _keep(zeros, call.dims), _keep(others, call.dims))
+def _share(call: _Call, tensors: Sequence[Tensor], out: Tensor, grad: Tensor) -> Share:
+    """As the reduction's row of the table says."""
+    rule = reduce_info(call.name).derivative
+    given = (out,) if rule.reads_result else ()
+    sums = [_keep(_inside(call, other.name, other.of, tensors, given), call.dims) for other in rule.sums]
+    return rule.at, (*given, grad, *sums)
 
 
 def _inside(
@@ -385,11 +367,3 @@ def _inside(
     element, count = call.of or (lambda x: x), len(tensors)
     again = _Call(name, None, lambda *xs: function(element(*xs[:count]), *xs[count:]), call.dims)
     return again.run((*tensors, *extras))
-
-
-_SHARES: dict[str, Callable[..., Share]] = {
-    "sum": _share_of_sum,
-    "prod": _share_of_product,
-    "max": _share_of_extremum,
-    "min": _share_of_extremum,
-}

@@ -128,7 +128,7 @@ class Session(Context):
         size = self.tracer.recording.sizes[move.result]
         if self.per_vertex:
             check_rows(rows, self.tracer.recording.sizes[move.source])
-        two = isinstance(move, SegmentReduce) and move.reduction in ("max", "min")
+        two = isinstance(move, SegmentReduce) and move.info.picks
         with self.tracer.paused():
             out = torch.ones((size, *rows.shape[1:]), dtype=rows.dtype, device=rows.device)
             pair = (out, torch.zeros_like(out, dtype=torch.int64)) if two else out

@@ -16,7 +16,7 @@ from vgraph.fusion.expressions import C_TYPES, has_expression
 from vgraph.fusion.row_sums import with_row_sums
 from vgraph.fusion.views import view_places, whole
 from vgraph.ir.kernel import KernelSpec, Place, Unit
-from vgraph.ir.moves import REDUCTIONS, Gather, Random, SegmentReduce
+from vgraph.ir.moves import Gather, Random, SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value
 from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
 from vgraph.ir.schedule import Phase
@@ -68,7 +68,7 @@ def _is_fusible_reduction(op: Op) -> bool:
         return False
     if not all(has_plain_rows(v) for v in op.operands()):
         return False
-    return move.reduction == "sum" or (move.end == "dst" and move.reduction in REDUCTIONS)
+    return move.end == "dst" or move.info.is_linear
 
 
 def has_plain_rows(value: Value) -> bool:

@@ -1,4 +1,4 @@
-"""Sinks: where the numbers of a loop over features go; one text for CPUs and GPUs.
+"""Sinks: where the numbers of a loop over features go, reductions among them; one text for CPUs and GPUs.
 
 Takes: a Sink and the body of its loop. Gives: the line that puts the number there; tempo: once a function.
 """
@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from vgraph.fusion.expressions import NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
 from vgraph.fusion.layout import Sink
 from vgraph.ir.program import EDGE, Op
+from vgraph.ir.reductions import ReduceInfo
 
 
 def put_sink(body: Body, sink: Sink, accumulate: Callable[[Body, Op], None]) -> None:
@@ -39,12 +41,45 @@ def _store(body: Body, place: str, given: str) -> None:
     body.put(f"vg_store<{body.features.width}>({place}, {given});")
 
 
-def combined(op: Op, target: str, given: str, *, place: str = "", position: str = "", first: str = "false") -> str:
-    """A number (or a partial result) joins a reduction; ``place``: of an extremum's slot, ``position``: its slot."""
-    reduction = op.target.reduction
-    if reduction in ("sum", "prod"):
-        return f"{target} = {target} {'+' if reduction == 'sum' else '*'} {given};"
-    largest = "true" if reduction == "max" else "false"
+def start(row: ReduceInfo, kind: str) -> str:
+    """What accumulators of numbers of type ``kind`` start with."""
+    number = row.empty if row.identity is None else row.identity
+    if math.isfinite(number):
+        return f"{kind}({number})"
+    return f"{kind}({'vg_inf' if number > 0 else '-vg_inf'})"
+
+
+def accumulated(
+    op: Op, target: str, given: str, width: int, *, place: str = "", position: str = "", first: str = "false"
+) -> str:
+    """A number joins a reduction; ``place``: of the slot of what is picked, ``position``: the number's slot."""
+    row, kind = op.target.info, NUMBER_TYPES[op.results[0].dtype]
+    if row.picks:
+        return _picked(row, target, given, place, position, first)
+    if not row.lift:
+        return f"{target} = {row.combine.format(a=target, x=given, T=kind, V=f'vg_t<{kind}, {width}>')};"
+    words = {"T": kind, "V": f"vg_t<{kind}, {width}>"}
+    lifted = f"const auto y = vg_set<{words['V']}>({row.lift.format(x='x', **words)});"
+    joined = row.combine.format(a=target, x="y", **words)
+    return f"{{ const auto x = vg_set<{words['V']}>({given}); {lifted} {target} = {joined}; }}"
+
+
+def combined(op: Op, target: str, given: str, width: int, *, place: str = "", position: str = "") -> str:
+    """A partial result joins another one."""
+    row, kind = op.target.info, NUMBER_TYPES[op.results[0].dtype]
+    if row.picks:
+        return _picked(row, target, given, place, position, "false")
+    return f"{target} = {row.combine.format(a=target, x=given, T=kind, V=f'vg_t<{kind}, {width}>')};"
+
+
+def finished(op: Op, given: str, width: int) -> str:
+    """The result, of the accumulator of all elements."""
+    row, kind = op.target.info, NUMBER_TYPES[op.results[0].dtype]
+    return row.finish.format(x=given, T=kind, V=f"vg_t<{kind}, {width}>") if row.finish else given
+
+
+def _picked(row: ReduceInfo, target: str, given: str, place: str, position: str, first: str) -> str:
+    largest = "true" if row.largest else "false"
     if place:
         return f"vg_extremum<{largest}>({target}, {place}, {given}, {position});"
     return f"vg_extreme<{largest}>({target}, {given}, {first});"

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vgraph.ir.program import EDGE, GRAPH, INNER, SOURCE, VERTEX, Space, part_of
-
-REDUCTIONS = ("sum", "max", "min", "prod")
+from vgraph.ir.reductions import ReduceInfo, reduce_info
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,19 @@ class Gather:
 
 @dataclass(frozen=True)
 class SegmentReduce:
-    """Reduces all that hangs on a row; empty segments give 0 (1 for prod).
+    """Reduces all that hangs on a row, as its row of ``ir/reductions.py`` says; what is not linear, over in-edges.
 
-    ``max`` and ``min`` also give, for every element, the slot it came from (first in edge order).
+    What picks an element (``max``, ``min``) also gives the slot that it came from (first in edge order).
     """
 
     end: str
     reduction: str
     part: str = ""
+
+    @property
+    def info(self) -> ReduceInfo:
+        """Its row of the table."""
+        return reduce_info(self.reduction)
 
     @property
     def source(self) -> Space:
@@ -60,7 +64,7 @@ class SegmentReduce:
         return Gather(self.end, self.part).source
 
     def transpose(self) -> Gather:
-        assert self.reduction == "sum", "only a sum is linear"
+        assert self.info.is_linear, f"{self} is not linear"
         return Gather(self.end, self.part)
 
     def __str__(self) -> str:

@@ -19,7 +19,6 @@ ACCUMULATED = {  # sums of short numbers are kept in longer ones
     torch.bfloat16: torch.float32,
     torch.float16: torch.float32,
 }
-IDENTITIES = {"sum": 0.0, "prod": 1.0}  # of slices without elements; max and min have none
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +42,10 @@ class Pointwise:
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """``element`` at every position, combined by ``name`` (sum, prod, max, min) or by ``function``, then ``after``.
+    """``element`` at every position, combined by ``name`` or by ``function``, then ``after``.
 
-    A function is associative and need not be commutative: a slice is combined in row-major order.
+    ``name``: a row of ``reductions.py``. A function is associative and need not be commutative: a slice is combined in
+    row-major order.
     """
 
     element: Pointwise

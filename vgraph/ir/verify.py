@@ -5,8 +5,13 @@ Takes: a Program. Gives: nothing, or an AssertionError that names the op; tempo:
 
 from __future__ import annotations
 
-from vgraph.ir.moves import MOVES
+from vgraph.ir.exchange import Assemble, Fetch, ReplicaMean
+from vgraph.ir.moves import MOVES, Random, RandomPart, SegmentReduce
 from vgraph.ir.program import Op, Program, Rows
+from vgraph.ir.reduction import RowSum
+from vgraph.ir.reductions import REDUCTIONS
+
+_NOUNS = (Random, RandomPart, RowSum, Assemble, Fetch, ReplicaMean)  # targets that are not called
 
 
 def verify(program: Program) -> None:
@@ -20,10 +25,25 @@ def verify(program: Program) -> None:
             assert value.id not in known, f"{value} of {op.target} is made twice"
             assert sum(isinstance(d, Rows) for d in value.shape) <= 1, f"{value} has rows in two dims"
             known.add(value.id)
-        if isinstance(op.target, MOVES):
-            _verify_move(op)
+        _verify_target(op)
     for value in (*program.outputs, *(c.source for c in program.carries)):
         assert value is None or value.id in known, f"output {value} is never made"
+
+
+def _verify_target(op: Op) -> None:
+    """Every target is a noun of ``ir`` or something to call; a reduction has a row of its table."""
+    target = op.target
+    if isinstance(target, SegmentReduce):
+        row = REDUCTIONS.get(target.reduction)
+        assert row is not None, f"{target}: there is no reduction {target.reduction!r}, only {', '.join(REDUCTIONS)}"
+        assert row.is_linear or target.end == "dst", f"{target}: what is not linear reduces in-edges alone"
+        assert len(op.results) == 1 + row.picks, f"{target} gives {1 + row.picks} results, not {len(op.results)}"
+    if isinstance(target, RowSum) and target.reduction.name:
+        assert target.reduction.name in REDUCTIONS, f"{target}: there is no reduction {target.reduction.name!r}"
+    if isinstance(target, MOVES):
+        _verify_move(op)
+    else:
+        assert isinstance(target, _NOUNS) or callable(target), f"there is no operator {target!r}"
 
 
 def _verify_move(op: Op) -> None:

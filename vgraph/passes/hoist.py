@@ -245,7 +245,7 @@ class _Hoist:
         if name == "cat" and _is_along_features(maker) and len(op.results) == 1:
             yield self._sums_of_pieces(op, move, maker)
             return True
-        if move.reduction != "sum":
+        if not move.info.is_linear:
             return False
         weight, addend = None, None
         if name == "slice":
@@ -292,7 +292,7 @@ class _Hoist:
     def _sums_of_pieces(self, op: Op, move: SegmentReduce, maker: Op) -> Steps[None]:
         made: list[Value] = []
         for piece in maker.operands():
-            if move.reduction == "sum":
+            if move.info.is_linear:
                 made.append((yield self._summing(move.end, piece, op.line)))
                 continue
             total = self._at(piece, move.result)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.ir.program import OF_LEAVES
+from vgraph.ir.reductions import reduce_info
 from vgraph.ir.schedule import Frontier, RowOrder, Schedule
 from vgraph.ir.topology import Topology
 from vgraph.runtime.cpu.kernels import Empty, torch_empty
@@ -183,19 +184,15 @@ class Extent:
         return rows.index_select(0, self.subsets[name][0][self.v0 : self.v1])
 
     def reduce_dst(self, reduction: str, rows: Tensor) -> Any:
-        if reduction == "sum":
-            return reference.segment_sum(rows, None, self.in_ptr, self.degree)
-        if reduction == "prod":
-            return reference.segment_prod(rows, self.in_ptr, self.degree)
-        return reference.segment_extremum(rows, self.in_ptr, self.degree, reduction == "max")
+        return reduce_info(reduction).segments(rows, self.in_ptr, self.degree)
 
     def reduce_src(self, reduction: str, rows: Tensor) -> Tensor:
-        assert reduction == "sum"
+        assert reduce_info(reduction).is_linear
         edges, ptr, degree = self._out
         return reference.segment_sum(rows, edges, ptr, degree)
 
     def reduce_graph(self, reduction: str, rows: Tensor) -> Tensor:
-        assert reduction == "sum"
+        assert reduce_info(reduction).is_linear
         return _sum_by(rows, self.graph_ids, self.count("graph"))
 
     def reduce_subset(self, name: str, rows: Tensor) -> Tensor:

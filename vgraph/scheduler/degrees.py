@@ -156,7 +156,7 @@ def _loose_rows(op: Op, phase: Phase, last: LastRows) -> list[Op]:
         )
 
     (rows,), result = op.operands(), op.results[0]
-    plain = op.target.reduction == "sum" and len(op.results) == 1 and rows.shape[0] == Rows(VERTEX)
+    plain = op.target.info.is_linear and len(op.results) == 1 and rows.shape[0] == Rows(VERTEX)
     return [replace(op, target=LeafRows(op.target.end, is_loose=True))] if plain and is_dropped(result) else []
 
 

@@ -201,7 +201,7 @@ class _Half:
 
     def fill(self, op: Op) -> None:
         """An empty segment."""
-        self.constant(op.results[0], int(op.target.reduction == "prod"))
+        self.constant(op.results[0], op.target.info.empty)
         for slots in op.results[1:]:
             self.constant(slots, -1)
 
@@ -226,7 +226,7 @@ class _Half:
             return False
         return True
 
-    def constant(self, value: Value, number: int) -> None:
+    def constant(self, value: Value, number: float) -> None:
         if value.row_dim != 0:
             raise _CannotSplit
         row = self.row_of(value)

@@ -87,11 +87,8 @@ class VertexSession:
         if isinstance(move, PutSlot):
             return reference.put_slot(rows, ptr, count, count, move.k)
         assert isinstance(move, SegmentReduce)
-        if move.reduction == "sum":
-            return reference.segment_sum(rows, None, ptr, count).clone()
-        if move.reduction == "prod":
-            return reference.segment_prod(rows, ptr, count)
-        return reference.segment_extremum(rows, ptr, count, move.reduction == "max")
+        reduced = move.info.segments(rows, ptr, count)
+        return reduced.clone() if isinstance(reduced, Tensor) else reduced
 
 
 def child_error(k: int, vertex: int, degree: int, line: str | None = None) -> ChildIndexError:

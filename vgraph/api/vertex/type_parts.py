@@ -101,14 +101,16 @@ class _PartSession:
         return self._select("edge", self.whole.slots())
 
     def run_move(self, move: Move, rows: Tensor) -> Any:
-        if isinstance(move, (TakeSlot, PutSlot)) or move in _WITHIN:
+        if isinstance(move, (TakeSlot, PutSlot)) or _is_within(move):
             return self.whole.run_move(replace(move, part=self.key), rows)
         if isinstance(move, Gather):  # from a graph or a subset to all vertices, then to mine
             return self.whole.run_move(Select("vertex", self.key), self.whole.run_move(move, rows))
         return self.whole.run_move(move, self.whole.run_move(Spread("vertex", self.key), rows))
 
 
-_WITHIN = {Gather("dst"), *(SegmentReduce("dst", kind) for kind in ("sum", "max", "min", "prod"))}
+def _is_within(move: Move) -> bool:
+    """Whether it goes between all vertices and their in-edges."""
+    return isinstance(move, (Gather, SegmentReduce)) and move.end == "dst" and not move.part
 
 
 def joined(v: Vertex, parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:

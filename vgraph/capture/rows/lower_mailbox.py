@@ -225,7 +225,7 @@ class _Lowering:
         return True
 
     def _put(self, op: Op, target: Any, args: tuple[Any, ...], result: Value, **kwargs: Any) -> Value:
-        two = isinstance(target, SegmentReduce) and target.reduction in ("max", "min")
+        two = isinstance(target, SegmentReduce) and target.info.picks
         slot = (self.tape.new_value(result, dtype=torch.int64),) if two else ()
         self.ops.append(Op(target, args, kwargs, (result, *slot), op.line))
         return result

@@ -19,6 +19,7 @@ from vgraph.capture.rows.slot_reductions import (
     KEEPS_SLOTS,
     PLACES,
     REDUCERS,
+    STEPWISE,
     Context,
     move_rows,
     reducer_names,
@@ -329,7 +330,7 @@ def _reduce_mailbox(name: str, context: RowContext, x: RowTensor, rest: tuple[An
     else:
         return None
     wanted = {int(d) % bare.dim() for d in dims}  # pyright: ignore[reportUnknownVariableType]
-    if at not in wanted or 0 in wanted or (len(wanted) > 1 and name not in _STEPWISE):
+    if at not in wanted or 0 in wanted or (len(wanted) > 1 and name not in STEPWISE):
         return None
     place = _PLACE_OF_KEEPDIM.get(name, len(rest))
     keepdim = bool(kwargs.get("keepdim", rest[place] if len(rest) > place else False))
@@ -346,11 +347,10 @@ def _reduce_mailbox(name: str, context: RowContext, x: RowTensor, rest: tuple[An
     return _as_mailbox_result(name, context, out, at, others, keepdim)
 
 
-_STEPWISE = frozenset({"sum", "mean", "amax", "amin", "logsumexp"})  # one dim after another
 _PLACE_OF_KEEPDIM = {  # among what follows the tensor; before it var and std have ``unbiased``
+    **dict.fromkeys(REDUCERS.keys() - KEEPS_SLOTS, 1),
     "var": 2,
     "std": 2,
-    **dict.fromkeys(("sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "prod", "logsumexp"), 1),
 }
 
 

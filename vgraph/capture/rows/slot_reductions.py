@@ -7,6 +7,7 @@ Source: HOUSE of words: empty segments give sum, mean, max, min 0, prod 1, logsu
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from vgraph.errors import DTypeError
 from vgraph.ir.moves import Gather, Move, SegmentReduce
+from vgraph.ir.reductions import REDUCTIONS, ReduceInfo, reduce_info
 
 
 class Context(Protocol):
@@ -58,10 +60,7 @@ def _column(numbers: Tensor, like: Tensor) -> Tensor:
 
 
 def _sum(context: Context, x: Tensor) -> Tensor:
-    """Whole numbers and truth values add up to int64, as torch's do."""
-    if not (x.is_floating_point() or x.is_complex()):
-        x = x.to(torch.int64)
-    return move_rows(context, SegmentReduce("dst", "sum"), x)
+    return _fold(reduce_info("sum"), context, x)
 
 
 def _spread(context: Context, x: Tensor) -> Tensor:
@@ -74,7 +73,7 @@ def _mean(context: Context, x: Tensor) -> Tensor:
 
 
 class _Extremum(torch.autograd.Function):
-    """max or min; the gradient goes to the first extremal edge."""
+    """What picks an edge (max, min): the gradient goes to that edge, the first of equal ones."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, context: Context, kind: str) -> tuple[Tensor, Tensor]:
@@ -90,11 +89,8 @@ class _Extremum(torch.autograd.Function):
         return torch.where(mine, spread, torch.zeros_like(spread)), None, None
 
 
-def _extremum(kind: str) -> Callable[[Context, Tensor], tuple[Tensor, Tensor]]:
-    def reduce(context: Context, x: Tensor) -> tuple[Tensor, Tensor]:
-        return _Extremum.apply(x, context, kind)  # pyright: ignore[reportReturnType]
-
-    return reduce
+def _pick(row: ReduceInfo, context: Context, x: Tensor) -> tuple[Tensor, Tensor]:
+    return _Extremum.apply(x, context, row.name)  # pyright: ignore[reportReturnType]
 
 
 def _place_of(kind: str) -> Callable[[Context, Tensor], Tensor]:
@@ -132,34 +128,47 @@ def _shared_extremum(kind: str) -> Callable[[Context, Tensor], Tensor]:
     return reduce
 
 
-class _Prod(torch.autograd.Function):
-    """The gradient is the product of the others, exact where one or two of them are zero."""
+class _OverSlots:
+    """The edges of vertices, for the derivatives of the table."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def spread(self, rows: Tensor) -> Tensor:
+        return _spread(self.context, rows)
+
+    def reduce(self, name: str, elements: Tensor) -> Tensor:
+        return _fold(reduce_info(name), self.context, elements)
+
+
+class _Fold(torch.autograd.Function):
+    """A reduction of the table that folds; the gradient is as its row says."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, context: Context) -> Tensor:
-        ctx.context = context
-        ctx.save_for_backward(x)
-        return context.run_move(SegmentReduce("dst", "prod"), x)
+    def forward(ctx: Any, x: Tensor, context: Context, row: ReduceInfo) -> Tensor:
+        out = context.run_move(SegmentReduce("dst", row.name), x)
+        ctx.context, ctx.row = context, row
+        ctx.save_for_backward(x, *((out,) if row.derivative.reads_result else ()))
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        (x,) = ctx.saved_tensors
-        context, zero = ctx.context, x == 0
-        filled = torch.where(zero, torch.ones_like(x), x)
-        num_zeros = _spread(context, _sum(context, zero.to(x.dtype)))
-        rest = _spread(context, _prod(context, filled))
-        only_zeros = torch.where(zero, x, torch.zeros_like(x))
-        other_zero = _spread(context, _sum(context, only_zeros)) - x
-        if_two = torch.where(num_zeros == 2, other_zero * rest, torch.zeros_like(x))
-        if_zero = torch.where(num_zeros == 1, rest, if_two)
-        others = torch.where(zero, if_zero, _spread(context, _prod(context, x)) / filled)
-        return _spread(context, grads[0]) * others, None
+        x, *given = ctx.saved_tensors
+        rule, over = ctx.row.derivative, _OverSlots(ctx.context)
+        if rule.over_slots is not None:
+            return rule.over_slots(over, x, grads[0]), None, None
+        given = [over.spread(rows) for rows in given]
+        sums = [over.spread(over.reduce(other.name, other.of(x, *given))) for other in rule.sums]
+        return rule.at(x, *given, over.spread(grads[0]), *sums), None, None
 
 
-def _prod(context: Context, x: Tensor) -> Tensor:
-    if not (x.is_floating_point() or x.is_complex()):
+def _fold(row: ReduceInfo, context: Context, x: Tensor) -> Tensor:
+    """Whole numbers and truth values add up to int64, as torch's do."""
+    if row.widens and not (x.is_floating_point() or x.is_complex()):
         x = x.to(torch.int64)
-    return _Prod.apply(x, context)  # pyright: ignore[reportReturnType]
+    if row.is_linear:
+        return move_rows(context, SegmentReduce("dst", row.name), x)
+    return _Fold.apply(x, context, row)  # pyright: ignore[reportReturnType]
 
 
 def _peak(context: Context, x: Tensor) -> Tensor:
@@ -263,29 +272,32 @@ def _std(context: Context, x: Tensor, correction: float = 1) -> Tensor:
     return torch.where(is_zero, torch.zeros_like(root), root)
 
 
+def of_row(row: ReduceInfo) -> Callable[..., Any]:
+    """A row of the table as a reduction over slots: of a Context and the rows of edges."""
+    return partial(_pick if row.picks else _fold, row)
+
+
 REDUCERS: dict[str, Callable[..., Any]] = {
-    "sum": _sum,
+    **{name: of_row(row) for name, row in REDUCTIONS.items()},
     "mean": _mean,
-    "max": _extremum("max"),
-    "min": _extremum("min"),
     "argmax": _place_of("max"),
     "argmin": _place_of("min"),
     "amax": _shared_extremum("max"),
     "amin": _shared_extremum("min"),
-    "prod": _prod,
     "softmax": _softmax,
     "log_softmax": _log_softmax,
     "logsumexp": _logsumexp,
     "var": _var,
     "std": _std,
 }
+STEPWISE = frozenset({"mean", "amax", "amin", "logsumexp"}) | {n for n, row in REDUCTIONS.items() if row.many_dims}
 KEEPS_SLOTS = frozenset({"softmax", "log_softmax"})
 PLACES = frozenset({"argmax", "argmin"})  # of a mailbox's slots alone
 
 
 def takes_complex(name: str, *, in_mailbox: bool) -> bool:
     """Whether complex numbers reduce; of a mailbox torch's own operators may do it. DTypeError: nothing does."""
-    if name in ("sum", "mean", "prod"):
+    if name == "mean" or (name in REDUCTIONS and REDUCTIONS[name].takes_complex):
         return True
     if not in_mailbox or name not in ("var", "std", "logsumexp"):
         fact = f"{name} over slots of complex numbers, which have no order"

@@ -28,10 +28,10 @@ from vgraph.fusion.expressions import has_expression
 from vgraph.ir.moves import Random
 from vgraph.ir.program import SHARED, Op, Value, map_leaves
 from vgraph.ir.reduction import Pointwise
+from vgraph.ir.reductions import REDUCTIONS
 from vgraph.ir.tdl.notation import op_name
 
 Function = Callable[..., Tensor]
-NAMES = ("sum", "prod", "max", "min")  # what a reduction may be without a function
 _EXAMPLES = 3  # numbers in each operand while the function is recorded
 _MOST_KNOWN = 512
 _TENSOR_NAMES = frozenset(dir(Tensor))
@@ -156,7 +156,7 @@ def _is_scalar(found: Recording, record: Record) -> bool:
 def checked(op: Any) -> Function:
     """The function, with errors that say what is wrong with it."""
     if not callable(op):
-        raise FunctionError(f"op is a {type(op).__name__}", cure=f"one of {', '.join(NAMES)}, or a function")
+        raise FunctionError(f"op is a {type(op).__name__}", cure=f"one of {', '.join(REDUCTIONS)}, or a function")
 
     def combine(a: Tensor, b: Tensor) -> Tensor:
         cure = "compute with torch on tensors of any shape: torch.where(a > b, a, b) in place of an if"

@@ -16,7 +16,7 @@ from vgraph.fusion.features import Features
 from vgraph.fusion.layout import Layout, Loop, Stage
 from vgraph.fusion.scratch import Scratch, bytes_of
 from vgraph.fusion.stages import lay_out
-from vgraph.fusion.stores import combined, put_sink
+from vgraph.fusion.stores import accumulated, combined, finished, put_sink, start
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import SHARED, Op, Value
@@ -29,7 +29,6 @@ _MOST_REGISTERS = 24  # vectors of sums that one loop over edges keeps
 _AHEAD = (12, 32)  # least and most edges between a prefetch and its use
 _MOST_SHORT = 8  # vectors of a loop that is written out
 _LINES_AHEAD = 256  # cache lines that are on their way meanwhile
-_ADD_CHAIN = "c{0}[q] = c{0}[q] + a{0}[q];"
 _MOST_LINES = 16  # cache lines of one row that are fetched ahead
 _BLOCK = 32  # rows whose outer products are summed at once, as in products.h
 
@@ -217,7 +216,7 @@ class _Emitter:
             fetch += features.irregular
             for op in _reductions(loop):
                 opened = self._open_reduction(op, features)
-                if op.target.reduction == "sum":
+                if op.target.info.in_chains:
                     made.first += opened
                     made.before += self._open_chains(op, features)
                     made.last += self._close_chain(op, features, stage)
@@ -256,7 +255,8 @@ class _Emitter:
         """Sums of sums; those before fade where the peak was raised."""
         name, tile, ride = op.results[0].id, features.tile(), stage.riders.rides.get(op.results[0].id)
         if ride is None:
-            return _over_tiles(features.num_tiles(), _ADD_CHAIN.format(name), features.unrolled)
+            joined = combined(op, f"c{name}[q]", f"a{name}[q]", features.width)
+            return _over_tiles(features.num_tiles(), joined, features.unrolled)
         text = f"c{name}[{tile}] = c{name}[{tile}] * {features.of_peak(ride, 'fade')} + a{name}[{tile}];"
         return features.text(lambda body: body.put(text), "    ")
 
@@ -286,10 +286,9 @@ class _Emitter:
     def _open_reduction(self, op: Op, features: Features) -> list[str]:
         result, tiles = op.results[0], features.num_tiles()
         kind = NUMBER_TYPES[result.dtype]
-        start = {"prod": f"{kind}(1)"}.get(op.target.reduction, f"{kind}(0)")
-        vector = f"vg_t<{kind}, {features.width}>"
+        vector, first = f"vg_t<{kind}, {features.width}>", start(op.target.info, kind)
         lines = [f"    {self._vectors('a', result, features)}"]
-        lines += _over_tiles(tiles, f"a{result.id}[q] = vg_set<{vector}>({start});", features.unrolled)
+        lines += _over_tiles(tiles, f"a{result.id}[q] = vg_set<{vector}>({first});", features.unrolled)
         if self._needs_slot(op):
             places = f"vg_t<int32_t, {features.width}>"
             declared = self.scratch.array(places, f"b{result.id}", tiles, 4 * features.width)
@@ -299,10 +298,12 @@ class _Emitter:
 
     def _open_chains(self, op: Op, features: Features) -> list[str]:
         """Sums of sums: a long row's error grows with the length of a chain, and with their number."""
-        result, tiles = op.results[0], features.num_tiles()
-        vector = f"vg_t<{NUMBER_TYPES[result.dtype]}, {features.width}>"
-        zero = _over_tiles(tiles, f"c{result.id}[q] = {vector}{{}};", features.unrolled)
-        return [f"    {self._vectors('c', result, features)}", *zero]
+        result, tiles, row = op.results[0], features.num_tiles(), op.target.info
+        kind = NUMBER_TYPES[result.dtype]
+        vector = f"vg_t<{kind}, {features.width}>"
+        nothing = f"vg_set<{vector}>({start(row, kind)})" if row.identity else f"{vector}{{}}"
+        first = _over_tiles(tiles, f"c{result.id}[q] = {nothing};", features.unrolled)
+        return [f"    {self._vectors('c', result, features)}", *first]
 
     def _close_reduction(self, op: Op, features: Features, stage: Stage, ptr: str) -> list[str]:
         """From registers to the scratch that later stages read."""
@@ -310,8 +311,8 @@ class _Emitter:
 
         def body(text: Body) -> None:
             if self._is_used(result):
-                letter = "c" if op.target.reduction == "sum" else "a"
-                given = f"{letter}{result.id}[{features.tile()}]"
+                letter = "c" if op.target.info.in_chains else "a"
+                given = finished(op, f"{letter}{result.id}[{features.tile()}]", features.width)
                 if ride is not None:
                     given = f"vg_settle({given}, {features.of_peak(ride, 't')}, {ptr}[v] < {ptr}[v + 1])"
                 text.put(f"vg_store<{features.width}>(t{result.id} + {features.flat()}, {given});")
@@ -329,16 +330,16 @@ class _Emitter:
         (operand,) = op.operands()
         result, features = op.results[0], body.features
         target, vector = f"a{result.id}[{features.tile()}]", f"vg_t<{NUMBER_TYPES[result.dtype]}, {features.width}>"
-        factors = body.product(operand, op) if op.target.reduction == "sum" and _is_summed_as_is(op) else None
+        factors = body.product(operand, op) if op.target.info.is_linear and _is_summed_as_is(op) else None
         if factors is not None:
             one, other = (f"vg_set<{vector}>({factor})" for factor in factors)
             body.put(f"{target} = vg_fma<{vector}>({one}, {other}, {target});")
             return
         given = body.get(operand, reader=op)
-        if op.target.reduction in ("max", "min"):
+        if op.target.info.picks:
             given = f"vg_set<{vector}>({given})"
         place = f"b{result.id}[{features.tile()}]" if self._needs_slot(op) else ""
-        body.put(combined(op, target, given, place=place, position="(int32_t)j", first="j == 0"))
+        body.put(accumulated(op, target, given, features.width, place=place, position="(int32_t)j", first="j == 0"))
 
 
 def _is_short_sum(loop: Loop, features: Features) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES, expression
 from vgraph.ir.program import Value
 from vgraph.ir.reduction import ACCUMULATED, Pointwise, Reduction
+from vgraph.ir.reductions import reduce_info
 
 UNIT, SAME, STRIDED = "unit", "same", "strided"  # neighbours in a run: next to each other, one number, apart
 _LOADS = {
@@ -18,12 +19,7 @@ _LOADS = {
     SAME: "vg_load<1>((const {kind}*)p[{k}])",
     STRIDED: "vg_gather<W, {kind}>((const char*)p[{k}] + i * pace[{k}], pace[{k}])",
 }
-_COMBINED = {
-    "sum": "x + y",
-    "prod": "x * y",
-    "max": "vg_select<vg_t<A, W>>(vg_or(x > y, x != x), x, y)",
-    "min": "vg_select<vg_t<A, W>>(vg_or(x < y, x != x), x, y)",
-}
+_WORDS = {"T": "A", "V": "vg_t<A, W>"}
 
 
 def emit_reduction(reduction: Reduction, kinds: Sequence[str]) -> str:
@@ -44,7 +40,7 @@ def emit_reduction(reduction: Reduction, kinds: Sequence[str]) -> str:
         f"  static constexpr bool ordered = {'true' if reduction.is_ordered else 'false'};",
         "  template <int W> static inline vg_t<A, W> at(const int64_t* p, int64_t i, const int64_t* pace) {",
         "    (void)p, (void)i, (void)pace;",
-        *statements(reduction.element, loads),
+        *element(reduction, loads),
         "  }",
         "  template <int W> static inline vg_t<A, W> combine(vg_t<A, W> x, vg_t<A, W> y) {",
         *combination(reduction),
@@ -61,13 +57,24 @@ def emit_reduction(reduction: Reduction, kinds: Sequence[str]) -> str:
 def combination(reduction: Reduction) -> list[str]:
     """The body of ``combine(x, y)``."""
     if reduction.function is None:
-        return [f"    return {_COMBINED[reduction.name]};"]
+        return [f"    return {reduce_info(reduction.name).combine.format(a='x', x='y', **_WORDS)};"]
     return statements(reduction.function, ["x", "y"])
+
+
+def element(reduction: Reduction, loads: Sequence[str]) -> list[str]:
+    """The body of ``at``: an element, as an accumulator."""
+    lift = reduce_info(reduction.name).lift if reduction.name else ""
+    if not lift:
+        return statements(reduction.element, loads)
+    *lines, last = statements(reduction.element, loads)
+    return [*lines, last.replace("return", "const auto x =", 1), f"    return {lift.format(x='x', **_WORDS)};"]
 
 
 def finish(reduction: Reduction) -> list[str]:
     """The body of ``after(x)``."""
-    return ["    return x;"] if reduction.after is None else statements(reduction.after, ["x"])
+    text = reduce_info(reduction.name).finish if reduction.name else ""
+    given = text.format(x="x", **_WORDS) if text else "x"
+    return [f"    return {given};"] if reduction.after is None else statements(reduction.after, [given])
 
 
 def statements(pointwise: Pointwise, given: Sequence[str]) -> list[str]:

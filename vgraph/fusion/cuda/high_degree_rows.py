@@ -162,7 +162,7 @@ class _Together(_Staged):
         place, vector = f" + {features.flat()}", f"vg_t<{NUMBER_TYPES[op.results[0].dtype]}, {features.width}>"
         beside = "b" if self.needs_slot(op) else "r" if result in self.edges.riders.rides else ""
         peak = f"r{result}" if beside == "r" else ""
-        added = combined(op, f"a{result}[n]", "x", place=f"b{result}[n]" if beside == "b" else "", position="p")
+        added = combined(op, f"a{result}[n]", "x", width, place=f"b{result}[n]" if beside == "b" else "", position="p")
         lines = [f"auto x = vg_load<{width}>({self.partial(f'a{result}', 'c')}{place});"]
         if beside:
             lines.append(f"auto p = vg_load<{width}>({self.partial(f'{beside}{result}', 'c')}{place});")

@@ -16,7 +16,7 @@ from vgraph.fusion.cuda.features import LaneBody, LaneFeatures, widest
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
 from vgraph.fusion.layout import Layout, Loop, Stage
-from vgraph.fusion.stores import combined, put_sink
+from vgraph.fusion.stores import accumulated, combined, finished, put_sink, start
 from vgraph.ir.kernel import Entry, KernelSpec
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import SHARED, Op, Value
@@ -177,7 +177,7 @@ class Writer:
         inside: list[str] = []
         after: list[str] = []
         rows: set[str] = set()
-        has_extreme = False
+        picks = False
         for loop in stage.loops:
             features = self.features(stage, loop, self.lanes, "lane")
             features.unrolled = self._reduces_in_registers(loop, features)
@@ -191,12 +191,12 @@ class Writer:
             for op in reductions_of(loop):
                 before += self.open_reduction(op, features)
                 after += self.close_reduction(op, features, stage)
-                has_extreme |= op.target.reduction in ("max", "min")
+                picks |= op.target.info.picks
         if any(_hands_over(loop) for loop in stage.loops):
             inside.insert(0, f"        vg_sync<{self.lanes}>();")  # the edge before has been read
         if self.design.outer:
             inside += self._full_blocks(stage)
-        if has_extreme:
+        if picks:
             before.append("    bool fresh = true;")
             inside.append("        fresh = false;")
         return ["    {", *before, *self._over_edges(stage, rows, inside), *after, "    }", f"    {self.sync()}"]
@@ -263,11 +263,10 @@ class Writer:
 
     def open_reduction(self, op: Op, features: LaneFeatures) -> list[str]:
         result, rounds, kind = op.results[0], features.num_rounds(), NUMBER_TYPES[op.results[0].dtype]
-        start = {"prod": f"{kind}(1)"}.get(op.target.reduction, f"{kind}(0)")
-        vector = f"vg_t<{kind}, {features.width}>"
+        vector, first = f"vg_t<{kind}, {features.width}>", start(op.target.info, kind)
         lines = [
             f"    {vector} a{result.id}[{rounds}];",
-            f"    VG_UNROLL for (int n = 0; n < {rounds}; ++n) a{result.id}[n] = vg_set<{vector}>({start});",
+            f"    VG_UNROLL for (int n = 0; n < {rounds}; ++n) a{result.id}[n] = vg_set<{vector}>({first});",
         ]
         if self.needs_slot(op):
             places = f"vg_t<int32_t, {features.width}>"
@@ -297,7 +296,7 @@ class Writer:
         """From the registers of all slots to the scratch that later stages read."""
         lines = [f"    VG_UNROLL for (int n = 0; n < {features.num_rounds()}; ++n) {{"]
         if self.slots > 1 and op.results[0].id not in stage.riders.rides:
-            lines.append(f"      {self._across_slots(op)}")
+            lines.append(f"      {self._across_slots(op, features.width)}")
         lines += [
             f"      {features.vector()}",
             f"      if (slot == 0 && {features.live() or 'true'}) {{",
@@ -310,7 +309,7 @@ class Writer:
         """To where the row's other stages find it; ``peak``: on which it rides, or nothing."""
         result, lines, width, flat = op.results[0], list[str](), features.width, features.flat()
         if result.id in self.design.used:
-            given = f"a{result.id}[n]"
+            given = finished(op, f"a{result.id}[n]", width)
             if peak:
                 given = f"vg_settle({given}, {peak}[n], in_ptr[v] < in_ptr[v + 1])"
             lines.append(f"vg_store<{width}>(t{result.id} + {flat}, {given});")
@@ -319,15 +318,18 @@ class Writer:
             lines.append(f"vg_store<{width}>(t{op.results[1].id} + {flat}, {slots});")
         return lines
 
-    def _across_slots(self, op: Op) -> str:
-        name, sizes = f"a{op.results[0].id}[n]", f"{self.team}, {self.lanes}"
-        reduction = op.target.reduction
-        if reduction in ("sum", "prod"):
-            return f"{name} = vg_team_{'add' if reduction == 'sum' else 'multiply'}<{sizes}>({name});"
-        largest = "true" if reduction == "max" else "false"
-        if self.needs_slot(op):
+    def _across_slots(self, op: Op, width: int) -> str:
+        name, sizes, row = f"a{op.results[0].id}[n]", f"{self.team}, {self.lanes}", op.target.info
+        largest = "true" if row.largest else "false"
+        if row.picks and self.needs_slot(op):
             return f"vg_team_extremum<{largest}, {sizes}>({name}, b{op.results[0].id}[n]);"
-        return f"vg_team_extreme<{largest}, {sizes}>({name}, fresh);"
+        if row.picks:
+            return f"vg_team_extreme<{largest}, {sizes}>({name}, fresh);"
+        if row.team:
+            return f"{name} = {row.team}<{sizes}>({name});"
+        other = f"const auto other = vg_swap(vg_mask<{self.team}>(), {name}, across);"
+        lanes = f"for (int across = {self.lanes}; across < {self.team}; across *= 2)"
+        return f"VG_UNROLL {lanes} {{ {other} {combined(op, name, 'other', width)} }}"
 
     # ------------------------------------------------------------ statements
     def _statements(self, body: Body, loop: Loop) -> None:
@@ -342,11 +344,11 @@ class Writer:
             assert isinstance(body, LaneBody)
             body.put(f"{target} = {target} * fade{body.raise_peak(ride)} + {given};")
             return
-        if op.target.reduction in ("max", "min"):
+        if op.target.info.picks:
             given = f"vg_set<vg_t<{NUMBER_TYPES[result.dtype]}, {width}>>({given})"
         place = f"b{result.id}[n]" if self.needs_slot(op) else ""
         position = f"vg_set<vg_t<int32_t, {width}>>((int32_t)j)"
-        body.put(combined(op, target, given, place=place, position=position, first="fresh"))
+        body.put(accumulated(op, target, given, width, place=place, position=position, first="fresh"))
 
 
 def _hands_over(loop: Loop) -> bool:

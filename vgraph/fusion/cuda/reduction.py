@@ -6,7 +6,7 @@ Source: Koç, multi-mode tensor reduction on GPUs; the loops are kernels/vgraph_
 
 from __future__ import annotations
 
-from vgraph.fusion.cpu.reduction import SAME, STRIDED, UNIT, combination, finish, statements
+from vgraph.fusion.cpu.reduction import SAME, STRIDED, UNIT, combination, element, finish
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.ir.reduction import ACCUMULATED, DeviceShape, Reduction
 
@@ -36,7 +36,7 @@ def emit_reduction_cuda(reduction: Reduction, shape: DeviceShape) -> str:
         f"  static constexpr int lanes = {shape.lanes}, team = {shape.team};",
         f"  static constexpr bool ordered = {'true' if reduction.is_ordered else 'false'};",
         "  template <int W> static __device__ __forceinline__ vg_t<A, W> at(const int64_t* p) {",
-        *statements(reduction.element, loads),
+        *element(reduction, loads),
         "  }",
         "  template <int W> static __device__ __forceinline__ vg_t<A, W> combine(vg_t<A, W> x, vg_t<A, W> y) {",
         *combination(reduction),

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.ir.modes import Mode, virtual_modes
 from vgraph.ir.reduction import ACCUMULATED, Reduction, kind_of
+from vgraph.ir.reductions import reduce_info
 from vgraph.runtime.cpu.kernels import pool_address
 from vgraph.runtime.cuda import driver as cuda
 from vgraph.runtime.reductions.loops import MOST_MODES, Loops, plan_loops
@@ -61,7 +62,8 @@ class CompiledReduction:
 
     def _is_plain(self, modes: Sequence[Mode]) -> bool:
         """What torch's own loops do as well: long rows of one tensor are added."""
-        adds = self.reduction.name == "sum" and len(self.reduction.element.operands) == 1
+        row = reduce_info(self.reduction.name) if self.reduction.name else None
+        adds = row is not None and row.is_linear and len(self.reduction.element.operands) == 1
         stored = not self.reduction.element.ops
         return (
             adds
@@ -112,13 +114,7 @@ def torch_reduce(element: Tensor, dims: tuple[int, ...], name: str, combine: Com
         return element
     if combine is not None:
         return _fold(element, dims, combine)
-    if name == "sum":
-        return element.sum(dims)
-    if name == "prod":
-        for dim in sorted(dims, reverse=True):
-            element = element.prod(dim)
-        return element
-    return element.amax(dims) if name == "max" else element.amin(dims)
+    return reduce_info(name).dims(element, dims)
 
 
 def reduce_by_mode(element: Tensor, dims: tuple[int, ...], name: str) -> Tensor:
