@@ -231,5 +231,18 @@ _ROWS = (
         derivative=_EQUALS,
         largest=False,
     ),
+    ReduceInfo(
+        name="nansum",
+        identity=0,
+        empty=0,
+        lift="vg_select<{V}>({x} == {x}, {x}, {T}(0))",
+        combine="{a} + {x}",
+        segments=lambda rows, ptr, degree: _sums(torch.where(rows.isnan(), 0, rows), ptr, degree),
+        dims=lambda element, dims: element.nansum(dims),
+        derivative=Derivative(lambda value, grad: torch.where(value.isnan(), torch.zeros_like(grad), grad)),
+        in_chains=True,
+        widens=True,
+        many_dims=True,
+    ),
 )
 REDUCTIONS: dict[str, ReduceInfo] = {row.name: row for row in _ROWS}
