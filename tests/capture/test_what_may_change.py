@@ -234,6 +234,7 @@ REPLACED: dict[str, Callable[[pytest.MonkeyPatch, Any], Any]] = {
     "the class": lambda m, own: m.setattr(own, "__class__", type("Other", (Scale,), {"helper": _negated})),
     "a function of torch": lambda m, own: m.setattr(functional, "relu", _negated),
     "a method of tensors": lambda m, own: m.setattr(Tensor, "abs", _negated),
+    "an operator of tensors": lambda m, own: m.setattr(Tensor, "__add__", lambda a, b: torch.mul(a, torch.neg(b))),
     "the parameter's data": lambda m, own: m.setattr(own.inner, "weight", nn.Parameter(torch.zeros(1, 2))),
 }
 

@@ -10,6 +10,24 @@ import types
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+_OPERATORS = {
+    **{"+": "add", "-": "sub", "*": "mul", "@": "matmul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow"},
+    **{"&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift"},
+}
+_COMPARISONS = {"<": "__lt__", "<=": "__le__", "==": "__eq__", "!=": "__ne__", ">": "__gt__", ">=": "__ge__"}
+_BY_OPCODE = {  # up to Python 3.10 every binary operator has one, too
+    **{"UNARY_NEGATIVE": ["__neg__"], "UNARY_INVERT": ["__invert__"], "STORE_SUBSCR": ["__setitem__"]},
+    **{"BINARY_SUBSCR": ["__getitem__"], "BINARY_SLICE": ["__getitem__"], "STORE_SLICE": ["__setitem__"]},
+    **{
+        f"{kind}_{opcode}": [f"__{prefix}{name}__", f"__{name}__", f"__r{name}__"]
+        for kind, prefix in (("BINARY", ""), ("INPLACE", "i"))
+        for opcode, name in {
+            **{name.upper(): name for name in ("and", "or", "xor", "lshift", "rshift")},
+            **{"ADD": "add", "SUBTRACT": "sub", "MULTIPLY": "mul", "MATRIX_MULTIPLY": "matmul", "MODULO": "mod"},
+            **{"TRUE_DIVIDE": "truediv", "FLOOR_DIVIDE": "floordiv", "POWER": "pow"},
+        }.items()
+    },
+}
 _STARTS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _HANDLERS = ("PUSH_EXC_INFO", "SETUP_FINALLY")  # since Python 3.11, and before
@@ -24,6 +42,7 @@ class Words:
     after: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # ``F.relu``: relu is read of F
     bare: set[str] = field(default_factory=set[str])  # what is not only asked for an attribute
     imports: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])  # name and level
+    operators: set[str] = field(default_factory=set[str])  # methods by which it may compute, as ``__add__``
     handles: bool = False  # it catches errors: it may notice that something is not there
 
     def of(self, name: str) -> set[str] | None:
@@ -59,12 +78,25 @@ def _collect(code: types.CodeType, words: Words) -> None:
             words.globals.add(name)
         elif op.opname == "IMPORT_NAME":
             words.imports.add((name, level if isinstance(level, int) else 0))
+        words.operators.update(_methods_of(op))
         words.handles = words.handles or op.opname in _HANDLERS
         if op.opname.startswith("LOAD_"):
             constant, level = op.argval, constant
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             _collect(inner, words)
+
+
+def _methods_of(op: dis.Instruction) -> list[str]:
+    """The methods that an operator of the language calls."""
+    if op.opname == "BINARY_OP":
+        if op.argrepr.startswith("["):
+            return ["__getitem__"]
+        name = _OPERATORS[op.argrepr.removesuffix("=")]
+        return [f"__{name}__", f"__r{name}__", *([f"__i{name}__"] if op.argrepr.endswith("=") else [])]
+    if op.opname == "COMPARE_OP":
+        return [method for sign, method in _COMPARISONS.items() if op.argrepr.strip("bol()") == sign]
+    return _BY_OPCODE.get(op.opname, [])
 
 
 def joined(many: Iterable[Words]) -> Words:
@@ -75,6 +107,7 @@ def joined(many: Iterable[Words]) -> Words:
         whole.globals |= words.globals
         whole.bare |= words.bare
         whole.imports |= words.imports
+        whole.operators |= words.operators
         whole.handles |= words.handles
         for name, found in words.after.items():
             whole.after.setdefault(name, set()).update(found)

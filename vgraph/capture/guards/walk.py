@@ -295,7 +295,7 @@ class Walker(WalkState):
             asked = ", ".join(map(repr, args))
             # as it is around the call: inside the function, it may have been asked within a context of its own
             self.check(self.anchor(function).to(f"{{}}({asked})"), "same", function(*args))
-        for name in sorted(self.own & _TENSOR_NAMES):
+        for name in sorted(self.methods & _TENSOR_NAMES):
             if getattr(Tensor, name) is getattr(Tensor, name):
                 self.check(self.anchor(Tensor).to(f"{{}}.{name}"), "is", getattr(Tensor, name))
         if not self.lenient:

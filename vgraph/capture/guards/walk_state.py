@@ -27,6 +27,7 @@ class WalkState:
         self.words = {code: words_of(code) for code in list(reading.codes)}
         whole, own = joined(self.words.values()), joined(w for code, w in self.words.items() if is_users(code))
         self.names, self.own, self.whole = whole.names, own.names, whole
+        self.methods = own.names | own.operators  # that it may call on tensors
         self.walk.numbers.asks_types = not own.names.isdisjoint({"isinstance", "type", "issubclass"})
         self.everything = everything or reading.reflects or not own.names.isdisjoint(REFLECTION)
         self.misses = self.everything or own.handles  # the user's code may notice what is not there
