@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vgraph.ir.tdl.table import FACTORIES, POINTWISE, along_ops, described_ops, rearranging_ops
+from vgraph.ir.operators import POINTWISE
+from vgraph.ir.tdl.table import FACTORIES, along_ops, described_ops, rearranging_ops
 
 # Operators that torch tags as core ATen; torch.export reduces any model to these.
 CORE = frozenset(

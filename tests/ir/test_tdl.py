@@ -14,10 +14,11 @@ from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.record.unify import unify
+from vgraph.ir.operators import POINTWISE
 from vgraph.ir.program import VERTEX, Op, Rows, Value, map_leaves
 from vgraph.ir.tdl.notation import op_name
 from vgraph.ir.tdl.rowwise import Effect, row_effects
-from vgraph.ir.tdl.table import FACTORIES, POINTWISE, describe, described_ops, is_absent
+from vgraph.ir.tdl.table import FACTORIES, describe, described_ops, is_absent
 
 COUNT, CUT = 7, 3
 UNRECORDED = {  # torch takes them apart before they could be recorded

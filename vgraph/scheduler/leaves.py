@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from vgraph.ir.moves import MOVES, Gather, PutSlot, Random, SegmentReduce, Select, TakeSlot
+from vgraph.ir.operators import zero_by
 from vgraph.ir.program import EDGE, OF_LEAVES, SHARED, Op, Program, Rows, Space, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
 from vgraph.ir.tdl.table import is_pointwise, op_name
@@ -22,12 +23,9 @@ from vgraph.scheduler.at_leaves import draw_to_leaves, features_of_leaves
 from vgraph.scheduler.degrees import Degrees, adds_number, find_degrees, find_last_rows, without_leaves, without_unread
 
 aten = torch.ops.aten
-_KEEPS_ZERO = frozenset(
-    """view _unsafe_view reshape t transpose permute unsqueeze squeeze cat split slice select expand clone
-    neg mul add sub mm""".split()
+_MOVES_ZEROS = frozenset(  # and computes nothing; what computes has a row in ir/operators.py
+    "view _unsafe_view reshape t transpose permute unsqueeze squeeze cat split slice select expand".split()
 )
-_ZERO_BY_ANY = frozenset({"mul", "mm"})
-_ZERO_BY_FIRST = frozenset({"tanh_backward", "sigmoid_backward", "threshold_backward"})
 
 
 class _CannotSplit(Exception):
@@ -245,7 +243,8 @@ class _Half:
     def map(self, op: Op) -> None:
         for value in op.operands():
             self.know(value)
-        if op_name(op.target) in _ZERO_BY_FIRST and op.args[0].id in self.zeros and op.results[0].row_dim == 0:
+        by_first = zero_by(op_name(op.target)) == "first"
+        if by_first and op.args[0].id in self.zeros and op.results[0].row_dim == 0:
             self.constant(op.results[0], 0)
             return
         rows = [v for v in op.operands() if v.row_dim is not None]
@@ -357,8 +356,9 @@ def _keeps_zero(op: Op, zeros: set[int]) -> bool:
     name, rows = op_name(op.target), [v for v in op.operands() if v.row_dim is not None]
     if name == "where":
         return all(v.id in zeros if isinstance(v, Value) else v == 0 for v in op.args[1:])
-    if name not in _KEEPS_ZERO or not rows:
+    by = "any" if name == "mm" else "all" if name in _MOVES_ZEROS else zero_by(name)
+    if by not in ("all", "any") or not rows:
         return False
-    if name in _ZERO_BY_ANY:
+    if by == "any":
         return any(v.id in zeros for v in rows)
     return len(rows) == len(list(op.operands())) and all(v.id in zeros for v in rows) and not adds_number(op)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from vgraph.ir.moves import MOVES, Random, Select, Spread
+from vgraph.ir.operators import zero_by
 from vgraph.ir.program import SHARED, Op, Program, Rows, Space, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl.table import is_view, op_name
@@ -23,9 +24,7 @@ from vgraph.scheduler.degrees import adds_number
 
 aten = torch.ops.aten
 TYPED = ("vertex", "edge")
-_OF_ZEROS = frozenset(
-    "view _unsafe_view reshape unsqueeze squeeze cat split slice select clone neg mul add sub".split()
-)
+_MOVES_ZEROS = frozenset("view _unsafe_view reshape unsqueeze squeeze cat split slice select".split())
 
 
 class _CannotDivide(Exception):
@@ -172,8 +171,9 @@ class _OfOneType:
         rows = [v for v in op.operands() if v.row_dim is not None]
         zeros = [v.id in self.now and self.now[v.id] is None for v in rows]
         name = op_name(op.target)
-        keeps = any(zeros) if name == "mul" else all(zeros) and _all_rows(op) and not adds_number(op)
-        return bool(zeros) and name in _OF_ZEROS and keeps
+        by = "all" if name in _MOVES_ZEROS else zero_by(name)
+        keeps = any(zeros) if by == "any" else by == "all" and all(zeros) and _all_rows(op) and not adds_number(op)
+        return bool(zeros) and keeps
 
     def summands(self, op: Op) -> list[Value]:
         """Of a plain sum of two, those that are not zero; of anything else, nothing to choose from."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from vgraph.errors import DescriptionError
 from vgraph.ir.moves import MOVES, Random
+from vgraph.ir.operators import POINTWISE
 from vgraph.ir.program import Op, Value
 from vgraph.ir.tdl import layer_rules as layers
 from vgraph.ir.tdl import rules
@@ -95,24 +96,6 @@ _READ_IN_PART = frozenset(
     convolution_backward""".split()
 )
 FACTORIES = frozenset("zeros ones full empty new_zeros new_ones new_full new_empty".split())
-POINTWISE = frozenset(
-    """_conj _conj_physical _prelu_kernel _prelu_kernel_backward _to_copy abs acos acosh add addcdiv addcmul angle
-    asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not bitwise_or
-    bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min clone contiguous copy
-    copysign cos cosh deg2rad digamma div elu elu_backward empty_like eq erf erfc erfinv exp
-    exp2 expm1 fill float_power floor floor_divide fmax fmin fmod frac full_like gcd ge gelu
-    gelu_backward gt hardshrink hardshrink_backward hardsigmoid hardsigmoid_backward hardswish
-    hardswish_backward hardtanh hardtanh_backward heaviside hypot i0 imag isfinite isinf isnan
-    isneginf isposinf lcm ldexp le leaky_relu leaky_relu_backward lerp lgamma log log10 log1p
-    log2 log_sigmoid_backward log_sigmoid_forward logaddexp logaddexp2 logical_and logical_not
-    logical_or logical_xor logit logit_backward lt masked_fill masked_scale maximum minimum mish
-    mish_backward mul nan_to_num native_dropout_backward ne neg nextafter ones_like polygamma
-    positive pow rad2deg real reciprocal relu relu6 remainder round rsqrt rsub selu sgn sigmoid
-    sigmoid_backward sign signbit silu silu_backward sin sinc sinh softplus softplus_backward
-    softshrink softshrink_backward special_entr special_i1 special_log_ndtr sqrt square sub tan
-    tanh tanh_backward threshold threshold_backward to true_divide trunc where xlogy zero
-    zeros_like""".split()
-)
 _VIEWS = frozenset(
     """view _unsafe_view reshape squeeze slice select split split_with_sizes unbind chunk narrow t permute
     transpose expand unsqueeze detach alias""".split()

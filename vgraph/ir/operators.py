@@ -1,0 +1,226 @@
+"""The table of pointwise operators: one row says all that any stage asks about one.
+
+Takes: an operator's name, as torch's ``aten`` has it. Gives: its OpInfo, or None. Nothing here runs by itself.
+Derivatives need no entry: autograd writes them while a function is recorded, and what it writes are operators of this
+table. An operator without C text is run by the library, never approximated; CONTRIBUTING.md says how to add a row.
+Source: Tofu section 4 (pointwise operators are alike in index notation); Cavs section 3.5 (which become one kernel).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from vgraph.ir.program import Value
+
+_MOST_OPERANDS = 4
+Types = Literal["same", "compare", "truth", "any"]
+
+
+@dataclass(frozen=True)
+class OpInfo:
+    """A row of the table.
+
+    C text, for CPUs and GPUs: {0} {1} ... are the arguments, each one number or a short vector of them; {T} is the
+    type of the result's numbers, {V} that of its vector. The functions are those of the preludes.
+
+    Attributes:
+        name: ``add`` for ``aten.add.Tensor``.
+        text: the C expression; empty: the library runs the operator.
+        choose: the C expression, or none, where the arguments decide; in the place of ``text``.
+        costly: whether it is as dear as reading a few numbers, and better kept than computed again.
+        types: what kernels ask of dtypes. "same": floating-point operands, a result of the same dtype; "compare":
+            operands of one dtype, a truth value; "truth": truth values alone; "any": whatever they are.
+        mask: the place of an argument that is a truth value, whatever the others are.
+        whole_numbers: whether it may also be computed of int64 numbers.
+        zero: which operands make the result zero by being zero: "all" of them, "any" one, the "first"; "": not known.
+        defaults: the last arguments, where they are left out.
+        words: keyword arguments that change nothing if they have this value.
+        unread: how many of the last arguments change no number.
+        pointwise: False for what hands on its operand as it is (``detach``): a view.
+    """
+
+    name: str
+    text: str = ""
+    choose: Callable[[Sequence[Any]], str] | None = None
+    costly: bool = False
+    types: Types = "same"
+    mask: int | None = None
+    whole_numbers: bool = False
+    zero: Literal["", "all", "any", "first"] = ""
+    defaults: tuple[Any, ...] = ()
+    words: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    unread: int = 0
+    pointwise: bool = True
+
+    @cached_property
+    def num_arguments(self) -> int:
+        """How many arguments the text speaks of."""
+        return 1 + max((d for d in range(_MOST_OPERANDS) if f"{{{d}}}" in self.text), default=0)
+
+    @cached_property
+    def is_constant(self) -> bool:
+        """Whether the text speaks of no argument at all."""
+        return bool(self.text) and not any(f"{{{d}}}" in self.text for d in range(_MOST_OPERANDS))
+
+    def arguments(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """With the defaults that were left out; without arguments that change no number."""
+        if self.unread:
+            given = given[: self.num_arguments]
+        missing = self.num_arguments - len(given)
+        return given + self.defaults[-missing:] if self.defaults and missing > 0 else given
+
+    def template(self, given: Sequence[Any]) -> str:
+        """The C text for these arguments; empty where there is none."""
+        return self.text if self.choose is None else self.choose(given)
+
+
+_POWERS = {  # what torch computes for these exponents, too
+    0.5: "vg_sqrt({0})",
+    1: "{0}",
+    2: "{0} * {0}",
+    3: "{0} * {0} * {0}",
+    -1: "{T}(1) / {0}",
+    -2: "{T}(1) / ({0} * {0})",
+}
+_AT_LEAST = "vg_select<{V}>({0} < {1}, {1}, {0})"
+AT_MOST = "vg_select<{V}>({0} > {1}, {1}, {0})"
+
+
+def _power(given: Sequence[Any]) -> str:
+    """A constant exponent alone."""
+    is_plain = isinstance(given[1], (int, float)) and isinstance(given[0], Value)
+    return _POWERS.get(given[1], "") if is_plain else ""
+
+
+def _clamp(given: Sequence[Any]) -> str:
+    low = len(given) > 1 and given[1] is not None
+    high = len(given) > 2 and given[2] is not None
+    text = _AT_LEAST if low else "{0}"
+    return AT_MOST.replace("{1}", "{2}").replace("{0}", f"({text})") if high else text
+
+
+_IN_FULL: Mapping[str, Any] = {"approximate": "none"}
+_WITH_TEXT = (
+    OpInfo("add", "{0} + {1}", zero="all"),
+    OpInfo("sub", "{0} - {1}", zero="all"),
+    OpInfo("rsub", "{1} - {0}"),
+    OpInfo("mul", "{0} * {1}", zero="any"),
+    OpInfo("div", "{0} / {1}", costly=True),
+    OpInfo("neg", "-{0}", zero="all"),
+    OpInfo("pow", choose=_power),
+    OpInfo("square", "{0} * {0}"),
+    OpInfo("reciprocal", "{T}(1) / {0}", costly=True),
+    OpInfo("abs", "vg_abs({0})"),
+    OpInfo("sign", "vg_sign({0})"),
+    OpInfo("floor", "vg_floor({0})"),
+    OpInfo("sqrt", "vg_sqrt({0})", costly=True),
+    OpInfo("rsqrt", "{T}(1) / vg_sqrt({0})", costly=True),
+    OpInfo("exp", "vg_exp({0})", costly=True),
+    OpInfo("expm1", "vg_expm1({0})", costly=True),
+    OpInfo("log", "vg_log({0})", costly=True),
+    OpInfo("log1p", "vg_log1p({0})", costly=True),
+    OpInfo("sin", "vg_sin({0})", costly=True),
+    OpInfo("cos", "vg_cos({0})", costly=True),
+    OpInfo("erf", "vg_erf({0})", costly=True),
+    # activations, and what autograd writes for them
+    OpInfo("sigmoid", "vg_sigmoid({0})", costly=True),
+    OpInfo("sigmoid_backward", "{0} * (({T}(1) - {1}) * {1})", zero="first"),
+    OpInfo("tanh", "vg_tanh({0})", costly=True),
+    OpInfo("tanh_backward", "{0} * ({T}(1) - {1} * {1})", zero="first"),
+    OpInfo("relu", "vg_relu({0})"),
+    OpInfo("threshold_backward", "vg_select<{V}>({1} <= {2}, {T}(0), {0})", zero="first"),
+    OpInfo("leaky_relu", "vg_select<{V}>({0} > {T}(0), {0}, {0} * {1})"),
+    OpInfo("leaky_relu_backward", "vg_select<{V}>({1} > {T}(0), {0}, {0} * {2})", unread=1),
+    OpInfo("silu", "{0} * vg_sigmoid({0})", costly=True),
+    OpInfo("silu_backward", "{0} * vg_sigmoid({1}) * ({T}(1) + {1} * ({T}(1) - vg_sigmoid({1})))", costly=True),
+    OpInfo(
+        "gelu",
+        "{0} * {T}(0.5) * ({T}(1) + vg_erf({0} * {T}(0.70710678118654752440)))",
+        costly=True,
+        words=_IN_FULL,
+    ),
+    OpInfo(
+        "gelu_backward",
+        "{0} * ({T}(0.5) * ({T}(1) + vg_erf({1} * {T}(0.70710678118654752440)))"
+        " + {1} * vg_exp({1} * {1} * {T}(-0.5)) * {T}(0.39894228040143267794))",
+        costly=True,
+        words=_IN_FULL,
+    ),
+    OpInfo(
+        "elu",
+        "vg_select<{V}>({0} > {T}(0), {0} * {2}, vg_expm1({0} * {3}) * ({1} * {2}))",
+        costly=True,
+        defaults=(1.0, 1.0, 1.0),
+    ),
+    OpInfo(
+        "softplus",
+        "vg_select<{V}>({0} * {1} > {2}, {0}, vg_log1p(vg_exp({0} * {1})) / {1})",
+        costly=True,
+        defaults=(1.0, 20.0),
+    ),
+    OpInfo(
+        "softplus_backward",
+        "vg_select<{V}>({1} * {2} > {3}, {0}, {0} * vg_exp({1} * {2}) / (vg_exp({1} * {2}) + {T}(1)))",
+        costly=True,
+    ),
+    OpInfo(
+        "hardtanh",
+        "vg_select<{V}>({0} < {1}, {1}, vg_select<{V}>({0} > {2}, {2}, {0}))",
+        defaults=(-1.0, 1.0),
+    ),
+    OpInfo("hardtanh_backward", "vg_select<{V}>(vg_or({1} <= {2}, {1} >= {3}), {T}(0), {0})"),
+    # choices
+    OpInfo("where", "vg_select<{V}>({0}, {1}, {2})", mask=0),
+    OpInfo("masked_fill", "vg_select<{V}>({1}, {2}, {0})", mask=1),
+    OpInfo("maximum", "vg_select<{V}>(vg_or({0} > {1}, {0} != {0}), {0}, {1})"),
+    OpInfo("minimum", "vg_select<{V}>(vg_or({0} < {1}, {0} != {0}), {0}, {1})"),
+    OpInfo("clamp", choose=_clamp, whole_numbers=True),
+    OpInfo("clamp_min", _AT_LEAST, whole_numbers=True),
+    OpInfo("clamp_max", AT_MOST, whole_numbers=True),
+    # truth values
+    OpInfo("eq", "({0} == {1})", types="compare"),
+    OpInfo("ne", "({0} != {1})", types="compare"),
+    OpInfo("lt", "({0} < {1})", types="compare"),
+    OpInfo("le", "({0} <= {1})", types="compare"),
+    OpInfo("gt", "({0} > {1})", types="compare"),
+    OpInfo("ge", "({0} >= {1})", types="compare"),
+    OpInfo("isnan", "({0} != {0})", types="compare"),
+    OpInfo("logical_not", "vg_not({0})", types="truth"),
+    OpInfo("logical_and", "vg_and({0}, {1})", types="truth"),
+    OpInfo("logical_or", "vg_or({0}, {1})", types="truth"),
+    OpInfo("bitwise_not", "vg_not({0})", types="truth"),
+    OpInfo("bitwise_and", "vg_and({0}, {1})", types="truth"),
+    OpInfo("bitwise_or", "vg_or({0}, {1})", types="truth"),
+    # copies and constants
+    OpInfo("zeros_like", "{T}(0)", types="any"),
+    OpInfo("ones_like", "{T}(1)", types="any"),
+    OpInfo("full_like", "{1}", types="any"),
+    OpInfo("clone", "{0}", types="any", zero="all"),
+    OpInfo("_to_copy", "vg_cast<{T}>({0})", types="any"),
+    OpInfo("alias", "{0}", pointwise=False),
+    OpInfo("detach", "{0}", pointwise=False),
+)
+_OF_THE_LIBRARY = (
+    """_conj _conj_physical _prelu_kernel _prelu_kernel_backward acos acosh addcdiv addcmul angle asin asinh atan atan2
+    atanh bitwise_left_shift bitwise_right_shift bitwise_xor ceil celu contiguous copy copysign cosh deg2rad digamma
+    elu_backward empty_like erfc erfinv exp2 fill float_power floor_divide fmax fmin fmod frac gcd hardshrink
+    hardshrink_backward hardsigmoid hardsigmoid_backward hardswish hardswish_backward heaviside hypot i0 imag isfinite
+    isinf isneginf isposinf lcm ldexp lerp lgamma log10 log2 log_sigmoid_backward log_sigmoid_forward logaddexp
+    logaddexp2 logical_xor logit logit_backward masked_scale mish mish_backward nan_to_num native_dropout_backward
+    nextafter polygamma positive rad2deg real relu6 remainder round selu sgn signbit sinc sinh softshrink
+    softshrink_backward special_entr special_i1 special_log_ndtr tan threshold to true_divide trunc xlogy zero"""
+).split()
+OPERATORS: Mapping[str, OpInfo] = {
+    **{row.name: row for row in _WITH_TEXT},
+    **{name: OpInfo(name) for name in _OF_THE_LIBRARY},
+}
+POINTWISE = frozenset(name for name, row in OPERATORS.items() if row.pointwise)
+
+
+def zero_by(name: str) -> str:
+    """Which operands make the result zero by being zero: all, any, first; "": not known."""
+    row = OPERATORS.get(name)
+    return "" if row is None else row.zero
