@@ -56,6 +56,11 @@ ASIDE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "hardtanh_backward": lambda x, y: y.isnan(),  # 0 in torch's vectors, the gradient in its other loops
     "sigmoid_backward": lambda x, y: ~((y >= 0) & (y <= 1)),
 }
+DIFFERENTIABLE = [
+    name
+    for name in WITH_TEXT
+    if OPERATORS[name].types == "same" and not name.endswith("_backward") and OPERATORS[name].pointwise
+]
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +122,30 @@ def test_special_numbers(dtype: torch.dtype, way: str, monkeypatch: pytest.Monke
         if (difference := unlike(name, found[f"{name}_{number}"], wanted, x, y))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+class Smooth(vgraph.VertexFunction):
+    """What has a derivative, in one sum."""
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        v.push(o=total(v.pull("x"), v.pull("y")))
+
+
+def total(x: Tensor, y: Tensor) -> Tensor:
+    made = [out for name in DIFFERENTIABLE for out in evaluate(name, x, y)]
+    return sum((out * math.cos(number) for number, out in enumerate(made)), start=x * 0)
+
+
+@pytest.mark.parametrize("way", ["kernels", "cuda-shim"])
+def test_gradients(way: str) -> None:
+    """What autograd writes for an operator is in kernels, too."""
+    x, y = (torch.rand(40, 3, dtype=torch.float64) * 2 + 0.1 for _ in range(2))
+    x, y = x.requires_grad_(), y.requires_grad_()
+    with running(way):
+        out = Smooth()(vgraph.graph(([], []), num_nodes=len(x)), x=x, y=y)["o"]
+        found = torch.autograd.grad(out.sum(), [x, y])
+    for mine, theirs in zip(found, torch.autograd.grad(total(x, y).sum(), [x, y]), strict=True):
+        torch.testing.assert_close(mine, theirs)
 
 
 def unlike(name: str, found: Tensor, wanted: Tensor, x: Tensor, y: Tensor) -> str:
