@@ -122,6 +122,12 @@ _WITH_TEXT = (
     OpInfo("expm1", "vg_expm1({0})", costly=True),
     OpInfo("log", "vg_log({0})", costly=True),
     OpInfo("log1p", "vg_log1p({0})", costly=True),
+    OpInfo(
+        "logaddexp",
+        "vg_select<{V}>({0} == {1}, {0} + {T}(0.69314718055994530942),"
+        " vg_select<{V}>(vg_or({0} > {1}, {0} != {0}), {0}, {1}) + vg_log1p(vg_exp(-vg_abs({0} - {1}))))",
+        costly=True,
+    ),
     OpInfo("sin", "vg_sin({0})", costly=True),
     OpInfo("cos", "vg_cos({0})", costly=True),
     OpInfo("erf", "vg_erf({0})", costly=True),
@@ -208,7 +214,7 @@ _OF_THE_LIBRARY = (
     atanh bitwise_left_shift bitwise_right_shift bitwise_xor ceil celu contiguous copy copysign cosh deg2rad digamma
     elu_backward empty_like erfc erfinv exp2 fill float_power floor_divide fmax fmin fmod frac gcd hardshrink
     hardshrink_backward hardsigmoid hardsigmoid_backward hardswish hardswish_backward heaviside hypot i0 imag isfinite
-    isinf isneginf isposinf lcm ldexp lerp lgamma log10 log2 log_sigmoid_backward log_sigmoid_forward logaddexp
+    isinf isneginf isposinf lcm ldexp lerp lgamma log10 log2 log_sigmoid_backward log_sigmoid_forward
     logaddexp2 logical_xor logit logit_backward masked_scale mish mish_backward nan_to_num native_dropout_backward
     nextafter polygamma positive rad2deg real relu6 remainder round selu sgn signbit sinc sinh softshrink
     softshrink_backward special_entr special_i1 special_log_ndtr tan threshold to true_divide trunc xlogy zero"""
