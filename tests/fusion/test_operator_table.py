@@ -49,10 +49,16 @@ NUMBERS: dict[str, list[Arguments]] = {  # of operators that take other things t
 }  # fmt: skip
 OTHERWISE = {"alias", "detach", "square"}  # recorded as something else: their operand, or pow
 
+
+def is_minus_zero(x: Tensor) -> Tensor:
+    return (x == 0) & x.signbit()
+
+
 # Where torch's own loops differ from one another, or an argument is no result of the operator that is differentiated.
 ASIDE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "gelu": lambda x, y: x == math.inf,  # NaN in torch's vectors, inf in its other loops
-    "pow": lambda x, y: x == -math.inf,  # the root: NaN in 32 and 64 bits, inf in 16
+    "pow": lambda x, y: (x == -math.inf) | is_minus_zero(x),  # the root: NaN, -0.0 in 32 and 64 bits; inf, 0.0 in 16
+    "tanh": lambda x, y: is_minus_zero(x),  # 0.0 in our vectors of 32 bits
     "hardtanh_backward": lambda x, y: y.isnan(),  # 0 in torch's vectors, the gradient in its other loops
     "sigmoid_backward": lambda x, y: ~((y >= 0) & (y <= 1)),
 }
@@ -157,6 +163,7 @@ def unlike(name: str, found: Tensor, wanted: Tensor, x: Tensor, y: Tensor) -> st
         about, (mine, theirs) = torch.finfo(wanted.dtype), (found.double(), wanted.double())
         near = (mine - theirs).abs() <= 8 * about.eps * theirs.abs() + 2 * about.tiny
         bad = ~(near | (mine == theirs) | (mine.isnan() & theirs.isnan()))
+        bad |= (mine == 0) & (theirs == 0) & (mine.signbit() != theirs.signbit())
     places = (bad & ~ASIDE[name](x, y) if name in ASIDE else bad).nonzero()[:, 0].tolist()
     shown = [f"({x[i, 0]}, {y[i, 0]}): {found[i, 0]}, not {wanted[i, 0]}" for i in places[:4]]
     return f"{len(places)} of {len(x)}, {'; '.join(shown)}" if places else ""
