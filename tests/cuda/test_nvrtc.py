@@ -10,13 +10,20 @@ from unittest import mock
 import pytest
 import torch
 
+import vgraph
 from tests.cuda.test_shim import LAYERS, results
+from tests.fusion.test_operator_table import Everything
+from tests.fusion.test_reduction_table import by_call
 from vgraph import compiler
 from vgraph.capture import capture
+from vgraph.capture.scalar.pointwise import identity_of
 from vgraph.fusion.cpu import build
 from vgraph.fusion.cuda import build as build_cuda
 from vgraph.fusion.cuda.emit import emit_cuda
+from vgraph.fusion.cuda.reduction import emit_reduction_cuda
 from vgraph.ir.kernel import KernelSpec
+from vgraph.ir.reduction import DeviceShape, Reduction
+from vgraph.ir.reductions import REDUCTIONS
 
 pytestmark = [
     pytest.mark.skipif(build_cuda.find_nvrtc() is None, reason="there is no NVRTC: pip install nvidia-cuda-nvrtc"),
@@ -57,6 +64,28 @@ def test_kernels_compile_without_spills(name: str, architecture: str, monkeypatc
         used = build_cuda.usages(said)
         assert len(used) == source.count("__global__"), said
         assert all(usage.spilled == 0 < usage.registers <= 128 for usage in used.values()), used
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_every_row_of_the_tables_compiles(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators and reductions over edges, also of rows in chunks, and reductions over dims."""
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    made: list[str] = []
+    monkeypatch.setitem(compiler.TARGETS, "cpu", lambda specs: made.append(emit_cuda(specs)[0]))
+    rows = torch.rand(6, 4).to(dtype)
+    Everything()(vgraph.graph(([], []), num_nodes=6), x=rows, y=rows)
+    g = vgraph.graph(([0, 1, 2, 3], [4, 4, 4, 5]))
+    g.ndata["x"] = rows
+    for name in REDUCTIONS:
+        g.update_all(lambda e: {"m": e.src["x"]}, by_call(name))
+    assert len(made) == 1 + len(REDUCTIONS)
+    shape = DeviceShape(("unit",), num_kept=1, num_reduced=1, columns=False, lanes=4, team=32)
+    made += [emit_reduction_cuda(Reduction(identity_of(dtype), name), shape) for name in REDUCTIONS]
+    nvrtc = build_cuda.find_nvrtc()
+    assert nvrtc is not None
+    for source in made:
+        cubin, said = nvrtc.compile(source, "sm_90")
+        assert cubin[:4] == b"\x7fELF", said
 
 
 def test_numbers_that_are_not_finite_compile() -> None:
