@@ -70,6 +70,7 @@ class ReduceInfo:
             gives (m, ...), and of what picks also slots (m, ...).
         dims: the same in torch over some dims of a tensor.
         derivative: what an element gets of the gradient.
+        join: how the terms of several workers become one, in the place of the first; None: they are not divided.
         lift: the C expression of an element as an accumulator; as it is, where there is none.
         finish: the C expression of the result, of the accumulator {x} of all; as it is, where there is none.
         largest: of what picks, whether it picks the largest or the smallest; None for what folds.
@@ -88,6 +89,7 @@ class ReduceInfo:
     segments: Callable[[Tensor, Tensor, int | None], Any]
     dims: Callable[[Tensor, tuple[int, ...]], Tensor]
     derivative: Derivative
+    join: Callable[[Tensor, Tensor], Any] | None = None
     lift: str = ""
     finish: str = ""
     largest: bool | None = None
@@ -122,6 +124,14 @@ def _largest(rows: Tensor, ptr: Tensor, degree: int | None) -> tuple[Tensor, Ten
 
 def _smallest(rows: Tensor, ptr: Tensor, degree: int | None) -> tuple[Tensor, Tensor]:
     return reference.segment_extremum(rows, ptr, degree, largest=False)
+
+
+def _maximum(there: Tensor, here: Tensor) -> None:
+    torch.maximum(there, here, out=there)
+
+
+def _minimum(there: Tensor, here: Tensor) -> None:
+    torch.minimum(there, here, out=there)
 
 
 def _product_of_dims(element: Tensor, dims: tuple[int, ...]) -> Tensor:
@@ -188,6 +198,7 @@ _ROWS = (
         segments=_sums,
         dims=lambda element, dims: element.sum(dims),
         derivative=Derivative(_whole_gradient),
+        join=Tensor.add_,
         team="vg_team_add",
         is_linear=True,
         in_chains=True,
@@ -207,6 +218,7 @@ _ROWS = (
             sums=(Sum("sum", _is_zero), Sum("prod", _without_zeros)),
             over_slots=_product_over_slots,
         ),
+        join=Tensor.mul_,
         team="vg_team_multiply",
         widens=True,
         takes_complex=True,
@@ -219,6 +231,7 @@ _ROWS = (
         segments=_largest,
         dims=lambda element, dims: element.amax(dims),
         derivative=_EQUALS,
+        join=_maximum,
         largest=True,
     ),
     ReduceInfo(
@@ -229,6 +242,7 @@ _ROWS = (
         segments=_smallest,
         dims=lambda element, dims: element.amin(dims),
         derivative=_EQUALS,
+        join=_minimum,
         largest=False,
     ),
     ReduceInfo(

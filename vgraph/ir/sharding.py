@@ -40,7 +40,7 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Partial:
-    """Every worker has a term of all elements; the ``reducer`` (sum, max, min, prod) of them is the value."""
+    """Every worker has a term of all elements; the ``reducer``, a row of ``reductions.py``, of them is the value."""
 
     reducer: str = "sum"
 

@@ -15,6 +15,7 @@ from typing import Any
 from vgraph.atomic_file import write_text
 from vgraph.errors import DataError, ModelError
 from vgraph.files import damage_told, read_text
+from vgraph.ir.reductions import REDUCTIONS
 from vgraph.ir.sharding import At, Partial, Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.notation import op_name
@@ -120,9 +121,14 @@ def _check_placement(placement: Placement, rank: int, ways: int) -> None:
     elif isinstance(placement, At):
         fits = 0 <= placement.worker < ways
     else:
-        fits = isinstance(placement, Replicate) or placement.reducer in ("sum", "prod", "max", "min")
+        fits = isinstance(placement, Replicate) or _is_joined(placement.reducer)
     if not fits:
         raise ValueError(f"{placement} among {ways} workers, of {rank} dims, is no place")
+
+
+def _is_joined(reducer: str) -> bool:
+    row = REDUCTIONS.get(reducer)
+    return row is not None and row.join is not None
 
 
 def _places(step: TrainingStep) -> dict[str, int]:

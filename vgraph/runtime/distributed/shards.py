@@ -15,6 +15,7 @@ from torch import Tensor
 from vgraph.ir.buffers import Overwrites, lifetimes
 from vgraph.ir.exchange import Assemble, Exchange, Fetch, Piece, ReplicaMean
 from vgraph.ir.program import Program
+from vgraph.ir.reductions import reduce_info
 from vgraph.ir.sharding import Region
 from vgraph.runtime.distributed.dense_ops import evaluate
 
@@ -53,19 +54,6 @@ def put(result: Tensor, need: Region, part: Region, data: Tensor, join: Callable
             join(there, here)
 
 
-def _maximum(there: Tensor, here: Tensor) -> None:
-    torch.maximum(there, here, out=there)
-
-
-def _minimum(there: Tensor, here: Tensor) -> None:
-    torch.minimum(there, here, out=there)
-
-
-_JOIN: dict[str, Callable[[Tensor, Tensor], Any]] = {
-    "sum": Tensor.add_, "prod": Tensor.mul_, "max": _maximum, "min": _minimum,
-}  # fmt: skip
-
-
 def assemble(exchange: Exchange, worker: int, data: Callable[[Piece], Tensor], like: torch.device) -> Tensor | None:
     """A worker's region out of its pieces, term by term in the order of the terms."""
     need, pieces = exchange.need[worker], exchange.pieces[worker]
@@ -82,8 +70,9 @@ def assemble(exchange: Exchange, worker: int, data: Callable[[Piece], Tensor], l
 
 def _join(result: Tensor, need: Region, pieces: Iterable[tuple[Piece, Tensor]], reducer: str | None) -> Tensor:
     """Pieces come in the order of their terms: the first is written, the others are reduced with it."""
+    join = reduce_info(reducer).join if reducer else None
     for piece, data in pieces:
-        put(result, need, piece.region, data, _JOIN[reducer] if reducer and piece.term else None)
+        put(result, need, piece.region, data, join if piece.term else None)
     return result
 
 
