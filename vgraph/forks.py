@@ -1,6 +1,6 @@
 """Forks: a forked process finds no lock held, and nothing half done under one.
 
-Takes: the locks of modules and objects. Gives: the same locks, free in a child; tempo: once a lock.
+Takes: the locks of modules and objects. Gives: the same locks, free in a child. Runs once per lock.
 A child has none of its parent's other threads, so that a lock that one of them held would never be given back.
 """
 

@@ -1,6 +1,6 @@
 """Built-in messages and reductions, written as a user would write them.
 
-Takes: names of features. Gives: functions of edges or nodes for ``g.update_all``; tempo: every call.
+Takes: names of features. Gives: functions of edges or nodes for ``g.update_all``. Runs at every call.
 Source: DGL section 3 (its built-ins are a second language; here they are ordinary functions).
 """
 

@@ -1,6 +1,6 @@
 """Late: large libraries that load when something of theirs is first asked for, not with ``import vgraph``.
 
-Takes: a module's name. Gives: what stands for it; tempo: once a process. Type checkers read a plain import beside it.
+Takes: a module's name. Gives: what stands for it. Runs once per process. Type checkers read a plain import beside it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ops: message passing and segment reductions as functions of arrays.
 
 Takes: a graph and one row a node or an edge: torch tensors, NumPy or CuPy arrays. Gives: rows of the same
-kind (torch tensors where both are given); tempo: every call. Source: DGL section 4 (SpMM and SDDMM); arrays come
+kind (torch tensors where both are given). Runs at every call. Source: DGL section 4 (SpMM and SDDMM); arrays come
 and go by DLPack, uncopied.
 """
 

@@ -1,6 +1,6 @@
 """tdl: describes an operator of the user's own, so that it is batched, fused and divided like any other.
 
-Takes: a function of operands that returns a lambda of indices. Gives: a Description; tempo: once an operator.
+Takes: a function of operands that returns a lambda of indices. Gives: a Description. Runs once per operator.
 Source: Tofu section 4.1 (tensor description language).
 """
 

@@ -1,6 +1,6 @@
 """Reference kernels in PyTorch: segment reductions, slots, random numbers keyed by rows.
 
-Takes: rows (n, ...) and index tensors. Gives: rows (m, ...); tempo: every step.
+Takes: rows (n, ...) and index tensors. Gives: rows (m, ...). Runs at every step.
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (counter-based generators).
 """
 

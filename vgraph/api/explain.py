@@ -1,6 +1,6 @@
 """Explain: what a function became: what moved off the edges, what is fused, what is stored, at what cost.
 
-Takes: a graph and functions, a vertex function, or a module and its arguments. Gives: an Explanation; tempo: once.
+Takes: a graph and functions, a vertex function, or a module and its arguments. Gives: an Explanation. Runs once.
 """
 
 from __future__ import annotations

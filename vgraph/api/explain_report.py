@@ -1,6 +1,6 @@
 """Explanation: what became of functions, as values that print.
 
-Takes: nothing (plain values). Gives: text; tempo: once.
+Takes: nothing (plain values). Gives: text. Runs once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kept memory: what calls leave behind for later ones, and giving it back.
 
-Takes: nothing. Gives: a number of bytes; tempo: when the user says so.
+Takes: nothing. Gives: a number of bytes. Runs when the user says so.
 """
 
 from __future__ import annotations

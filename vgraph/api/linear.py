@@ -1,6 +1,6 @@
 """Linear: the map of rows by a matrix, by vgraph's products where those are the faster.
 
-Takes: rows, a matrix, a bias. Gives: rows; tempo: every call.
+Takes: rows, a matrix, a bias. Gives: rows. Runs at every call.
 Source: ADR 0007 (products of our own).
 """
 

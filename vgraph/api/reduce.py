@@ -1,6 +1,6 @@
 """vgraph.reduce: any subset of a tensor's dims in one launch, with what is pointwise before it computed inside.
 
-Takes: tensors, dims, an operation. Gives: the reduced tensor, with gradient; tempo: every call.
+Takes: tensors, dims, an operation. Gives: the reduced tensor, with gradient. Runs at every call.
 Source: Koç, multi-mode tensor reduction on GPUs (virtual coordinates); docs/adr/0016.
 """
 

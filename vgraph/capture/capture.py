@@ -1,7 +1,7 @@
 """Capture: a function becomes Programs once, and every later call finds them again.
 
-Takes: user functions and a call's features. Gives: what to run and with which tensors; tempo: every call.
-Source: HOUSE "captured functions"; the decision against Dynamo is docs/adr/0003-capture.md.
+Takes: user functions and a call's features. Gives: what to run and with which tensors. Runs at every call.
+Why not by Dynamo: docs/adr/0003-capture.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Families: what was captured of functions with one code, and which of their numbers move.
 
-Takes: functions, numbers that recordings read. Gives: a Family; tempo: every call, and once a function.
+Takes: functions, numbers that recordings read. Gives: a Family. Runs at every call, and once per function.
 """
 
 from __future__ import annotations

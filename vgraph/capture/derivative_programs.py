@@ -1,6 +1,6 @@
 """Levels: what was traced of a function and its derivatives, cut into Programs and compiled.
 
-Takes: a Trace. Gives: CompiledPrograms and pairs of them; tempo: once a function.
+Takes: a Trace. Gives: CompiledPrograms and pairs of them. Runs once per function.
 Source: Cavs section 3.4 (forward and backward as one joint program).
 """
 

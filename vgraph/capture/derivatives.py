@@ -1,6 +1,6 @@
 """Derivatives: levels of a function as they are recorded, each the derivative of the one before.
 
-Takes: a Session in which a function ran, and what it gave. Gives: Levels; tempo: once a function.
+Takes: a Session in which a function ran, and what it gave. Gives: Levels. Runs once per function.
 Source: Cavs section 3.4; derivatives of every order by autograd.grad inside the recording.
 """
 

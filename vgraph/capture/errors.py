@@ -1,6 +1,6 @@
 """Capture errors: why a function cannot be captured.
 
-Takes: a reason, the user's line. Gives: errors, on which callers run it otherwise; tempo: once a function.
+Takes: a reason, the user's line. Gives: errors, on which callers run it otherwise. Runs once per function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Features of a call by full name, looked up where they lie, without making any of them.
 
-Takes: how to find one, and what it looks like. Gives: a mapping that knows the graph's device; tempo: every call.
+Takes: how to find one, and what it looks like. Gives: a mapping that knows the graph's device. Runs at every call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Player: plays again, on a session's examples, what a user's function did when it was noted call by call.
 
 Takes: events (calls of torch functions, features read, states scattered). Gives: their results on examples. Runs
-once a function: when it is noted, and when its Programs are recorded. Source: HOUSE of captured functions.
+once a function: when it is noted, and when its Programs are recorded.
 """
 
 from __future__ import annotations

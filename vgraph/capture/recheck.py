@@ -1,7 +1,7 @@
 """Capture check: with ``VGRAPH_CAPTURE=check`` nothing that guards accept is taken on trust.
 
 Takes: what was recorded when a function was captured, and a way to record it again. Gives: nothing, or a
-StaleCaptureError with both recordings; tempo: every call, in that mode alone. Whatever a guard should have seen
+StaleCaptureError with both recordings. Runs at every call, in that mode alone. Whatever a guard should have seen
 shows here as an op, a number, an input or an output that is another one now.
 """
 

@@ -1,6 +1,6 @@
 """Record a function: one run on examples, with its derivative, while what it reads and runs is noted.
 
-Takes: the user's functions, what features look like, the modes of a call. Gives: a Recorded; tempo: once a function,
+Takes: the user's functions, what features look like, the modes of a call. Gives: a Recorded. Runs once per function,
 and at every call where each is checked (capture_check.py).
 """
 

@@ -1,6 +1,6 @@
 """Recording lock: one thread at a time records, and none waits for another one's compiler.
 
-Takes: nothing. Gives: a lock; tempo: once a function.
+Takes: nothing. Gives: a lock. Runs once per function.
 A recording puts stand-ins in the place of what the user's objects hold: no other thread may look then, and no
 process may be forked.
 """

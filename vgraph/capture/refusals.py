@@ -1,6 +1,6 @@
 """Refusals: a function that could not be captured is tried again when something that it read has changed.
 
-Takes: what was read before a recording failed. Gives: whether a call is as that one was; tempo: once a refusal, then
+Takes: what was read before a recording failed. Gives: whether a call is as that one was. Runs once per refusal, then
 every call of such functions.
 """
 

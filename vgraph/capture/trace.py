@@ -1,6 +1,6 @@
 """Trace: runs a function and its derivatives on examples, and notes what happened.
 
-Takes: a Body (a user function) and a Derivation. Gives: a Trace; tempo: once a function.
+Takes: a Body (a user function) and a Derivation. Gives: a Trace. Runs once per function.
 Source: Cavs section 3.4; derivatives of every order by autograd.grad inside the recording.
 """
 

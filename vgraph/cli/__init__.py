@@ -1,6 +1,6 @@
 """The command line: train, partition, place, explain, info.
 
-Takes: arguments. Gives: an exit status; tempo: once. A command loads only what it runs.
+Takes: arguments. Gives: an exit status. Runs once. A command loads only what it runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The baselines beside a tree model: the commonest class, and a logistic regression on tokens.
 
-Takes: forests. Gives: accuracies; tempo: once a data set.
+Takes: forests. Gives: accuracies. Runs once per data set.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checkpoints: all that a stopped training needs in order to go on as if it had not been stopped.
 
-Takes: modules, optimizers, progress. Gives: one file, and all of it back; tempo: every few seconds.
+Takes: modules, optimizers, progress. Gives: one file, and all of it back. Runs every few seconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks of a checkpoint: whether what a file says can be continued by this training, before anything is changed.
 
-Takes: what was read, what there is. Gives: yes or no, or a ValueError that says why not; tempo: once a resumption.
+Takes: what was read, what there is. Gives: yes or no, or a ValueError that says why not. Runs once per resumption.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Semi-supervised classification of papers by graph convolutions or by graph attention.
 
-Takes: a planetoid .npz. Gives: a Task; tempo: once a seed (data: once a file).
+Takes: a planetoid .npz. Gives: a Task. Runs once per seed (data: once per file).
 Source: Kipf and Welling 2017, sections 3.1 and 5.2; Velickovic et al. 2018, section 3.3.
 """
 

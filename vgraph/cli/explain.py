@@ -1,6 +1,6 @@
 """How a built-in model is run: its Programs, phases and schedule, as ``vgraph.explain`` shows them.
 
-Takes: a name. Gives: text; tempo: once.
+Takes: a name. Gives: text. Runs once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a report of a problem needs: versions, devices, compilers, the cache; what is missing, and its cure.
 
-Takes: nothing. Gives: one line each; tempo: once.
+Takes: nothing. Gives: one line each. Runs once.
 """
 
 from __future__ import annotations

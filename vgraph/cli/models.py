@@ -1,6 +1,6 @@
 """Models that a command is told by name: a function of the user's own file or module, or a built-in one.
 
-Takes: "file.py:function", "package.module:function" or a name. Gives: a model and its example inputs; tempo: once.
+Takes: "file.py:function", "package.module:function" or a name. Gives: a model and its example inputs. Runs once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The command partition: how a model's training step is divided among workers.
 
-Takes: arguments. Gives: an exit status; tempo: once.
+Takes: arguments. Gives: an exit status. Runs once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The command place: a model on devices, by simulation, as a picture, and run.
 
-Takes: arguments. Gives: an exit status; tempo: once.
+Takes: arguments. Gives: an exit status. Runs once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a training leaves behind: a JSON log, a curve, the figures of its last line.
 
-Takes: the history of all seeds. Gives: files and words; tempo: every few seconds.
+Takes: the history of all seeds. Gives: files and words. Runs every few seconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Vectors of the tokens of syntax trees, made of those of their words.
 
-Takes: token ids. Gives: one row a token; tempo: every step.
+Takes: token ids. Gives: one row a token. Runs at every step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``vgraph train``: arguments become a Task, a Trainer runs it, what it found is told.
 
-Takes: parsed arguments. Gives: an exit status, a log, a curve, a checkpoint; tempo: once.
+Takes: parsed arguments. Gives: an exit status, a log, a curve, a checkpoint. Runs once.
 """
 
 from __future__ import annotations

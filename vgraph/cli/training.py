@@ -1,6 +1,6 @@
 """The training loop: epochs of steps, measured, kept, stopped and resumed.
 
-Takes: a Task for every seed. Gives: what was measured in every epoch; tempo: every step.
+Takes: a Task for every seed. Gives: what was measured in every epoch. Runs at every step.
 """
 
 from __future__ import annotations

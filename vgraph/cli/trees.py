@@ -1,6 +1,6 @@
 """Classification of trees by a Tree-LSTM: syntax trees of functions, sentiment of sentences.
 
-Takes: tree data sets. Gives: a Task; tempo: once a seed.
+Takes: tree data sets. Gives: a Task. Runs once per seed.
 Source: Tai, Socher and Manning 2015, section 4.
 """
 

@@ -1,6 +1,6 @@
 """Programs written for DGL: their imports lead here when asked, and never by themselves.
 
-Takes: nothing. Gives: modules under the name ``dgl``; tempo: once a process.
+Takes: nothing. Gives: modules under the name ``dgl``. Runs once per process.
 ``python -m vgraph.compat script.py`` runs a program so; docs/compat.md lists what it finds.
 """
 

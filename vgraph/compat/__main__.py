@@ -1,6 +1,6 @@
 """``python -m vgraph.compat script.py [arguments]``: runs a program as if vgraph were DGL.
 
-Takes: a script and its arguments. Gives: what it does; tempo: once a process.
+Takes: a script and its arguments. Gives: what it does. Runs once per process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``dgl.utils``: what layers written outside of DGL import to read their arguments.
 
-Takes: features and graphs. Gives: pairs, tensors; tempo: every call.
+Takes: features and graphs. Gives: pairs, tensors. Runs at every call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``dgl.transforms``: graphs changed by chance, and graphs of other types made from one.
 
-Takes: graphs. Gives: graphs; tempo: once a sample.
+Takes: graphs. Gives: graphs. Runs once per sample.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``dgl.backend``: DGL's words for what tensors do, as torch says it.
 
-Takes: torch tensors. Gives: torch tensors; tempo: every call.
+Takes: torch tensors. Gives: torch tensors. Runs at every call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``dgl.data``: collections of labelled graphs, and small graphs that need no file.
 
-Takes: a folder. Gives: data sets of graphs; tempo: once a file. Nothing is downloaded.
+Takes: a folder. Gives: data sets of graphs. Runs once per file. Nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``dgl.data``: data sets as DGL's programs name them, from files that are there; nothing is downloaded.
 
-Takes: a folder. Gives: data sets of graphs; tempo: once a file.
+Takes: a folder. Gives: data sets of graphs. Runs once per file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``dgl.transforms``: dense diffusion of an adjacency matrix, made sparse again, and features spread along edges.
 
-Takes: graphs. Gives: graphs; tempo: once a graph. Source: Gasteiger et al. 2019, Frasca et al. 2020 (SIGN).
+Takes: graphs. Gives: graphs. Runs once per graph. Source: Gasteiger et al. 2019, Frasca et al. 2020 (SIGN).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``dgl.data.utils``: folders, archives and files of tensors.
 
-Takes: paths. Gives: files and what they hold; tempo: once a data set.
+Takes: paths. Gives: files and what they hold. Runs once per data set.
 """
 
 from __future__ import annotations

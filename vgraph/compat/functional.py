@@ -1,6 +1,6 @@
 """``dgl.transforms.functional`` and its like: measures of graphs and features of other precision.
 
-Takes: graphs. Gives: tensors, numbers, graphs; tempo: once a graph.
+Takes: graphs. Gives: tensors, numbers, graphs. Runs once per graph.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``dgl.init``: initializers of the features of new nodes and edges.
 
-Takes: shape, dtype, device, the rows that are new. Gives: their features; tempo: once a mutation.
+Takes: shape, dtype, device, the rows that are new. Gives: their features. Runs once per mutation.
 """
 
 from __future__ import annotations

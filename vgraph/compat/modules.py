@@ -1,6 +1,6 @@
 """Where the names of DGL's modules are found.
 
-Takes: a module of DGL and a name. Gives: the thing itself; tempo: once a process.
+Takes: a module of DGL and a name. Gives: the thing itself. Runs once per process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Names that DGL's programs use and that are no better called anything else in vgraph.
 
-Takes: nothing. Gives: constants, the class of graphs, errors; tempo: once a process.
+Takes: nothing. Gives: constants, the class of graphs, errors. Runs once per process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``dgl.data.utils``: parts of data sets, and masks.
 
-Takes: data sets, ids. Gives: data sets, masks; tempo: once a data set.
+Takes: data sets, ids. Gives: data sets, masks. Runs once per data set.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``dgl.transforms``: changes of graphs as objects that a data set applies.
 
-Takes: graphs. Gives: graphs; tempo: once a sample.
+Takes: graphs. Gives: graphs. Runs once per sample.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Data: loaders for trees, circuits and graphs, and the trees that every machine has.
 
-Takes: paths. Gives: graphs and datasets of graphs. Tempo: once a file.
+Takes: paths. Gives: graphs and datasets of graphs. Runs once per file.
 """
 
 from vgraph.data.aiger import AIG, Circuit, load_aiger, parse_aiger

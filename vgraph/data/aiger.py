@@ -1,6 +1,6 @@
 """Circuits in binary AIGER: and-inverter graphs, deep DAGs of two-input gates.
 
-Takes: the bytes of an .aig. Gives: an AIG of arrays, or a Circuit. Tempo: once a file.
+Takes: the bytes of an .aig. Gives: an AIG of arrays, or a Circuit. Runs once per file.
 Source: Biere 2007 (the format), Biere, Heljanko and Wieringa 2011 (reset values of latches).
 """
 

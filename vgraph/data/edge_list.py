@@ -1,6 +1,6 @@
 """Graphs from text edge lists: one "src dst [weight]" a line.
 
-Takes: text. Gives: an EdgeList of arrays, or a graph. Tempo: once a file. Source: SNAP's format.
+Takes: text. Gives: an EdgeList of arrays, or a graph. Runs once per file. Source: SNAP's format.
 """
 
 from __future__ import annotations

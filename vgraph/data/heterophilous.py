@@ -1,6 +1,6 @@
 """Graphs whose neighbours often differ (Tolokers, Minesweeper), from one .npz of plain arrays.
 
-Takes: a file. Gives: a graph with one of its ten splits. Tempo: once a file.
+Takes: a file. Gives: a graph with one of its ten splits. Runs once per file.
 Source: Platonov et al. 2023 (the data and the splits).
 """
 

@@ -1,6 +1,6 @@
 """Citation graphs (Cora, CiteSeer) from one .npz of plain arrays.
 
-Takes: the members of the .npz. Gives: checked arrays, or a graph. Tempo: once a file.
+Takes: the members of the .npz. Gives: checked arrays, or a graph. Runs once per file.
 Source: Yang et al. 2016 (the split), Kipf and Welling 2017 (row-normalised features).
 """
 

@@ -1,6 +1,6 @@
 """Graphs from RDF: one type of edges a relation, as relational graph networks take them.
 
-Takes: N-Triples, tables of labelled entities. Gives: a graph of several types, splits. Tempo: once a file.
+Takes: N-Triples, tables of labelled entities. Gives: a graph of several types, splits. Runs once per file.
 Source: Schlichtkrull et al. 2018, section 5.1; Ristoski et al. 2016 (the splits).
 """
 

@@ -1,6 +1,6 @@
 """Trees in the Penn Treebank's notation, with a label at every vertex: ``(3 (2 It) (4 ...))``.
 
-Takes: text. Gives: a Forest of arrays, or a TreeDataset of graphs. Tempo: once a file.
+Takes: text. Gives: a Forest of arrays, or a TreeDataset of graphs. Runs once per file.
 Source: Socher et al. 2013 (Stanford Sentiment Treebank), Marcus et al. 1993 (the notation).
 """
 

@@ -1,7 +1,7 @@
 """Trees that every machine has: the functions of Python's standard library, to be named.
 
-Takes: Python source. Gives: one syntax tree a function, labelled with the first word of its name.
-Tempo: once a Python, then from a cache. Source: after Allamanis et al. 2015 (method naming).
+Takes: Python source. Gives: one syntax tree a function, labelled with the first word of its name. Runs once per
+Python, then from a cache. Source: after Allamanis et al. 2015 (method naming).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Graphs with labels from text: the TU collection as it is used for graph isomorphism networks.
 
-Takes: text. Gives: graphs and their labels. Tempo: once a file. Source: Xu et al. 2019, section 7.
+Takes: text. Gives: graphs and their labels. Runs once per file. Source: Xu et al. 2019, section 7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Files of others: bytes, text, arrays and tensors, of which no size is believed before it is checked.
 
-Takes: paths. Gives: what the files hold, or a DataError; tempo: once a file. Loaders read files through here alone.
+Takes: paths. Gives: what the files hold, or a DataError. Runs once per file. Loaders read files through here alone.
 """
 
 from vgraph.files.archive import read_archive

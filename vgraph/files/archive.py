@@ -1,6 +1,6 @@
 """Archives: what ``torch.save`` wrote, read as data: no class or function of the file's choosing is called.
 
-Takes: a path. Gives: tensors on the CPU, numbers, text, lists and dicts; tempo: once a file.
+Takes: a path. Gives: tensors on the CPU, numbers, text, lists and dicts. Runs once per file.
 ``torch.load(weights_only=True)`` runs no code either, but believes the sizes that a file names, and no checksum.
 """
 

@@ -1,6 +1,6 @@
 """Arrays: .npy and .npz files, whose headers are compared with what the file holds before memory is asked for.
 
-Takes: paths. Gives: plain arrays; tempo: once a file. Nothing is unpickled.
+Takes: paths. Gives: plain arrays. Runs once per file. Nothing is unpickled.
 Source: NumPy's format of arrays (NEP 1).
 """
 

@@ -1,6 +1,6 @@
 """Content: the bytes, the lines and the numbers of a file, each no larger than the file makes likely.
 
-Takes: a path, or what a file says. Gives: bytes, text, numbers, or a DataError that names the place; tempo: once a
+Takes: a path, or what a file says. Gives: bytes, text, numbers, or a DataError that names the place. Runs once per
 file. A size that a file names without holding it (vertices without a byte of their own, what a compressed file
 expands to) is believed up to a bound that is fixed, or a multiple of the file's own length.
 """

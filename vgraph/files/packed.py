@@ -1,6 +1,6 @@
 """Packed folders: .zip, .tar and .tar.gz, of which nothing lands outside and nothing grows without end.
 
-Takes: an archive, an empty folder. Gives: the files in it; tempo: once an archive.
+Takes: an archive, an empty folder. Gives: the files in it. Runs once per archive.
 """
 
 from __future__ import annotations

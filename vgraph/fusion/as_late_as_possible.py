@@ -1,6 +1,6 @@
 """Later: ops wait for the last kernel that can make them.
 
-Takes: a grouping with the first level of every op. Gives: levels with fewer kernels; tempo: once a function.
+Takes: a grouping with the first level of every op. Gives: levels with fewer kernels. Runs once per function.
 What fewer kernels visit is read, gathered and computed again fewer times.
 """
 

@@ -1,6 +1,6 @@
 """Feature body: what happens to one vector of features.
 
-Takes: the loop that it stands in, the values that are wanted. Gives: lines of text; tempo: once a function.
+Takes: the loop that it stands in, the values that are wanted. Gives: lines of text. Runs once per function.
 What no kernel stores is computed where it is read, however long the way to it: see ``ir/trampoline.py``.
 """
 

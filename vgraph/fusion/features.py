@@ -1,6 +1,6 @@
 """Features: one loop over the features of a row, in short vectors.
 
-Takes: a Loop of a kernel's layout. Gives: its text; tempo: once a function.
+Takes: a Loop of a kernel's layout. Gives: its text. Runs once per function.
 The dims along which every operand either walks or stands still are run as one, in vectors; the last
 vector overlaps the one before it where the length is no multiple. Of short ones a vector holds several (heads of 8).
 """

@@ -1,6 +1,7 @@
 """Folds: several short rows of features in one vector, as heads of 8 numbers are.
 
-Takes: how accesses walk the innermost dims and those ahead of them. Gives: how many rows, text; tempo: once a function.
+Takes: how accesses walk the innermost dims and those ahead of them. Gives: how many rows, text. Runs once per
+function.
 """
 
 from __future__ import annotations

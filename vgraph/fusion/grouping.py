@@ -1,6 +1,6 @@
 """Grouping: which ops of a phase become one kernel.
 
-Takes: a Phase, and which values others need of it. Gives: Units in order; tempo: once a function.
+Takes: a Phase, and which values others need of it. Gives: Units in order. Runs once per function.
 Source: Cavs section 3.5 (maximal groups of fusible operators), extended across gathers and reductions:
 what is pointwise on edges is computed anew in every kernel that reads it, so that no edge row is stored.
 """

@@ -1,6 +1,6 @@
 """Kept: what compilers made, on disk, safe with several processes at once.
 
-Takes: bytes and a name. Gives: the same bytes later, or None; tempo: once a function.
+Takes: bytes and a name. Gives: the same bytes later, or None. Runs once per function.
 A file is renamed into place and ends with its own checksum, so that nobody reads half of one; the folder is
 private, and refused where others can write to it.
 """

@@ -1,6 +1,6 @@
 """Layout: the loops of a kernel, in order.
 
-Takes: nothing (plain values). Gives: what stages.py plans and emitters print; tempo: once a function.
+Takes: nothing (plain values). Gives: what stages.py plans and emitters print. Runs once per function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Loops: the loops over features of one stage.
 
-Takes: the ops of a stage and where their values go. Gives: its Loops; tempo: once a function.
+Takes: the ops of a stage and where their values go. Gives: its Loops. Runs once per function.
 What can be computed where it is read is; what needs all of a row first gets a loop of its own.
 """
 

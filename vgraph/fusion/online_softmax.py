@@ -1,6 +1,6 @@
 """Riders: sums over in-edges that need not wait until a maximum over the same edges is known.
 
-Takes: a KernelSpec. Gives: which sums ride on which maximum; tempo: once a function.
+Takes: a KernelSpec. Gives: which sums ride on which maximum. Runs once per function.
 Source: online softmax (Milakov and Gimelshein 2018): what was added relative to a peak fades when the peak is raised.
 """
 

@@ -1,6 +1,6 @@
 """Sums over rows: what is pointwise before them is computed inside, where it would be stored for them alone.
 
-Takes: the ops of a phase. Gives: the ops with such sums as one op each; tempo: once a function.
+Takes: the ops of a phase. Gives: the ops with such sums as one op each. Runs once per function.
 Source: Koç, multi-mode tensor reduction on GPUs; with pointwise producers computed inside the loop.
 """
 

@@ -1,6 +1,6 @@
 """Scratch: where a kernel's body keeps what it computes of one row.
 
-Takes: the arrays that the body asks for, by size. Gives: their declarations; tempo: once a function.
+Takes: the arrays that the body asks for, by size. Gives: their declarations. Runs once per function.
 Threads may have little stack, so only so much lies there; the largest arrays, and those of every edge of a row,
 share one room of the heap, which is asked for once a call of the body.
 """

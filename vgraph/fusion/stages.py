@@ -1,6 +1,6 @@
 """Stages: the order of the loops inside a kernel.
 
-Takes: a KernelSpec. Gives: its loops over edges and features; tempo: once a function.
+Takes: a KernelSpec. Gives: its loops over edges and features. Runs once per function.
 A kernel visits each row once. Even stages compute on the row itself, odd ones run over its edges; a stage
 is a sequence of loops over features, one for each shape, cut where a loop needs all that another makes.
 """

@@ -1,6 +1,6 @@
 """Sinks: where the numbers of a loop over features go, reductions among them; one text for CPUs and GPUs.
 
-Takes: a Sink and the body of its loop. Gives: the line that puts the number there; tempo: once a function.
+Takes: a Sink and the body of its loop. Gives: the line that puts the number there. Runs once per function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Views inside kernels: where an element of a view lies in the row that it views.
 
-Takes: view ops, Moves between the ends of edges. Gives: a Place; tempo: once a function.
+Takes: view ops, Moves between the ends of edges. Gives: a Place. Runs once per function.
 torch itself says where: the view is taken of a tensor without memory, and its strides are read off.
 """
 

@@ -1,6 +1,6 @@
 """Adjacency: what a graph answers about its nodes and edges.
 
-Takes: a Topology and ids. Gives: ids, counts, index arrays; tempo: once a topology.
+Takes: a Topology and ids. Gives: ids, counts, index arrays. Runs once per topology.
 Source: DGL section 3; its words (uv, eid, all) are kept.
 """
 

@@ -1,6 +1,6 @@
 """Members: graphs that are slices of one whole, so that a batch of some of them is a few ranges of it.
 
-Takes: a batch. Gives: its graphs, whose features are views; and batches of such graphs; tempo: every step.
+Takes: a batch. Gives: its graphs, whose features are views; and batches of such graphs. Runs at every step.
 Source: DGL section 3 (a batch is one graph); hundreds of small tensors are far apart in memory, one whole is not.
 """
 

@@ -1,6 +1,6 @@
 """Batches: many graphs as one, and one as many.
 
-Takes: graphs. Gives: a graph of many components, and back; tempo: every step.
+Takes: graphs. Gives: a graph of many components, and back. Runs at every step.
 Source: DGL section 3 (a batch is one graph of many components).
 """
 

@@ -1,6 +1,6 @@
 """Blocks: only what some nodes need, sources and destinations apart; and graphs without lonely nodes.
 
-Takes: Graphs and ids. Gives: blocks, compacted graphs; tempo: once a step of sampled training.
+Takes: Graphs and ids. Gives: blocks, compacted graphs. Runs once per step of sampled training.
 Source: DGL section 3 (message flow graphs).
 """
 

@@ -1,6 +1,6 @@
 """Relations: the types of a graph's nodes and edges, and one Topology for each type of edges.
 
-Takes: topologies and frames by type. Gives: what a name of a type means, and counts; tempo: once a topology.
+Takes: topologies and frames by type. Gives: what a name of a type means, and counts. Runs once per topology.
 Source: DGL section 3 (heterogeneous graphs); a graph without types is the case of one of each.
 """
 

@@ -1,6 +1,6 @@
 """Edges as users give them, checked: pairs of ends, compressed rows, lists of pairs, SciPy's matrices.
 
-Takes: ids in any of these forms. Gives: a Topology; tempo: once a sample.
+Takes: ids in any of these forms. Gives: a Topology. Runs once per sample.
 Source: DGL section 3; the forms are those that its programs use.
 """
 

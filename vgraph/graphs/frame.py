@@ -1,6 +1,6 @@
 """Frame: features by name, one row a node, an edge or a graph.
 
-Takes: tensors and ids. Gives: the same tensors, checked; tempo: every step.
+Takes: tensors and ids. Gives: the same tensors, checked. Runs at every step.
 Source: DGL section 3 (graphs with features), with nothing written in place.
 """
 

@@ -1,6 +1,6 @@
 """Types as features: a typed graph as one without types, and back.
 
-Takes: a Graph. Gives: a Graph; tempo: once a sample.
+Takes: a Graph. Gives: a Graph. Runs once per sample.
 Source: DGL section 3; ``"_TYPE"`` and ``"_ID"`` say what a node or an edge was.
 """
 

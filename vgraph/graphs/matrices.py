@@ -1,6 +1,6 @@
 """Matrices: a graph's adjacency in every format that other libraries read.
 
-Takes: a Topology. Gives: index tensors, torch's and SciPy's sparse matrices; tempo: once a topology.
+Takes: a Topology. Gives: index tensors, torch's and SciPy's sparse matrices. Runs once per topology.
 Source: DGL section 3; SciPy's names of the formats are kept.
 """
 

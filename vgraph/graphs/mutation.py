@@ -1,6 +1,6 @@
 """Mutation: nodes and edges that come and go, with their features.
 
-Takes: counts, ids and features. Gives: the same Graph with other Topologies; tempo: once a sample.
+Takes: counts, ids and features. Gives: the same Graph with other Topologies. Runs once per sample.
 Source: DGL section 3. A Topology is replaced, never changed, so what was planned on it stays right.
 """
 

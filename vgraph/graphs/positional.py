@@ -1,6 +1,6 @@
 """Encodings: numbers that tell where a node lies in its graph, and factors by degree.
 
-Takes: a graph with one type. Gives: one row a node or an edge; tempo: once a graph.
+Takes: a graph with one type. Gives: one row a node or an edge. Runs once per graph.
 Source: Dwivedi et al. 2023 (Laplacian vectors), Dwivedi et al. 2022 (random walks).
 """
 

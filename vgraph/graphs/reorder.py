@@ -1,6 +1,6 @@
 """Order and reach: nodes numbered anew, and edges for walks of several steps.
 
-Takes: a Graph. Gives: a Graph; tempo: once a sample.
+Takes: a Graph. Gives: a Graph. Runs once per sample.
 Source: Cuthill and McKee 1969 (by SciPy); DGL section 3 (metapaths).
 """
 

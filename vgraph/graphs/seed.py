@@ -1,6 +1,6 @@
 """Seeding: the random numbers that decide about graphs, apart from those of a model.
 
-Takes: a seed. Gives: a generator; tempo: every call.
+Takes: a seed. Gives: a generator. Runs at every call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Subgraphs: some of a graph's nodes and edges as a graph, with their features.
 
-Takes: a Graph and ids. Gives: Graphs whose ``"_ID"`` features hold the ids of before; tempo: once a sample.
+Takes: a Graph and ids. Gives: Graphs whose ``"_ID"`` features hold the ids of before. Runs once per sample.
 Source: DGL section 3 (subgraphs, the blocks of sampled training); its order of nodes and edges is kept.
 """
 

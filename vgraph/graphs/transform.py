@@ -1,6 +1,6 @@
 """Transforms: graphs with other edges between the same nodes.
 
-Takes: a Graph. Gives: a Graph; tempo: once a sample.
+Takes: a Graph. Gives: a Graph. Runs once per sample.
 Source: DGL section 3; the order of edges is the one that DGL gives.
 """
 

@@ -1,6 +1,6 @@
 """Traversals: nodes and edges in the order of a breadth-first, depth-first or topological walk.
 
-Takes: a Graph and where to begin. Gives: ids, step by step; tempo: once a topology.
+Takes: a Graph and where to begin. Gives: ids, step by step. Runs once per topology.
 Source: DGL section 3 (propagation orders); its order of edges within a step is kept.
 """
 

@@ -1,6 +1,6 @@
 """Views: ``g.nodes``, ``g.edges``, ``g.ndata`` of several types, and local scopes.
 
-Takes: frames, ids and names of types. Gives: features to read and set; tempo: every step.
+Takes: frames, ids and names of types. Gives: features to read and set. Runs at every step.
 Source: DGL section 3; nothing is written in place.
 """
 

@@ -1,6 +1,6 @@
 """Buffers: what one worker's Program holds when, the buffers of its fetches included.
 
-Takes: a worker's Program, which outputs overwrite which inputs. Gives: lifetimes, bytes op by op; tempo: once a plan.
+Takes: a worker's Program, which outputs overwrite which inputs. Gives: lifetimes, bytes op by op. Runs once per plan.
 Source: Tofu section 6 (buffers die as early as before), 7.1 (memory a worker).
 """
 

@@ -1,6 +1,6 @@
 """Cost: bytes and operations of ops on rows, once it is known how many rows there are.
 
-Takes: Values, Ops, the number of rows of each space. Gives: numbers; tempo: once a function and graph.
+Takes: Values, Ops, the number of rows of each space. Gives: numbers. Runs once per function and graph.
 Source: Tofu section 4 (index notation tells operations and bytes).
 """
 

@@ -1,6 +1,6 @@
 """Exchange: one step of communication, in which every worker assembles a region of one value.
 
-Takes: nothing (plain values). Gives: Piece, Exchange, Fetch and PartitionedProgram; tempo: once a function.
+Takes: nothing (plain values). Gives: Piece, Exchange, Fetch and PartitionedProgram. Runs once per function.
 Source: Tofu section 6 (MultiFetch: all remote pieces of an input in one fused step).
 """
 

@@ -1,6 +1,6 @@
 """Hubs: rows of very many edges, and the chunks in which several teams of a GPU take their edges.
 
-Takes: pointers of edges by row, on the CPU. Gives: rows, chunks, which of them belong to a frontier; tempo: once a
+Takes: pointers of edges by row, on the CPU. Gives: rows, chunks, which of them belong to a frontier. Runs once per
 topology. Chunks are cut by a row's own edges alone, so that a sum does not depend on what else a batch holds.
 """
 

@@ -1,6 +1,6 @@
 """Index sets: which entries of one dim a worker has or reads, as a union of runs.
 
-Takes: sizes and cuts. Gives: IndexSet with exact intersections; tempo: once a function.
+Takes: sizes and cuts. Gives: IndexSet with exact intersections. Runs once per function.
 Source: Tofu section 4.2 (regions); unions of runs because an inner factor's cut is one.
 """
 

@@ -1,6 +1,6 @@
 """Joined ends: the ids of many topologies as those of one.
 
-Takes: Topologies. Gives: ``src`` and ``dst`` of a batch; tempo: every step.
+Takes: Topologies. Gives: ``src`` and ``dst`` of a batch. Runs at every step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """KernelSpec: one fused loop over vertices and their edges.
 
-Takes: nothing (a plain value). Gives: what to load, compute, reduce and store; tempo: once a function.
+Takes: nothing (a plain value). Gives: what to load, compute, reduce and store. Runs once per function.
 Source: Cavs section 3.5 (kernel fusion), extended across gathers and reductions.
 """
 

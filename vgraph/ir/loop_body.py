@@ -1,6 +1,6 @@
 """LoopBody: what one pass of a loop over frontiers does, and how a GPU runs it.
 
-Takes: nothing (plain values). Gives: units in order, where their values lie; tempo: once a function.
+Takes: nothing (plain values). Gives: units in order, where their values lie. Runs once per function.
 Source: Cavs section 3.3 (dynamic tensors); a value that one frontier alone needs is no dynamic tensor.
 """
 

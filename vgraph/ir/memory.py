@@ -1,6 +1,6 @@
 """DynamicTensor and MemoryPlan: where every materialised value lies.
 
-Takes: nothing (plain values). Gives: offsets in an arena; tempo: once a topology.
+Takes: nothing (plain values). Gives: offsets in an arena. Runs once per topology.
 Source: Cavs section 3.3 (dynamic tensors: shape, batch size, offset, pointer).
 """
 

@@ -1,6 +1,6 @@
 """Modes: the dims of a reduction as virtual coordinates, fewer than the tensor has.
 
-Takes: a shape, strides of operands, the dims to reduce. Gives: Modes, outermost first; tempo: once a layout.
+Takes: a shape, strides of operands, the dims to reduce. Gives: Modes, outermost first. Runs once per layout.
 Source: Koç, multi-mode tensor reduction on GPUs: adjacent modes are one, modes of size 1 are none.
 """
 

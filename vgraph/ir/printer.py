@@ -1,6 +1,6 @@
 """Printer: every stage's value as text that a person reads and a golden test compares.
 
-Takes: Program, Schedule, MemoryPlan. Gives: text; tempo: when asked (VGRAPH_LOG, explain, tests).
+Takes: Program, Schedule, MemoryPlan. Gives: text. Runs when asked (VGRAPH_LOG, explain, tests).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Program: typed dataflow on rows.
 
-Takes: ops recorded once a function. Gives: the value that every stage reads; tempo: once a function.
-Source: Cavs section 3.1 (vertex functions), DGL section 3 (message passing), HOUSE of spaces.
+Takes: ops recorded once a function. Gives: the value that every stage reads. Runs once per function.
+Source: Cavs section 3.1 (vertex functions), DGL section 3 (message passing).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reduction: what is computed at each element, and how a slice's elements become one.
 
-Takes: nothing (a plain value). Gives: what a loop over modes is generated from; tempo: once a function.
+Takes: nothing (a plain value). Gives: what a loop over modes is generated from. Runs once per function.
 Source: Koç, multi-mode tensor reduction on GPUs; with pointwise producers computed inside the loop.
 """
 

@@ -1,6 +1,6 @@
 """Row ops: what is not pointwise, yet needs no more than one row at a time.
 
-Takes: an Op. Gives: what it does to a row, or None; tempo: once a function.
+Takes: an Op. Gives: what it does to a row, or None. Runs once per function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Schedule: in which order rows are evaluated, and where they lie.
 
-Takes: nothing (plain values). Gives: Frontier, RowOrder, Schedule; tempo: once a topology.
+Takes: nothing (plain values). Gives: Frontier, RowOrder, Schedule. Runs once per topology.
 Source: Cavs section 3.2 (batching policy).
 """
 

@@ -1,6 +1,6 @@
 """Sharding: where the parts of every tensor lie, and which index every op is split along.
 
-Takes: nothing (plain values). Gives: Placement, Strategy, ShardingPlan; tempo: once a function.
+Takes: nothing (plain values). Gives: Placement, Strategy, ShardingPlan. Runs once per function.
 Source: Tofu sections 4.2 (strategies) and 5.2 (recursion: each step splits what the steps before left).
 """
 

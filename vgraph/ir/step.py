@@ -1,6 +1,6 @@
 """TrainingStep: the Program of one whole step of a dense model, and what its values are to the user.
 
-Takes: a captured step (nothing itself). Gives: plain data for the partitioner and placement; tempo: once a model.
+Takes: a captured step (nothing itself). Gives: plain data for the partitioner and placement. Runs once per model.
 Source: Tofu section 5 (the dataflow graph of forward, backward and update).
 """
 

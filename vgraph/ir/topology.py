@@ -1,6 +1,6 @@
 """Topology: who is joined to whom; index tensors only.
 
-Takes: COO ids. Gives: CSC and CSR on demand, kept; the reverse; tempo: once a topology.
+Takes: COO ids. Gives: CSC and CSR on demand, kept; the reverse. Runs once per topology.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Trampoline: recursion as deep as a user's function, which may have more ops in a row than Python has frames.
 
-Takes: a recursive function written as a generator. Gives: what it returns; tempo: once a function.
+Takes: a recursive function written as a generator. Gives: what it returns. Runs once per function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Upload: index tensors brought to a device in one copy that nobody waits for.
 
-Takes: tensors on the CPU. Gives: the same on a device; tempo: once a topology.
+Takes: tensors on the CPU. Gives: the same on a device. Runs once per topology.
 On a GPU the host's memory is pinned, so that the copy runs beside what the GPU and Python do.
 """
 

@@ -1,6 +1,6 @@
 """Verify: what must hold of every Program; run by whatever builds one.
 
-Takes: a Program. Gives: nothing, or an AssertionError that names the op; tempo: once a function.
+Takes: a Program. Gives: nothing, or an AssertionError that names the op. Runs once per function.
 """
 
 from __future__ import annotations

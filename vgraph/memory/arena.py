@@ -1,6 +1,6 @@
 """Arena: buffers of bytes that are kept from one step to the next.
 
-Takes: a number of bytes and a device. Gives: a Lease on a buffer; tempo: every step.
+Takes: a number of bytes and a device. Gives: a Lease on a buffer. Runs at every step.
 Source: Cavs section 3.3 (memory of dynamic tensors, allocated once and reused).
 """
 

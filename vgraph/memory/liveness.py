@@ -1,6 +1,6 @@
 """Liveness: from which phase to which a stored value must be kept.
 
-Takes: phases, what each stores, outputs. Gives: a Lifetime by value id; tempo: once a function.
+Takes: phases, what each stores, outputs. Gives: a Lifetime by value id. Runs once per function.
 Source: Cavs section 3.3 (dynamic tensors), lifetimes as in any register allocator.
 """
 

@@ -1,6 +1,6 @@
 """Plan: a place in the arena for every stored value.
 
-Takes: values, their lifetimes, a Schedule. Gives: a MemoryPlan; tempo: once a topology.
+Takes: values, their lifetimes, a Schedule. Gives: a MemoryPlan. Runs once per topology.
 Source: Cavs section 3.3 (dynamic tensors: shape, batch size, offset).
 """
 

@@ -1,6 +1,6 @@
 """Row order: vertices renumbered so that every frontier is one contiguous slice.
 
-Takes: a Topology and keys to sort by. Gives: a RowOrder; tempo: once a topology.
+Takes: a Topology and keys to sort by. Gives: a RowOrder. Runs once per topology.
 Source: Cavs section 3.3 (what is evaluated together lies together).
 """
 

@@ -1,6 +1,6 @@
 """Layers written with the public names only: what a user could have written too.
 
-Takes: graphs and features. Gives: modules; tempo: every call.
+Takes: graphs and features. Gives: modules. Runs at every call.
 """
 
 from vgraph.nn.agnn_conv import AGNNConv

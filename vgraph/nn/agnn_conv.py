@@ -1,6 +1,6 @@
 """AGNNConv: attention by the cosine of neighbours' features, with DGL's names.
 
-Takes: a graph and one row a vertex. Gives: one row a vertex; tempo: every call.
+Takes: a graph and one row a vertex. Gives: one row a vertex. Runs at every call.
 Source: Thekumparampil, Wang, Oh and Li 2018, section 4.
 """
 

@@ -1,6 +1,6 @@
 """Attention over in-edges: a softmax of scores and the sum that it weighs, in one pass.
 
-Takes: a graph whose frames hold what scores need. Gives: one row a receiver; tempo: every call.
+Takes: a graph whose frames hold what scores need. Gives: one row a receiver. Runs at every call.
 Source: Velickovic et al. 2018, equations 3 and 4; DGL section 3.3 (edge softmax).
 """
 

@@ -1,6 +1,6 @@
 """What stands around layers: results of several joined, bases of weights, labels spread, pairs scored, points joined.
 
-Takes: rows, graphs. Gives: rows, graphs; tempo: every call.
+Takes: rows, graphs. Gives: rows, graphs. Runs at every call.
 Source: Xu et al. 2018 (jumping knowledge), Zhu and Ghahramani 2002 (labels), Schlichtkrull et al. 2018 (bases).
 """
 

@@ -1,6 +1,6 @@
 """DotGatConv: attention by scaled dot products along the edges, with DGL's names and shapes.
 
-Takes: a graph and one row a vertex. Gives: one row a head of a vertex; tempo: every call.
+Takes: a graph and one row a vertex. Gives: one row a head of a vertex. Runs at every call.
 Source: Vaswani et al. 2017, equation 1, with a graph for a mask.
 """
 

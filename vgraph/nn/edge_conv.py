@@ -1,6 +1,6 @@
 """EdgeConv: the largest of what a vertex and its differences to neighbours are mapped to, with DGL's names.
 
-Takes: a graph and one row a vertex. Gives: one row a vertex; tempo: every call.
+Takes: a graph and one row a vertex. Gives: one row a vertex. Runs at every call.
 Source: Wang et al. 2019 (dynamic graph CNN), equation 7.
 """
 

@@ -1,6 +1,6 @@
 """Messages that a small network makes from the edge: NNConv, CFConv, GMMConv, with DGL's names.
 
-Takes: a graph, one row a vertex, one row an edge. Gives: one row a vertex; tempo: every call.
+Takes: a graph, one row a vertex, one row an edge. Gives: one row a vertex. Runs at every call.
 Source: Gilmer et al. 2017; Schuett et al. 2017; Monti et al. 2017.
 """
 

@@ -1,6 +1,6 @@
 """EGATConv: attention that reads the edges' features, and gives them new ones, with DGL's names.
 
-Takes: a graph, one row a vertex and one an edge. Gives: both by head; tempo: every call.
+Takes: a graph, one row a vertex and one an edge. Gives: both by head. Runs at every call.
 Source: Kaminski, Ludwiczak, Jasinski et al. 2021 (Rossmann-toolbox), section 2.3.
 """
 

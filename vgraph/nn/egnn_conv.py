@@ -1,6 +1,6 @@
 """EGNNConv: features and positions, of which the latter turn and move with the input, with DGL's names.
 
-Takes: a graph, one row and one position a vertex. Gives: both, new; tempo: every call.
+Takes: a graph, one row and one position a vertex. Gives: both, new. Runs at every call.
 Source: Satorras, Hoogeboom and Welling 2021, equations 3 to 6.
 """
 

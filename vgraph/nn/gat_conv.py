@@ -1,6 +1,6 @@
 """GATConv: graph attention, with the names, shapes and defaults of DGL's.
 
-Takes: a graph and one row a vertex. Gives: one row a head of a vertex; tempo: every call.
+Takes: a graph and one row a vertex. Gives: one row a head of a vertex. Runs at every call.
 Source: Velickovic et al. 2018, equations 1 to 4.
 """
 

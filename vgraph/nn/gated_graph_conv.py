@@ -1,6 +1,6 @@
 """GatedGraphConv: a GRU that is told, step by step, what its neighbours hold, with DGL's names.
 
-Takes: a graph, one row a vertex, types of edges. Gives: one row a vertex; tempo: every call.
+Takes: a graph, one row a vertex, types of edges. Gives: one row a vertex. Runs at every call.
 Source: Li, Tarlow, Brockschmidt and Zemel 2016, equations 2 to 6.
 """
 

@@ -1,6 +1,6 @@
 """GATv2Conv: graph attention whose ranking depends on the receiver, with DGL's names and shapes.
 
-Takes: a graph and one row a vertex. Gives: one row a head of a vertex; tempo: every call.
+Takes: a graph and one row a vertex. Gives: one row a head of a vertex. Runs at every call.
 Source: Brody, Alon and Yahav 2022, equation 7.
 """
 

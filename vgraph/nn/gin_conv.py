@@ -1,6 +1,6 @@
 """GINConv and GINEConv: as fine as the Weisfeiler-Lehman test, with DGL's names, shapes and defaults.
 
-Takes: a graph and one row a vertex. Gives: one row a vertex; tempo: every call.
+Takes: a graph and one row a vertex. Gives: one row a vertex. Runs at every call.
 Source: Xu, Hu, Leskovec and Jegelka 2019, equation 4.1; Hu et al. 2020, appendix C.
 """
 

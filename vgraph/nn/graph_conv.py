@@ -1,6 +1,6 @@
 """GraphConv: the graph convolution, with the names, shapes and defaults of DGL's.
 
-Takes: a graph and one row a vertex. Gives: one row a vertex; tempo: every call.
+Takes: a graph and one row a vertex. Gives: one row a vertex. Runs at every call.
 Source: Kipf and Welling 2017, equation 2.
 """
 

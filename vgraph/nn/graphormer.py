@@ -1,6 +1,6 @@
 """GraphormerLayer: a Transformer over all pairs of a graph's vertices, biased by the graph, with DGL's names.
 
-Takes: padded rows of several graphs, biases and masks of pairs. Gives: rows; tempo: every call.
+Takes: padded rows of several graphs, biases and masks of pairs. Gives: rows. Runs at every call.
 Source: Ying et al. 2021, sections 3.1 and 3.2.
 """
 

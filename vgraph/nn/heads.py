@@ -1,6 +1,6 @@
 """Heads of attention: how their parameters are made and their rows are laid out.
 
-Takes: widths, rows. Gives: parameters, rows by head; tempo: once a layer; every call.
+Takes: widths, rows. Gives: parameters, rows by head. Runs once per layer. Every call.
 Source: Velickovic et al. 2018, section 2.1; Glorot and Bengio 2010.
 """
 

@@ -1,6 +1,6 @@
 """Layers on graphs of several types: a layer for every type of edge or of vertex, with DGL's names.
 
-Takes: a graph, features by type. Gives: features by type; tempo: every call.
+Takes: a graph, features by type. Gives: features by type. Runs at every call.
 Source: Wang et al. 2019 (DGL), section 3.4; Schlichtkrull et al. 2018.
 """
 

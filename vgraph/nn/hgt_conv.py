@@ -1,6 +1,6 @@
 """HGTConv: a Transformer whose maps depend on types of vertices and edges, with DGL's names.
 
-Takes: a graph, one row a vertex, types of both. Gives: one row a vertex; tempo: every call.
+Takes: a graph, one row a vertex, types of both. Gives: one row a vertex. Runs at every call.
 Source: Hu, Dong, Wang and Sun 2020, section 3.
 """
 

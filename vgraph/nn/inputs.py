@@ -1,6 +1,6 @@
 """What layers are called with: rows for both ends, weights for edges, in-edges for all.
 
-Takes: a graph, features, weights. Gives: the same, checked and brought into one form; tempo: every call.
+Takes: a graph, features, weights. Gives: the same, checked and brought into one form. Runs at every call.
 """
 
 from __future__ import annotations

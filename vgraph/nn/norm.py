@@ -1,6 +1,6 @@
 """Normalisation by degree, plain or weighted: factors for rows, weights for edges.
 
-Takes: a graph, weights of edges. Gives: one number a vertex or an edge; tempo: every call.
+Takes: a graph, weights of edges. Gives: one number a vertex or an edge. Runs at every call.
 Source: Kipf and Welling 2017, equation 2 (the symmetric form).
 """
 

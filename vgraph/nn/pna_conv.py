@@ -1,6 +1,6 @@
 """PNAConv: several aggregators of one message in one pass, scaled by degree, with DGL's names.
 
-Takes: a graph and one row a vertex. Gives: one row a vertex; tempo: every call.
+Takes: a graph and one row a vertex. Gives: one row a vertex. Runs at every call.
 Source: Corso, Cavalleri, Beaini, Lio and Velickovic 2020, equations 5 to 8.
 """
 

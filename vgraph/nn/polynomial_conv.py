@@ -1,6 +1,6 @@
 """Polynomials of the normalised adjacency: ChebConv, SGConv, TAGConv, APPNPConv, with DGL's names.
 
-Takes: a graph and one row a vertex. Gives: one row a vertex; tempo: every call.
+Takes: a graph and one row a vertex. Gives: one row a vertex. Runs at every call.
 Source: Defferrard et al. 2016; Wu et al. 2019; Du et al. 2017; Gasteiger et al. 2019.
 """
 

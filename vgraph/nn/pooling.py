@@ -1,6 +1,6 @@
 """Pooling: one row a graph from one row a vertex, with DGL's names.
 
-Takes: a batch of graphs and one row a vertex. Gives: one row a graph; tempo: every call.
+Takes: a batch of graphs and one row a vertex. Gives: one row a graph. Runs at every call.
 Source: Li et al. 2016, equation 7; Zhang et al. 2018; Vinyals, Bengio and Kudlur 2016, section 4.2.
 """
 

@@ -1,6 +1,6 @@
 """One round of messages, as layers send them: whatever the graph, also without an edge.
 
-Takes: a graph, rows of senders, weights of edges. Gives: one row a receiver; tempo: every call.
+Takes: a graph, rows of senders, weights of edges. Gives: one row a receiver. Runs at every call.
 """
 
 from __future__ import annotations

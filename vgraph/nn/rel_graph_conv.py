@@ -1,6 +1,6 @@
 """RelGraphConv: graph convolution with a linear map for every type of edge, with DGL's names.
 
-Takes: a graph, one row a vertex, types of edges. Gives: one row a vertex; tempo: every call.
+Takes: a graph, one row a vertex, types of edges. Gives: one row a vertex. Runs at every call.
 Source: Schlichtkrull, Kipf, Bloem et al. 2018, equation 2.
 """
 

@@ -1,6 +1,6 @@
 """SAGEConv: a vertex and what its neighbours sum up to, with the names, shapes and defaults of DGL's.
 
-Takes: a graph and one row a vertex. Gives: one row a vertex; tempo: every call.
+Takes: a graph and one row a vertex. Gives: one row a vertex. Runs at every call.
 Source: Hamilton, Ying and Leskovec 2017, algorithm 1 and section 3.3.
 """
 

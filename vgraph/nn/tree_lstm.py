@@ -1,6 +1,6 @@
 """Tree-LSTMs: an LSTM cell whose previous states are those of the children.
 
-Takes: a tree, forest or DAG and vectors of words. Gives: h and c of every vertex; tempo: every call.
+Takes: a tree, forest or DAG and vectors of words. Gives: h and c of every vertex. Runs at every call.
 Source: Tai, Socher and Manning 2015, equations 2-8 (child-sum) and 9-14 (N-ary).
 """
 

@@ -1,6 +1,6 @@
 """TypedLinear: a linear map for every type of row, with DGL's names.
 
-Takes: rows and their types. Gives: rows; tempo: every call.
+Takes: rows and their types. Gives: rows. Runs at every call.
 Source: Schlichtkrull et al. 2018, section 2.2 (bases and blocks).
 """
 

@@ -1,4 +1,4 @@
 """Partition: dense Programs divided among workers.
 
-Takes: a Program. Gives: a ShardingPlan and one Program a worker; tempo: once a function.
+Takes: a Program. Gives: a ShardingPlan and one Program a worker. Runs once per function.
 """

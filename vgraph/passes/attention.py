@@ -1,6 +1,6 @@
 """Attention: weighted sums over in-edges by weights that do not yet add up to one, so that one pass makes such a sum.
 
-Takes: ops in order. Gives: ops in order that compute the same values; tempo: once a function.
+Takes: ops in order. Gives: ops in order that compute the same values. Runs once per function.
 Source: online softmax (Milakov and Gimelshein 2018), on segments.
 """
 

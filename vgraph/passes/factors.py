@@ -1,7 +1,7 @@
 """Factors: what a product of rows on edges is made of.
 
-Takes: a value on edges. Gives: its factors, whatever views and Gathers they were read through; tempo: once a function.
-Source: index notation; two products of the same factors over the same dims are one.
+Takes: a value on edges. Gives: its factors, whatever views and Gathers they were read through. Runs once per
+function. Source: index notation; two products of the same factors over the same dims are one.
 """
 
 from __future__ import annotations

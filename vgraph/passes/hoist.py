@@ -1,6 +1,6 @@
 """Hoist: what depends on one end of an edge alone runs over the vertices at that end.
 
-Takes: ops in order. Gives: ops in order that compute the same values; tempo: once a function.
+Takes: ops in order. Gives: ops in order that compute the same values. Runs once per function.
 Source: DGL section 3 (SDDMM and SpMM) with linear maps moved across gathers and sums, so that no matrix
 product runs over edges where one over vertices gives the same.
 """

@@ -1,6 +1,6 @@
 """Joint: one recording of a function and its derivative, cut into two Programs.
 
-Takes: ops in recorded order, outputs of both. Gives: forward and backward Programs; tempo: once a function.
+Takes: ops in recorded order, outputs of both. Gives: forward and backward Programs. Runs once per function.
 Source: Cavs section 3.4 (auto-differentiation of vertex functions); cut at values worth keeping.
 """
 

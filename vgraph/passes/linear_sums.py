@@ -1,7 +1,7 @@
 """Linear sums: what a sum over edges multiplies with the row at its own end is multiplied once, after the sum.
 
-Takes: ops in order. Gives: ops in order that compute the same values; tempo: once a function.
-Source: the backward of FlashAttention (Dao et al. 2022), whose mean of weights' gradients is <dOut, Out>, on segments.
+Takes: ops in order. Gives: ops in order that compute the same values. Runs once per function. Source: the backward of
+FlashAttention (Dao et al. 2022), whose mean of weights' gradients is <dOut, Out>, on segments.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tidy: views that only rename, taken out.
 
-Takes: ops in order. Gives: fewer ops, and what each dropped value now is; tempo: once a function.
+Takes: ops in order. Gives: fewer ops, and what each dropped value now is. Runs once per function.
 Reshapes of reshapes become one, what gives its operand back is dropped, and a pointwise op on rows that
 all carry the same unit dim runs without it: so that kernels see rows of one shape.
 """

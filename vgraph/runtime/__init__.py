@@ -1,4 +1,4 @@
 """Runs what was planned.
 
-Takes: phases, schedules, plans, tensors. Gives: tensors; tempo: every step.
+Takes: phases, schedules, plans, tensors. Gives: tensors. Runs at every step.
 """

@@ -1,6 +1,6 @@
 """Arena rows: the values of one call that lie in its arena, as tensors where somebody wants one.
 
-Takes: values, a MemoryPlan, a buffer. Gives: tensors and addresses by id; tempo: every step.
+Takes: values, a MemoryPlan, a buffer. Gives: tensors and addresses by id. Runs at every step.
 Source: Cavs section 3.3 (dynamic tensors): a loop needs where a value lies, and no tensor.
 """
 

@@ -1,6 +1,6 @@
 """Autograd: every derivative of a captured function is the same construction one level up.
 
-Takes: tensors by name. Gives: outputs with gradient; tempo: every step.
+Takes: tensors by name. Gives: outputs with gradient. Runs at every step.
 Source: Cavs section 3.4; higher orders by tracing autograd.grad of the function itself.
 """
 

@@ -1,6 +1,6 @@
 """CallRows: the rows of one call, in the user's order and in that of frontiers.
 
-Takes: tensors in the user's order. Gives: the same as rows lie, and back; tempo: every step.
+Takes: tensors in the user's order. Gives: the same as rows lie, and back. Runs at every step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Chunks: a phase that would store a row an edge runs on some vertices and their in-edges at a time.
 
-Takes: a phase's code, values of all rows, a plan. Gives: values of all rows; tempo: every step.
+Takes: a phase's code, values of all rows, a plan. Gives: values of all rows. Runs at every step.
 Source: DGL section 4 (a message that is stored must not be as long as the graph has edges).
 """
 

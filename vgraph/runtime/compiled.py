@@ -1,6 +1,6 @@
 """CompiledProgram: phases as code, run on a plan.
 
-Takes: tensors in the user's order. Gives: tensors in the user's order; tempo: every step.
+Takes: tensors in the user's order. Gives: tensors in the user's order. Runs at every step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Custom operators: what ``torch.compile`` sees of a captured function, one operator for all.
 
-Takes: the key of a captured function, a topology's handle, tensors. Gives: its outputs; tempo: every step.
+Takes: the key of a captured function, a topology's handle, tensors. Gives: its outputs. Runs at every step.
 Backward is the same operator at the next level: the key says of what it is the derivative.
 """
 

@@ -1,6 +1,6 @@
 """Extent: the rows that one evaluation covers, and the Moves on them.
 
-Takes: a Schedule. Gives: one Extent for all rows, or one a frontier; tempo: once a topology.
+Takes: a Schedule. Gives: one Extent for all rows, or one a frontier. Runs once per topology.
 Source: Cavs section 3.3 (gather and scatter as memory movement between dynamic tensors).
 """
 

@@ -1,6 +1,6 @@
 """In memory: what loops are given, by address, holds its own numbers; torch's operators run as they were recorded.
 
-Takes: tensors and the thread's modes as a call meets them. Gives: tensors to read, and a context; tempo: every call.
+Takes: tensors and the thread's modes as a call meets them. Gives: tensors to read, and a context. Runs at every call.
 """
 
 from __future__ import annotations

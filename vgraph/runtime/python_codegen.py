@@ -1,6 +1,6 @@
 """Interpreter: a phase as a straight-line Python function over torch operators.
 
-Takes: a Phase and what others need of it. Gives: its source and a callable; tempo: once a function.
+Takes: a Phase and what others need of it. Gives: its source and a callable. Runs once per function.
 The generated text is what VGRAPH_LOG=program prints: one line an op, one variable a value.
 """
 

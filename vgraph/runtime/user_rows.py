@@ -1,6 +1,6 @@
 """User rows: what loops read and give in the user's order of vertices, row by row as they come to it.
 
-Takes: a Program, its phases and their code. Gives: loops that move rows themselves; tempo: once a function.
+Takes: a Program, its phases and their code. Gives: loops that move rows themselves. Runs once per function.
 Source: Cavs section 3.3 (pull and push as memory movement): a row that is in the cache anyway is moved for little.
 """
 

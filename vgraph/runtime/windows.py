@@ -1,6 +1,6 @@
 """Windows: what runs ahead of a loop, for some of its rows at a time, in memory that the next ones use again.
 
-Takes: phases and their code, values of all rows. Gives: values of the rows of a window; tempo: every step.
+Takes: phases and their code, values of all rows. Gives: values of the rows of a window. Runs at every step.
 Source: Cavs sections 3.3 and 3.5 (eager operators; memory of frontiers); what the loop reads is still in the cache.
 """
 

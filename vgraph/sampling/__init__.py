@@ -1,6 +1,6 @@
 """Sampling: training on parts of a graph that are drawn step by step.
 
-Takes: a graph, ids to begin with. Gives: blocks, subgraphs, walks, in loaders; tempo: every step.
+Takes: a graph, ids to begin with. Gives: blocks, subgraphs, walks, in loaders. Runs at every step.
 Source: Hamilton et al. 2017, section 3; Zeng et al. 2021 (ShaDow); DGL's words.
 """
 

@@ -1,7 +1,7 @@
 """Edge prediction: blocks for both ends of some edges, and of pairs that are none.
 
-Takes: a graph, ids of edges. Gives: input ids, a graph of pairs, another of negative ones, blocks; tempo: every step.
-Source: Hamilton et al. 2017, section 3.2 (the loss on pairs); DGL's words.
+Takes: a graph, ids of edges. Gives: input ids, a graph of pairs, another of negative ones, blocks. Runs at every
+step. Source: Hamilton et al. 2017, section 3.2 (the loss on pairs); DGL's words.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Features that stay on disk: only the rows that are asked for are read.
 
-Takes: a .npy file. Gives: a tensor over it; tempo: once.
+Takes: a .npy file. Gives: a tensor over it. Runs once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Induced samples: the subgraph of vertices that are drawn from the whole graph (GraphSAINT).
 
-Takes: a graph. Gives: a subgraph a minibatch; tempo: every step.
+Takes: a graph. Gives: a subgraph a minibatch. Runs at every step.
 Source: Zeng et al. 2020, section 3.4 (samplers of nodes, edges and walks).
 """
 

@@ -1,6 +1,6 @@
 """Loaders: minibatches of a sampler, or of a list of graphs, prepared while the last one is trained on.
 
-Takes: a graph, ids, a sampler. Gives: an iterator of minibatches; tempo: every step.
+Takes: a graph, ids, a sampler. Gives: an iterator of minibatches. Runs at every step.
 Workers are threads: what draws edges lets go of the interpreter, and nothing is copied between processes.
 """
 

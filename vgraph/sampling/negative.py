@@ -1,6 +1,6 @@
 """Negative samples: pairs of vertices that are, most likely or surely, not joined.
 
-Takes: a graph, edges. Gives: pairs by edge type; tempo: every step.
+Takes: a graph, edges. Gives: pairs by edge type. Runs at every step.
 Source: Mikolov et al. 2013, section 2.2; DGL's words.
 """
 

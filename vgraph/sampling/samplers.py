@@ -1,6 +1,6 @@
 """Samplers: what a model of several layers needs in order to compute some vertices.
 
-Takes: a graph and ids. Gives: input ids, output ids, blocks or a subgraph; tempo: every step.
+Takes: a graph and ids. Gives: input ids, output ids, blocks or a subgraph. Runs at every step.
 Source: Hamilton et al. 2017, algorithm 2; Zeng et al. 2021, section 3 (ShaDow).
 """
 

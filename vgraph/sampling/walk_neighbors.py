@@ -1,6 +1,6 @@
 """Neighbours by walks: who is met most often on random walks from a vertex (PinSAGE).
 
-Takes: a graph, ids. Gives: a graph of the most important neighbours; tempo: every step.
+Takes: a graph, ids. Gives: a graph of the most important neighbours. Runs at every step.
 Source: Ying et al. 2018, section 3.1 (importance-based neighbourhoods).
 """
 

@@ -1,6 +1,6 @@
 """Random walks: along all edges, along a path of edge types, or with node2vec's memory.
 
-Takes: a graph, where walks start, how long they are. Gives: traces; tempo: every step.
+Takes: a graph, where walks start, how long they are. Gives: traces. Runs at every step.
 Source: Perozzi et al. 2014; Dong et al. 2017 (metapaths); Grover and Leskovec 2016, section 3.2.
 """
 

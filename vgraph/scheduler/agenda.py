@@ -1,7 +1,8 @@
 """Agenda: batches of vertices of one type each, few of them; and how few there can be at best.
 
-Takes: a Topology, the type of every vertex. Gives: the number of every vertex's batch, a bound; tempo: once a topology.
-Source: Cavs section 3.2 (batching policy); Neubig et al. 2017 (agendas); the choice of type follows the bound.
+Takes: a Topology, the type of every vertex. Gives: the number of every vertex's batch, a bound. Runs once per
+topology. Source: Cavs section 3.2 (batching policy); Neubig et al. 2017 (agendas); the choice of type follows the
+bound.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """At leaves: products of what leaves alone were given, made where leaves are evaluated.
 
-Takes: Phases. Gives: Phases in which such products are ops of the loop; tempo: once a function.
-Source: HOUSE of leaves; rows of a product that are read while they are in the cache need no memory of their own.
+Takes: Phases. Gives: Phases in which such products are ops of the loop. Runs once per function.
+Rows of a product that are read while they are in the cache need no memory of their own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Build: frontiers as slices of rows.
 
-Takes: a Topology, a policy, the row order by its keys. Gives: a Schedule; tempo: once a topology.
+Takes: a Topology, a policy, the row order by its keys. Gives: a Schedule. Runs once per topology.
 Source: Cavs section 3.2 (batching policy).
 """
 

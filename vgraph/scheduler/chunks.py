@@ -1,6 +1,6 @@
 """Chunks: of a phase that runs once, the ops that hold rows of edges run on some of the edges at a time.
 
-Takes: a Phase. Gives: Phases that do the same, those with rows of edges marked; tempo: once a function.
+Takes: a Phase. Gives: Phases that do the same, those with rows of edges marked. Runs once per function.
 Source: DGL section 4 (a message that is stored must not be as long as the graph has edges).
 """
 

@@ -1,6 +1,6 @@
 """Degree buckets: the vertices of one in-degree, with their in-edges, as a topology of their own.
 
-Takes: a Topology. Gives: DegreeBuckets; tempo: once a topology.
+Takes: a Topology. Gives: DegreeBuckets. Runs once per topology.
 Source: DGL section 3 (degree bucketing, where a reduce function is no segment reduction).
 """
 

@@ -1,7 +1,7 @@
 """Degrees: what is known of vertices of which nothing but the in-degree is read.
 
-Takes: Phases. Gives: numbers for an in-degree; sums that leave leaves out; tempo: once a function.
-Source: HOUSE of leaves; masks of absent children are the same for all vertices of one in-degree.
+Takes: Phases. Gives: numbers for an in-degree; sums that leave leaves out. Runs once per function.
+Masks of absent children are the same for all vertices of one in-degree.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Frontiers: the level of every vertex, which is when it can be evaluated.
 
-Takes: a Topology without cycles. Gives: levels, one number a vertex; tempo: once a topology.
+Takes: a Topology without cycles. Gives: levels, one number a vertex. Runs once per topology.
 Source: Cavs section 3.2 (a frontier holds all vertices whose predecessors were evaluated).
 """
 

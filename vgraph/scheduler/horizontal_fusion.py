@@ -1,6 +1,6 @@
 """Siblings: products within a loop that one product with larger matrices can make.
 
-Takes: Phases. Gives: the same with fewer products a frontier; tempo: once a function.
+Takes: Phases. Gives: the same with fewer products a frontier. Runs once per function.
 Source: Cavs section 3.5 (fewer kernels a batch); matrices are put side by side once a call, before the loop.
 """
 

@@ -1,7 +1,7 @@
 """Leaves: what a loop does where vertices have no in-edges, as a phase of its own.
 
-Takes: Phases and what others read of them. Gives: Phases for leaves and for inner vertices; tempo: once a function.
-Source: HOUSE of leaves (half of the vertices of a binary tree): absent children are computed on one row.
+Takes: Phases and what others read of them. Gives: Phases for leaves and for inner vertices. Runs once per function.
+Half of the vertices of a binary tree are leaves: absent children are computed on one row.
 """
 
 from __future__ import annotations

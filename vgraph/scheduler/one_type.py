@@ -1,6 +1,6 @@
 """One type: a loop over vertices of several types as one loop for each, in which types are no more.
 
-Takes: Phases. Gives: the same, loops divided by type; tempo: once a function.
+Takes: Phases. Gives: the same, loops divided by type. Runs once per function.
 Source: Cavs section 3.2 (a batch holds vertices of one function): no frontier holds two types, so within one
 the rows of its type are the rows of the frontier, and those of other types are none.
 """

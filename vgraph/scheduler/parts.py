@@ -1,6 +1,6 @@
 """Parts: the vertices of each type within a schedule, so that every type has batches of its own.
 
-Takes: a Schedule and the type of every vertex. Gives: a Part a type; tempo: once a topology.
+Takes: a Schedule and the type of every vertex. Gives: a Part a type. Runs once per topology.
 Source: Cavs section 3.2 (one batch holds vertices of one function).
 """
 

@@ -1,6 +1,6 @@
 """Phases: what must go frontier by frontier, and what runs once over all rows.
 
-Takes: a Program. Gives: Phases in order; tempo: once a function.
+Takes: a Program. Gives: Phases in order. Runs once per function.
 Source: Cavs section 3.5 (lazy batching and streaming), with eager operators batched as well.
 """
 

@@ -1,6 +1,6 @@
 """Policy: how the vertices of a graph are divided into frontiers.
 
-Takes: phases, and what the caller asked for. Gives: a policy's name; tempo: once a topology.
+Takes: phases, and what the caller asked for. Gives: a policy's name. Runs once per topology.
 Source: Cavs section 3.2 (batching policy; serial evaluation is its baseline).
 """
 

@@ -1,6 +1,6 @@
 """Unbatched: what would run once over all rows is drawn into the loop that it feeds, or that feeds it.
 
-Takes: a Program's dataflow and stages. Gives: ops that loop all the same; tempo: once a function.
+Takes: a Program's dataflow and stages. Gives: ops that loop all the same. Runs once per function.
 Source: Cavs section 3.5 (lazy batching) and its figure 10: an idea is measured by leaving it out.
 """
 

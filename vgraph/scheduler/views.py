@@ -1,6 +1,6 @@
 """Views: slices and gathers of what was computed once, taken inside the loop that reads them.
 
-Takes: Phases. Gives: the same, with views beside their readers; tempo: once a function.
+Takes: Phases. Gives: the same, with views beside their readers. Runs once per function.
 So a kernel reads the wide rows, or those at an end of an edge, in place, and nobody copies them for all rows.
 """
 

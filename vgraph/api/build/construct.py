@@ -1,6 +1,6 @@
 """Making graphs: of one type of nodes and edges, of several, and blocks.
 
-Takes: edges as users give them. Gives: Graphs; tempo: once a sample.
+Takes: edges as users give them. Gives: Graphs. Runs once per sample.
 Source: DGL section 3 (homogeneous and heterogeneous graphs, blocks).
 """
 

@@ -1,6 +1,6 @@
 """Files of graphs that DGL wrote (its second format, since 0.5), read without DGL.
 
-Takes: a path. Gives: Graphs and labels; tempo: once a file.
+Takes: a path. Gives: Graphs and labels. Runs once per file.
 The layout was established from files that DGL 1.1.3 wrote: 4,096 bytes of header, labels, then the graphs.
 """
 

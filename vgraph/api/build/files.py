@@ -1,6 +1,6 @@
 """Graphs on disk: tensors and names, which running no code can read.
 
-Takes: graphs and labels. Gives: one file, and back; tempo: once a file.
+Takes: graphs and labels. Gives: one file, and back. Runs once per file.
 The format is torch's archive of plain tensors, lists and dicts.
 """
 

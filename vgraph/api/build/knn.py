@@ -1,6 +1,6 @@
 """Graphs of points: edges from each point's nearest ones, or from all within a radius.
 
-Takes: places of points. Gives: graphs; tempo: once a set of points.
+Takes: places of points. Gives: graphs. Runs once per set of points.
 Source: Wang et al. 2019 (dynamic graph CNN), section 3.
 """
 

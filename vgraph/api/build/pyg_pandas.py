@@ -1,6 +1,6 @@
 """Graphs of other libraries: PyG's Data, pandas' edge lists, SciPy's and NetworkX' bipartite graphs.
 
-Takes: their objects. Gives: Graphs, and back; tempo: once a sample. None of them is needed to import vgraph.
+Takes: their objects. Gives: Graphs, and back. Runs once per sample. None of them is needed to import vgraph.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parts of a graph as a file names them, checked before they become a graph.
 
-Takes: edges, counts and features by type. Gives: a Graph, or a DataError; tempo: once a graph of a file.
+Takes: edges, counts and features by type. Gives: a Graph, or a DataError. Runs once per graph of a file.
 Kernels trust a Topology and a Frame. So every id, every number of rows and every size of a batch is compared here
 with the others, and nothing is built before all fit.
 """

@@ -1,7 +1,7 @@
 """Devices that a user names: threads of this machine, GPUs, or those of a simulated machine.
 
-Takes: "cpu", "cpu*4", "cuda:0" or a preset's name. Gives: PlaceDevices, and the Cluster that they form;
-tempo: once a placement.
+Takes: "cpu", "cpu*4", "cuda:0" or a preset's name. Gives: PlaceDevices, and the Cluster that they form. Runs once per
+placement.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a captured step starts from: parameters, buffers, history, one tensor at a time.
 
-Takes: a model, or a meta model and ``init``. Gives: tensors for the inputs of its step; tempo: once a plan.
+Takes: a model, or a meta model and ``init``. Gives: tensors for the inputs of its step. Runs once per plan.
 Source: Tofu section 6 (parameters are initialised where they lie).
 """
 

@@ -1,6 +1,6 @@
 """parallelize: an ordinary model's training step divided among workers; the plan that shows and runs it.
 
-Takes: a model that returns its loss, example inputs, a number of workers. Gives: a Plan; tempo: once a model.
+Takes: a model that returns its loss, example inputs, a number of workers. Gives: a Plan. Runs once per model.
 Source: Tofu (EuroSys 2019): partition-n-reduce, recursive search, generated programs.
 """
 

@@ -1,6 +1,6 @@
 """Place: a model whose operators live on several, also unequal, devices.
 
-Takes: a model, example inputs, devices. Gives: a Placement: simulated, drawn, run; tempo: once a model.
+Takes: a model, example inputs, devices. Gives: a Placement: simulated, drawn, run. Runs once per model.
 Source: depth-first placement: profile, place, execute.
 """
 

@@ -1,6 +1,6 @@
 """Plan files: a ShardingPlan as JSON, and back for the same captured step.
 
-Takes: a ShardingPlan, the step it is of. Gives: text; tempo: when asked.
+Takes: a ShardingPlan, the step it is of. Gives: text. Runs when asked.
 Source: Tofu section 6 (plans are searched once and kept).
 """
 

@@ -1,6 +1,6 @@
 """What a plan looks like: its layers in words, and the tiles of every tensor in the colours of their workers.
 
-Takes: an Account. Gives: text, a picture; tempo: once a plan.
+Takes: an Account. Gives: text, a picture. Runs once per plan.
 Source: Tofu's thesis, figure 3.11 (tiles of weights and activations).
 """
 

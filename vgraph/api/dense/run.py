@@ -1,6 +1,6 @@
 """What a placement runs: the captured model, and every step of it on the devices.
 
-Takes: a model; a PartitionedProgram. Gives: a function of the model's inputs; tempo: once a model, every step.
+Takes: a model; a PartitionedProgram. Gives: a function of the model's inputs. Runs once per model, and at every step.
 """
 
 from __future__ import annotations

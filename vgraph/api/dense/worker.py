@@ -1,6 +1,6 @@
 """Worker: one process's part of a plan, as a module of sharded parameters that any optimizer steps.
 
-Takes: a plan's programs, this process's place. Gives: losses, gradients on shards; tempo: every step.
+Takes: a plan's programs, this process's place. Gives: losses, gradients on shards. Runs at every step.
 Source: Tofu section 6 (each worker holds its shards; the graph of a step is its own).
 """
 

@@ -1,6 +1,6 @@
 """Messages: what message and reduce functions see, and how they are recorded.
 
-Takes: a session on examples, or real columns. Gives: dicts of tensors; tempo: once a function.
+Takes: a session on examples, or real columns. Gives: dicts of tensors. Runs once per function.
 Source: DGL section 3 (message, reduce and apply functions).
 """
 

@@ -1,6 +1,6 @@
 """Selection: the nodes or edges of which a function says that it wants them.
 
-Takes: a graph, a predicate. Gives: ids; tempo: every call. Source: DGL section 3.
+Takes: a graph, a predicate. Gives: ids. Runs at every call. Source: DGL section 3.
 """
 
 from __future__ import annotations

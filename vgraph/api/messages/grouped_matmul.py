@@ -1,6 +1,6 @@
 """Grouped products: rows of several types, each type with a matrix of its own.
 
-Takes: rows and a matrix a type. Gives: their products, without a loop over types; tempo: every call.
+Takes: rows and a matrix a type. Gives: their products, without a loop over types. Runs at every call.
 Source: DGL's typed linear maps (R-GCN, HGT): rows of one type are cut into tiles, all tiles are one batched product.
 """
 

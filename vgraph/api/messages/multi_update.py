@@ -1,6 +1,6 @@
 """Messages of several edge types at once.
 
-Takes: functions by edge type. Gives: new features in the graph's frames; tempo: every call.
+Takes: functions by edge type. Gives: new features in the graph's frames. Runs at every call.
 Source: DGL section 3 (heterogeneous graphs: what arrives along several types is combined).
 """
 

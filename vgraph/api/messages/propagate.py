@@ -1,6 +1,6 @@
 """Message passing on a topology with features at both ends: captured, or DGL's own batches.
 
-Takes: a Topology, features by name, functions of edges and nodes. Gives: new features; tempo: every call.
+Takes: a Topology, features by name, functions of edges and nodes. Gives: new features. Runs at every call.
 Source: DGL section 3; degree buckets where a reduce function is not a segment reduction.
 """
 

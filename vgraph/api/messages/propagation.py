@@ -1,6 +1,6 @@
 """Propagation: messages along a graph in a given order of nodes or edges.
 
-Takes: a Graph, steps of ids, functions. Gives: new features in the graph's frames; tempo: every call.
+Takes: a Graph, steps of ids, functions. Gives: new features in the graph's frames. Runs at every call.
 Source: DGL section 3 (propagation); in topological order all steps are one schedule.
 """
 

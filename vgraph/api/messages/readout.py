@@ -1,6 +1,6 @@
 """Readouts: one row a graph of a batch from its nodes or edges, and back.
 
-Takes: a batch with features. Gives: tensors; tempo: every call.
+Takes: a batch with features. Gives: tensors. Runs at every call.
 Source: DGL section 3 (readout functions).
 """
 

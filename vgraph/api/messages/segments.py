@@ -1,6 +1,6 @@
 """Segments: reductions of rows by group, as message passing from rows to their groups.
 
-Takes: the group of every row. Gives: one row a group; tempo: every call.
+Takes: the group of every row. Gives: one row a group. Runs at every call.
 Source: DGL section 3 (readouts); a row is an edge that ends in its group.
 """
 

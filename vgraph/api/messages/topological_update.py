@@ -1,7 +1,7 @@
 """Flow: messages and reductions that run through a DAG, each vertex after those it hears from.
 
 Takes: message, reduce and apply functions as a user wrote them for one step. Gives: one Program with
-Carries, so that all steps are one schedule; tempo: once a function. Source: Cavs section 3.2; DGL's prop_nodes_topo.
+Carries, so that all steps are one schedule. Runs once per function. Source: Cavs section 3.2; DGL's prop_nodes_topo.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sums over in-edges of rows that are mapped by their edges' types, without a row an edge.
 
-Takes: a topology, rows of sources, a matrix a type, types of edges. Gives: one row a destination; tempo: every call.
+Takes: a topology, rows of sources, a matrix a type, types of edges. Gives: one row a destination. Runs at every call.
 Source: Schlichtkrull et al. 2018, equation 2. A map is linear, so it is applied where rows are fewest: to what leaves
 a source by edges of one type, or to the sum of what arrives at a destination by edges of one type.
 """

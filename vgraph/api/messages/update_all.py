@@ -1,6 +1,6 @@
 """update_all and its relatives: message passing on whole graphs and on parts of them.
 
-Takes: a graph and functions of edges and nodes. Gives: new features in the graph's frames; tempo: every call.
+Takes: a graph and functions of edges and nodes. Gives: new features in the graph's frames. Runs at every call.
 Source: DGL section 3.
 """
 

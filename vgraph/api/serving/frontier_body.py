@@ -1,6 +1,6 @@
 """One frontier of a vertex function: what the children scattered is given, not carried.
 
-Takes: a vertex function and a graph's features. Gives: a body to record; tempo: once a function.
+Takes: a vertex function and a graph's features. Gives: a body to record. Runs once per function.
 Source: Cavs section 3.2 (a batch is a set of vertices that are ready, of whatever graphs).
 """
 

@@ -1,6 +1,6 @@
 """Loader: batches of graphs, prepared by a thread while the last one is computed.
 
-Takes: graphs. Gives: batched graphs whose frontiers are known; tempo: every step.
+Takes: graphs. Gives: batched graphs whose frontiers are known. Runs at every step.
 Source: Cavs section 3.5 (streaming: what the next batch needs overlaps with this one's arithmetic).
 """
 

@@ -1,6 +1,6 @@
 """Requests: graphs on their way through a server, as they were given and in row order.
 
-Takes: a graph's features. Gives: them by frontier, and its result in the user's order; tempo: once a graph.
+Takes: a graph's features. Gives: them by frontier, and its result in the user's order. Runs once per graph.
 """
 
 from __future__ import annotations

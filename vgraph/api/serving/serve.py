@@ -1,6 +1,6 @@
 """Serve: graphs join and leave between frontiers, so that none waits for a batch to fill or to end.
 
-Takes: a vertex function, graphs as they come. Gives: a Future a graph; tempo: every run of frontiers.
+Takes: a vertex function, graphs as they come. Gives: a Future a graph. Runs at every run of frontiers.
 A loop over few frontiers takes less time in native code than one frontier driven from here: graphs that are not
 deep run whole, together, as soon as what ran before is done. Deep ones go a frontier at a time between such runs.
 Source: Cavs section 3.2 (a batch is a set of vertices that are ready, of whatever graphs); cellular batching.

@@ -1,8 +1,8 @@
 """Probe: how Dynamo reads a user's function, and what it finds instead: one operator.
 
-Takes: a call inside ``torch.compile``. Gives: a call of the operator with every tensor as an argument;
-tempo: once a compiled graph. Dynamo runs the user's Python (its guards are the guards); each torch
-function on rows is noted (tape.py), nothing of it is left in the graph. See ADR 0012.
+Takes: a call inside ``torch.compile``. Gives: a call of the operator with every tensor as an argument. Runs once per
+compiled graph. Dynamo runs the user's Python (its guards are the guards); each torch function on rows is noted
+(tape.py), nothing of it is left in the graph. See ADR 0012.
 """
 
 from __future__ import annotations

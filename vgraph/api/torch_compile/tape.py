@@ -1,7 +1,7 @@
 """Tape: what a function does, noted by Dynamo call by call, and played again on a Session's examples.
 
 Takes: events (calls of torch functions, features read, states scattered). Gives: a function for the operator
-that stands for it in a compiled graph; tempo: once a compiled graph. Source: HOUSE of captured functions.
+that stands for it in a compiled graph. Runs once per compiled graph.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ByType: one vertex function for each type of vertices, in one graph.
 
-Takes: functions by type. Gives: one row a vertex, of whatever type; tempo: every call.
+Takes: functions by type. Gives: one row a vertex, of whatever type. Runs at every call.
 Source: Cavs section 3.2 (a batch holds vertices of one function); types are parts of a schedule.
 """
 

@@ -1,6 +1,6 @@
 """Feed: the features of one call of a vertex function.
 
-Takes: keywords and a graph's frames. Gives: tensors by full name (``vertex:x``), checked; tempo: every call.
+Takes: keywords and a graph's frames. Gives: tensors by full name (``vertex:x``), checked. Runs at every call.
 """
 
 from __future__ import annotations

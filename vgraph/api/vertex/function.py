@@ -1,6 +1,6 @@
 """VertexFunction: a static function of one vertex, evaluated over trees, sequences and DAGs.
 
-Takes: a module whose forward sees one batch of vertices. Gives: one row a vertex; tempo: every call.
+Takes: a module whose forward sees one batch of vertices. Gives: one row a vertex. Runs at every call.
 Source: Cavs section 3.1 (gather, scatter, pull, push).
 """
 

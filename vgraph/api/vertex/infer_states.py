@@ -1,6 +1,6 @@
 """States: shape and dtype of what vertices hand to their parents, found by evaluating without children.
 
-Takes: a vertex function and a call's features. Gives: a StateSpec a state; tempo: once a function.
+Takes: a vertex function and a call's features. Gives: a StateSpec a state. Runs once per function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Padding: a topology with vertices added, so that many have as many vertices and edges in every frontier.
 
-Takes: a Topology. Gives: one of few forms, whose calls share recordings; tempo: once a topology.
+Takes: a Topology. Gives: one of few forms, whose calls share recordings. Runs once per topology.
 The vertices that are added come last, hang on one another alone, and have the features of the first vertex: what they
 compute is finite where that is, nobody reads it, and no gradient reaches it.
 """

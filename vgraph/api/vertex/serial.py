@@ -1,6 +1,6 @@
 """Serial: a vertex function that cannot be captured, one vertex after another.
 
-Takes: the user's module and features. Gives: one row a vertex, by ordinary autograd; tempo: every call.
+Takes: the user's module and features. Gives: one row a vertex, by ordinary autograd. Runs at every call.
 Source: Cavs section 3.2 (the serial policy is its baseline).
 """
 

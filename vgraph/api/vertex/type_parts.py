@@ -1,7 +1,7 @@
 """Parts by type: a vertex function's view of the vertices of one type, and rows of all types put together.
 
-Takes: the Vertex of a whole graph. Gives: one of a part; tempo: while tracing. What is here runs beneath ``ByType``;
-captured functions watch the code of that one, as it calls the user's.
+Takes: the Vertex of a whole graph. Gives: one of a part. Runs while a function is traced. What is here runs beneath
+``ByType``; captured functions watch the code of that one, as it calls the user's.
 """
 
 from __future__ import annotations

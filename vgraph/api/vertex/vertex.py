@@ -1,6 +1,6 @@
 """Vertex: what a vertex function sees, and the function as it is recorded.
 
-Takes: a session on examples. Gives: what was gathered, scattered and pushed; tempo: once a function.
+Takes: a session on examples. Gives: what was gathered, scattered and pushed. Runs once per function.
 Source: Cavs section 3.1 (gather, scatter, pull, push).
 """
 

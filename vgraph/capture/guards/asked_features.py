@@ -1,6 +1,6 @@
 """Asked: what a function asked of features beside those that it read: names that were not there, or all of them.
 
-Takes: a recording's questions. Gives: whether a later call would answer alike; tempo: once a function, then every
+Takes: a recording's questions. Gives: whether a later call would answer alike. Runs once per function, then every
 call of those that asked.
 """
 

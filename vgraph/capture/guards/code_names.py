@@ -1,6 +1,6 @@
 """Spoken: the names that code speaks, found in its bytecode: what it can read without asking anybody else.
 
-Takes: a code object. Gives: its Words; tempo: once a function.
+Takes: a code object. Gives: its Words. Runs once per function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reading: which Python code runs while a function is recorded, and whether it may answer anew.
 
-Takes: a running function. Gives: the code that it ran and the first impure call; tempo: once a function.
+Takes: a running function. Gives: the code that it ran and the first impure call. Runs once per function.
 """
 
 from __future__ import annotations

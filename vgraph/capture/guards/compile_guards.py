@@ -1,6 +1,6 @@
 """Check: guards as one generated function, and numbers that move as scalar inputs.
 
-Takes: a Walk. Gives: ``check(roots)``, the tensors of now or None; tempo: once a function, then every call.
+Takes: a Walk. Gives: ``check(roots)``, the tensors of now or None. Runs once per function, then at every call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Transforms: what torch.func and forward-mode derivatives do to tensors, which kernels cannot follow.
 
-Takes: nothing. Gives: an error where one is active; tempo: every call.
+Takes: nothing. Gives: an error where one is active. Runs at every call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Purity: which functions of C and of libraries answer alike whenever they are asked alike.
 
-Takes: a function that user code called. Gives: whether guards may pass it over; tempo: once a function.
+Takes: a function that user code called. Gives: whether guards may pass it over. Runs once per function.
 What is not known here is not watched: a function that calls it is no ordinary one.
 """
 

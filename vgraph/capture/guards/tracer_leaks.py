@@ -1,6 +1,6 @@
 """What a function keeps: rows that it stores in an attribute, a list or a dict, to be read after the call.
 
-Takes: a Walk after a recording. Gives: an error, and containers as they were before; tempo: once a function.
+Takes: a Walk after a recording. Gives: an error, and containers as they were before. Runs once per function.
 """
 
 from __future__ import annotations

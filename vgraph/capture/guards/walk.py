@@ -1,6 +1,6 @@
 """Walk: everything that a captured function can read, found by walking as the function does.
 
-Takes: functions, and the code that ran while they were recorded. Gives: a Walk; tempo: once a function.
+Takes: functions, and the code that ran while they were recorded. Gives: a Walk. Runs once per function.
 The walk goes through closures, modules, classes and globals, but only along names that the code speaks. It knows
 what can be watched and what never changes; all else is an UnwatchableError.
 """

@@ -1,6 +1,6 @@
 """Walk of objects: instances, their classes, and torch's modules, as attribute look-up sees them.
 
-Takes: a walk's state, objects. Gives: more checks in its Walk; tempo: once a function.
+Takes: a walk's state, objects. Gives: more checks in its Walk. Runs once per function.
 What runs, or is read, is looked up at the class as Python does it: a method that is replaced anywhere, on the
 instance, on the class or on a base, gives another answer there.
 """

@@ -1,6 +1,6 @@
 """Watchable: the kinds of values of which guards know what may change in them.
 
-Takes: values and their types. Gives: how to watch them; tempo: once a function.
+Takes: values and their types. Gives: how to watch them. Runs once per function.
 A kind that is not listed here, and is not the user's own class, cannot be watched.
 """
 

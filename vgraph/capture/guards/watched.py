@@ -1,6 +1,6 @@
 """Guards: what a captured function read, where it stood, and what of it must not change.
 
-Takes: what walk.py finds. Gives: a Walk, from which check.py makes a function; tempo: once a function.
+Takes: what walk.py finds. Gives: a Walk, from which check.py makes a function. Runs once per function.
 """
 
 from __future__ import annotations

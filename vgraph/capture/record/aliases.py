@@ -1,7 +1,7 @@
 """Aliases: views of one memory, so that a write through one of them is seen by all.
 
-Takes: a recording's view operators and writes. Gives: the functional operators that stand for them;
-tempo: once a function.
+Takes: a recording's view operators and writes. Gives: the functional operators that stand for them. Runs once per
+function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One device: what a function reads lies where its graph lies.
 
-Takes: tensors and a device. Gives: nothing, or an error that names both devices; tempo: every call.
+Takes: tensors and a device. Gives: nothing, or an error that names both devices. Runs at every call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Drawing: what a recording makes of torch's operators that draw random numbers.
 
-Takes: such an operator. Gives: a distribution whose numbers are keyed by rows; tempo: once a function.
+Takes: such an operator. Gives: a distribution whose numbers are keyed by rows. Runs once per function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows of a table by ids: what their gradient adds up to, as a sum over rows.
 
-Takes: a Tape. Gives: the same tape, where ``table[ids]`` differentiates as an embedding does; tempo: once a function.
+Takes: a Tape. Gives: the same tape, where ``table[ids]`` differentiates as an embedding does. Runs once per function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sizes of the examples on which functions are recorded.
 
-Takes: which spaces a function has. Gives: a number of rows for each, twice; tempo: once a function.
+Takes: which spaces a function has. Gives: a number of rows for each, twice. Runs once per function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Border: between what a function computes and what it was given, while it is recorded.
 
-Takes: calls of torch functions. Gives: the same calls on what stands for tensors from outside; tempo: while tracing.
+Takes: calls of torch functions. Gives: the same calls on what stands for tensors from outside. Runs while a function
+is traced.
 """
 
 from __future__ import annotations

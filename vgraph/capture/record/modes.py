@@ -1,6 +1,6 @@
 """Ambient: the modes in which a function is captured, and in which later recordings of it are made.
 
-Takes: torch's modes and the graph's device. Gives: a guard, and a context; tempo: every call.
+Takes: torch's modes and the graph's device. Gives: a guard, and a context. Runs at every call.
 """
 
 from __future__ import annotations

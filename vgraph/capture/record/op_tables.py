@@ -1,6 +1,6 @@
 """Known operators: which look at data, and the functional twins of those that write.
 
-Takes: an aten operator's name and arguments. Gives: what a recording makes of it; tempo: once a function.
+Takes: an aten operator's name and arguments. Gives: what a recording makes of it. Runs once per function.
 """
 
 from __future__ import annotations

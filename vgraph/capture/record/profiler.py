@@ -1,6 +1,6 @@
 """Profiler: who watches a thread's Python code, put aside while vgraph watches it, and put back.
 
-Takes: nothing. Gives: the thread's profiler, whether it is written in Python or in C; tempo: once a function.
+Takes: nothing. Gives: the thread's profiler, whether it is written in Python or in C. Runs once per function.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Row counts: numbers of rows that notice what is done with them, while a function is recorded.
 
-Takes: sizes of examples. Gives: the same sizes; tempo: while tracing. A recording holds for any number of rows only
-where nothing was decided by the examples' own.
+Takes: sizes of examples. Gives: the same sizes. Runs while a function is traced. A recording holds for any number of
+rows only where nothing was decided by the examples' own.
 """
 
 from __future__ import annotations

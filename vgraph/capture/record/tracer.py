@@ -1,6 +1,6 @@
 """Tracer: records what a function does to example tensors of two different numbers of rows.
 
-Takes: a running Python function. Gives: records of aten ops and Moves; tempo: once a function.
+Takes: a running Python function. Gives: records of aten ops and Moves. Runs once per function.
 Two recordings that differ only in sizes show which numbers count rows: no symbolic shapes needed.
 """
 

@@ -1,6 +1,6 @@
 """Two recordings become one tape: numbers that differ between them count rows.
 
-Takes: two Recordings of one function. Gives: a Tape of Ops over Values; tempo: once a function.
+Takes: two Recordings of one function. Gives: a Tape of Ops over Values. Runs once per function.
 """
 
 from __future__ import annotations

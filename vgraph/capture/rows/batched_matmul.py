@@ -1,6 +1,6 @@
 """Places: rows that hold several vectors each, (rows, ..., columns), times a matrix that all of them share.
 
-Takes: rows, a matrix. Gives: one product a place; tempo: while tracing.
+Takes: rows, a matrix. Gives: one product a place. Runs while a function is traced.
 Torch's own call makes one row of each place, and those are rows of no space; a product a place keeps the rows.
 """
 

@@ -1,6 +1,6 @@
 """Mailbox lowering: (vertex, slot, ...) becomes rows of edges, so that any degree runs at once.
 
-Takes: a Tape recorded with a slot dim. Gives: the same tape without one; tempo: once a function.
+Takes: a Tape recorded with a slot dim. Gives: the same tape without one. Runs once per function.
 A recording of V vertices with D slots holds for any V and D, so also for E edges with one slot each:
 what has a slot is run as V := E, D := 1; a sum over slots becomes a SegmentReduce.
 Source: DGL section 3 (a reduce function over a mailbox as a segment reduction).

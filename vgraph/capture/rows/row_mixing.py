@@ -1,7 +1,6 @@
 """Mixing: what a vertex function must not do to the rows of a batch of vertices.
 
-Takes: the recorded ops of a vertex function. Gives: an error, or a word where an op is slow.
-Tempo: once a function.
+Takes: the recorded ops of a vertex function. Gives: an error, or a word where an op is slow. Runs once per function.
 Source: Cavs section 3.2 (vertices of one frontier are independent).
 """
 

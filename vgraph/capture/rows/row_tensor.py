@@ -1,7 +1,7 @@
 """RowTensor: a tensor that knows what its rows are, and moves them when rows of two kinds meet.
 
-Takes: calls of torch functions. Gives: the same calls on rows of one space; tempo: while tracing.
-Source: HOUSE of spaces; Cavs section 3.1 (a vertex's own value meets its children's).
+Takes: calls of torch functions. Gives: the same calls on rows of one space. Runs while a function is traced.
+Source: Cavs section 3.1 (a vertex's own value meets its children's).
 """
 
 from __future__ import annotations

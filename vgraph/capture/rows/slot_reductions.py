@@ -1,7 +1,7 @@
 """Reductions over the slots of a vertex, as maps and Moves whose derivatives are maps and Moves.
 
-Takes: edge rows. Gives: vertex rows; tempo: while a function is traced, or run uncaptured.
-Source: HOUSE of words: empty segments give sum, mean, max, min 0, prod 1, logsumexp -inf.
+Takes: edge rows. Gives: vertex rows. Runs while a function is traced, or run uncaptured.
+Empty segments give sum, mean, max, min 0, prod 1, logsumexp -inf.
 """
 
 from __future__ import annotations

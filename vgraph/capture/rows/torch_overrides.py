@@ -1,6 +1,6 @@
 """Stand-ins: functions of torch that mix rows, hide them or look at numbers, in words that keep rows apart.
 
-Takes: the arguments of such a function. Gives: its result, or None where it must run itself; tempo: once a function.
+Takes: the arguments of such a function. Gives: its result, or None where it must run itself. Runs once per function.
 """
 
 from __future__ import annotations

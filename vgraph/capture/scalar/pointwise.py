@@ -1,6 +1,6 @@
 """Pointwise functions: what a Python function of scalars does, as ops that a loop can compute.
 
-Takes: a function of tensors, dtypes. Gives: a Pointwise, or why there is none; tempo: every call, on three numbers.
+Takes: a function of tensors, dtypes. Gives: a Pointwise, or why there is none. Runs at every call, on three numbers.
 Recording anew costs less than guards: only what reads nothing but its arguments and modules is remembered.
 """
 

@@ -1,6 +1,6 @@
 """Arguments: what a model is called with: tensors in a nest of tuples, lists, dicts and dataclasses, and constants.
 
-Takes: example inputs, later batches. Gives: their tensors in one order, or what differs; tempo: every step.
+Takes: example inputs, later batches. Gives: their tensors in one order, or what differs. Runs at every step.
 Source: Tofu section 6 (a plan is searched once for batches of one form).
 """
 

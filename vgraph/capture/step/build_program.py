@@ -1,6 +1,6 @@
 """From a recorded step to its Program: values, ops in order, what nobody reads left out.
 
-Takes: a StepTracer and what the step ended with. Gives: a TrainingStep; tempo: once a model.
+Takes: a StepTracer and what the step ended with. Gives: a TrainingStep. Runs once per model.
 Source: Tofu section 5.
 """
 

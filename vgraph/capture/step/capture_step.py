@@ -1,6 +1,6 @@
 """A whole training step of an ordinary model, recorded on fake tensors: forward, backward, update.
 
-Takes: a model that returns its loss, example inputs, an optimizer. Gives: a TrainingStep; tempo: once a model.
+Takes: a model that returns its loss, example inputs, an optimizer. Gives: a TrainingStep. Runs once per model.
 Source: Tofu section 5; torch's own decompositions take composed operators apart (docs/adr/0004).
 """
 

@@ -1,6 +1,6 @@
 """The optimizer's update, recorded as it runs in every step but the first.
 
-Takes: parameters, gradients, an optimizer's factory. Gives: updated values and history; tempo: once a model.
+Takes: parameters, gradients, an optimizer's factory. Gives: updated values and history. Runs once per model.
 Source: Tofu section 5.1 (a weight, its gradient and its history belong together).
 """
 

@@ -1,6 +1,6 @@
 """Operators that a recorded step takes in another way: results by ``out=``, writes through a mask, constants.
 
-Takes: an overload and its arguments. Gives: the call that computes the same, or its result; tempo: once a model.
+Takes: an overload and its arguments. Gives: the call that computes the same, or its result. Runs once per model.
 Source: none (torch's own conventions).
 """
 

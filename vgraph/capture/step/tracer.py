@@ -1,6 +1,6 @@
 """The tracer of whole training steps: what the Tracer of functions lacks, on fake tensors.
 
-Takes: a running model. Gives: records of aten ops, each with a note of where it comes from; tempo: once a model.
+Takes: a running model. Gives: records of aten ops, each with a note of where it comes from. Runs once per model.
 Source: Tofu section 5; a backward op is paired with its forward op by autograd's sequence number.
 """
 

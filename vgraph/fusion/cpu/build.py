@@ -1,6 +1,6 @@
 """Build: C++ source to functions in this process, kept on disk.
 
-Takes: source text. Gives: ctypes functions, or None where no compiler works; tempo: once a function.
+Takes: source text. Gives: ctypes functions, or None where no compiler works. Runs once per function.
 The cache is keyed by source, prelude, flags, compiler and CPU. A file is renamed into place and ends with its
 own checksum, so several processes may compile the same kernel at once, and none loads half a file. Where a
 compiler fails the next one is tried, and used from then on; the log says why.

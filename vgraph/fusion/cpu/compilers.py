@@ -1,7 +1,7 @@
 """Compilers: which C++ compilers a machine has, in the order in which they are tried, and how each is called.
 
-Takes: ``CXX``, the path, the ``ziglang`` wheel. Gives: commands, their flags, what tells their work apart; tempo:
-once a process. Nothing here asks for a compiler by its version: what one cannot do shows when it is tried.
+Takes: ``CXX``, the path, the ``ziglang`` wheel. Gives: commands, their flags, what tells their work apart. Runs once
+per process. Nothing here asks for a compiler by its version: what one cannot do shows when it is tried.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Emit: a KernelSpec as C++: for each row, loops over its edges and features.
 
-Takes: a KernelSpec. Gives: source text; tempo: once a function.
+Takes: a KernelSpec. Gives: source text. Runs once per function.
 Source: DGL section 4 (SpMM and SDDMM as one loop nest), with whatever is pointwise around them inside.
 """
 

@@ -1,6 +1,6 @@
 """Reduction loops: a Reduction as C++, for operands that lie in a given way.
 
-Takes: a Reduction, what each operand does along a run. Gives: source text; tempo: once a function and layout.
+Takes: a Reduction, what each operand does along a run. Gives: source text. Runs once per function and layout.
 Source: Koç, multi-mode tensor reduction; the loops are kernels/vgraph_kernels/reduction.h.
 """
 

@@ -1,6 +1,6 @@
 """Build for CUDA: CUDA C++ source to the machine code of one GPU architecture, kept on disk.
 
-Takes: source text, an architecture such as sm_90. Gives: a cubin, or None where there is no NVRTC; tempo: once a
+Takes: source text, an architecture such as sm_90. Gives: a cubin, or None where there is no NVRTC. Runs once per
 function. NVRTC needs no GPU. The cache is keyed by source, headers, options, architecture and NVRTC's version.
 """
 

@@ -1,6 +1,6 @@
 """Emit for CUDA: KernelSpecs to one source in CUDA C++, and how each is launched.
 
-Takes: KernelSpecs. Gives: source text, DeviceLoops; tempo: once a function.
+Takes: KernelSpecs. Gives: source text, DeviceLoops. Runs once per function.
 There are no atomics: whatever is summed is summed in an order that graph and kernel alone decide.
 """
 

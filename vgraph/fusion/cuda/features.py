@@ -1,6 +1,6 @@
 """Lanes: one loop over the features of a row, dealt out to the lanes of a GPU.
 
-Takes: a Loop of a kernel's layout. Gives: its text in CUDA C++; tempo: once a function.
+Takes: a Loop of a kernel's layout. Gives: its text in CUDA C++. Runs once per function.
 A lane has every G-th vector of a row; vectors are as wide as 16 aligned bytes, and never overlap. Sums over
 features are made of sums within lanes, then across them, in an order that the shapes alone decide.
 """

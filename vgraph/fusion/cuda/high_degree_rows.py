@@ -1,6 +1,6 @@
 """Hubs: rows of very many edges, in chunks that several teams take at once.
 
-Takes: a kernel's design. Gives: one function a stage; tempo: once a function.
+Takes: a kernel's design. Gives: one function a stage. Runs once per function.
 Each stage over edges leaves a partial result a chunk; the next function puts a row's partials together in the order
 of its edges, whoever came first. What stages hand to one another lies in the GPU's memory, a place a row.
 """

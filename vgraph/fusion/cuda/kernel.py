@@ -1,6 +1,6 @@
 """Device text: what a team of lanes does with a row, in CUDA C++.
 
-Takes: a kernel's layout. Gives: the text of one function; tempo: once a function.
+Takes: a kernel's layout. Gives: the text of one function. Runs once per function.
 A team of lanes has a row, and each slot of a team an edge. Numbers that lanes hand to one another lie in scratch:
 in a block's own memory, or in the GPU's where that is too small or where several functions share a row.
 """

@@ -1,6 +1,6 @@
 """Loop text: a loop over frontiers in CUDA C++, section by section or as one function that walks all frontiers.
 
-Takes: a LoopBody. Gives: source text, a LoopOnDevice; tempo: once a function.
+Takes: a LoopBody. Gives: source text, a LoopOnDevice. Runs once per function.
 Source: Cavs section 3.5, and persistent kernels: what a frontier's rows need between two products is one section,
 run by a team a row; in a walk, blocks keep their part of the matrices and wait for one another between frontiers.
 """

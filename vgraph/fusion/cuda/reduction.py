@@ -1,6 +1,6 @@
 """Reduction loops for a GPU: a Reduction as CUDA C++, for a number of modes and a division of blocks.
 
-Takes: a Reduction, a DeviceShape. Gives: source text; tempo: once a function and layout.
+Takes: a Reduction, a DeviceShape. Gives: source text. Runs once per function and layout.
 Source: Koç, multi-mode tensor reduction on GPUs; the loops are kernels/vgraph_kernels/reduction.cuh.
 """
 

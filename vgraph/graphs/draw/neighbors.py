@@ -1,6 +1,6 @@
 """Neighbours: the lists of in-edges (or out-edges) of some vertices, whole or drawn from.
 
-Takes: a graph, vertices, how many edges each. Gives: edges, graphs; tempo: every step.
+Takes: a graph, vertices, how many edges each. Gives: edges, graphs. Runs at every step.
 Source: Hamilton et al. 2017, algorithm 2; DGL section 3 (sampling).
 """
 

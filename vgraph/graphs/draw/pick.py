@@ -1,6 +1,6 @@
 """Pick: which entries of adjacency lists are drawn, and ids renumbered as they are first seen.
 
-Takes: lists (ptr), the vertices whose lists are drawn from. Gives: places in the lists; tempo: every step.
+Takes: lists (ptr), the vertices whose lists are drawn from. Gives: places in the lists. Runs at every step.
 Source: Floyd (Bentley 1987) without replacement; Efraimidis and Spirakis 2006 by weights.
 Compiled where there is a compiler, else in NumPy: the same numbers either way.
 """

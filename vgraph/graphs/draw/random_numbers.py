@@ -1,6 +1,6 @@
 """Draws: random numbers as functions of (key, id, slot), and where keys come from.
 
-Takes: keys and ids. Gives: numbers; tempo: every step. Source: Salmon et al. 2011 (numbers by counter).
+Takes: keys and ids. Gives: numbers. Runs at every step. Source: Salmon et al. 2011 (numbers by counter).
 kernels/vgraph_kernels/sampling.h computes the same: a sample does not depend on what drew it.
 """
 

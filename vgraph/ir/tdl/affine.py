@@ -1,7 +1,7 @@
 """Affine accesses: which positions of an operand's dim an element of the result reads.
 
 Takes: index notation of one dim ("2*y+k-1", "a b", "y"). Gives: exact intervals for bounds of the indices, or a
-refusal; tempo: once a function. Source: Tofu section 4.2 (symbolic interval analysis).
+refusal. Runs once per function. Source: Tofu section 4.2 (symbolic interval analysis).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TDL as lambdas: a description that is run once on symbols, and the index notation it stands for.
 
-Takes: ``lambda b, co, x: Sum(lambda ci, dx: data[b, ci, x + dx] * filters[ci, co, dx])``. Gives: Notation;
-tempo: once an operator. Source: Tofu section 4.1 (tensor description language).
+Takes: ``lambda b, co, x: Sum(lambda ci, dx: data[b, ci, x + dx] * filters[ci, co, dx])``. Gives: Notation. Runs once
+per operator. Source: Tofu section 4.1 (tensor description language).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rules of the TDL table: layers, convolutions and pooling.
 
-Takes: an Op with its shapes. Gives: its Notation, or None where it has none; tempo: once a function.
+Takes: an Op with its shapes. Gives: its Notation, or None where it has none. Runs once per function.
 Source: Tofu section 4 (tensor description language); accesses of convolutions are affine.
 """
 

@@ -1,6 +1,6 @@
 """Notation: index notation of one operator; the words that the rules of tdl.py are written in.
 
-Takes: nothing (plain values). Gives: Notation; tempo: once a function.
+Takes: nothing (plain values). Gives: Notation. Runs once per function.
 Source: Tofu section 4 (tensor description language), short form "m k, k n -> m n".
 """
 

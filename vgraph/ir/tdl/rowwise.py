@@ -1,6 +1,6 @@
 """Which ops compute row by row, which sum rows away, which mix them.
 
-Takes: an Op and its TDL notation. Gives: an Effect for every result; tempo: once a function.
+Takes: an Op and its TDL notation. Gives: an Effect for every result. Runs once per function.
 Source: Cavs section 3.2 (what may be batched), stated through index notation.
 """
 

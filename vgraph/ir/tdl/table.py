@@ -1,6 +1,6 @@
 """TDL: what every operator does to every dim, in index notation.
 
-Takes: an Op with its shapes. Gives: its Notation, or None where it is not described; tempo: once a function.
+Takes: an Op with its shapes. Gives: its Notation, or None where it is not described. Runs once per function.
 Source: Tofu section 4 (tensor description language), short form "m k, k n -> m n".
 """
 

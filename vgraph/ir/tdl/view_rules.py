@@ -1,6 +1,6 @@
 """Rules of the TDL table: operators that rearrange, take parts and put parts together.
 
-Takes: an Op with its shapes. Gives: its Notation, or None where it has none; tempo: once a function.
+Takes: an Op with its shapes. Gives: its Notation, or None where it has none. Runs once per function.
 Source: Tofu section 4 (tensor description language).
 """
 

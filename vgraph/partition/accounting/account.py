@@ -1,6 +1,6 @@
 """Account: what every op of a plan fetches, step by step, and how much of every value a worker holds.
 
-Takes: a TrainingStep and its ShardingPlan. Gives: an Account; tempo: once a plan.
+Takes: a TrainingStep and its ShardingPlan. Gives: an Account. Runs once per plan.
 Source: Tofu section 5.3 (communication), 7.1 (memory a worker).
 """
 

@@ -1,6 +1,6 @@
 """Costs: bytes that cross workers in one step to bring a tensor from one placement to another.
 
-Takes: what is there, what is needed. Gives: a factor of the tensor's bytes; tempo: once a search.
+Takes: what is there, what is needed. Gives: a factor of the tensor's bytes. Runs once per search.
 Source: Tofu section 5.3 (communication of an op in one step of the recursion).
 """
 

@@ -1,6 +1,6 @@
 """Footprint: the most memory that one worker needs at once, and what for.
 
-Takes: a generated program, or an Account of a plan that has none yet. Gives: bytes by purpose; tempo: once a plan.
+Takes: a generated program, or an Account of a plan that has none yet. Gives: bytes by purpose. Runs once per plan.
 Source: Tofu sections 6 and 7.1: original order, buffers freed after their last reader, updates in place.
 """
 

@@ -1,6 +1,6 @@
 """Machines: what a worker computes, holds and sends, for the simulator.
 
-Takes: a name. Gives: a Machine; tempo: once.
+Takes: a name. Gives: a Machine. Runs once.
 Source: Tofu section 7.1 (eight K80 on one PCIe root), public data sheets of V100, A100 and their links.
 """
 

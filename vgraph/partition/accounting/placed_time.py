@@ -1,6 +1,6 @@
 """Placed time: seconds and memory of a step whose ops lie whole on workers, each worker taking what is ready.
 
-Takes: an Account of operator placement, times of its ops. Gives: seconds, a Footprint; tempo: once a plan.
+Takes: an Account of operator placement, times of its ops. Gives: seconds, a Footprint. Runs once per plan.
 Source: Tofu section 7.1 (operator placement: layers on devices in turn, time steps as a pipeline).
 """
 

@@ -1,6 +1,6 @@
 """Simulate: seconds of one step of a plan on a described machine; never a measurement.
 
-Takes: an Account and a Machine. Gives: a Simulation; tempo: once a plan.
+Takes: an Account and a Machine. Gives: a Simulation. Runs once per plan.
 Source: alpha-beta transfers and roofline operators; one compute and one copy stream a worker, in order.
 """
 

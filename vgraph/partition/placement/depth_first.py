@@ -1,6 +1,6 @@
 """Depth-first placement: paths of a depth-first walk, each on the device that costs least.
 
-Takes: OpGraph, Cluster. Gives: a device an op; tempo: once a placement.
+Takes: OpGraph, Cluster. Gives: a device an op. Runs once per placement.
 Source: depth-first placement: turn points, retraction stack, intersection vertex, three candidate devices.
 """
 

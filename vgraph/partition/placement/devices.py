@@ -1,6 +1,6 @@
 """Devices: what an op can be placed on, and the links between them.
 
-Takes: kinds, memory, latencies, bandwidths. Gives: a Cluster; tempo: once a placement.
+Takes: kinds, memory, latencies, bandwidths. Gives: a Cluster. Runs once per placement.
 Source: depth-first placement, bandwidths that depend on source and target.
 """
 

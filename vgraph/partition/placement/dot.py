@@ -1,6 +1,6 @@
 """Dot: op graphs as text that Graphviz draws, and back.
 
-Takes: an OpGraph, perhaps its placement; or text. Gives: text; or an OpGraph; tempo: when asked.
+Takes: an OpGraph, perhaps its placement; or text. Gives: text; or an OpGraph. Runs when asked.
 Source: depth-first placement, whose profiler wrote and read Graphviz files.
 """
 

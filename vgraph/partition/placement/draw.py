@@ -1,6 +1,6 @@
 """Draw: a placement as a coloured graph and a Gantt chart.
 
-Takes: OpGraph, Cluster, Timeline. Gives: a picture (.svg, .png, .pdf); tempo: when asked.
+Takes: OpGraph, Cluster, Timeline. Gives: a picture (.svg, .png, .pdf). Runs when asked.
 Source: depth-first placement, the figures of placed graphs.
 """
 

@@ -1,6 +1,6 @@
 """Greedy plans: HEFT and m-ETF, which place op by op on the device where it ends or begins first.
 
-Takes: OpGraph, Cluster. Gives: a device an op; tempo: once a placement.
+Takes: OpGraph, Cluster. Gives: a device an op. Runs once per placement.
 Source: HEFT (Topcuoglu et al. 2002); m-ETF of Baechi (Jeon et al. 2020).
 """
 

@@ -1,6 +1,6 @@
 """List schedule: when every op and every transfer runs, given a device for every op.
 
-Takes: OpGraph, Cluster, a device an op. Gives: a Timeline: starts, transfers, makespan, peak memory; tempo: once a
+Takes: OpGraph, Cluster, a device an op. Gives: a Timeline: starts, transfers, makespan, peak memory. Runs once per
 candidate placement. Each device runs one op at a time, each link one transfer; both may overlap. The one with the
 longest way to the end goes first. Source: list scheduling (Graham 1969) with HEFT's upward rank.
 """

@@ -1,6 +1,6 @@
 """Memory weights: what an op adds to its device, for algorithms that place before there is a schedule.
 
-Takes: OpGraph, Cluster. Gives: bytes an op and a ledger of what each device still holds; tempo: once a placement.
+Takes: OpGraph, Cluster. Gives: bytes an op and a ledger of what each device still holds. Runs once per placement.
 """
 
 from __future__ import annotations

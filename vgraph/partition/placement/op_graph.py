@@ -1,7 +1,7 @@
 """Op graph: what placement knows of a Program, as arrays: seconds of every op, bytes of every tensor.
 
-Takes: names, seconds, tensors and who reads them. Gives: an OpGraph in an order that respects dataflow;
-tempo: once a model. Source: depth-first placement, the profiled dataflow graph.
+Takes: names, seconds, tensors and who reads them. Gives: an OpGraph in an order that respects dataflow. Runs once per
+model. Source: depth-first placement, the profiled dataflow graph.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Placement: the improved depth-first placement: several starts, the best ones refined, memory limits kept.
 
-Takes: OpGraph, Cluster. Gives: a device for every op and its Timeline; tempo: once a model.
+Takes: OpGraph, Cluster. Gives: a device for every op and its Timeline. Runs once per model.
 Source: depth-first placement, improved by memory limits, lookahead, colocation and local search. Plans that are
 cheap to make (one device, HEFT, m-ETF ...) are starts as well: the result is never worse than any of them.
 """

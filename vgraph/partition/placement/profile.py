@@ -1,6 +1,6 @@
 """Profile: measured seconds of ops and rates of links, kept on disk and used again.
 
-Takes: measurements. Gives: seconds by operator, shapes, dtypes and kind of device; tempo: once a model.
+Takes: measurements. Gives: seconds by operator, shapes, dtypes and kind of device. Runs once per model.
 Source: depth-first placement, the offline profiler.
 """
 

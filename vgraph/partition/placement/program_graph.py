@@ -1,7 +1,7 @@
 """Program graph: a dense Program with costs as an OpGraph, and a placement of it as a ShardingPlan.
 
 Takes: a Program, seconds of its ops. Gives: an OpGraph; a plan that the shared rewrite turns into one Program a
-device; tempo: once a model. Source: depth-first placement, the profiled dataflow graph.
+device. Runs once per model. Source: depth-first placement, the profiled dataflow graph.
 """
 
 from __future__ import annotations

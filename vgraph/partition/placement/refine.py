@@ -1,6 +1,6 @@
 """Refine: local search on the makespan: what holds it up is moved, in large pieces first.
 
-Takes: a placement. Gives: one that is not worse; tempo: once a placement. Pieces of several sizes are grown along
+Takes: a placement. Gives: one that is not worse. Runs once per placement. Pieces of several sizes are grown along
 the largest tensors; those on the critical chain are tried on every other device and judged by a whole schedule.
 Source: depth-first placement, the weak points its author names.
 """

@@ -1,6 +1,6 @@
 """Roofline: estimated seconds of an op from its operations and bytes, where it cannot be run.
 
-Takes: an Op, a device's peak rates. Gives: seconds; tempo: once a model.
+Takes: an Op, a device's peak rates. Gives: seconds. Runs once per model.
 Source: roofline model (Williams et al. 2009); depth-first placement's four V100-32GB as a preset.
 """
 

@@ -1,6 +1,6 @@
 """Simple plans: one device, topological split, m-TOPO.
 
-Takes: OpGraph, Cluster. Gives: a device an op; tempo: once a placement.
+Takes: OpGraph, Cluster. Gives: a device an op. Runs once per placement.
 Source: the baselines of depth-first placement; m-TOPO of Baechi (Jeon et al. 2020).
 """
 

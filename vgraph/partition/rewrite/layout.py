@@ -1,6 +1,6 @@
 """Layouts: which worker has which region of a value, and where the pieces of another region come from.
 
-Takes: placements, regions that are read. Gives: Layout, Exchange; tempo: once a function.
+Takes: placements, regions that are read. Gives: Layout, Exchange. Runs once per function.
 Source: Tofu section 6 (the partitioned graph); fetches are direct, not axis by axis (docs/adr).
 """
 

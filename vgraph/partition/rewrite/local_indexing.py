@@ -1,6 +1,6 @@
 """Local indexing: a worker's block of a table that ids point into, ids counted from its first entry.
 
-Takes: a Share of embedding, gather, scatter or their gradients. Gives: local ops; tempo: once a function.
+Takes: a Share of embedding, gather, scatter or their gradients. Gives: local ops. Runs once per function.
 Source: Tofu section 4.2 does not split what data points into; a masked look-up gives a term of a sum.
 """
 

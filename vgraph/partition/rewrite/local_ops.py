@@ -1,6 +1,6 @@
 """Local ops: one worker's share of an op, as ops on its own regions.
 
-Takes: an Op, its regions on one worker, the local operands. Gives: local ops; tempo: once a function.
+Takes: an Op, its regions on one worker, the local operands. Gives: local ops. Runs once per function.
 Source: Tofu section 6 (the partitioned graph): sizes, offsets and paddings are those of the region.
 """
 

@@ -1,6 +1,6 @@
 """Regions: what every worker reads and makes of one op, exactly, after any number of steps.
 
-Takes: an Op, its strategy in every step. Gives: sets of its indices, operands and results; tempo: once a function.
+Takes: an Op, its strategy in every step. Gives: sets of its indices, operands and results. Runs once per function.
 Source: Tofu section 4.2 (symbolic interval analysis), 5.2 (each step splits what is left).
 """
 

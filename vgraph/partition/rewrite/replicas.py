@@ -1,6 +1,6 @@
 """Replicas: a step whose update reads the mean of the gradients of all replicas of its plan.
 
-Takes: a TrainingStep with an update, its plan. Gives: both, with one op a gradient more; tempo: once a launch.
+Takes: a TrainingStep with an update, its plan. Gives: both, with one op a gradient more. Runs once per launch.
 Source: an outer data-parallel axis around a plan (Tofu section 8 combines the two).
 """
 

@@ -1,6 +1,6 @@
 """Rewrite: a Program and its ShardingPlan -> one Program a worker, with explicit fetches.
 
-Takes: a dense Program, a plan. Gives: a PartitionedProgram; tempo: once a function.
+Takes: a dense Program, a plan. Gives: a PartitionedProgram. Runs once per function.
 Source: Tofu section 6 (generated graph: original order, fused fetches, spread-out reductions).
 """
 

@@ -1,6 +1,6 @@
 """Share: one worker's part of one op, and the builder that its local ops are added to.
 
-Takes: an Op, its regions on one worker, the local operands. Gives: Share, Builder; tempo: once a function.
+Takes: an Op, its regions on one worker, the local operands. Gives: Share, Builder. Runs once per function.
 Source: Tofu section 6 (the partitioned graph).
 """
 

@@ -1,6 +1,6 @@
 """Choice tables: what one member of a cluster may choose, and what that costs, by where the operand lies it follows.
 
-Takes: a SearchState and a member. Gives: Choices; tempo: once a kind of op and step of the recursion.
+Takes: a SearchState and a member. Gives: Choices. Runs once per kind of op and step of the recursion.
 Source: Tofu section 5.2; a sum may be kept as terms, scattered, or be given to all (docs/adr/0010).
 """
 

@@ -1,6 +1,6 @@
 """Classes: ops that are to be divided alike, because they are one op of an unrolled loop.
 
-Takes: a TrainingStep. Gives: OpClasses, and who reads what how often; tempo: once a model.
+Takes: a TrainingStep. Gives: OpClasses, and who reads what how often. Runs once per model.
 Source: Tofu section 5.1 (time steps are merged, for they share their weights).
 """
 

@@ -1,7 +1,7 @@
 """Clusters: ops whose division is decided together; what Tofu calls the coarsened graph.
 
-Takes: Classes. Gives: Clusters of an op with what merely follows it, of a parameter with its update;
-tempo: once a model. Source: Tofu section 5.1 (an operator with its gradients, a tensor with its history).
+Takes: Classes. Gives: Clusters of an op with what merely follows it, of a parameter with its update. Runs once per
+model. Source: Tofu section 5.1 (an operator with its gradients, a tensor with its history).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CostGraph: what a search sees: vertices with states, what each costs, and what each pair costs.
 
-Takes: costs, as vectors and matrices. Gives: CostGraph; tempo: once a step of the recursion.
+Takes: costs, as vectors and matrices. Gives: CostGraph. Runs once per step of the recursion.
 Source: Tofu section 5 (dynamic programming over the coarsened graph).
 """
 

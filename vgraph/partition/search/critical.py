@@ -1,6 +1,6 @@
 """CriticalDP: the longest path first, its states then fixed, then the next; for graphs that are too wide.
 
-Takes: a CostGraph. Gives: a state a vertex; tempo: once a step of the recursion.
+Takes: a CostGraph. Gives: a state a vertex. Runs once per step of the recursion.
 Source: Tofu's first version, section 5 (CriticalDP: the longest path by tensor size).
 """
 

@@ -1,6 +1,6 @@
 """Dominance: states that another one always beats, taken out before the search.
 
-Takes: a CostGraph. Gives: a smaller one with the same least cost; tempo: once a step of the recursion.
+Takes: a CostGraph. Gives: a smaller one with the same least cost. Runs once per step of the recursion.
 Source: dead-end elimination (Goldstein 1994); exact, unlike the pruning of Tofu's first version.
 """
 

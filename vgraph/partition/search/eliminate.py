@@ -1,6 +1,6 @@
 """Exact elimination: the cheapest states of a CostGraph whose width is small.
 
-Takes: a CostGraph. Gives: a state a vertex, or None where the graph is too wide; tempo: once a step of the recursion.
+Takes: a CostGraph. Gives: a state a vertex, or None where the graph is too wide. Runs once per step of the recursion.
 Source: Tofu section 5.2 (dynamic programming), on any graph: bucket elimination (Dechter 1999), repeated parts once.
 """
 

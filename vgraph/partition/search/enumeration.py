@@ -1,6 +1,6 @@
 """Enumeration: all states of one cluster, and what each costs inside, many at a time.
 
-Takes: a SearchState and a Cluster. Gives: its Kind; tempo: once a kind of cluster and step of the recursion.
+Takes: a SearchState and a Cluster. Gives: its Kind. Runs once per kind of cluster and step of the recursion.
 Source: Tofu section 5.2 (forward and gradient may be split differently).
 """
 

@@ -1,6 +1,6 @@
 """Factors: dims that views take apart, and all tensors in which the same dim is worth a cut of its inner factor.
 
-Takes: Classes. Gives: outer factors by value and dim; tempo: once a model.
+Takes: Classes. Gives: outer factors by value and dim. Runs once per model.
 Source: [4, H] of LSTM gates, [3, heads, d] of fused attention: a contiguous cut would cross gates and heads.
 """
 

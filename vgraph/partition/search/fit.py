@@ -1,6 +1,6 @@
 """Fit: of all plans that a worker's memory holds, the one that moves the fewest bytes.
 
-Takes: a TrainingStep, a number of workers, perhaps a limit of bytes. Gives: a Found; tempo: once a model.
+Takes: a TrainingStep, a number of workers, perhaps a limit of bytes. Gives: a Found. Runs once per model.
 Source: Tofu section 5.2; a limit is priced as in a Lagrangian relaxation, and copies are let go where it is short.
 """
 

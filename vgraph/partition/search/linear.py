@@ -1,6 +1,6 @@
 """Linear: which operands of an op may be terms of a sum, so that its result is one too.
 
-Takes: an Op. Gives: groups of operands in which it is jointly linear; tempo: once a function.
+Takes: an Op. Gives: groups of operands in which it is jointly linear. Runs once per function.
 Source: partial sums as a state of a tensor, beside Tofu's immediate reductions (docs/adr).
 """
 

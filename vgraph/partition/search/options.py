@@ -1,6 +1,6 @@
 """Options: every choice that one op or input has in one step: how it is divided, and how its results are kept.
 
-Takes: an OpClass and what earlier steps chose. Gives: Choices; tempo: once a kind of op and step.
+Takes: an OpClass and what earlier steps chose. Gives: Choices. Runs once per kind of op and step.
 Source: Tofu section 4.2; a sum may be kept as terms, scattered, or be given to all (docs/adr/0010).
 """
 

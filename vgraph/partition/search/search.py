@@ -1,6 +1,6 @@
 """Search: the division of a training step among workers that moves the fewest bytes.
 
-Takes: a TrainingStep, a number of workers. Gives: a Found: the plan and what it costs; tempo: once a model.
+Takes: a TrainingStep, a number of workers. Gives: a Found: the plan and what it costs. Runs once per model.
 Source: Tofu section 5.2 and 5.3: coarsen, then two groups of workers at a time.
 """
 

@@ -1,6 +1,6 @@
 """Skeletons: how the members of a cluster hang together, which is the same for all clusters of one form.
 
-Takes: a coarsened step and a cluster. Gives: its Skeleton; tempo: once a form of cluster.
+Takes: a coarsened step and a cluster. Gives: its Skeleton. Runs once per form of cluster.
 Source: Tofu section 5.2 (forward and gradient may be split differently).
 """
 

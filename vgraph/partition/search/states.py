@@ -1,7 +1,7 @@
 """States: what a whole cluster can choose in one step; the search_state that it chooses in.
 
-Takes: a coarsened step, Options, earlier choices. Gives: amounts of bytes, Kinds of clusters;
-tempo: once a step of the recursion. Source: Tofu section 5.2 (forward and gradient may be split differently).
+Takes: a coarsened step, Options, earlier choices. Gives: amounts of bytes, Kinds of clusters. Runs once per step of
+the recursion. Source: Tofu section 5.2 (forward and gradient may be split differently).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """StepCosts: the CostGraph of one step of the recursion.
 
-Takes: a SearchState. Gives: states and costs of every cluster and pair; equal ones are computed once;
-tempo: once a step of the recursion. Source: Tofu section 5.2.
+Takes: a SearchState. Gives: states and costs of every cluster and pair; equal ones are computed once. Runs once per
+step of the recursion. Source: Tofu section 5.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Strategies: every way to divide one op among the workers of one step.
 
-Takes: an Op. Gives: its Strategies, from its index notation alone; tempo: once a function.
+Takes: an Op. Gives: its Strategies, from its index notation alone. Runs once per function.
 Source: Tofu section 4.2: case 1 splits an output dim, case 2 a reduction; Partial passes through linear ops.
 """
 

@@ -1,6 +1,6 @@
 """Unequal devices: each has as many equal shares of a step as it is fast; slow ones, or those not worth it, none.
 
-Takes: a TrainingStep and the speeds of devices. Gives: a Found and the device of every share; tempo: once a model.
+Takes: a TrainingStep and the speeds of devices. Gives: a Found and the device of every share. Runs once per model.
 Source: Tofu as a thesis, section 5.2 (devices of different speeds, subsets of workers).
 """
 

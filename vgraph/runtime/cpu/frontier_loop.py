@@ -1,6 +1,6 @@
 """FrontierLoop: a phase's loop over frontiers as instructions for native code.
 
-Takes: the units of a phase, tensors of all rows. Gives: rows written in place; tempo: once a function; every step.
+Takes: the units of a phase, tensors of all rows. Gives: rows written in place. Runs once per function. Every step.
 Source: Cavs section 3.2; what lives within one batch of vertices stays in the cache (scratch of a thread).
 """
 

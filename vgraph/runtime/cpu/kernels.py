@@ -1,6 +1,7 @@
 """CPU kernels: pointers in, one call out.
 
-Takes: a compiled function, tensors, the index tensors of a schedule. Gives: rows written in place; tempo: every step.
+Takes: a compiled function, tensors, the index tensors of a schedule. Gives: rows written in place. Runs at every
+step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Loop plan: whether native code can run a loop, and where each of its values lies.
 
-Takes: a phase as kernels and library ops, what others need. Gives: a LoopBody, or None; tempo: once a function.
+Takes: a phase as kernels and library ops, what others need. Gives: a LoopBody, or None. Runs once per function.
 Source: Cavs section 3.3 (dynamic tensors); a value that one chunk of vertices alone needs is no dynamic tensor.
 """
 

@@ -1,6 +1,6 @@
 """LoopTemplate: the instructions of a loop over frontiers, without the addresses of a step.
 
-Takes: words and where addresses belong. Gives: what native code needs to put them there; tempo: once a function.
+Takes: words and where addresses belong. Gives: what native code needs to put them there. Runs once per function.
 """
 
 from __future__ import annotations

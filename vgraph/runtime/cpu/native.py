@@ -1,6 +1,6 @@
 """Native: the compiled part that all functions share: matrix products, the loop over frontiers, the order of rows.
 
-Takes: functions of one array of numbers. Gives: products written in place; tempo: every step.
+Takes: functions of one array of numbers. Gives: products written in place. Runs at every step.
 Source: Goto and van de Geijn 2008 (blocks and panels of a product); KERNELS, "Frontier cell".
 """
 

@@ -1,6 +1,6 @@
 """Sorted rows: the row order that native code makes, in two blocks of memory.
 
-Takes: how many vertices and edges. Gives: a RowOrder that native code fills; tempo: once a topology.
+Takes: how many vertices and edges. Gives: a RowOrder that native code fills. Runs once per topology.
 Source: Cavs section 3.3 (what is evaluated together lies together).
 """
 

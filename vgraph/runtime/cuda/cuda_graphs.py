@@ -1,8 +1,8 @@
 """Replay: a call of a Program recorded once as a CUDA graph, and launched as a whole where the like comes again.
 
-Takes: a call's inputs and plan. Gives: its Outcome, or None where it is to be evaluated; tempo: every step.
-Static buffers: inputs are copied to where they were, and so are the index tensors of another schedule of the same form
-(the same numbers of rows everywhere), so that graphs of one form share one recording.
+Takes: a call's inputs and plan. Gives: its Outcome, or None where it is to be evaluated. Runs at every step. Static
+buffers: inputs are copied to where they were, and so are the index tensors of another schedule of the same form (the
+same numbers of rows everywhere), so that graphs of one form share one recording.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CUDA: machine code loaded and launched on torch's current stream, through CuPy.
 
-Takes: cubins and arguments. Gives: functions that launch; tempo: once a function; every step.
+Takes: cubins and arguments. Gives: functions that launch. Runs once per function. Every step.
 CuPy is imported when a GPU is first asked for: a machine without it never notices.
 """
 

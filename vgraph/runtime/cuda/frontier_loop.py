@@ -1,6 +1,6 @@
 """DeviceFrontiers: a loop over frontiers on a GPU, launch by launch or in one.
 
-Takes: tensors of all rows, a Schedule. Gives: rows written in place; tempo: every step.
+Takes: tensors of all rows, a Schedule. Gives: rows written in place. Runs at every step.
 Source: Cavs section 3.2; a walk is one launch whose blocks keep the matrices and wait for one another.
 """
 

@@ -1,6 +1,6 @@
 """DeviceKernel: a compiled loop on a GPU: its grid, its degree buckets, its arguments.
 
-Takes: tensors of all rows, of one device. Gives: rows written in place; tempo: every step.
+Takes: tensors of all rows, of one device. Gives: rows written in place. Runs at every step.
 It launches through a function that it is given, so that the same code runs where a test stands in for the GPU.
 """
 

@@ -1,7 +1,7 @@
 """Beside: phases that run once, on a second stream of a GPU, beside loops over frontiers.
 
-Takes: what every phase reads and makes. Gives: streams that wait for one another where one reads what the other makes;
-tempo: every step. Source: Cavs section 3.5 (streaming of eager and lazy operators).
+Takes: what every phase reads and makes. Gives: streams that wait for one another where one reads what the other
+makes. Runs at every step. Source: Cavs section 3.5 (streaming of eager and lazy operators).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Dense ops: one op of a dense Program, run on tensors.
 
-Takes: an Op, tensors by value id. Gives: its results; tempo: every step.
+Takes: an Op, tensors by value id. Gives: its results. Runs at every step.
 Source: random numbers are keyed by the position of an element in the whole tensor (docs/adr/0005).
 """
 

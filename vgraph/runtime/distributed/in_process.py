@@ -1,6 +1,6 @@
 """In-process executor: all workers' Programs in one process, in turn between fetches; the reference.
 
-Takes: a PartitionedProgram, whole tensors. Gives: whole tensors; tempo: every step.
+Takes: a PartitionedProgram, whole tensors. Gives: whole tensors. Runs at every step.
 Source: Tofu section 6; what every other executor must agree with.
 """
 

@@ -1,6 +1,6 @@
 """Measure: seconds of every op of a Program on a device, and of copies between two.
 
-Takes: a dense Program with real inputs, a DeviceStream. Gives: median seconds by position; tempo: once a model.
+Takes: a dense Program with real inputs, a DeviceStream. Gives: median seconds by position. Runs once per model.
 Source: depth-first placement, the offline profiler. Whole steps are run op by op, so that each op finds the caches
 as the step leaves them.
 """

@@ -1,6 +1,6 @@
 """Process group: one worker of a PartitionedProgram in each process, exchanges over torch.distributed.
 
-Takes: one worker's Program, its shards. Gives: its outputs, and the bytes it sent; tempo: every step.
+Takes: one worker's Program, its shards. Gives: its outputs, and the bytes it sent. Runs at every step.
 Source: Tofu section 6 (MultiFetch), as one all-to-all with uneven parts an exchange.
 """
 

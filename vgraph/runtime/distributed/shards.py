@@ -1,6 +1,6 @@
 """Shards: one worker's Program run op by op, and the pieces of its fetches cut out and put together.
 
-Takes: a PartitionedProgram, local tensors. Gives: local tensors; tempo: every step.
+Takes: a PartitionedProgram, local tensors. Gives: local tensors. Runs at every step.
 Source: Tofu section 6 (MultiFetch).
 """
 

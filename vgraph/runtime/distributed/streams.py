@@ -1,8 +1,8 @@
 """Streams: one thread a device and one a link, so that ops and copies of a placed Program overlap.
 
-Takes: a PartitionedProgram of operator placement, the devices. Gives: a function of whole tensors; tempo: every step.
-A CPU device is a group of torch's threads, driven by one Python thread. A CUDA device is driven the same way, on a
-stream of its own. Source: depth-first placement, execution with one stream a device and copies that overlap.
+Takes: a PartitionedProgram of operator placement, the devices. Gives: a function of whole tensors. Runs at every
+step. A CPU device is a group of torch's threads, driven by one Python thread. A CUDA device is driven the same way,
+on a stream of its own. Source: depth-first placement, execution with one stream a device and copies that overlap.
 """
 
 from __future__ import annotations

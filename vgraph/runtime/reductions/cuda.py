@@ -1,6 +1,6 @@
 """Reductions on a GPU: how modes become blocks, teams and lanes, and the launch.
 
-Takes: Modes, tensors of one device, a function that loads a kernel. Gives: the reduced tensor; tempo: every call.
+Takes: Modes, tensors of one device, a function that loads a kernel. Gives: the reduced tensor. Runs at every call.
 It launches through functions that it is given, so that the same code runs where a test stands in for the GPU.
 """
 

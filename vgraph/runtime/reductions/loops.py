@@ -1,7 +1,7 @@
 """How a reduction's modes become loops on a CPU: a run that fits the nearest cache, steps, slices, chunks.
 
-Takes: Modes, the bytes of a sum. Gives: Loops, the numbers that kernels/vgraph_kernels/reduction.h reads;
-tempo: once a layout. Where the cuts lie depends on the layout alone, so that two runs give the same bits.
+Takes: Modes, the bytes of a sum. Gives: Loops, the numbers that kernels/vgraph_kernels/reduction.h reads. Runs once
+per layout. Where the cuts lie depends on the layout alone, so that two runs give the same bits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reductions: one launch over any subset of a tensor's modes.
 
-Takes: a Reduction, what builds its kernel, tensors. Gives: the reduced tensor; tempo: every call.
+Takes: a Reduction, what builds its kernel, tensors. Gives: the reduced tensor. Runs at every call.
 Source: Koç, multi-mode tensor reduction on GPUs. Without a kernel, torch's operators: ``torch_reduce``.
 """
 

@@ -1,6 +1,6 @@
 """Sums over rows in a Program: one launch, with what is pointwise before them computed inside.
 
-Takes: a RowSum, its compiled Reduction. Gives: what runs it on tensors; tempo: every step.
+Takes: a RowSum, its compiled Reduction. Gives: what runs it on tensors. Runs at every step.
 Source: Koç, multi-mode tensor reduction on GPUs. Few rows, and layouts without a kernel, are torch's.
 """
 
