@@ -116,20 +116,48 @@ def compile_program(
     stores = [[i for index in turn for i in codes[index].stores] for turn in turns]
     alive = lifetimes([_joined([phases[i] for i in turn]) for turn in turns], stores, program.outputs)
     return CompiledProgram(
-        program, phases, turns, codes, num_outputs, in_rows, stored, {v.id: alive[v.id] for v in stored},
-        zero_at_leaves, frozenset(read_at_leaves(phases)), make_plan, arenas.lease, empty, device, inner_degree,
-        varies, lambda kind, degree: _compile_again(on_device(program, device, kind), kind, degree, *given),
-    )  # fmt: skip
+        program,
+        phases,
+        turns,
+        codes,
+        num_outputs,
+        in_rows,
+        stored,
+        {v.id: alive[v.id] for v in stored},
+        zero_at_leaves,
+        frozenset(read_at_leaves(phases)),
+        make_plan,
+        arenas.lease,
+        empty,
+        device,
+        inner_degree,
+        varies,
+        lambda kind, degree: _compile_again(on_device(program, device, kind), kind, degree, *given),
+    )
 
 
 def _compile_again(
-    program: Program, device: str, inner_degree: int | None, num_outputs: int, in_rows: frozenset[int],
-    per_vertex: bool, fuse: bool, zero_at_leaves: frozenset[int], unread_at_leaves: frozenset[int],
-) -> CompiledProgram:  # fmt: skip
+    program: Program,
+    device: str,
+    inner_degree: int | None,
+    num_outputs: int,
+    in_rows: frozenset[int],
+    per_vertex: bool,
+    fuse: bool,
+    zero_at_leaves: frozenset[int],
+    unread_at_leaves: frozenset[int],
+) -> CompiledProgram:
     return compile_program(
-        program, num_outputs=num_outputs, in_rows=in_rows, per_vertex=per_vertex, fuse=fuse, device=device,
-        zero_at_leaves=zero_at_leaves, unread_at_leaves=unread_at_leaves, inner_degree=inner_degree,
-    )  # fmt: skip
+        program,
+        num_outputs=num_outputs,
+        in_rows=in_rows,
+        per_vertex=per_vertex,
+        fuse=fuse,
+        device=device,
+        zero_at_leaves=zero_at_leaves,
+        unread_at_leaves=unread_at_leaves,
+        inner_degree=inner_degree,
+    )
 
 
 def _joined(phases: Sequence[Phase]) -> Phase:
@@ -394,7 +422,10 @@ def _values_in_loops(phases: tuple[Phase, ...], codes: tuple[PhaseCode, ...]) ->
     """What frontiers write, slice by slice; everything else is an ordinary tensor."""
     found = {
         value.id: value
-        for phase, code in zip(phases, codes, strict=True) if phase.is_loop
-        for op in phase.ops for value in op.results if value.id in code.stores
-    }  # fmt: skip
+        for phase, code in zip(phases, codes, strict=True)
+        if phase.is_loop
+        for op in phase.ops
+        for value in op.results
+        if value.id in code.stores
+    }
     return tuple(found.values())

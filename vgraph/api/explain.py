@@ -131,9 +131,18 @@ def _function(run: Run) -> FunctionSteps:
     details = "".join([*texts, format_schedule(plan.schedule), format_memory(plan.memory)])
     policy, batches, least = _batches(compiled["forward"], situation)
     return FunctionSteps(
-        name, 1, "", "", tuple(_hoisted(what, own)), programs, details, policy, batches, least,
+        name,
+        1,
+        "",
+        "",
+        tuple(_hoisted(what, own)),
+        programs,
+        details,
+        policy,
+        batches,
+        least,
         what.captured.unwatchable,
-    )  # fmt: skip
+    )
 
 
 def _batches(forward: CompiledProgram, situation: Situation) -> tuple[str, dict[str, int], int]:
@@ -176,14 +185,23 @@ class _Reader:
         )
         held = {v.id for code in self.compiled.codes for u in code.units for v in (u.kernel.stores if u.kernel else ())}
         never = {
-            v.id: v for code in self.compiled.codes for u in code.units if u.kernel
-            for op in u.kernel.ops for v in op.results if v.space.kind == "edge" and v.id not in held
-        }  # fmt: skip
+            v.id: v
+            for code in self.compiled.codes
+            for u in code.units
+            if u.kernel
+            for op in u.kernel.ops
+            for v in op.results
+            if v.space.kind == "edge" and v.id not in held
+        }
         code = "\n".join(f"/*\n{code.source}*/" for code in self.compiled.codes)
         return ProgramSteps(
-            self.name, phases, len(never), sum(num_bytes(v, self.count) for v in never.values()),
-            f"{kernel_source(self.compiled)}\n{code}\n", self.plan.memory.num_bytes,
-        )  # fmt: skip
+            self.name,
+            phases,
+            len(never),
+            sum(num_bytes(v, self.count) for v in never.values()),
+            f"{kernel_source(self.compiled)}\n{code}\n",
+            self.plan.memory.num_bytes,
+        )
 
     def steps(self, phase: Phase, units: Sequence[Unit], kept: frozenset[int]) -> list[Step]:
         self.count = lambda space: _rows(self.rows, space, phase)
@@ -199,9 +217,15 @@ class _Reader:
         over += f" and their {'out' if spec.is_source else 'in'}-edges" if edges else ""
         read, written = kernel_bytes(spec, self.count)
         return Step(
-            number, over, names, self.lines(spec.ops), sum(num_operations(op, self.count) for op in spec.ops),
-            read, written, self.stored(spec.stores, phase, kept),
-        )  # fmt: skip
+            number,
+            over,
+            names,
+            self.lines(spec.ops),
+            sum(num_operations(op, self.count) for op in spec.ops),
+            read,
+            written,
+            self.stored(spec.stores, phase, kept),
+        )
 
     def operator(self, op: Op | None, phase: Phase, kept: frozenset[int]) -> Step | None:
         if op is None or (is_free(op) and not (phase.is_loop and any(v.id in kept for v in op.results))):
@@ -212,9 +236,16 @@ class _Reader:
         if over == SHARED:
             over = next((v.space for v in op.operands() if v.space != SHARED), over)
         return Step(
-            None, _WORDS.get(over.kind, str(over)), (_named(op),), self.lines([op]), num_operations(op, self.count),
-            read, written, self.stored(op.results, phase, kept), _why(op, phase) if config.kernels_enabled() else "",
-        )  # fmt: skip
+            None,
+            _WORDS.get(over.kind, str(over)),
+            (_named(op),),
+            self.lines([op]),
+            num_operations(op, self.count),
+            read,
+            written,
+            self.stored(op.results, phase, kept),
+            _why(op, phase) if config.kernels_enabled() else "",
+        )
 
     def lines(self, ops: Sequence[Op]) -> tuple[str, ...]:
         """Those of the function; what autograd derived has the line of whoever asked."""
@@ -224,12 +255,17 @@ class _Reader:
         """In a loop over frontiers, what does not outlive one frontier is left out."""
         return tuple(
             Stored(
-                self.kinds.get(v.id, "temporary"), _WORDS.get(v.space.kind, str(v.space)),
-                None if v.space == SHARED else self.count(v.space), v.row_shape,
-                str(v.dtype).removeprefix("torch."), num_bytes(v, self.count), v.line,
+                self.kinds.get(v.id, "temporary"),
+                _WORDS.get(v.space.kind, str(v.space)),
+                None if v.space == SHARED else self.count(v.space),
+                v.row_shape,
+                str(v.dtype).removeprefix("torch."),
+                num_bytes(v, self.count),
+                v.line,
             )
-            for v in values if not phase.is_loop or v.id in kept
-        )  # fmt: skip
+            for v in values
+            if not phase.is_loop or v.id in kept
+        )
 
 
 def _rows(extent: Extent, space: Space, phase: Phase | None = None) -> int:
@@ -238,8 +274,9 @@ def _rows(extent: Extent, space: Space, phase: Phase | None = None) -> int:
     if phase is not None and (phase.part or phase.kind) and space.kind in ("vertex", "edge") and not space.key:
         mine = [
             schedule.frontiers[i]
-            for i in schedule.numbers(phase.part) if not phase.kind or schedule.kinds[i] == phase.kind
-        ]  # fmt: skip
+            for i in schedule.numbers(phase.part)
+            if not phase.kind or schedule.kinds[i] == phase.kind
+        ]
         return sum(f.v1 - f.v0 if space.kind == "vertex" else f.e1 - f.e0 for f in mine)
     if space.key and space.key in schedule.parts:
         return extent.part(space.key).count(space.kind)

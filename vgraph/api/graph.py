@@ -65,9 +65,11 @@ class Graph(GraphData):
         update_all.update_all(self, message_func, reduce_func, apply_node_func, etype)
 
     def multi_update_all(
-        self, etype_dict: Mapping[Any, tuple[Any, ...]], cross_reducer: str | multi_update.Merge,
+        self,
+        etype_dict: Mapping[Any, tuple[Any, ...]],
+        cross_reducer: str | multi_update.Merge,
         apply_node_func: Func | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``update_all`` along several edge types; what ends in one type of nodes is combined, name by name.
 
         ``cross_reducer``: "sum", "mean", "max", "min", "stack", or a function of the list of tensors. The manual is
@@ -119,23 +121,29 @@ class Graph(GraphData):
         update_all.recv(self, v, reduce_func, apply_node_func, etype)
 
     def prop_nodes(
-        self, nodes_generator: Iterable[Any], message_func: Func, reduce_func: Func,
-        apply_node_func: Func | None = None, etype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        nodes_generator: Iterable[Any],
+        message_func: Func,
+        reduce_func: Func,
+        apply_node_func: Func | None = None,
+        etype: Any = None,
+    ) -> None:
         """``pull`` for every group of nodes that the generator gives; see ``vgraph.prop_nodes``."""
         propagation.prop_nodes(self, nodes_generator, message_func, reduce_func, apply_node_func, etype)
 
     def prop_edges(
-        self, edges_generator: Iterable[Any], message_func: Func, reduce_func: Func,
-        apply_node_func: Func | None = None, etype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        edges_generator: Iterable[Any],
+        message_func: Func,
+        reduce_func: Func,
+        apply_node_func: Func | None = None,
+        etype: Any = None,
+    ) -> None:
         """``send_and_recv`` for every group of edges that the generator gives; see ``vgraph.prop_edges``."""
         propagation.prop_edges(self, edges_generator, message_func, reduce_func, apply_node_func, etype)
 
     # ------------------------------------------------------------ ids by what functions say of them
-    def filter_nodes(
-        self, predicate: Callable[[Any], Tensor], nodes: Any = None, ntype: str | None = None
-    ) -> Tensor:  # fmt: skip
+    def filter_nodes(self, predicate: Callable[[Any], Tensor], nodes: Any = None, ntype: str | None = None) -> Tensor:
         """Ids of the nodes for which ``predicate(nodes)`` is true, (k,); see ``vgraph.filter_nodes``."""
         return selection.filter_nodes(self, predicate, nodes, ntype)
 
@@ -210,15 +218,17 @@ class Graph(GraphData):
 
     # ------------------------------------------------------------ the same nodes with other edges
     def reverse(
-        self: AnyGraph, copy_ndata: bool = True, copy_edata: bool = False, *, share_ndata: bool | None = None,
+        self: AnyGraph,
+        copy_ndata: bool = True,
+        copy_edata: bool = False,
+        *,
+        share_ndata: bool | None = None,
         share_edata: bool | None = None,
-    ) -> AnyGraph:  # fmt: skip
+    ) -> AnyGraph:
         """The graph with every edge turned round; edges keep their ids. See ``vgraph.reverse``."""
         return transform.reverse(self, copy_ndata, copy_edata, share_ndata=share_ndata, share_edata=share_edata)
 
-    def add_self_loop(
-        self: AnyGraph, edge_feat_names: Any = None, fill_data: Any = 1.0, etype: Any = None
-    ) -> AnyGraph:  # fmt: skip
+    def add_self_loop(self: AnyGraph, edge_feat_names: Any = None, fill_data: Any = 1.0, etype: Any = None) -> AnyGraph:
         """A graph with one more edge v -> v for every node, after all others; see ``vgraph.add_self_loop``."""
         return transform.add_self_loop(self, edge_feat_names, fill_data, etype)
 
@@ -227,9 +237,13 @@ class Graph(GraphData):
         return transform.remove_self_loop(self, etype)
 
     def to_simple(
-        self, return_counts: str | None = "count", writeback_mapping: bool = False, copy_ndata: bool = True,
-        copy_edata: bool = False, aggregator: str = "arbitrary",
-    ) -> Any:  # fmt: skip
+        self,
+        return_counts: str | None = "count",
+        writeback_mapping: bool = False,
+        copy_ndata: bool = True,
+        copy_edata: bool = False,
+        aggregator: str = "arbitrary",
+    ) -> Any:
         """A graph with one edge where there were several alike; see ``vgraph.to_simple``.
 
         With ``writeback_mapping`` a pair: the graph, and the new edge of every old one.
@@ -245,9 +259,12 @@ class Graph(GraphData):
         return transform.line_graph(self, backtracking, shared)
 
     def reorder_graph(
-        self: AnyGraph, node_permute_algo: str | None = None, edge_permute_algo: str = "src", store_ids: bool = True,
+        self: AnyGraph,
+        node_permute_algo: str | None = None,
+        edge_permute_algo: str = "src",
+        store_ids: bool = True,
         permute_config: Mapping[str, Any] | None = None,
-    ) -> AnyGraph:  # fmt: skip
+    ) -> AnyGraph:
         """The graph with nodes and edges numbered anew; see ``vgraph.reorder_graph``."""
         return reorder.reorder_graph(self, node_permute_algo, edge_permute_algo, store_ids, permute_config)
 
@@ -259,27 +276,44 @@ class Graph(GraphData):
 
     # ------------------------------------------------------------ what is drawn at random
     def sample_neighbors(
-        self: AnyGraph, nodes: Any, fanout: Any, edge_dir: str = "in", prob: str | None = None, replace: bool = False,
-        copy_ndata: bool = True, copy_edata: bool = True, exclude_edges: Any = None, output_device: Any = None,
-    ) -> AnyGraph:  # fmt: skip
+        self: AnyGraph,
+        nodes: Any,
+        fanout: Any,
+        edge_dir: str = "in",
+        prob: str | None = None,
+        replace: bool = False,
+        copy_ndata: bool = True,
+        copy_edata: bool = True,
+        exclude_edges: Any = None,
+        output_device: Any = None,
+    ) -> AnyGraph:
         """All nodes with up to ``fanout`` in-edges of each of ``nodes``; see ``vgraph.sampling.sample_neighbors``."""
         return neighbors.sample_neighbors(
             self, nodes, fanout, edge_dir, prob, replace, copy_ndata, copy_edata, exclude_edges, output_device
         )
 
     def select_topk(
-        self: AnyGraph, k: Count, weight: str, nodes: Any = None, edge_dir: str = "in", ascending: bool = False,
-        copy_ndata: bool = True, copy_edata: bool = True, output_device: Any = None,
-    ) -> AnyGraph:  # fmt: skip
+        self: AnyGraph,
+        k: Count,
+        weight: str,
+        nodes: Any = None,
+        edge_dir: str = "in",
+        ascending: bool = False,
+        copy_ndata: bool = True,
+        copy_edata: bool = True,
+        output_device: Any = None,
+    ) -> AnyGraph:
         """All nodes with the k heaviest in-edges of each of ``nodes``; see ``vgraph.sampling.select_topk``."""
-        return neighbors.select_topk(
-            self, k, weight, nodes, edge_dir, ascending, copy_ndata, copy_edata, output_device
-        )  # fmt: skip
+        return neighbors.select_topk(self, k, weight, nodes, edge_dir, ascending, copy_ndata, copy_edata, output_device)
 
     def global_uniform_negative_sampling(
-        self, num_samples: Count, exclude_self_loops: bool = True, replace: bool = False, etype: Any = None,
+        self,
+        num_samples: Count,
+        exclude_self_loops: bool = True,
+        replace: bool = False,
+        etype: Any = None,
         redundancy: float | None = None,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:
         """Up to ``num_samples`` pairs (sources, destinations) that no edge of the type joins.
 
         See ``vgraph.sampling.global_uniform_negative_sampling``.

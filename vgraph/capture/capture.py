@@ -217,9 +217,13 @@ def family_of(key: Any) -> Family:
 
 
 def find_captured(
-    family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body],
-    make_again: Callable[[Captured], Body] | None = None, with_states: Callable[[Any], Body] | None = None,
-) -> tuple[Bound, tuple[Tensor, ...]]:  # fmt: skip
+    family: Family,
+    roots: Sequence[Any],
+    features: Features,
+    make_body: Callable[[], Body],
+    make_again: Callable[[Captured], Body] | None = None,
+    with_states: Callable[[Any], Body] | None = None,
+) -> tuple[Bound, tuple[Tensor, ...]]:
     """The capture that holds for this call and its input tensors; raises CaptureError if there is none.
 
     ``make_again`` makes the body from what was captured, where ``make_body`` needs features; ``with_states`` from
@@ -234,9 +238,12 @@ def find_captured(
 
 
 def _find_captured(
-    family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body],
+    family: Family,
+    roots: Sequence[Any],
+    features: Features,
+    make_body: Callable[[], Body],
     with_states: Callable[[Any], Body] | None,
-) -> tuple[Captured, tuple[Tensor, ...]]:  # fmt: skip
+) -> tuple[Captured, tuple[Tensor, ...]]:
     modes = current_modes(features.device)
     for index, entry in enumerate(family.entries):
         tensors = entry.matches(modes, roots, features)
@@ -331,9 +338,13 @@ def _capture(
 
 
 def _record(
-    family: Family, roots: Sequence[Any], features: Features, make_body: Callable[[], Body], modes: Modes,
+    family: Family,
+    roots: Sequence[Any],
+    features: Features,
+    make_body: Callable[[], Body],
+    modes: Modes,
     standing_in: tuple[Numbers, frozenset[str]],
-) -> Captured:  # fmt: skip
+) -> Captured:
     with same_random_numbers():
         ran = record_function(roots, features.specs, features.device, make_body, modes, standing_in)
     try:
@@ -366,12 +377,17 @@ def _captured(
         refuse_sums(found.tape.ops)
     tape = found.tape
     entry = Captured(
-        body.name, modes, specs, found.features,
+        body.name,
+        modes,
+        specs,
+        found.features,
         tuple(tensor.requires_grad for tensor, _ in tape.lifted),
-        "$seed" in tape.inputs, found.num_slots_needed,
+        "$seed" in tape.inputs,
+        found.num_slots_needed,
         compile_options(body) | {"device": device.type},
-        moving, body.facts(),
-    )  # fmt: skip
+        moving,
+        body.facts(),
+    )
     if found.step is None:
         entry.programs[()] = level_program(entry.name, found, entry.options)
     else:

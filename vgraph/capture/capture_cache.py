@@ -137,9 +137,8 @@ class Family:
         """Numbers that these functions read and that changed often enough."""
         for numbers in dict.fromkeys(reversed(self.numbers.values())):
             moving = frozenset(
-                path for path in self._changed(numbers, roots, _CHANGES_TO_MOVE)
-                if numbers.key(path) not in self.fixed
-            )  # fmt: skip
+                path for path in self._changed(numbers, roots, _CHANGES_TO_MOVE) if numbers.key(path) not in self.fixed
+            )
             if moving and not numbers.asks_types:
                 return numbers, moving
         return Numbers(), frozenset()
@@ -155,9 +154,10 @@ class Family:
 
     def _changed(self, numbers: Numbers, roots: Sequence[Any], least: int) -> list[str]:
         return [
-            path for path in numbers.values
+            path
+            for path in numbers.values
             if self.changes.get(numbers.key(path), 0) >= least and numbers.leads_there(path, roots)
-        ]  # fmt: skip
+        ]
 
     def note_numbers(self, numbers: Numbers) -> None:
         """Counts what has changed since the last recording."""

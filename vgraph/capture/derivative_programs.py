@@ -57,23 +57,35 @@ def level_pair(name: str, found: Trace, options: Mapping[str, Any]) -> Pair:
 
 
 def _as_pair(
-    joint: Joint, before: Level, after: Level, step: Step, num_outputs: int, num_states: int, depth: int,
+    joint: Joint,
+    before: Level,
+    after: Level,
+    step: Step,
+    num_outputs: int,
+    num_states: int,
+    depth: int,
     options: Mapping[str, Any],
-) -> Pair:  # fmt: skip
+) -> Pair:
     backward = compile_program(
-        joint.backward, num_outputs=len(step.wrt), in_rows=_in_rows(after.wrt),
-        zero_at_leaves=zeros_at_leaves(joint.forward, **options), **options,
-    )  # fmt: skip
+        joint.backward,
+        num_outputs=len(step.wrt),
+        in_rows=_in_rows(after.wrt),
+        zero_at_leaves=zeros_at_leaves(joint.forward, **options),
+        **options,
+    )
     unread = backward.unread_at_leaves - {v.id for v in joint.forward.outputs[: num_outputs + num_states] if v}
     forward = compile_program(
         joint.forward, num_outputs=num_outputs, in_rows=_in_rows(before.wrt), unread_at_leaves=unread, **options
     )
     return Pair(
-        forward, backward, step, num_states,
+        forward,
+        backward,
+        step,
+        num_states,
         tuple(f"state{depth}:{i}" for i in range(num_states)),
         tuple(f"saved:{v.id}" for v in joint.saved),
         tuple(before.has_grad[:num_outputs]),
-    )  # fmt: skip
+    )
 
 
 def _in_rows(wrt: Sequence[str]) -> frozenset[int]:

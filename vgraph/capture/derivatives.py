@@ -96,9 +96,12 @@ def _made(output: Tensor | None) -> Tensor:
 
 
 def _note(
-    tracer: Tracer, outputs: list[Tensor | None], carries: list[Fed], num_outputs: int,
+    tracer: Tracer,
+    outputs: list[Tensor | None],
+    carries: list[Fed],
+    num_outputs: int,
     wrt: tuple[str, ...] = (),
-) -> Level:  # fmt: skip
+) -> Level:
     refs = [None if t is None else tracer.ref(t) for t in outputs]
     has_grad = [t is not None and t.requires_grad for t in outputs]
     return Level(refs, [(i, tracer.ref(t), m) for i, t, m in carries], has_grad, num_outputs, wrt)
@@ -112,9 +115,16 @@ def _named_inputs(tracer: Tracer) -> dict[str, Tensor]:
 
 
 def _differentiate(
-    tracer: Tracer, number: int, step: Step, outputs: list[Tensor | None],
-    carries: list[Fed], targets: Sequence[Tensor], num_outputs: int, *, create_graph: bool,
-) -> tuple[list[Tensor | None], list[Fed], dict[str, Tensor]]:  # fmt: skip
+    tracer: Tracer,
+    number: int,
+    step: Step,
+    outputs: list[Tensor | None],
+    carries: list[Fed],
+    targets: Sequence[Tensor],
+    num_outputs: int,
+    *,
+    create_graph: bool,
+) -> tuple[list[Tensor | None], list[Fed], dict[str, Tensor]]:
     """One autograd.grad: gradients for ``step.wrt``, then for what the carries feed."""
     num_states = len(carries)
     carried_in = [t for _, t, _ in carries]

@@ -18,9 +18,12 @@ class Features(Mapping[str, Tensor]):
     """A call's features by full name (``vertex:x``, ``src:h``), looked up where they lie; the graph's device."""
 
     def __init__(
-        self, find: Callable[[str], Tensor | None], specs: Callable[[str], Spec], device: torch.device,
+        self,
+        find: Callable[[str], Tensor | None],
+        specs: Callable[[str], Spec],
+        device: torch.device,
         names: Callable[[str], Sequence[str]] = lambda kind: (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.find, self.specs, self.device, self.names = find, specs, device, names
 
     def __getitem__(self, name: str) -> Tensor:

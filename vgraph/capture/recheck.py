@@ -168,9 +168,13 @@ class Oracle:
     written: Written
 
     def check(
-        self, given: Sequence[Tensor], roots: Sequence[Any], specs: Specs, device: torch.device,
+        self,
+        given: Sequence[Tensor],
+        roots: Sequence[Any],
+        specs: Specs,
+        device: torch.device,
         make_body: Callable[[], Body],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raises where the function of a call that guards accepted is another one by now.
 
         ``given``: the lifted tensors of this call, as the guards found them.

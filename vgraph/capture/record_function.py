@@ -36,9 +36,13 @@ class Recorded:
 
 
 def record_function(
-    roots: Sequence[Any], specs: Specs, device: torch.device, make_body: Callable[[], Body], modes: Modes,
+    roots: Sequence[Any],
+    specs: Specs,
+    device: torch.device,
+    make_body: Callable[[], Body],
+    modes: Modes,
     standing_in: tuple[Numbers, frozenset[str]],
-) -> Recorded:  # fmt: skip
+) -> Recorded:
     """Runs the functions once; ``standing_in``: the numbers that are tensors meanwhile.
 
     Raises:

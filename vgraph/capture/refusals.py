@@ -90,5 +90,6 @@ def make_refusal(error: CaptureError, modes: Modes, roots: Sequence[Any]) -> Ref
 def _ways(walk: Walk) -> list[tuple[types.CodeType, types.CodeType]]:
     return [
         (compile(path_of(step), "<vgraph guards>", "eval"), value)
-        for step, _, value in walk.checks if isinstance(value, types.CodeType)
-    ]  # fmt: skip
+        for step, _, value in walk.checks
+        if isinstance(value, types.CodeType)
+    ]

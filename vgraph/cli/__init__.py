@@ -71,9 +71,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_train(commands: Any) -> None:
     train = commands.add_parser(
-        "train", help="train a built-in model", description=TRAIN,
+        "train",
+        help="train a built-in model",
+        description=TRAIN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     add = train.add_argument
     add("model", choices=("tree-lstm", "gcn", "gat"))
     add("--data", type=Path, metavar="PATH", help="folder of trees, or .npz of a citation graph")

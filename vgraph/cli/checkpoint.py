@@ -100,8 +100,9 @@ def save_checkpoint(path: Path, identity: Identity, parts: Parts, progress: Prog
     except OSError as error:
         raise CheckpointError(
             f"the checkpoint cannot be written: {error.strerror or error}",
-            line=str(path), cure="make room, or free the path; then go on from the last one with --resume",
-        ) from error  # fmt: skip
+            line=str(path),
+            cure="make room, or free the path; then go on from the last one with --resume",
+        ) from error
 
 
 def _previous(path: Path) -> Path:
@@ -188,8 +189,9 @@ def _check_identity(path: Path, found: Mapping[str, Any], wanted: Identity) -> N
         here = ", ".join(f"{name}={wanted.get(name)}" for name in wrong)
         raise CheckpointError(
             f"the checkpoint is of another training: it has {there}, this one {here}",
-            line=str(path), cure="resume with the arguments it was made with, or name another file",
-        )  # fmt: skip
+            line=str(path),
+            cure="resume with the arguments it was made with, or name another file",
+        )
 
 
 def _check_part(path: Path, name: str, part: nn.Module | torch.optim.Optimizer, stored: Any) -> None:
@@ -199,8 +201,9 @@ def _check_part(path: Path, name: str, part: nn.Module | torch.optim.Optimizer, 
     if not fits:
         raise CheckpointError(
             f"the {name} of the checkpoint has other tensors than this one's",
-            line=str(path), cure="resume with the model it was made with, or name another file",
-        )  # fmt: skip
+            line=str(path),
+            cure="resume with the model it was made with, or name another file",
+        )
 
 
 def _damaged(path: Path, what: str) -> DamagedCheckpointError:

@@ -92,9 +92,14 @@ def _describe_compiler(name: str) -> str | None:
         return None
     try:
         done = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, errors="replace",
-            stdin=subprocess.DEVNULL, timeout=SECONDS_TO_ANSWER, check=True,
-        )  # fmt: skip
+            [path, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=SECONDS_TO_ANSWER,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]

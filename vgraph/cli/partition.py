@@ -30,9 +30,11 @@ OPTIMIZERS: dict[str, Callable[[Sequence[torch.Tensor]], torch.optim.Optimizer]]
 def add_partition(commands: Any) -> None:
     """The command's options."""
     partition = commands.add_parser(
-        "partition", help="divide a model's training step among workers", description=PARTITION,
+        "partition",
+        help="divide a model's training step among workers",
+        description=PARTITION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     add = partition.add_argument
     add("model", metavar="MODEL")
     add("--workers", type=int, default=8, metavar="N")
@@ -57,9 +59,13 @@ def run_partition(arguments: argparse.Namespace) -> int:
         bar.set_description("capture and search")
         limit = None if arguments.memory is None else arguments.memory * 2**30
         plan = vgraph.parallelize(
-            model, inputs, arguments.workers, optimizer=OPTIMIZERS.get(arguments.optimizer), memory_limit=limit,
+            model,
+            inputs,
+            arguments.workers,
+            optimizer=OPTIMIZERS.get(arguments.optimizer),
+            memory_limit=limit,
             machine=arguments.machine,
-        )  # fmt: skip
+        )
         bar.update()
     plan.print()
     found = plan.simulate(arguments.machine)

@@ -27,9 +27,11 @@ v100-nvlink or v100-pcie, four V100-32GB by estimated costs.
 def add_place(commands: Any) -> None:
     """The command's options."""
     place = commands.add_parser(
-        "place", help="put a model's operators on several devices", description=PLACE,
+        "place",
+        help="put a model's operators on several devices",
+        description=PLACE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     add = place.add_argument
     add("model", metavar="MODEL")
     add("--devices", nargs="+", default=["cpu", "cpu"], metavar="DEVICE")

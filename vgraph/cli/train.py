@@ -67,9 +67,14 @@ def train(arguments: argparse.Namespace) -> int:
     print(", ".join(f"{name} {value}" for name, value in plan.identity.items()))
     teller = _Teller(plan)
     trainer = Trainer(
-        plan.make_task, range(plan.first_seed, plan.first_seed + arguments.seeds), plan.epochs,
-        plan.identity, arguments.checkpoint, _log_writer(arguments, plan), teller.tell_epoch,
-    )  # fmt: skip
+        plan.make_task,
+        range(plan.first_seed, plan.first_seed + arguments.seeds),
+        plan.epochs,
+        plan.identity,
+        arguments.checkpoint,
+        _log_writer(arguments, plan),
+        teller.tell_epoch,
+    )
     try:
         history = trainer.run(resumed)
     except Stopped as stopped:
@@ -86,8 +91,9 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
     if arguments.checkpoint and arguments.checkpoint.exists() and not arguments.resume:
         raise CheckpointError(
             "there is a checkpoint already, which would be written over",
-            line=str(arguments.checkpoint), cure="add --resume, or name another file",
-        )  # fmt: skip
+            line=str(arguments.checkpoint),
+            cure="add --resume, or name another file",
+        )
     if arguments.plot:
         check_plot()
     for path in (arguments.checkpoint, arguments.log, arguments.plot):
@@ -115,10 +121,14 @@ def _plan_trees(arguments: argparse.Namespace) -> Plan:
         baselines["majority class"] = count_majority(splits)
         baselines["bag of tokens, logistic regression"] = fit_bag_of_tokens(splits, "token")
     return Plan(
-        title, {"model": "sentiment" if words else "syntax", **describe_splits(splits)}
-        | _identity(settings), lambda seed: TreeTask(splits, settings, seed, words=words),
-        settings.seed, settings.epochs, True, baselines,
-    )  # fmt: skip
+        title,
+        {"model": "sentiment" if words else "syntax", **describe_splits(splits)} | _identity(settings),
+        lambda seed: TreeTask(splits, settings, seed, words=words),
+        settings.seed,
+        settings.epochs,
+        True,
+        baselines,
+    )
 
 
 def _plan_citations(arguments: argparse.Namespace) -> Plan:
@@ -131,8 +141,11 @@ def _plan_citations(arguments: argparse.Namespace) -> Plan:
         f"graph {'convolutional' if is_gcn else 'attention'} network, {arguments.data}",
         {"model": arguments.model, **data.identity()} | _identity(settings),
         lambda seed: CitationTask(data, settings, seed),
-        settings.seed, settings.epochs, False, {},
-    )  # fmt: skip
+        settings.seed,
+        settings.epochs,
+        False,
+        {},
+    )
 
 
 def _chosen(settings: Settings, arguments: argparse.Namespace) -> Settings:

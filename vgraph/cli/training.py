@@ -110,9 +110,13 @@ class Trainer:
         one_step = task.num_samples <= task.batch_size
         first = progress.epoch
         bar = tqdm(
-            desc=f"seed {progress.seed}", total=self.epochs, initial=first, unit="epoch",
-            disable=None if one_step else True, leave=False,
-        )  # fmt: skip
+            desc=f"seed {progress.seed}",
+            total=self.epochs,
+            initial=first,
+            unit="epoch",
+            disable=None if one_step else True,
+            leave=False,
+        )
         with bar:
             while progress.epoch < self.epochs:
                 self._train_epoch(task, progress, one_step)
@@ -125,9 +129,13 @@ class Trainer:
         if not progress.order:
             progress.order = torch.randperm(task.num_samples).tolist()
         bar = tqdm(
-            desc=f"epoch {progress.epoch + 1}", total=task.num_samples, unit="sample",
-            initial=progress.position, disable=True if is_quiet else None, leave=False,
-        )  # fmt: skip
+            desc=f"epoch {progress.epoch + 1}",
+            total=task.num_samples,
+            unit="sample",
+            initial=progress.position,
+            disable=True if is_quiet else None,
+            leave=False,
+        )
         with bar:
             while progress.position < task.num_samples:
                 self._take_step(task, progress)

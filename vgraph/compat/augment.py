@@ -19,9 +19,11 @@ class FeatMask(BaseTransform):
     """Columns of the named features set to zero, each with probability ``p``."""
 
     def __init__(
-        self, p: float = 0.5, node_feat_names: Sequence[str] | None = None,
+        self,
+        p: float = 0.5,
+        node_feat_names: Sequence[str] | None = None,
         edge_feat_names: Sequence[str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.p, self.names = p, (node_feat_names or (), edge_feat_names or ())
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:

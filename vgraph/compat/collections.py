@@ -46,9 +46,13 @@ class TUDataset(_Labelled):
     """
 
     def __init__(
-        self, name: str, raw_dir: str | None = None, force_reload: bool = False, verbose: bool = False,
+        self,
+        name: str,
+        raw_dir: str | None = None,
+        force_reload: bool = False,
+        verbose: bool = False,
         transform: Transform | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(name, None, raw_dir, None, (), force_reload, verbose, transform)
 
     def process(self) -> None:
@@ -64,9 +68,11 @@ class TUDataset(_Labelled):
         self.num_classes = self.num_labels = int(self._numbers.max()) + 1
         g = vgraph.graph((torch.from_numpy(edges[:, 0]), torch.from_numpy(edges[:, 1])), num_nodes=len(owner))
         for frame, name, file, kind in (
-            (g.ndata, "node_labels", "node_labels", int), (g.ndata, "node_attr", "node_attributes", float),
-            (g.edata, "edge_labels", "edge_labels", int), (g.edata, "edge_attr", "edge_attributes", float),
-        ):  # fmt: skip
+            (g.ndata, "node_labels", "node_labels", int),
+            (g.ndata, "node_attr", "node_attributes", float),
+            (g.edata, "edge_labels", "edge_labels", int),
+            (g.edata, "edge_attr", "edge_attributes", float),
+        ):
             if self._file(file).exists():
                 found = self._table(file, kind)
                 if len(found) != frame.num_rows:
@@ -114,9 +120,15 @@ class GINDataset(_Labelled):
     """
 
     def __init__(
-        self, name: str, self_loop: bool = False, degree_as_nlabel: bool = False, raw_dir: str | None = None,
-        force_reload: bool = False, verbose: bool = False, transform: Transform | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        self_loop: bool = False,
+        degree_as_nlabel: bool = False,
+        raw_dir: str | None = None,
+        force_reload: bool = False,
+        verbose: bool = False,
+        transform: Transform | None = None,
+    ) -> None:
         self.self_loop, self.degree_as_nlabel = self_loop, degree_as_nlabel
         super().__init__(name, None, raw_dir, None, (), force_reload, verbose, transform)
 

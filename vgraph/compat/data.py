@@ -41,9 +41,14 @@ def get_download_dir() -> str:
 
 
 def download(
-    url: str, path: str | None = None, overwrite: bool = True, sha1_hash: str | None = None, retries: int = 5,
-    verify_ssl: bool = True, log: bool = True,
-) -> str:  # fmt: skip
+    url: str,
+    path: str | None = None,
+    overwrite: bool = True,
+    sha1_hash: str | None = None,
+    retries: int = 5,
+    verify_ssl: bool = True,
+    log: bool = True,
+) -> str:
     """The file that a program would download, where it is there already.
 
     Raises:
@@ -168,10 +173,15 @@ class DGLBuiltinDataset(DGLDataset):
     """A data set with an address, from which nothing is downloaded."""
 
     def __init__(
-        self, name: str, url: str | None, raw_dir: str | None = None, hash_key: tuple[Any, ...] = (),
-        force_reload: bool = False, verbose: bool = False,
+        self,
+        name: str,
+        url: str | None,
+        raw_dir: str | None = None,
+        hash_key: tuple[Any, ...] = (),
+        force_reload: bool = False,
+        verbose: bool = False,
         transform: Callable[[vgraph.Graph], vgraph.Graph] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(name, url, raw_dir, None, hash_key, force_reload, verbose, transform)
 
 
@@ -181,10 +191,14 @@ class _Citation(DGLDataset):
     file = ""
 
     def __init__(
-        self, raw_dir: str | None = None, force_reload: bool = False, verbose: bool = True,
-        reverse_edge: bool = True, transform: Callable[[vgraph.Graph], vgraph.Graph] | None = None,
+        self,
+        raw_dir: str | None = None,
+        force_reload: bool = False,
+        verbose: bool = True,
+        reverse_edge: bool = True,
+        transform: Callable[[vgraph.Graph], vgraph.Graph] | None = None,
         reorder: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(self.file, None, raw_dir, None, (), force_reload, verbose, transform)
 
     def process(self) -> None:

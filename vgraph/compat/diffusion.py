@@ -96,9 +96,14 @@ class SIGNDiffusion(BaseTransform):
     """
 
     def __init__(
-        self, k: int, in_feat_name: str = "feat", out_feat_name: str = "out_feat", eweight_name: str | None = None,
-        diffuse_op: str = "raw", alpha: float = 0.2,
-    ) -> None:  # fmt: skip
+        self,
+        k: int,
+        in_feat_name: str = "feat",
+        out_feat_name: str = "out_feat",
+        eweight_name: str | None = None,
+        diffuse_op: str = "raw",
+        alpha: float = 0.2,
+    ) -> None:
         if diffuse_op not in ("raw", "rw", "gcn", "ppr"):
             raise FunctionError(f"diffuse_op is {diffuse_op!r}", cure='pass "raw", "rw", "gcn" or "ppr"')
         self.k, self.names, self.eweight_name = k, (in_feat_name, out_feat_name), eweight_name

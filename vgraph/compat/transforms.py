@@ -42,9 +42,12 @@ class AddSelfLoop(BaseTransform):
     """
 
     def __init__(
-        self, allow_duplicate: bool = False, new_etypes: bool = False, edge_feat_names: Sequence[str] | None = None,
+        self,
+        allow_duplicate: bool = False,
+        new_etypes: bool = False,
+        edge_feat_names: Sequence[str] | None = None,
         fill_data: Any = 1.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.allow_duplicate, self.new_etypes = allow_duplicate, new_etypes
         self.options = {"edge_feat_names": edge_feat_names, "fill_data": fill_data}
 
@@ -140,9 +143,11 @@ class RowFeatNormalizer(BaseTransform):
     """Rows of the named features divided by their sums."""
 
     def __init__(
-        self, subtract_min: bool = False, node_feat_names: Sequence[str] | None = None,
+        self,
+        subtract_min: bool = False,
+        node_feat_names: Sequence[str] | None = None,
         edge_feat_names: Sequence[str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.subtract_min, self.names = subtract_min, (node_feat_names or (), edge_feat_names or ())
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:

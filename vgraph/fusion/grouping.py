@@ -41,8 +41,10 @@ def stores_edge_rows(phase: Phase, wanted: set[int], names: Mapping[int, str]) -
     grouping = _Grouping(phase, wanted, names)
     return any(
         grouping.runs_in_library(op) and id(op) not in grouping.viewing and v.id not in wanted
-        for op in grouping.phase.ops for v in (*op.operands(), *op.results) if v.space == EDGE
-    )  # fmt: skip
+        for op in grouping.phase.ops
+        for v in (*op.operands(), *op.results)
+        if v.space == EDGE
+    )
 
 
 def is_fusible(op: Op) -> bool:

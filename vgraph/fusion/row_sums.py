@@ -131,9 +131,12 @@ def _of_scalars(operands: Sequence[Value], ops: Sequence[Op], result: Value) -> 
 
     made = tuple(
         Op(
-            op.target, map_leaves(op.args, scalar), {k: map_leaves(v, scalar) for k, v in op.kwargs.items()},
-            tuple(number(v) for v in op.results), op.line,
+            op.target,
+            map_leaves(op.args, scalar),
+            {k: map_leaves(v, scalar) for k, v in op.kwargs.items()},
+            tuple(number(v) for v in op.results),
+            op.line,
         )
         for op in ops
-    )  # fmt: skip
+    )
     return Pointwise(tuple(number(v) for v in operands), made, number(result))

@@ -80,8 +80,9 @@ class _Planner:
             place.base.space == EDGE
             or self._ready(place) <= stage
             or self.riders.above.get(op.results[0].id) == place.base.id
-            for op in ops for place in self.made_places(op)
-        )  # fmt: skip
+            for op in ops
+            for place in self.made_places(op)
+        )
 
     def _edge_cone(self, roots: Sequence[Op]) -> list[Op]:
         """The roots and what is computed on edges for them."""
@@ -128,10 +129,11 @@ class _Planner:
         """The ops of a stage over edges, and which of their operands earlier stages keep for them."""
         wanted = later.union(v.id for v in self.spec.stores)
         roots = [
-            op for op in self.spec.ops
+            op
+            for op in self.spec.ops
             if self.stage_of[op.results[0].id] == stage
             and (is_reduction(op) or (op.results[0].space == EDGE and op.results[0].id in wanted))
-        ]  # fmt: skip
+        ]
         needed, kept, stack = {id(op) for op in roots}, set[int](), list(roots)
         while stack:
             for base in self._edge_bases(stack.pop()):

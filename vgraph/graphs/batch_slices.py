@@ -44,9 +44,15 @@ class Whole:
     """
 
     def __init__(
-        self, topology: Topology, frames: Sequence[Frame], sizes: Sequence[int], ends: Sequence[Tensor],
-        counts: Sequence[int], order: Tensor | None, topologies: Sequence[Topology] | None,
-    ) -> None:  # fmt: skip
+        self,
+        topology: Topology,
+        frames: Sequence[Frame],
+        sizes: Sequence[int],
+        ends: Sequence[Tensor],
+        counts: Sequence[int],
+        order: Tensor | None,
+        topologies: Sequence[Topology] | None,
+    ) -> None:
         self.topology, self.given, self.order = topology, tuple(dict(frame.columns) for frame in frames), order
         self.frames = _in_order(frames, order)
         self.ends, self.topologies = ends, topologies

@@ -168,11 +168,14 @@ def unbatch(g: AnyGraph, node_split: Any = None, edge_split: Any = None) -> list
     graphs = g.gdata.split([1] * g.batch_size)
     return [
         type(g).of_types(
-            {e: found[i] for e, found in topologies.items()}, {t: found[i] for t, found in nodes.items()}, None,
-            {e: found[i] for e, found in edges.items()}, gdata,
+            {e: found[i] for e, found in topologies.items()},
+            {t: found[i] for t, found in nodes.items()},
+            None,
+            {e: found[i] for e, found in edges.items()},
+            gdata,
         )
         for i, gdata in enumerate(graphs)
-    ]  # fmt: skip
+    ]
 
 
 def _whole_of(g: GraphData) -> Whole | None:

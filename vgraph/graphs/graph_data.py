@@ -234,8 +234,10 @@ class GraphData(Mutation):
 
     def _stored(self: AnyGraph, place: Any, non_blocking: bool = False) -> AnyGraph:
         """The same graph with ids of another dtype, or with everything on another device."""
-        moved = {e: (t.src.to(place, non_blocking=non_blocking), t.dst.to(place, non_blocking=non_blocking))
-                 for e, t in self._topologies.items()}  # fmt: skip
+        moved = {
+            e: (t.src.to(place, non_blocking=non_blocking), t.dst.to(place, non_blocking=non_blocking))
+            for e, t in self._topologies.items()
+        }
         if all(moved[e][0] is t.src and moved[e][1] is t.dst for e, t in self._topologies.items()):
             return self
         # the parts stay as they are: their levels do not depend on how ids are stored
@@ -249,10 +251,13 @@ class GraphData(Mutation):
         return type(self).of_types(topologies, src, dst if self.is_block else None, edges, gdata, self._sizes)  # type: ignore[arg-type]
 
     def __reduce__(self) -> Any:
-        topologies = [(e, _own(t.src), _own(t.dst), t.num_src, t.num_dst, t.graph_sizes)
-                      for e, t in self._topologies.items()]  # fmt: skip
-        frames = [[(k, f.num_rows, {n: _own(c) for n, c in f.items()}) for k, f in frames.items()]
-                  for frames in (self._src, self._dst, self._edges, {"": self._gdata})]  # fmt: skip
+        topologies = [
+            (e, _own(t.src), _own(t.dst), t.num_src, t.num_dst, t.graph_sizes) for e, t in self._topologies.items()
+        ]
+        frames = [
+            [(k, f.num_rows, {n: _own(c) for n, c in f.items()}) for k, f in frames.items()]
+            for frames in (self._src, self._dst, self._edges, {"": self._gdata})
+        ]
         return restored, (type(self), self.is_block, topologies, frames, self._sizes)
 
     def __repr__(self) -> str:

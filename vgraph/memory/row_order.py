@@ -57,7 +57,7 @@ def build_row_order(
     )
     return RowOrder(
         _as_tensor(vertex_ids), _as_tensor(rows), find_edge_ids, with_room(src), _as_tensor(in_ptr), _as_tensor(out_ptr)
-    )  # fmt: skip
+    )
 
 
 def _kept(edge_ids: Ids | None) -> Callable[[], Tensor | None]:

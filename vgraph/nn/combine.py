@@ -131,9 +131,14 @@ class LabelPropagation(nn.Module):
     """
 
     def __init__(
-        self, k: int, alpha: float, norm_type: str = "sym", clamp: bool = True, normalize: bool = False,
+        self,
+        k: int,
+        alpha: float,
+        norm_type: str = "sym",
+        clamp: bool = True,
+        normalize: bool = False,
         reset: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.k, self.alpha, self.norm_type = k, alpha, check_name(norm_type, ("sym", "row"), "norm_type")
         self.clamp, self.normalize, self.reset = clamp, normalize, reset

@@ -59,9 +59,11 @@ class DotGatConv(nn.Module):
             graph.srcdata["ft"] = sent
             graph.dstdata["q"] = received * self._out_feats**-0.5
             rows, attention = attend(
-                graph, lambda edges: (edges.src["ft"] * edges.dst["q"]).sum(-1, keepdim=True),
-                drop=nn.Identity(), get_attention=get_attention,
-            )  # fmt: skip
+                graph,
+                lambda edges: (edges.src["ft"] * edges.dst["q"]).sum(-1, keepdim=True),
+                drop=nn.Identity(),
+                get_attention=get_attention,
+            )
         return rows if attention is None else (rows, attention)
 
     def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

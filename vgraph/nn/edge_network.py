@@ -118,9 +118,11 @@ class CFConv(nn.Module):
     def __init__(self, node_in_feats: int, edge_in_feats: int, hidden_feats: int, out_feats: int) -> None:
         super().__init__()
         self.project_edge = nn.Sequential(
-            nn.Linear(edge_in_feats, hidden_feats), ShiftedSoftplus(),
-            nn.Linear(hidden_feats, hidden_feats), ShiftedSoftplus(),
-        )  # fmt: skip
+            nn.Linear(edge_in_feats, hidden_feats),
+            ShiftedSoftplus(),
+            nn.Linear(hidden_feats, hidden_feats),
+            ShiftedSoftplus(),
+        )
         self.project_node = nn.Linear(node_in_feats, hidden_feats)
         self.project_out = nn.Sequential(nn.Linear(hidden_feats, out_feats), ShiftedSoftplus())
 

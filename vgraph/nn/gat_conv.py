@@ -108,9 +108,12 @@ class GATConv(nn.Module):
             graph.srcdata["ft"] = feat_src
             graph.srcdata["el"], graph.dstdata["er"] = self._scores(feat_src, feat_dst, own)
             rows, attention = attend(
-                graph, lambda edges: F.leaky_relu(edges.src["el"] + edges.dst["er"], slope),
-                drop=self.attn_drop, weight=weight, get_attention=get_attention,
-            )  # fmt: skip
+                graph,
+                lambda edges: F.leaky_relu(edges.src["el"] + edges.dst["er"], slope),
+                drop=self.attn_drop,
+                weight=weight,
+                get_attention=get_attention,
+            )
         rows = add_residual(rows, self.res_fc, own)
         if self.bias is not None:
             rows = rows + self.bias.view(self._num_heads, self._out_feats)

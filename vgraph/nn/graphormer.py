@@ -106,9 +106,12 @@ class GraphormerLayer(nn.Module):
         self.norm_first = norm_first
         self.attn = BiasedMHA(feat_size, num_heads, attn_bias_type=attn_bias_type, attn_drop=attn_dropout)
         self.ffn = nn.Sequential(
-            nn.Linear(feat_size, hidden_size), nn.ReLU() if activation is None else activation, nn.Dropout(dropout),
-            nn.Linear(hidden_size, feat_size), nn.Dropout(dropout),
-        )  # fmt: skip
+            nn.Linear(feat_size, hidden_size),
+            nn.ReLU() if activation is None else activation,
+            nn.Dropout(dropout),
+            nn.Linear(hidden_size, feat_size),
+            nn.Dropout(dropout),
+        )
         self.dropout = nn.Dropout(dropout)
         self.attn_layer_norm, self.ffn_layer_norm = nn.LayerNorm(feat_size), nn.LayerNorm(feat_size)
 

@@ -27,10 +27,16 @@ def propagate(graph: vgraph.Graph, message: fn.Message, reduce: fn.Reduce, like:
 
 
 def send_rows(
-    graph: vgraph.Graph, rows: Tensor, edge_weight: Tensor | None = None, reduce: Reducer = fn.sum, *,
-    ahead: Tensor | None = None, behind: Tensor | None = None,
-    start: OfRows | None = None, finish: OfRows | None = None,
-) -> Tensor:  # fmt: skip
+    graph: vgraph.Graph,
+    rows: Tensor,
+    edge_weight: Tensor | None = None,
+    reduce: Reducer = fn.sum,
+    *,
+    ahead: Tensor | None = None,
+    behind: Tensor | None = None,
+    start: OfRows | None = None,
+    finish: OfRows | None = None,
+) -> Tensor:
     """The senders' rows, each times its edge's weight (edges,) or (edges, 1), reduced where edges end.
 
     ``start`` makes what senders send of their rows, ``finish`` what receivers keep of theirs; ``ahead`` and

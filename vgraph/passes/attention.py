@@ -141,9 +141,7 @@ class _Laws:
         if value.row_shape == row_shape:
             return value
         shape = (value.shape[0], *row_shape)
-        return self._put(
-            torch.ops.aten.view.default, (value, list(shape)), self.new_value(value, shape=shape), line
-        )  # fmt: skip
+        return self._put(torch.ops.aten.view.default, (value, list(shape)), self.new_value(value, shape=shape), line)
 
 
 def _is_linear(op: Op) -> bool:

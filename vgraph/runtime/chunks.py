@@ -90,9 +90,14 @@ class ChunkedCode:
         return _rows(self.values[value_id], rows, chunk)
 
     def _put(
-        self, value_id: int, env: dict[int, Tensor], rows: Tensor, chunk: Chunk, empty: Empty,
+        self,
+        value_id: int,
+        env: dict[int, Tensor],
+        rows: Tensor,
+        chunk: Chunk,
+        empty: Empty,
         count: Callable[[Space], int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         value = self.values[value_id]
         if value.space not in (VERTEX, EDGE):
             env[value_id] = rows if value_id not in env else env[value_id] + rows

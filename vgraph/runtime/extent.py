@@ -228,9 +228,15 @@ class Extent:
 
     # ------------------------------------------------------------ random numbers
     def random(
-        self, distribution: str, number: int, seed: Tensor, kind: str, shape: tuple[int, ...],
-        dtype: torch.dtype, extra: tuple[Any, ...],
-    ) -> Tensor:  # fmt: skip
+        self,
+        distribution: str,
+        number: int,
+        seed: Tensor,
+        kind: str,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        extra: tuple[Any, ...],
+    ) -> Tensor:
         """Numbers keyed by the user's ids of this extent's rows."""
         return draw_random(distribution, number, seed, self._ids_of(kind, shape), shape, dtype, extra)
 
@@ -243,9 +249,14 @@ class Extent:
 
 
 def draw_random(
-    distribution: str, number: int, seed: Tensor, ids: Tensor | None, shape: tuple[int, ...],
-    dtype: torch.dtype, extra: tuple[Any, ...],
-) -> Tensor:  # fmt: skip
+    distribution: str,
+    number: int,
+    seed: Tensor,
+    ids: Tensor | None,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    extra: tuple[Any, ...],
+) -> Tensor:
     """Numbers keyed by the ids of rows; without ids by the position in the whole tensor."""
     return _DISTRIBUTIONS[distribution](seed, number, ids, shape, dtype, extra)
 
@@ -323,7 +334,14 @@ _DISTRIBUTIONS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def draw(distribution: str, seed: Tensor, number: int, ids: Tensor, shape: tuple[int, ...], dtype: torch.dtype,
-         extra: tuple[Any, ...]) -> Tensor:  # fmt: skip
+def draw(
+    distribution: str,
+    seed: Tensor,
+    number: int,
+    ids: Tensor,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    extra: tuple[Any, ...],
+) -> Tensor:
     """Random numbers keyed by ``ids``, one for each leading entry."""
     return _DISTRIBUTIONS[distribution](seed, number, ids, shape, dtype, extra)

@@ -191,9 +191,7 @@ class _Writer:
                 lines += self.stored_statements(unit.op, stored)
             elif unit.kernel is not None:
                 lines.append(f"c{number}(x.v0, x.v1)")
-                lines += [
-                    f"v{v.id} = {self.sliced(f'a{v.id}', v)}" for v in unit.kernel.stores if v.id in self.read
-                ]  # fmt: skip
+                lines += [f"v{v.id} = {self.sliced(f'a{v.id}', v)}" for v in unit.kernel.stores if v.id in self.read]
         return lines
 
     def with_sums(self, lines: list[str]) -> str:

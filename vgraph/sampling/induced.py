@@ -41,9 +41,14 @@ class SAINTSampler(Sampler):
     """
 
     def __init__(
-        self, mode: str, budget: Any, cache: bool = True, prefetch_ndata: Names = None, prefetch_edata: Names = None,
+        self,
+        mode: str,
+        budget: Any,
+        cache: bool = True,
+        prefetch_ndata: Names = None,
+        prefetch_edata: Names = None,
         output_device: Any = "cpu",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if mode not in ("node", "edge", "walk"):
             raise FunctionError(f"mode is {mode!r}", cure='pass "node", "edge" or "walk"')
         self.mode, self.budget, self.cache, self.output_device = mode, budget, cache, output_device

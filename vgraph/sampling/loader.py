@@ -187,9 +187,13 @@ class GraphDataLoader(torch.utils.data.DataLoader[Any]):
     """
 
     def __init__(
-        self, dataset: Any, collate_fn: Callable[[list[Any]], Any] | None = None, use_ddp: bool = False,
-        ddp_seed: int = 0, **kwargs: Any,
-    ) -> None:  # fmt: skip
+        self,
+        dataset: Any,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        use_ddp: bool = False,
+        ddp_seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
         if use_ddp:
             fact = "use_ddp is set, and this loader knows of no other processes"
             raise FunctionError(fact, cure="pass sampler=DistributedSampler(dataset)")

@@ -44,9 +44,15 @@ class RandomWalkNeighborSampler:
     """
 
     def __init__(
-        self, G: Graph, num_traversals: int, termination_prob: float, num_random_walks: int, num_neighbors: int,
-        metapath: Sequence[Any] | None = None, weight_column: str = "weights",
-    ) -> None:  # fmt: skip
+        self,
+        G: Graph,
+        num_traversals: int,
+        termination_prob: float,
+        num_random_walks: int,
+        num_neighbors: int,
+        metapath: Sequence[Any] | None = None,
+        weight_column: str = "weights",
+    ) -> None:
         if metapath is None and len(G.canonical_etypes) > 1:
             raise GraphError("the graph has several types of edges", cure="give a metapath")
         path = [G.to_canonical_etype(etype) for etype in (metapath or G.canonical_etypes)]
@@ -92,9 +98,16 @@ class PinSAGESampler(RandomWalkNeighborSampler):
     """
 
     def __init__(
-        self, G: Graph, ntype: str, other_type: str, num_traversals: int, termination_prob: float,
-        num_random_walks: int, num_neighbors: int, weight_column: str = "weights",
-    ) -> None:  # fmt: skip
+        self,
+        G: Graph,
+        ntype: str,
+        other_type: str,
+        num_traversals: int,
+        termination_prob: float,
+        num_random_walks: int,
+        num_neighbors: int,
+        weight_column: str = "weights",
+    ) -> None:
         path = [
             next((t for t in G.canonical_etypes if (t[0], t[2]) == ends), None)
             for ends in ((ntype, other_type), (other_type, ntype))
@@ -102,6 +115,4 @@ class PinSAGESampler(RandomWalkNeighborSampler):
         if None in path:
             fact = f"{ntype!r} and {other_type!r} are not joined both ways by {G.canonical_etypes}"
             raise GraphError(fact, cure="add the reverse edges as a type of their own")
-        super().__init__(
-            G, num_traversals, termination_prob, num_random_walks, num_neighbors, path, weight_column
-        )  # fmt: skip
+        super().__init__(G, num_traversals, termination_prob, num_random_walks, num_neighbors, path, weight_column)

@@ -97,12 +97,15 @@ def _walk_compiled(
     lists: list[Compressed], starts: Array, stops: Array, key: int, vertices: Array, edges: Array
 ) -> bool:
     table = [
-        word for one in lists
+        word
+        for one in lists
         for word in (
-            one.ptr.data_ptr(), one.other.data_ptr(), 0 if one.edge_ids is None else one.edge_ids.data_ptr(),
+            one.ptr.data_ptr(),
+            one.other.data_ptr(),
+            0 if one.edge_ids is None else one.edge_ids.data_ptr(),
             one.other.element_size(),
         )
-    ]  # fmt: skip
+    ]
     steps = np.array(table, np.int64)
     stop = int((stops[0] if len(stops) else 0.0) * 2**32)
     words = [
@@ -178,9 +181,15 @@ def node2vec_random_walk(
 
 
 def _remember(
-    g: Graph, etype: EdgeType, lists: Compressed, own: list[Array | None], weights: tuple[float, float],
-    last: Array | None, steps: Array, edges: Array,
-) -> None:  # fmt: skip
+    g: Graph,
+    etype: EdgeType,
+    lists: Compressed,
+    own: list[Array | None],
+    weights: tuple[float, float],
+    last: Array | None,
+    steps: Array,
+    edges: Array,
+) -> None:
     """One step of all walks: proposed as a plain walk would, kept in proportion to node2vec's weight."""
     p, q = weights
     most, waiting = max(1 / p, 1.0, 1 / q), np.arange(len(steps))

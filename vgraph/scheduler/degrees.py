@@ -220,10 +220,12 @@ def _still_read(phase: Phase, ops: Sequence[Op]) -> tuple[Op, ...]:
 def read_at_leaves(phases: Sequence[Phase]) -> set[int]:
     """Ids of what any op reads at vertices without in-edges."""
     return {
-        v.id for phase in phases for op in phase.ops
+        v.id
+        for phase in phases
+        for op in phase.ops
         if not isinstance(op.target, InnerRows) and not (phase.part == INNER_PART and _reads_own_rows(op))
         for v in op.operands()
-    }  # fmt: skip
+    }
 
 
 def _reads_own_rows(op: Op) -> bool:

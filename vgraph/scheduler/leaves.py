@@ -59,9 +59,16 @@ def split_leaves(
 
 
 def _split(
-    phases: Sequence[Phase], program: Program, zeros: frozenset[int], inner_degree: int | None,
-    unread: frozenset[int], num_outputs: int, numbers: Iterator[int], *, may_fail: bool,
-) -> tuple[tuple[Phase, ...], frozenset[int]]:  # fmt: skip
+    phases: Sequence[Phase],
+    program: Program,
+    zeros: frozenset[int],
+    inner_degree: int | None,
+    unread: frozenset[int],
+    num_outputs: int,
+    numbers: Iterator[int],
+    *,
+    may_fail: bool,
+) -> tuple[tuple[Phase, ...], frozenset[int]]:
     ids = {item.value.id for item in program.inputs if item.name == "$in_degree"}
     degrees = find_degrees(phases, ids, inner_degree)
     found, known = list[Phase](), set(zeros)

@@ -109,9 +109,10 @@ def _phase(stage: int, ops: list[Op], per_vertex: bool) -> Phase:
 def _sums_in_loop(phase: Phase, read: set[int], lazy: bool) -> bool:
     return phase.is_loop and any(
         value.space == SHARED and value.id in read and (lazy or not is_sum_of_rows(op))
-        for op in phase.ops if any(v.row_dim is not None for v in op.operands())
+        for op in phase.ops
+        if any(v.row_dim is not None for v in op.operands())
         for value in op.results
-    )  # fmt: skip
+    )
 
 
 def products_apart(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
@@ -131,7 +132,11 @@ def _products(phase: Phase) -> list[Op]:
     rows = {v.id for op in phase.ops for v in op.results if v.row_dim is not None}
     read = {v.id for op in phase.ops for v in op.operands()}
     return [
-        op for op in phase.ops
-        if is_product(op) and op.is_rowwise and op.results[0].row_dim == 0 and op.results[0].id not in read
+        op
+        for op in phase.ops
+        if is_product(op)
+        and op.is_rowwise
+        and op.results[0].row_dim == 0
+        and op.results[0].id not in read
         and rows.isdisjoint(v.id for v in op.operands())
-    ]  # fmt: skip
+    ]

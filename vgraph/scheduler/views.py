@@ -96,10 +96,11 @@ def _is_row_view(op: Op) -> bool:
     if isinstance(op.target, Gather):
         return op.target.end.endswith(OF_LEAVES)
     return (
-        is_view(op.target) and op_name(op.target) in ("split", "slice", "split_with_sizes", "select")
+        is_view(op.target)
+        and op_name(op.target) in ("split", "slice", "split_with_sizes", "select")
         and all(v.space.kind in ("vertex", "edge") and v.row_dim == 0 for v in (*op.operands(), *op.results))
         and len(list(op.operands())) == 1
-    )  # fmt: skip
+    )
 
 
 def _without_idle_views(phase: Phase, wanted: set[int], read: set[int]) -> Phase:

@@ -232,9 +232,15 @@ def _refuse_edges_of_none(num_nodes: int, num_edges: int) -> None:
 
 
 def rand_bipartite(
-    utype: str, etype: str, vtype: str, num_src_nodes: int, num_dst_nodes: int, num_edges: int,
-    idtype: torch.dtype = torch.int64, device: Device = None,
-) -> Graph:  # fmt: skip
+    utype: str,
+    etype: str,
+    vtype: str,
+    num_src_nodes: int,
+    num_dst_nodes: int,
+    num_edges: int,
+    idtype: torch.dtype = torch.int64,
+    device: Device = None,
+) -> Graph:
     """A graph of edges with random ends between two types of nodes.
 
     Raises:

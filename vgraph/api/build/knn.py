@@ -52,9 +52,13 @@ def knn_graph(
 
 
 def segmented_knn_graph(
-    x: Tensor, k: int, segs: Sequence[int], algorithm: str = "bruteforce-blas", dist: str = "euclidean",
+    x: Tensor,
+    k: int,
+    segs: Sequence[int],
+    algorithm: str = "bruteforce-blas",
+    dist: str = "euclidean",
     exclude_self: bool = False,
-) -> Graph:  # fmt: skip
+) -> Graph:
     """``knn_graph`` of several sets of points, of ``segs`` points each, that lie one after the other; one graph.
 
     Raises:
@@ -77,9 +81,13 @@ def segmented_knn_graph(
 
 
 def radius_graph(
-    x: Tensor, r: float, p: float = 2, self_loop: bool = False, compute_mode: str = _COMPUTE_MODE,
+    x: Tensor,
+    r: float,
+    p: float = 2,
+    self_loop: bool = False,
+    compute_mode: str = _COMPUTE_MODE,
     get_distances: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Edges between all points no farther apart than ``r``, in both directions.
 
     Args:

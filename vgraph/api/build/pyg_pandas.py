@@ -185,9 +185,14 @@ def to_pandas(g: Graph, edge_attrs: Sequence[str] | None = None) -> Any:
 
 
 def bipartite_from_scipy(
-    sp_mat: Any, utype: str, etype: str, vtype: str, eweight_name: str | None = None,
-    idtype: torch.dtype | None = None, device: Device = None,
-) -> Graph:  # fmt: skip
+    sp_mat: Any,
+    utype: str,
+    etype: str,
+    vtype: str,
+    eweight_name: str | None = None,
+    idtype: torch.dtype | None = None,
+    device: Device = None,
+) -> Graph:
     """A graph between two types of nodes with an edge row -> column for every stored entry.
 
     Raises:
@@ -215,10 +220,17 @@ def bipartite_from_scipy(
 
 
 def bipartite_from_networkx(
-    nx_graph: Any, utype: str, etype: str, vtype: str, u_attrs: Sequence[str] | None = None,
-    e_attrs: Sequence[str] | None = None, v_attrs: Sequence[str] | None = None, edge_id_attr_name: str | None = None,
-    idtype: torch.dtype | None = None, device: Device = None,
-) -> Graph:  # fmt: skip
+    nx_graph: Any,
+    utype: str,
+    etype: str,
+    vtype: str,
+    u_attrs: Sequence[str] | None = None,
+    e_attrs: Sequence[str] | None = None,
+    v_attrs: Sequence[str] | None = None,
+    edge_id_attr_name: str | None = None,
+    idtype: torch.dtype | None = None,
+    device: Device = None,
+) -> Graph:
     """A graph between two types of nodes from NetworkX' convention: attribute ``bipartite`` is 0 or 1.
 
     ``u_attrs``, ``e_attrs``, ``v_attrs``: attributes of sources, edges and destinations that become features;

@@ -204,9 +204,12 @@ class Plan:
         state |= {step.buffers[n].id: whole[v.id] for n, v in step.new_buffers.items()}
         state |= {kept.before.id: whole[kept.after.id] for kept in step.history}
         return StepResult(
-            whole[step.loss.id], grads, tuple(state[v.id] for v in step.parameters.values()),
-            {n: state[v.id] for n, v in step.buffers.items()}, state,
-        )  # fmt: skip
+            whole[step.loss.id],
+            grads,
+            tuple(state[v.id] for v in step.parameters.values()),
+            {n: state[v.id] for n, v in step.buffers.items()},
+            state,
+        )
 
     def launch(self, device: str | torch.device | None = None, *, timeout: float = 300.0) -> Worker:
         """This process's worker, in each process that torchrun started; a module of sharded parameters.

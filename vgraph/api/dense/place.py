@@ -54,9 +54,13 @@ class Placement:
     """
 
     def __init__(
-        self, placed: PlacedGraph, profile: Profile, devices: Sequence[PlaceDevice],
-        captured: Captured | None = None, built: ProgramGraph | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        placed: PlacedGraph,
+        profile: Profile,
+        devices: Sequence[PlaceDevice],
+        captured: Captured | None = None,
+        built: ProgramGraph | None = None,
+    ) -> None:
         self.devices: tuple[str, ...] = tuple(device.text for device in devices)
         self.profile = profile
         self.graph, self.cluster, self.timeline = placed.graph, placed.cluster, placed.timeline

@@ -81,9 +81,19 @@ def capture_model(model: nn.Module, example: tuple[Any, ...]) -> Captured:
     modules = [step.notes[position].module for position in origin]
     sources = tuple(_source(model, step, given.name, given.value) for given in program.inputs)
     return Captured(
-        model, step, program, modules, returns, is_loss, example, arguments, sources, modes_of(model),
-        tensors_of(model), _watch(model, reading),
-    )  # fmt: skip
+        model,
+        step,
+        program,
+        modules,
+        returns,
+        is_loss,
+        example,
+        arguments,
+        sources,
+        modes_of(model),
+        tensors_of(model),
+        _watch(model, reading),
+    )
 
 
 def modes_of(model: nn.Module) -> list[bool]:

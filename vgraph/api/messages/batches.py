@@ -32,9 +32,13 @@ class Columns(MutableMapping[str, Tensor]):
     """Features by name, each made when it is first asked for; what is set is seen in this call alone."""
 
     def __init__(
-        self, words: str, names: Callable[[], Sequence[str]], get: Callable[[str], Tensor],
-        asked: Asked | None = None, kind: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        words: str,
+        names: Callable[[], Sequence[str]],
+        get: Callable[[str], Tensor],
+        asked: Asked | None = None,
+        kind: str = "",
+    ) -> None:
         """``asked`` notes what of the features of this ``kind`` was not there, or listed."""
         self._words, self._names, self._get = words, names, get
         self._asked, self._kind = asked, kind
@@ -130,15 +134,17 @@ def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor
     if not isinstance(given, dict):
         raise FunctionError(
             f"the function {name} returned {type(given).__name__}, not a dict",
-            cure='return {"name": tensor}', line=line,
-        )  # fmt: skip
+            cure='return {"name": tensor}',
+            line=line,
+        )
     for key, tensor in given.items():  # pyright: ignore[reportUnknownVariableType]
         if not isinstance(tensor, Tensor) or tensor.dim() == 0 or num_rows(tensor) != rows:
             found = tuple(plain(tensor).shape) if isinstance(tensor, Tensor) else type(tensor).__name__
             raise FunctionError(
                 f"{key!r} from {name} is {found}, not a tensor of one row for each of {rows} {what}",
-                cure=f"return one row for each of {what}.batch_size()", line=line,
-            )  # fmt: skip
+                cure=f"return one row for each of {what}.batch_size()",
+                line=line,
+            )
     return given  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -218,8 +224,9 @@ class UpdateBody:
             "feature",
             lambda: tuple({**dict.fromkeys(self.names("dst")), **rows}),
             lambda name: rows[name] if name in rows else session.input(f"dst:{name}"),
-            session.asked, "dst",
-        )  # fmt: skip
+            session.asked,
+            "dst",
+        )
         nodes = NodeBatch(columns, {}, lambda: session.ids("$vertex_ids", VERTEX), _count(size, session))
         given = checked(self.apply, self.apply(nodes), size, "nodes")
         session.note_checked()
@@ -241,12 +248,16 @@ class UpdateBody:
 
         nodes = NodeBatch(
             Columns(
-                "feature at the destination", lambda: self.names("dst"),
-                lambda name: session.input(f"dst:{name}"), session.asked, "dst",
+                "feature at the destination",
+                lambda: self.names("dst"),
+                lambda name: session.input(f"dst:{name}"),
+                session.asked,
+                "dst",
             ),
             Columns("message", lambda: tuple(messages), slots),
-            lambda: session.ids("$vertex_ids", VERTEX), _count(sizes[VERTEX], session),
-        )  # fmt: skip
+            lambda: session.ids("$vertex_ids", VERTEX),
+            _count(sizes[VERTEX], session),
+        )
         given = checked(self.reduce, self.reduce(nodes), sizes[VERTEX], "nodes")
         if self.mailbox is True:  # one degree at a time, DGL's batches are the same as ours
             session.note_checked()
@@ -305,5 +316,5 @@ def run_message(
         Columns("edge feature", lambda: names("edge"), lambda n: session.input(f"edge:{n}"), session.asked, "edge"),
         lambda: tuple(session.ids(f"${end}_ids", EDGE) for end in ("src", "dst", "edge")),
         _count(session.sizes[EDGE], session),
-    )  # fmt: skip
+    )
     return on_edges(function, edges, session.sizes[EDGE])

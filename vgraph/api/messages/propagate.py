@@ -219,8 +219,9 @@ def _uncaptured(
         nodes = NodeBatch(
             columns_of("feature at the destination", frames["dst"], bucket.vertex_ids),
             Columns("message", lambda: tuple(messages), slots),
-            lambda ids=bucket.topology.original_ids["vertex"]: ids.to(topology.src.dtype, copy=True), count,
-        )  # fmt: skip
+            lambda ids=bucket.topology.original_ids["vertex"]: ids.to(topology.src.dtype, copy=True),
+            count,
+        )
         done.append((bucket, checked(reduce, reduce(nodes), count, "nodes")))
     return _join(done, topology)
 
@@ -258,8 +259,9 @@ def _run_on_edges(topology: Topology, frames: Frames, function: Any) -> Results:
         columns_of("feature at the source", frames["src"], topology.src),
         columns_of("feature at the destination", frames["dst"], topology.dst),
         columns_of("edge feature", frames["edge"], None),
-        lambda: (topology.src.clone(), topology.dst.clone(), _edge_ids(topology).clone()), topology.num_edges,
-    )  # fmt: skip
+        lambda: (topology.src.clone(), topology.dst.clone(), _edge_ids(topology).clone()),
+        topology.num_edges,
+    )
     return on_edges(function, edges, topology.num_edges)
 
 

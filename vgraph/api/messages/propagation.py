@@ -21,9 +21,13 @@ from vgraph.scheduler.frontiers import levels
 
 
 def prop_nodes(
-    graph: GraphData, nodes_generator: Iterable[Any], message_func: Any, reduce_func: Any, apply_node_func: Any = None,
+    graph: GraphData,
+    nodes_generator: Iterable[Any],
+    message_func: Any,
+    reduce_func: Any,
+    apply_node_func: Any = None,
     etype: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """``pull`` for every group of nodes that the generator gives, one after the other.
 
     Raises:
@@ -44,9 +48,13 @@ def prop_nodes(
 
 
 def prop_edges(
-    graph: GraphData, edges_generator: Iterable[Any], message_func: Any, reduce_func: Any, apply_node_func: Any = None,
+    graph: GraphData,
+    edges_generator: Iterable[Any],
+    message_func: Any,
+    reduce_func: Any,
+    apply_node_func: Any = None,
     etype: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """``send_and_recv`` for every group of edges that the generator gives, one after the other.
 
     Raises:
@@ -93,9 +101,15 @@ def prop_nodes_bfs(
 
 
 def prop_edges_dfs(
-    graph: GraphData, source: Any, message_func: Any, reduce_func: Any, reverse: bool = False,
-    has_reverse_edge: bool = False, has_nontree_edge: bool = False, apply_node_func: Any = None,
-) -> None:  # fmt: skip
+    graph: GraphData,
+    source: Any,
+    message_func: Any,
+    reduce_func: Any,
+    reverse: bool = False,
+    has_reverse_edge: bool = False,
+    has_nontree_edge: bool = False,
+    apply_node_func: Any = None,
+) -> None:
     """``prop_edges`` in the order of depth-first walks; two flags as in ``dfs_labeled_edges_generator``.
 
     Raises:

@@ -73,8 +73,9 @@ class FlowBody(UpdateBody):
             "feature",
             lambda: tuple(dict.fromkeys([*self.names("dst"), *fresh])),
             lambda n: fresh[n] if n in fresh else session.input(f"dst:{n}"),
-            session.asked, "dst",
-        )  # fmt: skip
+            session.asked,
+            "dst",
+        )
         nodes = NodeBatch(columns, {}, lambda: session.ids("$vertex_ids", VERTEX), size)
         return checked(self.apply, self.apply(nodes), size, "nodes")
 
@@ -86,9 +87,12 @@ class FlowBody(UpdateBody):
 
 
 def run_flow(
-    topology: Topology, frame: Mapping[str, Tensor], edges: Mapping[str, Tensor], roots: tuple[Any, Any, Any],
+    topology: Topology,
+    frame: Mapping[str, Tensor],
+    edges: Mapping[str, Tensor],
+    roots: tuple[Any, Any, Any],
     given: Mapping[str, Tensor],
-) -> Results:  # fmt: skip
+) -> Results:
     """All steps at once; raises CaptureError where the functions cannot be captured so.
 
     ``frame``: the features of all vertices, those without in-edges as they stay. ``given``: what one

@@ -33,7 +33,7 @@ from vgraph.api.serving.requests import (
     pool_rows,
     result_of,
     rows_or_at,
-)  # fmt: skip
+)
 from vgraph.api.vertex.call_features import At, Feed
 from vgraph.api.vertex.function import VertexFunction, check_call, check_children, known_levels
 from vgraph.capture.capture import family_of, find_captured
@@ -51,9 +51,14 @@ _SECONDS_AT_EXIT = 10.0  # for the run that is under way when the interpreter sh
 
 
 def serve(
-    function: VertexFunction, *, most_vertices: int = 4096, whole: int | None = None,
-    max_waiting: int = MOST_WAITING, when_full: str = "wait", timeout: float | None = None,
-) -> Server:  # fmt: skip
+    function: VertexFunction,
+    *,
+    most_vertices: int = 4096,
+    whole: int | None = None,
+    max_waiting: int = MOST_WAITING,
+    when_full: str = "wait",
+    timeout: float | None = None,
+) -> Server:
     """Starts a thread that evaluates graphs with ``function`` as they are submitted; without gradient.
 
     Graphs of up to ``whole`` frontiers (128) that wait run together at once, in one go; a deeper one joins the others

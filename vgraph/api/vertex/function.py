@@ -217,13 +217,15 @@ def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ..
     family.has_fallback = False  # a recording is faster than one vertex at a time
     names, device = tuple(feed.subsets), feed.topology.src.device
     bound, tensors = find_captured(
-        family, (forward,), Features(feed.find, feed.spec, device),
+        family,
+        (forward,),
+        Features(feed.find, feed.spec, device),
         lambda: _make_body(function, names, feed.full_name, feed.spec, device),
         lambda captured: _make_body(
             function, names, partial(_known_name, captured.specs), captured.specs.__getitem__, device
         ),
         lambda states: VertexBody(function, states, feed.full_name, _spaces_of(function, names)),
-    )  # fmt: skip
+    )
     if bound.captured.num_slots_needed:
         check_children(bound.captured.num_slots_needed, bound.captured.facts.gather_lines, feed.topology, types)
     topology = feed.topology if feed.padded is None else feed.padded.topology
@@ -267,9 +269,12 @@ def _first_short(topology: Topology, k: int, among: Tensor | None) -> int | None
 
 
 def _make_body(
-    function: VertexFunction, subsets: Sequence[str], full_name: Callable[[str, str], str], spec: Specs,
+    function: VertexFunction,
+    subsets: Sequence[str],
+    full_name: Callable[[str, str], str],
+    spec: Specs,
     device: torch.device,
-) -> VertexBody:  # fmt: skip
+) -> VertexBody:
     spaces = _spaces_of(function, subsets)
 
     def body_of(states: Mapping[str, StateSpec]) -> VertexBody:

@@ -338,5 +338,6 @@ def ask_for_states(module: nn.Module, fact: str, line: str) -> FunctionError:
     """What to do where states cannot be inferred."""
     return FunctionError(
         f"the widths of the states of {type(module).__name__} cannot be inferred: {fact}",
-        cure=f"give them: {_GIVE}", line=line,
-    )  # fmt: skip
+        cure=f"give them: {_GIVE}",
+        line=line,
+    )

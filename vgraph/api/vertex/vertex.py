@@ -234,8 +234,9 @@ class VertexBody:
         if any(isinstance(t, Tensor) for t in (leaves if isinstance(leaves, (tuple, list)) else [leaves])):
             raise FunctionError(
                 f"{self.name}.forward returns a tensor, which nobody sees",
-                cure="give it to the caller, v.push(h=rows), and to the parents, v.scatter(h=rows)", line=line,
-            )  # fmt: skip
+                cure="give it to the caller, v.push(h=rows), and to the parents, v.scatter(h=rows)",
+                line=line,
+            )
 
     def run(self, session: Session) -> Given:
         vertex = Vertex(session, self.states, self.find)

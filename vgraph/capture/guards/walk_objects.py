@@ -29,9 +29,13 @@ _GLOBAL_HOOKS = tuple(f"_global{hooks}" for hooks in (*_HOOKS, "_forward_hooks_a
 _OF_EVERY_LAYER = ("__call__", "_call_impl", "__getattr__")
 _ITERATES = frozenset({"children", "modules", "parameters", "named_children", "named_modules", "named_parameters"})
 _KNOWN = (
-    types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
-    types.MethodDescriptorType, types.ClassMethodDescriptorType, types.BuiltinFunctionType,
-)  # fmt: skip
+    types.MemberDescriptorType,
+    types.GetSetDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.BuiltinFunctionType,
+)
 
 
 # ---------------------------------------------------------------- instances
@@ -102,7 +106,7 @@ def _check_bases(walker: WalkState, kind: type) -> None:
 
 def _visit_class_attribute(
     walker: WalkState, kinds: tuple[type, type, type], name: str, found: Any, depth: int
-) -> None:  # fmt: skip
+) -> None:
     kind, owner, seen_by = kinds
     here = walker.anchor(seen_by).to(f"{{}}.{name}")
     functions = _functions_of(found, here)

@@ -65,9 +65,16 @@ class WalkState:
         raise NotImplementedError
 
     def visit_attributes(
-        self, table: Any, step: Step, depth: int, *,
-        among: set[str] | None = None, skip: frozenset[str] = frozenset(), whole: bool = False, misses: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        table: Any,
+        step: Step,
+        depth: int,
+        *,
+        among: set[str] | None = None,
+        skip: frozenset[str] = frozenset(),
+        whole: bool = False,
+        misses: bool = False,
+    ) -> None:
         """Attributes along names that the code speaks; and that none appears that the user's code would notice."""
         if whole or (self.everything and among is None):
             self.check(step, "items", tuple(table))

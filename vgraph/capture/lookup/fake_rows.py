@@ -82,8 +82,13 @@ class Owner(Protocol):
 SHAPE: Any = Tensor.shape.__get__  # pyright: ignore
 _METHODS: tuple[Any, ...] = (Tensor.dim, Tensor.is_floating_point, Tensor.is_complex)
 _PROPERTIES: tuple[Any, ...] = (
-    Tensor.dtype, Tensor.device, Tensor.ndim, Tensor.requires_grad, Tensor.layout, Tensor.is_sparse
-)  # fmt: skip
+    Tensor.dtype,
+    Tensor.device,
+    Tensor.ndim,
+    Tensor.requires_grad,
+    Tensor.layout,
+    Tensor.is_sparse,
+)
 _LOOKS: dict[Any, Any] = {look: look for look in (*_METHODS, *(p.__get__ for p in _PROPERTIES))}
 
 
@@ -164,7 +169,10 @@ def fake_rows(owner: Owner, first: Tensor, second: Tensor) -> FakeRows:
     )
     made.owner, made.twin = owner, made
     made.about = {name: look(first) for name, look in _LOOKS.items()} | {
-        SHAPE: size, Tensor.size: size, Tensor.numel: count, Tensor.nelement: count,
+        SHAPE: size,
+        Tensor.size: size,
+        Tensor.numel: count,
+        Tensor.nelement: count,
         Tensor.__repr__: f"<rows of shape {tuple(first.shape)}>",
-    }  # fmt: skip
+    }
     return made

@@ -160,9 +160,13 @@ class Traces:
     known: list[tuple[Any, dict[str, Spec]]] = field(default_factory=list[tuple[Any, "dict[str, Spec]"]])
 
     def find(
-        self, features: Features, make_body: Callable[[], Body], with_states: Callable[[Any], Body] | None,
-        modes: Modes, record: Callable[[ReplayedBody, dict[str, Spec]], Any],
-    ) -> tuple[Any, Mapping[str, Tensor]]:  # fmt: skip
+        self,
+        features: Features,
+        make_body: Callable[[], Body],
+        with_states: Callable[[Any], Body] | None,
+        modes: Modes,
+        record: Callable[[ReplayedBody, dict[str, Spec]], Any],
+    ) -> tuple[Any, Mapping[str, Tensor]]:
         """What was recorded of the trace that this call takes, and the call's tensors by name.
 
         ``record`` makes it of a trace that was never seen; ``with_states``: a body whose states are known.

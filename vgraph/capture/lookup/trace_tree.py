@@ -93,9 +93,10 @@ class Numbers:
         if self.fixed:
             return frozenset()
         return frozenset(
-            place for place in range(len(now))
+            place
+            for place in range(len(now))
             if len({repr(values[place]) for values in (*self.seen, now)}) > _CHANGES_TO_MOVE
-        )  # fmt: skip
+        )
 
 
 @dataclass(eq=False)
@@ -139,9 +140,12 @@ class Cursor:
     """One call's way through the tree; ``players`` makes the means to play steps, which only a new one needs."""
 
     def __init__(
-        self, tree: TraceTree, players: Callable[[], Sequence[Player]], play: Callable[[], AbstractContextManager[Any]],
+        self,
+        tree: TraceTree,
+        players: Callable[[], Sequence[Player]],
+        play: Callable[[], AbstractContextManager[Any]],
         autocast_kind: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._kind = autocast_kind
         self.tree, self.step = tree, tree.root
         self.lifted: list[Tensor] = []  # what it has read from outside

@@ -62,8 +62,7 @@ def _parts(tape: Tape, op: Op) -> list[Op]:
         return [op]
     made: list[Op] = []
     for of_rows in (True, False):
-        mask = [want and (r.row_dim is not None) is of_rows
-                for want, r in zip(op.args[place], op.results, strict=True)]  # fmt: skip
+        mask = [want and (r.row_dim is not None) is of_rows for want, r in zip(op.args[place], op.results, strict=True)]
         results = [r if want else tape.new_value(r) for want, r in zip(mask, op.results, strict=True)]
         args = (*op.args[:place], mask, *op.args[place + 1 :])
         made.append(replace(op, args=args, results=tuple(results)))

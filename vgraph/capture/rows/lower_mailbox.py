@@ -54,9 +54,11 @@ def _takes_a_count(op: Op) -> bool:
         return False
     rows, count = op.args
     return (
-        isinstance(rows, Value) and rows.dtype.is_floating_point and rows.shape[:1] == (Rows(VERTEX),)
+        isinstance(rows, Value)
+        and rows.dtype.is_floating_point
+        and rows.shape[:1] == (Rows(VERTEX),)
         and count == Rows(SLOT)
-    )  # fmt: skip
+    )
 
 
 def _with_degree(op: Op, tape: Tape) -> list[Op]:

@@ -65,8 +65,10 @@ def _note_undescribed(name: str, op: Op) -> None:
         raise mixing_error(name, op_name(op.target), op.line)
     logger.info(
         "%s runs one vertex at a time: what %s does to rows is not described %s",
-        name, op_name(op.target), op.line,
-    )  # fmt: skip
+        name,
+        op_name(op.target),
+        op.line,
+    )
 
 
 def _is_masked(op: Op) -> bool:

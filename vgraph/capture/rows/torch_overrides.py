@@ -42,9 +42,15 @@ def _group_norm(
 
 
 def _instance_norm(
-    input: Tensor, running_mean: Any = None, running_var: Any = None, weight: Tensor | None = None,
-    bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
-) -> Tensor | None:  # fmt: skip
+    input: Tensor,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor | None:
     """As a group norm with a group a channel, where no statistics are kept and rows are a dim of their own."""
     if running_mean is not None or not use_input_stats or input.dim() < 3:
         return None
@@ -52,9 +58,15 @@ def _instance_norm(
 
 
 def _batch_norm(
-    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
-    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
-) -> Tensor | None:  # fmt: skip
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor | None:
     """In evaluation as what it is then, a map of each row; the derivative of torch's own hides sums over rows."""
     if training or running_mean is None or running_var is None or input.dim() < 2:
         return None

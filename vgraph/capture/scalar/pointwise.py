@@ -131,10 +131,12 @@ def _pointwise(found: Recording, given: Sequence[Ref], out: Ref) -> Pointwise | 
             continue
         needed |= set(_refs(record))
         op = Op(
-            record.target, map_leaves(record.args, lambda x: value(x) if isinstance(x, Ref) else x),
+            record.target,
+            map_leaves(record.args, lambda x: value(x) if isinstance(x, Ref) else x),
             {k: value(x) if isinstance(x, Ref) else x for k, x in record.kwargs.items()},
-            tuple(value(ref) for ref in record.results), record.line,
-        )  # fmt: skip
+            tuple(value(ref) for ref in record.results),
+            record.line,
+        )
         if isinstance(op.target, Random) or not has_expression(op) or not _is_scalar(found, record):
             return f"{op_name(op.target)} is not computed inside loops over modes"
         ops.append(op)

@@ -77,11 +77,19 @@ class _Builder:
         inputs = [Input(value, name) for name, value in self.by_name.items()]
         inputs += [Input(self._value(ref), f"constant:{i}") for i, (_, ref) in enumerate(self.recording.lifted)]
         return TrainingStep(
-            Program("training_step", tuple(inputs), ops, outputs), notes, loss,
-            {name: self.by_name[f"parameter:{name}"] for name in end.parameters}, gradients, buffers,
+            Program("training_step", tuple(inputs), ops, outputs),
+            notes,
+            loss,
+            {name: self.by_name[f"parameter:{name}"] for name in end.parameters},
+            gradients,
+            buffers,
             tuple(self.by_name[f"input:{i}"] for i in range(len(end.inputs))),
-            updated, written, history, self.by_name.get("$lr"), constants,
-        )  # fmt: skip
+            updated,
+            written,
+            history,
+            self.by_name.get("$lr"),
+            constants,
+        )
 
     def _now(self, tensor: Tensor) -> Value:
         return self._value(self.tracer.ref(tensor))

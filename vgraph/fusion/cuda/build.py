@@ -50,8 +50,11 @@ class Nvrtc:
         count = len(_HEADERS)
         contents = (ctypes.c_char_p * count)(*texts)
         names = (ctypes.c_char_p * count)(*(name.encode() for name in _HEADERS))
-        _check(self.library.nvrtcCreateProgram(
-            ctypes.byref(program), source.encode(), b"kernels.cu", count, contents, names))  # fmt: skip
+        _check(
+            self.library.nvrtcCreateProgram(
+                ctypes.byref(program), source.encode(), b"kernels.cu", count, contents, names
+            )
+        )
         try:
             given = [f"--gpu-architecture={architecture}", "-Xptxas=-v", *OPTIONS]
             options = (ctypes.c_char_p * len(given))(*(word.encode() for word in given))

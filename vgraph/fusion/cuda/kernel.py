@@ -286,10 +286,12 @@ class Writer:
                 f"    VG_UNROLL for (int across = {self.lanes}; across < {self.team}; across *= 2) {{",
                 f"      const auto was = {name}[n], other = vg_swap(vg_mask<{self.team}>(), was, across);",
                 f"      const auto mine = vg_raise({name}[n], other), theirs = vg_fade(other, {name}[n]);",
-                *(f"      a{s}[n] = a{s}[n] * mine + vg_swap(vg_mask<{self.team}>(), a{s}[n], across) * theirs;"
-                  for s in sums),
+                *(
+                    f"      a{s}[n] = a{s}[n] * mine + vg_swap(vg_mask<{self.team}>(), a{s}[n], across) * theirs;"
+                    for s in sums
+                ),
                 "    }",
-            ]  # fmt: skip
+            ]
         return lines
 
     def close_reduction(self, op: Op, features: LaneFeatures, stage: Stage) -> list[str]:

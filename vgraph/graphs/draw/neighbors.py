@@ -182,8 +182,9 @@ def without(g: GraphData, drawn: dict[EdgeType, Drawn], exclude: Any) -> dict[Ed
         return drawn
     by_type = exclude if isinstance(exclude, Mapping) else {g.canonical_etypes[0]: exclude}
     taken: dict[EdgeType, Array] = {
-        g.to_canonical_etype(key): torch.as_tensor(ids).long().numpy() for key, ids in by_type.items()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    }  # fmt: skip
+        g.to_canonical_etype(key): torch.as_tensor(ids).long().numpy()
+        for key, ids in by_type.items()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    }
     return {
         etype: one.where(~np.isin(one.edge_ids, taken[etype])) if etype in taken else one
         for etype, one in drawn.items()

@@ -87,9 +87,11 @@ class Expression:
         """What depends on all parts, element by element."""
         found = [p.inner() for p in parts if isinstance(p, Expression)]
         return Expression(
-            tuple(a for p in found for a in p.accesses), tuple(r for p in found for r in p.reduced),
-            tuple(s for p in found for s in p.sizes), frozenset().union(*(p.whole for p in found)),
-        )  # fmt: skip
+            tuple(a for p in found for a in p.accesses),
+            tuple(r for p in found for r in p.reduced),
+            tuple(s for p in found for s in p.sizes),
+            frozenset().union(*(p.whole for p in found)),
+        )
 
     @classmethod
     def __torch_function__(

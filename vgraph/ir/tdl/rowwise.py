@@ -54,7 +54,7 @@ _SIZES_AT = {  # where numbers of rows may stand: as sizes of the result
     **dict.fromkeys("view _unsafe_view reshape expand repeat slice_backward select_backward".split(), 1),
     **dict.fromkeys("zeros ones full empty".split(), 0),
     **dict.fromkeys("new_zeros new_ones new_full new_empty".split(), 1),
-}  # fmt: skip
+}
 
 
 def _counted(op: Op) -> bool:

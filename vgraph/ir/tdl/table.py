@@ -173,8 +173,13 @@ _LAYERS: Mapping[str, Rule] = {
 _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(POINTWISE, rules.pointwise),
     **dict.fromkeys(FACTORIES, rules.factory),
-    **_CONTRACTIONS, **_REDUCTIONS, **_REARRANGED, **_ALONG, **_INDEXING, **_LAYERS,
-}  # fmt: skip
+    **_CONTRACTIONS,
+    **_REDUCTIONS,
+    **_REARRANGED,
+    **_ALONG,
+    **_INDEXING,
+    **_LAYERS,
+}
 _registered: dict[str, Rule] = {}  # by users
 
 

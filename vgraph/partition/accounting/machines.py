@@ -52,10 +52,13 @@ MACHINES: dict[str, Machine] = {
     "paper": Machine("8 x K80, PCIe (the paper's)", 2.8e12, 190e9, 12 * GIB, (Link(1, 21e9, 20e-6),)),
     "nvlink": Machine("8 x V100-32GB, NVLink", 13e12, 780e9, 32 * GIB, (Link(1, 120e9, 10e-6),)),
     "hosts": Machine(
-        "hosts of 8 x V100-32GB, 100 Gb/s between", 13e12, 780e9, 32 * GIB,
+        "hosts of 8 x V100-32GB, 100 Gb/s between",
+        13e12,
+        780e9,
+        32 * GIB,
         (Link(8, 1.5e9, 30e-6), Link(1, 120e9, 10e-6)),
     ),
-}  # fmt: skip
+}
 
 
 def machine(preset: str | Machine) -> Machine:

@@ -47,8 +47,9 @@ def simulate(book: Account, machine: Machine) -> Simulation:
     alone = [workers * (before + after) for before, after in copies]  # one pair of workers moves all of it
     seconds = placed_seconds(book, times, alone) if placed else _streams(book, times, copies)
     compute = sum(times) / (workers if placed else 1)
-    return Simulation(seconds, compute, sum(a + b for a, b in copies), memory, memory.total <= machine.memory,
-                      machine.name)  # fmt: skip
+    return Simulation(
+        seconds, compute, sum(a + b for a, b in copies), memory, memory.total <= machine.memory, machine.name
+    )
 
 
 def link_seconds(book: Account, machine: Machine) -> float:
@@ -68,11 +69,14 @@ def sensitivity(book: Account, machine: Machine) -> Mapping[str, float]:
         return simulate(book, replace(machine, links=wires, **changes)).seconds
 
     return {
-        "as described": scaled(), "links half": scaled(0.5), "links twice": scaled(2.0),
-        "flops half": scaled(flops=machine.flops / 2), "flops twice": scaled(flops=machine.flops * 2),
+        "as described": scaled(),
+        "links half": scaled(0.5),
+        "links twice": scaled(2.0),
+        "flops half": scaled(flops=machine.flops / 2),
+        "flops twice": scaled(flops=machine.flops * 2),
         "memory bandwidth half": scaled(memory_bandwidth=machine.memory_bandwidth / 2),
         "memory bandwidth twice": scaled(memory_bandwidth=machine.memory_bandwidth * 2),
-    }  # fmt: skip
+    }
 
 
 def _pairs(book: Account) -> Sequence[tuple[Op, tuple[Strategy, ...]]]:

@@ -137,9 +137,10 @@ def _add_edges(
         for end in (source, target):
             if end not in op_of:
                 raise GraphError(
-                    f"an edge names the operator {end!r}, which is not declared", line=f"{name}:{line}",
+                    f"an edge names the operator {end!r}, which is not declared",
+                    line=f"{name}:{line}",
                     cure="declare it with its cost, as in: a [cost=0.001];",
-                )  # fmt: skip
+                )
         number = given.get("tensor", f"of {source}")
         if number not in tensor_of:
             tensor_of[number] = builder.add_tensor(op_of[source], sizes.get(source, 0.0))
@@ -152,9 +153,10 @@ def _check_reached(draft: _Draft, name: str) -> None:
     for op, (line, given) in draft.ops.items():
         if draft.edges and op not in touched and "results" not in given:
             raise GraphError(
-                f"operator {op!r} is unreachable: no edge leads to it or from it", line=f"{name}:{line}",
+                f"operator {op!r} is unreachable: no edge leads to it or from it",
+                line=f"{name}:{line}",
                 cure="add the edge that is missing, or remove the operator",
-            )  # fmt: skip
+            )
 
 
 def _kinds(draft: _Draft, name: str) -> tuple[str, ...]:
@@ -173,9 +175,10 @@ def _seconds(text: str, kinds: tuple[str, ...], where: str) -> list[float]:
         found[kind] = number
     if set(found) != set(kinds):
         raise DataError(
-            f"costs on {', '.join(found)} where the first has {', '.join(kinds)}", line=where,
+            f"costs on {', '.join(found)} where the first has {', '.join(kinds)}",
+            line=where,
             cure="give every operator a cost on every kind of device; inf where it cannot run",
-        )  # fmt: skip
+        )
     return [_number(found[kind], where) for kind in kinds]
 
 
@@ -264,9 +267,10 @@ class _Reader:
     def _refuse(self, wanted: str) -> None:
         found = self.value or "the end"
         raise DataError(
-            f"{found!r} where {wanted!r} should stand", line=f"{self.name}:{self.line}",
+            f"{found!r} where {wanted!r} should stand",
+            line=f"{self.name}:{self.line}",
             cure="write a plain digraph: operators with cost, edges with bytes, no subgraphs",
-        )  # fmt: skip
+        )
 
     def _next(self) -> None:
         self.line, self.kind, self.value = next(self.tokens)

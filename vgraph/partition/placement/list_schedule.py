@@ -70,9 +70,11 @@ def build_tasks(graph: OpGraph, cluster: Cluster, device_of: Ints) -> _Tasks:
         resource=np.concatenate([device_of, cluster.num_devices + cluster.link[source, target]]),
         before=np.concatenate([maker[~crossing], graph.tensor_op[tensor], graph.num_ops + which]),
         after=np.concatenate([graph.edge_op[~crossing], transfer, graph.edge_op[crossing]]),
-        tensor=tensor, source=source, target=target,
+        tensor=tensor,
+        source=source,
+        target=target,
         key=np.concatenate([2 * np.arange(graph.num_ops), 2 * graph.tensor_op[tensor] + 1]),
-    )  # fmt: skip
+    )
 
 
 def list_schedule(graph: OpGraph, cluster: Cluster, device_of: Ints) -> Timeline:

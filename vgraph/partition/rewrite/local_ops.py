@@ -48,9 +48,12 @@ def _sized(position: int) -> Callable[[Share], tuple[Value, ...]]:
 
 
 _LIKE = {
-    "zeros_like": aten.zeros.default, "ones_like": aten.ones.default,
-    "empty_like": aten.empty.memory_format, "full_like": aten.full.default, "fill": aten.full.default,
-}  # fmt: skip
+    "zeros_like": aten.zeros.default,
+    "ones_like": aten.ones.default,
+    "empty_like": aten.empty.memory_format,
+    "full_like": aten.full.default,
+    "fill": aten.full.default,
+}
 
 
 def _like(share: Share) -> tuple[Value, ...]:

@@ -124,13 +124,15 @@ class _Rewriter:
         programs = tuple(
             Program(
                 f"{self.program.name}@{worker}",
-                tuple(Input(held.locals[worker] or self._nothing(worker), given.name)
-                      for given, held in zip(self.program.inputs, inputs, strict=True)),
+                tuple(
+                    Input(held.locals[worker] or self._nothing(worker), given.name)
+                    for given, held in zip(self.program.inputs, inputs, strict=True)
+                ),
                 tuple(self.builders[worker].ops),
                 tuple(None if held is None else held.locals[worker] for held in outputs),
             )
             for worker in range(self.workers.count)
-        )  # fmt: skip
+        )
         layouts = tuple(None if held is None else held.layout for held in outputs)
         return PartitionedProgram(
             programs, tuple(self.exchanges), tuple(held.layout for held in inputs), layouts, self.origin

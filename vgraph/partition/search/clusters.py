@@ -176,10 +176,14 @@ class _Coarsening:
                 ports[source].add((True, max(member_of[r.source], 0), r.result))
                 ports[reader].add((False, max(member_of[r.reader], 0), r.position))
         return Coarse(
-            self.classes, tuple(self.clusters), tuple(self.cluster_of), tuple(map(tuple, inside)),
-            tuple(_links(between, member_of)), tuple(member_of),
+            self.classes,
+            tuple(self.clusters),
+            tuple(self.cluster_of),
+            tuple(map(tuple, inside)),
+            tuple(_links(between, member_of)),
+            tuple(member_of),
             tuple([tuple(sorted(found)) for found in ports]),
-        )  # fmt: skip
+        )
 
 
 def _links(between: dict[tuple[int, int], list[Reading]], member_of: list[int]) -> Iterator[Link]:
@@ -195,8 +199,9 @@ def _links(between: dict[tuple[int, int], list[Reading]], member_of: list[int]) 
 
 
 _LIGHT = frozenset("reshape flatten unflatten split split_with_sizes unbind select slice cat stack".split()) - {
-    "cat", "stack",
-}  # fmt: skip
+    "cat",
+    "stack",
+}
 
 
 def size(value: Value) -> int:
@@ -213,13 +218,22 @@ def with_forms(coarse: Coarse) -> Coarse:
 
 def _form(coarse: Coarse, cluster: Cluster) -> Hashable:
     classes, first = coarse.classes.classes, len(coarse.classes.classes)
-    ops = tuple([
-        (classes[c].kind, len(classes[c].members)) if c < first else (coarse.classes.input_kind(c), 1)
-        for c in cluster.members
-    ])  # fmt: skip
-    wires = tuple([
-        (coarse.member_of[r.source] if r.source not in cluster.owned else -1, r.result,
-         coarse.member_of[r.reader], r.position, r.count)
-        for r in coarse.inside[cluster.index]
-    ])  # fmt: skip
+    ops = tuple(
+        [
+            (classes[c].kind, len(classes[c].members)) if c < first else (coarse.classes.input_kind(c), 1)
+            for c in cluster.members
+        ]
+    )
+    wires = tuple(
+        [
+            (
+                coarse.member_of[r.source] if r.source not in cluster.owned else -1,
+                r.result,
+                coarse.member_of[r.reader],
+                r.position,
+                r.count,
+            )
+            for r in coarse.inside[cluster.index]
+        ]
+    )
     return ops, tuple(cluster.follows), wires, coarse.ports[cluster.index]

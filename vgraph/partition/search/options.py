@@ -104,8 +104,15 @@ class Options:
         return found
 
     # ------------------------------------------------------------ ops
-    def of_op(self, op: Op, kind: Hashable, past: Past, past_ways: Sequence[int], ways: int,
-              hint: tuple[int, Placement] | None = None) -> list[Choice]:  # fmt: skip
+    def of_op(
+        self,
+        op: Op,
+        kind: Hashable,
+        past: Past,
+        past_ways: Sequence[int],
+        ways: int,
+        hint: tuple[int, Placement] | None = None,
+    ) -> list[Choice]:
         """``hint``: an operand and where it is: then also cuts of the inner factor that it is cut along."""
         if hint is not None and not (isinstance(hint[1], Split) and hint[1].outer > 1):
             hint = None
@@ -114,8 +121,15 @@ class Options:
             self._choices[key] = self._make(op, kind, past, past_ways, ways, hint)
         return self._choices[key]
 
-    def _make(self, op: Op, kind: Hashable, past: Past, past_ways: Sequence[int], ways: int,
-              hint: tuple[int, Placement] | None) -> list[Choice]:  # fmt: skip
+    def _make(
+        self,
+        op: Op,
+        kind: Hashable,
+        past: Past,
+        past_ways: Sequence[int],
+        ways: int,
+        hint: tuple[int, Placement] | None,
+    ) -> list[Choice]:
         found = self._strategies(op, kind, past, past_ways, ways, hint)
         if not self.reduces:
             found = [s for s in found if not any(isinstance(p, Partial) for p in s.outputs)]
@@ -172,9 +186,14 @@ class Options:
         return [made, *spread] if self.keeps_terms else spread
 
     def _strategies(
-        self, op: Op, kind: Hashable, past: Past, past_ways: Sequence[int], ways: int,
+        self,
+        op: Op,
+        kind: Hashable,
+        past: Past,
+        past_ways: Sequence[int],
+        ways: int,
         hint: tuple[int, Placement] | None,
-    ) -> list[Strategy]:  # fmt: skip
+    ) -> list[Strategy]:
         """Of the whole op, as far as what is left divides; of the shrunk op where inner factors are cut."""
         key = (kind, ways, hint)
         if key not in self._all:
@@ -211,8 +230,9 @@ class Options:
                 found[value.id] = known
         return found
 
-    def _divides(self, op: Op, kind: Hashable, strategy: Strategy, past: Past, past_ways: Sequence[int],
-                 ways: int) -> bool:  # fmt: skip
+    def _divides(
+        self, op: Op, kind: Hashable, strategy: Strategy, past: Past, past_ways: Sequence[int], ways: int
+    ) -> bool:
         """Whether what earlier steps left of the index can be cut once more."""
         if strategy.index in ("", "+"):
             return True

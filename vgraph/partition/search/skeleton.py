@@ -85,9 +85,11 @@ def _build(coarse: Coarse, cluster: Cluster) -> Skeleton:
 
 
 def _live(
-    outside: tuple[Port, ...], ends: list[list[tuple[int, Port, Port]]], followed: list[Port | None],
+    outside: tuple[Port, ...],
+    ends: list[list[tuple[int, Port, Port]]],
+    followed: list[Port | None],
     rows: dict[Port, int],
-) -> list[Numbers]:  # fmt: skip
+) -> list[Numbers]:
     """By member, the rows that are looked at after it."""
     count = len(ends)
     last: dict[Port, int] = dict.fromkeys(outside, count)

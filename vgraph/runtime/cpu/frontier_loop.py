@@ -87,9 +87,12 @@ class FrontierLoop:
         return max(1, min(MOST_ROWS, CHUNK_BYTES // max(self.body.row_bytes, 1)))
 
     def run(
-        self, env: Mapping[int, Tensor], arena: ArenaRows, schedule: Schedule,
+        self,
+        env: Mapping[int, Tensor],
+        arena: ArenaRows,
+        schedule: Schedule,
         windows: Iterable[Window] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """All frontiers of the phase's part of the schedule, in its direction; by windows, if any are given."""
         first, stop = range_of(self.body.phase, schedule)
         if first == stop:
@@ -219,10 +222,19 @@ class _Writer:
         roots = tuple(self.roots.values())
         temporary = tuple((v, v.row_bytes, v.space == EDGE) for v in self.loop.body.temporary)
         return Template(
-            table(self.words), num_words, roots, temporary, tuple(self.packed), self.loop.body.kept,
-            _pairs(self.root_at), _pairs(self.scratch_at), table(self.packed_at), _pairs(self.order_at), table(self_at),
+            table(self.words),
+            num_words,
+            roots,
+            temporary,
+            tuple(self.packed),
+            self.loop.body.kept,
+            _pairs(self.root_at),
+            _pairs(self.scratch_at),
+            table(self.packed_at),
+            _pairs(self.order_at),
+            table(self_at),
             max((len(given) for _, given in self.arguments), default=0),
-        )  # fmt: skip
+        )
 
     def instruction(self, write: Callable[[], None]) -> None:
         """A first word of kind and length, then what ``write`` writes."""

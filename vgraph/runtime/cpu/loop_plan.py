@@ -83,9 +83,16 @@ class _Planner:
         touched = {**self.made, **self.outside}.values()
         row_bytes = sum(v.row_bytes * (2 if v.space == EDGE else 1) for v in touched if v.space != SHARED)
         return LoopBody(
-            self.phase, tuple(self.units), frozenset(kept), self.places, temporary, tuple(self.outside),
-            (self.flops[0], self.flops[1]), row_bytes, frozenset(self.whole),
-        )  # fmt: skip
+            self.phase,
+            tuple(self.units),
+            frozenset(kept),
+            self.places,
+            temporary,
+            tuple(self.outside),
+            (self.flops[0], self.flops[1]),
+            row_bytes,
+            frozenset(self.whole),
+        )
 
     def kernel(self, spec: KernelSpec) -> None:
         for value in spec.loads:
@@ -136,9 +143,11 @@ class _Planner:
             self.whole.add(self.read(op.args[0]).root.id)
         is_move = isinstance(op.target, (TakeSlot, PutSlot)) and not op.target.part
         return (
-            is_move or op.target in (Gather("src"), Gather("dst"))
-            or (name == "cat" and is_rows_side_by_side(op)) or (name == "expand" and is_one_row(op))
-        )  # fmt: skip
+            is_move
+            or op.target in (Gather("src"), Gather("dst"))
+            or (name == "cat" and is_rows_side_by_side(op))
+            or (name == "expand" and is_one_row(op))
+        )
 
     def is_same_rows(self, op: Op) -> bool:
         given, result = op.args[0], op.results[0]

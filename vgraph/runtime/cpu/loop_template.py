@@ -48,8 +48,10 @@ class Template:
         """The words that a step adds to, and the place of what it adds among: itself, roots, scratch, order, packed."""
         found, count = [(self.self_at, np.zeros_like(self.self_at))], 1
         for (places, which), size in (
-            (self.root_at, len(self.roots)), (self.scratch_at, len(self.temporary)), (self.order_at, NUM_INDICES),
-        ):  # fmt: skip
+            (self.root_at, len(self.roots)),
+            (self.scratch_at, len(self.temporary)),
+            (self.order_at, NUM_INDICES),
+        ):
             found.append((places, which + count))
             count += size
         found.append((self.packed_at, np.arange(len(self.packed_at)) + count))

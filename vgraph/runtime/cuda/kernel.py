@@ -194,9 +194,15 @@ class DeviceKernel:
         return min(-(-count // teams), most)
 
     def _launch(
-        self, entry: Entry, rows: Tensor | None, first: int, count: int, words: list[int], device: torch.device,
+        self,
+        entry: Entry,
+        rows: Tensor | None,
+        first: int,
+        count: int,
+        words: list[int],
+        device: torch.device,
         most: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not count:
             return
         blocks = self._grid(entry, count)

@@ -26,9 +26,13 @@ COPY_SIZES = (1 << 12, 1 << 20, 1 << 24)  # bytes
 
 
 def measure_ops(
-    program: Program, inputs: Sequence[Tensor], device: DeviceStream, *, repeats: int = 5,
+    program: Program,
+    inputs: Sequence[Tensor],
+    device: DeviceStream,
+    *,
+    repeats: int = 5,
     tick: Callable[[], object] = lambda: None,
-) -> dict[int, float]:  # fmt: skip
+) -> dict[int, float]:
     """Median seconds of every op that can be run, over ``repeats`` steps after one to warm up.
 
     An op that fails, and what needs its results, is left out. ``tick`` is called once an op and step.

@@ -152,9 +152,15 @@ class _Draw:
     """Stands for the extent that generated code draws random numbers from: there are no rows."""
 
     def random(
-        self, distribution: str, number: int, seed: Tensor, kind: str, shape: tuple[int, ...],
-        dtype: torch.dtype, extra: tuple[Any, ...],
-    ) -> Tensor:  # fmt: skip
+        self,
+        distribution: str,
+        number: int,
+        seed: Tensor,
+        kind: str,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        extra: tuple[Any, ...],
+    ) -> Tensor:
         return draw_random(distribution, number, seed, None, shape, dtype, extra)
 
 

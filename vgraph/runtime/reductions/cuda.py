@@ -70,9 +70,10 @@ def _lanes(modes: Sequence[Mode], kinds: tuple[str, ...], itemsizes: Sequence[in
 def _fits(modes: Sequence[Mode], kinds: tuple[str, ...], itemsizes: Sequence[int], lanes: int) -> bool:
     steps = [
         mode.strides[k] % (size * lanes)
-        for k, (size, kind) in enumerate(zip(itemsizes, kinds, strict=True)) if kind == "unit"
+        for k, (size, kind) in enumerate(zip(itemsizes, kinds, strict=True))
+        if kind == "unit"
         for mode in modes[:-1]
-    ]  # fmt: skip
+    ]
     return modes[-1].size % lanes == 0 and not any(steps)
 
 
