@@ -47,7 +47,7 @@ from vgraph.memory.liveness import lifetimes
 from vgraph.memory.plan import plan_memory
 from vgraph.memory.row_order import build_row_order
 from vgraph.passes.tidy import constants_on, on_device
-from vgraph.runtime.call_rows import Situation, VertexTypes
+from vgraph.runtime.call_rows import CallContext, VertexTypes
 from vgraph.runtime.compiled import CompiledProgram, Plan
 from vgraph.runtime.cpu.frontier_loop import FrontierLoop
 from vgraph.runtime.cpu.kernels import CpuKernel
@@ -67,11 +67,11 @@ from vgraph.scheduler.frontiers import Levels
 from vgraph.scheduler.frontiers import levels as find_levels
 from vgraph.scheduler.horizontal_fusion import join_products
 from vgraph.scheduler.leaves import split_leaves
-from vgraph.scheduler.one_type import divide_by_type, together
+from vgraph.scheduler.one_type import divide_by_type, interleaved_loops
 from vgraph.scheduler.parts import build_parts, kinds_of_frontiers, type_numbers
 from vgraph.scheduler.phases import build_phases, products_apart
 from vgraph.scheduler.policy import FRONTIER, ONCE, choose_policy, second_keys, vertex_keys
-from vgraph.scheduler.views import sink_views
+from vgraph.scheduler.views import store_views
 
 logger = logging.getLogger("vgraph")
 arenas = ArenaPool()
@@ -112,13 +112,15 @@ def compile_program(
         phases = _cut_edge_rows(program, phases, fuses=fuse)
     varies = inner_degree is None and config.degrees_enabled() and depends_on_degree(program)
     codes = _compile_phases(program, phases, device if fuse else None)
-    stored, turns = _values_in_loops(phases, codes), together(phases)
-    stores = [[i for index in turn for i in codes[index].stores] for turn in turns]
-    alive = lifetimes([_joined([phases[i] for i in turn]) for turn in turns], stores, program.outputs)
+    stored, phase_ranges = _values_in_loops(phases, codes), interleaved_loops(phases)
+    stores = [[i for index in phase_range for i in codes[index].stores] for phase_range in phase_ranges]
+    alive = lifetimes(
+        [_joined([phases[i] for i in phase_range]) for phase_range in phase_ranges], stores, program.outputs
+    )
     return CompiledProgram(
         program,
         phases,
-        turns,
+        phase_ranges,
         codes,
         num_outputs,
         in_rows,
@@ -170,7 +172,7 @@ def _make_phases(program: Program, *, per_vertex: bool, fuse: bool, device: str)
     phases = build_phases(program, per_vertex=per_vertex, eager=config.is_eager(), lazy=config.is_lazy())
     if fuse and config.joins_products():  # where a launch costs much, for some more arithmetic, too
         phases = join_products(phases, outside, more_work=device in LOOPS)
-    return sink_views(phases, outside) if fuse else phases
+    return store_views(phases, outside) if fuse else phases
 
 
 def zeros_at_leaves(
@@ -363,19 +365,19 @@ REDUCTIONS: dict[str, Bind] = {
 _Plans = WeakKeyDictionary[CompiledProgram, Plan]  # a Program that is forgotten takes its plans along
 
 
-def make_plan(compiled: CompiledProgram, situation: Situation) -> Plan:
+def make_plan(compiled: CompiledProgram, call_context: CallContext) -> Plan:
     """Once a topology: when each row is evaluated, and where everything lies; kept with the topology."""
-    types = None if situation.types is None else (id(situation.types[0]), situation.types[1])
-    plans = situation.topology.keep(("plans", situation.policy, types), _Plans)
+    types = None if call_context.types is None else (id(call_context.types[0]), call_context.types[1])
+    plans = call_context.topology.keep(("plans", call_context.policy, types), _Plans)
     plan = plans.get(compiled)
     if plan is None:
-        plan = plans[compiled] = _make_plan(compiled, situation)
+        plan = plans[compiled] = _make_plan(compiled, call_context)
     return plan
 
 
-def _make_plan(compiled: CompiledProgram, situation: Situation) -> Plan:
-    policy = choose_policy(compiled.phases, situation.policy)
-    schedule = _make_schedule(situation.topology, policy, situation.types)
+def _make_plan(compiled: CompiledProgram, call_context: CallContext) -> Plan:
+    policy = choose_policy(compiled.phases, call_context.policy)
+    schedule = _make_schedule(call_context.topology, policy, call_context.types)
     log_stage("schedule", schedule)
     stored, alive, stacks = compiled.stored, compiled.lifetimes, compiled.stacks
 

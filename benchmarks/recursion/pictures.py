@@ -12,7 +12,7 @@ import tree_lstm
 import vgraph
 from recursion.division import PARTS, spans
 from vgraph import compiler
-from vgraph.runtime.compiled import CompiledProgram, Situation
+from vgraph.runtime.compiled import CallContext, CompiledProgram
 from vgraph.scheduler.frontiers import levels
 
 
@@ -79,8 +79,8 @@ def _plans(task: tree_lstm.Task, batch: int) -> list[Any]:
     """The plans of memory that one step makes."""
     seen, real = list[Any](), compiler._make_plan  # pyright: ignore[reportPrivateUsage]
 
-    def watched(program: CompiledProgram, situation: Situation) -> Any:
-        seen.append(real(program, situation))
+    def watched(program: CompiledProgram, call_context: CallContext) -> Any:
+        seen.append(real(program, call_context))
         return seen[-1]
 
     with patch.object(compiler, "_make_plan", watched):

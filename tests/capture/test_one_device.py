@@ -54,9 +54,9 @@ def test_a_function_with_parameters_is_recorded_where_its_graph_lies() -> None:
         weight[0] = nn.Parameter(torch.ones(2, 3, device=device))
         g, rows = triangle(device), torch.ones(3, 2, device=device, requires_grad=True)
         frames = {"src": {"h": rows}, "dst": {"h": rows}, "edge": {}}
-        bound, situation = capture_segments(g.topology, frames, message, fn.sum("m", "o"))
+        bound, call_context = capture_segments(g.topology, frames, message, fn.sum("m", "o"))
         assert bound.captured.modes[-1] == torch.device(device)
-        assert situation.topology.src.device == torch.device(device)
+        assert call_context.topology.src.device == torch.device(device)
         assert bound.captured.pairs, "the derivative was not recorded"
         for pair in bound.captured.pairs.values():
             assert pair.forward.device == device

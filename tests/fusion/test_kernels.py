@@ -197,13 +197,13 @@ def test_programs_run_on_operators_where_there_are_no_kernels(monkeypatch: pytes
     made: list[CompiledProgram] = []
     run = CompiledProgram.__call__
 
-    def both(self: CompiledProgram, inputs: Any, situation: Any) -> Any:
+    def both(self: CompiledProgram, inputs: Any, call_context: Any) -> Any:
         assert self.has_kernels
         with mock.patch.dict(compiler.TARGETS, clear=True):
             plain = self.make_for("cpu", self.inner_degree)
         assert not plain.has_kernels
         made.append(self)
-        ours, theirs = run(self, inputs, situation), run(plain, inputs, situation)
+        ours, theirs = run(self, inputs, call_context), run(plain, inputs, call_context)
         for one, other in zip(ours.outputs, theirs.outputs, strict=True):
             assert (one is None) == (other is None)
             assert one is None or other is None or torch.allclose(one, other, rtol=1e-10, atol=1e-10)

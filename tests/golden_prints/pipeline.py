@@ -25,7 +25,7 @@ from vgraph.ir.kernel import DeviceLoop, KernelSpec
 from vgraph.ir.loop_body import LoopBody, LoopOnDevice
 from vgraph.ir.reduction import Reduction
 from vgraph.ir.topology import Topology
-from vgraph.runtime.call_rows import Situation
+from vgraph.runtime.call_rows import CallContext
 from vgraph.runtime.compiled import CompiledProgram, Plan
 from vgraph.runtime.cuda import driver as cuda
 from vgraph.runtime.reductions.reduction import CompiledReduction
@@ -76,9 +76,9 @@ def make_all(model: Callable[[], Training]) -> list[Made]:
         capture.forget()
         runs = _train(model)
         found: list[Made] = []
-        for captured, situation in _distinct(runs):
+        for captured, call_context in _distinct(runs):
             for title, is_paired, plain in _programs(captured):
-                targets = {kind: _compile_for(kind, plain, situation) for kind in KINDS}
+                targets = {kind: _compile_for(kind, plain, call_context) for kind in KINDS}
                 found.append(Made(f"{captured.name} {title}", is_paired, plain, targets))
         capture.forget()
     return found
@@ -93,12 +93,12 @@ def _train(model: Callable[[], Training]) -> list[Run]:
     return runs
 
 
-def _distinct(runs: Sequence[Run]) -> list[tuple[Captured, Situation]]:
+def _distinct(runs: Sequence[Run]) -> list[tuple[Captured, CallContext]]:
     """Each capture once, with the first graph that it ran on."""
-    found: dict[int, tuple[Captured, Situation]] = {}
-    for name, bound, situation in runs:
-        assert isinstance(bound, capture.Bound) and isinstance(situation, Situation), f"{name} was not captured"
-        found.setdefault(id(bound.captured), (bound.captured, situation))
+    found: dict[int, tuple[Captured, CallContext]] = {}
+    for name, bound, call_context in runs:
+        assert isinstance(bound, capture.Bound) and isinstance(call_context, CallContext), f"{name} was not captured"
+        found.setdefault(id(bound.captured), (bound.captured, call_context))
     return list(found.values())
 
 
@@ -171,16 +171,16 @@ def _noting(texts: Texts) -> Generator[None]:
         yield
 
 
-def _compile_for(kind: str, plain: CompiledProgram, situation: Situation) -> Target:
+def _compile_for(kind: str, plain: CompiledProgram, call_context: CallContext) -> Target:
     """As for a call of that kind of device on the same graph."""
     degree = plain.inner_degree
-    if plain.varies and situation.types is None:
+    if plain.varies and call_context.types is None:
         with _without_compilers():
-            degree = plain.make_plan(plain, situation).schedule.inner_degree
+            degree = plain.make_plan(plain, call_context).schedule.inner_degree
     texts = Texts()
     with _noting(texts):
         compiled = plain.make_for(kind, degree)
     with _without_compilers():
-        plan = compiled.make_plan(compiled, situation)
+        plan = compiled.make_plan(compiled, call_context)
         assert plan.memory is not None
-    return Target(compiled, situation.topology, plan, texts)
+    return Target(compiled, call_context.topology, plan, texts)

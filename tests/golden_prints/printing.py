@@ -167,7 +167,7 @@ def _phases_by_way(made: Made) -> Iterator[tuple[str, str]]:
 
 
 def _phases(way: str, compiled: CompiledProgram, known: dict[str, str]) -> str:
-    turns = " ".join(f"{turn.start}:{turn.stop}" for turn in compiled.turns)
+    turns = " ".join(f"{turn.start}:{turn.stop}" for turn in compiled.phase_ranges)
     lines = [f"phases in turns {turns}; in-degree {compiled.inner_degree}; in-degrees matter: {compiled.varies}"]
     zero, read = (" ".join(map(str, sorted(ids))) for ids in (compiled.zero_at_leaves, compiled.reads_at_leaves))
     lines.append(f"zero at leaves: {zero or 'nothing'}; read at leaves: {read or 'nothing'}")

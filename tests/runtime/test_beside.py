@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.runtime.engine_models import GRAPHS, MODELS, features, outcome
 from vgraph.capture import capture
 from vgraph.runtime.cuda import driver as cuda
-from vgraph.runtime.cuda.side_stream import Beside
+from vgraph.runtime.cuda.side_stream import SideStream
 
 CPU = torch.device("cpu")
 
@@ -66,7 +66,7 @@ class Room:
         self.noted.append((id(tensor), stream.name))
 
 
-class Watched(Beside):
+class Watched(SideStream):
     """Checks each phase where it runs."""
 
     room: Room
@@ -93,7 +93,7 @@ def test_every_phase_waits_for_what_it_reads(name: str, monkeypatch: pytest.Monk
     wanted = outcome(model, g, x)
     rooms: list[tuple[Room, Stream, Stream]] = []
 
-    def two_streams(device: torch.device) -> Beside:
+    def two_streams(device: torch.device) -> SideStream:
         assert device == CPU
         main, side = Stream("main"), Stream("side")
         room = Room([main])
@@ -114,7 +114,7 @@ def test_every_phase_waits_for_what_it_reads(name: str, monkeypatch: pytest.Monk
 def test_a_loop_waits_for_readers_of_the_memory_that_it_may_write_to() -> None:
     main, side = Stream("main"), Stream("side")
     room = Room([main])
-    streams = Beside(main, side, room.switch, room.note)
+    streams = SideStream(main, side, room.switch, room.note)
     rows = torch.ones(2)
     with streams.phase(is_loop=True, reads=[], makes=[1], env={}, arena={1}):
         main.count += 1
@@ -129,7 +129,7 @@ def test_a_stream_without_work_waits_for_nothing() -> None:
     """It would be left open where a recording ends; with work it waits for what the caller gave, and for no loop."""
     main, side = Stream("main", count=3), Stream("side")
     room = Room([main])
-    streams = Beside(main, side, room.switch, room.note)
+    streams = SideStream(main, side, room.switch, room.note)
     with streams.phase(is_loop=True, reads=[], makes=[1], env={}, arena=set()):
         main.count += 1
     assert side.knows == {}

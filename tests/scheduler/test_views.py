@@ -7,7 +7,7 @@ import torch
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value
 from vgraph.ir.schedule import Phase
-from vgraph.scheduler.views import sink_views
+from vgraph.scheduler.views import store_views
 
 aten = torch.ops.aten
 
@@ -21,7 +21,7 @@ def test_a_slice_moves_into_the_loop_that_reads_it() -> None:
     wide, left, right, out = value(0, 8), value(1, 4), value(2, 4), value(3, 4)
     split = Op(aten.split.Tensor, (wide, 4, -1), {}, (left, right), returns_sequence=True)
     loop = Phase((Op(aten.add.Tensor, (left, right), {}, (out,)),), is_loop=True)
-    once, moved = sink_views([Phase((split,), is_loop=False), loop], {out.id})
+    once, moved = store_views([Phase((split,), is_loop=False), loop], {out.id})
     assert once.ops == (), "nobody else reads the slices"
     assert [op.target for op in moved.ops] == [aten.split.Tensor, aten.add.Tensor]
     assert moved.ops[0].args[0] is wide
@@ -32,7 +32,7 @@ def test_a_slice_that_others_read_stays_as_well() -> None:
     wide, left, right, out = value(0, 8), value(1, 4), value(2, 4), value(3, 4)
     split = Op(aten.split.Tensor, (wide, 4, -1), {}, (left, right), returns_sequence=True)
     loop = Phase((Op(aten.add.Tensor, (left, right), {}, (out,)),), is_loop=True)
-    once, moved = sink_views([Phase((split,), is_loop=False), loop], {out.id, right.id})
+    once, moved = store_views([Phase((split,), is_loop=False), loop], {out.id, right.id})
     assert once.ops == (split,)
     assert moved.ops[1].args == moved.ops[0].results
 
@@ -47,12 +47,12 @@ def test_a_gather_moves_where_only_loops_read_it() -> None:
     )
     gather = Op(Gather("src"), (rows,), {}, (there,))
     loop = Phase((Op(aten.mul.Tensor, (there, here), {}, (out,)),), is_loop=True)
-    once, moved = sink_views([Phase((gather,), is_loop=False), loop], {out.id})
+    once, moved = store_views([Phase((gather,), is_loop=False), loop], {out.id})
     assert once.ops == () and [op.target for op in moved.ops] == [Gather("src"), aten.mul.Tensor]
     reader = Op(aten.neg.default, (there,), {}, (other,))
-    once, moved = sink_views([Phase((gather,), is_loop=False), loop], {there.id})
+    once, moved = store_views([Phase((gather,), is_loop=False), loop], {there.id})
     assert once.ops == (gather,) and len(moved.ops) == 1, "the caller reads it, too"
-    once, moved, _ = sink_views([Phase((gather,), is_loop=False), loop, Phase((reader,), is_loop=False)], {out.id})
+    once, moved, _ = store_views([Phase((gather,), is_loop=False), loop, Phase((reader,), is_loop=False)], {out.id})
     assert once.ops == (gather,) and len(moved.ops) == 1, "it is there anyway"
 
 
@@ -60,7 +60,7 @@ def test_a_gather_that_one_later_phase_reads_is_made_there() -> None:
     rows, there, left, out = value(0, 4, SOURCE), value(1, 4, EDGE), value(2, 4, EDGE), value(3, 4, EDGE)
     gather = Op(Gather("src"), (rows,), {}, (there,))
     last = Phase((Op(aten.mul.Tensor, (there, left), {}, (out,)),), is_loop=False)
-    first, moved = sink_views([Phase((gather,), is_loop=False), last], {out.id})
+    first, moved = store_views([Phase((gather,), is_loop=False), last], {out.id})
     assert first.ops == () and [op.target for op in moved.ops] == [Gather("src"), aten.mul.Tensor]
-    first, stays = sink_views([Phase((gather,), is_loop=False), last], {out.id, there.id})
+    first, stays = store_views([Phase((gather,), is_loop=False), last], {out.id, there.id})
     assert first.ops == (gather,) and len(stays.ops) == 1

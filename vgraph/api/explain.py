@@ -32,7 +32,7 @@ from vgraph.ir.program import EDGE, SHARED, Op, Space, Value, needed_ops
 from vgraph.ir.reduction import RowSum
 from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl.table import is_pointwise, op_name
-from vgraph.runtime.compiled import CompiledProgram, Plan, Situation
+from vgraph.runtime.compiled import CallContext, CompiledProgram, Plan
 from vgraph.runtime.extent import Extent, whole_frontier
 from vgraph.scheduler.parts import type_numbers
 from vgraph.scheduler.policy import choose_policy, count_batches, lower_bound
@@ -79,11 +79,11 @@ def _runs(target: Any, args: tuple[Any, ...], features: Mapping[str, Any]) -> li
     name = getattr(args[0], "__name__", type(args[0]).__name__) if isinstance(target, Graph) and args else ""
     try:
         if isinstance(target, Graph):
-            bound, situation = capture_update(target, *args)
-            return [(name, bound, situation)]
+            bound, call_context = capture_update(target, *args)
+            return [(name, bound, call_context)]
         if isinstance(target, VertexFunction):
-            bound, situation = capture_vertex(target, args[0], features)
-            return [(type(target).__name__, bound, situation)]
+            bound, call_context = capture_vertex(target, args[0], features)
+            return [(type(target).__name__, bound, call_context)]
     except CaptureError as error:
         how = "runs degree by degree, or as written" if name else "runs one vertex at a time"
         return [(name or type(target).__name__, error, how)]
@@ -118,18 +118,18 @@ def _write(functions: Sequence[FunctionSteps], path: Path) -> list[Path]:
 
 # ---------------------------------------------------------------- one function
 def _function(run: Run) -> FunctionSteps:
-    name, what, situation = run
+    name, what, call_context = run
     if isinstance(what, CaptureError):
-        return FunctionSteps(name, reason=f"{situation}: {what.reason}", line=what.line)
-    assert isinstance(situation, Situation)
+        return FunctionSteps(name, reason=f"{call_context}: {what.reason}", line=what.line)
+    assert isinstance(call_context, CallContext)
     compiled = _compiled(what)
     own = frozenset(op.line for op in compiled["forward"].program.ops)
-    plans = {title: make_plan(one, situation) for title, one in compiled.items()}
-    programs = tuple(_Reader(title, one, plans[title], situation, own).program() for title, one in compiled.items())
+    plans = {title: make_plan(one, call_context) for title, one in compiled.items()}
+    programs = tuple(_Reader(title, one, plans[title], call_context, own).program() for title, one in compiled.items())
     texts = [f"{title}\n{format_program(one.program, lines=True)}" for title, one in compiled.items()]
     plan = plans["forward"]
     details = "".join([*texts, format_schedule(plan.schedule), format_memory(plan.memory)])
-    policy, batches, least = _batches(compiled["forward"], situation)
+    policy, batches, least = _batches(compiled["forward"], call_context)
     return FunctionSteps(
         name,
         1,
@@ -145,13 +145,13 @@ def _function(run: Run) -> FunctionSteps:
     )
 
 
-def _batches(forward: CompiledProgram, situation: Situation) -> tuple[str, dict[str, int], int]:
+def _batches(forward: CompiledProgram, call_context: CallContext) -> tuple[str, dict[str, int], int]:
     """The policy, how many batches each would make of the graph, and how few are possible."""
     if not any(phase.is_loop for phase in forward.phases):
         return "", {}, 0
-    types = None if situation.types is None else type_numbers(situation.types)
-    policy = choose_policy(forward.phases, situation.policy)
-    return policy, count_batches(situation.topology, types), lower_bound(situation.topology, types)
+    types = None if call_context.types is None else type_numbers(call_context.types)
+    policy = choose_policy(forward.phases, call_context.policy)
+    return policy, count_batches(call_context.topology, types), lower_bound(call_context.topology, types)
 
 
 def _compiled(bound: Bound) -> dict[str, CompiledProgram]:
@@ -166,11 +166,11 @@ class _Reader:
     """A compiled Program with the numbers of rows of one call."""
 
     def __init__(
-        self, name: str, compiled: CompiledProgram, plan: Plan, situation: Situation, own: frozenset[str]
+        self, name: str, compiled: CompiledProgram, plan: Plan, call_context: CallContext, own: frozenset[str]
     ) -> None:
         self.name, self.compiled, self.plan, self.own = name, compiled, plan, own
         schedule = plan.schedule
-        self.rows = Extent(schedule, whole_frontier(schedule.frontiers), None, situation.subsets)
+        self.rows = Extent(schedule, whole_frontier(schedule.frontiers), None, call_context.subsets)
         self.count: Count = lambda space: _rows(self.rows, space)
         given = compiled.program.outputs
         self.kinds = {v.id: "saved for the backward" for v in given[compiled.num_outputs :] if v is not None}

@@ -44,7 +44,7 @@ from vgraph.capture.trace import ALL, Trace, trace
 from vgraph.errors import FunctionError
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Call, Derivation, Pair, run
-from vgraph.runtime.call_rows import Situation, VertexTypes
+from vgraph.runtime.call_rows import CallContext, VertexTypes
 from vgraph.runtime.compiled import CompiledProgram
 
 logger = logging.getLogger("vgraph")
@@ -148,29 +148,29 @@ class Bound:
             captured.oracle.check_function(lifted, written_of(found, body.facts()))
         return found
 
-    def situation(
+    def call_context(
         self,
         topology: Topology,
         policy: str,
         subsets: Mapping[str, Any] | None = None,
         types: VertexTypes | None = None,
-    ) -> Situation:
+    ) -> CallContext:
         """The data of one call that are not features; draws the call's seed."""
         seed = torch.empty((), dtype=torch.int64, device="cpu").random_() if self.captured.uses_seed else None
-        return Situation(topology, policy, subsets or {}, seed, types)
+        return CallContext(topology, policy, subsets or {}, seed, types)
 
-    def run(self, tensors: tuple[Tensor, ...], situation: Situation) -> list[Tensor | None]:
+    def run(self, tensors: tuple[Tensor, ...], call_context: CallContext) -> list[Tensor | None]:
         """Runs the function on a topology."""
-        check_devices(self.captured.name, self.captured.names, tensors, situation.topology.src.device)
-        note_run(self.captured.name, self, situation)
-        return run(Call(self, situation, (), self.captured.names), tensors)
+        check_devices(self.captured.name, self.captured.names, tensors, call_context.topology.src.device)
+        note_run(self.captured.name, self, call_context)
+        return run(Call(self, call_context, (), self.captured.names), tensors)
 
     def __call__(self, tensors: tuple[Tensor, ...], topology: Topology, policy: str) -> list[Tensor | None]:
         """The same where nothing is to be known of the topology but itself."""
-        return self.run(tensors, self.situation(topology, policy))
+        return self.run(tensors, self.call_context(topology, policy))
 
 
-Run = tuple[str, "Bound | CaptureError", Situation | str]  # what ran; or why not, and what ran instead
+Run = tuple[str, "Bound | CaptureError", CallContext | str]  # what ran; or why not, and what ran instead
 _watching: list[list[Run]] = []
 
 
@@ -185,10 +185,10 @@ def watch_runs() -> Generator[list[Run]]:
         _watching.pop()
 
 
-def note_run(name: str, what: Bound | CaptureError, situation: Situation | str) -> None:
+def note_run(name: str, what: Bound | CaptureError, call_context: CallContext | str) -> None:
     """Tells whoever watches that a function runs."""
     for runs in _watching:
-        runs.append((name, what, situation))
+        runs.append((name, what, call_context))
 
 
 _families: OrderedDict[Any, Family] = OrderedDict()

@@ -202,7 +202,7 @@ class Body:
         if isinstance(op.target, Random):
             seed = yield self._operand(op, op.kwargs["seed"], access)
             return self._random(op, seed, access)
-        if op.results[0].id in self.features.stage.riders.above:
+        if op.results[0].id in self.features.stage.online_sums.above:
             return (yield self._above(op, access))
         names: dict[int, str] = {}
         for value in read_values(op):

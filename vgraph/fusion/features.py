@@ -33,21 +33,21 @@ class Features:
 
     def __post_init__(self) -> None:
         self.shape, self.width, self.length, self.fold = self.loop.shape, 1, 1, 1
-        self.makes = frozenset(sink.value.id for sink in self.loop.sinks if sink.kind == "array")
+        self.makes = frozenset(store.value.id for store in self.loop.loop_stores if store.kind == "array")
         self.groups: list[tuple[int, int]] = [(0, len(self.shape))] if self.shape else []
         dry = self._body()
-        for sink in self.loop.sinks:
-            if sink.kind == "product":
-                dry.multiply(sink.op)
-            elif sink.kind in ("left", "right"):
-                dry.get(sink.value, reader=sink.op)
-            elif sink.kind in ("reduce", "feature"):
-                (operand,) = sink.op.operands()
-                dry.get(operand, reader=sink.op)
+        for store in self.loop.loop_stores:
+            if store.kind == "product":
+                dry.multiply(store.op)
+            elif store.kind in ("left", "right"):
+                dry.get(store.value, reader=store.op)
+            elif store.kind in ("reduce", "feature"):
+                (operand,) = store.op.operands()
+                dry.get(operand, reader=store.op)
             else:
-                dry.get(sink.value)
-            if sink.kind == "feature":
-                dry.accesses.append(sum_strides(sink.op))
+                dry.get(store.value)
+            if store.kind == "feature":
+                dry.accesses.append(sum_strides(store.op))
         self.groups = self._groups(dry.accesses)
         inner = self.groups[-1] if self.groups else (0, 0)
         self.length = math.prod(self.shape[inner[0] : inner[1]])
@@ -69,9 +69,9 @@ class Features:
         """How many neighbours along the dims ahead of the innermost one vector holds, each all of the innermost."""
         if len(self.groups) < 2 or self.width == 1 or self.width != self.length or dry.draws:
             return 1
-        if any(sink.kind == "product" for sink in self.loop.sinks):
+        if any(store.kind == "product" for store in self.loop.loop_stores):
             return 1
-        taken = [sum_strides(sink.op) for sink in self.loop.sinks if sink.kind == "feature"]
+        taken = [sum_strides(store.op) for store in self.loop.loop_stores if store.kind == "feature"]
         if any(self._walk(strides) != (1, 0) for strides in taken):
             return 1
         return most_rows(self.most, self.length, self.size(len(self.groups) - 2), map(self._walk, dry.accesses))

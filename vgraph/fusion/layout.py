@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(eq=False)
-class Sink:
+class LoopStore:
     """Where a value goes.
 
     ``kind``: "store" (memory), "array" (scratch of this row or edge), "keep" (scratch for each edge of
@@ -36,7 +36,7 @@ class Loop:
     """One pass over ``shape`` features."""
 
     shape: Shape
-    sinks: list[Sink] = field(default_factory=list[Sink])
+    loop_stores: list[LoopStore] = field(default_factory=list[LoopStore])
 
 
 @dataclass(eq=False)
@@ -52,7 +52,7 @@ class Stage:
     loops: list[Loop]
     arrays: frozenset[int]  # ids of values that later loops of this stage read from scratch
     kept: frozenset[int]  # ids of values of edges that earlier stages kept
-    riders: Riders
+    online_sums: Riders
     joined: int | None = None
 
 

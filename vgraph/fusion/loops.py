@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from vgraph.fusion.expressions import is_costly
-from vgraph.fusion.layout import Loop, Shape, Sink, needs_whole_row, place_of, plain_shape
+from vgraph.fusion.layout import Loop, LoopStore, Shape, needs_whole_row, place_of, plain_shape
 from vgraph.fusion.online_softmax import Riders
 from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import SegmentReduce
@@ -25,7 +25,7 @@ class Planner(Protocol):
 
     spec: KernelSpec
     by_lanes: bool
-    riders: Riders
+    online_sums: Riders
 
     def made_places(self, op: Op) -> list[Place]: ...
 
@@ -42,7 +42,7 @@ class StageLoops:
     _flat: dict[int, bool] = field(default_factory=dict[int, bool])  # by id(op)
     _flat_with: int = 0  # so many arrays
 
-    def build(self, sinks: list[Sink]) -> tuple[list[Loop], set[int]]:
+    def build(self, loop_stores: list[LoopStore]) -> tuple[list[Loop], set[int]]:
         here = {v.id: op for op in self.ops for v in op.results if not isinstance(op.target, SegmentReduce)}
         self.here = {key: op for key, op in here.items() if key not in self.kept}
         self.arrays |= {key for key, op in self.here.items() if needs_whole_row(op)}
@@ -50,33 +50,33 @@ class StageLoops:
             known = len(self.arrays)
             self._count()
             if len(self.arrays) == known:  # else what reads a new array must come later than it was counted
-                self.arrays |= set() if self.planner.by_lanes else self._computed_twice(sinks)
+                self.arrays |= set() if self.planner.by_lanes else self._computed_twice(loop_stores)
             if len(self.arrays) == known:
                 break
-        every = [*sinks, *(self._own_sink(i) for i in sorted(self.arrays) if not _has_array(sinks, i))]
+        every = [*loop_stores, *(self._own_store(i) for i in sorted(self.arrays) if not _has_array(loop_stores, i))]
         loops: dict[tuple[int, Shape, int], Loop] = {}
-        for sink in every:
-            micro, shape = self._loop_key(sink)
-            alone = sink.value.id if sink.kind in self._alone else 0
-            loops.setdefault((micro, shape, alone), Loop(shape)).sinks.append(sink)
+        for store in every:
+            micro, shape = self._loop_key(store)
+            alone = store.value.id if store.kind in self._alone else 0
+            loops.setdefault((micro, shape, alone), Loop(shape)).loop_stores.append(store)
         return [loops[key] for key in sorted(loops)], self.arrays
 
     @property
     def _alone(self) -> tuple[str, ...]:
         return ("product", "feature") if self.planner.by_lanes else ("product",)
 
-    def _own_sink(self, value_id: int) -> Sink:
+    def _own_store(self, value_id: int) -> LoopStore:
         op = self.here[value_id]
         kind = "feature" if feature_sum(op) else "product" if row_product(op) else "array"
-        return Sink(kind, op, op.results[0])
+        return LoopStore(kind, op, op.results[0])
 
-    def _loop_key(self, sink: Sink) -> tuple[int, Shape]:
-        op = sink.op
-        if sink.kind in ("feature", "reduce"):
+    def _loop_key(self, store: LoopStore) -> tuple[int, Shape]:
+        op = store.op
+        if store.kind in ("feature", "reduce"):
             (operand,) = op.operands()
             return self.micro[id(op)], plain_shape(operand.row_shape)
-        late = needs_whole_row(op) and sink.kind != "product"
-        return self.micro.get(id(op), 0) + late, plain_shape(sink.value.row_shape)
+        late = needs_whole_row(op) and store.kind != "product"
+        return self.micro.get(id(op), 0) + late, plain_shape(store.value.row_shape)
 
     def _inputs(self, op: Op) -> list[Place]:
         return [p for p in self.planner.made_places(op) if p.base.id in self.here]
@@ -86,7 +86,7 @@ class StageLoops:
         self.micro.clear()
         for op in self.ops:
             for place in self._inputs(op):
-                if op.results[0].id in self.planner.riders.above and not self._is_flat(self.here[place.base.id]):
+                if op.results[0].id in self.planner.online_sums.above and not self._is_flat(self.here[place.base.id]):
                     self.arrays.add(place.base.id)  # sums that ride on its peak read it, too
                 if row_product(op) or not self._can_inline(op, place):
                     self.arrays.add(place.base.id)
@@ -140,11 +140,11 @@ class StageLoops:
                 return False
         return True
 
-    def _computed_twice(self, sinks: list[Sink]) -> set[int]:
+    def _computed_twice(self, loop_stores: list[LoopStore]) -> set[int]:
         """Costly values that more than one loop would compute."""
         loops: dict[int, set[tuple[int, Shape]]] = {}
-        for sink in (*sinks, *(self._own_sink(i) for i in self.arrays)):
-            loops.setdefault(id(sink.op), set()).add(self._loop_key(sink))
+        for store in (*loop_stores, *(self._own_store(i) for i in self.arrays)):
+            loops.setdefault(id(store.op), set()).add(self._loop_key(store))
         found: set[int] = set()
         for op in reversed(self.ops):
             for place in self._inputs(op):
@@ -157,5 +157,5 @@ class StageLoops:
         return found
 
 
-def _has_array(sinks: list[Sink], value_id: int) -> bool:
-    return any(s.kind == "array" and s.value.id == value_id for s in sinks)
+def _has_array(loop_stores: list[LoopStore], value_id: int) -> bool:
+    return any(s.kind == "array" and s.value.id == value_id for s in loop_stores)

@@ -55,7 +55,7 @@ class Riders:
         return Riders({key: ride for key, ride in self.rides.items() if key in sums})
 
 
-def find_riders(spec: KernelSpec) -> Riders:
+def find_online_sums(spec: KernelSpec) -> Riders:
     """Sums over in-edges of exp(x - max(x)[dst]) times what does not depend on that maximum."""
     return _Finder(spec).find() if not spec.is_source else Riders()
 

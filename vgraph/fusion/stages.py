@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from vgraph.fusion.expressions import is_costly
 from vgraph.fusion.grouping import is_elsewhere
-from vgraph.fusion.layout import Layout, Sink, Stage, is_reduction, needs_whole_row, place_of
+from vgraph.fusion.layout import Layout, LoopStore, Stage, is_reduction, needs_whole_row, place_of
 from vgraph.fusion.loops import StageLoops
-from vgraph.fusion.online_softmax import Ride, Riders, find_riders
+from vgraph.fusion.online_softmax import Ride, Riders, find_online_sums
 from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import EDGE, SHARED, Op, Value
@@ -42,7 +42,7 @@ class _Planner:
     joins: dict[int, int] = field(default_factory=dict[int, int])
 
     def __post_init__(self) -> None:
-        self.riders = find_riders(self.spec)
+        self.online_sums = find_online_sums(self.spec)
         for op in self.spec.ops:
             stage = self._stage(op)
             for value in op.results:
@@ -56,11 +56,11 @@ class _Planner:
         is_edge = op.results[0].space == EDGE or is_reduction(op)
         if self.spec.in_loop and op.target == SegmentReduce("src", "sum"):
             return -1
-        if self.by_lanes and op.results[0].id in self.riders.rides:
-            return self._stage_of_rider(op)
+        if self.by_lanes and op.results[0].id in self.online_sums.rides:
+            return self._stage_of_online_sum(op)
         stage = max((self._ready(place) for place in self.made_places(op)), default=0)
         stage = stage if (stage % 2 == 1) == is_edge else stage + 1
-        ride = self.riders.rides.get(op.results[0].id)
+        ride = self.online_sums.rides.get(op.results[0].id)
         return stage + 2 if ride is not None and self._is_narrow(ride, op) else stage
 
     @staticmethod
@@ -68,9 +68,9 @@ class _Planner:
         """Whether the weights are so few beside what they weigh that they are made ahead, and kept for a turn."""
         return math.prod(ride.peak.row_shape) <= _MOST_KEPT < math.prod(op.results[0].row_shape)
 
-    def _stage_of_rider(self, op: Op) -> int:
+    def _stage_of_online_sum(self, op: Op) -> int:
         """That of the maximum, if all else is there by then."""
-        peak = self.stage_of[self.riders.rides[op.results[0].id].peak.id]
+        peak = self.stage_of[self.online_sums.rides[op.results[0].id].peak.id]
         last = max(self._ready(place) for place in self.made_places(op))
         return peak if self._is_early(self._edge_cone([op]), peak) else last
 
@@ -79,7 +79,7 @@ class _Planner:
         return all(
             place.base.space == EDGE
             or self._ready(place) <= stage
-            or self.riders.above.get(op.results[0].id) == place.base.id
+            or self.online_sums.above.get(op.results[0].id) == place.base.id
             for op in ops
             for place in self.made_places(op)
         )
@@ -166,22 +166,28 @@ class _Planner:
         stores = {v.id for v in self.spec.stores}
         if stage % 2:
             ops, given = members[stage]
-            sinks = [sink for op in ops for sink in self._edge_sinks(op, stage, stores, kept)]
+            loop_stores = [store for op in ops for store in self._edge_stores(op, stage, stores, kept)]
         else:
             ops = [op for op in self.spec.ops if self._is_on_row(op, stage)]
             given = set[int]()
-            sinks = [sink for op in self.spec.ops for sink in self._row_sinks(op, stage, stores, row_arrays)]
-        loops, arrays = StageLoops(self, ops, given).build(sinks)
+            loop_stores = [store for op in self.spec.ops for store in self._row_stores(op, stage, stores, row_arrays)]
+        loops, arrays = StageLoops(self, ops, given).build(loop_stores)
         over = "" if stage % 2 == 0 else "out" if stage < 0 or self.spec.is_source else "in"
         return Stage(
-            stage, over, loops, frozenset(arrays), frozenset(given), self._riders_of(ops, stage), self.joins.get(stage)
+            stage,
+            over,
+            loops,
+            frozenset(arrays),
+            frozenset(given),
+            self._online_sums_of(ops, stage),
+            self.joins.get(stage),
         )
 
-    def _riders_of(self, ops: list[Op], stage: int) -> Riders:
+    def _online_sums_of(self, ops: list[Op], stage: int) -> Riders:
         """The sums of a stage that ride on a maximum that is still running."""
         peak = stage if self.by_lanes else self.joins.get(stage)
-        rides = {op.results[0].id: self.riders.rides.get(op.results[0].id) for op in ops if is_reduction(op)}
-        return self.riders.of({key for key, ride in rides.items() if ride and self.stage_of[ride.peak.id] == peak})
+        rides = {op.results[0].id: self.online_sums.rides.get(op.results[0].id) for op in ops if is_reduction(op)}
+        return self.online_sums.of({key for key, ride in rides.items() if ride and self.stage_of[ride.peak.id] == peak})
 
     def _joined_stages(self, members: dict[int, list[Op]]) -> dict[int, int]:
         """Stages over edges that only ride on maxima of an earlier one, to the number of that one."""
@@ -198,7 +204,7 @@ class _Planner:
 
     def _peak_stages(self, ops: list[Op]) -> set[int | None]:
         """The stages of the maxima on which sums ride; None: of those that ride on none."""
-        rides = [self.riders.rides.get(op.results[0].id) for op in ops if is_reduction(op)]
+        rides = [self.online_sums.rides.get(op.results[0].id) for op in ops if is_reduction(op)]
         return {None if ride is None else self.stage_of[ride.peak.id] for ride in rides}
 
     def _can_join(self, ops: list[Op], stage: int) -> bool:
@@ -211,20 +217,20 @@ class _Planner:
         on_row = op.results[0].space != EDGE and not is_reduction(op)
         return on_row and self.stage_of[op.results[0].id] == stage
 
-    def _edge_sinks(self, op: Op, stage: int, stores: set[int], kept: set[int]) -> Iterable[Sink]:
+    def _edge_stores(self, op: Op, stage: int, stores: set[int], kept: set[int]) -> Iterable[LoopStore]:
         value = op.results[0]
         if op.target is outer_sum:
-            yield Sink("left", op, op.args[0])
-            yield Sink("right", op, op.args[1])
+            yield LoopStore("left", op, op.args[0])
+            yield LoopStore("right", op, op.args[1])
         elif isinstance(op.target, SegmentReduce):
-            yield Sink("reduce", op, value)
+            yield LoopStore("reduce", op, value)
         elif self.stage_of[value.id] == stage:
             if value.id in stores:
-                yield Sink("store", op, value)
+                yield LoopStore("store", op, value)
             if value.id in kept:
-                yield Sink("keep", op, value)
+                yield LoopStore("keep", op, value)
 
-    def _row_sinks(self, op: Op, stage: int, stores: set[int], row_arrays: set[int]) -> Iterable[Sink]:
+    def _row_stores(self, op: Op, stage: int, stores: set[int], row_arrays: set[int]) -> Iterable[LoopStore]:
         for value in op.results:
             if value.space in (EDGE, SHARED):
                 continue
@@ -232,6 +238,6 @@ class _Planner:
             if self.stage_of[value.id] + reduced != stage:
                 continue
             if value.id in stores:
-                yield Sink("store", op, value)
+                yield LoopStore("store", op, value)
             if value.id in row_arrays and not reduced and not needs_whole_row(op):
-                yield Sink("array", op, value)
+                yield LoopStore("array", op, value)

@@ -10,28 +10,30 @@ from collections.abc import Callable
 
 from vgraph.fusion.expressions import NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
-from vgraph.fusion.layout import Sink
+from vgraph.fusion.layout import LoopStore
 from vgraph.ir.program import EDGE, Op
 from vgraph.ir.reductions import ReduceInfo
 
 
-def put_sink(body: Body, sink: Sink, accumulate: Callable[[Body, Op], None]) -> None:
+def put_loop_store(body: Body, store: LoopStore, accumulate: Callable[[Body, Op], None]) -> None:
     """``accumulate``: puts what adds a number to a reduction over edges."""
-    value, flat = sink.value, body.features.flat()
+    value, flat = store.value, body.features.flat()
     size = math.prod(value.row_shape)
-    if sink.kind == "reduce":
-        accumulate(body, sink.op)
-    elif sink.kind == "feature":
-        body.add_features(sink.op)
-    elif sink.kind == "product":
-        body.multiply(sink.op)
-    elif sink.kind in ("left", "right"):
-        rows = f"rows{sink.op.results[0].id}"
-        _store(body, f"{sink.kind}{sink.op.results[0].id} + {rows} * {size} + {flat}", body.get(value, reader=sink.op))
-    elif sink.kind == "store":
+    if store.kind == "reduce":
+        accumulate(body, store.op)
+    elif store.kind == "feature":
+        body.add_features(store.op)
+    elif store.kind == "product":
+        body.multiply(store.op)
+    elif store.kind in ("left", "right"):
+        rows = f"rows{store.op.results[0].id}"
+        _store(
+            body, f"{store.kind}{store.op.results[0].id} + {rows} * {size} + {flat}", body.get(value, reader=store.op)
+        )
+    elif store.kind == "store":
         row = "e" if value.space == EDGE else "v"
         _store(body, f"o{value.id} + {row} * {size} + {flat}", body.get(value))
-    elif sink.kind == "keep":
+    elif store.kind == "keep":
         _store(body, f"k{value.id} + j * {size} + {flat}", body.get(value))
     else:
         _store(body, f"t{value.id} + {flat}", body.get(value))

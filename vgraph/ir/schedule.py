@@ -250,12 +250,12 @@ class Schedule:
         """Rows of vertices without in-edges; they come first where rows follow frontiers."""
         return self.frontiers[number - 1].v1 if (number := self.num_leaf_frontiers) else 0
 
-    def stretches(self, part: str) -> list[tuple[str, Stretch]]:
+    def frontier_ranges(self, part: str) -> list[tuple[str, FrontierRange]]:
         """The frontiers of a phase's part as runs of one type of vertices each."""
         numbers, kinds = self.numbers(part), self.kinds
         runs = [(kind, list(run)) for kind, run in groupby(numbers, key=kinds.__getitem__)]
         fields = (self.of, self.policy, self.order, self.frontiers, self.parts, kinds)
-        return [(kind, Stretch(*fields, range(run[0], run[-1] + 1))) for kind, run in runs]
+        return [(kind, FrontierRange(*fields, range(run[0], run[-1] + 1))) for kind, run in runs]
 
     @cached_property
     def inner_degree(self) -> int | None:
@@ -274,7 +274,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch(Schedule):
+class FrontierRange(Schedule):
     """A schedule of which loops run some neighbouring frontiers alone."""
 
     only: range = range(0)

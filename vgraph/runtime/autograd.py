@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import FunctionError
-from vgraph.runtime.compiled import CompiledProgram, Outcome, Situation
+from vgraph.runtime.compiled import CallContext, CompiledProgram, Outcome
 
 _logger = logging.getLogger("vgraph")
 
@@ -73,7 +73,7 @@ class Call:
     """One use of a captured function at one level of differentiation."""
 
     code: Code
-    situation: Situation
+    call_context: CallContext
     derivation: Derivation
     names: tuple[str, ...]
 
@@ -90,7 +90,7 @@ def run(call: Call, tensors: tuple[Tensor, ...]) -> list[Tensor | None]:
         outputs: Any = _Level.apply(call, pair, *tensors)
         return list(outputs[: pair.forward.num_outputs])
     program = call.code.plain(call.derivation)
-    return program(dict(zip(call.names, tensors, strict=True)), call.situation).outputs
+    return program(dict(zip(call.names, tensors, strict=True)), call.call_context).outputs
 
 
 def _wrt(call: Call, needs: Sequence[bool]) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def _wrt(call: Call, needs: Sequence[bool]) -> tuple[str, ...]:
 class _Level(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, pair: Pair, *tensors: Tensor) -> Any:
-        outcome = pair.forward(dict(zip(call.names, tensors, strict=True)), call.situation)
+        outcome = pair.forward(dict(zip(call.names, tensors, strict=True)), call.call_context)
         num_states = pair.num_states
         outputs = outcome.outputs
         states, saved = outcome.saved[:num_states], outcome.saved[num_states:]
@@ -134,11 +134,11 @@ class _Level(torch.autograd.Function):
         if step == pair.step and not torch.is_grad_enabled():
             inputs = dict(zip(names, tensors, strict=True))
             inputs.update(zip(pair.saved_names, _saved(ctx, kept, keeper), strict=True))
-            found = pair.backward(inputs, call.situation).outputs
+            found = pair.backward(inputs, call.call_context).outputs
         else:
             for state in kept[len(call.names) : num_inputs]:
                 vars(state)["lease"] = vars(keeper).get("lease")  # none: a hook made a copy
-            found = run(Call(call.code, call.situation, (*call.derivation, step), names), tensors)
+            found = run(Call(call.code, call.call_context, (*call.derivation, step), names), tensors)
         by_name = dict(zip(step.wrt, found, strict=True))
         return (None, None, *(by_name.get(name) for name in call.names))
 
@@ -203,7 +203,7 @@ def _saved(ctx: Any, kept: Sequence[Tensor], keeper: Tensor) -> list[Tensor]:
         )
         ctx.unread.check()
         given = dict(zip(call.names, kept[: len(call.names)], strict=True))
-        return pair.forward(given, call.situation).saved[pair.num_states :]
+        return pair.forward(given, call.call_context).saved[pair.num_states :]
     for place, tensor in sorted(zip(ctx.shared, vars(keeper)["shared"], strict=True), key=itemgetter(0)):
         own.insert(place, tensor)
     return own

@@ -23,7 +23,7 @@ VertexTypes = tuple[Tensor, tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class Situation:
+class CallContext:
     """One call's data that is not a feature: topology, policy, subsets' rows, the random seed.
 
     ``subsets``: name to (row of the subset for every vertex in the user's order, number of rows).
@@ -45,11 +45,11 @@ def has_order(item: Input) -> bool:
 class CallRows:
     """Brings tensors from the user's order into row order and back."""
 
-    def __init__(self, schedule: Schedule, situation: Situation, empty: Empty) -> None:
-        self.schedule, self.situation, self.empty = schedule, situation, empty
+    def __init__(self, schedule: Schedule, call_context: CallContext, empty: Empty) -> None:
+        self.schedule, self.call_context, self.empty = schedule, call_context, empty
         self.order: RowOrder = schedule.order
         self.subsets = {
-            k: (t if k.endswith(OF_LEAVES) else self._rows_of(t), n) for k, (t, n) in situation.subsets.items()
+            k: (t if k.endswith(OF_LEAVES) else self._rows_of(t), n) for k, (t, n) in call_context.subsets.items()
         }
 
     def _rows_of(self, per_vertex: Tensor) -> Tensor:
@@ -122,8 +122,8 @@ class CallRows:
             return positions - order.in_ptr.index_select(0, order.dst_rows)
         if name in ("$vertex_ids", "$edge_ids", "$src_ids", "$dst_ids"):
             return self._user_ids(name)
-        assert name == "$seed" and self.situation.seed is not None, name
-        return send(self.situation.seed, order.src_rows.device)
+        assert name == "$seed" and self.call_context.seed is not None, name
+        return send(self.call_context.seed, order.src_rows.device)
 
     def _user_ids(self, name: str) -> Tensor:
         """Ids as the user knows them: a part of a graph remembers those of the whole."""

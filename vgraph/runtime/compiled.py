@@ -19,16 +19,16 @@ from vgraph import config
 from vgraph.ir.loop_body import in_user_order
 from vgraph.ir.memory import Lifetime, MemoryPlan, Stacks
 from vgraph.ir.program import VERTEX, Input, Program, Space, Value
-from vgraph.ir.schedule import Phase, Schedule, Stretch
+from vgraph.ir.schedule import FrontierRange, Phase, Schedule
 from vgraph.ir.tdl.table import may_share
 from vgraph.ir.topology import Topology
 from vgraph.runtime.arena_rows import ArenaRows, CallValues, Form, forms_of
-from vgraph.runtime.call_rows import CallRows, Situation, has_order
+from vgraph.runtime.call_rows import CallContext, CallRows, has_order
 from vgraph.runtime.chunks import MOST_BYTES, ChunkedCode, chunked_code, chunks_of
 from vgraph.runtime.cpu.kernels import Empty
 from vgraph.runtime.cuda import driver as cuda
-from vgraph.runtime.cuda.cuda_graphs import Replays
-from vgraph.runtime.cuda.side_stream import Beside
+from vgraph.runtime.cuda.cuda_graphs import CudaGraphs
+from vgraph.runtime.cuda.side_stream import SideStream
 from vgraph.runtime.in_memory import as_recorded, in_memory
 from vgraph.runtime.python_codegen import PhaseCode
 from vgraph.runtime.user_rows import move_in_loops
@@ -80,7 +80,7 @@ class CompiledProgram:
 
     program: Program
     phases: tuple[Phase, ...]
-    turns: Sequence[range]  # phases that run one after the other; several of one range take turns
+    phase_ranges: Sequence[range]  # phases that run one after the other; several of one range take turns
     codes: tuple[PhaseCode, ...]
     num_outputs: int
     in_rows: frozenset[int]
@@ -88,7 +88,7 @@ class CompiledProgram:
     lifetimes: Mapping[int, Lifetime]
     zero_at_leaves: frozenset[int]  # ids of values
     reads_at_leaves: frozenset[int]
-    make_plan: Callable[[CompiledProgram, Situation], Plan]
+    make_plan: Callable[[CompiledProgram, CallContext], Plan]
     lease: Callable[[int, torch.device], Lease]
     empty: Empty
     device: str  # the kind of device that its kernels run on
@@ -133,45 +133,45 @@ class CompiledProgram:
     def has_kernels(self) -> bool:
         return any(code.units for code in self.codes)
 
-    def __call__(self, inputs: Mapping[str, Tensor], situation: Situation) -> Outcome:
+    def __call__(self, inputs: Mapping[str, Tensor], call_context: CallContext) -> Outcome:
         """Runs every phase; ``inputs`` by name, those that the topology gives left out."""
-        device = situation.topology.src.device
+        device = call_context.topology.src.device
         with cuda.on(device), as_recorded(device.type):
-            return self._call({name: in_memory(tensor) for name, tensor in inputs.items()}, situation)
+            return self._call({name: in_memory(tensor) for name, tensor in inputs.items()}, call_context)
 
-    def _call(self, inputs: Mapping[str, Tensor], situation: Situation) -> Outcome:
-        device = situation.topology.src.device
+    def _call(self, inputs: Mapping[str, Tensor], call_context: CallContext) -> Outcome:
+        device = call_context.topology.src.device
         if device.type != self.device:
-            return self.on(device.type, self.inner_degree)(inputs, situation)
-        plan = self.make_plan(self, situation)
-        if self.varies and situation.types is None:
+            return self.on(device.type, self.inner_degree)(inputs, call_context)
+        plan = self.make_plan(self, call_context)
+        if self.varies and call_context.types is None:
             degree = plan.schedule.inner_degree
             if degree is not None and degree <= MOST_DEGREES:
-                return self.on(self.device, degree)(inputs, situation)
+                return self.on(self.device, degree)(inputs, call_context)
         record = cuda.recorder(self.device)
-        if record is not None and self._can_be_recorded(situation, plan.schedule):
+        if record is not None and self._can_be_recorded(call_context, plan.schedule):
 
             def evaluate(given: Mapping[str, Tensor], schedule: Schedule) -> Outcome:
-                return self._evaluate(given, situation, Plan(schedule, lambda: plan.memory))
+                return self._evaluate(given, call_context, Plan(schedule, lambda: plan.memory))
 
-            outcome = self._replays.call(record, inputs, plan.schedule, evaluate)
+            outcome = self._cuda_graphs.call(record, inputs, plan.schedule, evaluate)
             if outcome is not None:
                 return outcome
-        return self._evaluate(inputs, situation, plan)
+        return self._evaluate(inputs, call_context, plan)
 
     @cached_property
-    def _replays(self) -> Replays:
-        return Replays()
+    def _cuda_graphs(self) -> CudaGraphs:
+        return CudaGraphs()
 
     @staticmethod
-    def _can_be_recorded(situation: Situation, schedule: Schedule) -> bool:
+    def _can_be_recorded(call_context: CallContext, schedule: Schedule) -> bool:
         """Not what draws random numbers, knows vertices by type or some by id, or runs once, perhaps in chunks."""
-        plain = not situation.subsets and situation.types is None and situation.seed is None
-        return plain and schedule.policy != "once" and not situation.topology.original_ids
+        plain = not call_context.subsets and call_context.types is None and call_context.seed is None
+        return plain and schedule.policy != "once" and not call_context.topology.original_ids
 
-    def _evaluate(self, inputs: Mapping[str, Tensor], situation: Situation, plan: Plan) -> Outcome:
-        device = situation.topology.src.device
-        rows = CallRows(plan.schedule, situation, self.empty)
+    def _evaluate(self, inputs: Mapping[str, Tensor], call_context: CallContext, plan: Plan) -> Outcome:
+        device = call_context.topology.src.device
+        rows = CallRows(plan.schedule, call_context, self.empty)
         as_given, others = self._inputs_by_order
         env = {value_id: inputs[name] for value_id, name in as_given}
         kept = set(env)
@@ -185,16 +185,16 @@ class CompiledProgram:
         arena = ArenaRows(self._forms, plan.memory, buffer)
         env = CallValues(env, arena)
         windows = choose_windows(self._ahead, plan.schedule)
-        beside = cuda.two_streams(device) if len(self.turns) > 1 else None
-        for number, (turn, last_read) in enumerate(zip(self.turns, self._last_reads, strict=True)):
-            with self._stream_of(number, env, arena, beside):
-                self._run_turn(turn, env, arena, rows, windows)
-            if beside is not None:
-                env.update((i, arena[i]) for index in turn for i in self.codes[index].stores if i in arena)
+        side_stream = cuda.two_streams(device) if len(self.phase_ranges) > 1 else None
+        for number, (phase_range, last_read) in enumerate(zip(self.phase_ranges, self._last_reads, strict=True)):
+            with self._stream_of(number, env, arena, side_stream):
+                self._run_phases(phase_range, env, arena, rows, windows)
+            if side_stream is not None:
+                env.update((i, arena[i]) for index in phase_range for i in self.codes[index].stores if i in arena)
             for i in last_read - kept:  # what the caller gave is compared with what it gets
                 env.pop(i, None)
-        if beside is not None:
-            beside.finish(env[v.id] for v in self.program.outputs if v is not None)
+        if side_stream is not None:
+            side_stream.finish(env[v.id] for v in self.program.outputs if v is not None)
         return self._outcome(env, rows, lease)
 
     def _in_user_order(self, env: dict[int, Tensor], inputs: Mapping[str, Tensor], schedule: Schedule) -> None:
@@ -204,29 +204,29 @@ class CompiledProgram:
         for value in self._user_rows.outs:
             env[in_user_order(value.id)] = self.empty((schedule.topology.num_dst, *value.row_shape), value.dtype)
 
-    def _run_turn(
-        self, turn: range, env: dict[int, Tensor], arena: ArenaRows, rows: CallRows, windows: Windows | None
+    def _run_phases(
+        self, phase_range: range, env: dict[int, Tensor], arena: ArenaRows, rows: CallRows, windows: Windows | None
     ) -> None:
-        first, whole = self.phases[turn[0]], partial(rows.extents, _ONCE)
+        first, whole = self.phases[phase_range[0]], partial(rows.extents, _ONCE)
         if first.kind:
-            self._take_turns(turn, env, arena, rows)
-        elif windows is not None and turn[0] in windows.ahead:
-            windows.begin(turn[0], env, whole())
-        elif self.codes[turn[0]].loop is not None:
-            parts = None if windows is None else windows.of_loop(turn[0], first, whole())
-            self.codes[turn[0]].loop.run(env, arena, rows.schedule, *(() if parts is None else (parts,)))
-        elif not (first.is_chunked and self._run_in_chunks(turn[0], env, rows.schedule)):
-            self.codes[turn[0]].run(env, arena, rows.extents(first))
+            self._interleave(phase_range, env, arena, rows)
+        elif windows is not None and phase_range[0] in windows.ahead:
+            windows.begin(phase_range[0], env, whole())
+        elif self.codes[phase_range[0]].loop is not None:
+            parts = None if windows is None else windows.of_loop(phase_range[0], first, whole())
+            self.codes[phase_range[0]].loop.run(env, arena, rows.schedule, *(() if parts is None else (parts,)))
+        elif not (first.is_chunked and self._run_in_chunks(phase_range[0], env, rows.schedule)):
+            self.codes[phase_range[0]].run(env, arena, rows.extents(first))
 
     def _stream_of(
-        self, number: int, env: Mapping[int, Tensor], arena: Mapping[int, Tensor], beside: Beside | None
+        self, number: int, env: Mapping[int, Tensor], arena: Mapping[int, Tensor], side_stream: SideStream | None
     ) -> AbstractContextManager[None]:
         """Where a turn's work goes, if there are two streams."""
-        if beside is None:
+        if side_stream is None:
             return nullcontext()
         reads, makes = self._traffic[number]
-        is_loop = self.phases[self.turns[number][0]].is_loop
-        return beside.phase(is_loop=is_loop, reads=reads, makes=makes, env=env, arena=set(arena))
+        is_loop = self.phases[self.phase_ranges[number][0]].is_loop
+        return side_stream.phase(is_loop=is_loop, reads=reads, makes=makes, env=env, arena=set(arena))
 
     @cached_property
     def _ahead(self) -> dict[int, Ahead]:
@@ -238,9 +238,9 @@ class CompiledProgram:
     def _traffic(self) -> list[tuple[set[int], set[int]]]:
         """For every turn: ids of what it reads, and of what it makes."""
         found: list[tuple[set[int], set[int]]] = []
-        for turn in self.turns:
-            reads = {i for index in turn for i in self.codes[index].reads}
-            found.append((reads, {v.id for index in turn for op in self.phases[index].ops for v in op.results}))
+        for phase_range in self.phase_ranges:
+            reads = {i for index in phase_range for i in self.codes[index].reads}
+            found.append((reads, {v.id for index in phase_range for op in self.phases[index].ops for v in op.results}))
         return found
 
     def _run_in_chunks(self, index: int, env: dict[int, Tensor], schedule: Schedule) -> bool:
@@ -253,7 +253,7 @@ class CompiledProgram:
         chunked, topology = self._chunked[index], schedule.topology
 
         def schedule_of(part: Topology) -> Schedule:
-            return self.make_plan(self, Situation(part, schedule.policy, {})).schedule
+            return self.make_plan(self, CallContext(part, schedule.policy, {})).schedule
 
         def count(space: Space) -> int:
             return topology.num_dst if space == VERTEX else topology.num_edges
@@ -273,35 +273,35 @@ class CompiledProgram:
     def _last_reads(self) -> list[set[int]]:
         """For every turn: ids of what nothing reads after it."""
         seen, found = {v.id for v in self.program.outputs if v is not None}, list[set[int]]()
-        for turn in reversed(self.turns):
-            found.append({i for index in turn for i in self.codes[index].reads} - seen)
+        for phase_range in reversed(self.phase_ranges):
+            found.append({i for index in phase_range for i in self.codes[index].reads} - seen)
             seen |= found[-1]
         return found[::-1]
 
-    def _take_turns(self, turn: range, env: dict[int, Tensor], arena: ArenaRows, rows: CallRows) -> None:
+    def _interleave(self, phase_range: range, env: dict[int, Tensor], arena: ArenaRows, rows: CallRows) -> None:
         """Loops of one type of vertices each, as frontiers of their types follow one another."""
-        first = self.phases[turn[0]]
-        codes = {self.phases[index].kind: self.codes[index] for index in turn}
+        first = self.phases[phase_range[0]]
+        codes = {self.phases[index].kind: self.codes[index] for index in phase_range}
         in_python = any(code.loop is None for code in codes.values())
         extents = rows.extents(replace(first, is_reverse=False)) if in_python else []
         schedule = rows.schedule
         start = schedule.numbers(first.part).start
         key = ("stretches", schedule, first.part)
-        stretches = schedule.topology.keep(key, lambda: schedule.stretches(first.part))
-        for kind, stretch in stretches[::-1] if first.is_reverse else stretches:
+        frontier_ranges = schedule.topology.keep(key, lambda: schedule.frontier_ranges(first.part))
+        for kind, frontier_range in frontier_ranges[::-1] if first.is_reverse else frontier_ranges:
             code = codes.get(kind)
             if code is None:  # vertices of this type do nothing
-                self._leave_zeros(turn, arena, stretch)
+                self._leave_zeros(phase_range, arena, frontier_range)
             elif code.loop is not None:
-                code.loop.run(env, arena, stretch)
+                code.loop.run(env, arena, frontier_range)
             else:
-                mine = extents[stretch.only.start - start : stretch.only.stop - start]
+                mine = extents[frontier_range.only.start - start : frontier_range.only.stop - start]
                 code.run(env, arena, mine[::-1] if first.is_reverse else mine)
 
-    def _leave_zeros(self, turn: range, arena: ArenaRows, stretch: Stretch) -> None:
-        first, last = (stretch.frontiers[i] for i in (stretch.only[0], stretch.only[-1]))
+    def _leave_zeros(self, phase_range: range, arena: ArenaRows, frontier_range: FrontierRange) -> None:
+        first, last = (frontier_range.frontiers[i] for i in (frontier_range.only[0], frontier_range.only[-1]))
         for value in self.stored:
-            if value.row_dim == 0 and any(value.id in self.codes[index].stores for index in turn):
+            if value.row_dim == 0 and any(value.id in self.codes[index].stores for index in phase_range):
                 is_edge = value.space.kind == "edge"
                 rows = slice(first.e0, last.e1) if is_edge else slice(first.v0, last.v1)
                 arena[value.id][rows].zero_()

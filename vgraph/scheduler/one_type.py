@@ -62,7 +62,7 @@ def _picked_once(phases: Sequence[Phase]) -> tuple[Phase, ...]:
     return tuple(phase for phase in kept if phase.ops)
 
 
-def together(phases: Sequence[Phase]) -> list[range]:
+def interleaved_loops(phases: Sequence[Phase]) -> list[range]:
     """Neighbouring loops of different types take turns; every other phase stands alone."""
     found = list[range]()
     for index, phase in enumerate(phases):

@@ -16,7 +16,7 @@ from vgraph.ir.schedule import Phase
 from vgraph.ir.tdl.table import is_view, op_name
 
 
-def sink_views(phases: Sequence[Phase], outside: Iterable[int]) -> tuple[Phase, ...]:
+def store_views(phases: Sequence[Phase], outside: Iterable[int]) -> tuple[Phase, ...]:
     """Every loop takes anew the views that it reads of earlier phases' rows; ``outside``: ids that others read.
 
     A gather moves only if loops alone read it.

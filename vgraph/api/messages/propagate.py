@@ -37,7 +37,7 @@ from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FunctionError
 from vgraph.ir.program import EDGE, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
-from vgraph.runtime.compiled import Situation
+from vgraph.runtime.compiled import CallContext
 from vgraph.scheduler.degree_buckets import DegreeBucket, active_part, degree_buckets
 
 logger = logging.getLogger("vgraph")
@@ -152,13 +152,13 @@ def applied(topology: Topology, frames: Frames, roots: tuple[Any, Any, Any]) -> 
         return None
 
 
-def capture_segments(topology: Topology, frames: Frames, message: Any, reduce: Any) -> tuple[Bound, Situation]:
+def capture_segments(topology: Topology, frames: Frames, message: Any, reduce: Any) -> tuple[Bound, CallContext]:
     """What ``propagate`` would run over all degrees; raises CaptureError where it would not."""
     part, roots = _Part(topology, frames), (message, reduce)
     names, features = part.names, Features(part.find, part.spec, topology.src.device, part.names)
     family = family_of((*(function_key(root) for root in roots), "segments"))
     bound, _ = find_captured(family, roots, features, lambda: UpdateBody(*roots, names, True))
-    return bound, Situation(part.topology, "once", {})
+    return bound, CallContext(part.topology, "once", {})
 
 
 def _by_degree(topology: Topology, frames: Frames, roots: tuple[Any, Any], key: Any, why: CaptureError) -> Results:

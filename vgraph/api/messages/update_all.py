@@ -31,7 +31,7 @@ from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.views import LazyRows
 from vgraph.ir.topology import Topology
-from vgraph.runtime.compiled import Situation
+from vgraph.runtime.compiled import CallContext
 
 Func = Callable[..., Any]
 
@@ -98,7 +98,7 @@ def _results_of(on: Relation, message: Any, reduce: Any, apply: Any) -> Results:
     return results
 
 
-def capture_update(graph: GraphData, message: Any, reduce: Any) -> tuple[Bound, Situation]:
+def capture_update(graph: GraphData, message: Any, reduce: Any) -> tuple[Bound, CallContext]:
     """What ``update_all`` would run over all degrees; raises CaptureError where it would not."""
     on = Relation(graph, None)
     return capture_segments(on.topology, on.frames(), message, reduce)

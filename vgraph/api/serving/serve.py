@@ -358,7 +358,7 @@ class Server:
             if not request.at:
                 needs, lines = bound.captured.num_slots_needed, bound.captured.facts.gather_lines
                 check_children(needs, lines, request.feed.topology, None)
-        outputs = [t for t in bound.run(tensors, bound.situation(topology, "once")) if t is not None]
+        outputs = [t for t in bound.run(tensors, bound.call_context(topology, "once")) if t is not None]
         names = bound.captured.facts.names
         pushed = outputs[: len(names) - len(specs)]
         for name, state in zip(names[len(pushed) :], outputs[len(pushed) :], strict=True):

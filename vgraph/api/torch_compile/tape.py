@@ -34,7 +34,7 @@ from vgraph.capture.trace import trace
 from vgraph.ir.program import EDGE, VERTEX, Space
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Derivation
-from vgraph.runtime.compiled import CompiledProgram, Situation
+from vgraph.runtime.compiled import CallContext, CompiledProgram
 from vgraph.runtime.custom_op import Rows, known, register
 from vgraph.scheduler.degree_buckets import active_part
 
@@ -127,14 +127,14 @@ class TapedFunction:
         check_children(self.num_slots_needed, {}, topology, None)
         part = active_part(topology) if self.is_partial else None
         if part is None:
-            outcome = program(dict(zip(names, tensors, strict=True)), Situation(topology, self.policy, {}, seed))
+            outcome = program(dict(zip(names, tensors, strict=True)), CallContext(topology, self.policy, {}, seed))
             return [*outcome.outputs, *(state.clone() for state in outcome.saved)]
         ids = {VERTEX: part.vertex_ids, EDGE: part.edge_ids}
         given: dict[str, Tensor] = {}
         for name, tensor in zip(names, tensors, strict=True):
             at = ids.get(self._space(name, derivation))
             given[name] = tensor if at is None else tensor.index_select(0, at)
-        found = program(given, Situation(part.topology, self.policy, {}, seed)).outputs
+        found = program(given, CallContext(part.topology, self.policy, {}, seed)).outputs
         sizes = {VERTEX: topology.num_dst, EDGE: topology.num_edges}
         made: list[Tensor | None] = []
         for place, rows in enumerate(found):

@@ -33,7 +33,7 @@ from vgraph.errors import CycleError, FunctionError, GraphError
 from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.program import Space, subset
 from vgraph.ir.topology import Topology
-from vgraph.runtime.call_rows import Situation, VertexTypes
+from vgraph.runtime.call_rows import CallContext, VertexTypes
 from vgraph.runtime.cuda import driver as cuda
 from vgraph.scheduler.frontiers import Levels
 
@@ -116,13 +116,13 @@ class VertexFunction(nn.Module):
         refuse_transforms()
         feed = _feed(self, graph, features)
         try:
-            bound, tensors, situation = _bind(self, feed)
+            bound, tensors, call_context = _bind(self, feed)
         except OutsideWriteError as error:
             raise _write_error(self, error) from None
         except CaptureError as error:
             why = without_frames(error)
         else:
-            outputs: Any = bound.run(tensors, situation)
+            outputs: Any = bound.run(tensors, call_context)
             if feed.padded is not None:
                 outputs = [output[: feed.topology.num_dst] for output in outputs]
             return dict(zip(bound.captured.facts.names, outputs, strict=True))
@@ -143,10 +143,12 @@ def _say_serial(function: VertexFunction, why: CaptureError) -> None:
         logger.info("%s runs one vertex at a time, uncaptured: %s %s", name, why.reason, why.line)
 
 
-def capture_vertex(function: VertexFunction, graph: GraphData, features: Mapping[str, Any]) -> tuple[Bound, Situation]:
+def capture_vertex(
+    function: VertexFunction, graph: GraphData, features: Mapping[str, Any]
+) -> tuple[Bound, CallContext]:
     """What a call would run; raises CaptureError where it would run one vertex at a time."""
-    bound, _, situation = _bind(function, _feed(function, graph, features))
-    return bound, situation
+    bound, _, call_context = _bind(function, _feed(function, graph, features))
+    return bound, call_context
 
 
 def _row_shape(name: str, shape: Any) -> tuple[int, ...]:
@@ -208,7 +210,7 @@ def refuse_hooks(function: nn.Module, name: str) -> None:
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ...], Situation]:
+def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ...], CallContext]:
     types = function.vertex_types(feed.graph, feed.given)
     if types is None and cuda.recorder(feed.topology.src.device.type) is not None and _can_be_padded(function, feed):
         feed.padded = pad(feed.topology)
@@ -229,7 +231,7 @@ def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ..
     if bound.captured.num_slots_needed:
         check_children(bound.captured.num_slots_needed, bound.captured.facts.gather_lines, feed.topology, types)
     topology = feed.topology if feed.padded is None else feed.padded.topology
-    return bound, tensors, bound.situation(topology, function.policy, feed.subsets, types)
+    return bound, tensors, bound.call_context(topology, function.policy, feed.subsets, types)
 
 
 def _can_be_padded(function: VertexFunction, feed: Feed) -> bool:

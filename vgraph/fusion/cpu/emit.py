@@ -16,7 +16,7 @@ from vgraph.fusion.features import Features
 from vgraph.fusion.layout import Layout, Loop, Stage
 from vgraph.fusion.scratch import Scratch, bytes_of
 from vgraph.fusion.stages import lay_out
-from vgraph.fusion.stores import accumulated, combined, finished, put_sink, start
+from vgraph.fusion.stores import accumulated, combined, finished, put_loop_store, start
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import SHARED, Op, Value
@@ -147,7 +147,7 @@ class _Emitter:
             s.value.id: s.value
             for stage in self.layout.stages
             for loop in stage.loops
-            for s in loop.sinks
+            for s in loop.loop_stores
             if s.kind == "keep"
         }
         return list(found.values())
@@ -169,7 +169,7 @@ class _Emitter:
 
     def _full_blocks(self, stage: Stage) -> list[str]:
         """After an edge's rows are in their blocks: the sum of a full one."""
-        ops = {id(s.op): s.op for loop in stage.loops for s in loop.sinks if s.kind == "left"}
+        ops = {id(s.op): s.op for loop in stage.loops for s in loop.loop_stores if s.kind == "left"}
         return [
             f"      if (++rows{op.results[0].id} == vg_block) {{ {self._add_outer(op)} rows{op.results[0].id} = 0; }}"
             for op in ops.values()
@@ -236,7 +236,7 @@ class _Emitter:
 
     def _raise_peaks(self, stage: Stage, joined: list[Stage], made: _Pass) -> None:
         """Between the passes over a chain: the peaks so far, and how much what is relative to others fades."""
-        peaks = {peak for other in joined for peak in other.riders.above.values()}
+        peaks = {peak for other in joined for peak in other.online_sums.above.values()}
         for loop in stage.loops:
             features = Features(self.layout, stage, loop, self.width)
             features.unrolled = self._reduces_in_registers(loop, features)
@@ -253,7 +253,7 @@ class _Emitter:
 
     def _close_chain(self, op: Op, features: Features, stage: Stage) -> list[str]:
         """Sums of sums; those before fade where the peak was raised."""
-        name, tile, ride = op.results[0].id, features.tile(), stage.riders.rides.get(op.results[0].id)
+        name, tile, ride = op.results[0].id, features.tile(), stage.online_sums.rides.get(op.results[0].id)
         if ride is None:
             joined = combined(op, f"c{name}[q]", f"a{name}[q]", features.width)
             return _over_tiles(features.num_tiles(), joined, features.unrolled)
@@ -307,7 +307,7 @@ class _Emitter:
 
     def _close_reduction(self, op: Op, features: Features, stage: Stage, ptr: str) -> list[str]:
         """From registers to the scratch that later stages read."""
-        result, ride = op.results[0], stage.riders.rides.get(op.results[0].id)
+        result, ride = op.results[0], stage.online_sums.rides.get(op.results[0].id)
 
         def body(text: Body) -> None:
             if self._is_used(result):
@@ -323,8 +323,8 @@ class _Emitter:
         return features.text(body, "    ")
 
     def _statements(self, body: Body, loop: Loop) -> None:
-        for sink in loop.sinks:
-            put_sink(body, sink, self._accumulate)
+        for store in loop.loop_stores:
+            put_loop_store(body, store, self._accumulate)
 
     def _accumulate(self, body: Body, op: Op) -> None:
         (operand,) = op.operands()
@@ -344,7 +344,7 @@ class _Emitter:
 
 def _is_short_sum(loop: Loop, features: Features) -> bool:
     """A few vectors that are summed over features: one after the other, they wait for nothing."""
-    return any(sink.kind == "feature" for sink in loop.sinks) and features.num_tiles() <= _MOST_SHORT
+    return any(store.kind == "feature" for store in loop.loop_stores) and features.num_tiles() <= _MOST_SHORT
 
 
 def _is_summed_as_is(op: Op) -> bool:
@@ -353,7 +353,9 @@ def _is_summed_as_is(op: Op) -> bool:
 
 
 def _reductions(loop: Loop) -> list[Op]:
-    return [sink.op for sink in loop.sinks if isinstance(sink.op.target, SegmentReduce) and sink.kind == "reduce"]
+    return [
+        store.op for store in loop.loop_stores if isinstance(store.op.target, SegmentReduce) and store.kind == "reduce"
+    ]
 
 
 def _over_tiles(tiles: int, statement: str, unrolled: bool) -> list[str]:

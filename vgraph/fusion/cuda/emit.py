@@ -61,7 +61,7 @@ def _tiles(design: Design, name: str) -> list[Writer]:
     """The functions for some features of a row at a time, for rows of few and of many edges; if that is possible."""
     loops = [(stage, loop) for stage in design.layout.stages for loop in stage.loops]
     found = [LaneFeatures(design.layout, stage, loop, design.most) for stage, loop in loops]
-    kinds = {sink.kind for _, loop in loops for sink in loop.sinks}
+    kinds = {store.kind for _, loop in loops for store in loop.loop_stores}
     alike = {(f.shape, f.width, len(f.groups)) for f in found}
     if design.outer or design.spec.in_loop or kinds - {"reduce", "store", "array"} or len(alike) != 1:
         return []

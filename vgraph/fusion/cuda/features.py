@@ -38,7 +38,7 @@ class LaneFeatures(Features):
         super().__post_init__()
         self.peaks.clear()
         self.num_taken = 0
-        self.sum = next((s.op for s in self.loop.sinks if s.kind == "feature"), None)
+        self.sum = next((s.op for s in self.loop.loop_stores if s.kind == "feature"), None)
         self.in_turn: frozenset[int] = frozenset()  # groups that one lane walks from end to end
         self.tiles = self.tiles_inside()  # of the innermost group, as they are dealt out
         if self.sum is not None:
@@ -212,7 +212,7 @@ class LaneBody(Body):
         return name
 
     def _above(self, op: Op, access: Access) -> Steps[str]:
-        ride = next(r for r in self.features.stage.riders.rides.values() if r.below is op)
+        ride = next(r for r in self.features.stage.online_sums.rides.values() if r.below is op)
         # as long as the row that is summed, or as the number itself
         ride = replace(ride, axes=tuple(d for d, stride in enumerate(access[1]) if stride))
         name = self.raise_peak(ride)

@@ -59,7 +59,7 @@ def _partials(design: Design) -> Partials:
         for op in (op for loop in stage.loops for op in reductions_of(loop)):
             kind, size = NUMBER_TYPES[op.results[0].dtype], math.prod(op.results[0].row_shape)
             both = [(f"a{op.results[0].id}", kind), (f"b{op.results[0].id}", "int32_t")][: len(op.results)]
-            if op.results[0].id in stage.riders.rides:
+            if op.results[0].id in stage.online_sums.rides:
                 both.append((f"r{op.results[0].id}", kind))
             for name, number in both:
                 room = -(-size * (4 if number in ("float", "int32_t") else 8) // 16) * 16
@@ -160,7 +160,7 @@ class _Together(_Staged):
         features = LaneFeatures(self.layout, self.edges, loop, self.most, lanes=self.team, lane="all")
         result, kind, width = op.results[0].id, NUMBER_TYPES[op.results[0].dtype], features.width
         place, vector = f" + {features.flat()}", f"vg_t<{NUMBER_TYPES[op.results[0].dtype]}, {features.width}>"
-        beside = "b" if self.needs_slot(op) else "r" if result in self.edges.riders.rides else ""
+        beside = "b" if self.needs_slot(op) else "r" if result in self.edges.online_sums.rides else ""
         peak = f"r{result}" if beside == "r" else ""
         added = combined(op, f"a{result}[n]", "x", width, place=f"b{result}[n]" if beside == "b" else "", position="p")
         lines = [f"auto x = vg_load<{width}>({self.partial(f'a{result}', 'c')}{place});"]

@@ -16,7 +16,7 @@ from vgraph.fusion.cuda.features import LaneBody, LaneFeatures, widest
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
 from vgraph.fusion.layout import Layout, Loop, Stage
-from vgraph.fusion.stores import accumulated, combined, finished, put_sink, start
+from vgraph.fusion.stores import accumulated, combined, finished, put_loop_store, start
 from vgraph.ir.kernel import Entry, KernelSpec
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import SHARED, Op, Value
@@ -236,7 +236,7 @@ class Writer:
 
     # ------------------------------------------------------------ sums of outer products
     def _full_blocks(self, stage: Stage) -> list[str]:
-        ops = {id(s.op): s.op for loop in stage.loops for s in loop.sinks if s.kind == "left"}
+        ops = {id(s.op): s.op for loop in stage.loops for s in loop.loop_stores if s.kind == "left"}
         lines: list[str] = []
         for op in ops.values():
             name = f"rows{op.results[0].id}"
@@ -297,7 +297,7 @@ class Writer:
     def close_reduction(self, op: Op, features: LaneFeatures, stage: Stage) -> list[str]:
         """From the registers of all slots to the scratch that later stages read."""
         lines = [f"    VG_UNROLL for (int n = 0; n < {features.num_rounds()}; ++n) {{"]
-        if self.slots > 1 and op.results[0].id not in stage.riders.rides:
+        if self.slots > 1 and op.results[0].id not in stage.online_sums.rides:
             lines.append(f"      {self._across_slots(op, features.width)}")
         lines += [
             f"      {features.vector()}",
@@ -335,13 +335,13 @@ class Writer:
 
     # ------------------------------------------------------------ statements
     def _statements(self, body: Body, loop: Loop) -> None:
-        for sink in loop.sinks:
-            put_sink(body, sink, self._accumulate)
+        for store in loop.loop_stores:
+            put_loop_store(body, store, self._accumulate)
 
     def _accumulate(self, body: Body, op: Op) -> None:
         (operand,) = op.operands()
         result, given, width = op.results[0], body.get(operand, reader=op), body.features.width
-        target, ride = f"a{result.id}[n]", body.features.stage.riders.rides.get(result.id)
+        target, ride = f"a{result.id}[n]", body.features.stage.online_sums.rides.get(result.id)
         if ride is not None:
             assert isinstance(body, LaneBody)
             body.put(f"{target} = {target} * fade{body.raise_peak(ride)} + {given};")
@@ -355,16 +355,18 @@ class Writer:
 
 def _hands_over(loop: Loop) -> bool:
     """Whether other lanes may read what this loop writes to scratch."""
-    return any(sink.kind in ("array", "feature", "product", "left", "right") for sink in loop.sinks)
+    return any(store.kind in ("array", "feature", "product", "left", "right") for store in loop.loop_stores)
 
 
 def reductions_of(loop: Loop) -> list[Op]:
-    return [sink.op for sink in loop.sinks if isinstance(sink.op.target, SegmentReduce) and sink.kind == "reduce"]
+    return [
+        store.op for store in loop.loop_stores if isinstance(store.op.target, SegmentReduce) and store.kind == "reduce"
+    ]
 
 
 def peak_name(stage: Stage, op: Op, loop: Loop) -> str:
     """The running peak of a loop on which a sum rides; nothing if it does not."""
-    ride = stage.riders.rides.get(op.results[0].id)
+    ride = stage.online_sums.rides.get(op.results[0].id)
     return f"p{ride.peak.id}_{stage.loops.index(loop)}" if ride is not None else ""
 
 

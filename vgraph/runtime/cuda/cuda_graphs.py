@@ -69,7 +69,7 @@ _kept: WeakValueDictionary[int, Recording] = WeakValueDictionary()  # by address
 
 
 @dataclass(eq=False)
-class Replays:
+class CudaGraphs:
     """Of one Program. ``evaluate(inputs, schedule)``: runs it on a schedule of the call's form."""
 
     known: dict[Any, list[Recording]] = field(default_factory=dict[Any, list[Recording]])

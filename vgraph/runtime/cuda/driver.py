@@ -21,7 +21,7 @@ from torch import Tensor
 from vgraph import config
 from vgraph.errors import DeviceError
 from vgraph.runtime.cuda.cuda_graphs import Record
-from vgraph.runtime.cuda.side_stream import Beside
+from vgraph.runtime.cuda.side_stream import SideStream
 
 _MOST_PLAIN = 48 * 1024  # bytes of a block's own memory that need no asking
 _MOST_ROOM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -61,14 +61,14 @@ def architecture(device: int | None = None) -> str:
 _sides: dict[torch.device, Any] = {}
 
 
-def two_streams(device: torch.device) -> Beside | None:
+def two_streams(device: torch.device) -> SideStream | None:
     """The caller's stream and a second one, with ``VGRAPH_STREAMS=1``; None: all goes to the caller's."""
     if device.type != "cuda" or not config.streams():
         return None
     if device not in _sides:  # pragma: no cover - needs a GPU
         _sides[device] = torch.cuda.Stream(device)
     main = torch.cuda.current_stream(device)  # pragma: no cover
-    return Beside(main, _sides[device], torch.cuda.stream, Tensor.record_stream)  # pragma: no cover
+    return SideStream(main, _sides[device], torch.cuda.stream, Tensor.record_stream)  # pragma: no cover
 
 
 def recorder(kind: str) -> Record | None:

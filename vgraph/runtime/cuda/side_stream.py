@@ -17,7 +17,7 @@ Note = Callable[[Tensor, Any], None]  # that a stream uses a tensor's memory, th
 
 
 @dataclass(eq=False)
-class Beside:
+class SideStream:
     """One call's two streams. ``switch``: a context in which work goes to a stream; ``note``: see ``Note``."""
 
     main: Any
