@@ -102,6 +102,9 @@ def _clamp(given: Sequence[Any]) -> str:
     return AT_MOST.replace("{1}", "{2}").replace("{0}", f"({text})") if high else text
 
 
+_AWAY = "vg_exp(-vg_abs({0} - {1}))"  # of two numbers, the exponential of the distance from the larger to the smaller
+# log(1 + z) by a logarithm that there is in vectors: what 1 + z was rounded to is divided out again
+_LOG1P = "vg_select<{V}>({T}(1) + {z} == {T}(1), {z}, vg_log({T}(1) + {z}) * ({z} / ({T}(1) + {z} - {T}(1))))"
 _IN_FULL: Mapping[str, Any] = {"approximate": "none"}
 _WITH_TEXT = (
     OpInfo("add", "{0} + {1}", zero="all"),
@@ -125,7 +128,7 @@ _WITH_TEXT = (
     OpInfo(
         "logaddexp",
         "vg_select<{V}>({0} == {1}, {0} + {T}(0.69314718055994530942),"
-        " vg_select<{V}>(vg_or({0} > {1}, {0} != {0}), {0}, {1}) + vg_log1p(vg_exp(-vg_abs({0} - {1}))))",
+        f" vg_select<{{V}}>(vg_or({{0}} > {{1}}, {{0}} != {{0}}), {{0}}, {{1}}) + {_LOG1P.replace('{z}', _AWAY)})",
         costly=True,
     ),
     OpInfo("sin", "vg_sin({0})", costly=True),
