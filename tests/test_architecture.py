@@ -20,6 +20,7 @@ FOLDERS = ("vgraph", "kernels", "examples", "tests", "benchmarks")
 SOURCES = {".py", ".h", ".cuh", ".cpp", ".cu"}
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
+MAX_POSITIONAL = 7  # arguments of a call that are not named
 
 EMPTY_NAMES = {"utils", "util", "common", "base", "helpers", "helper", "misc", "manager"}
 
@@ -169,6 +170,16 @@ def test_functions_are_short() -> None:
         and (length := (item.end_lineno or item.lineno) - item.lineno + 1) > MAX_FUNCTION_LINES
     ]
     refuse(long, f"functions over {MAX_FUNCTION_LINES} lines")
+
+
+def test_long_calls_name_their_arguments() -> None:
+    wrong = [
+        f"{name}:{item.lineno} {ast.unparse(item.func)}"
+        for name in python_files("vgraph", "kernels")
+        for item in ast.walk(parse(name))
+        if isinstance(item, ast.Call) and sum(not isinstance(arg, ast.Starred) for arg in item.args) > MAX_POSITIONAL
+    ]
+    refuse(wrong, f"calls with more than {MAX_POSITIONAL} arguments by position: name them")
 
 
 def test_modules_are_named_for_what_they_do() -> None:

@@ -131,17 +131,17 @@ def _function(run: Run) -> FunctionSteps:
     details = "".join([*texts, format_schedule(plan.schedule), format_memory(plan.memory)])
     policy, batches, least = _batches(compiled["forward"], call_context)
     return FunctionSteps(
-        name,
-        1,
-        "",
-        "",
-        tuple(_hoisted(what, own)),
-        programs,
-        details,
-        policy,
-        batches,
-        least,
-        what.captured.unwatchable,
+        name=name,
+        num_calls=1,
+        reason="",
+        line="",
+        hoisted=tuple(_hoisted(what, own)),
+        programs=programs,
+        details=details,
+        policy=policy,
+        batches=batches,
+        least_batches=least,
+        unwatchable=what.captured.unwatchable,
     )
 
 
@@ -217,14 +217,14 @@ class _Reader:
         over += f" and their {'out' if spec.is_source else 'in'}-edges" if edges else ""
         read, written = kernel_bytes(spec, self.count)
         return Step(
-            number,
-            over,
-            names,
-            self.lines(spec.ops),
-            sum(num_operations(op, self.count) for op in spec.ops),
-            read,
-            written,
-            self.stored(spec.stores, phase, kept),
+            kernel=number,
+            over=over,
+            operators=names,
+            lines=self.lines(spec.ops),
+            num_operations=sum(num_operations(op, self.count) for op in spec.ops),
+            bytes_read=read,
+            bytes_written=written,
+            stored=self.stored(spec.stores, phase, kept),
         )
 
     def operator(self, op: Op | None, phase: Phase, kept: frozenset[int]) -> Step | None:
@@ -236,15 +236,15 @@ class _Reader:
         if over == SHARED:
             over = next((v.space for v in op.operands() if v.space != SHARED), over)
         return Step(
-            None,
-            _WORDS.get(over.kind, str(over)),
-            (_named(op),),
-            self.lines([op]),
-            num_operations(op, self.count),
-            read,
-            written,
-            self.stored(op.results, phase, kept),
-            _why(op, phase) if config.kernels_enabled() else "",
+            kernel=None,
+            over=_WORDS.get(over.kind, str(over)),
+            operators=(_named(op),),
+            lines=self.lines([op]),
+            num_operations=num_operations(op, self.count),
+            bytes_read=read,
+            bytes_written=written,
+            stored=self.stored(op.results, phase, kept),
+            why=_why(op, phase) if config.kernels_enabled() else "",
         )
 
     def lines(self, ops: Sequence[Op]) -> tuple[str, ...]:

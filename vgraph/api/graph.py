@@ -289,7 +289,16 @@ class Graph(GraphData):
     ) -> AnyGraph:
         """All nodes with up to ``fanout`` in-edges of each of ``nodes``; see ``vgraph.sampling.sample_neighbors``."""
         return neighbors.sample_neighbors(
-            self, nodes, fanout, edge_dir, prob, replace, copy_ndata, copy_edata, exclude_edges, output_device
+            g=self,
+            nodes=nodes,
+            fanout=fanout,
+            edge_dir=edge_dir,
+            prob=prob,
+            replace=replace,
+            copy_ndata=copy_ndata,
+            copy_edata=copy_edata,
+            exclude_edges=exclude_edges,
+            output_device=output_device,
         )
 
     def select_topk(
@@ -304,7 +313,17 @@ class Graph(GraphData):
         output_device: Any = None,
     ) -> AnyGraph:
         """All nodes with the k heaviest in-edges of each of ``nodes``; see ``vgraph.sampling.select_topk``."""
-        return neighbors.select_topk(self, k, weight, nodes, edge_dir, ascending, copy_ndata, copy_edata, output_device)
+        return neighbors.select_topk(
+            g=self,
+            k=k,
+            weight=weight,
+            nodes=nodes,
+            edge_dir=edge_dir,
+            ascending=ascending,
+            copy_ndata=copy_ndata,
+            copy_edata=copy_edata,
+            output_device=output_device,
+        )
 
     def global_uniform_negative_sampling(
         self,

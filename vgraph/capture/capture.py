@@ -377,16 +377,16 @@ def _captured(
         refuse_sums(found.tape.ops)
     tape = found.tape
     entry = Captured(
-        body.name,
-        modes,
-        specs,
-        found.features,
-        tuple(tensor.requires_grad for tensor, _ in tape.lifted),
-        "$seed" in tape.inputs,
-        found.num_slots_needed,
-        compile_options(body) | {"device": device.type},
-        moving,
-        body.facts(),
+        name=body.name,
+        modes=modes,
+        specs=specs,
+        feature_names=found.features,
+        lifted_grads=tuple(tensor.requires_grad for tensor, _ in tape.lifted),
+        uses_seed="$seed" in tape.inputs,
+        num_slots_needed=found.num_slots_needed,
+        options=compile_options(body) | {"device": device.type},
+        moving=moving,
+        facts=body.facts(),
     )
     if found.step is None:
         entry.programs[()] = level_program(entry.name, found, entry.options)

@@ -53,7 +53,19 @@ def level_pair(name: str, found: Trace, options: Mapping[str, Any]) -> Pair:
     read = {value.id for op in needed_ops(ops, {v.id for v in grads if v is not None}) for value in op.operands()}
     read |= {given.value.id for given in joint.backward.inputs}
     unread = frozenset(name for name, value in inputs.items() if value.id not in read)
-    return replace(_as_pair(joint, before, after, step, num_outputs, len(states), depth, options), unread=unread)
+    return replace(
+        _as_pair(
+            joint=joint,
+            before=before,
+            after=after,
+            step=step,
+            num_outputs=num_outputs,
+            num_states=len(states),
+            depth=depth,
+            options=options,
+        ),
+        unread=unread,
+    )
 
 
 def _as_pair(

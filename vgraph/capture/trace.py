@@ -115,7 +115,16 @@ def _assemble(body: Body, sessions: Sequence[Session], run: _Run) -> Trace:
         tape.ops = hoist(tape.ops, tape.new_value)
         tape.ops, kept = _sum_less(tape, levels)
     needs = tuple(sorted(session.num_slots_needed, key=str))
-    return Trace(tape, levels, needs, step, features, as_written, kept, session.asked)
+    return Trace(
+        tape=tape,
+        levels=levels,
+        num_slots_needed=needs,
+        step=step,
+        features=features,
+        as_written=as_written,
+        kept=kept,
+        asked=session.asked,
+    )
 
 
 def _sum_less(tape: Tape, levels: Sequence[Level]) -> tuple[list[Op], frozenset[int]]:

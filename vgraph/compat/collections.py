@@ -53,7 +53,7 @@ class TUDataset(_Labelled):
         verbose: bool = False,
         transform: Transform | None = None,
     ) -> None:
-        super().__init__(name, None, raw_dir, None, (), force_reload, verbose, transform)
+        super().__init__(name, raw_dir=raw_dir, force_reload=force_reload, verbose=verbose, transform=transform)
 
     def process(self) -> None:
         edges, owner = self._table("A", int, 2) - 1, self._table("graph_indicator", int, 1)[:, 0]
@@ -130,7 +130,7 @@ class GINDataset(_Labelled):
         transform: Transform | None = None,
     ) -> None:
         self.self_loop, self.degree_as_nlabel = self_loop, degree_as_nlabel
-        super().__init__(name, None, raw_dir, None, (), force_reload, verbose, transform)
+        super().__init__(name, raw_dir=raw_dir, force_reload=force_reload, verbose=verbose, transform=transform)
 
     def process(self) -> None:
         data = load_tu(f"{self.raw_path}.txt")

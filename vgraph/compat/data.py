@@ -182,7 +182,9 @@ class DGLBuiltinDataset(DGLDataset):
         verbose: bool = False,
         transform: Callable[[vgraph.Graph], vgraph.Graph] | None = None,
     ) -> None:
-        super().__init__(name, url, raw_dir, None, hash_key, force_reload, verbose, transform)
+        super().__init__(
+            name, url, raw_dir, hash_key=hash_key, force_reload=force_reload, verbose=verbose, transform=transform
+        )
 
 
 class _Citation(DGLDataset):
@@ -199,7 +201,7 @@ class _Citation(DGLDataset):
         transform: Callable[[vgraph.Graph], vgraph.Graph] | None = None,
         reorder: bool = False,
     ) -> None:
-        super().__init__(self.file, None, raw_dir, None, (), force_reload, verbose, transform)
+        super().__init__(self.file, raw_dir=raw_dir, force_reload=force_reload, verbose=verbose, transform=transform)
 
     def process(self) -> None:
         found = load_planetoid(f"{self.raw_path}.npz")

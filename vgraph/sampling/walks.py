@@ -174,7 +174,14 @@ def node2vec_random_walk(
     vertices[:, 0] = starts
     for j in range(walk_length):
         _remember(
-            g, etype, lists, own, (p, q), vertices[:, max(j - 1, 0)] if j else None, vertices[:, j : j + 2], edges[:, j]
+            g=g,
+            etype=etype,
+            lists=lists,
+            own=own,
+            weights=(p, q),
+            last=vertices[:, max(j - 1, 0)] if j else None,
+            steps=vertices[:, j : j + 2],
+            edges=edges[:, j],
         )
     found = torch.from_numpy(vertices).to(g.idtype)
     return (found, torch.from_numpy(edges).to(g.idtype)) if return_eids else found

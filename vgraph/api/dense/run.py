@@ -81,18 +81,18 @@ def capture_model(model: nn.Module, example: tuple[Any, ...]) -> Captured:
     modules = [step.notes[position].module for position in origin]
     sources = tuple(_source(model, step, given.name, given.value) for given in program.inputs)
     return Captured(
-        model,
-        step,
-        program,
-        modules,
-        returns,
-        is_loss,
-        example,
-        arguments,
-        sources,
-        modes_of(model),
-        tensors_of(model),
-        _watch(model, reading),
+        model=model,
+        step=step,
+        program=program,
+        modules=modules,
+        returns=returns,
+        is_training=is_loss,
+        example=example,
+        arguments=arguments,
+        sources=sources,
+        modes=modes_of(model),
+        model_tensors=tensors_of(model),
+        unchanged=_watch(model, reading),
     )
 
 

@@ -266,16 +266,16 @@ def finish_vertex(numbers: tuple[int, int], policy: str, reverses: bool) -> Any:
     rows = [Rows(False, tuple(plain(t).shape[1:]), t.dtype) for t in vertex.pushed.values()]
     carried = [vertex.scattered[n] for n in vertex.gathered if n in vertex.scattered]
     function = TapedFunction(
-        make_body,
-        notings[0].specs,
-        current_modes(),
-        (),
-        policy,
-        False,
-        tuple(rows),
-        tuple(Rows(False, tuple(plain(t).shape[1:]), t.dtype) for t in carried),
-        tuple(sorted(vertex.session.num_slots_needed)),
-        reverses,
+        body=make_body,
+        specs=notings[0].specs,
+        modes=current_modes(),
+        names=(),
+        policy=policy,
+        is_partial=False,
+        outputs=tuple(rows),
+        states=tuple(Rows(False, tuple(plain(t).shape[1:]), t.dtype) for t in carried),
+        num_slots_needed=tuple(sorted(vertex.session.num_slots_needed)),
+        reverses=reverses,
     )
     found = _finished(function, notings, (name, policy, reverses, tuple(vertex.pushed)))
     return found if isinstance(found, str) else (*found, tuple(vertex.pushed))

@@ -66,7 +66,15 @@ class Found:
         events = [step.event for step in steps], [step.second for step in steps]
         outputs, carries, num_outputs, _ = self.key
         return ReplayedBody(
-            of.name, of.mailbox, of.per_vertex, of.spaces, events, outputs, carries, num_outputs, of.facts()
+            name=of.name,
+            mailbox=of.mailbox,
+            per_vertex=of.per_vertex,
+            spaces=of.spaces,
+            events=events,
+            outputs=outputs,
+            carries=carries,
+            num_outputs=num_outputs,
+            known_facts=of.facts(),
         )
 
 

@@ -77,18 +77,18 @@ class _Builder:
         inputs = [Input(value, name) for name, value in self.by_name.items()]
         inputs += [Input(self._value(ref), f"constant:{i}") for i, (_, ref) in enumerate(self.recording.lifted)]
         return TrainingStep(
-            Program("training_step", tuple(inputs), ops, outputs),
-            notes,
-            loss,
-            {name: self.by_name[f"parameter:{name}"] for name in end.parameters},
-            gradients,
-            buffers,
-            tuple(self.by_name[f"input:{i}"] for i in range(len(end.inputs))),
-            updated,
-            written,
-            history,
-            self.by_name.get("$lr"),
-            constants,
+            program=Program("training_step", tuple(inputs), ops, outputs),
+            notes=notes,
+            loss=loss,
+            parameters={name: self.by_name[f"parameter:{name}"] for name in end.parameters},
+            gradients=gradients,
+            buffers=buffers,
+            inputs=tuple(self.by_name[f"input:{i}"] for i in range(len(end.inputs))),
+            updated=updated,
+            new_buffers=written,
+            history=history,
+            learning_rate=self.by_name.get("$lr"),
+            constants=constants,
         )
 
     def _now(self, tensor: Tensor) -> Value:

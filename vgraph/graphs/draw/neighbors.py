@@ -83,7 +83,16 @@ def draw_edges(
         mine = seeds.get(etype[2 if edge_dir == "in" else 0])
         if mine is not None and counts[etype]:
             own_key = mix(key + number & (1 << 64) - 1)
-            found[etype] = _draw(g, etype, mine, counts[etype], own_key, edge_dir, prob, replace)
+            found[etype] = _draw(
+                g=g,
+                etype=etype,
+                seeds=mine,
+                fanout=counts[etype],
+                key=own_key,
+                edge_dir=edge_dir,
+                prob=prob,
+                replace=replace,
+            )
     return found
 
 

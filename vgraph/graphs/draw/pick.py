@@ -71,7 +71,16 @@ def pick_uniform(ptr: Array, seeds: Array, fanout: int, key: int, *, replace: bo
     words = [signed(key), address(seeds), len(seeds), address(ptr), fanout, replaces, address(out_ptr)]
     if run("vg_sample", [*words, address(places), address(owners), pool()]) is None:
         owners[:] = np.repeat(np.arange(len(seeds)), counts)
-        _fill(ptr, seeds, degrees, out_ptr, places, fanout, key, replaces)
+        _fill(
+            ptr=ptr,
+            seeds=seeds,
+            degrees=degrees,
+            out_ptr=out_ptr,
+            places=places,
+            fanout=fanout,
+            key=key,
+            replaces=replaces,
+        )
     return places, owners
 
 

@@ -82,7 +82,17 @@ def list_schedule(graph: OpGraph, cluster: Cluster, device_of: Ints) -> Timeline
     tasks = build_tasks(graph, cluster, device_of)
     if not graph.num_ops:
         none, nothing = np.zeros(0), np.zeros(0, dtype=np.int64)
-        return Timeline(device_of, none, none, nothing, nothing, nothing, 0.0, np.zeros(cluster.num_devices), nothing)
+        return Timeline(
+            device_of=device_of,
+            start=none,
+            finish=none,
+            tensor=nothing,
+            source=nothing,
+            target=nothing,
+            makespan=0.0,
+            peak_memory=np.zeros(cluster.num_devices),
+            blocker=nothing,
+        )
     tasks_in_order = np.argsort(tasks.key, kind="stable")
     place = np.empty_like(tasks_in_order)
     place[tasks_in_order] = np.arange(len(place))
@@ -95,7 +105,15 @@ def list_schedule(graph: OpGraph, cluster: Cluster, device_of: Ints) -> Timeline
     blocker = np.where(blocker >= 0, tasks_in_order[blocker], -1)
     memory = peak_memory(graph, cluster, device_of, tasks, start, finish)
     return Timeline(
-        device_of, start, finish, tasks.tensor, tasks.source, tasks.target, float(finish.max()), memory, blocker
+        device_of=device_of,
+        start=start,
+        finish=finish,
+        tensor=tasks.tensor,
+        source=tasks.source,
+        target=tasks.target,
+        makespan=float(finish.max()),
+        peak_memory=memory,
+        blocker=blocker,
     )
 
 

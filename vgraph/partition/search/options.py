@@ -77,7 +77,19 @@ class Options:
             keeps = (code_of(placement),)
             number = self._numbers.setdefault(("input", keeps), len(self._numbers))
             looks = _plain(keeps)
-            choices.append(Choice(number, None, (placement,), keeps, keeps, (0.0,), looks, looks, True))
+            choices.append(
+                Choice(
+                    number=number,
+                    strategy=None,
+                    kept=(placement,),
+                    keeps=keeps,
+                    reads=keeps,
+                    halos=(0.0,),
+                    keep_looks=looks,
+                    read_looks=looks,
+                    stays=True,
+                )
+            )
         return choices
 
     def _splits(
@@ -170,7 +182,17 @@ class Options:
             number = self._numbers.setdefault((form, keeps), len(self._numbers))
             kept_here = tuple([placement_of(code) for code in keeps])
             stays = keeps == made and not has_terms
-            yield Choice(number, strategy, kept_here, keeps, reads, halos, _plain(keeps), looks, stays)
+            yield Choice(
+                number=number,
+                strategy=strategy,
+                kept=kept_here,
+                keeps=keeps,
+                reads=reads,
+                halos=halos,
+                keep_looks=_plain(keeps),
+                read_looks=looks,
+                stays=stays,
+            )
 
     def _keepings(
         self, result: Value, made: Placement, before: Sequence[Placement], past_ways: Sequence[int], ways: int

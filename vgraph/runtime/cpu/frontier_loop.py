@@ -222,18 +222,18 @@ class _Writer:
         roots = tuple(self.roots.values())
         temporary = tuple((v, v.row_bytes, v.space == EDGE) for v in self.loop.body.temporary)
         return Template(
-            table(self.words),
-            num_words,
-            roots,
-            temporary,
-            tuple(self.packed),
-            self.loop.body.kept,
-            _pairs(self.root_at),
-            _pairs(self.scratch_at),
-            table(self.packed_at),
-            _pairs(self.order_at),
-            table(self_at),
-            max((len(given) for _, given in self.arguments), default=0),
+            words=table(self.words),
+            num_words=num_words,
+            roots=roots,
+            temporary=temporary,
+            packed=tuple(self.packed),
+            kept=self.loop.body.kept,
+            root_at=_pairs(self.root_at),
+            scratch_at=_pairs(self.scratch_at),
+            packed_at=table(self.packed_at),
+            order_at=_pairs(self.order_at),
+            self_at=table(self_at),
+            most_arguments=max((len(given) for _, given in self.arguments), default=0),
         )
 
     def instruction(self, write: Callable[[], None]) -> None:

@@ -83,15 +83,15 @@ class _Planner:
         touched = {**self.made, **self.outside}.values()
         row_bytes = sum(v.row_bytes * (2 if v.space == EDGE else 1) for v in touched if v.space != SHARED)
         return LoopBody(
-            self.phase,
-            tuple(self.units),
-            frozenset(kept),
-            self.places,
-            temporary,
-            tuple(self.outside),
-            (self.flops[0], self.flops[1]),
-            row_bytes,
-            frozenset(self.whole),
+            phase=self.phase,
+            units=tuple(self.units),
+            kept=frozenset(kept),
+            places=self.places,
+            temporary=temporary,
+            outside=tuple(self.outside),
+            flops=(self.flops[0], self.flops[1]),
+            row_bytes=row_bytes,
+            whole=frozenset(self.whole),
         )
 
     def kernel(self, spec: KernelSpec) -> None:
