@@ -1,6 +1,6 @@
 """Graph: who is joined to whom, with features on nodes, edges and whole graphs, and what is computed on them.
 
-Takes: a Topology and Frames. Gives: the user's graph; runs once a topology. Every method here is one call of a
+Takes: a Topology and Frames. Gives: the user's graph. Runs once per topology. Every method here is one call of a
 function of ``vgraph/graphs`` or ``vgraph/api/messages``, whose docstring is the method's manual.
 Source: DGL section 3.
 """

@@ -1,6 +1,6 @@
 """Body: a user's function with what surrounds it, as everything that records or runs it calls it.
 
-Takes: a Session, in which the function runs. Gives: what the function gave; runs once a function.
+Takes: a Session, in which the function runs. Gives: what the function gave. Runs once per function.
 Source: Cavs section 3.1 (the vertex function), DGL section 3 (the functions of edges and nodes).
 """
 

@@ -1,6 +1,6 @@
 """Session: one run of a function on examples, where its features come from and where its Moves go.
 
-Takes: a tracer, what features look like. Gives: examples by name, moved rows. Runs once a function.
+Takes: a tracer, what features look like. Gives: examples by name, moved rows. Runs once per function.
 Source: Cavs section 3.4.
 """
 

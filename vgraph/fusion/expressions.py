@@ -1,6 +1,6 @@
 """Expressions: pointwise operators of the table (``ir/operators.py``) in the C family.
 
-Takes: an aten op. Gives: its text over given operands; runs once a function.
+Takes: an aten op. Gives: its text over given operands. Runs once per function.
 """
 
 from __future__ import annotations

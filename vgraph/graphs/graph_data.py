@@ -2,7 +2,7 @@
 
 Takes: Topologies and Frames by type. Gives: a graph without methods that compute on its features. What users hold is
 ``vgraph.Graph``, which adds them; whatever makes a graph of another makes one of the same class.
-Runs once a topology. Source: DGL section 3; its words (ndata, edata, srcdata) are kept.
+Runs once per topology. Source: DGL section 3; its words (ndata, edata, srcdata) are kept.
 """
 
 from __future__ import annotations

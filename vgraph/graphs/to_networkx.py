@@ -1,6 +1,6 @@
 """A graph as one of NetworkX, which knows many algorithms that are not needed here.
 
-Takes: GraphData. Gives: a networkx.MultiDiGraph; runs once a sample. What comes from NetworkX is made in
+Takes: GraphData. Gives: a networkx.MultiDiGraph. Runs once per sample. What comes from NetworkX is made in
 ``vgraph/api/build/networkx_scipy.py``.
 """
 

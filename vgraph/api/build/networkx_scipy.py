@@ -1,6 +1,6 @@
 """From NetworkX and SciPy to graphs.
 
-Takes: graphs and matrices of theirs. Gives: graphs; runs once a sample.
+Takes: graphs and matrices of theirs. Gives: graphs. Runs once per sample.
 Source: DGL section 3. The other way: ``vgraph/graphs/to_networkx.py`` and ``Graph.adj_external``.
 """
 

@@ -1,6 +1,6 @@
 """What a walk knows and has found: the names that the code speaks, what was seen, the checks so far.
 
-Takes: a Reading. Gives: a growing Walk, and how attributes are visited; runs once a function.
+Takes: a Reading. Gives: a growing Walk, and how attributes are visited. Runs once per function.
 ``walk.py`` says what is done with a thing of each kind, ``walk_objects.py`` with instances, classes and layers.
 """
 

@@ -1,6 +1,6 @@
 """Tape: what two recordings of a function have in common, before it is cut into Programs.
 
-Takes: Ops over Values. Gives: a list of them that passes rewrite; runs once a function.
+Takes: Ops over Values. Gives: a list of them that passes rewrite. Runs once per function.
 """
 
 from __future__ import annotations
