@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -69,7 +71,7 @@ def test_an_abandoned_epoch_ends_its_thread() -> None:
     next(found)
     found.close()
     for _ in range(100):
-        if not any(t.name == "vgraph-loader" for t in threading.enumerate()):
+        if not any(t.name.startswith("vgraph-prefetch") for t in threading.enumerate()):
             return
         time.sleep(0.05)
     pytest.fail("the thread goes on")
@@ -99,3 +101,23 @@ def test_frontiers_are_ready_in_the_directions_asked_for(direction: str) -> None
 
 def is_ready(topology: Any) -> bool:
     return any(isinstance(key, tuple) and key[0] == "schedule" for key in topology.kept)
+
+
+EXITS = """
+import torch, vgraph
+
+class Slow(vgraph.GraphLoader):
+    def _prepare(self, plan):
+        made = super()._prepare(plan)
+        torch.mm(torch.ones(1500, 1500), torch.ones(1500, 1500))
+        return made
+
+batches = iter(Slow([vgraph.graph(([0], [1]))] * 40, 2))
+print(next(batches).num_nodes())
+"""
+
+
+def test_a_program_may_end_in_the_midst_of_an_epoch() -> None:
+    """The interpreter would stop a thread of its own within torch's operator, which aborts the process."""
+    done = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")

@@ -7,9 +7,7 @@ Workers are threads: what draws edges lets go of the interpreter, and nothing is
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,6 +15,7 @@ import torch.utils.data
 from torch import Tensor
 
 from vgraph.api.graph import Graph
+from vgraph.api.serving.prefetch import prefetched
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.batching import batch
 from vgraph.graphs.draw.random_numbers import keyed, mix
@@ -101,7 +100,7 @@ class DataLoader:
         if self.shuffle:
             order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
         tasks = [(mix(seed + i), part) for i, part in enumerate(order.split(self.batch_size))][: len(self)]
-        return (self._moved(made) for made in _in_order(self._make, tasks, self.num_workers, self.ahead))
+        return (self._moved(made) for made in prefetched(self._make, tasks, self.num_workers, self.ahead))
 
     def _make(self, task: tuple[int, Tensor]) -> Any:
         key, places = task
@@ -137,24 +136,6 @@ def _note_others(others: Mapping[str, Any]) -> None:
         raise FunctionError(f"DataLoader has no argument {unknown[0]!r}", cure="see its documentation")
     for name in sorted(name for name, value in others.items() if value):
         logger.info("DataLoader: %s has no effect, since workers are threads of this process", name)
-
-
-def _in_order(make: Callable[[Any], Any], tasks: Sequence[Any], num_workers: int, ahead: int) -> Iterator[Any]:
-    """What becomes of the tasks, in their order; some are made ahead by threads."""
-    if not num_workers:
-        yield from map(make, tasks)
-        return
-    waiting, rest = deque[Future[Any]](), iter(tasks)
-    pool = ThreadPoolExecutor(num_workers, thread_name_prefix="vgraph-sampling")
-    try:
-        for task in rest:
-            waiting.append(pool.submit(make, task))
-            if len(waiting) > ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:  # also where the reader stops early
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _to(made: Any, device: Any) -> Any:

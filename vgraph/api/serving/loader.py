@@ -6,13 +6,12 @@ Source: Cavs section 3.5 (streaming: what the next batch needs overlaps with thi
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Iterator, Sequence
 
 import torch
 
 from vgraph.api.graph import Graph
+from vgraph.api.serving.prefetch import prefetched
 from vgraph.compiler import level_schedule, levels
 from vgraph.errors import GraphError
 from vgraph.graphs.batching import batch
@@ -68,8 +67,7 @@ class GraphLoader:
         return (len(self.graphs) + self.batch_size - 1) // self.batch_size
 
     def __iter__(self) -> Iterator[Graph]:
-        plans = self._plans()
-        return self._ahead(plans) if self.prefetch > 0 else map(self._prepare, plans)
+        return prefetched(self._prepare, self._plans(), num_workers=int(self.prefetch > 0), ahead=self.prefetch)
 
     def _plans(self) -> list[list[int]]:
         """Which graphs each batch of an epoch holds."""
@@ -92,35 +90,3 @@ class GraphLoader:
         for is_reversed in _DIRECTIONS[self.direction]:
             level_schedule(topology.reversed if is_reversed else topology)
         return whole
-
-    def _ahead(self, plans: list[list[int]]) -> Iterator[Graph]:
-        """A thread prepares; what it raises is raised here, and it ends when nobody listens any more."""
-        ready: queue.Queue[tuple[Graph | None, BaseException | None]] = queue.Queue(self.prefetch)
-        stopped = threading.Event()
-
-        def put(graph: Graph | None, error: BaseException | None) -> None:
-            while not stopped.is_set():
-                try:
-                    return ready.put((graph, error), timeout=0.1)
-                except queue.Full:
-                    continue
-
-        def work() -> None:
-            try:
-                for plan in plans:
-                    if stopped.is_set():
-                        return
-                    put(self._prepare(plan), None)
-            except BaseException as error:
-                put(None, error)
-
-        threading.Thread(target=work, name="vgraph-loader", daemon=True).start()
-        try:
-            for _ in plans:
-                graph, error = ready.get()
-                if error is not None:
-                    raise error
-                assert graph is not None
-                yield graph
-        finally:
-            stopped.set()

@@ -1,0 +1,38 @@
+"""Prefetch: what tasks give, in their order, made ahead by threads.
+
+Takes: a function, its arguments one after the other. Gives: its results. Runs at every step.
+The threads are those of a pool, which the interpreter joins before it ends: a thread that it stopped within an
+operator of torch would end the process by an abort.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Task = TypeVar("Task")
+Made = TypeVar("Made")
+
+
+def prefetched(make: Callable[[Task], Made], tasks: Sequence[Task], num_workers: int, ahead: int) -> Iterator[Made]:
+    """What becomes of the tasks, in their order; while one is in use, ``ahead`` others are made.
+
+    Without workers each is made when it is asked for. What ``make`` raises is raised here. A reader that stops early
+    leaves at most one task a worker to be finished.
+    """
+    if not num_workers:
+        yield from map(make, tasks)
+        return
+    waiting, rest = deque[Future[Made]](), iter(tasks)
+    pool = ThreadPoolExecutor(num_workers, thread_name_prefix="vgraph-prefetch")
+    try:
+        for task in rest:
+            waiting.append(pool.submit(make, task))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:  # also where the reader stops early
+        pool.shutdown(wait=False, cancel_futures=True)
