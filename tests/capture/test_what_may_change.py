@@ -25,6 +25,7 @@ from torch.nn import functional
 import vgraph
 import vgraph.function as fn
 from vgraph.capture.capture import Bound, forget, num_captures, watch_runs
+from vgraph.capture.record.modes import without_whole_layers
 
 Case = tuple[Callable[[Tensor], Any], Callable[[], Any]]  # what is computed of rows, and what is changed
 
@@ -357,3 +358,45 @@ def test_what_a_function_given_to_reduce_reads(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch, "exp", torch.neg)
     found.append(vgraph.reduce(x, (0,), "max", of=lambda a: torch.exp(a))[0].item())
     assert found == [1, 7, 1, -1]
+
+
+# ---------------------------------------------------------------- switches that recordings set for themselves
+def _asks_for_inference(rows: Tensor) -> Tensor:
+    return rows * (7.0 if torch.is_inference_mode_enabled() else 2.0)
+
+
+def _asks_for_a_library(rows: Tensor) -> Tensor:
+    return rows * (7.0 if torch.backends.mkldnn.enabled else 2.0)
+
+
+@pytest.mark.parametrize("asks", [_asks_for_inference, _asks_for_a_library])
+def test_switches_are_seen_as_they_are_around_the_call(asks: Callable[[Tensor], Tensor]) -> None:
+    g, rows = a_graph(), torch.ones(3)
+
+    def called() -> Tensor:
+        g.apply_edges(lambda edges: {"o": asks(edges.src["h"])})
+        return g.edata["o"].clone()
+
+    src = g.edges()[0]
+    for _ in range(2):
+        assert torch.equal(called(), asks(g.ndata["h"][src]))
+        with torch.inference_mode(), without_whole_layers():
+            assert torch.equal(called(), asks(g.ndata["h"][src]))
+    assert not torch.equal(asks(rows), rows)
+
+
+def test_what_a_function_of_numbers_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules that are imported inside are no globals of the function."""
+    module: Any = types.ModuleType("vg_factor")
+    module.factor = 2.0
+    monkeypatch.setitem(sys.modules, "vg_factor", module)
+
+    def scaled(x: Tensor) -> Tensor:
+        import vg_factor  # pyright: ignore
+
+        return x * vg_factor.factor
+
+    x = torch.arange(6.0).view(2, 3)
+    assert torch.equal(vgraph.reduce(x, 1, "sum", then=scaled), 2 * x.sum(1))
+    module.factor = 7.0
+    assert torch.equal(vgraph.reduce(x, 1, "sum", then=scaled), 7 * x.sum(1))

@@ -45,6 +45,7 @@ from vgraph.capture.guards.watchable import (
     is_plain,
 )
 from vgraph.capture.guards.watched import Step, Walk, item, path_of
+from vgraph.capture.record.modes import hidden_switch
 from vgraph.capture.rows.row_tensor import RowTensor
 
 _MOST_ITEMS, _MOST_DEPTH = 256, 12
@@ -295,6 +296,9 @@ class Walker(WalkState):
             asked = ", ".join(map(repr, args))
             # as it is around the call: inside the function, it may have been asked within a context of its own
             self.check(self.anchor(function).to(f"{{}}({asked})"), "same", function(*args))
+        hidden = hidden_switch({function for function, _ in self.reading.asked}, self.own)
+        if hidden and not self.lenient:
+            raise UnwatchableError(hidden)
         for name in sorted(self.methods & _TENSOR_NAMES):
             if getattr(Tensor, name) is getattr(Tensor, name):
                 self.check(self.anchor(Tensor).to(f"{{}}.{name}"), "is", getattr(Tensor, name))

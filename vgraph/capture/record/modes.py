@@ -5,8 +5,9 @@ Takes: torch's modes and the graph's device. Gives: a guard, and a context. Runs
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -30,6 +31,18 @@ def current_modes(device: torch.device = CPU) -> Modes:
 def autocast_kind(device: torch.device) -> str:
     """Which autocast rules what lies on a device."""
     return "cuda" if device.type == "cuda" else "cpu"
+
+
+def hidden_switch(asked: Collection[Any], names: Collection[str]) -> str:
+    """A switch of torch that a function reads and that its recording did not see as it is around the call, or nothing.
+
+    ``asked``: functions of torch that it called; ``names``: attributes that it reads.
+    """
+    if torch.is_inference_mode_enabled in asked and torch.is_inference_mode_enabled():
+        return "it asks whether inference mode is on, which is off in recordings"
+    if "mkldnn" in names and torch.backends.mkldnn.enabled:
+        return "it reads the switch of oneDNN, which is off in recordings"
+    return ""
 
 
 @contextmanager

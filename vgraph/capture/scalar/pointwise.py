@@ -66,9 +66,16 @@ def _key(function: Any, dtypes: Sequence[torch.dtype]) -> Any:
         return None
     code = function.__code__
     inner = any(isinstance(constant, types.CodeType) for constant in code.co_consts)
-    if inner or function.__closure__ or function.__defaults__ or function.__kwdefaults__ or function.__dict__:
-        return None
     words = _words(code)
+    if (
+        inner
+        or words.imports
+        or function.__closure__
+        or function.__defaults__
+        or function.__kwdefaults__
+        or function.__dict__
+    ):
+        return None
     found: list[Any] = [getattr(Tensor, name, None) for name in sorted(words.names & _TENSOR_NAMES)]
     for name in sorted(words.globals):
         thing = function.__globals__.get(name, vars(builtins).get(name))
