@@ -20,10 +20,11 @@ class VGraphError(Exception):
 
     Source: none (fact, line and cure are this library's convention).
 
-    >>> print(VGraphError("edge 3 names vertex 9 of 5", cure="pass num_nodes=10", line="train.py:12"))
-    edge 3 names vertex 9 of 5
-      at train.py:12
-      cure: pass num_nodes=10
+    Example:
+        >>> print(VGraphError("edge 3 names vertex 9 of 5", cure="pass num_nodes=10", line="train.py:12"))
+        edge 3 names vertex 9 of 5
+          at train.py:12
+          cure: pass num_nodes=10
     """
 
     def __init__(self, fact: str, *, cure: str = "", line: str | None = None) -> None:

@@ -20,12 +20,13 @@ Reduce = Callable[[Any], dict[str, Tensor]]
 def copy_u(u: str, out: str) -> Message:
     """The message ``out`` is the source's feature ``u``.
 
-    >>> import torch, vgraph, vgraph.function as fn
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> g.ndata["h"] = torch.tensor([[1.0], [2.0], [0.0]])
-    >>> g.update_all(fn.copy_u("h", "m"), fn.sum("m", "s"))
-    >>> g.ndata["s"].squeeze(1)
-    tensor([0., 0., 3.])
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.tensor([[1.0], [2.0], [0.0]])
+        >>> g.update_all(fn.copy_u("h", "m"), fn.sum("m", "s"))
+        >>> g.ndata["s"].squeeze(1)
+        tensor([0., 0., 3.])
     """
     return lambda edges: {out: edges.src[u]}
 

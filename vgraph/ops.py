@@ -134,13 +134,15 @@ def gspmm(g: Graph, op: str, reduce_op: str, lhs_data: Array, rhs_data: Array) -
         rhs_data: one row an edge, or None.
 
     Raises:
-        FunctionError: an unknown ``op`` or ``reduce_op``. FeatureError: there is not one row each.
+        FunctionError: an unknown ``op`` or ``reduce_op``.
+        FeatureError: there is not one row each.
         DTypeError: rows are no tensor or array of numbers.
 
-    >>> import numpy, vgraph
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> vgraph.ops.gspmm(g, "mul", "sum", numpy.array([1.0, 2.0, 3.0]), numpy.array([10.0, 100.0]))
-    array([  0.,   0., 210.])
+    Example:
+        >>> import numpy, vgraph
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> vgraph.ops.gspmm(g, "mul", "sum", numpy.array([1.0, 2.0, 3.0]), numpy.array([10.0, 100.0]))
+        array([  0.,   0., 210.])
     """
     if reduce_op not in _REDUCERS:
         raise FunctionError(f"there is no reducer {reduce_op!r}", cure=f"one of {', '.join(_REDUCERS)}")
@@ -168,13 +170,15 @@ def gsddmm(g: Graph, op: str, lhs_data: Array, rhs_data: Array, lhs_target: str 
         rhs_target: "u", "v" or "e".
 
     Raises:
-        FunctionError: an unknown ``op`` or target. FeatureError: there is not one row each.
+        FunctionError: an unknown ``op`` or target.
+        FeatureError: there is not one row each.
         DTypeError: rows are no tensor or array of numbers.
 
-    >>> import numpy, vgraph
-    >>> h = numpy.array([1.0, 2.0, 3.0])
-    >>> vgraph.ops.gsddmm(vgraph.graph(([0, 1], [2, 2])), "sub", h, h)
-    array([-2., -1.])
+    Example:
+        >>> import numpy, vgraph
+        >>> h = numpy.array([1.0, 2.0, 3.0])
+        >>> vgraph.ops.gsddmm(vgraph.graph(([0, 1], [2, 2])), "sub", h, h)
+        array([-2., -1.])
     """
     frames = _frames(_graph(g), (lhs_target, "lhs", lhs_data), (rhs_target, "rhs", rhs_data))
     return evaluate_edges(g.topology, frames, _message(op, lhs_target, rhs_target))["m"]
@@ -185,11 +189,13 @@ def edge_softmax(graph: Graph, logits: Array, eids: Any = "__ALL__", norm_by: st
     """The softmax of ``logits`` (edges, ...) over the edges that end in one node ("src": begin).
 
     Raises:
-        FeatureError: there is not one row an edge. FunctionError: an unknown ``norm_by``.
+        FeatureError: there is not one row an edge.
+        FunctionError: an unknown ``norm_by``.
 
-    >>> import torch, vgraph
-    >>> vgraph.ops.edge_softmax(vgraph.graph(([0, 1, 0], [2, 2, 1])), torch.zeros(3))
-    tensor([0.5000, 0.5000, 1.0000])
+    Example:
+        >>> import torch, vgraph
+        >>> vgraph.ops.edge_softmax(vgraph.graph(([0, 1, 0], [2, 2, 1])), torch.zeros(3))
+        tensor([0.5000, 0.5000, 1.0000])
     """
     if norm_by not in ("dst", "src"):
         raise FunctionError(f"norm_by is {norm_by!r}", cure='pass "dst" or "src"')
@@ -207,11 +213,13 @@ def segment_reduce(seglen: Array, value: Array, reducer: str = "sum") -> Array:
         reducer: "sum", "mean", "max" or "min".
 
     Raises:
-        FeatureError: the lengths do not sum to the rows. FunctionError: an unknown reducer.
+        FeatureError: the lengths do not sum to the rows.
+        FunctionError: an unknown reducer.
 
-    >>> import numpy, vgraph
-    >>> vgraph.ops.segment_reduce(numpy.array([2, 0, 1]), numpy.array([1.0, 2.0, 5.0]))
-    array([3., 0., 5.])
+    Example:
+        >>> import numpy, vgraph
+        >>> vgraph.ops.segment_reduce(numpy.array([2, 0, 1]), numpy.array([1.0, 2.0, 5.0]))
+        array([3., 0., 5.])
     """
     return reduce_segments(segments_of_lengths(seglen), value, reducer)
 
@@ -220,9 +228,10 @@ def segment_reduce(seglen: Array, value: Array, reducer: str = "sum") -> Array:
 def segment_softmax(seglen: Array, value: Array) -> Array:
     """The softmax of the rows of every segment; see ``segment_reduce``.
 
-    >>> import torch, vgraph
-    >>> vgraph.ops.segment_softmax(torch.tensor([2, 1]), torch.zeros(3))
-    tensor([0.5000, 0.5000, 1.0000])
+    Example:
+        >>> import torch, vgraph
+        >>> vgraph.ops.segment_softmax(torch.tensor([2, 1]), torch.zeros(3))
+        tensor([0.5000, 0.5000, 1.0000])
     """
     return softmax_segments(segments_of_lengths(seglen), value)
 

@@ -31,15 +31,16 @@ def describe(function: Any = None, *, op: Any = None) -> Any:
     Raises:
         DescriptionError: an index that is not affine, or a name that is described already.
 
-    >>> import vgraph
-    >>> from vgraph.tdl import Sum
-    >>> @vgraph.tdl
-    ... def shifted_sum(data, filters):
-    ...     return lambda b, co, x: Sum(lambda ci, dx: data[b, ci, x + dx] * filters[ci, co, dx])
-    >>> print(shifted_sum)
-    b ci x+dx, ci co dx -> b co x
-    >>> shifted_sum.regions("x")
-    ('all, all, [x.lower+dx.lower, x.upper+dx.upper-1)', 'all, all, all')
+    Example:
+        >>> import vgraph
+        >>> from vgraph.tdl import Sum
+        >>> @vgraph.tdl
+        ... def shifted_sum(data, filters):
+        ...     return lambda b, co, x: Sum(lambda ci, dx: data[b, ci, x + dx] * filters[ci, co, dx])
+        >>> print(shifted_sum)
+        b ci x+dx, ci co dx -> b co x
+        >>> shifted_sum.regions("x")
+        ('all, all, [x.lower+dx.lower, x.upper+dx.upper-1)', 'all, all, all')
     """
     if function is None:
         return lambda given: describe(given, op=op)

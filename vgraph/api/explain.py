@@ -52,20 +52,21 @@ def explain(
         source: a file that is to hold the generated code, or a folder for one file a Program.
 
     Returns:
-        An Explanation: print it, or read its fields. If a function cannot be captured, the reason and
-        the line stand first.
+        An Explanation: print it, or read its fields. If a function cannot be captured, the reason and the line stand
+        first.
 
     Raises:
         FunctionError: the module ran no function of vgraph's.
 
     Source: none; it reads the Programs, kernels and memory plans that the call itself uses.
 
-    >>> import torch, vgraph, vgraph.function as fn
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> g.ndata["h"] = torch.ones(3, 4)
-    >>> (function,) = vgraph.explain(g, fn.copy_u("h", "m"), fn.sum("m", "s")).functions
-    >>> [stored.num_bytes for stored in function.programs[0].stored if stored.what == "output"]
-    [48]
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.ones(3, 4)
+        >>> (function,) = vgraph.explain(g, fn.copy_u("h", "m"), fn.sum("m", "s")).functions
+        >>> [stored.num_bytes for stored in function.programs[0].stored if stored.what == "output"]
+        [48]
     """
     functions = _merged([_function(run) for run in _runs(target, args, features)])
     if not functions:

@@ -41,13 +41,14 @@ class Graph(GraphData):
 
     Source: Wang et al. 2019 (DGL), section 3; its words are those of DGL 1.1's ``dgl.DGLGraph``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> g.ndata["h"] = torch.ones(3, 4)
-    >>> with g.local_scope():
-    ...     g.ndata["h"] = torch.zeros(3, 1)
-    >>> g.ndata["h"].shape
-    torch.Size([3, 4])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.ones(3, 4)
+        >>> with g.local_scope():
+        ...     g.ndata["h"] = torch.zeros(3, 1)
+        >>> g.ndata["h"].shape
+        torch.Size([3, 4])
     """
 
     # ------------------------------------------------------------ messages

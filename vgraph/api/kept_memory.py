@@ -11,14 +11,15 @@ from vgraph import compiler
 def release_memory() -> int:
     """Gives back the memory that is kept for later calls, on all devices; how many bytes that were.
 
-    Calls keep their working memory for the next ones, up to the most that was in use at once of late. What results and
-    graphs of autograd still use stays. On a GPU it goes to torch's allocator: see ``torch.cuda.empty_cache``.
+    Calls keep their working memory for the next ones, up to the most that was in use at once of late. What results
+    and graphs of autograd still use stays. On a GPU it goes to torch's allocator: see ``torch.cuda.empty_cache``.
 
     Source: none; the counterpart of ``torch.cuda.empty_cache``.
 
-    >>> import vgraph
-    >>> released = vgraph.release_memory()
-    >>> vgraph.release_memory()
-    0
+    Example:
+        >>> import vgraph
+        >>> released = vgraph.release_memory()
+        >>> vgraph.release_memory()
+        0
     """
     return compiler.arenas.release()

@@ -42,6 +42,10 @@ class _Linear(torch.autograd.Function):
 def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """What ``torch.nn.functional.linear`` gives, by products that use vectors which torch leaves idle on some CPUs.
 
+    Differentiable to any order. Sums are taken in another order than torch's. Where the processor is one that
+    torch's library knows, on other devices and dtypes than float32 and float64 on the CPU, under autocast,
+    ``torch.compile``, ``torch.func`` and modes that watch functions, it is torch's own call.
+
     Args:
         rows: (..., columns).
         weight: (outputs, columns).
@@ -50,17 +54,14 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Raises:
         RuntimeError: shapes, dtypes or devices that do not fit, as torch says it.
 
-    Differentiable to any order. Sums are taken in another order than torch's. Where the processor is one that
-    torch's library knows, on other devices and dtypes than float32 and float64 on the CPU, under autocast,
-    ``torch.compile``, ``torch.func`` and modes that watch functions, it is torch's own call.
-
     Source: Goto and van de Geijn 2008; docs/adr/0007.
 
-    >>> import torch, vgraph
-    >>> vgraph.linear(torch.ones(3, 2), torch.tensor([[1.0, 2.0]]))
-    tensor([[3.],
-            [3.],
-            [3.]])
+    Example:
+        >>> import torch, vgraph
+        >>> vgraph.linear(torch.ones(3, 2), torch.tensor([[1.0, 2.0]]))
+        tensor([[3.],
+                [3.],
+                [3.]])
     """
     tensors = (rows, weight) if bias is None else (rows, weight, bias)
     if torch.compiler.is_compiling() or has_torch_function(tensors) or not _is_plain_call() or not _fit(tensors):

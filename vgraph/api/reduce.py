@@ -73,8 +73,8 @@ def reduce(
         identity: what slices without elements give; 0 for a sum, 1 for a product, none for anything else.
 
     Returns:
-        The kept dims in their order. float16 and bfloat16 are added in float32 and rounded once; sums and products
-        of integers have 64 bits.
+        The kept dims in their order. float16 and bfloat16 are added in float32 and rounded once; sums and products of
+        integers have 64 bits.
 
     Raises:
         DimError: a dim that is not there, or is named twice (IndexError).
@@ -84,13 +84,14 @@ def reduce(
 
     Source: Koç, multi-mode tensor reduction on GPUs.
 
-    >>> x = torch.arange(24.0).reshape(2, 3, 4)
-    >>> reduce(x, (0, 2))
-    tensor([ 60.,  92., 124.])
-    >>> reduce((x, x), (0, 2), "max", of=lambda a, b: a * b)
-    tensor([225., 361., 529.])
-    >>> reduce(x, (1, 2), lambda a, b: torch.maximum(a, b))
-    tensor([11., 23.])
+    Example:
+        >>> x = torch.arange(24.0).reshape(2, 3, 4)
+        >>> reduce(x, (0, 2))
+        tensor([ 60.,  92., 124.])
+        >>> reduce((x, x), (0, 2), "max", of=lambda a, b: a * b)
+        tensor([225., 361., 529.])
+        >>> reduce(x, (1, 2), lambda a, b: torch.maximum(a, b))
+        tensor([11., 23.])
     """
     is_sum = of is None and then is None and op == "sum"
     if is_sum and type(tensor) is Tensor and isinstance(dims, (int, tuple)) and (dims, *_layout(tensor)) in _plain:

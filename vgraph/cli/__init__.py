@@ -37,9 +37,10 @@ stopped (to the bit, with as many --threads).
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; 0: done, 1: an error, which is printed, 130: stopped by Ctrl-C.
 
-    >>> main(["info"])
-    vgraph ...
-    0
+    Example:
+        >>> main(["info"])
+        vgraph ...
+        0
     """
     arguments = build_parser().parse_args(argv)
     logging.basicConfig(format="vgraph: %(message)s")

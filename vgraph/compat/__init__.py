@@ -57,11 +57,12 @@ def install() -> None:
     Raises:
         FunctionError: the real DGL is imported already.
 
-    >>> import vgraph.compat
-    >>> vgraph.compat.install()
-    >>> import dgl.function as fn
-    >>> fn.__name__
-    'vgraph.function'
+    Example:
+        >>> import vgraph.compat
+        >>> vgraph.compat.install()
+        >>> import dgl.function as fn
+        >>> fn.__name__
+        'vgraph.function'
     """
     if installed():
         return

@@ -65,7 +65,8 @@ class AIG:
 class Circuit:
     """A circuit as a graph with ``ndata["kind"]``, int64 (num_vertices,), and ``edata["inverted"]``, bool (edges,).
 
-    ``output``: the vertices of the outputs, int64 (num_outputs,); ``output_inverted``: bool, alike; ``aig``: the rest.
+    ``output``: the vertices of the outputs, int64 (num_outputs,); ``output_inverted``: bool, alike; ``aig``: the
+    rest.
 
     Source: Biere 2007.
     """
@@ -85,9 +86,10 @@ def parse_aiger(data: bytes, *, path: str | Path = "<bytes>") -> AIG:
 
     Source: Biere 2007; Biere, Heljanko and Wieringa 2011 (reset values).
 
-    >>> aig = parse_aiger(b"aig 3 2 0 1 1\\n7\\n\\x02\\x02o0 nand\\n")
-    >>> aig.src.tolist(), aig.dst.tolist(), aig.output.tolist(), aig.output_inverted.tolist()
-    ([2, 1], [3, 3], [3], [True])
+    Example:
+        >>> aig = parse_aiger(b"aig 3 2 0 1 1\\n7\\n\\x02\\x02o0 nand\\n")
+        >>> aig.src.tolist(), aig.dst.tolist(), aig.output.tolist(), aig.output_inverted.tolist()
+        ([2, 1], [3, 3], [3], [True])
     """
     reader = _Reader(data, path)
     num_inputs, num_latches, num_outputs, num_ands = reader.read_header()
@@ -122,13 +124,14 @@ def load_aiger(path: str | Path) -> Circuit:
 
     Source: Biere 2007.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "nand.aig")
-    ...     _ = path.write_bytes(b"aig 3 2 0 1 1\\n7\\n\\x02\\x02")
-    ...     circuit = load_aiger(path)
-    >>> circuit.graph.ndata["kind"].tolist(), circuit.output.tolist(), circuit.output_inverted.tolist()
-    ([0, 1, 1, 3], [3], [True])
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "nand.aig")
+        ...     _ = path.write_bytes(b"aig 3 2 0 1 1\\n7\\n\\x02\\x02")
+        ...     circuit = load_aiger(path)
+        >>> circuit.graph.ndata["kind"].tolist(), circuit.output.tolist(), circuit.output_inverted.tolist()
+        ([0, 1, 1, 3], [3], [True])
     """
     aig = parse_aiger(read_bytes(path), path=path)
     ends = (torch.from_numpy(aig.src), torch.from_numpy(aig.dst))

@@ -39,16 +39,18 @@ class EdgeList:
 def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | Path = "<text>") -> EdgeList:
     """Read "src dst [weight]" lines; whitespace or commas separate, "#" starts a comment.
 
-    Without ``num_vertices`` it is one more than the largest id, which is believed up to 2^24 or 64 a byte of the text.
+    Without ``num_vertices`` it is one more than the largest id, which is believed up to 2^24 or 64 a byte of the
+    text.
 
     Raises:
         DataError: a line that is no edge, an id out of range or beyond belief, weights on some lines only.
 
     Source: the text format of SNAP's networks.
 
-    >>> edges = parse_edge_list("# a triangle\\n0 1\\n1, 2\\n2\\t0\\n")
-    >>> edges.src.tolist(), edges.dst.tolist(), edges.num_vertices
-    ([0, 1, 2], [1, 2, 0], 3)
+    Example:
+        >>> edges = parse_edge_list("# a triangle\\n0 1\\n1, 2\\n2\\t0\\n")
+        >>> edges.src.tolist(), edges.dst.tolist(), edges.num_vertices
+        ([0, 1, 2], [1, 2, 0], 3)
     """
     limit = MAX_ID if num_vertices is None else num_vertices - 1
     largest, largest_at = -1, ""
@@ -94,13 +96,14 @@ def load_edge_list(path: str | Path, *, num_nodes: int | None = None) -> vgraph.
 
     Source: the text format of SNAP's networks.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "pair.txt")
-    ...     _ = path.write_text("0 1 0.5\\n")
-    ...     g = load_edge_list(path)
-    >>> g.num_nodes(), g.edata["weight"].tolist()
-    (2, [0.5])
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "pair.txt")
+        ...     _ = path.write_text("0 1 0.5\\n")
+        ...     g = load_edge_list(path)
+        >>> g.num_nodes(), g.edata["weight"].tolist()
+        (2, [0.5])
     """
     edges = parse_edge_list(read_text(path), num_vertices=num_nodes, path=path)
     ends = (torch.from_numpy(edges.src), torch.from_numpy(edges.dst))

@@ -34,13 +34,14 @@ def load_heterophilous(path: str | Path, split: int = 0) -> CitationGraph:
 
     Source: Platonov et al. 2023.
 
-    >>> import tempfile
-    >>> arrays = {"node_features": [[1.0], [2.0]], "node_labels": [0, 1], "edges": [[0, 1]]}
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez(f"{folder}/pair.npz", **arrays, **{f"{part}_masks": [[True, False]] for part in PARTS})
-    ...     data = load_heterophilous(f"{folder}/pair.npz")
-    >>> data.num_classes, data.graph.num_edges(), data.graph.ndata["test_mask"].tolist()
-    (2, 2, [True, False])
+    Example:
+        >>> import tempfile
+        >>> arrays = {"node_features": [[1.0], [2.0]], "node_labels": [0, 1], "edges": [[0, 1]]}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/pair.npz", **arrays, **{f"{part}_masks": [[True, False]] for part in PARTS})
+        ...     data = load_heterophilous(f"{folder}/pair.npz")
+        >>> data.num_classes, data.graph.num_edges(), data.graph.ndata["test_mask"].tolist()
+        (2, 2, [True, False])
     """
     members = read_arrays(path)
     kinds = {"node_features": "biuf", "node_labels": "iu", "edges": "iu"}

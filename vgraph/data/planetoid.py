@@ -73,11 +73,12 @@ def parse_planetoid(
 
     Source: Yang et al. 2016 (the split); Kipf and Welling 2017, section 5.2 (row-normalised features).
 
-    >>> csr = {"feat_indptr": [0, 1, 2], "feat_indices": [0, 1], "feat_data": [2.0, 3.0], "feat_shape": [2, 2]}
-    >>> masks = {"train_mask": [True, False], "val_mask": [False, True], "test_mask": [False, False]}
-    >>> members = {**csr, **masks, "label": [1, 0], "src": [0, 1], "dst": [1, 0]}
-    >>> parse_planetoid({name: np.array(rows) for name, rows in members.items()}).feat.tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
+    Example:
+        >>> csr = {"feat_indptr": [0, 1, 2], "feat_indices": [0, 1], "feat_data": [2.0, 3.0], "feat_shape": [2, 2]}
+        >>> masks = {"train_mask": [True, False], "val_mask": [False, True], "test_mask": [False, False]}
+        >>> members = {**csr, **masks, "label": [1, 0], "src": [0, 1], "dst": [1, 0]}
+        >>> parse_planetoid({name: np.array(rows) for name, rows in members.items()}).feat.tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
     """
     return _parse(_Checker(members, path), sum(array.nbytes for array in members.values()), normalize)
 
@@ -108,14 +109,15 @@ def load_planetoid(path: str | Path, *, normalize: bool = True) -> CitationGraph
 
     Source: Yang et al. 2016 (the split); Kipf and Welling 2017, section 5.2 (row-normalised features).
 
-    >>> import tempfile
-    >>> csr = {"feat_indptr": [0, 1], "feat_indices": [0], "feat_data": [2.0], "feat_shape": [1, 1]}
-    >>> members = {**csr, "label": [0], "src": [0], "dst": [0], **dict.fromkeys(MASKS, [True])}
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez(f"{folder}/one.npz", **members)
-    ...     data = load_planetoid(f"{folder}/one.npz")
-    >>> data.num_classes, data.num_features, data.graph.ndata["feat"].tolist()
-    (1, 1, [[1.0]])
+    Example:
+        >>> import tempfile
+        >>> csr = {"feat_indptr": [0, 1], "feat_indices": [0], "feat_data": [2.0], "feat_shape": [1, 1]}
+        >>> members = {**csr, "label": [0], "src": [0], "dst": [0], **dict.fromkeys(MASKS, [True])}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/one.npz", **members)
+        ...     data = load_planetoid(f"{folder}/one.npz")
+        >>> data.num_classes, data.num_features, data.graph.ndata["feat"].tolist()
+        (1, 1, [[1.0]])
     """
     members = read_arrays(path)
     arrays = _parse(_Checker(members, path), Path(path).stat().st_size, normalize)

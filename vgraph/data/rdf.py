@@ -69,11 +69,12 @@ def parse_ntriples(text: str, *, inverse: bool = True, path: str | Path = "<text
 
     Source: W3C's RDF 1.1 N-Triples; Schlichtkrull et al. 2018, section 5.1 (the data).
 
-    >>> data = parse_ntriples('<x#a> <x#knows> <x#b> .\\n<x#b> <x#age> "7" .\\n')
-    >>> sorted(data.graph.canonical_etypes)[:2]
-    [('entity', 'age', 'literal'), ('entity', 'inverse-knows', 'entity')]
-    >>> data.names["literal"], data.graph.num_edges("inverse-knows")
-    (['"7"'], 1)
+    Example:
+        >>> data = parse_ntriples('<x#a> <x#knows> <x#b> .\\n<x#b> <x#age> "7" .\\n')
+        >>> sorted(data.graph.canonical_etypes)[:2]
+        [('entity', 'age', 'literal'), ('entity', 'inverse-knows', 'entity')]
+        >>> data.names["literal"], data.graph.num_edges("inverse-knows")
+        (['"7"'], 1)
     """
     return _parse(text.split("\n"), inverse, path)
 
@@ -108,13 +109,14 @@ def load_rdf(path: str | Path, *, inverse: bool = True) -> RdfGraph:
 
     Source: W3C's RDF 1.1 N-Triples; Schlichtkrull et al. 2018, section 5.1 (the data).
 
-    >>> import gzip, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "pair.nt.gz")
-    ...     _ = path.write_bytes(gzip.compress(b"<x#a> <x#knows> <x#b> ."))
-    ...     data = load_rdf(path)
-    >>> data.names["entity"], data.relations
-    (['x#a', 'x#b'], {'knows': 'x#knows'})
+    Example:
+        >>> import gzip, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "pair.nt.gz")
+        ...     _ = path.write_bytes(gzip.compress(b"<x#a> <x#knows> <x#b> ."))
+        ...     data = load_rdf(path)
+        >>> data.names["entity"], data.relations
+        (['x#a', 'x#b'], {'knows': 'x#knows'})
     """
     return _parse(read_lines(path), inverse, path)
 
@@ -135,14 +137,15 @@ def load_rdf_task(data: RdfGraph, train: str | Path, test: str | Path, *, entity
 
     Source: Ristoski et al. 2016 (the splits).
 
-    >>> import tempfile
-    >>> data = parse_ntriples("<a> <knows> <b> .")
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     paths = [Path(folder, name) for name in ("a.tsv", "b.tsv")]
-    ...     _ = [path.write_text(f"who\\tkind\\n{path.stem}\\tx\\n") for path in paths]
-    ...     task = load_rdf_task(data, *paths, entity="who", label="kind")
-    >>> task.train_ids.tolist(), task.test_ids.tolist(), task.test_labels.tolist(), task.num_classes
-    ([0], [1], [0], 1)
+    Example:
+        >>> import tempfile
+        >>> data = parse_ntriples("<a> <knows> <b> .")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     paths = [Path(folder, name) for name in ("a.tsv", "b.tsv")]
+        ...     _ = [path.write_text(f"who\\tkind\\n{path.stem}\\tx\\n") for path in paths]
+        ...     task = load_rdf_task(data, *paths, entity="who", label="kind")
+        >>> task.train_ids.tolist(), task.test_ids.tolist(), task.test_labels.tolist(), task.num_classes
+        ([0], [1], [0], 1)
     """
     known = {name: i for i, name in enumerate(data.names[ENTITY])}
     tables = [_read_table(path, entity, label) for path in (train, test)]

@@ -70,9 +70,10 @@ class TreeDataset(Sequence[TreeSample]):
     Kept, so that what is computed once for a graph serves every epoch. Their features are views of all trees' as
     one batch: a batch of some is a few ranges of that.
 
-    >>> trees = TreeDataset(parse_ptb("(1 (0 bad) (1 good))(0 bad)"))
-    >>> len(trees), trees.classes, trees[0].label, trees[0].graph.ndata["word"].tolist()
-    (2, ('0', '1'), 1, [-1, 0, 1])
+    Example:
+        >>> trees = TreeDataset(parse_ptb("(1 (0 bad) (1 good))(0 bad)"))
+        >>> len(trees), trees.classes, trees[0].label, trees[0].graph.ndata["word"].tolist()
+        (2, ('0', '1'), 1, [-1, 0, 1])
     """
 
     def __init__(self, forest: Forest) -> None:
@@ -155,9 +156,10 @@ def parse_ptb(text: str, *, classes: Sequence[str] | None = None, path: str | Pa
 
     Source: Marcus et al. 1993 (the notation); Socher et al. 2013, section 3 (labels at every vertex).
 
-    >>> trees = parse_ptb("(3 (2 good) (4 (2 old) (2 film)))")
-    >>> trees.parent.tolist(), trees.features["word"].tolist(), trees.tokens
-    ([-1, 0, 0, 2, 2], [-1, 0, -1, 1, 2], ('good', 'old', 'film'))
+    Example:
+        >>> trees = parse_ptb("(3 (2 good) (4 (2 old) (2 film)))")
+        >>> trees.parent.tolist(), trees.features["word"].tolist(), trees.tokens
+        ([-1, 0, 0, 2, 2], [-1, 0, -1, 1, 2], ('good', 'old', 'film'))
     """
     reader = _Reader(None if classes is None else tuple(classes), path)
     for reader.line, line in enumerate(text.split("\n"), 1):
@@ -169,8 +171,9 @@ def parse_ptb(text: str, *, classes: Sequence[str] | None = None, path: str | Pa
 def build_vocabulary(forest: Forest, *, min_count: int = 1) -> tuple[str, ...]:
     """The words of a forest, commonest first, after the unknown word at 0.
 
-    >>> build_vocabulary(parse_ptb("(1 (0 a) (1 b))(1 b)"))
-    ('<unknown>', 'b', 'a')
+    Example:
+        >>> build_vocabulary(parse_ptb("(1 (0 a) (1 b))(1 b)"))
+        ('<unknown>', 'b', 'a')
     """
     ids = forest.features["word"]
     counts = np.bincount(ids[ids >= 0], minlength=len(forest.tokens)).tolist()
@@ -182,8 +185,9 @@ def build_vocabulary(forest: Forest, *, min_count: int = 1) -> tuple[str, ...]:
 def renumber_words(forest: Forest, vocabulary: Sequence[str]) -> Forest:
     """The same trees with word ids from ``vocabulary``, whose 0 stands for words that it lacks.
 
-    >>> renumber_words(parse_ptb("(1 (0 a) (1 b))"), ("<unknown>", "b")).features["word"].tolist()
-    [-1, 0, 1]
+    Example:
+        >>> renumber_words(parse_ptb("(1 (0 a) (1 b))"), ("<unknown>", "b")).features["word"].tolist()
+        [-1, 0, 1]
     """
     known = {word: i for i, word in enumerate(vocabulary)}
     # the last entry is what -1, "no word", indexes
@@ -207,13 +211,14 @@ def load_ptb(
 
     Source: Marcus et al. 1993 (the notation).
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "tree.txt")
-    ...     _ = path.write_text("(1 (0 bad) (1 film))")
-    ...     trees = load_ptb(path)
-    >>> trees.tokens, trees[0].graph.ndata["word"].tolist()
-    (('<unknown>', 'bad', 'film'), [-1, 1, 2])
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "tree.txt")
+        ...     _ = path.write_text("(1 (0 bad) (1 film))")
+        ...     trees = load_ptb(path)
+        >>> trees.tokens, trees[0].graph.ndata["word"].tolist()
+        (('<unknown>', 'bad', 'film'), [-1, 1, 2])
     """
     forest = parse_ptb(read_text(path), classes=classes, path=path)
     if vocabulary is None:
@@ -231,13 +236,14 @@ def load_sst(folder: str | Path, *, min_count: int = 1, classes: Sequence[str] =
 
     Source: Socher et al. 2013, section 3.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for name in ("train", "dev", "test"):
-    ...         _ = Path(folder, f"{name}.txt").write_text("(3 (2 good) (4 film))")
-    ...     splits = load_sst(folder)
-    >>> splits.train.tokens, splits.test[0].label
-    (('<unknown>', 'film', 'good'), 3)
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("train", "dev", "test"):
+        ...         _ = Path(folder, f"{name}.txt").write_text("(3 (2 good) (4 film))")
+        ...     splits = load_sst(folder)
+        >>> splits.train.tokens, splits.test[0].label
+        (('<unknown>', 'film', 'good'), 3)
     """
     paths = [Path(folder) / f"{name}.txt" for name in ("train", "dev", "test")]
     parts = [parse_ptb(read_text(path), classes=classes, path=path) for path in paths]

@@ -111,10 +111,11 @@ def load_syntax(
 
     Source: after Allamanis et al. 2015 (naming methods).
 
-    >>> import email
-    >>> splits = load_syntax(folder=Path(email.__file__).parent, num_classes=3, cache=False)
-    >>> splits.train.num_classes, splits.train.tokens[0]
-    (3, '<unknown>')
+    Example:
+        >>> import email
+        >>> splits = load_syntax(folder=Path(email.__file__).parent, num_classes=3, cache=False)
+        >>> splits.train.num_classes, splits.train.tokens[0]
+        (3, '<unknown>')
     """
     limits = _Limits(num_classes, max_tokens, min_vertices, max_vertices)
     root = Path(folder or sysconfig.get_paths()["stdlib"])
@@ -136,11 +137,12 @@ def parse_functions(source: str | bytes, *, min_vertices: int = 1, max_vertices:
 
     Source: the nodes and fields of Python's ``ast``.
 
-    >>> (tree,) = parse_functions("def get_x(self):\\n    return self.x + 1")
-    >>> tree.tokens[:4]
-    ('FunctionDef', 'arguments', 'arg:self', 'Return')
-    >>> tree.tokens[4:], tree.parent.tolist()
-    (('BinOp:Add', 'Attribute:x', 'Name:self', 'Constant:int'), [-1, 0, 1, 0, 3, 4, 5, 4])
+    Example:
+        >>> (tree,) = parse_functions("def get_x(self):\\n    return self.x + 1")
+        >>> tree.tokens[:4]
+        ('FunctionDef', 'arguments', 'arg:self', 'Return')
+        >>> tree.tokens[4:], tree.parent.tolist()
+        (('BinOp:Add', 'Attribute:x', 'Name:self', 'Constant:int'), [-1, 0, 1, 0, 3, 4, 5, 4])
     """
     with warnings.catch_warnings():
         # an invalid escape in somebody's source is no concern of the reader's

@@ -42,9 +42,10 @@ def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
 
     Source: Xu et al. 2019, section 7 (the data sets).
 
-    >>> data = parse_tu("1\\n2 7\\n5 1 1\\n5 1 0\\n")
-    >>> data.graphs[0].edges(), data.labels.tolist(), data.num_tags
-    ((tensor([1, 0]), tensor([0, 1])), [0], 1)
+    Example:
+        >>> data = parse_tu("1\\n2 7\\n5 1 1\\n5 1 0\\n")
+        >>> data.graphs[0].edges(), data.labels.tolist(), data.num_tags
+        ((tensor([1, 0]), tensor([0, 1])), [0], 1)
     """
     rows = _Rows(text, path)
     graphs: list[vgraph.Graph] = []
@@ -77,13 +78,14 @@ def load_tu(path: str | Path) -> LabelledGraphs:
 
     Source: Xu et al. 2019, section 7 (the data sets).
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "pair.txt")
-    ...     _ = path.write_text("1\\n2 7\\n5 1 1\\n5 1 0\\n")
-    ...     data = load_tu(path)
-    >>> len(data.graphs), data.graphs[0].ndata["tag"].tolist(), data.num_classes
-    (1, [0, 0], 1)
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "pair.txt")
+        ...     _ = path.write_text("1\\n2 7\\n5 1 1\\n5 1 0\\n")
+        ...     data = load_tu(path)
+        >>> len(data.graphs), data.graphs[0].ndata["tag"].tolist(), data.num_classes
+        (1, [0, 0], 1)
     """
     return parse_tu(read_text(path), path=path)
 

@@ -43,10 +43,11 @@ def batch(graphs: Iterable[AnyGraph], ndata: Any = "__ALL__", edata: Any = "__AL
 
     Source: Wang et al. 2019 (DGL), section 3; DGL 1.1, ``dgl.batch``.
 
-    >>> import vgraph
-    >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [2, 2]))])
-    >>> g.batch_num_nodes().tolist(), g.edges()[0].tolist()
-    ([2, 3], [0, 2, 3])
+    Example:
+        >>> import vgraph
+        >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [2, 2]))])
+        >>> g.batch_num_nodes().tolist(), g.edges()[0].tolist()
+        ([2, 3], [0, 2, 3])
     """
     members = list(graphs)
     known = batch_of_members(members) if isinstance(ndata, str) and ndata == edata == "__ALL__" else None
@@ -144,10 +145,11 @@ def unbatch(g: AnyGraph, node_split: Any = None, edge_split: Any = None) -> list
 
     Source: DGL 1.1, ``dgl.unbatch``.
 
-    >>> import vgraph
-    >>> pair = vgraph.graph(([0], [1]))
-    >>> [part.num_nodes() for part in vgraph.unbatch(vgraph.batch([pair, pair]))]
-    [2, 2]
+    Example:
+        >>> import vgraph
+        >>> pair = vgraph.graph(([0], [1]))
+        >>> [part.num_nodes() for part in vgraph.unbatch(vgraph.batch([pair, pair]))]
+        [2, 2]
     """
     if node_split is not None:
         g = g.local_var()
@@ -248,10 +250,11 @@ def slice_batch(g: AnyGraph, gid: int, store_ids: bool = False) -> AnyGraph:
 
     Source: DGL 1.1, ``dgl.slice_batch``.
 
-    >>> import vgraph
-    >>> pair = vgraph.graph(([0], [1]))
-    >>> vgraph.slice_batch(vgraph.batch([pair, pair]), 1, store_ids=True).ndata["_ID"].tolist()
-    [2, 3]
+    Example:
+        >>> import vgraph
+        >>> pair = vgraph.graph(([0], [1]))
+        >>> vgraph.slice_batch(vgraph.batch([pair, pair]), 1, store_ids=True).ndata["_ID"].tolist()
+        [2, 3]
     """
     if not 0 <= gid < g.batch_size:
         fact = f"there is no graph {gid} in a batch of {g.batch_size}"
@@ -277,9 +280,10 @@ def merge(graphs: Sequence[AnyGraph]) -> AnyGraph:
 
     Source: DGL 1.1, ``dgl.merge``.
 
-    >>> import vgraph
-    >>> vgraph.merge([vgraph.graph(([0], [1])), vgraph.graph(([1], [2]))]).edges()
-    (tensor([0, 1]), tensor([1, 2]))
+    Example:
+        >>> import vgraph
+        >>> vgraph.merge([vgraph.graph(([0], [1])), vgraph.graph(([1], [2]))]).edges()
+        (tensor([0, 1]), tensor([1, 2]))
     """
     _check_members(graphs)
     first = graphs[0]

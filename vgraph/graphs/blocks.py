@@ -24,6 +24,8 @@ from vgraph.ir.topology import Topology
 def to_block(g: AnyGraph, dst_nodes: Any = None, include_dst_in_src: bool = True, src_nodes: Any = None) -> AnyGraph:
     """The edges of a graph as a block: sources and destinations are numbered apart.
 
+    Features come along; ``"_ID"`` of srcdata, dstdata and edata hold the ids in ``g``.
+
     Args:
         g: a graph; its edges stay in order.
         dst_nodes: the destinations, in order (by type, where there are several); by default all
@@ -31,17 +33,16 @@ def to_block(g: AnyGraph, dst_nodes: Any = None, include_dst_in_src: bool = True
         include_dst_in_src: the destinations are the first sources, too.
         src_nodes: the sources, in order; by default those of the edges as they first appear.
 
-    Features come along; ``"_ID"`` of srcdata, dstdata and edata hold the ids in ``g``.
-
     Raises:
         GraphError: a destination of an edge is not among ``dst_nodes``, or ids are wrong.
 
     Source: DGL 1.1, ``dgl.to_block``.
 
-    >>> import torch, vgraph
-    >>> block = vgraph.to_block(vgraph.graph(([5, 6], [6, 7])), torch.tensor([7, 6]))
-    >>> block.srcdata["_ID"].tolist(), block.edges()
-    ([7, 6, 5], (tensor([2, 1]), tensor([1, 0])))
+    Example:
+        >>> import torch, vgraph
+        >>> block = vgraph.to_block(vgraph.graph(([5, 6], [6, 7])), torch.tensor([7, 6]))
+        >>> block.srcdata["_ID"].tolist(), block.edges()
+        ([7, 6, 5], (tensor([2, 1]), tensor([1, 0])))
     """
     dst = _destinations(g, dst_nodes)
     src: dict[str, Tensor] = {}
@@ -112,9 +113,10 @@ def compact_graphs(graphs: Any, always_preserve: Any = None, copy_ndata: bool = 
 
     Source: DGL 1.1, ``dgl.compact_graphs``.
 
-    >>> import vgraph
-    >>> vgraph.compact_graphs(vgraph.graph(([7], [3]))).ndata["_ID"].tolist()
-    [7, 3]
+    Example:
+        >>> import vgraph
+        >>> vgraph.compact_graphs(vgraph.graph(([7], [3]))).ndata["_ID"].tolist()
+        [7, 3]
     """
     if isinstance(graphs, GraphData):
         return compact_graphs([graphs], always_preserve, copy_ndata, copy_edata)[0]

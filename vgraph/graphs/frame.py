@@ -36,11 +36,12 @@ class Frame(MutableMapping[str, Tensor]):
         DTypeError: a feature is no tensor, or its name no string.
         NameLookupError: there is no feature of that name.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> g.ndata["h"] = torch.ones(3, 4)
-    >>> g.ndata
-    {'h': float32 (3, 4)}
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.ones(3, 4)
+        >>> g.ndata
+        {'h': float32 (3, 4)}
     """
 
     # `columns` may be read by whoever is in a hurry; what is set goes through the frame

@@ -44,11 +44,12 @@ def to_homogeneous(
 
     Source: DGL 1.1, ``dgl.to_homogeneous``.
 
-    >>> import vgraph
-    >>> g = vgraph.heterograph({("a", "to", "b"): ([0, 1], [0, 0])})
-    >>> made = vgraph.to_homogeneous(g)
-    >>> made.edges(), made.ndata["_TYPE"].tolist()
-    ((tensor([0, 1]), tensor([2, 2])), [0, 0, 1])
+    Example:
+        >>> import vgraph
+        >>> g = vgraph.heterograph({("a", "to", "b"): ([0, 1], [0, 0])})
+        >>> made = vgraph.to_homogeneous(g)
+        >>> made.edges(), made.ndata["_TYPE"].tolist()
+        ((tensor([0, 1]), tensor([2, 2])), [0, 0, 1])
     """
     counts = [frame.num_rows for frame in G.src_frames.values()]
     starts = dict(zip(G.src_frames, torch.tensor([0, *counts], device="cpu").cumsum(0).tolist(), strict=False))
@@ -98,15 +99,17 @@ def to_heterogeneous(
         metagraph: no matter.
 
     Raises:
-        GraphError: a number has no name. NameLookupError: a triple names an unknown node type.
+        GraphError: a number has no name.
+        NameLookupError: a triple names an unknown node type.
 
     Source: DGL 1.1, ``dgl.to_heterogeneous``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> g.ndata["_TYPE"], g.edata["_TYPE"] = torch.tensor([0, 0, 1]), torch.tensor([0, 0])
-    >>> vgraph.to_heterogeneous(g, ["a", "b"], ["to"]).canonical_etypes
-    [('a', 'to', 'b')]
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["_TYPE"], g.edata["_TYPE"] = torch.tensor([0, 0, 1]), torch.tensor([0, 0])
+        >>> vgraph.to_heterogeneous(g, ["a", "b"], ["to"]).canonical_etypes
+        [('a', 'to', 'b')]
     """
     t = G.relation(one_type(G, "to_heterogeneous"))[0]
     ntype, etype = G.ndata[ntype_field].long(), G.edata[etype_field].long()

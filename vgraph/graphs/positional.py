@@ -34,9 +34,10 @@ def norm_by_dst(g: GraphData, etype: Any = None) -> Tensor:
 
     Source: DGL 1.1, ``dgl.norm_by_dst``.
 
-    >>> import vgraph
-    >>> vgraph.norm_by_dst(vgraph.graph(([0, 1, 1], [1, 1, 2])))
-    tensor([0.5000, 0.5000, 1.0000])
+    Example:
+        >>> import vgraph
+        >>> vgraph.norm_by_dst(vgraph.graph(([0, 1, 1], [1, 1, 2])))
+        tensor([0.5000, 0.5000, 1.0000])
     """
     topology = g.relation(etype)[0]
     return topology.in_degrees.index_select(0, topology.dst.long()).float().reciprocal()
@@ -50,10 +51,11 @@ def laplacian_lambda_max(g: GraphData) -> list[float]:
 
     Source: DGL 1.1, ``dgl.laplacian_lambda_max``.
 
-    >>> import vgraph
-    >>> square = vgraph.to_bidirected(vgraph.graph(([0, 1, 2, 3], [1, 2, 3, 0])))
-    >>> [round(value, 4) for value in vgraph.laplacian_lambda_max(square)]
-    [2.0]
+    Example:
+        >>> import vgraph
+        >>> square = vgraph.to_bidirected(vgraph.graph(([0, 1, 2, 3], [1, 2, 3, 0])))
+        >>> [round(value, 4) for value in vgraph.laplacian_lambda_max(square)]
+        [2.0]
     """
     return [float(np.real(np.linalg.eigvals(_laplacian(part))).max(initial=0.0)) for part in unbatch(g)]
 
@@ -61,16 +63,18 @@ def laplacian_lambda_max(g: GraphData) -> list[float]:
 def lap_pe(g: GraphData, k: int, padding: bool = False, return_eigval: bool = False) -> Any:
     """The ``k`` eigenvectors of the normalised Laplacian with the smallest eigenvalues but the first, (nodes, k).
 
-    Signs are drawn by torch's generator. With ``padding`` a graph with too few nodes gets zeros (and eigenvalues nan).
+    Signs are drawn by torch's generator. With ``padding`` a graph with too few nodes gets zeros (and eigenvalues
+    nan).
 
     Raises:
         GraphError: there are not more than ``k`` nodes, and no padding.
 
     Source: Dwivedi et al. 2023; DGL 1.1, ``dgl.lap_pe``.
 
-    >>> import vgraph
-    >>> vgraph.lap_pe(vgraph.to_bidirected(vgraph.graph(([0, 1, 2], [1, 2, 3]))), 2).shape
-    torch.Size([4, 2])
+    Example:
+        >>> import vgraph
+        >>> vgraph.lap_pe(vgraph.to_bidirected(vgraph.graph(([0, 1, 2], [1, 2, 3]))), 2).shape
+        torch.Size([4, 2])
     """
     count = g.num_nodes()
     if count <= k and not padding:
@@ -98,10 +102,11 @@ def random_walk_pe(g: GraphData, k: int, eweight_name: str | None = None) -> Ten
 
     Source: Dwivedi et al. 2022; DGL 1.1, ``dgl.random_walk_pe``.
 
-    >>> import vgraph
-    >>> vgraph.random_walk_pe(vgraph.graph(([0, 1, 1], [1, 1, 0])), 2)
-    tensor([[0.0000, 0.5000],
-            [0.5000, 0.7500]])
+    Example:
+        >>> import vgraph
+        >>> vgraph.random_walk_pe(vgraph.graph(([0, 1, 1], [1, 1, 0])), 2)
+        tensor([[0.0000, 0.5000],
+                [0.5000, 0.7500]])
     """
     weight = np.ones(g.num_edges()) if eweight_name is None else _weights(g.edata, eweight_name)
     steps = _adjacency(g, weight)

@@ -53,9 +53,10 @@ def reorder_graph(
 
     Source: Cuthill and McKee 1969 ("rcmk", by SciPy); DGL 1.1, ``dgl.reorder_graph``.
 
-    >>> import vgraph
-    >>> vgraph.reorder_graph(vgraph.graph(([0, 1], [2, 2])), "degree").ndata["_ID"].tolist()
-    [2, 0, 1]
+    Example:
+        >>> import vgraph
+        >>> vgraph.reorder_graph(vgraph.graph(([0, 1], [2, 2])), "degree").ndata["_ID"].tolist()
+        [2, 0, 1]
     """
     t = g.relation(one_type(g, "reorder_graph"))[0]
     config = permute_config or {}
@@ -104,9 +105,10 @@ def khop_adj(g: GraphData, k: int) -> Tensor:
 
     Source: DGL 1.1, ``dgl.khop_adj``.
 
-    >>> import vgraph
-    >>> vgraph.khop_adj(vgraph.graph(([0, 1], [1, 2])), 2)[0].tolist()
-    [0.0, 0.0, 1.0]
+    Example:
+        >>> import vgraph
+        >>> vgraph.khop_adj(vgraph.graph(([0, 1], [1, 2])), 2)[0].tolist()
+        [0.0, 0.0, 1.0]
     """
     one_type(g, "khop_adj")
     power = g.adj_external(scipy_fmt="csr").astype(np.float32) ** k
@@ -121,9 +123,10 @@ def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
 
     Source: DGL 1.1, ``dgl.khop_graph``.
 
-    >>> import vgraph
-    >>> vgraph.khop_graph(vgraph.graph(([0, 1], [1, 2])), 2).edges()
-    (tensor([0]), tensor([2]))
+    Example:
+        >>> import vgraph
+        >>> vgraph.khop_graph(vgraph.graph(([0, 1], [1, 2])), 2).edges()
+        (tensor([0]), tensor([2]))
     """
     return rejoin(
         g, {one_type(g, "khop_graph"): _walks(g, [g.canonical_etypes[0]] * k, multi=True)}, copy_ndata=copy_ndata
@@ -138,10 +141,11 @@ def metapath_reachable_graph(g: AnyGraph, metapath: Sequence[Any]) -> AnyGraph:
 
     Source: DGL 1.1, ``dgl.metapath_reachable_graph``.
 
-    >>> import vgraph
-    >>> g = vgraph.heterograph({("a", "to", "b"): ([0], [1]), ("b", "of", "c"): ([1], [2])})
-    >>> vgraph.metapath_reachable_graph(g, ["to", "of"]).edges()
-    (tensor([0]), tensor([2]))
+    Example:
+        >>> import vgraph
+        >>> g = vgraph.heterograph({("a", "to", "b"): ([0], [1]), ("b", "of", "c"): ([1], [2])})
+        >>> vgraph.metapath_reachable_graph(g, ["to", "of"]).edges()
+        (tensor([0]), tensor([2]))
     """
     path = [g.to_canonical_etype(etype) for etype in metapath]
     ends = (path[0][0], path[-1][2])

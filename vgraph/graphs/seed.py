@@ -17,12 +17,13 @@ def seed(val: int) -> None:
 
     Source: DGL 1.1, ``dgl.seed``.
 
-    >>> import vgraph
-    >>> vgraph.seed(1)
-    >>> first = vgraph.rand_graph(10, 5).edges()[0]
-    >>> vgraph.seed(1)
-    >>> bool((vgraph.rand_graph(10, 5).edges()[0] == first).all())
-    True
+    Example:
+        >>> import vgraph
+        >>> vgraph.seed(1)
+        >>> first = vgraph.rand_graph(10, 5).edges()[0]
+        >>> vgraph.seed(1)
+        >>> bool((vgraph.rand_graph(10, 5).edges()[0] == first).all())
+        True
     """
     _Holder.generator = torch.Generator().manual_seed(int(val))
 

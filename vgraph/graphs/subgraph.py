@@ -110,10 +110,11 @@ def node_subgraph(
 
     Source: DGL 1.1, ``dgl.node_subgraph``.
 
-    >>> import vgraph
-    >>> part = vgraph.node_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), [2, 1])
-    >>> part.edges(), part.ndata["_ID"].tolist(), part.edata["_ID"].tolist()
-    ((tensor([1]), tensor([0])), [2, 1], [1])
+    Example:
+        >>> import vgraph
+        >>> part = vgraph.node_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), [2, 1])
+        >>> part.edges(), part.ndata["_ID"].tolist(), part.edata["_ID"].tolist()
+        ((tensor([1]), tensor([0])), [2, 1], [1])
     """
     chosen = _by_node_type(_whole(graph), nodes)
     _refuse_twins(chosen)
@@ -153,10 +154,11 @@ def edge_subgraph(
 
     Source: DGL 1.1, ``dgl.edge_subgraph``.
 
-    >>> import vgraph
-    >>> part = vgraph.edge_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), [2])
-    >>> part.edges(), part.ndata["_ID"].tolist()
-    ((tensor([0]), tensor([1])), [2, 3])
+    Example:
+        >>> import vgraph
+        >>> part = vgraph.edge_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), [2])
+        >>> part.edges(), part.ndata["_ID"].tolist()
+        ((tensor([0]), tensor([1])), [2, 3])
     """
     chosen = _by_edge_type(_whole(graph), edges)
     made = take(graph, touched_nodes(graph, chosen) if relabel_nodes else {}, chosen, store_ids=store_ids)
@@ -194,9 +196,10 @@ def in_subgraph(
 
     Source: DGL 1.1, ``dgl.in_subgraph``.
 
-    >>> import vgraph
-    >>> vgraph.in_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 2])), [2]).edges()
-    (tensor([1, 2]), tensor([2, 2]))
+    Example:
+        >>> import vgraph
+        >>> vgraph.in_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 2])), [2]).edges()
+        (tensor([1, 2]), tensor([2, 2]))
     """
     chosen = _by_node_type(_whole(graph), nodes)
     edges = {k: graph.in_edges(chosen[k[2]], "eid", k).long() for k in graph.canonical_etypes}
@@ -215,9 +218,10 @@ def out_subgraph(
 
     Source: DGL 1.1, ``dgl.out_subgraph``.
 
-    >>> import vgraph
-    >>> vgraph.out_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 2])), [1]).edges()
-    (tensor([1]), tensor([2]))
+    Example:
+        >>> import vgraph
+        >>> vgraph.out_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 2])), [1]).edges()
+        (tensor([1]), tensor([2]))
     """
     chosen = _by_node_type(_whole(graph), nodes)
     edges = {k: graph.out_edges(chosen[k[0]], "eid", k).long() for k in graph.canonical_etypes}
@@ -245,10 +249,11 @@ def khop_in_subgraph(
 
     Source: DGL 1.1, ``dgl.khop_in_subgraph``.
 
-    >>> import vgraph
-    >>> part, ids = vgraph.khop_in_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), 2, k=1)
-    >>> part.ndata["_ID"].tolist(), ids
-    ([1, 2], tensor([1]))
+    Example:
+        >>> import vgraph
+        >>> part, ids = vgraph.khop_in_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), 2, k=1)
+        >>> part.ndata["_ID"].tolist(), ids
+        ([1, 2], tensor([1]))
     """
     return _khop(graph, nodes, k, (True, relabel_nodes, store_ids, output_device))
 
@@ -271,9 +276,10 @@ def khop_out_subgraph(
 
     Source: DGL 1.1, ``dgl.khop_out_subgraph``.
 
-    >>> import vgraph
-    >>> vgraph.khop_out_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), 1, k=2)[0].ndata["_ID"].tolist()
-    [1, 2, 3]
+    Example:
+        >>> import vgraph
+        >>> vgraph.khop_out_subgraph(vgraph.graph(([0, 1, 2], [1, 2, 3])), 1, k=2)[0].ndata["_ID"].tolist()
+        [1, 2, 3]
     """
     return _khop(graph, nodes, k, (False, relabel_nodes, store_ids, output_device))
 
@@ -308,10 +314,11 @@ def node_type_subgraph(graph: AnyGraph, ntypes: Iterable[str], output_device: An
 
     Source: DGL 1.1, ``dgl.node_type_subgraph``.
 
-    >>> import vgraph
-    >>> g = vgraph.heterograph({("a", "to", "b"): ([0], [1]), ("b", "by", "b"): ([0], [1])})
-    >>> vgraph.node_type_subgraph(g, ["b"]).canonical_etypes
-    [('b', 'by', 'b')]
+    Example:
+        >>> import vgraph
+        >>> g = vgraph.heterograph({("a", "to", "b"): ([0], [1]), ("b", "by", "b"): ([0], [1])})
+        >>> vgraph.node_type_subgraph(g, ["b"]).canonical_etypes
+        [('b', 'by', 'b')]
     """
     names = [t for t in graph.ntypes if t in {graph.ntypes[graph.get_ntype_id(name)] for name in ntypes}]
     edges = [t for t in graph.canonical_etypes if t[0] in names and t[2] in names]
@@ -327,10 +334,11 @@ def edge_type_subgraph(graph: AnyGraph, etypes: Iterable[Any], output_device: An
 
     Source: DGL 1.1, ``dgl.edge_type_subgraph``.
 
-    >>> import vgraph
-    >>> g = vgraph.heterograph({("a", "to", "b"): ([0], [1]), ("b", "by", "b"): ([0], [1])})
-    >>> vgraph.edge_type_subgraph(g, ["to"]).num_nodes()
-    3
+    Example:
+        >>> import vgraph
+        >>> g = vgraph.heterograph({("a", "to", "b"): ([0], [1]), ("b", "by", "b"): ([0], [1])})
+        >>> vgraph.edge_type_subgraph(g, ["to"]).num_nodes()
+        3
     """
     chosen = {graph.to_canonical_etype(t) for t in etypes}
     edges = [t for t in graph.canonical_etypes if t in chosen]

@@ -30,9 +30,10 @@ def to_networkx(
 
     Source: DGL 1.1, ``dgl.to_networkx``.
 
-    >>> import vgraph
-    >>> list(vgraph.to_networkx(vgraph.graph(([0, 0], [1, 1]))).edges(data=True))
-    [(0, 1, {'id': 0}), (0, 1, {'id': 1})]
+    Example:
+        >>> import vgraph
+        >>> list(vgraph.to_networkx(vgraph.graph(([0, 0], [1, 1]))).edges(data=True))
+        [(0, 1, {'id': 0}), (0, 1, {'id': 1})]
     """
     made: nx.MultiDiGraph[int] = nx.MultiDiGraph()
     made.add_nodes_from((i, row) for i, row in enumerate(g.ndata.rows(node_attrs)))

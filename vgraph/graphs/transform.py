@@ -64,9 +64,10 @@ def reverse(
 
     Source: DGL 1.1, ``dgl.reverse``.
 
-    >>> import vgraph
-    >>> vgraph.reverse(vgraph.graph(([0], [1]))).edges()
-    (tensor([1]), tensor([0]))
+    Example:
+        >>> import vgraph
+        >>> vgraph.reverse(vgraph.graph(([0], [1]))).edges()
+        (tensor([1]), tensor([0]))
     """
     copy_ndata = copy_ndata if share_ndata is None else share_ndata
     copy_edata = copy_edata if share_edata is None else share_edata
@@ -90,9 +91,10 @@ def add_self_loop(g: AnyGraph, edge_feat_names: Any = None, fill_data: Any = 1.0
 
     Source: DGL 1.1, ``dgl.add_self_loop``.
 
-    >>> import vgraph
-    >>> vgraph.add_self_loop(vgraph.graph(([0], [1]))).edges()
-    (tensor([0, 0, 1]), tensor([1, 0, 1]))
+    Example:
+        >>> import vgraph
+        >>> vgraph.add_self_loop(vgraph.graph(([0], [1]))).edges()
+        (tensor([0, 0, 1]), tensor([1, 0, 1]))
     """
     key = _looping(g, etype)
     t, _, _, frame = g.relation(key)
@@ -134,9 +136,10 @@ def remove_self_loop(g: AnyGraph, etype: Any = None) -> AnyGraph:
 
     Source: DGL 1.1, ``dgl.remove_self_loop``.
 
-    >>> import vgraph
-    >>> vgraph.remove_self_loop(vgraph.graph(([0, 1], [1, 1]))).edges()
-    (tensor([0]), tensor([1]))
+    Example:
+        >>> import vgraph
+        >>> vgraph.remove_self_loop(vgraph.graph(([0, 1], [1, 1]))).edges()
+        (tensor([0]), tensor([1]))
     """
     key = _looping(g, etype)
     t = g.relation(key)[0]
@@ -166,10 +169,11 @@ def to_simple(
 
     Source: DGL 1.1, ``dgl.to_simple``.
 
-    >>> import vgraph
-    >>> g = vgraph.to_simple(vgraph.graph(([1, 0, 1], [2, 1, 2])))
-    >>> g.edges(), g.edata["count"].tolist()
-    ((tensor([0, 1]), tensor([1, 2])), [1, 2])
+    Example:
+        >>> import vgraph
+        >>> g = vgraph.to_simple(vgraph.graph(([1, 0, 1], [2, 1, 2])))
+        >>> g.edges(), g.edata["count"].tolist()
+        ((tensor([0, 1]), tensor([1, 2])), [1, 2])
     """
     if aggregator not in ("arbitrary", "sum", "mean"):
         fact = f"aggregator is {aggregator!r}"
@@ -210,9 +214,10 @@ def to_bidirected(g: AnyGraph, copy_ndata: bool = False, readonly: bool | None =
 
     Source: DGL 1.1, ``dgl.to_bidirected``.
 
-    >>> import vgraph
-    >>> vgraph.to_bidirected(vgraph.graph(([0, 1], [1, 2]))).edges()
-    (tensor([0, 1, 1, 2]), tensor([1, 0, 2, 1]))
+    Example:
+        >>> import vgraph
+        >>> vgraph.to_bidirected(vgraph.graph(([0, 1], [1, 2]))).edges()
+        (tensor([0, 1, 1, 2]), tensor([1, 0, 2, 1]))
     """
     for key in g.canonical_etypes:
         _looping(g, key)
@@ -243,9 +248,10 @@ def add_reverse_edges(
 
     Source: DGL 1.1, ``dgl.add_reverse_edges``.
 
-    >>> import vgraph
-    >>> vgraph.add_reverse_edges(vgraph.graph(([0, 2], [1, 2]))).edges()
-    (tensor([0, 2, 1]), tensor([1, 2, 0]))
+    Example:
+        >>> import vgraph
+        >>> vgraph.add_reverse_edges(vgraph.graph(([0, 2], [1, 2]))).edges()
+        (tensor([0, 2, 1]), tensor([1, 2, 0]))
     """
     topologies: dict[EdgeType, Topology] = {}
     edges: dict[EdgeType, Frame] = {}
@@ -277,9 +283,10 @@ def line_graph(g: AnyGraph, backtracking: bool = True, shared: bool = False) -> 
 
     Source: DGL 1.1, ``dgl.line_graph``.
 
-    >>> import vgraph
-    >>> vgraph.line_graph(vgraph.graph(([0, 1], [1, 2]))).edges()
-    (tensor([0]), tensor([1]))
+    Example:
+        >>> import vgraph
+        >>> vgraph.line_graph(vgraph.graph(([0, 1], [1, 2]))).edges()
+        (tensor([0]), tensor([1]))
     """
     t = g.relation(one_type(g, "line_graph"))[0]
     first = t.csr.ptr.index_select(0, t.dst.long())
@@ -310,9 +317,10 @@ def add_nodes(g: AnyGraph, num: int, data: Mapping[str, Tensor] | None = None, n
 
     Source: DGL 1.1, ``dgl.add_nodes``.
 
-    >>> import vgraph
-    >>> vgraph.add_nodes(vgraph.graph(([0], [1])), 3).num_nodes()
-    5
+    Example:
+        >>> import vgraph
+        >>> vgraph.add_nodes(vgraph.graph(([0], [1])), 3).num_nodes()
+        5
     """
     made = g.local_var()
     made.add_nodes(num, data, ntype)
@@ -328,9 +336,10 @@ def add_edges(g: AnyGraph, u: Any, v: Any, data: Mapping[str, Tensor] | None = N
 
     Source: DGL 1.1, ``dgl.add_edges``.
 
-    >>> import vgraph
-    >>> vgraph.add_edges(vgraph.graph(([0], [1])), [1], [0]).num_edges()
-    2
+    Example:
+        >>> import vgraph
+        >>> vgraph.add_edges(vgraph.graph(([0], [1])), [1], [0]).num_edges()
+        2
     """
     made = g.local_var()
     made.add_edges(u, v, data, etype)
@@ -346,9 +355,10 @@ def remove_nodes(g: AnyGraph, nids: Any, ntype: str | None = None, store_ids: bo
 
     Source: DGL 1.1, ``dgl.remove_nodes``.
 
-    >>> import vgraph
-    >>> vgraph.remove_nodes(vgraph.graph(([0], [1])), [0]).num_edges()
-    0
+    Example:
+        >>> import vgraph
+        >>> vgraph.remove_nodes(vgraph.graph(([0], [1])), [0]).num_edges()
+        0
     """
     made = g.local_var()
     made.remove_nodes(nids, ntype, store_ids)
@@ -364,9 +374,10 @@ def remove_edges(g: AnyGraph, eids: Any, etype: Any = None, store_ids: bool = Fa
 
     Source: DGL 1.1, ``dgl.remove_edges``.
 
-    >>> import vgraph
-    >>> vgraph.remove_edges(vgraph.graph(([0], [1])), [0]).num_edges()
-    0
+    Example:
+        >>> import vgraph
+        >>> vgraph.remove_edges(vgraph.graph(([0], [1])), [0]).num_edges()
+        0
     """
     made = g.local_var()
     made.remove_edges(eids, etype, store_ids)

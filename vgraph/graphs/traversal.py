@@ -66,9 +66,10 @@ def bfs_nodes_generator(graph: GraphData, source: Any, reverse: bool = False) ->
 
     Source: DGL 1.1, ``dgl.bfs_nodes_generator``.
 
-    >>> import vgraph
-    >>> [step.tolist() for step in vgraph.bfs_nodes_generator(vgraph.graph(([0, 0, 1], [1, 2, 2])), 0)]
-    [[0], [1, 2]]
+    Example:
+        >>> import vgraph
+        >>> [step.tolist() for step in vgraph.bfs_nodes_generator(vgraph.graph(([0, 0, 1], [1, 2, 2])), 0)]
+        [[0], [1, 2]]
     """
     return [nodes for nodes, _ in _bfs(graph, source, reverse)]
 
@@ -82,9 +83,10 @@ def bfs_edges_generator(graph: GraphData, source: Any, reverse: bool = False) ->
 
     Source: DGL 1.1, ``dgl.bfs_edges_generator``.
 
-    >>> import vgraph
-    >>> [step.tolist() for step in vgraph.bfs_edges_generator(vgraph.graph(([0, 0, 1], [1, 2, 2])), 0)]
-    [[0, 1]]
+    Example:
+        >>> import vgraph
+        >>> [step.tolist() for step in vgraph.bfs_edges_generator(vgraph.graph(([0, 0, 1], [1, 2, 2])), 0)]
+        [[0, 1]]
     """
     return [edges for _, edges in _bfs(graph, source, reverse)][1:]
 
@@ -98,9 +100,10 @@ def topological_nodes_generator(graph: GraphData, reverse: bool = False) -> list
 
     Source: Kahn 1962; DGL 1.1, ``dgl.topological_nodes_generator``.
 
-    >>> import vgraph
-    >>> [step.tolist() for step in vgraph.topological_nodes_generator(vgraph.graph(([0, 0, 1], [1, 2, 2])))]
-    [[0], [1], [2]]
+    Example:
+        >>> import vgraph
+        >>> [step.tolist() for step in vgraph.topological_nodes_generator(vgraph.graph(([0, 0, 1], [1, 2, 2])))]
+        [[0], [1], [2]]
     """
     found = torch.from_numpy(levels(_walked(graph, reverse)).astype(np.int64))
     counts = torch.bincount(found).tolist()
@@ -117,9 +120,10 @@ def dfs_edges_generator(graph: GraphData, source: Any, reverse: bool = False) ->
 
     Source: DGL 1.1, ``dgl.dfs_edges_generator``.
 
-    >>> import vgraph
-    >>> [step.tolist() for step in vgraph.dfs_edges_generator(vgraph.graph(([0, 0, 1], [1, 2, 2])), 0)]
-    [[0], [2]]
+    Example:
+        >>> import vgraph
+        >>> [step.tolist() for step in vgraph.dfs_edges_generator(vgraph.graph(([0, 0, 1], [1, 2, 2])), 0)]
+        [[0], [2]]
     """
     return _in_step(graph, [[e for e, kind in walk if kind == FORWARD] for walk in _dfs(graph, source, reverse)])
 
@@ -148,11 +152,12 @@ def dfs_labeled_edges_generator(
 
     Source: DGL 1.1, ``dgl.dfs_labeled_edges_generator``.
 
-    >>> import vgraph
-    >>> g = vgraph.graph(([0, 1], [1, 2]))
-    >>> edges, labels = vgraph.dfs_labeled_edges_generator(g, 0, has_reverse_edge=True)
-    >>> [step.tolist() for step in edges], [step.tolist() for step in labels]
-    ([[0], [1], [1], [0]], [[0], [0], [1], [1]])
+    Example:
+        >>> import vgraph
+        >>> g = vgraph.graph(([0, 1], [1, 2]))
+        >>> edges, labels = vgraph.dfs_labeled_edges_generator(g, 0, has_reverse_edge=True)
+        >>> [step.tolist() for step in edges], [step.tolist() for step in labels]
+        ([[0], [1], [1], [0]], [[0], [0], [1], [1]])
     """
     wanted = {FORWARD} | ({REVERSE} if has_reverse_edge else set()) | ({NONTREE} if has_nontree_edge else set())
     walks = [[(e, kind) for e, kind in walk if kind in wanted] for walk in _dfs(graph, source, reverse)]

@@ -29,11 +29,12 @@ class AGNNConv(nn.Module):
 
     Source: Thekumparampil et al. 2018, section 4.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import AGNNConv
-    >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1], [1, 2])))
-    >>> AGNNConv()(g, torch.ones(3, 5)).shape
-    torch.Size([3, 5])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import AGNNConv
+        >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1], [1, 2])))
+        >>> AGNNConv()(g, torch.ones(3, 5)).shape
+        torch.Size([3, 5])
     """
 
     beta: Tensor

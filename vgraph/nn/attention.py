@@ -82,11 +82,12 @@ def edge_softmax(graph: vgraph.Graph, logits: Tensor, eids: Any = vgraph.ALL, no
 
     Source: Velickovic et al. 2018, equation 3.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import edge_softmax
-    >>> g = vgraph.graph(([0, 1, 2], [2, 2, 0]))
-    >>> edge_softmax(g, torch.zeros(3, 1)).squeeze(1)
-    tensor([0.5000, 0.5000, 1.0000])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import edge_softmax
+        >>> g = vgraph.graph(([0, 1, 2], [2, 2, 0]))
+        >>> edge_softmax(g, torch.zeros(3, 1)).squeeze(1)
+        tensor([0.5000, 0.5000, 1.0000])
     """
     if norm_by not in ("dst", "src"):
         raise FunctionError(f"norm_by is {norm_by!r}", cure='pass "dst" or "src"')

@@ -26,10 +26,11 @@ class Sequential(nn.Sequential):
 
     Source: DGL 1.1, ``dgl.nn.Sequential``.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import GraphConv, Sequential
-    >>> Sequential(GraphConv(2, 3), GraphConv(3, 4))(vgraph.graph(([0, 1], [1, 0])), torch.ones(2, 2)).shape
-    torch.Size([2, 4])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import GraphConv, Sequential
+        >>> Sequential(GraphConv(2, 3), GraphConv(3, 4))(vgraph.graph(([0, 1], [1, 0])), torch.ones(2, 2)).shape
+        torch.Size([2, 4])
     """
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -51,14 +52,16 @@ class JumpingKnowledge(nn.Module):
         mode: "cat", "max" or "lstm", which needs the other two.
 
     Raises:
-        NameLookupError: an unknown mode. FunctionError: sizes are missing.
+        NameLookupError: an unknown mode.
+        FunctionError: sizes are missing.
 
     Source: Xu et al. 2018, section 4.
 
-    >>> import torch
-    >>> from vgraph.nn import JumpingKnowledge
-    >>> JumpingKnowledge()([torch.ones(3, 4), torch.ones(3, 4)]).shape
-    torch.Size([3, 8])
+    Example:
+        >>> import torch
+        >>> from vgraph.nn import JumpingKnowledge
+        >>> JumpingKnowledge()([torch.ones(3, 4), torch.ones(3, 4)]).shape
+        torch.Size([3, 8])
     """
 
     def __init__(self, mode: str = "cat", in_feats: int | None = None, num_layers: int | None = None) -> None:
@@ -91,9 +94,10 @@ class WeightBasis(nn.Module):
 
     Source: Schlichtkrull et al. 2018, equation 3.
 
-    >>> from vgraph.nn import WeightBasis
-    >>> WeightBasis((5, 2), num_bases=3, num_outputs=7)().shape
-    torch.Size([7, 5, 2])
+    Example:
+        >>> from vgraph.nn import WeightBasis
+        >>> WeightBasis((5, 2), num_bases=3, num_outputs=7)().shape
+        torch.Size([7, 5, 2])
     """
 
     def __init__(self, shape: tuple[int, ...], num_bases: int, num_outputs: int) -> None:
@@ -123,11 +127,12 @@ class LabelPropagation(nn.Module):
 
     Source: Zhu and Ghahramani 2002.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import LabelPropagation
-    >>> g = vgraph.graph(([0, 1], [1, 2]))
-    >>> LabelPropagation(k=2, alpha=0.5)(g, torch.tensor([1, 0, 0]), torch.tensor([True, False, False]))[:, 1]
-    tensor([0.5000, 0.2500, 0.2500])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import LabelPropagation
+        >>> g = vgraph.graph(([0, 1], [1, 2]))
+        >>> LabelPropagation(k=2, alpha=0.5)(g, torch.tensor([1, 0, 0]), torch.tensor([True, False, False]))[:, 1]
+        tensor([0.5000, 0.2500, 0.2500])
     """
 
     def __init__(
@@ -174,10 +179,11 @@ class EdgePredictor(nn.Module):
 
     Source: DGL 1.1, ``dgl.nn.EdgePredictor``.
 
-    >>> import torch
-    >>> from vgraph.nn import EdgePredictor
-    >>> EdgePredictor("cat", 4, 3)(torch.ones(5, 4), torch.ones(5, 4)).shape
-    torch.Size([5, 3])
+    Example:
+        >>> import torch
+        >>> from vgraph.nn import EdgePredictor
+        >>> EdgePredictor("cat", 4, 3)(torch.ones(5, 4), torch.ones(5, 4)).shape
+        torch.Size([5, 3])
     """
 
     def __init__(self, op: str, in_feats: int | None = None, out_feats: int | None = None, bias: bool = False) -> None:
@@ -212,15 +218,17 @@ class KNNGraph(nn.Module):
         k: in-edges of every point.
 
     Raises:
-        FeatureError: the points have another number of dims. GraphError: there are not ``k`` points.
+        FeatureError: the points have another number of dims.
+        GraphError: there are not ``k`` points.
         FunctionError: ``dist`` is neither "euclidean" nor "cosine".
 
     Source: DGL 1.1, ``dgl.nn.KNNGraph``.
 
-    >>> import torch
-    >>> from vgraph.nn import KNNGraph
-    >>> KNNGraph(2)(torch.rand(5, 3)).num_edges()
-    10
+    Example:
+        >>> import torch
+        >>> from vgraph.nn import KNNGraph
+        >>> KNNGraph(2)(torch.rand(5, 3)).num_edges()
+        10
     """
 
     def __init__(self, k: int) -> None:

@@ -29,11 +29,12 @@ class DotGatConv(nn.Module):
 
     Source: Vaswani et al. 2017, equation 1.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import DotGatConv
-    >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1, 2], [1, 2, 0])))
-    >>> DotGatConv(5, 2, num_heads=3)(g, torch.ones(3, 5)).shape
-    torch.Size([3, 3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import DotGatConv
+        >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1, 2], [1, 2, 0])))
+        >>> DotGatConv(5, 2, num_heads=3)(g, torch.ones(3, 5)).shape
+        torch.Size([3, 3, 2])
     """
 
     def __init__(

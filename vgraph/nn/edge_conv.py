@@ -27,10 +27,11 @@ class EdgeConv(nn.Module):
 
     Source: Wang et al. 2019, equation 7.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import EdgeConv
-    >>> EdgeConv(5, 2)(vgraph.graph(([0, 1, 2], [1, 2, 0])), torch.ones(3, 5)).shape
-    torch.Size([3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import EdgeConv
+        >>> EdgeConv(5, 2)(vgraph.graph(([0, 1, 2], [1, 2, 0])), torch.ones(3, 5)).shape
+        torch.Size([3, 2])
     """
 
     def __init__(

@@ -38,11 +38,12 @@ class NNConv(nn.Module):
 
     Source: Gilmer et al. 2017, section 5.1 (edge network).
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import NNConv
-    >>> g = vgraph.graph(([0, 1], [1, 2]))
-    >>> NNConv(5, 2, torch.nn.Linear(3, 10))(g, torch.ones(3, 5), torch.ones(2, 3)).shape
-    torch.Size([3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import NNConv
+        >>> g = vgraph.graph(([0, 1], [1, 2]))
+        >>> NNConv(5, 2, torch.nn.Linear(3, 10))(g, torch.ones(3, 5), torch.ones(2, 3)).shape
+        torch.Size([3, 2])
     """
 
     bias: nn.Parameter | None
@@ -108,11 +109,12 @@ class CFConv(nn.Module):
 
     Source: Schuett et al. 2017, equation 2.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import CFConv
-    >>> g = vgraph.graph(([0, 1], [1, 2]))
-    >>> CFConv(5, 3, 8, 2)(g, torch.ones(3, 5), torch.ones(2, 3)).shape
-    torch.Size([3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import CFConv
+        >>> g = vgraph.graph(([0, 1], [1, 2]))
+        >>> CFConv(5, 3, 8, 2)(g, torch.ones(3, 5), torch.ones(2, 3)).shape
+        torch.Size([3, 2])
     """
 
     def __init__(self, node_in_feats: int, edge_in_feats: int, hidden_feats: int, out_feats: int) -> None:
@@ -149,11 +151,12 @@ class GMMConv(nn.Module):
 
     Source: Monti et al. 2017, equation 11.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import GMMConv
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
-    >>> GMMConv(5, 2, dim=3, n_kernels=4)(g, torch.ones(3, 5), torch.ones(3, 3)).shape
-    torch.Size([3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import GMMConv
+        >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+        >>> GMMConv(5, 2, dim=3, n_kernels=4)(g, torch.ones(3, 5), torch.ones(3, 3)).shape
+        torch.Size([3, 2])
     """
 
     bias: nn.Parameter | None

@@ -31,12 +31,13 @@ class EGATConv(nn.Module):
 
     Source: Kaminski et al. 2021, section 2.3.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import EGATConv
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
-    >>> h, e = EGATConv(5, 4, 2, 6, num_heads=3)(g, torch.ones(3, 5), torch.ones(3, 4))
-    >>> h.shape, e.shape
-    (torch.Size([3, 3, 2]), torch.Size([3, 3, 6]))
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import EGATConv
+        >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+        >>> h, e = EGATConv(5, 4, 2, 6, num_heads=3)(g, torch.ones(3, 5), torch.ones(3, 4))
+        >>> h.shape, e.shape
+        (torch.Size([3, 3, 2]), torch.Size([3, 3, 6]))
     """
 
     bias: nn.Parameter | None

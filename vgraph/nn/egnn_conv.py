@@ -28,12 +28,13 @@ class EGNNConv(nn.Module):
 
     Source: Satorras et al. 2021, equations 3 to 6.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import EGNNConv
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
-    >>> h, x = EGNNConv(5, 8, 2)(g, torch.ones(3, 5), torch.rand(3, 3))
-    >>> h.shape, x.shape
-    (torch.Size([3, 2]), torch.Size([3, 3]))
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import EGNNConv
+        >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+        >>> h, x = EGNNConv(5, 8, 2)(g, torch.ones(3, 5), torch.rand(3, 3))
+        >>> h.shape, x.shape
+        (torch.Size([3, 2]), torch.Size([3, 3]))
     """
 
     def __init__(self, in_size: int, hidden_size: int, out_size: int, edge_feat_size: int = 0) -> None:

@@ -39,11 +39,12 @@ class GATConv(nn.Module):
 
     Source: Velickovic et al. 2018, equations 1 to 4.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import GATConv
-    >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1, 2], [1, 2, 0])))
-    >>> GATConv(5, 2, num_heads=3)(g, torch.ones(3, 5)).shape
-    torch.Size([3, 3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import GATConv
+        >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1, 2], [1, 2, 0])))
+        >>> GATConv(5, 2, num_heads=3)(g, torch.ones(3, 5)).shape
+        torch.Size([3, 3, 2])
     """
 
     bias: nn.Parameter | None

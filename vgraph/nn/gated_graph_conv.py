@@ -26,11 +26,12 @@ class GatedGraphConv(nn.Module):
 
     Source: Li et al. 2016, equations 2 to 6.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import GatedGraphConv
-    >>> g = vgraph.graph(([0, 1], [1, 2]))
-    >>> GatedGraphConv(5, 6, n_steps=2, n_etypes=3)(g, torch.ones(3, 5), torch.tensor([0, 2])).shape
-    torch.Size([3, 6])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import GatedGraphConv
+        >>> g = vgraph.graph(([0, 1], [1, 2]))
+        >>> GatedGraphConv(5, 6, n_steps=2, n_etypes=3)(g, torch.ones(3, 5), torch.tensor([0, 2])).shape
+        torch.Size([3, 6])
     """
 
     def __init__(self, in_feats: int, out_feats: int, n_steps: int, n_etypes: int, bias: bool = True) -> None:

@@ -38,11 +38,12 @@ class GATv2Conv(nn.Module):
 
     Source: Brody et al. 2022, equation 7.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import GATv2Conv
-    >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1, 2], [1, 2, 0])))
-    >>> GATv2Conv(5, 2, num_heads=3)(g, torch.ones(3, 5)).shape
-    torch.Size([3, 3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import GATv2Conv
+        >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1, 2], [1, 2, 0])))
+        >>> GATv2Conv(5, 2, num_heads=3)(g, torch.ones(3, 5)).shape
+        torch.Size([3, 3, 2])
     """
 
     def __init__(

@@ -37,11 +37,12 @@ class GINConv(nn.Module):
 
     Source: Xu et al. 2019, equation 4.1.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import GINConv
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> GINConv()(g, torch.ones(3, 1)).squeeze(1)
-    tensor([1., 1., 3.])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import GINConv
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> GINConv()(g, torch.ones(3, 1)).squeeze(1)
+        tensor([1., 1., 3.])
     """
 
     eps: Tensor
@@ -86,11 +87,12 @@ class GINEConv(nn.Module):
 
     Source: Hu et al. 2020, appendix C.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import GINEConv
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> GINEConv()(g, torch.ones(3, 1), torch.tensor([[1.0], [-3.0]])).squeeze(1)
-    tensor([1., 1., 3.])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import GINEConv
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> GINEConv()(g, torch.ones(3, 1), torch.tensor([[1.0], [-3.0]])).squeeze(1)
+        tensor([1., 1., 3.])
     """
 
     eps: Tensor

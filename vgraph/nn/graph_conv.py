@@ -39,11 +39,12 @@ class GraphConv(nn.Module):
 
     Source: Kipf and Welling 2017, equation 2.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import GraphConv
-    >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1, 2], [1, 2, 0])))
-    >>> GraphConv(5, 2)(g, torch.ones(3, 5)).shape
-    torch.Size([3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import GraphConv
+        >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1, 2], [1, 2, 0])))
+        >>> GraphConv(5, 2)(g, torch.ones(3, 5)).shape
+        torch.Size([3, 2])
     """
 
     weight: nn.Parameter | None

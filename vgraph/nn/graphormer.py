@@ -30,10 +30,11 @@ class BiasedMHA(nn.Module):
 
     Source: Ying et al. 2021, equations 3 and 6.
 
-    >>> import torch
-    >>> from vgraph.nn import BiasedMHA
-    >>> BiasedMHA(8, 2)(torch.ones(3, 5, 8), torch.zeros(3, 5, 5, 2)).shape
-    torch.Size([3, 5, 8])
+    Example:
+        >>> import torch
+        >>> from vgraph.nn import BiasedMHA
+        >>> BiasedMHA(8, 2)(torch.ones(3, 5, 8), torch.zeros(3, 5, 5, 2)).shape
+        torch.Size([3, 5, 8])
     """
 
     def __init__(
@@ -85,10 +86,11 @@ class GraphormerLayer(nn.Module):
 
     Source: Ying et al. 2021, equations 8 and 9.
 
-    >>> import torch
-    >>> from vgraph.nn import GraphormerLayer
-    >>> GraphormerLayer(8, 16, 2)(torch.ones(3, 5, 8)).shape
-    torch.Size([3, 5, 8])
+    Example:
+        >>> import torch
+        >>> from vgraph.nn import GraphormerLayer
+        >>> GraphormerLayer(8, 16, 2)(torch.ones(3, 5, 8)).shape
+        torch.Size([3, 5, 8])
     """
 
     def __init__(

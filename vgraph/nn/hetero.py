@@ -44,12 +44,13 @@ class HeteroGraphConv(nn.Module):
 
     Source: DGL 1.1, ``dgl.nn.HeteroGraphConv``; Schlichtkrull et al. 2018, equation 2 (a sum over relations).
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import GraphConv, HeteroGraphConv
-    >>> g = vgraph.heterograph({("user", "likes", "film"): ([0, 1], [0, 0])})
-    >>> layer = HeteroGraphConv({"likes": GraphConv(5, 2)})
-    >>> layer(g, {"user": torch.ones(2, 5), "film": torch.ones(1, 5)})["film"].shape
-    torch.Size([1, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import GraphConv, HeteroGraphConv
+        >>> g = vgraph.heterograph({("user", "likes", "film"): ([0, 1], [0, 0])})
+        >>> layer = HeteroGraphConv({"likes": GraphConv(5, 2)})
+        >>> layer(g, {"user": torch.ones(2, 5), "film": torch.ones(1, 5)})["film"].shape
+        torch.Size([1, 2])
     """
 
     def __init__(self, mods: Mapping[Any, nn.Module], aggregate: str | Aggregate = "sum") -> None:
@@ -109,10 +110,11 @@ class HeteroLinear(nn.Module):
 
     Source: DGL 1.1, ``dgl.nn.HeteroLinear``.
 
-    >>> import torch
-    >>> from vgraph.nn import HeteroLinear
-    >>> HeteroLinear({"user": 5, "film": 3}, 2)({"film": torch.ones(4, 3)})["film"].shape
-    torch.Size([4, 2])
+    Example:
+        >>> import torch
+        >>> from vgraph.nn import HeteroLinear
+        >>> HeteroLinear({"user": 5, "film": 3}, 2)({"film": torch.ones(4, 3)})["film"].shape
+        torch.Size([4, 2])
     """
 
     def __init__(self, in_size: Mapping[str, int], out_size: int, bias: bool = True) -> None:
@@ -131,10 +133,11 @@ class HeteroEmbedding(nn.Module):
 
     Source: DGL 1.1, ``dgl.nn.HeteroEmbedding``.
 
-    >>> import torch
-    >>> from vgraph.nn import HeteroEmbedding
-    >>> HeteroEmbedding({"user": 5, "film": 3}, 2)({"film": torch.tensor([2, 0])})["film"].shape
-    torch.Size([2, 2])
+    Example:
+        >>> import torch
+        >>> from vgraph.nn import HeteroEmbedding
+        >>> HeteroEmbedding({"user": 5, "film": 3}, 2)({"film": torch.tensor([2, 0])})["film"].shape
+        torch.Size([2, 2])
     """
 
     def __init__(self, num_embeddings: Mapping[str, int], embedding_dim: int) -> None:

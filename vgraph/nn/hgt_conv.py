@@ -30,12 +30,13 @@ class HGTConv(nn.Module):
 
     Source: Hu et al. 2020, equations 3 to 5.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import HGTConv
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
-    >>> types = torch.tensor([0, 1, 0])
-    >>> HGTConv(5, 4, 2, num_ntypes=2, num_etypes=2)(g, torch.ones(3, 5), types, types).shape
-    torch.Size([3, 8])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import HGTConv
+        >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+        >>> types = torch.tensor([0, 1, 0])
+        >>> HGTConv(5, 4, 2, num_ntypes=2, num_etypes=2)(g, torch.ones(3, 5), types, types).shape
+        torch.Size([3, 8])
     """
 
     def __init__(

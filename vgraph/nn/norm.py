@@ -37,11 +37,12 @@ class EdgeWeightNorm(nn.Module):
 
     Source: Kipf and Welling 2017, equation 2.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import EdgeWeightNorm
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> EdgeWeightNorm("right")(g, torch.tensor([1.0, 3.0]))
-    tensor([0.2500, 0.7500])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import EdgeWeightNorm
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> EdgeWeightNorm("right")(g, torch.tensor([1.0, 3.0]))
+        tensor([0.2500, 0.7500])
     """
 
     def __init__(self, norm: str = "both", eps: float = 0.0) -> None:

@@ -120,12 +120,13 @@ class PNAConv(nn.Module):
 
     Source: Corso et al. 2020, equation 8.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import PNAConv
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
-    >>> layer = PNAConv(4, 4, ["mean", "max", "std"], ["identity", "amplification"], delta=2.5)
-    >>> layer(g, torch.ones(3, 4)).shape
-    torch.Size([3, 4])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import PNAConv
+        >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+        >>> layer = PNAConv(4, 4, ["mean", "max", "std"], ["identity", "amplification"], delta=2.5)
+        >>> layer(g, torch.ones(3, 4)).shape
+        torch.Size([3, 4])
     """
 
     def __init__(

@@ -51,11 +51,12 @@ class ChebConv(nn.Module):
 
     Source: Defferrard, Bresson and Vandergheynst 2016, section 2.1.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import ChebConv
-    >>> g = vgraph.graph(([0, 1, 1, 2], [1, 0, 2, 1]))
-    >>> ChebConv(5, 2, k=3)(g, torch.ones(3, 5)).shape
-    torch.Size([3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import ChebConv
+        >>> g = vgraph.graph(([0, 1, 1, 2], [1, 0, 2, 1]))
+        >>> ChebConv(5, 2, k=3)(g, torch.ones(3, 5)).shape
+        torch.Size([3, 2])
     """
 
     def __init__(
@@ -113,11 +114,12 @@ class SGConv(nn.Module):
 
     Source: Wu et al. 2019, equation 8.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import SGConv
-    >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1], [1, 2])))
-    >>> SGConv(5, 2, k=2)(g, torch.ones(3, 5)).shape
-    torch.Size([3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import SGConv
+        >>> g = vgraph.add_self_loop(vgraph.graph(([0, 1], [1, 2])))
+        >>> SGConv(5, 2, k=2)(g, torch.ones(3, 5)).shape
+        torch.Size([3, 2])
     """
 
     def __init__(
@@ -171,10 +173,11 @@ class TAGConv(nn.Module):
 
     Source: Du et al. 2017, equation 6.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import TAGConv
-    >>> TAGConv(5, 2)(vgraph.graph(([0, 1], [1, 2])), torch.ones(3, 5)).shape
-    torch.Size([3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import TAGConv
+        >>> TAGConv(5, 2)(vgraph.graph(([0, 1], [1, 2])), torch.ones(3, 5)).shape
+        torch.Size([3, 2])
     """
 
     def __init__(
@@ -216,10 +219,11 @@ class APPNPConv(nn.Module):
 
     Source: Gasteiger, Bojchevski and Guennemann 2019, equation 4.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import APPNPConv
-    >>> APPNPConv(k=3, alpha=0.1)(vgraph.graph(([0, 1], [1, 2])), torch.ones(3, 5)).shape
-    torch.Size([3, 5])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import APPNPConv
+        >>> APPNPConv(k=3, alpha=0.1)(vgraph.graph(([0, 1], [1, 2])), torch.ones(3, 5)).shape
+        torch.Size([3, 5])
     """
 
     def __init__(self, k: int, alpha: float, edge_drop: float = 0.0) -> None:

@@ -38,10 +38,11 @@ class SumPooling(_Readout):
 
     Source: DGL 1.1, ``dgl.nn.SumPooling``.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import SumPooling
-    >>> SumPooling()(vgraph.graph(([0], [1])), torch.ones(2, 3))
-    tensor([[2., 2., 2.]])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import SumPooling
+        >>> SumPooling()(vgraph.graph(([0], [1])), torch.ones(2, 3))
+        tensor([[2., 2., 2.]])
     """
 
 
@@ -55,10 +56,11 @@ class AvgPooling(_Readout):
 
     Source: DGL 1.1, ``dgl.nn.AvgPooling``.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import AvgPooling
-    >>> AvgPooling()(vgraph.graph(([0], [1])), torch.ones(2, 3))
-    tensor([[1., 1., 1.]])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import AvgPooling
+        >>> AvgPooling()(vgraph.graph(([0], [1])), torch.ones(2, 3))
+        tensor([[1., 1., 1.]])
     """
 
     op = "mean"
@@ -74,10 +76,11 @@ class MaxPooling(_Readout):
 
     Source: DGL 1.1, ``dgl.nn.MaxPooling``.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import MaxPooling
-    >>> MaxPooling()(vgraph.graph(([0], [1])), torch.eye(2))
-    tensor([[1., 1.]])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import MaxPooling
+        >>> MaxPooling()(vgraph.graph(([0], [1])), torch.eye(2))
+        tensor([[1., 1.]])
     """
 
     op = "max"
@@ -93,10 +96,11 @@ class SortPooling(nn.Module):
 
     Source: Zhang et al. 2018, section 3.2.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import SortPooling
-    >>> SortPooling(k=1)(vgraph.graph(([0], [1])), torch.tensor([[5.0, 1.0], [2.0, 3.0]]))
-    tensor([[1., 5.]])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import SortPooling
+        >>> SortPooling(k=1)(vgraph.graph(([0], [1])), torch.tensor([[5.0, 1.0], [2.0, 3.0]]))
+        tensor([[1., 5.]])
     """
 
     def __init__(self, k: int) -> None:
@@ -120,10 +124,11 @@ class GlobalAttentionPooling(nn.Module):
 
     Source: Li et al. 2016, equation 7.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import GlobalAttentionPooling
-    >>> GlobalAttentionPooling(torch.nn.Linear(3, 1))(vgraph.graph(([0], [1])), torch.ones(2, 3))
-    tensor([[1., 1., 1.]], grad_fn=...)
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import GlobalAttentionPooling
+        >>> GlobalAttentionPooling(torch.nn.Linear(3, 1))(vgraph.graph(([0], [1])), torch.ones(2, 3))
+        tensor([[1., 1., 1.]], grad_fn=...)
     """
 
     def __init__(self, gate_nn: nn.Module, feat_nn: nn.Module | None = None) -> None:
@@ -157,10 +162,11 @@ class WeightAndSum(nn.Module):
 
     Source: DGL 1.1, ``dgl.nn.WeightAndSum``.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import WeightAndSum
-    >>> WeightAndSum(3)(vgraph.graph(([0], [1])), torch.ones(2, 3)).shape
-    torch.Size([1, 3])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import WeightAndSum
+        >>> WeightAndSum(3)(vgraph.graph(([0], [1])), torch.ones(2, 3)).shape
+        torch.Size([1, 3])
     """
 
     def __init__(self, in_feats: int) -> None:
@@ -178,10 +184,11 @@ class Set2Set(nn.Module):
 
     Source: Vinyals et al. 2016, section 4.2.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import Set2Set
-    >>> Set2Set(3, n_iters=2, n_layers=1)(vgraph.graph(([0], [1])), torch.ones(2, 3)).shape
-    torch.Size([1, 6])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import Set2Set
+        >>> Set2Set(3, n_iters=2, n_layers=1)(vgraph.graph(([0], [1])), torch.ones(2, 3)).shape
+        torch.Size([1, 6])
     """
 
     def __init__(self, input_dim: int, n_iters: int, n_layers: int) -> None:

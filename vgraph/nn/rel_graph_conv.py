@@ -33,11 +33,12 @@ class RelGraphConv(nn.Module):
 
     Source: Schlichtkrull et al. 2018, equation 2.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import RelGraphConv
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
-    >>> RelGraphConv(5, 2, num_rels=3)(g, torch.ones(3, 5), torch.tensor([0, 2, 2])).shape
-    torch.Size([3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import RelGraphConv
+        >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+        >>> RelGraphConv(5, 2, num_rels=3)(g, torch.ones(3, 5), torch.tensor([0, 2, 2])).shape
+        torch.Size([3, 2])
     """
 
     def __init__(
@@ -99,11 +100,12 @@ class RelGraphEmbedding(nn.Module):
 
     Source: Schlichtkrull et al. 2018, equations 2 and 3, section 2.1 (one-hot input).
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import RelGraphEmbedding
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
-    >>> RelGraphEmbedding(3, 2, num_rels=3, num_bases=2)(g, torch.tensor([0, 2, 2])).shape
-    torch.Size([3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import RelGraphEmbedding
+        >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+        >>> RelGraphEmbedding(3, 2, num_rels=3, num_bases=2)(g, torch.tensor([0, 2, 2])).shape
+        torch.Size([3, 2])
     """
 
     def __init__(self, num_nodes: int, out_feat: int, num_rels: int, num_bases: int, bias: bool = True) -> None:

@@ -41,11 +41,12 @@ class SAGEConv(nn.Module):
 
     Source: Hamilton et al. 2017, algorithm 1.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import SAGEConv
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
-    >>> SAGEConv(5, 2, "pool")(g, torch.ones(3, 5)).shape
-    torch.Size([3, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import SAGEConv
+        >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+        >>> SAGEConv(5, 2, "pool")(g, torch.ones(3, 5)).shape
+        torch.Size([3, 2])
     """
 
     bias: nn.Parameter | None

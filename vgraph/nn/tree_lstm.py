@@ -27,11 +27,12 @@ class ChildSumTreeLSTM(vgraph.VertexFunction):
 
     Source: Tai et al. 2015, equations 2-8; dropout as Semeniuta et al. 2016.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import ChildSumTreeLSTM
-    >>> tree = vgraph.graph(([0, 1], [2, 2]))
-    >>> ChildSumTreeLSTM(5, 4)(tree, x=torch.ones(3, 5))["h"].shape
-    torch.Size([3, 4])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import ChildSumTreeLSTM
+        >>> tree = vgraph.graph(([0, 1], [2, 2]))
+        >>> ChildSumTreeLSTM(5, 4)(tree, x=torch.ones(3, 5))["h"].shape
+        torch.Size([3, 4])
     """
 
     def __init__(self, in_size: int, hidden_size: int, *, dropout: float = 0.0) -> None:
@@ -69,12 +70,13 @@ class NaryTreeLSTM(vgraph.VertexFunction):
 
     Source: Tai et al. 2015, equations 9-14; dropout as Semeniuta et al. 2016.
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import NaryTreeLSTM
-    >>> tree = vgraph.graph(([0, 1], [2, 2]))
-    >>> words = vgraph.at(torch.ones(2, 5), torch.tensor([0, 1]))
-    >>> NaryTreeLSTM(5, 4)(tree, x=words)["h"].shape
-    torch.Size([3, 4])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import NaryTreeLSTM
+        >>> tree = vgraph.graph(([0, 1], [2, 2]))
+        >>> words = vgraph.at(torch.ones(2, 5), torch.tensor([0, 1]))
+        >>> NaryTreeLSTM(5, 4)(tree, x=words)["h"].shape
+        torch.Size([3, 4])
     """
 
     def __init__(self, in_size: int, hidden_size: int, num_children: int = 2, *, dropout: float = 0.0) -> None:

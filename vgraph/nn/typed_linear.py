@@ -30,10 +30,11 @@ class TypedLinear(nn.Module):
 
     Source: Schlichtkrull et al. 2018, equations 3 and 4.
 
-    >>> import torch
-    >>> from vgraph.nn import TypedLinear
-    >>> TypedLinear(5, 2, num_types=3)(torch.ones(4, 5), torch.tensor([0, 2, 2, 1])).shape
-    torch.Size([4, 2])
+    Example:
+        >>> import torch
+        >>> from vgraph.nn import TypedLinear
+        >>> TypedLinear(5, 2, num_types=3)(torch.ones(4, 5), torch.tensor([0, 2, 2, 1])).shape
+        torch.Size([4, 2])
     """
 
     def __init__(

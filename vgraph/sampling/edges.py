@@ -36,12 +36,13 @@ class EdgePredictionSampler(Sampler):
 
     Source: DGL 1.1, ``dgl.dataloading.EdgePredictionSampler``.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import EdgePredictionSampler, NeighborSampler
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
-    >>> inputs, pairs, blocks = EdgePredictionSampler(NeighborSampler([2])).sample(g, [0])
-    >>> pairs.num_edges(), pairs.ndata["_ID"].tolist()
-    (1, [0, 1])
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import EdgePredictionSampler, NeighborSampler
+        >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+        >>> inputs, pairs, blocks = EdgePredictionSampler(NeighborSampler([2])).sample(g, [0])
+        >>> pairs.num_edges(), pairs.ndata["_ID"].tolist()
+        (1, [0, 1])
     """
 
     def __init__(
@@ -143,12 +144,13 @@ def as_edge_prediction_sampler(
 
     Source: DGL 1.1, ``dgl.dataloading.as_edge_prediction_sampler``.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import NeighborSampler, Uniform, as_edge_prediction_sampler
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
-    >>> sampler = as_edge_prediction_sampler(NeighborSampler([2]), "self", negative_sampler=Uniform(1))
-    >>> inputs, pairs, negatives, blocks = sampler.sample(g, [0])
-    >>> blocks[0].num_edges() + (blocks[0].edata["_ID"] == 0).sum().item() == blocks[0].num_edges()
-    True
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import NeighborSampler, Uniform, as_edge_prediction_sampler
+        >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+        >>> sampler = as_edge_prediction_sampler(NeighborSampler([2]), "self", negative_sampler=Uniform(1))
+        >>> inputs, pairs, negatives, blocks = sampler.sample(g, [0])
+        >>> blocks[0].num_edges() + (blocks[0].edata["_ID"] == 0).sum().item() == blocks[0].num_edges()
+        True
     """
     return EdgePredictionSampler(sampler, exclude, reverse_eids, reverse_etypes, negative_sampler, prefetch_labels)

@@ -24,14 +24,15 @@ def open_features(path: str | Path) -> Tensor:
 
     Source: NumPy, ``numpy.load`` with ``mmap_mode="c"``.
 
-    >>> import numpy as np, tempfile, vgraph
-    >>> from vgraph.sampling import open_features
-    >>> file = tempfile.NamedTemporaryFile(suffix=".npy")
-    >>> np.save(file.name, np.ones((3, 4), np.float32))
-    >>> g = vgraph.graph(([0, 1], [1, 2]))
-    >>> g.ndata["feat"] = open_features(file.name)
-    >>> g.ndata["feat"][1].tolist()
-    [1.0, 1.0, 1.0, 1.0]
+    Example:
+        >>> import numpy as np, tempfile, vgraph
+        >>> from vgraph.sampling import open_features
+        >>> file = tempfile.NamedTemporaryFile(suffix=".npy")
+        >>> np.save(file.name, np.ones((3, 4), np.float32))
+        >>> g = vgraph.graph(([0, 1], [1, 2]))
+        >>> g.ndata["feat"] = open_features(file.name)
+        >>> g.ndata["feat"][1].tolist()
+        [1.0, 1.0, 1.0, 1.0]
     """
     with damage_told(path, "write it with numpy.save", fact="no array can be mapped"), Path(path).open("rb") as file:
         dtype, shape, is_fortran, offset = check_header(file, Path(path).stat().st_size, "it")

@@ -33,11 +33,12 @@ class SAINTSampler(Sampler):
 
     Source: Zeng et al. 2020, section 3.4; DGL 1.1, ``dgl.dataloading.SAINTSampler``.
 
-    >>> import torch, vgraph
-    >>> from vgraph.sampling import DataLoader, SAINTSampler
-    >>> g = vgraph.graph((torch.arange(30), torch.arange(1, 31) % 30))
-    >>> [part.num_nodes() <= 10 for part in DataLoader(g, torch.arange(3), SAINTSampler("node", 10))]
-    [True, True, True]
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.sampling import DataLoader, SAINTSampler
+        >>> g = vgraph.graph((torch.arange(30), torch.arange(1, 31) % 30))
+        >>> [part.num_nodes() <= 10 for part in DataLoader(g, torch.arange(3), SAINTSampler("node", 10))]
+        [True, True, True]
     """
 
     def __init__(

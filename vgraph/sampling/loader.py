@@ -31,6 +31,9 @@ _WITHOUT_EFFECT = frozenset(
 class DataLoader:
     """Minibatches of ``graph_sampler.sample(graph, ids)``, in order, ``num_workers`` prepared ahead.
 
+    What is drawn depends on torch's seed, the epoch and the minibatch alone, not on the workers. Arguments
+    of DGL's and torch's loaders that are about processes are accepted and have no effect, which is logged.
+
     Args:
         indices: ids of vertices, or of edges for an edge sampler: (n,), or by type.
         device: where minibatches are moved to.
@@ -40,21 +43,19 @@ class DataLoader:
         num_workers: threads that prepare minibatches; 0: they are made when they are asked for.
         prefetch_factor: minibatches ahead a worker.
 
-    What is drawn depends on torch's seed, the epoch and the minibatch alone, not on the workers. Arguments
-    of DGL's and torch's loaders that are about processes are accepted and have no effect, which is logged.
-
     Raises:
         FunctionError: the sampler has no ``sample``; an unknown argument; ``use_ddp``.
         GraphError: a batch size or a number of workers that cannot be.
 
     Source: DGL 1.1, ``dgl.dataloading.DataLoader``.
 
-    >>> import torch, vgraph
-    >>> from vgraph.sampling import DataLoader, NeighborSampler
-    >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
-    >>> loader = DataLoader(g, torch.arange(4), NeighborSampler([2]), batch_size=3, num_workers=1)
-    >>> [outputs.tolist() for inputs, outputs, blocks in loader]
-    [[0, 1, 2], [3]]
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.sampling import DataLoader, NeighborSampler
+        >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
+        >>> loader = DataLoader(g, torch.arange(4), NeighborSampler([2]), batch_size=3, num_workers=1)
+        >>> [outputs.tolist() for inputs, outputs, blocks in loader]
+        [[0, 1, 2], [3]]
     """
 
     def __init__(
@@ -160,11 +161,12 @@ class GraphDataLoader(torch.utils.data.DataLoader[Any]):
 
     Source: DGL 1.1, ``dgl.dataloading.GraphDataLoader``.
 
-    >>> import torch, vgraph
-    >>> from vgraph.sampling import GraphDataLoader
-    >>> samples = [(vgraph.graph(([0], [1])), torch.tensor(i)) for i in range(3)]
-    >>> [(g.batch_size, y.tolist()) for g, y in GraphDataLoader(samples, batch_size=2)]
-    [(2, [0, 1]), (1, [2])]
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.sampling import GraphDataLoader
+        >>> samples = [(vgraph.graph(([0], [1])), torch.tensor(i)) for i in range(3)]
+        >>> [(g.batch_size, y.tolist()) for g, y in GraphDataLoader(samples, batch_size=2)]
+        [(2, [0, 1]), (1, [2])]
     """
 
     def __init__(

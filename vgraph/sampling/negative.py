@@ -46,16 +46,18 @@ class Uniform(_NegativeSampler):
     by edge type where ids are so.
 
     Raises:
-        GraphError: ``k`` is below 0. FunctionError: ids without a type in a graph of several.
+        GraphError: ``k`` is below 0.
+        FunctionError: ids without a type in a graph of several.
         NameLookupError: an unknown edge type.
 
     Source: DGL 1.1, ``dgl.dataloading.negative_sampler.Uniform``; Mikolov et al. 2013, section 2.2.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import Uniform
-    >>> src, dst = Uniform(2)(vgraph.graph(([0, 1], [1, 2])), [0, 1])
-    >>> src.tolist(), len(dst)
-    ([0, 0, 1, 1], 4)
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import Uniform
+        >>> src, dst = Uniform(2)(vgraph.graph(([0, 1], [1, 2])), [0, 1])
+        >>> src.tolist(), len(dst)
+        ([0, 0, 1, 1], 4)
     """
 
     def __init__(self, k: int) -> None:
@@ -75,17 +77,19 @@ class GlobalUniform(_NegativeSampler):
     where ids are so.
 
     Raises:
-        GraphError: ``k`` is below 0. FunctionError: ids without a type in a graph of several.
+        GraphError: ``k`` is below 0.
+        FunctionError: ids without a type in a graph of several.
         NameLookupError: an unknown edge type.
 
     Source: DGL 1.1, ``dgl.dataloading.negative_sampler.GlobalUniform``.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import GlobalUniform
-    >>> g = vgraph.graph(([0, 1], [1, 0]), num_nodes=3)
-    >>> src, dst = GlobalUniform(1)(g, [0, 1])
-    >>> g.has_edges_between(src, dst).any().item()
-    False
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import GlobalUniform
+        >>> g = vgraph.graph(([0, 1], [1, 0]), num_nodes=3)
+        >>> src, dst = GlobalUniform(1)(g, [0, 1])
+        >>> g.has_edges_between(src, dst).any().item()
+        False
     """
 
     def __init__(self, k: int, exclude_self_loops: bool = True, replace: bool = False) -> None:

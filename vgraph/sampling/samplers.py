@@ -34,14 +34,15 @@ class Sampler:
 
     Source: DGL 1.1, ``dgl.dataloading.Sampler``.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import DataLoader, Sampler
-    >>> class Induced(Sampler):
-    ...     def sample(self, g, indices):
-    ...         return vgraph.node_subgraph(g, indices)
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 3]))
-    >>> [part.num_edges() for part in DataLoader(g, [0, 1, 2, 3], Induced(), batch_size=2)]
-    [1, 1]
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import DataLoader, Sampler
+        >>> class Induced(Sampler):
+        ...     def sample(self, g, indices):
+        ...         return vgraph.node_subgraph(g, indices)
+        >>> g = vgraph.graph(([0, 1, 2], [1, 2, 3]))
+        >>> [part.num_edges() for part in DataLoader(g, [0, 1, 2, 3], Induced(), batch_size=2)]
+        [1, 1]
     """
 
     def sample(self, g: Graph, indices: Any) -> Any:
@@ -64,9 +65,10 @@ class BlockSampler(Sampler):
 
     Source: DGL 1.1, ``dgl.dataloading.BlockSampler``.
 
-    >>> from vgraph.sampling import BlockSampler, NeighborSampler
-    >>> isinstance(NeighborSampler([5, 5]), BlockSampler)
-    True
+    Example:
+        >>> from vgraph.sampling import BlockSampler, NeighborSampler
+        >>> isinstance(NeighborSampler([5, 5]), BlockSampler)
+        True
     """
 
     def __init__(
@@ -135,12 +137,13 @@ class NeighborSampler(BlockSampler):
 
     Source: Hamilton et al. 2017, algorithm 2.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import NeighborSampler
-    >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
-    >>> inputs, outputs, blocks = NeighborSampler([2, 2]).sample(g, [3])
-    >>> outputs.tolist(), [block.num_dst_nodes() for block in blocks], blocks[1].num_edges()
-    ([3], [3, 1], 2)
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import NeighborSampler
+        >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
+        >>> inputs, outputs, blocks = NeighborSampler([2, 2]).sample(g, [3])
+        >>> outputs.tolist(), [block.num_dst_nodes() for block in blocks], blocks[1].num_edges()
+        ([3], [3, 1], 2)
     """
 
     def __init__(
@@ -186,11 +189,12 @@ class MultiLayerFullNeighborSampler(NeighborSampler):
 
     Source: DGL 1.1, ``dgl.dataloading.MultiLayerFullNeighborSampler``.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import MultiLayerFullNeighborSampler
-    >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
-    >>> MultiLayerFullNeighborSampler(1).sample(g, [3])[2][0].num_edges()
-    3
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import MultiLayerFullNeighborSampler
+        >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
+        >>> MultiLayerFullNeighborSampler(1).sample(g, [3])[2][0].num_edges()
+        3
     """
 
     def __init__(self, num_layers: int, **kwargs: Any) -> None:
@@ -212,12 +216,13 @@ class ShaDowKHopSampler(Sampler):
 
     Source: Zeng et al. 2021, section 3.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import ShaDowKHopSampler
-    >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
-    >>> everything, seeds, part = ShaDowKHopSampler([2]).sample(g, [3])
-    >>> len(everything), everything[0].item(), part.num_nodes()
-    (3, 3, 3)
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import ShaDowKHopSampler
+        >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
+        >>> everything, seeds, part = ShaDowKHopSampler([2]).sample(g, [3])
+        >>> len(everything), everything[0].item(), part.num_nodes()
+        (3, 3, 3)
     """
 
     def __init__(

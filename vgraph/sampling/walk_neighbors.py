@@ -35,12 +35,13 @@ class RandomWalkNeighborSampler:
 
     Source: Ying et al. 2018, section 3.1; DGL 1.1, ``dgl.sampling.RandomWalkNeighborSampler``.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import RandomWalkNeighborSampler
-    >>> ring = vgraph.graph(([0, 1, 2], [1, 2, 0]))
-    >>> near = RandomWalkNeighborSampler(ring, 1, 0.0, 5, 2)([0])
-    >>> near.edges(), near.edata["weights"]
-    ((tensor([1]), tensor([0])), tensor([5]))
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import RandomWalkNeighborSampler
+        >>> ring = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+        >>> near = RandomWalkNeighborSampler(ring, 1, 0.0, 5, 2)([0])
+        >>> near.edges(), near.edata["weights"]
+        ((tensor([1]), tensor([0])), tensor([5]))
     """
 
     def __init__(
@@ -89,12 +90,13 @@ class PinSAGESampler(RandomWalkNeighborSampler):
 
     Source: Ying et al. 2018, section 3.1; DGL 1.1, ``dgl.sampling.PinSAGESampler``.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import PinSAGESampler
-    >>> ends = ([0, 1, 1], [0, 0, 1])
-    >>> g = vgraph.heterograph({("item", "by", "user"): ends, ("user", "took", "item"): ends[::-1]})
-    >>> PinSAGESampler(g, "item", "user", 2, 0.5, 10, 2)([0]).num_nodes()
-    2
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import PinSAGESampler
+        >>> ends = ([0, 1, 1], [0, 0, 1])
+        >>> g = vgraph.heterograph({("item", "by", "user"): ends, ("user", "took", "item"): ends[::-1]})
+        >>> PinSAGESampler(g, "item", "user", 2, 0.5, 10, 2)([0]).num_nodes()
+        2
     """
 
     def __init__(

@@ -44,21 +44,23 @@ def random_walk(
         restart_prob: the chance to end before a step, or one number a step.
 
     Returns:
-        (walks, steps + 1) nodes, with ``return_eids`` also (walks, steps) edges, and (steps + 1,) types
-        as ``g.ntypes`` numbers them.
+        (walks, steps + 1) nodes, with ``return_eids`` also (walks, steps) edges, and (steps + 1,) types as
+        ``g.ntypes`` numbers them.
 
     Raises:
-        FunctionError: neither or both of ``metapath`` and ``length``; types that do not follow one another; a
-            length alone where there are several types.
-        GraphError: an id is out of range. NameLookupError: an unknown edge type or feature.
+        FunctionError: neither or both of ``metapath`` and ``length``; types that do not follow one another; a length
+            alone where there are several types.
+        GraphError: an id is out of range.
+        NameLookupError: an unknown edge type or feature.
         FeatureError: ``prob`` is not one number from 0 up an edge.
 
     Source: DGL 1.1, ``dgl.sampling.random_walk``; Dong et al. 2017 (metapaths).
 
-    >>> import vgraph
-    >>> from vgraph.sampling import random_walk
-    >>> random_walk(vgraph.graph(([0, 1], [1, 2])), [0, 1], length=2)[0].tolist()
-    [[0, 1, 2], [1, 2, -1]]
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import random_walk
+        >>> random_walk(vgraph.graph(([0, 1], [1, 2])), [0, 1], length=2)[0].tolist()
+        [[0, 1, 2], [1, 2, -1]]
     """
     path = _path(g, metapath, length)
     starts = resolve_ids(nodes, g.num_nodes(path[0][0] if path else None), g.device).long().numpy()
@@ -153,15 +155,17 @@ def node2vec_random_walk(
         (walks, walk_length + 1) nodes, -1 from where a walk has ended; with ``return_eids`` also the edges.
 
     Raises:
-        GraphError: p or q is not above 0. FunctionError: the graph has several types of edges.
+        GraphError: p or q is not above 0.
+        FunctionError: the graph has several types of edges.
 
     Source: Grover and Leskovec 2016, section 3.2.2.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import node2vec_random_walk
-    >>> g = vgraph.graph(([0, 1], [1, 0]))
-    >>> node2vec_random_walk(g, [0], p=1.0, q=0.5, walk_length=3).tolist()
-    [[0, 1, 0, 1]]
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import node2vec_random_walk
+        >>> g = vgraph.graph(([0, 1], [1, 0]))
+        >>> node2vec_random_walk(g, [0], p=1.0, q=0.5, walk_length=3).tolist()
+        [[0, 1, 0, 1]]
     """
     if not (p > 0 and q > 0):
         raise GraphError(f"p is {p} and q is {q}", cure="give numbers above 0")
@@ -231,11 +235,12 @@ def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, 
 
     Source: DGL 1.1, ``dgl.sampling.pack_traces``.
 
-    >>> import torch
-    >>> from vgraph.sampling import pack_traces
-    >>> nodes, kinds, lengths, offsets = pack_traces(torch.tensor([[0, 1, -1], [2, 3, 4]]), torch.tensor([0, 1, 0]))
-    >>> nodes.tolist(), kinds.tolist(), lengths.tolist(), offsets.tolist()
-    ([0, 1, 2, 3, 4], [0, 1, 0, 1, 0], [2, 3], [0, 2])
+    Example:
+        >>> import torch
+        >>> from vgraph.sampling import pack_traces
+        >>> nodes, kinds, lengths, offsets = pack_traces(torch.tensor([[0, 1, -1], [2, 3, 4]]), torch.tensor([0, 1, 0]))
+        >>> nodes.tolist(), kinds.tolist(), lengths.tolist(), offsets.tolist()
+        ([0, 1, 2, 3, 4], [0, 1, 0, 1, 0], [2, 3], [0, 2])
     """
     is_there = traces >= 0
     lengths = is_there.sum(1)

@@ -57,12 +57,13 @@ def graph(
 
     Source: DGL 1.1, ``dgl.graph``.
 
-    >>> import vgraph
-    >>> g = vgraph.graph(([0, 1, 1], [2, 2, 3]), num_nodes=5)
-    >>> g
-    Graph(num_nodes=5, num_edges=3, ndata={}, edata={})
-    >>> g.in_degrees().tolist()
-    [0, 0, 2, 1, 0]
+    Example:
+        >>> import vgraph
+        >>> g = vgraph.graph(([0, 1, 1], [2, 2, 3]), num_nodes=5)
+        >>> g
+        Graph(num_nodes=5, num_edges=3, ndata={}, edata={})
+        >>> g.in_degrees().tolist()
+        [0, 0, 2, 1, 0]
     """
     ends = read_edges(data, device)
     count = count_nodes(ends, num_nodes)
@@ -88,10 +89,12 @@ def heterograph(
 
     Source: DGL 1.1, ``dgl.heterograph``.
 
-    >>> import vgraph
-    >>> g = vgraph.heterograph({("user", "plays", "game"): ([0, 1], [0, 0]), ("user", "follows", "user"): ([0], [1])})
-    >>> g
-    Graph(num_nodes={'game': 1, 'user': 2}, num_edges={('user', 'follows', 'user'): 1, ('user', 'plays', 'game'): 2})
+    Example:
+        >>> import vgraph
+        >>> plays, follows = ("user", "plays", "game"), ("user", "follows", "user")
+        >>> g = vgraph.heterograph({plays: ([0, 1], [0, 0]), follows: ([0], [1])})
+        >>> g.num_nodes("user"), g.num_edges(plays), g.ntypes
+        (2, 2, ['game', 'user'])
     """
     edges = _read_typed(data_dict, device)
     counts = _count_types(edges, num_nodes_dict, {t for s, _, d in edges for t in (s, d)})
@@ -162,9 +165,10 @@ def create_block(
 
     Source: DGL 1.1, ``dgl.create_block``.
 
-    >>> import vgraph
-    >>> vgraph.create_block(([0, 1, 2], [0, 0, 1]), num_src_nodes=4)
-    Block(num_src_nodes={'_N': 4}, num_dst_nodes={'_N': 2}, num_edges={('_N', '_E', '_N'): 3})
+    Example:
+        >>> import vgraph
+        >>> vgraph.create_block(([0, 1, 2], [0, 0, 1]), num_src_nodes=4)
+        Block(num_src_nodes={'_N': 4}, num_dst_nodes={'_N': 2}, num_edges={('_N', '_E', '_N'): 3})
     """
     is_plain = not isinstance(data_dict, Mapping)
     edges = {(NODE, EDGE, NODE): read_edges(data_dict, device)} if is_plain else _read_typed(data_dict, device)  # pyright: ignore[reportUnknownArgumentType]
@@ -194,9 +198,10 @@ def block_to_graph(block: Graph) -> Graph:
 
     Source: DGL 1.1, ``dgl.block_to_graph``.
 
-    >>> import vgraph
-    >>> vgraph.block_to_graph(vgraph.create_block(([0, 1], [0, 0]))).canonical_etypes
-    [('_N_src', '_E', '_N_dst')]
+    Example:
+        >>> import vgraph
+        >>> vgraph.block_to_graph(vgraph.create_block(([0, 1], [0, 0]))).canonical_etypes
+        [('_N_src', '_E', '_N_dst')]
     """
     new = {t: (f"{t[0]}_src", t[1], f"{t[2]}_dst") for t in block.canonical_etypes}
     parts = {t: block.relation(t) for t in new}
@@ -216,9 +221,10 @@ def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64
 
     Source: DGL 1.1, ``dgl.rand_graph``.
 
-    >>> import vgraph
-    >>> vgraph.rand_graph(10, 30).num_edges()
-    30
+    Example:
+        >>> import vgraph
+        >>> vgraph.rand_graph(10, 30).num_edges()
+        30
     """
     check_counts(num_nodes=num_nodes, num_edges=num_edges)
     _refuse_edges_of_none(num_nodes, num_edges)
@@ -249,9 +255,10 @@ def rand_bipartite(
 
     Source: DGL 1.1, ``dgl.rand_bipartite``.
 
-    >>> import vgraph
-    >>> vgraph.rand_bipartite("user", "buys", "thing", 3, 4, 10).num_nodes("thing")
-    4
+    Example:
+        >>> import vgraph
+        >>> vgraph.rand_bipartite("user", "buys", "thing", 3, 4, 10).num_nodes("thing")
+        4
     """
     counted = (num_src_nodes, num_dst_nodes)
     check_counts(num_src_nodes=num_src_nodes, num_dst_nodes=num_dst_nodes, num_edges=num_edges)

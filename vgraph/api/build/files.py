@@ -41,12 +41,13 @@ def save_graphs(
 
     Source: DGL 1.1, ``dgl.save_graphs``.
 
-    >>> import tempfile, vgraph
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     vgraph.save_graphs(folder + "/graphs.bin", [vgraph.graph(([0], [1]))])
-    ...     graphs, labels = vgraph.load_graphs(folder + "/graphs.bin")
-    >>> graphs, labels
-    ([Graph(num_nodes=2, num_edges=1, ndata={}, edata={})], {})
+    Example:
+        >>> import tempfile, vgraph
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     vgraph.save_graphs(folder + "/graphs.bin", [vgraph.graph(([0], [1]))])
+        ...     graphs, labels = vgraph.load_graphs(folder + "/graphs.bin")
+        >>> graphs, labels
+        ([Graph(num_nodes=2, num_edges=1, ndata={}, edata={})], {})
     """
     graphs = [g_list] if isinstance(g_list, Graph) else list(g_list)
     for index, g in enumerate(graphs):
@@ -79,11 +80,12 @@ def load_graphs(filename: str | Path, idx_list: Sequence[int] | None = None) -> 
 
     Source: DGL 1.1, ``dgl.load_graphs``.
 
-    >>> import vgraph
-    >>> vgraph.load_graphs("nothing.bin")
-    Traceback (most recent call last):
-    vgraph.errors.DataError: cannot read nothing.bin: No such file or directory
-    ...
+    Example:
+        >>> import vgraph
+        >>> vgraph.load_graphs("nothing.bin")
+        Traceback (most recent call last):
+        vgraph.errors.DataError: cannot read nothing.bin: No such file or directory
+        ...
     """
     try:
         if is_dgl_file(filename):
@@ -106,11 +108,12 @@ def load_labels(filename: str | Path) -> dict[str, Tensor]:
 
     Source: DGL 1.1, ``dgl.data.utils.load_labels``.
 
-    >>> import tempfile, torch, vgraph
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     vgraph.save_graphs(folder + "/graphs.bin", [], {"y": torch.tensor([1])})
-    ...     vgraph.load_labels(folder + "/graphs.bin")
-    {'y': tensor([1])}
+    Example:
+        >>> import tempfile, torch, vgraph
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     vgraph.save_graphs(folder + "/graphs.bin", [], {"y": torch.tensor([1])})
+        ...     vgraph.load_labels(folder + "/graphs.bin")
+        {'y': tensor([1])}
     """
     return load_graphs(filename, [])[1]
 

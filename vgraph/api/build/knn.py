@@ -34,15 +34,17 @@ def knn_graph(
         exclude_self: a point is not its own neighbour.
 
     Raises:
-        FeatureError: ``x`` has another number of dims. GraphError: there are not ``k`` points.
+        FeatureError: ``x`` has another number of dims.
+        GraphError: there are not ``k`` points.
         FunctionError: another ``dist``.
 
     Source: Wang et al. 2019 (dynamic graph CNN), section 3; DGL 1.1, ``dgl.knn_graph``.
 
-    >>> import torch, vgraph
-    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
-    >>> [end.tolist() for end in vgraph.knn_graph(x, 1, exclude_self=True).edges()]
-    [[1, 0, 1], [0, 1, 2]]
+    Example:
+        >>> import torch, vgraph
+        >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+        >>> [end.tolist() for end in vgraph.knn_graph(x, 1, exclude_self=True).edges()]
+        [[1, 0, 1], [0, 1, 2]]
     """
     if x.ndim not in (2, 3):
         raise FeatureError(f"x is {tuple(x.shape)}", cure="give (points, dims) or (sets, points, dims)")
@@ -66,10 +68,11 @@ def segmented_knn_graph(
 
     Source: DGL 1.1, ``dgl.segmented_knn_graph``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.segmented_knn_graph(torch.arange(5.0).unsqueeze(1), 2, [2, 3])
-    >>> g.in_degrees().tolist(), g.batch_size
-    ([2, 2, 2, 2, 2], 1)
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.segmented_knn_graph(torch.arange(5.0).unsqueeze(1), 2, [2, 3])
+        >>> g.in_degrees().tolist(), g.batch_size
+        ([2, 2, 2, 2, 2], 1)
     """
     sizes = [int(size) for size in segs]
     if x.ndim != 2 or sum(sizes) != x.shape[0]:
@@ -103,9 +106,10 @@ def radius_graph(
 
     Source: DGL 1.1, ``dgl.radius_graph``.
 
-    >>> import torch, vgraph
-    >>> [end.tolist() for end in vgraph.radius_graph(torch.tensor([[0.0], [1.0], [3.0]]), 1.5).edges()]
-    [[0, 1], [1, 0]]
+    Example:
+        >>> import torch, vgraph
+        >>> [end.tolist() for end in vgraph.radius_graph(torch.tensor([[0.0], [1.0], [3.0]]), 1.5).edges()]
+        [[0, 1], [1, 0]]
     """
     if x.ndim != 2:
         raise FeatureError(f"x is {tuple(x.shape)}", cure="give (points, dims)")

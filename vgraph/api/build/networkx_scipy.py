@@ -55,9 +55,10 @@ def from_networkx(
 
     Source: DGL 1.1, ``dgl.from_networkx``.
 
-    >>> import networkx, vgraph
-    >>> vgraph.from_networkx(networkx.path_graph(3)).edges()
-    (tensor([0, 1, 1, 2]), tensor([1, 0, 2, 1]))
+    Example:
+        >>> import networkx, vgraph
+        >>> vgraph.from_networkx(networkx.path_graph(3)).edges()
+        (tensor([0, 1, 1, 2]), tensor([1, 0, 2, 1]))
     """
     if not isinstance(nx_graph, nx.Graph):
         fact = f"a {type(nx_graph).__name__} is no graph of NetworkX"
@@ -145,10 +146,11 @@ def from_scipy(
 
     Source: DGL 1.1, ``dgl.from_scipy``.
 
-    >>> import scipy.sparse, vgraph
-    >>> g = vgraph.from_scipy(scipy.sparse.csr_matrix([[0, 5], [0, 0]]), eweight_name="w")
-    >>> g.edges(), g.edata["w"]
-    ((tensor([0]), tensor([1])), tensor([5]))
+    Example:
+        >>> import scipy.sparse, vgraph
+        >>> g = vgraph.from_scipy(scipy.sparse.csr_matrix([[0, 5], [0, 0]]), eweight_name="w")
+        >>> g.edges(), g.edata["w"]
+        ((tensor([0]), tensor([1])), tensor([5]))
     """
     if not sparse.issparse(sp_mat) or sp_mat.ndim != 2 or sp_mat.shape[0] != sp_mat.shape[1]:
         shape = getattr(sp_mat, "shape", None)

@@ -38,10 +38,11 @@ def from_pyg(data: Any, *, idtype: torch.dtype | None = None, device: Device = N
 
     Source: PyG, ``torch_geometric.data.Data``.
 
-    >>> import types, torch, vgraph
-    >>> data = types.SimpleNamespace(edge_index=torch.tensor([[0, 1], [1, 2]]), x=torch.ones(3, 4), num_nodes=3)
-    >>> vgraph.from_pyg(data)
-    Graph(num_nodes=3, num_edges=2, ndata={'x': float32 (3, 4)}, edata={})
+    Example:
+        >>> import types, torch, vgraph
+        >>> data = types.SimpleNamespace(edge_index=torch.tensor([[0, 1], [1, 2]]), x=torch.ones(3, 4), num_nodes=3)
+        >>> vgraph.from_pyg(data)
+        Graph(num_nodes=3, num_edges=2, ndata={'x': float32 (3, 4)}, edata={})
     """
     index = getattr(data, "edge_index", None)
     if not isinstance(index, Tensor):
@@ -92,12 +93,14 @@ def to_pyg(g: Graph) -> Any:
     """PyG's ``Data`` with ``edge_index`` and all features, of a batch ``batch`` and ``ptr``; needs torch_geometric.
 
     Raises:
-        FunctionError: torch_geometric is not installed. FeatureError: a node and an edge feature share a name.
+        FunctionError: torch_geometric is not installed.
+        FeatureError: a node and an edge feature share a name.
 
     Source: PyG, ``torch_geometric.data.Data``.
 
-    >>> import vgraph
-    >>> data = vgraph.to_pyg(vgraph.graph(([0], [1])))  # doctest: +SKIP
+    Example:
+        >>> import vgraph
+        >>> data = vgraph.to_pyg(vgraph.graph(([0], [1])))  # doctest: +SKIP
     """
     t = g.relation(one_type(g, "to_pyg"))[0]
     twins = sorted(set(g.ndata) & set(g.edata))
@@ -138,14 +141,16 @@ def from_pandas(
         device: where ids and features go.
 
     Raises:
-        NameLookupError: there is no such column. FeatureError: a column holds no numbers.
+        NameLookupError: there is no such column.
+        FeatureError: a column holds no numbers.
 
     Source: pandas, ``DataFrame`` (columns by name).
 
-    >>> import vgraph
-    >>> table = {"src": [0, 1], "dst": [1, 2], "w": [0.5, 1.0]}
-    >>> vgraph.from_pandas(table, edge_attrs=["w"]).edata["w"].tolist()
-    [0.5, 1.0]
+    Example:
+        >>> import vgraph
+        >>> table = {"src": [0, 1], "dst": [1, 2], "w": [0.5, 1.0]}
+        >>> vgraph.from_pandas(table, edge_attrs=["w"]).edata["w"].tolist()
+        [0.5, 1.0]
     """
     columns = {name: _column(frame, name) for name in (source, target, *(edge_attrs or ()))}
     g = graph((columns[source], columns[target]), num_nodes=num_nodes, idtype=idtype, device=device)
@@ -168,12 +173,14 @@ def to_pandas(g: Graph, edge_attrs: Sequence[str] | None = None) -> Any:
     """A pandas DataFrame with columns src, dst and the edge features named; needs pandas.
 
     Raises:
-        FunctionError: pandas is not installed. NameLookupError: there is no such feature.
+        FunctionError: pandas is not installed.
+        NameLookupError: there is no such feature.
 
     Source: pandas, ``DataFrame`` (columns by name).
 
-    >>> import vgraph
-    >>> table = vgraph.to_pandas(vgraph.graph(([0], [1])))  # doctest: +SKIP
+    Example:
+        >>> import vgraph
+        >>> table = vgraph.to_pandas(vgraph.graph(([0], [1])))  # doctest: +SKIP
     """
     t, _, _, frame = g.relation(None)
     columns = {name: list(frame[name].numpy(force=True)) for name in edge_attrs or ()}
@@ -202,10 +209,11 @@ def bipartite_from_scipy(
 
     Source: DGL 1.1, ``dgl.bipartite_from_scipy``.
 
-    >>> import scipy.sparse, vgraph
-    >>> g = vgraph.bipartite_from_scipy(scipy.sparse.coo_matrix([[0, 5, 0]]), "a", "to", "b", eweight_name="w")
-    >>> g.num_nodes("b"), g.edges(), g.edata["w"].tolist()
-    (3, (tensor([0]), tensor([1])), [5])
+    Example:
+        >>> import scipy.sparse, vgraph
+        >>> g = vgraph.bipartite_from_scipy(scipy.sparse.coo_matrix([[0, 5, 0]]), "a", "to", "b", eweight_name="w")
+        >>> g.num_nodes("b"), g.edges(), g.edata["w"].tolist()
+        (3, (tensor([0]), tensor([1])), [5])
     """
     if not sparse.issparse(sp_mat) or sp_mat.ndim != 2:
         fact = f"a {type(sp_mat).__name__} is no sparse matrix"
@@ -238,17 +246,19 @@ def bipartite_from_networkx(
 
     Raises:
         GraphError: a node has no such attribute, or an edge does not lead from 0 to 1.
-        NameLookupError: a node or an edge lacks an attribute. FeatureError: values cannot be stacked.
+        NameLookupError: a node or an edge lacks an attribute.
+        FeatureError: values cannot be stacked.
 
     Source: DGL 1.1, ``dgl.bipartite_from_networkx``.
 
-    >>> import networkx, vgraph
-    >>> made = networkx.DiGraph()
-    >>> made.add_nodes_from(["x", "y"], bipartite=0)
-    >>> made.add_node("z", bipartite=1)
-    >>> made.add_edge("y", "z")
-    >>> vgraph.bipartite_from_networkx(made, "a", "to", "b").edges()
-    (tensor([1]), tensor([0]))
+    Example:
+        >>> import networkx, vgraph
+        >>> made = networkx.DiGraph()
+        >>> made.add_nodes_from(["x", "y"], bipartite=0)
+        >>> made.add_node("z", bipartite=1)
+        >>> made.add_edge("y", "z")
+        >>> vgraph.bipartite_from_networkx(made, "a", "to", "b").edges()
+        (tensor([1]), tensor([0]))
     """
     sides: list[dict[Any, int]] = [{}, {}]
     for name, attributes in nx_graph.nodes(data=True):

@@ -268,19 +268,21 @@ def parallelize(
             workers as simulates fastest, a fast device several and a slow one perhaps none (``plan.devices``).
 
     Raises:
-        ModelError: the model cannot be captured, not be divided among so many workers, or not fit the limit; or
-            there is not one speed a device.
-        NameLookupError: there is no such machine. FunctionError: ``optimizer`` is no factory.
+        ModelError: the model cannot be captured, not be divided among so many workers, or not fit the limit; or there
+            is not one speed a device.
+        NameLookupError: there is no such machine.
+        FunctionError: ``optimizer`` is no factory.
 
     Source: Wang, Huang and Li 2019 (Tofu), sections 4 to 6.
 
-    >>> import torch, vgraph
-    >>> class Model(torch.nn.Linear):
-    ...     def forward(self, x):
-    ...         return super().forward(x).square().mean()
-    >>> model, x = Model(8, 8), torch.randn(4, 8)
-    >>> plan = vgraph.parallelize(model, (x,), num_workers=2)
-    >>> torch.testing.assert_close(plan.run_in_process(x).loss, model(x).detach())
+    Example:
+        >>> import torch, vgraph
+        >>> class Model(torch.nn.Linear):
+        ...     def forward(self, x):
+        ...         return super().forward(x).square().mean()
+        >>> model, x = Model(8, 8), torch.randn(4, 8)
+        >>> plan = vgraph.parallelize(model, (x,), num_workers=2)
+        >>> torch.testing.assert_close(plan.run_in_process(x).loss, model(x).detach())
     """
     arguments = Arguments(inputs := as_arguments(example_inputs))
     _check(num_workers, speeds, memory_limit, max_norm, optimizer)

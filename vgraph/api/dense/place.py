@@ -47,10 +47,11 @@ class Placement:
 
     Source: depth-first placement (profile, place, execute).
 
-    >>> import torch, vgraph
-    >>> placement = vgraph.place(torch.nn.Linear(4, 2), torch.ones(3, 4), ["cpu"])
-    >>> placement.device_of["parameter:weight"], placement.makespan == placement.one_device
-    (0, True)
+    Example:
+        >>> import torch, vgraph
+        >>> placement = vgraph.place(torch.nn.Linear(4, 2), torch.ones(3, 4), ["cpu"])
+        >>> placement.device_of["parameter:weight"], placement.makespan == placement.one_device
+        (0, True)
     """
 
     def __init__(
@@ -164,11 +165,12 @@ def place(
 
     Source: depth-first placement (profile, place, execute).
 
-    >>> import torch, vgraph
-    >>> model = torch.nn.Linear(4, 2)
-    >>> placement = vgraph.place(model, torch.ones(3, 4), ["cpu", "cpu"])
-    >>> torch.allclose(placement.run(torch.ones(3, 4)), model(torch.ones(3, 4)))
-    True
+    Example:
+        >>> import torch, vgraph
+        >>> model = torch.nn.Linear(4, 2)
+        >>> placement = vgraph.place(model, torch.ones(3, 4), ["cpu", "cpu"])
+        >>> torch.allclose(placement.run(torch.ones(3, 4)), model(torch.ones(3, 4)))
+        True
     """
     places = parse_devices(devices, memory)
     if not isinstance(model, nn.Module):

@@ -33,15 +33,17 @@ def filter_nodes(
         ntype: their type, where there are several.
 
     Raises:
-        FunctionError: the predicate gives no truth value a node. GraphError: an id is out of range.
+        FunctionError: the predicate gives no truth value a node.
+        GraphError: an id is out of range.
 
     Source: DGL 1.1, ``DGLGraph.filter_nodes``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> g.ndata["h"] = torch.tensor([1.0, -1.0, 2.0])
-    >>> g.filter_nodes(lambda nodes: nodes.data["h"] > 0)
-    tensor([0, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.tensor([1.0, -1.0, 2.0])
+        >>> g.filter_nodes(lambda nodes: nodes.data["h"] > 0)
+        tensor([0, 2])
     """
     frame = graph.node_frame(ntype)
     ids = None if is_all(nodes) else resolve_ids(nodes, frame.num_rows, graph.device)
@@ -58,11 +60,12 @@ def filter_edges(graph: GraphData, predicate: Predicate, edges: Any = None, etyp
 
     Source: DGL 1.1, ``DGLGraph.filter_edges``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0, 1, 2], [2, 2, 0]))
-    >>> g.ndata["h"] = torch.tensor([1.0, 5.0, 2.0])
-    >>> g.filter_edges(lambda edges: edges.src["h"] > edges.dst["h"])
-    tensor([1, 2])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 1, 2], [2, 2, 0]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 5.0, 2.0])
+        >>> g.filter_edges(lambda edges: edges.src["h"] > edges.dst["h"])
+        tensor([1, 2])
     """
     on = Relation(graph, etype)
     ids, part, frames = some_edges(graph, on, edges, etype)

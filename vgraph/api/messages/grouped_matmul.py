@@ -28,10 +28,11 @@ def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
     Raises:
         FeatureError: the lengths do not sum to the rows, or widths differ.
 
-    >>> import torch, vgraph
-    >>> b = torch.stack([torch.eye(2), 2 * torch.eye(2)])
-    >>> vgraph.ops.segment_mm(torch.ones(3, 2), b, torch.tensor([1, 2])).tolist()
-    [[1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]
+    Example:
+        >>> import torch, vgraph
+        >>> b = torch.stack([torch.eye(2), 2 * torch.eye(2)])
+        >>> vgraph.ops.segment_mm(torch.ones(3, 2), b, torch.tensor([1, 2])).tolist()
+        [[1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]
     """
     _check(a, b)
     lengths = seglen_a.to(a.device).long()
@@ -53,10 +54,11 @@ def gather_mm(a: Tensor, b: Tensor, *, idx_b: Tensor) -> Tensor:
     Raises:
         FeatureError: a type is out of range, there is not one a row, or widths differ.
 
-    >>> import torch, vgraph
-    >>> b = torch.stack([torch.eye(2), 2 * torch.eye(2)])
-    >>> vgraph.ops.gather_mm(torch.ones(2, 2), b, idx_b=torch.tensor([1, 0])).tolist()
-    [[2.0, 2.0], [1.0, 1.0]]
+    Example:
+        >>> import torch, vgraph
+        >>> b = torch.stack([torch.eye(2), 2 * torch.eye(2)])
+        >>> vgraph.ops.gather_mm(torch.ones(2, 2), b, idx_b=torch.tensor([1, 0])).tolist()
+        [[2.0, 2.0], [1.0, 1.0]]
     """
     _check(a, b)
     return tiled(a, b, tiles_of(idx_b, a.shape[0], b.shape[0]))

@@ -36,12 +36,13 @@ def prop_nodes(
 
     Source: DGL 1.1, ``dgl.prop_nodes``.
 
-    >>> import torch, vgraph, vgraph.function as fn
-    >>> g = vgraph.graph(([0, 1], [1, 2]))
-    >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
-    >>> vgraph.prop_nodes(g, [[1], [2]], fn.copy_u("h", "m"), fn.sum("m", "h"))
-    >>> g.ndata["h"]
-    tensor([1., 1., 1.])
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [1, 2]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
+        >>> vgraph.prop_nodes(g, [[1], [2]], fn.copy_u("h", "m"), fn.sum("m", "h"))
+        >>> g.ndata["h"]
+        tensor([1., 1., 1.])
     """
     for nodes in nodes_generator:
         pull(graph, nodes, message_func, reduce_func, apply_node_func, etype)
@@ -63,12 +64,13 @@ def prop_edges(
 
     Source: DGL 1.1, ``dgl.prop_edges``.
 
-    >>> import torch, vgraph, vgraph.function as fn
-    >>> g = vgraph.graph(([0, 1], [1, 2]))
-    >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
-    >>> vgraph.prop_edges(g, [[0], [1]], fn.copy_u("h", "m"), fn.sum("m", "h"))
-    >>> g.ndata["h"]
-    tensor([1., 1., 1.])
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [1, 2]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
+        >>> vgraph.prop_edges(g, [[0], [1]], fn.copy_u("h", "m"), fn.sum("m", "h"))
+        >>> g.ndata["h"]
+        tensor([1., 1., 1.])
     """
     for edges in edges_generator:
         send_and_recv(graph, edges, message_func, reduce_func, apply_node_func, etype)
@@ -90,12 +92,13 @@ def prop_nodes_bfs(
 
     Source: DGL 1.1, ``dgl.prop_nodes_bfs``.
 
-    >>> import torch, vgraph, vgraph.function as fn
-    >>> g = vgraph.graph(([0, 1], [1, 2]))
-    >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
-    >>> vgraph.prop_nodes_bfs(g, [0], fn.copy_u("h", "m"), fn.sum("m", "h"))
-    >>> g.ndata["h"]
-    tensor([1., 1., 1.])
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [1, 2]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
+        >>> vgraph.prop_nodes_bfs(g, [0], fn.copy_u("h", "m"), fn.sum("m", "h"))
+        >>> g.ndata["h"]
+        tensor([1., 1., 1.])
     """
     prop_nodes(graph, bfs_nodes_generator(graph, source, reverse), message_func, reduce_func, apply_node_func)
 
@@ -118,12 +121,13 @@ def prop_edges_dfs(
 
     Source: DGL 1.1, ``dgl.prop_edges_dfs``.
 
-    >>> import torch, vgraph, vgraph.function as fn
-    >>> g = vgraph.graph(([0, 1], [1, 2]))
-    >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
-    >>> vgraph.prop_edges_dfs(g, 0, fn.copy_u("h", "m"), fn.sum("m", "h"))
-    >>> g.ndata["h"]
-    tensor([1., 1., 1.])
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [1, 2]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 0.0, 0.0])
+        >>> vgraph.prop_edges_dfs(g, 0, fn.copy_u("h", "m"), fn.sum("m", "h"))
+        >>> g.ndata["h"]
+        tensor([1., 1., 1.])
     """
     walk = dfs_labeled_edges_generator(graph, source, reverse, has_reverse_edge, has_nontree_edge, return_labels=False)
     prop_edges(graph, walk, message_func, reduce_func, apply_node_func)
@@ -142,12 +146,13 @@ def prop_nodes_topo(
 
     Source: Xu et al. 2018 (Cavs), section 3.2 (the schedule); DGL 1.1, ``dgl.prop_nodes_topo``.
 
-    >>> import torch, vgraph, vgraph.function as fn
-    >>> g = vgraph.graph(([0, 1, 2, 2], [2, 2, 3, 4]))
-    >>> g.ndata["h"] = torch.tensor([1.0, 2.0, 0.0, 0.0, 0.0])
-    >>> vgraph.prop_nodes_topo(g, fn.copy_u("h", "m"), fn.sum("m", "h"))
-    >>> g.ndata["h"]
-    tensor([1., 2., 3., 3., 3.])
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1, 2, 2], [2, 2, 3, 4]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 2.0, 0.0, 0.0, 0.0])
+        >>> vgraph.prop_nodes_topo(g, fn.copy_u("h", "m"), fn.sum("m", "h"))
+        >>> g.ndata["h"]
+        tensor([1., 2., 3., 3., 3.])
     """
     on = Relation(graph, one_type(graph, "prop_nodes_topo"))
     topology, roots = on.topology, (message_func, reduce_func, apply_node_func)

@@ -69,15 +69,17 @@ def readout_nodes(
         ntype: the type of nodes, where there are several.
 
     Raises:
-        FunctionError: an unknown ``op``. NameLookupError: an unknown feature.
+        FunctionError: an unknown ``op``.
+        NameLookupError: an unknown feature.
 
     Source: DGL 1.1, ``dgl.readout_nodes``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))])
-    >>> g.ndata["h"] = torch.arange(5.0)
-    >>> vgraph.readout_nodes(g, "h", op="max")
-    tensor([1., 4.])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))])
+        >>> g.ndata["h"] = torch.arange(5.0)
+        >>> vgraph.readout_nodes(g, "h", op="max")
+        tensor([1., 4.])
     """
     _check(op)
     groups, frame = _nodes(graph, ntype)
@@ -96,11 +98,12 @@ def readout_edges(
 
     Source: DGL 1.1, ``dgl.readout_edges``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))])
-    >>> g.edata["w"] = torch.ones(3)
-    >>> vgraph.readout_edges(g, "w")
-    tensor([1., 2.])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))])
+        >>> g.edata["w"] = torch.ones(3)
+        >>> vgraph.readout_edges(g, "w")
+        tensor([1., 2.])
     """
     _check(op)
     groups, frame = _edges(graph, etype)
@@ -116,11 +119,12 @@ def sum_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: 
 
     Source: DGL 1.1, ``dgl.sum_nodes``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0], [1]))
-    >>> g.ndata["h"] = torch.ones(2)
-    >>> vgraph.sum_nodes(g, "h")
-    tensor([2.])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0], [1]))
+        >>> g.ndata["h"] = torch.ones(2)
+        >>> vgraph.sum_nodes(g, "h")
+        tensor([2.])
     """
     return readout_nodes(graph, feat, weight, op="sum", ntype=ntype)
 
@@ -134,11 +138,12 @@ def mean_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype:
 
     Source: DGL 1.1, ``dgl.mean_nodes``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0], [1]))
-    >>> g.ndata["h"] = torch.tensor([1.0, 2.0])
-    >>> vgraph.mean_nodes(g, "h")
-    tensor([1.5000])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0], [1]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 2.0])
+        >>> vgraph.mean_nodes(g, "h")
+        tensor([1.5000])
     """
     return readout_nodes(graph, feat, weight, op="mean", ntype=ntype)
 
@@ -152,11 +157,12 @@ def max_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: 
 
     Source: DGL 1.1, ``dgl.max_nodes``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0], [1]))
-    >>> g.ndata["h"] = torch.tensor([1.0, 2.0])
-    >>> vgraph.max_nodes(g, "h")
-    tensor([2.])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0], [1]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 2.0])
+        >>> vgraph.max_nodes(g, "h")
+        tensor([2.])
     """
     return readout_nodes(graph, feat, weight, op="max", ntype=ntype)
 
@@ -170,11 +176,12 @@ def sum_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: 
 
     Source: DGL 1.1, ``dgl.sum_edges``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0, 0], [1, 1]))
-    >>> g.edata["w"] = torch.ones(2)
-    >>> vgraph.sum_edges(g, "w")
-    tensor([2.])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 0], [1, 1]))
+        >>> g.edata["w"] = torch.ones(2)
+        >>> vgraph.sum_edges(g, "w")
+        tensor([2.])
     """
     return readout_edges(graph, feat, weight, op="sum", etype=etype)
 
@@ -188,11 +195,12 @@ def mean_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype:
 
     Source: DGL 1.1, ``dgl.mean_edges``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0, 0], [1, 1]))
-    >>> g.edata["w"] = torch.ones(2)
-    >>> vgraph.mean_edges(g, "w")
-    tensor([1.])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 0], [1, 1]))
+        >>> g.edata["w"] = torch.ones(2)
+        >>> vgraph.mean_edges(g, "w")
+        tensor([1.])
     """
     return readout_edges(graph, feat, weight, op="mean", etype=etype)
 
@@ -206,11 +214,12 @@ def max_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: 
 
     Source: DGL 1.1, ``dgl.max_edges``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0, 0], [1, 1]))
-    >>> g.edata["w"] = torch.arange(2.0)
-    >>> vgraph.max_edges(g, "w")
-    tensor([1.])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 0], [1, 1]))
+        >>> g.edata["w"] = torch.arange(2.0)
+        >>> vgraph.max_edges(g, "w")
+        tensor([1.])
     """
     return readout_edges(graph, feat, weight, op="max", etype=etype)
 
@@ -224,11 +233,12 @@ def softmax_nodes(graph: GraphData, feat: str, *, ntype: str | None = None) -> T
 
     Source: DGL 1.1, ``dgl.softmax_nodes``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0], [1]))
-    >>> g.ndata["h"] = torch.zeros(2)
-    >>> vgraph.softmax_nodes(g, "h")
-    tensor([0.5000, 0.5000])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0], [1]))
+        >>> g.ndata["h"] = torch.zeros(2)
+        >>> vgraph.softmax_nodes(g, "h")
+        tensor([0.5000, 0.5000])
     """
     groups, frame = _nodes(graph, ntype)
     return softmax_segments(groups, frame[feat])
@@ -243,11 +253,12 @@ def softmax_edges(graph: GraphData, feat: str, *, etype: Any = None) -> Tensor:
 
     Source: DGL 1.1, ``dgl.softmax_edges``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0, 0], [1, 1]))
-    >>> g.edata["w"] = torch.zeros(2)
-    >>> vgraph.softmax_edges(g, "w")
-    tensor([0.5000, 0.5000])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 0], [1, 1]))
+        >>> g.edata["w"] = torch.zeros(2)
+        >>> vgraph.softmax_edges(g, "w")
+        tensor([0.5000, 0.5000])
     """
     groups, frame = _edges(graph, etype)
     return softmax_segments(groups, frame[feat])
@@ -261,10 +272,11 @@ def broadcast_nodes(graph: GraphData, graph_feat: Tensor, *, ntype: str | None =
 
     Source: DGL 1.1, ``dgl.broadcast_nodes``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([], []), num_nodes=1)])
-    >>> vgraph.broadcast_nodes(g, torch.tensor([5.0, 7.0]))
-    tensor([5., 5., 7.])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([], []), num_nodes=1)])
+        >>> vgraph.broadcast_nodes(g, torch.tensor([5.0, 7.0]))
+        tensor([5., 5., 7.])
     """
     return _spread(graph, _nodes(graph, ntype)[0], graph_feat)
 
@@ -278,9 +290,10 @@ def broadcast_edges(graph: GraphData, graph_feat: Tensor, *, etype: Any = None) 
 
     Source: DGL 1.1, ``dgl.broadcast_edges``.
 
-    >>> import torch, vgraph
-    >>> vgraph.broadcast_edges(vgraph.graph(([0, 0], [1, 1])), torch.tensor([5.0]))
-    tensor([5., 5.])
+    Example:
+        >>> import torch, vgraph
+        >>> vgraph.broadcast_edges(vgraph.graph(([0, 0], [1, 1])), torch.tensor([5.0]))
+        tensor([5., 5.])
     """
     return _spread(graph, _edges(graph, etype)[0], graph_feat)
 
@@ -312,12 +325,13 @@ def topk_nodes(
 
     Source: DGL 1.1, ``dgl.topk_nodes``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))])
-    >>> g.ndata["h"] = torch.tensor([[1.0], [2.0], [5.0], [3.0], [4.0]])
-    >>> values, ids = vgraph.topk_nodes(g, "h", 2)
-    >>> values.squeeze(2).tolist(), ids.squeeze(2).tolist()
-    ([[2.0, 1.0], [5.0, 4.0]], [[1, 0], [0, 2]])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.batch([vgraph.graph(([0], [1])), vgraph.graph(([0, 1], [1, 2]))])
+        >>> g.ndata["h"] = torch.tensor([[1.0], [2.0], [5.0], [3.0], [4.0]])
+        >>> values, ids = vgraph.topk_nodes(g, "h", 2)
+        >>> values.squeeze(2).tolist(), ids.squeeze(2).tolist()
+        ([[2.0, 1.0], [5.0, 4.0]], [[1, 0], [0, 2]])
     """
     if torch.compiler.is_dynamo_compiling():
         return compiled_calls.outside(topk_nodes, graph, feat, k, descending=descending, sortby=sortby, ntype=ntype)
@@ -336,11 +350,12 @@ def topk_edges(
 
     Source: DGL 1.1, ``dgl.topk_edges``.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0, 0], [1, 1]))
-    >>> g.edata["w"] = torch.tensor([[1.0], [2.0]])
-    >>> vgraph.topk_edges(g, "w", 1)[0].tolist()
-    [[[2.0]]]
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 0], [1, 1]))
+        >>> g.edata["w"] = torch.tensor([[1.0], [2.0]])
+        >>> vgraph.topk_edges(g, "w", 1)[0].tolist()
+        [[[2.0]]]
     """
     if torch.compiler.is_dynamo_compiling():
         return compiled_calls.outside(topk_edges, graph, feat, k, descending=descending, sortby=sortby, etype=etype)

@@ -66,11 +66,12 @@ def typed_sum(g: GraphData, x: Tensor, w: Tensor, etypes: Tensor, norm: Tensor |
 
     Source: Schlichtkrull et al. 2018, equation 2.
 
-    >>> import torch, vgraph
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> w = torch.stack([torch.eye(2), 10 * torch.eye(2)])
-    >>> vgraph.ops.typed_sum(g, torch.ones(3, 2), w, torch.tensor([0, 1]))[2]
-    tensor([11., 11.])
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> w = torch.stack([torch.eye(2), 10 * torch.eye(2)])
+        >>> vgraph.ops.typed_sum(g, torch.ones(3, 2), w, torch.tensor([0, 1]))[2]
+        tensor([11., 11.])
     """
     if torch.compiler.is_dynamo_compiling():
         return compiled_calls.outside(typed_sum, g, x, w, etypes, norm)

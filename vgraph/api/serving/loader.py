@@ -37,10 +37,11 @@ class GraphLoader:
 
     Source: Xu et al. 2018 (Cavs), section 3.5 (streaming); the words are those of torch's ``DataLoader``.
 
-    >>> import torch, vgraph
-    >>> tree = vgraph.graph(([0, 1], [2, 2]))
-    >>> [len(g.batch_num_nodes()) for g in vgraph.GraphLoader([tree] * 5, 2)]
-    [2, 2, 1]
+    Example:
+        >>> import torch, vgraph
+        >>> tree = vgraph.graph(([0, 1], [2, 2]))
+        >>> [len(g.batch_num_nodes()) for g in vgraph.GraphLoader([tree] * 5, 2)]
+        [2, 2, 1]
     """
 
     def __init__(

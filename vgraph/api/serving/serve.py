@@ -76,13 +76,14 @@ def serve(
 
     Source: Xu et al. 2018 (Cavs), section 3.2; Gao et al. 2018 (cellular batching).
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import ChildSumTreeLSTM
-    >>> tree = vgraph.graph(([0, 1], [2, 2]))
-    >>> with vgraph.serve(ChildSumTreeLSTM(3, 4)) as server:
-    ...     futures = [server.submit(tree, x=torch.ones(3, 3)) for _ in range(2)]
-    ...     futures[0].result()["h"].shape
-    torch.Size([3, 4])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import ChildSumTreeLSTM
+        >>> tree = vgraph.graph(([0, 1], [2, 2]))
+        >>> with vgraph.serve(ChildSumTreeLSTM(3, 4)) as server:
+        ...     futures = [server.submit(tree, x=torch.ones(3, 3)) for _ in range(2)]
+        ...     futures[0].result()["h"].shape
+        torch.Size([3, 4])
     """
     whole = WHOLE if whole is None else whole
     _check_numbers(most_vertices=(most_vertices, 1), whole=(whole, 0), max_waiting=(max_waiting, 1))
@@ -117,13 +118,14 @@ class Server:
 
     Source: Xu et al. 2018 (Cavs), section 3.2; Gao et al. 2018 (cellular batching).
 
-    >>> import torch, vgraph
-    >>> from vgraph.nn import ChildSumTreeLSTM
-    >>> server = vgraph.serve(ChildSumTreeLSTM(3, 4))
-    >>> future = server.submit(vgraph.graph(([0], [1])), x=torch.ones(2, 3))
-    >>> server.close()
-    >>> future.result()["c"].shape
-    torch.Size([2, 4])
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.nn import ChildSumTreeLSTM
+        >>> server = vgraph.serve(ChildSumTreeLSTM(3, 4))
+        >>> future = server.submit(vgraph.graph(([0], [1])), x=torch.ones(2, 3))
+        >>> server.close()
+        >>> future.result()["c"].shape
+        torch.Size([2, 4])
     """
 
     def __init__(self, function: VertexFunction, most_vertices: int, whole: int, bound: Bound) -> None:

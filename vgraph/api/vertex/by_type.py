@@ -36,21 +36,22 @@ class ByType(VertexFunction):
 
     Source: Xu et al. 2018 (Cavs), section 3.2 (a batch holds vertices of one function).
 
-    >>> import torch, vgraph
-    >>> class Leaf(vgraph.VertexFunction):
-    ...     def forward(self, v):
-    ...         v.scatter(s=v.pull("x"))
-    ...         v.push(s=v.pull("x"))
-    >>> class Product(vgraph.VertexFunction):
-    ...     def forward(self, v):
-    ...         s = v.gather()["s"].prod()
-    ...         v.scatter(s=s)
-    ...         v.push(s=s)
-    >>> tree = vgraph.graph(([0, 1], [2, 2]))
-    >>> tree.ndata["type"] = torch.tensor([0, 0, 1])
-    >>> model = vgraph.ByType({0: Leaf(), 1: Product()}, key="type")
-    >>> model(tree, x=torch.tensor([[2.0], [3.0], [0.0]]))["s"].squeeze(1)
-    tensor([2., 3., 6.])
+    Example:
+        >>> import torch, vgraph
+        >>> class Leaf(vgraph.VertexFunction):
+        ...     def forward(self, v):
+        ...         v.scatter(s=v.pull("x"))
+        ...         v.push(s=v.pull("x"))
+        >>> class Product(vgraph.VertexFunction):
+        ...     def forward(self, v):
+        ...         s = v.gather()["s"].prod()
+        ...         v.scatter(s=s)
+        ...         v.push(s=s)
+        >>> tree = vgraph.graph(([0, 1], [2, 2]))
+        >>> tree.ndata["type"] = torch.tensor([0, 0, 1])
+        >>> model = vgraph.ByType({0: Leaf(), 1: Product()}, key="type")
+        >>> model(tree, x=torch.tensor([[2.0], [3.0], [0.0]]))["s"].squeeze(1)
+        tensor([2., 3., 6.])
     """
 
     has_operator = False  # which function a vertex runs is looked up outside a compiled graph

@@ -50,8 +50,9 @@ def at(rows: Tensor, ids: Tensor) -> At:
 
     Source: none (rows that are zero need no storage).
 
-    >>> import torch, vgraph
-    >>> words = vgraph.at(torch.ones(2, 4), ids=torch.tensor([0, 2]))
+    Example:
+        >>> import torch, vgraph
+        >>> words = vgraph.at(torch.ones(2, 4), ids=torch.tensor([0, 2]))
     """
     _check_tensors("at", rows, ids)
     if rows.shape[:1] != ids.shape or ids.dim() != 1:
@@ -82,10 +83,11 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
 
     Source: torch's indexing, ``rows[ids]``.
 
-    >>> import torch, vgraph
-    >>> vgraph.rows_at(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0]))
-    tensor([[3.],
-            [1.]])
+    Example:
+        >>> import torch, vgraph
+        >>> vgraph.rows_at(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0]))
+        tensor([[3.],
+                [1.]])
     """
     _check_tensors("rows_at", rows, ids)
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:

@@ -61,17 +61,18 @@ class VertexFunction(nn.Module):
 
     Source: Cavs section 3.1.
 
-    >>> import torch, vgraph
-    >>> class Sum(vgraph.VertexFunction):
-    ...     def forward(self, v):
-    ...         total = v.pull("x") + v.gather()["s"].sum()
-    ...         v.scatter(s=total)
-    ...         v.push(total=total)
-    >>> tree = vgraph.graph(([0, 1], [2, 2]))
-    >>> Sum()(tree, x=torch.tensor([[1.0], [2.0], [4.0]]))["total"]
-    tensor([[1.],
-            [2.],
-            [7.]])
+    Example:
+        >>> import torch, vgraph
+        >>> class Sum(vgraph.VertexFunction):
+        ...     def forward(self, v):
+        ...         total = v.pull("x") + v.gather()["s"].sum()
+        ...         v.scatter(s=total)
+        ...         v.push(total=total)
+        >>> tree = vgraph.graph(([0, 1], [2, 2]))
+        >>> Sum()(tree, x=torch.tensor([[1.0], [2.0], [4.0]]))["total"]
+        tensor([[1.],
+                [2.],
+                [7.]])
     """
 
     has_operator = True  # of ``torch.compile``

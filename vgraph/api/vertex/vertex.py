@@ -44,15 +44,16 @@ class Vertex:
 
     Source: Xu et al. 2018 (Cavs), section 3.1.
 
-    >>> import torch, vgraph
-    >>> class Longest(vgraph.VertexFunction):
-    ...     def forward(self, v):
-    ...         length = v.pull("length") + v.gather()["length"].max()
-    ...         v.scatter(length=length)
-    ...         v.push(length=length)
-    >>> chain = vgraph.graph(([0, 1], [1, 2]))
-    >>> Longest()(chain, length=torch.tensor([1.0, 2.0, 4.0]))["length"]
-    tensor([1., 3., 7.])
+    Example:
+        >>> import torch, vgraph
+        >>> class Longest(vgraph.VertexFunction):
+        ...     def forward(self, v):
+        ...         length = v.pull("length") + v.gather()["length"].max()
+        ...         v.scatter(length=length)
+        ...         v.push(length=length)
+        >>> chain = vgraph.graph(([0, 1], [1, 2]))
+        >>> Longest()(chain, length=torch.tensor([1.0, 2.0, 4.0]))["length"]
+        tensor([1., 3., 7.])
     """
 
     def __init__(self, session: Session, states: Mapping[str, StateSpec], find: Any) -> None:

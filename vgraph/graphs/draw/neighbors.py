@@ -149,16 +149,19 @@ def sample_neighbors(
         The graph; its edges' feature ``"_ID"`` holds their ids in ``g``.
 
     Raises:
-        NameLookupError: an unknown type or feature. GraphError: wrong ids or fanout; the graph is not on the CPU.
-        FeatureError: ``prob`` is not one number from 0 up an edge. FunctionError: ``edge_dir`` is not "in" or "out".
+        NameLookupError: an unknown type or feature.
+        GraphError: wrong ids or fanout; the graph is not on the CPU.
+        FeatureError: ``prob`` is not one number from 0 up an edge.
+        FunctionError: ``edge_dir`` is not "in" or "out".
 
     Source: DGL 1.1, ``dgl.sampling.sample_neighbors``.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import sample_neighbors
-    >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
-    >>> sample_neighbors(g, [3], 2).in_degrees().tolist()
-    [0, 0, 0, 2]
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import sample_neighbors
+        >>> g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
+        >>> sample_neighbors(g, [3], 2).in_degrees().tolist()
+        [0, 0, 0, 2]
     """
     drawn = draw_edges(g, nodes_by_type(g, nodes), fanout, edge_dir=edge_dir, prob=prob, replace=replace)
     drawn = without(g, drawn, exclude_edges)
@@ -214,17 +217,20 @@ def select_topk(
     """A graph of all nodes with the k heaviest (lightest) in-edges (out-edges) of each of ``nodes``, or of all.
 
     Raises:
-        NameLookupError: an unknown type or feature. FeatureError: ``weight`` is not one number an edge.
-        GraphError: ``k`` is below 0; wrong ids. FunctionError: ``edge_dir`` is not "in" or "out".
+        NameLookupError: an unknown type or feature.
+        FeatureError: ``weight`` is not one number an edge.
+        GraphError: ``k`` is below 0; wrong ids.
+        FunctionError: ``edge_dir`` is not "in" or "out".
 
     Source: DGL 1.1, ``dgl.sampling.select_topk``.
 
-    >>> import torch, vgraph
-    >>> from vgraph.sampling import select_topk
-    >>> g = vgraph.graph(([0, 1, 2], [3, 3, 3]))
-    >>> g.edata["w"] = torch.tensor([0.3, 0.9, 0.5])
-    >>> select_topk(g, 2, "w").edges()[0].tolist()
-    [1, 2]
+    Example:
+        >>> import torch, vgraph
+        >>> from vgraph.sampling import select_topk
+        >>> g = vgraph.graph(([0, 1, 2], [3, 3, 3]))
+        >>> g.edata["w"] = torch.tensor([0.3, 0.9, 0.5])
+        >>> select_topk(g, 2, "w").edges()[0].tolist()
+        [1, 2]
     """
     if k < 0:
         raise GraphError(f"k is {k}", cure="pass how many edges a node, from 0 up")

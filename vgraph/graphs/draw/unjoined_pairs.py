@@ -41,12 +41,13 @@ def global_uniform_negative_sampling(
 
     Source: DGL 1.1, ``dgl.sampling.global_uniform_negative_sampling``.
 
-    >>> import vgraph
-    >>> from vgraph.sampling import global_uniform_negative_sampling
-    >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]), num_nodes=100)
-    >>> src, dst = global_uniform_negative_sampling(g, 5)
-    >>> len(src)
-    5
+    Example:
+        >>> import vgraph
+        >>> from vgraph.sampling import global_uniform_negative_sampling
+        >>> g = vgraph.graph(([0, 1, 2], [1, 2, 0]), num_nodes=100)
+        >>> src, dst = global_uniform_negative_sampling(g, 5)
+        >>> len(src)
+        5
     """
     key = g.to_canonical_etype(etype) if etype is not None else g.canonical_etypes[0]
     topology = g.relation(key)[0]
