@@ -1,7 +1,7 @@
 // Sampling: edges drawn from adjacency lists, and ids renumbered as they are first seen.
 //
 // Every number is a function of (key, vertex, slot): what is drawn does not depend on threads, nor on
-// which other vertices are asked for. vgraph/sampling/draws.py computes the same in NumPy.
+// which other vertices are asked for. vgraph/graphs/draw/random_numbers.py computes the same in NumPy.
 #pragma once
 #include <stdint.h>
 #include "threads.h"
@@ -43,23 +43,69 @@ static void vg_choose(uint64_t key, int64_t vertex, int64_t n, int64_t k, int64_
   }
 }
 
+// Adjacency lists of consecutive vertices, each range of them (a part) in arrays of its own. A table has one row a part,
+// by vertices, and one more, where all ends. Places count the entries of all lists, part after part.
+struct vg_part {
+  int64_t first_vertex, first_place;
+  const int64_t* ptr;  // of the part's own places, from 0
+  const char* other;
+  int64_t other_width;
+  const char* edge_ids;  // nullptr: places are the ids
+  int64_t edge_width;
+  const char* names;  // nullptr: a vertex's draws follow from its number; else from what stands here
+  int64_t name_width;
+};
+
+static inline int64_t vg_read(const char* numbers, int64_t width, int64_t at) {
+  return width == 4 ? ((const int32_t*)numbers)[at] : ((const int64_t*)numbers)[at];
+}
+
+// The last part whose ``first`` is not above a number; ``hint``: where the number before was.
+template <class P>
+static inline int64_t vg_find_part(const P* parts, int64_t count, int64_t hint, int64_t of, int64_t P::*first) {
+  if (parts[hint].*first <= of && of < parts[hint + 1].*first) return hint;
+  int64_t low = 0, high = count;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    if (parts[middle].*first <= of) low = middle; else high = middle;
+  }
+  return low;
+}
+
+static int64_t vg_spans_some(int64_t first, int64_t last, int64_t, void* context) {
+  const int64_t* a = (const int64_t*)context;
+  const int64_t* vertices = (const int64_t*)a[0];
+  const vg_part* parts = (const vg_part*)a[2];
+  int64_t *begin = (int64_t*)a[4], *length = (int64_t*)a[5], *names = (int64_t*)a[6];
+  for (int64_t i = first, at = 0; i < last; ++i) {
+    at = vg_find_part(parts, a[3], at, vertices[i], &vg_part::first_vertex);
+    const vg_part* part = parts + at;
+    const int64_t local = vertices[i] - part->first_vertex;
+    begin[i] = part->first_place + part->ptr[local], length[i] = part->ptr[local + 1] - part->ptr[local];
+    names[i] = part->names ? vg_read(part->names, part->name_width, local) : vertices[i];
+  }
+  return 0;
+}
+
+// Where the lists of some vertices begin, how long they are, and what draws from them follow from.
+// a: vertices, number of them, parts, number of them, out places, out lengths, out names, pool.
+static int64_t vg_spans(int64_t* a) { return vg_run(0, a[1], nullptr, 16, vg_spans_some, a, (void*)a[7]); }
+
 static int64_t vg_sample_some(int64_t first, int64_t last, int64_t, void* context) {
   const int64_t* a = (const int64_t*)context;
   const uint64_t key = (uint64_t)a[0];
-  const int64_t *seeds = (const int64_t*)a[1], *ptr = (const int64_t*)a[3], *out_ptr = (const int64_t*)a[6];
+  const int64_t *begins = (const int64_t*)a[1], *degrees = (const int64_t*)a[3], *out_ptr = (const int64_t*)a[6];
+  const int64_t* names = (const int64_t*)a[10];
   int64_t *out = (int64_t*)a[7], *owner = (int64_t*)a[8];
   const int64_t fanout = a[4];
   int64_t longest = 0;
-  for (int64_t i = first; i < last; ++i) {
-    const int64_t degree = ptr[seeds[i] + 1] - ptr[seeds[i]];
-    longest = degree > longest ? degree : longest;
-  }
+  for (int64_t i = first; i < last; ++i) longest = degrees[i] > longest ? degrees[i] : longest;
   const int64_t bytes = (longest / 64 + 1) * 8;
   uint64_t* bits = (uint64_t*)malloc(bytes);
   if (bits == nullptr) return 1;
   __builtin_memset(bits, 0, bytes);
   for (int64_t i = first; i < last; ++i) {
-    const int64_t v = seeds[i], begin = ptr[v], degree = ptr[v + 1] - begin, count = out_ptr[i + 1] - out_ptr[i];
+    const int64_t v = names[i], begin = begins[i], degree = degrees[i], count = out_ptr[i + 1] - out_ptr[i];
     int64_t *mine = out + out_ptr[i], *own = owner + out_ptr[i];
     if (a[5]) {
       for (int64_t j = 0; j < count; ++j) mine[j] = vg_below(vg_draw(key, v, j), degree);
@@ -74,8 +120,8 @@ static int64_t vg_sample_some(int64_t first, int64_t last, int64_t, void* contex
   return 0;
 }
 
-// a: key, seeds, number of them, ptr, fanout (-1: all), with replacement, out_ptr, out places in the lists,
-// out the seeds that they belong to, pool.
+// a: key, places where lists begin, number of them, their lengths, fanout (-1: all), with replacement, out_ptr,
+// out places, out which list each is of, pool, what draws from each list follow from.
 static int64_t vg_sample(int64_t* a) {
   return vg_run(0, a[2], (const int64_t*)a[6], 16, vg_sample_some, a, (void*)a[9]);
 }
@@ -84,22 +130,48 @@ constexpr int64_t vg_ahead = 16;  // so many entries before one is needed it is 
 
 static int64_t vg_fetch_some(int64_t first, int64_t last, int64_t, void* context) {
   const int64_t* a = (const int64_t*)context;
-  const int64_t *places = (const int64_t*)a[0], *edge_ids = (const int64_t*)a[4];
-  const char* other = (const char*)a[2];
-  int64_t *out = (int64_t*)a[5], *out_edges = (int64_t*)a[6];
-  for (int64_t i = first; i < last; ++i) {
-    const int64_t next = places[i + vg_ahead < last ? i + vg_ahead : last - 1], at = places[i];
-    __builtin_prefetch(other + next * a[3]);
-    if (edge_ids) __builtin_prefetch(edge_ids + next);
-    out[i] = a[3] == 4 ? ((const int32_t*)other)[at] : ((const int64_t*)other)[at];
-    if (edge_ids) out_edges[i] = edge_ids[at];
+  const int64_t* places = (const int64_t*)a[0];
+  const vg_part* parts = (const vg_part*)a[2];
+  int64_t *out = (int64_t*)a[4], *out_edges = (int64_t*)a[5];
+  for (int64_t i = first, at = 0, ahead = 0; i < last; ++i) {
+    const int64_t next = places[i + vg_ahead < last ? i + vg_ahead : last - 1];
+    ahead = vg_find_part(parts, a[3], ahead, next, &vg_part::first_place);
+    const vg_part* far = parts + ahead;
+    __builtin_prefetch(far->other + (next - far->first_place) * far->other_width);
+    if (far->edge_ids) __builtin_prefetch(far->edge_ids + (next - far->first_place) * far->edge_width);
+    at = vg_find_part(parts, a[3], at, places[i], &vg_part::first_place);
+    const int64_t local = places[i] - parts[at].first_place;
+    out[i] = vg_read(parts[at].other, parts[at].other_width, local);
+    out_edges[i] = parts[at].edge_ids ? vg_read(parts[at].edge_ids, parts[at].edge_width, local) : places[i];
   }
   return 0;
 }
 
 // What stands at some places of adjacency lists.
-// a: places, number of them, other ends, bytes of one, edge ids or 0, out other ends, out edge ids, pool.
-static int64_t vg_fetch(int64_t* a) { return vg_run(0, a[1], nullptr, 16, vg_fetch_some, a, (void*)a[7]); }
+// a: places, number of them, parts, number of them, out other ends, out edge ids, pool.
+static int64_t vg_fetch(int64_t* a) { return vg_run(0, a[1], nullptr, 16, vg_fetch_some, a, (void*)a[6]); }
+
+// Rows of consecutive numbers, each range of them in memory of its own.
+struct vg_rows_part {
+  int64_t first_row;
+  const char* rows;
+};
+
+static int64_t vg_rows_some(int64_t first, int64_t last, int64_t, void* context) {
+  const int64_t* a = (const int64_t*)context;
+  const int64_t *ids = (const int64_t*)a[0], width = a[4];
+  const vg_rows_part* parts = (const vg_rows_part*)a[2];
+  char* out = (char*)a[5];
+  for (int64_t i = first, at = 0; i < last; ++i) {
+    at = vg_find_part(parts, a[3], at, ids[i], &vg_rows_part::first_row);
+    __builtin_memcpy(out + i * width, parts[at].rows + (ids[i] - parts[at].first_row) * width, width);
+  }
+  return 0;
+}
+
+// Some rows of several arrays. a: numbers of rows, how many, parts (and one more, where all ends), number of them,
+// bytes of a row, out rows, pool.
+static int64_t vg_rows(int64_t* a) { return vg_run(0, a[1], nullptr, 16 + a[4] / 4, vg_rows_some, a, (void*)a[6]); }
 
 // a: ids, number of them, out unique ids, out local ids, out count, ids are below this.
 // Ids are numbered as they are first seen: in a table of all ids where those are not many more than are given,

@@ -22,7 +22,7 @@ from vgraph import compiler
 from vgraph.api import reduce as reductions
 from vgraph.capture import capture
 from vgraph.fusion.cpu import compilers
-from vgraph.graphs.draw import pick
+from vgraph.graphs.draw import kernels as drawing
 from vgraph.runtime.cpu import frontier_loop, native
 from vgraph.runtime.cpu import kernels as cpu
 from vgraph.runtime.reductions import reduction
@@ -35,8 +35,8 @@ _ALONE = (
     "-Wl,-s,--image-base=0x3000000000",  # where no process has memory
 )  # fmt: skip
 _MATH = ("erf", "sin", "cos", "log1p", "expm1", "exp", "log", "tanh")
-_BUILDERS = (compiler, pick)
-_POOLS = (cpu, native, frontier_loop, reduction, pick)
+_BUILDERS = (compiler, drawing)
+_POOLS = (cpu, native, frontier_loop, reduction, drawing)
 
 
 def wheel() -> compilers.Command | None:
@@ -76,7 +76,7 @@ def _forget() -> None:
     capture.forget()
     reductions.forget()
     compiler.load_native.cache_clear()
-    pick.compiled.cache_clear()
+    drawing.compiled.cache_clear()
 
 
 def joined(sources: Sequence[tuple[str, int]]) -> str:

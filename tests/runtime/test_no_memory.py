@@ -16,7 +16,7 @@ from vgraph import compiler
 from vgraph.capture import capture
 from vgraph.fusion.cpu import build
 from vgraph.fusion.cpu.emit import emit_kernels
-from vgraph.graphs.draw import pick
+from vgraph.graphs.draw import kernels
 from vgraph.runtime.cpu.native import native_source
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
@@ -110,19 +110,19 @@ def test_a_loop_over_frontiers_says_so(no_memory: None) -> None:
 def test_a_tall_product_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     built = without_memory(*native_source())
     assert built is not None
-    native = compiler.Native(*built)
+    products = compiler.Native(*built)
     with pytest.raises(MemoryError, match="no memory left for what a matrix product keeps"):
-        native.multiply(torch.ones(4, 1 << 15), torch.ones(1 << 15, 4), None)
+        products.multiply(torch.ones(4, 1 << 15), torch.ones(1 << 15, 4), None)
 
 
 def test_sampling_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pick, "build_kernels", without_memory)
-    pick.compiled.cache_clear()
+    monkeypatch.setattr(kernels, "build_kernels", without_memory)
+    kernels.compiled.cache_clear()
     try:
         with pytest.raises(MemoryError, match="no memory left for what sampling keeps"):
             vgraph.sampling.sample_neighbors(graph(), torch.tensor([2]), 1)
     finally:
-        pick.compiled.cache_clear()
+        kernels.compiled.cache_clear()
 
 
 def test_rows_of_any_width_on_a_small_stack(tmp_path: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 
 import vgraph
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
-from vgraph.graphs.draw import pick
+from vgraph.graphs.draw import kernels, pick
+from vgraph.graphs.draw.lists import ListPart, Lists, Rows, Spans
 from vgraph.graphs.draw.random_numbers import below, draw, keyed, mix, next_key, uniform
 from vgraph.ir.topology import Compressed
 from vgraph.sampling import sample_neighbors, select_topk
@@ -20,11 +22,15 @@ def lists(num_vertices: int = 40, longest: int = 90) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.random.default_rng(0).integers(0, longest, num_vertices))])
 
 
+def spans(ptr: np.ndarray, seeds: np.ndarray) -> Spans:
+    return Lists([ListPart(ptr, np.zeros(ptr[-1], np.int64))]).spans(seeds)
+
+
 @pytest.fixture(params=["compiled", "numpy"])
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "numpy":
-        monkeypatch.setattr(pick, "compiled", lambda: None)
-    elif pick.compiled() is None:
+        monkeypatch.setattr(kernels, "compiled", lambda: None)
+    elif kernels.compiled() is None:
         pytest.skip("there is no compiler")
     return request.param
 
@@ -33,9 +39,9 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("fanout", [-1, 0, 1, 7, 60])
 def test_compiled_and_numpy_draw_the_same(fanout: int, replace: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     ptr, seeds = lists(), np.array([3, 0, 39, 17, 3])
-    first = pick.pick_uniform(ptr, seeds, fanout, 123456789, replace=replace)
-    monkeypatch.setattr(pick, "compiled", lambda: None)
-    second = pick.pick_uniform(ptr, seeds, fanout, 123456789, replace=replace)
+    first = pick.pick_uniform(spans(ptr, seeds), fanout, 123456789, replace=replace)
+    monkeypatch.setattr(kernels, "compiled", lambda: None)
+    second = pick.pick_uniform(spans(ptr, seeds), fanout, 123456789, replace=replace)
     for left, right in zip(first, second, strict=True):
         assert np.array_equal(left, right)
 
@@ -44,7 +50,7 @@ def test_compiled_and_numpy_draw_the_same(fanout: int, replace: bool, monkeypatc
 def test_counts_and_places(by: str, replace: bool) -> None:
     ptr, seeds = lists(), np.arange(40)
     degrees = np.diff(ptr)
-    places, owners = pick.pick_uniform(ptr, seeds, 60, 5, replace=replace)
+    places, owners = pick.pick_uniform(spans(ptr, seeds), 60, 5, replace=replace)
     wanted = np.where(degrees > 0, 60, 0) if replace else np.minimum(degrees, 60)
     assert np.array_equal(np.bincount(owners, minlength=40), wanted) and (np.diff(owners) >= 0).all()
     for v in seeds:
@@ -58,21 +64,22 @@ def test_every_place_is_as_likely(by: str, replace: bool) -> None:
     ptr, rounds = np.array([0, 20]), 4000
     count = np.zeros(20)
     for key in range(rounds):
-        np.add.at(count, pick.pick_uniform(ptr, np.array([0]), 5, mix(key), replace=replace)[0], 1)
+        np.add.at(count, pick.pick_uniform(spans(ptr, np.array([0])), 5, mix(key), replace=replace)[0], 1)
     assert abs(count / rounds - 0.25).max() < 5 * (0.25 * 0.75 / rounds) ** 0.5
 
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_weights(replace: bool) -> None:
     ptr, rounds, weights = np.array([0, 3, 7]), 4000, np.array([1.0, 0.0, 3.0, 0.0, 2.0, 0.0, 2.0])
+    both, heavy = np.array([1, 0]), np.concatenate([weights[3:], weights[:3]])
     count = np.zeros(7)
     for key in range(rounds):
-        np.add.at(count, pick.pick_weighted(ptr, weights, np.array([1, 0]), 1, mix(key), replace=replace)[0], 1)
+        np.add.at(count, pick.pick_weighted(spans(ptr, both), heavy, 1, mix(key), replace=replace)[0], 1)
     wanted = np.array([0.25, 0, 0.75, 0, 0.5, 0, 0.5])
     assert abs(count / rounds - wanted).max() < 5 * (0.25 / rounds) ** 0.5
-    places, owners = pick.pick_weighted(ptr, weights, np.array([1, 0]), 5, 3, replace=False)
+    places, owners = pick.pick_weighted(spans(ptr, both), heavy, 5, 3, replace=False)
     assert owners.tolist() == [0, 0, 1, 1] and places.tolist() == [4, 6, 0, 2]
-    everything = pick.pick_weighted(ptr, weights, np.array([0]), -1, 3, replace=replace)[0]
+    everything = pick.pick_weighted(spans(ptr, both[1:]), weights[:3], -1, 3, replace=replace)[0]
     assert everything.tolist() == [0, 2]
 
 
@@ -94,9 +101,44 @@ def test_fetch(by: str, width: torch.dtype, is_sorted: bool) -> None:
     edge_ids = None if is_sorted else torch.randperm(50)
     lists = Compressed(torch.tensor([0, 50]), torch.randint(9, (50,), dtype=width), edge_ids)
     places = np.array([3, 49, 0, 3])
-    far, edges = pick.fetch(lists, places)
+    far, edges = Lists.of(lists).fetch(places)
     assert far.tolist() == lists.other[torch.from_numpy(places)].tolist() and far.dtype == np.int64
     assert edges.tolist() == (places.tolist() if edge_ids is None else edge_ids[torch.from_numpy(places)].tolist())
+
+
+@pytest.mark.parametrize("width", [np.int32, np.int64])
+def test_parts_are_read_as_one(by: str, width: Any) -> None:
+    """Lists and rows in several arrays, some of them without a vertex, give what they give in one."""
+    random, ptr = np.random.default_rng(1), lists()
+    other, edge_ids = random.integers(0, 40, ptr[-1]).astype(width), random.permutation(ptr[-1]).astype(width)
+    names, rows = random.permutation(40).astype(width), random.random((40, 3)).astype(np.float32)
+    whole, cuts = Lists([ListPart(ptr, other, edge_ids, names)]), [0, 7, 7, 29, 40]
+    ranges = [slice(a, b) for a, b in pairwise(cuts)]
+    ends = [slice(ptr[a], ptr[b]) for a, b in pairwise(cuts)]
+    parts = Lists(
+        [
+            ListPart(ptr[r.start : r.stop + 1] - ptr[r.start], other[e], edge_ids[e], names[r])
+            for r, e in zip(ranges, ends, strict=True)
+        ]
+    )
+    seeds = random.integers(0, 40, 100)
+    for left, right in zip(vars(whole.spans(seeds)).values(), vars(parts.spans(seeds)).values(), strict=True):
+        assert np.array_equal(left, right)
+    places = random.integers(0, ptr[-1], 200)
+    for left, right in zip(whole.fetch(places), parts.fetch(places), strict=True):
+        assert np.array_equal(left, right)
+    assert np.array_equal(parts.vertices_at(places), np.searchsorted(ptr, places, side="right") - 1)
+    assert np.array_equal(Rows([rows[r] for r in ranges]).take(seeds), rows[seeds])
+
+
+def test_draws_follow_from_names(by: str) -> None:
+    """A vertex that is renumbered draws the same places of its list."""
+    ptr, names = np.array([0, 50, 90]), np.array([1, 0])
+    turned = Lists([ListPart(np.array([0, 40, 90]), np.zeros(90, np.int64), None, names)])
+    for fanout, replace in ((5, False), (5, True), (60, True)):
+        one, _ = pick.pick_uniform(spans(ptr, np.array([0, 1])), fanout, 7, replace=replace)
+        two, _ = pick.pick_uniform(turned.spans(np.array([1, 0])), fanout, 7, replace=replace)
+        assert np.array_equal(np.where(one < 50, one, one - 50), np.where(two < 40, two, two - 40))
 
 
 def test_threads_draw_the_same() -> None:
@@ -105,7 +147,7 @@ def test_threads_draw_the_same() -> None:
     try:
         for count in (1, 3):
             torch.set_num_threads(count)
-            found.append(pick.pick_uniform(ptr, np.arange(5000), 20, 9, replace=False))
+            found.append(pick.pick_uniform(spans(ptr, np.arange(5000)), 20, 9, replace=False))
     finally:
         torch.set_num_threads(threads)
     assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))

@@ -11,7 +11,7 @@ import torch
 import vgraph
 from tests.sampling.test_neighbors import edges_of, random_graph
 from vgraph.errors import FunctionError, GraphError, NameLookupError
-from vgraph.graphs.draw import pick
+from vgraph.graphs.draw import kernels
 from vgraph.sampling import node2vec_random_walk, pack_traces, random_walk
 
 
@@ -29,7 +29,7 @@ def test_compiled_and_numpy_walk_the_same(idtype: torch.dtype, monkeypatch: pyte
         return random_walk(g, torch.arange(30), length=6, restart_prob=0.2, return_eids=True)
 
     first = seeded(run)
-    monkeypatch.setattr(pick, "compiled", lambda: None)
+    monkeypatch.setattr(kernels, "compiled", lambda: None)
     assert all(torch.equal(a, b) for a, b in zip(first, seeded(run), strict=True)) and first[0].dtype == idtype
 
 

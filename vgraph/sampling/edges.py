@@ -19,7 +19,7 @@ from vgraph.graphs.blocks import compact_graphs
 from vgraph.graphs.data import EdgeType
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import edge_subgraph
-from vgraph.sampling.samplers import Names, Sampler, as_given, copy_rows, listed
+from vgraph.sampling.samplers import Names, Sampler, as_given, wanted_of_edges
 
 EdgesByType = dict[EdgeType, Tensor]
 
@@ -73,9 +73,8 @@ class EdgePredictionSampler(Sampler):
             graphs.append(self._negative_graph(g, indices))
         graphs = compact_graphs(graphs)
         seeds = as_given(g, {name: graphs[0].src_frames[name][ID] for name in g.ntypes})
-        for etype, name in listed(self.prefetch_labels or (), g.canonical_etypes):
-            canonical = g.to_canonical_etype(etype)
-            copy_rows(g.edge_frames[canonical], graphs[0].edge_frames[canonical], name)
+        for want in wanted_of_edges(g, graphs[0], self.prefetch_labels):
+            want.take_from(g)
         given, _, blocks = self.sampler.sample(g, seeds, self._excluded(g, edges))
         return given, *graphs, blocks
 

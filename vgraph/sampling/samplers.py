@@ -7,6 +7,7 @@ Source: Hamilton et al. 2017, algorithm 2; Zeng et al. 2021, section 3 (ShaDow).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,17 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.data import EdgeType
-from vgraph.graphs.draw.neighbors import NOTHING, ByType, Drawn, draw_edges, edge_frame, nodes_by_type, without
+from vgraph.graphs.draw.neighbors import (
+    NOTHING,
+    ByType,
+    Drawn,
+    Hop,
+    Hops,
+    edge_frame,
+    follow,
+    nodes_by_type,
+    without,
+)
 from vgraph.graphs.draw.pick import renumber
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.graphs.frame import Frame
@@ -89,19 +100,53 @@ class BlockSampler(Sampler):
 
     def sample(self, g: Graph, indices: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Graph]]:
         """As ``sample_blocks``, with features in the blocks."""
-        given, output, blocks = self.sample_blocks(g, indices, exclude_eids)
+        made = self.sample_blocks(g, indices, exclude_eids)
+        for want in self.wants(g, made[2]):
+            want.take_from(g)
+        return self.moved(made)
+
+    def wants(self, g: Graph, blocks: list[Graph]) -> list[Want]:
+        """The features that were asked for, in the order in which they are filled in."""
         sides = ((blocks[0].src_frames, self.prefetch_node_feats), (blocks[-1].dst_frames, self.prefetch_labels))
-        for frames, names in sides:
-            for ntype, name in listed(names, g.ntypes):
-                copy_rows(g.src_frames[ntype], frames[ntype], name)
+        found = [Want(frames[t], t, name) for frames, names in sides for t, name in listed(names, g.ntypes)]
         for block in blocks:
-            for etype, name in listed(self.prefetch_edge_feats, g.canonical_etypes):
-                canonical = g.to_canonical_etype(etype)
-                copy_rows(g.edge_frames[canonical], block.edge_frames[canonical], name)
+            found += wanted_of_edges(g, block, self.prefetch_edge_feats)
+        return found
+
+    def moved(self, made: tuple[Any, Any, list[Graph]]) -> tuple[Any, Any, list[Graph]]:
+        """A minibatch on the output device."""
         if self.output_device is None:
-            return given, output, blocks
+            return made
         move = _mover(self.output_device)
-        return move(given), move(output), [block.to(self.output_device) for block in blocks]
+        return move(made[0]), move(made[1]), [block.to(self.output_device) for block in made[2]]
+
+
+@dataclass(frozen=True)
+class Want:
+    """A feature to be filled into a frame of a part: its rows are those that the frame's ids name in the whole.
+
+    ``kind``: a type of nodes, or of edges (a triple).
+    """
+
+    frame: Frame
+    kind: str | EdgeType
+    name: str
+
+    @property
+    def ids(self) -> Tensor:
+        """The rows' ids in the whole."""
+        return self.frame[ID].long()
+
+    def take_from(self, g: Graph) -> None:
+        """Fills in the rows of a graph in memory."""
+        whole = g.src_frames[self.kind] if isinstance(self.kind, str) else g.edge_frames[self.kind]
+        self.frame[self.name] = whole[self.name].index_select(0, self.ids)
+
+
+def wanted_of_edges(g: Graph, part: Graph, names: Names) -> list[Want]:
+    """Features (by edge type) of a part's edges."""
+    named = [(g.to_canonical_etype(etype), name) for etype, name in listed(names or (), g.canonical_etypes)]
+    return [Want(part.edge_frames[etype], etype, name) for etype, name in named]
 
 
 def _mover(device: Any) -> Any:
@@ -112,11 +157,6 @@ def listed(names: Any, types: Sequence[Any]) -> list[tuple[Any, str]]:
     """(type, name) of every feature that is named."""
     by_type = names if isinstance(names, Mapping) else {types[0]: names}
     return [(key, name) for key, some in by_type.items() for name in some]  # pyright: ignore[reportUnknownVariableType]
-
-
-def copy_rows(whole: Frame, part: Frame, name: str) -> None:
-    """The rows that a part's ids name."""
-    part[name] = whole[name].index_select(0, part[ID].long())
 
 
 class NeighborSampler(BlockSampler):
@@ -169,10 +209,14 @@ class NeighborSampler(BlockSampler):
 
     def sample_blocks(self, g: Graph, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Graph]]:
         """Input ids, output ids and one block a layer."""
+        return follow(g, self.hops(g, seed_nodes, exclude_eids))
+
+    def hops(self, g: Graph, seed_nodes: Any, exclude_eids: Any = None) -> Hops[tuple[Any, Any, list[Graph]]]:
+        """The same, layer by layer, of edges that may be drawn elsewhere; ``g`` tells types and counts."""
         seeds = nodes_by_type(g, seed_nodes)
         needed, blocks = seeds, list[Graph]()
         for fanout in reversed(self.fanouts):
-            drawn = draw_edges(g, needed, fanout, prob=self.prob, replace=self.replace)
+            drawn = yield Hop(needed, fanout, self.prob, self.replace)
             needed, block = make_block(g, needed, without(g, drawn, exclude_eids))
             blocks.insert(0, block)
         return as_given(g, needed), as_given(g, seeds), blocks
@@ -238,24 +282,36 @@ class ShaDowKHopSampler(Sampler):
         self.prefetch_node_feats, self.prefetch_edge_feats = prefetch_node_feats or (), prefetch_edge_feats or ()
 
     def sample(self, g: Graph, indices: Any, exclude_eids: Any = None) -> tuple[Any, Any, Graph]:
+        made = follow(g, self.hops(g, indices, exclude_eids))
+        for want in self.wants(g, made[2]):
+            want.take_from(g)
+        return self.moved(made)
+
+    def hops(self, g: Graph, indices: Any, exclude_eids: Any = None) -> Hops[tuple[Any, Any, Graph]]:
+        """The same, hop by hop, of edges that may be drawn elsewhere; ``g`` tells types and counts."""
         seeds = nodes_by_type(g, indices)
         reached = {name: seeds[name].long().numpy() for name in seeds}
         for fanout in reversed(self.fanouts):
             given = {name: torch.from_numpy(ids) for name, ids in reached.items()}
-            drawn = draw_edges(g, given, fanout, prob=self.prob, replace=self.replace)
+            drawn = yield Hop(given, fanout, self.prob, self.replace)
             reached = _with_sources(g, reached, without(g, drawn, exclude_eids))
-        part = _induced(g, reached, exclude_eids)
-        for ntype, name in listed(self.prefetch_node_feats, g.ntypes):
-            copy_rows(g.src_frames[ntype], part.src_frames[ntype], name)
-        for etype, name in listed(self.prefetch_edge_feats, g.canonical_etypes):
-            canonical = g.to_canonical_etype(etype)
-            copy_rows(g.edge_frames[canonical], part.edge_frames[canonical], name)
+        every = {name: reached.get(name, np.empty(0, np.int64)) for name in g.ntypes}
+        around = yield Hop({name: torch.from_numpy(ids) for name, ids in every.items()}, -1)
+        part = _induced(g, every, without(g, around, exclude_eids))
         ids = {name: torch.from_numpy(found) for name, found in reached.items()}
-        result = as_given(g, ids), as_given(g, seeds), part
+        return as_given(g, ids), as_given(g, seeds), part
+
+    def wants(self, g: Graph, part: Graph) -> list[Want]:
+        """The features that were asked for, in the order in which they are filled in."""
+        found = [Want(part.src_frames[t], t, name) for t, name in listed(self.prefetch_node_feats, g.ntypes)]
+        return found + wanted_of_edges(g, part, self.prefetch_edge_feats)
+
+    def moved(self, made: tuple[Any, Any, Graph]) -> tuple[Any, Any, Graph]:
+        """A minibatch on the output device."""
         if self.output_device is None:
-            return result
+            return made
         move = _mover(self.output_device)
-        return move(result[0]), move(result[1]), part.to(self.output_device)
+        return move(made[0]), move(made[1]), made[2].to(self.output_device)
 
 
 def as_given(g: Graph, ids: ByType) -> Any:
@@ -311,10 +367,8 @@ def _ids_frame(g: Graph, name: str, ids: Array) -> Frame:
     return frame
 
 
-def _induced(g: Graph, nodes: Mapping[str, Array], exclude: Any) -> Graph:
-    """All edges of the graph between some vertices."""
-    every = {name: nodes.get(name, np.empty(0, np.int64)) for name in g.ntypes}
-    drawn = without(g, draw_edges(g, {k: torch.from_numpy(v) for k, v in every.items()}, -1), exclude)
+def _induced(g: Graph, every: Mapping[str, Array], drawn: Mapping[EdgeType, Drawn]) -> Graph:
+    """All edges between some vertices, of all in-edges of these."""
     topologies: dict[EdgeType, Topology] = {}
     edges: dict[EdgeType, Frame] = {}
     for etype in g.canonical_etypes:

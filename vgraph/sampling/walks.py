@@ -17,8 +17,9 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.data import EdgeType
+from vgraph.graphs.draw.kernels import address, run
 from vgraph.graphs.draw.neighbors import weights_of
-from vgraph.graphs.draw.pick import address, among_sums, run, signed
+from vgraph.graphs.draw.pick import among_sums, signed
 from vgraph.graphs.draw.random_numbers import Array, below, draw, next_key, uniform
 from vgraph.graphs.frame import resolve_ids
 from vgraph.ir.topology import Compressed

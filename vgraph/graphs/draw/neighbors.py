@@ -6,9 +6,9 @@ Source: Hamilton et al. 2017, algorithm 2; DGL section 3 (sampling).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
 from vgraph.graphs.data import EdgeType
-from vgraph.graphs.draw.pick import fetch, pick_uniform, pick_weighted
+from vgraph.graphs.draw.lists import Lists, Rows
+from vgraph.graphs.draw.pick import pick_uniform, pick_weighted
 from vgraph.graphs.draw.random_numbers import Array, mix, next_key
 from vgraph.graphs.frame import Frame, resolve_ids
 from vgraph.graphs.graph_data import AnyGraph, GraphData
@@ -24,6 +25,7 @@ from vgraph.graphs.mutation import ID
 from vgraph.ir.topology import Compressed, Topology
 
 ByType = Mapping[str, Tensor]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -69,48 +71,76 @@ def fanouts_of(g: GraphData, fanout: Any) -> dict[EdgeType, int]:
     return {key: int(value) for key, value in found.items()}
 
 
-def draw_edges(
-    g: GraphData, seeds: ByType, fanout: Any, *, edge_dir: str = "in", prob: str | None = None, replace: bool = False
-) -> dict[EdgeType, Drawn]:
-    """Edges of every type that end (begin) in the seeds; ``prob`` names a feature that they are drawn by."""
+@dataclass(frozen=True)
+class Hop:
+    """What a sampler asks for: up to ``fanout`` in-edges of each seed. ``prob`` names what they are drawn by.
+
+    It is made where the keys of its batch are, and may be answered elsewhere.
+    """
+
+    seeds: ByType
+    fanout: Any
+    prob: str | None = None
+    replace: bool = False
+    key: int = field(default_factory=next_key)
+
+    def key_of(self, number: int) -> int:
+        """The key for the edge type of this number."""
+        return mix(self.key + number & (1 << 64) - 1)
+
+
+# A sampler that yields what it asks for, is sent what was drawn, and returns what it made of that.
+Hops: TypeAlias = Generator[Hop, dict[EdgeType, Drawn], Made]
+
+
+def follow(g: GraphData, hops: Hops[Made]) -> Made:
+    """What a sampler makes of edges that are drawn from this graph."""
+    try:
+        hop = next(hops)
+        while True:
+            hop = hops.send(draw_edges(g, hop))
+    except StopIteration as end:
+        return end.value
+
+
+def draw_edges(g: GraphData, hop: Hop, edge_dir: str = "in") -> dict[EdgeType, Drawn]:
+    """Edges of every type that end (begin) in the seeds."""
     if edge_dir not in ("in", "out"):
         raise FunctionError(f"edge_dir is {edge_dir!r}", cure='pass "in" or "out"')
     if g.device.type != "cpu":
         raise GraphError(f"the graph is on {g.device}", cure="sample from g.cpu(), and move what is drawn")
-    key, counts = next_key(), fanouts_of(g, fanout)
+    counts = fanouts_of(g, hop.fanout)
     found: dict[EdgeType, Drawn] = {}
     for number, etype in enumerate(g.canonical_etypes):
-        mine = seeds.get(etype[2 if edge_dir == "in" else 0])
+        mine = hop.seeds.get(etype[2 if edge_dir == "in" else 0])
         if mine is not None and counts[etype]:
-            own_key = mix(key + number & (1 << 64) - 1)
-            found[etype] = _draw(
-                g=g,
-                etype=etype,
-                seeds=mine,
-                fanout=counts[etype],
-                key=own_key,
-                edge_dir=edge_dir,
-                prob=prob,
-                replace=replace,
+            topology, _, _, frame = g.relation(etype)
+            lists = topology.csc if edge_dir == "in" else topology.csr
+            weights = None if hop.prob is None else weights_of(frame, hop.prob, lists)
+            ids, key = mine.long().numpy(), hop.key_of(number)
+            far, edge_ids, seed_places = draw_from(
+                Lists.of(lists), weights, ids, counts[etype], key, replace=hop.replace
             )
+            near = ids[seed_places]
+            src, dst = (far, near) if edge_dir == "in" else (near, far)
+            found[etype] = Drawn(src, dst, edge_ids, seed_places)
     return found
 
 
-def _draw(
-    g: GraphData, etype: EdgeType, seeds: Tensor, fanout: int, key: int, edge_dir: str, prob: str | None, replace: bool
-) -> Drawn:
-    topology, _, _, frame = g.relation(etype)
-    lists = topology.csc if edge_dir == "in" else topology.csr
-    ids, ptr = seeds.long().numpy(), lists.ptr.numpy()
-    if prob is None:
-        places, seed_places = pick_uniform(ptr, ids, fanout, key, replace=replace)
+def draw_from(
+    lists: Lists, weights: Array | Rows | None, ids: Array, fanout: int, key: int, *, replace: bool
+) -> tuple[Array, Array, Array]:
+    """(other ends, edge ids, which of ``ids`` each was drawn for); ``weights``: by place."""
+    spans = lists.spans(ids)
+    if weights is None:
+        places, seed_places = pick_uniform(spans, fanout, key, replace=replace)
     else:
-        weights = weights_of(frame, prob, lists)
-        places, seed_places = pick_weighted(ptr, weights, ids, fanout, key, replace=replace)
-    far, edge_ids = fetch(lists, places)
-    near = ids[seed_places]
-    src, dst = (far, near) if edge_dir == "in" else (near, far)
-    return Drawn(src, dst, edge_ids, seed_places)
+        owners, slots = spans.entries
+        at = spans.begins[owners] + slots
+        own = weights.take(at)
+        places, seed_places = pick_weighted(spans, own, fanout, key, replace=replace)
+    far, edge_ids = lists.fetch(places)
+    return far, edge_ids, seed_places
 
 
 def weights_of(frame: Frame, prob: str, lists: Compressed) -> Array:
@@ -163,7 +193,7 @@ def sample_neighbors(
         >>> sample_neighbors(g, [3], 2).in_degrees().tolist()
         [0, 0, 0, 2]
     """
-    drawn = draw_edges(g, nodes_by_type(g, nodes), fanout, edge_dir=edge_dir, prob=prob, replace=replace)
+    drawn = draw_edges(g, Hop(nodes_by_type(g, nodes), fanout, prob, replace), edge_dir)
     drawn = without(g, drawn, exclude_edges)
     topologies: dict[EdgeType, Topology] = {}
     edges: dict[EdgeType, Frame] = {}

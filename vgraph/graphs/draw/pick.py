@@ -1,97 +1,38 @@
 """Pick: which entries of adjacency lists are drawn, and ids renumbered as they are first seen.
 
-Takes: lists (ptr), the vertices whose lists are drawn from. Gives: places in the lists. Runs at every step.
+Takes: where the lists of some vertices lie. Gives: places in the lists. Runs at every step.
 Source: Floyd (Bentley 1987) without replacement; Efraimidis and Spirakis 2006 by weights.
 Compiled where there is a compiler, else in NumPy: the same numbers either way.
 """
 
 from __future__ import annotations
 
-import ctypes
-import threading
-from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
-import vgraph_kernels
-from vgraph.fusion.cpu.build import build_kernels
+from vgraph.graphs.draw.kernels import address, pool, run
+from vgraph.graphs.draw.lists import Spans
 from vgraph.graphs.draw.random_numbers import Array, below, draw, uniform
-from vgraph.ir.topology import Compressed
-from vgraph.runtime.cpu.kernels import no_memory, pool_address
 
-_EXPORTS = ("vg_sample", "vg_fetch", "vg_renumber", "vg_walk")
 _MOST_RENUMBERED = 2**31  # in the compiled table
 
 
-@cache
-def compiled() -> dict[str, Any] | None:
-    """The functions of sampling.h by name; None where nothing compiles."""
-    text = (Path(vgraph_kernels.__file__).parent / "sampling.h").read_text().replace("#pragma once", "")
-    exports = [f'extern "C" int64_t kernel{i}(int64_t* a) {{ return {name}(a); }}' for i, name in enumerate(_EXPORTS)]
-    built = build_kernels("\n".join([text, *exports]), len(exports))
-    return None if built is None else dict(zip(_EXPORTS, built, strict=True))
-
-
-def run(name: str, words: Sequence[int]) -> list[int] | None:
-    """Runs a compiled function of one array of numbers; the numbers afterwards, or None without a compiler."""
-    functions = compiled()
-    if functions is None:
-        return None
-    array = (ctypes.c_int64 * len(words))(*words)
-    if functions[name](ctypes.addressof(array)):  # ctypes lets other threads run meanwhile
-        raise no_memory("sampling")
-    return list(array)
-
-
-def address(array: Array | None) -> int:
-    """Where an array lies; 0 for none."""
-    return 0 if array is None else int(array.ctypes.data)
-
-
-def pool() -> int:
-    """Torch's threads, for the thread of the program; a loader's workers are as many as it was told."""
-    return pool_address() if threading.current_thread() is threading.main_thread() else 0
-
-
-def pick_uniform(ptr: Array, seeds: Array, fanout: int, key: int, *, replace: bool) -> tuple[Array, Array]:
-    """(places, owners): for every seed up to ``fanout`` of its list's places, all if that is negative.
+def pick_uniform(spans: Spans, fanout: int, key: int, *, replace: bool) -> tuple[Array, Array]:
+    """(places, owners): up to ``fanout`` places of every list, all if that is negative.
 
     Without replacement places ascend; a list that is not longer is taken whole. ``owners`` tells whose a place is:
-    the seed's number.
+    the list's number.
     """
-    degrees = ptr[seeds + 1] - ptr[seeds]
-    counts = degrees if fanout < 0 else np.where(degrees > 0, fanout, 0) if replace else np.minimum(degrees, fanout)
-    out_ptr = np.zeros(len(seeds) + 1, np.int64)
+    lengths = spans.lengths
+    counts = lengths if fanout < 0 else np.where(lengths > 0, fanout, 0) if replace else np.minimum(lengths, fanout)
+    out_ptr = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(counts, out=out_ptr[1:])
     places, owners = np.empty(out_ptr[-1], np.int64), np.empty(out_ptr[-1], np.int64)
     replaces = replace and fanout >= 0
-    words = [signed(key), address(seeds), len(seeds), address(ptr), fanout, replaces, address(out_ptr)]
-    if run("vg_sample", [*words, address(places), address(owners), pool()]) is None:
-        owners[:] = np.repeat(np.arange(len(seeds)), counts)
-        _fill(
-            ptr=ptr,
-            seeds=seeds,
-            degrees=degrees,
-            out_ptr=out_ptr,
-            places=places,
-            fanout=fanout,
-            key=key,
-            replaces=replaces,
-        )
+    words = [signed(key), address(spans.begins), len(lengths), address(lengths), fanout, replaces, address(out_ptr)]
+    if run("vg_sample", [*words, address(places), address(owners), pool(), address(spans.names)]) is None:
+        owners[:] = np.repeat(np.arange(len(lengths)), counts)
+        _fill(spans, out_ptr, places, fanout, key, replaces)
     return places, owners
-
-
-def fetch(lists: Compressed, places: Array) -> tuple[Array, Array]:
-    """The other ends and the edge ids at some places of adjacency lists."""
-    other, edge_ids = lists.other.numpy(), None if lists.edge_ids is None else lists.edge_ids.numpy()
-    out, out_edges = np.empty(len(places), np.int64), places if edge_ids is None else np.empty(len(places), np.int64)
-    words = [address(places), len(places), address(other), other.itemsize, address(edge_ids)]
-    if run("vg_fetch", [*words, address(out), address(out_edges), pool()]) is not None:
-        return out, out_edges
-    return other[places].astype(np.int64, copy=False), places if edge_ids is None else edge_ids[places]
 
 
 def signed(key: int) -> int:
@@ -99,21 +40,19 @@ def signed(key: int) -> int:
     return key - (1 << 64) if key >> 63 else key
 
 
-def _fill(
-    ptr: Array, seeds: Array, degrees: Array, out_ptr: Array, places: Array, fanout: int, key: int, replaces: bool
-) -> None:
-    """The same in NumPy: one step a slot, over all seeds."""
-    starts = ptr[seeds]
+def _fill(spans: Spans, out_ptr: Array, places: Array, fanout: int, key: int, replaces: bool) -> None:
+    """The same in NumPy: one step a slot, over all lists."""
+    starts, lengths = spans.begins, spans.lengths
     slots = np.arange(len(places)) - np.repeat(out_ptr[:-1], np.diff(out_ptr))
     if replaces:
-        owner = np.repeat(np.arange(len(seeds)), np.diff(out_ptr))
-        places[:] = starts[owner] + below(draw(key, seeds[owner], slots), degrees[owner])
+        owner = np.repeat(np.arange(len(starts)), np.diff(out_ptr))
+        places[:] = starts[owner] + below(draw(key, spans.names[owner], slots), lengths[owner])
         return
     places[:] = np.repeat(starts, np.diff(out_ptr)) + slots
-    long = (degrees > fanout).nonzero()[0] if fanout > 0 else np.empty(0, np.int64)
+    long = (lengths > fanout).nonzero()[0] if fanout > 0 else np.empty(0, np.int64)
     if len(long):
         places[out_ptr[long][:, None] + np.arange(fanout)] = (
-            _choose(seeds[long], degrees[long], fanout, key) + starts[long, None]
+            _choose(spans.names[long], lengths[long], fanout, key) + starts[long, None]
         )
 
 
@@ -128,21 +67,18 @@ def _choose(vertices: Array, counts: Array, k: int, key: int) -> Array:
     return np.sort(chosen, 1)
 
 
-def pick_weighted(
-    ptr: Array, weights: Array, seeds: Array, fanout: int, key: int, *, replace: bool
-) -> tuple[Array, Array]:
-    """As ``pick_uniform``, in proportion to weights (entries of the lists,), of which those of 0 are never taken."""
-    lengths = ptr[seeds + 1] - ptr[seeds]
-    first = np.zeros(len(seeds) + 1, np.int64)
-    np.cumsum(lengths, out=first[1:])
-    owner = np.repeat(np.arange(len(seeds)), lengths)
-    slots = np.arange(first[-1]) - first[owner]
-    places = ptr[seeds][owner] + slots
-    own = weights[places].astype(np.float64)
+def pick_weighted(spans: Spans, own: Array, fanout: int, key: int, *, replace: bool) -> tuple[Array, Array]:
+    """As ``pick_uniform``, in proportion to the weights of all entries of the lists, one list after the other.
+
+    Entries of weight 0 are never taken.
+    """
+    owner, slots = spans.entries
+    own, places = own.astype(np.float64), spans.begins[owner] + slots
+    first = np.concatenate([[0], np.cumsum(spans.lengths)])
     if replace and fanout >= 0:
-        return _pick_weighted_again(seeds, first, own, places, fanout, key)
+        return _pick_weighted_again(spans.names, first, own, places, fanout, key)
     with np.errstate(divide="ignore"):
-        waits = np.where(own > 0, -np.log(uniform(draw(key, seeds[owner], slots))) / own, np.inf)
+        waits = np.where(own > 0, -np.log(uniform(draw(key, spans.names[owner], slots))) / own, np.inf)
     order = np.lexsort((waits, owner))
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order)) - first[owner[order]]
@@ -151,17 +87,17 @@ def pick_weighted(
 
 
 def _pick_weighted_again(
-    seeds: Array, first: Array, own: Array, places: Array, fanout: int, key: int
+    names: Array, first: Array, own: Array, places: Array, fanout: int, key: int
 ) -> tuple[Array, Array]:
     """With replacement: where drawn parts of each list's sum fall among its partial sums."""
     sums = np.concatenate([[0.0], np.cumsum(own)])
     totals = sums[first[1:]] - sums[first[:-1]]
     counts = np.where(totals > 0, fanout, 0)
     out_ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    owner = np.repeat(np.arange(len(seeds)), counts)
+    owner = np.repeat(np.arange(len(names)), counts)
     slots = np.arange(out_ptr[-1]) - out_ptr[owner]
     begin, stop = first[owner], first[owner + 1]
-    return places[among_sums(sums, own, begin, stop, draw(key, seeds[owner], slots))], owner
+    return places[among_sums(sums, own, begin, stop, draw(key, names[owner], slots))], owner
 
 
 def among_sums(sums: Array, own: Array, begin: Array, stop: Array, drawn: Array) -> Array:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-_now = threading.local()  # of the thread's batch: key and how many were taken
+_now = threading.local()  # the keys of the batch that the thread prepares
 
 
 def mix(x: int) -> int:
@@ -51,21 +51,30 @@ def uniform(drawn: Array) -> Array:
     return ((drawn >> np.uint64(11)) + np.uint64(1)).astype(np.float64) * 2.0**-53
 
 
+class Keys:
+    """The keys of one batch: numbers that follow from its own, one a call that draws."""
+
+    def __init__(self, key: int) -> None:
+        self._key, self._taken = key, 0
+
+    def next(self) -> int:
+        """The key of the next call."""
+        self._taken += 1
+        return mix(self._key + self._taken * _GOLDEN & _MASK)
+
+
 def next_key() -> int:
     """A key for one call: the next of the batch that this thread prepares, else from torch's generator."""
-    state = getattr(_now, "state", None)
-    if state is None:
-        return mix(int(torch.randint(2**62, ())))
-    state[1] += 1
-    return mix(state[0] + state[1] * _GOLDEN & _MASK)
+    keys: Keys | None = getattr(_now, "keys", None)
+    return mix(int(torch.randint(2**62, ()))) if keys is None else keys.next()
 
 
 @contextmanager
-def keyed(key: int) -> Generator[None]:
-    """All keys of this thread follow from ``key`` within."""
-    before = getattr(_now, "state", None)
-    _now.state = [key, 0]
+def keyed(key: int | Keys) -> Generator[None]:
+    """All keys of this thread follow from ``key`` within; a batch that is prepared by turns brings its ``Keys``."""
+    before = getattr(_now, "keys", None)
+    _now.keys = key if isinstance(key, Keys) else Keys(key)
     try:
         yield
     finally:
-        _now.state = before
+        _now.keys = before

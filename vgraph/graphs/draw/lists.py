@@ -1,0 +1,131 @@
+"""Lists: adjacency lists of consecutive ranges of vertices, each range (a part) in arrays of its own.
+
+Takes: arrays in CSC or CSR form, a part after the other. Gives: where lists lie, what stands in them. A part is made
+once, read at every step. A graph in memory is one part; one on disk has as many as it was cut into, mapped.
+Places count the entries of all lists, part after part. Compiled where there is a compiler, else in NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vgraph.graphs.draw.kernels import address, pool, run
+from vgraph.graphs.draw.random_numbers import Array
+from vgraph.ir.topology import Compressed
+
+
+@dataclass(frozen=True, eq=False)
+class ListPart:
+    """The lists of some consecutive vertices.
+
+    ``ptr`` (vertices + 1) int64, from 0; ``other`` and ``edge_ids`` (entries), the latter None where places are the
+    ids; ``names`` (vertices): what draws from a list follow from, None where that is the vertex's own number.
+    """
+
+    ptr: Array
+    other: Array
+    edge_ids: Array | None = None
+    names: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """For some vertices: the place where each one's list begins, its length, and what draws from it follow from."""
+
+    begins: Array
+    lengths: Array
+    names: Array
+
+    @property
+    def entries(self) -> tuple[Array, Array]:
+        """(owners, slots) of all entries of the lists, one list after the other."""
+        owners = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        return owners, np.arange(len(owners)) - (np.cumsum(self.lengths) - self.lengths)[owners]
+
+
+class Lists:
+    """Adjacency lists in parts, and what is read of them."""
+
+    def __init__(self, parts: Sequence[ListPart], first_vertex: int = 0, first_place: int = 0) -> None:
+        self.parts = list(parts)
+        self.vertices = _bounds(first_vertex, [len(part.ptr) - 1 for part in self.parts])
+        self.places = _bounds(first_place, [len(part.other) for part in self.parts])
+        rows = [
+            [address(part.ptr), *_typed(part.other), *_typed(part.edge_ids), *_typed(part.names)] for part in self.parts
+        ]
+        self._table = np.column_stack([self.vertices, self.places, np.array([*rows, [0] * 7], np.int64)])
+
+    @classmethod
+    def of(cls, lists: Compressed) -> Lists:
+        """Those of a graph in memory."""
+        edge_ids = None if lists.edge_ids is None else lists.edge_ids.numpy()
+        return cls([ListPart(lists.ptr.numpy(), lists.other.numpy(), edge_ids)])
+
+    def spans(self, vertices: Array) -> Spans:
+        """Where the lists of some vertices lie."""
+        begins, lengths, names = (np.empty(len(vertices), np.int64) for _ in range(3))
+        words = [address(vertices), len(vertices), address(self._table), len(self.parts)]
+        if run("vg_spans", [*words, address(begins), address(lengths), address(names), pool()]) is None:
+            for part, chosen in by_part(self.vertices, vertices):
+                own, local = self.parts[part], vertices[chosen] - self.vertices[part]
+                begins[chosen] = self.places[part] + own.ptr[local]
+                lengths[chosen] = own.ptr[local + 1] - own.ptr[local]
+                names[chosen] = vertices[chosen] if own.names is None else own.names[local]
+        return Spans(begins, lengths, names)
+
+    def fetch(self, places: Array) -> tuple[Array, Array]:
+        """The other ends and the edge ids at some places."""
+        other, edge_ids = np.empty(len(places), np.int64), np.empty(len(places), np.int64)
+        words = [address(places), len(places), address(self._table), len(self.parts)]
+        if run("vg_fetch", [*words, address(other), address(edge_ids), pool()]) is None:
+            for part, chosen in by_part(self.places, places):
+                own, local = self.parts[part], places[chosen] - self.places[part]
+                other[chosen] = own.other[local]
+                edge_ids[chosen] = places[chosen] if own.edge_ids is None else own.edge_ids[local]
+        return other, edge_ids
+
+    def vertices_at(self, places: Array) -> Array:
+        """Whose lists some places are in."""
+        found = np.empty(len(places), np.int64)
+        for part, chosen in by_part(self.places, places):
+            local = np.searchsorted(self.parts[part].ptr, places[chosen] - self.places[part], side="right") - 1
+            found[chosen] = self.vertices[part] + local
+        return found
+
+
+class Rows:
+    """Rows of consecutive numbers, each range of them in an array of its own: features of parts."""
+
+    def __init__(self, parts: Sequence[Array], first_row: int = 0) -> None:
+        self.parts = [np.ascontiguousarray(part) if part.ndim else part for part in parts]
+        self.bounds = _bounds(first_row, [len(part) for part in self.parts])
+        addresses = np.array([*(address(part) for part in self.parts), 0], np.int64)
+        self._table = np.column_stack([self.bounds, addresses])
+        self.shape, self.dtype = self.parts[0].shape[1:], self.parts[0].dtype
+        self.row_bytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def take(self, ids: Array) -> Array:
+        """The rows of these numbers, which lie within the bounds."""
+        found = np.empty((len(ids), *self.shape), self.dtype)
+        words = [address(ids), len(ids), address(self._table), len(self.parts), self.row_bytes]
+        if run("vg_rows", [*words, address(found), pool()]) is None:
+            for part, chosen in by_part(self.bounds, ids):
+                found[chosen] = self.parts[part][ids[chosen] - self.bounds[part]]
+        return found
+
+
+def by_part(bounds: Array, numbers: Array) -> list[tuple[int, Array]]:
+    """Every part that has some of the numbers, and which of them."""
+    part = np.searchsorted(bounds, numbers, side="right") - 1
+    return [(int(one), (part == one).nonzero()[0]) for one in np.unique(part)]
+
+
+def _bounds(first: int, sizes: Sequence[int]) -> Array:
+    return first + np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+
+def _typed(numbers: Array | None) -> list[int]:
+    return [address(numbers), 8 if numbers is None else numbers.itemsize]
