@@ -17,12 +17,14 @@ from vgraph.files.content import (
     refuse_expansion,
     unreadable,
 )
+from vgraph.files.mapped import map_array
 from vgraph.files.packed import unpack
 
 __all__ = [
     "check_header",
     "check_vertices",
     "damage_told",
+    "map_array",
     "most_dense",
     "most_vertices",
     "read_archive",

@@ -1,0 +1,126 @@
+"""Constraints: what every part is to have an equal share of, beside nodes.
+
+Takes: the words of ``balance``, features. Gives: weights of nodes. Runs once per graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vgraph.distributed.partition.whole_graph import WholeGraph
+from vgraph.errors import FunctionError, NameLookupError
+
+MOST_CLASSES = 64  # of a feature whose values are balanced one by one
+NO_CLASS = 255
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Nodes of which each class is shared out equally: one byte a node; ``NO_CLASS`` counts for nothing."""
+
+    word: str
+    of_nodes: NDArray[np.uint8]
+    num_classes: int
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Constraints beside the number of nodes; ``edges``: in-edges are shared out, too."""
+
+    words: tuple[str, ...]
+    edges: bool
+    classes: tuple[Classes, ...]
+
+    @property
+    def num_constraints(self) -> int:
+        return 1 + self.edges + sum(found.num_classes for found in self.classes)
+
+
+def read_balance(whole: WholeGraph, balance: str | Sequence[str] | None) -> Balance:
+    """What the words mean for a graph.
+
+    "edges": in-edges; "types": nodes of each type; another word is a feature of nodes (or that with "_mask"
+    appended): nodes where it is true, or each of its values if it holds whole numbers.
+
+    Raises:
+        NameLookupError: there is no such feature.
+        FunctionError: a feature holds no truth values or few whole numbers, one a node.
+    """
+    words = tuple(w.strip() for w in balance.split(",")) if isinstance(balance, str) else tuple(balance or ())
+    words = tuple(dict.fromkeys(word for word in words if word))
+    classes = tuple(_classes(whole, word) for word in words if word != "edges")
+    return Balance(words, "edges" in words, classes)
+
+
+def weights_of(whole: WholeGraph, balance: Balance) -> NDArray[np.int64]:
+    """One row a node, one column a constraint: (nodes, constraints)."""
+    weights = np.zeros((whole.total_nodes, balance.num_constraints), np.int64)
+    weights[:, 0] = 1
+    column = 1
+    if balance.edges:
+        weights[:, 1] = in_degrees(whole)
+        column = 2
+    for found in balance.classes:
+        for value in range(found.num_classes):
+            weights[:, column] = found.of_nodes == value
+            column += 1
+    return weights
+
+
+def in_degrees(whole: WholeGraph) -> NDArray[np.int64]:
+    """In-edges of every node over all types of edges, (nodes,)."""
+    degrees, starts = np.zeros(whole.total_nodes, np.int64), whole.starts
+    for (_, _, ntype), lists in whole.in_edges.items():
+        first = starts[ntype]
+        degrees[first : first + whole.num_nodes[ntype]] += torch.diff(lists.ptr).numpy()
+    return degrees
+
+
+def _classes(whole: WholeGraph, word: str) -> Classes:
+    of_nodes = np.full(whole.total_nodes, NO_CLASS, np.uint8)
+    if word == "types":
+        for number, (ntype, first) in enumerate(whole.starts.items()):
+            of_nodes[first : first + whole.num_nodes[ntype]] = number
+        return Classes(word, of_nodes, _few(word, len(whole.num_nodes)))
+    columns = {t: _column(data, word) for t, data in whole.node_data.items()}
+    found = {t: column for t, column in columns.items() if column is not None}
+    if not found:
+        names = sorted({name for data in whole.node_data.values() for name in data})
+        fact = f"nothing is called {word!r} of which parts could have equal shares; nodes have {names}"
+        raise NameLookupError(fact, cure='name a feature of nodes, "edges" or "types"')
+    count = 0
+    for ntype, column in found.items():
+        first = whole.starts[ntype]
+        values, num = _values(word, column)
+        of_nodes[first : first + len(values)] = values
+        count = max(count, num)
+    return Classes(word, of_nodes, count)
+
+
+def _column(data: object, word: str) -> Tensor | None:
+    assert isinstance(data, dict)
+    return data.get(word, data.get(f"{word}_mask"))
+
+
+def _values(word: str, column: Tensor) -> tuple[NDArray[np.uint8], int]:
+    """The class of every node; a negative number is none."""
+    if column.ndim != 1 or column.is_floating_point() or column.is_complex():
+        fact = f"the feature {word!r} is {tuple(column.shape)} {column.dtype}"
+        raise FunctionError(fact, cure="balance truth values or whole numbers, one a node")
+    if column.dtype == torch.bool:
+        return np.where(column.numpy(), np.uint8(0), np.uint8(NO_CLASS)), 1
+    count = _few(word, 1 + max(-1, int(column.max())) if len(column) else 0)
+    return np.where(column.numpy() < 0, NO_CLASS, column.numpy()).astype(np.uint8), count
+
+
+def _few(word: str, count: int) -> int:
+    if count > MOST_CLASSES:
+        fact = f"{word!r} has {count} classes; each would be a constraint of its own"
+        raise FunctionError(fact, cure=f"balance a feature of at most {MOST_CLASSES} classes")
+    return count

@@ -1,0 +1,87 @@
+"""Numbering: parts that share many edges get numbers near to one another, and nodes ids by part.
+
+Takes: a part for every node. Gives: parts in another order, bounds, new ids. Runs once per graph.
+Ranks take parts whose numbers follow one another; what these share need not travel.
+Source: spectral ordering (Fiedler 1973) of the graph whose vertices are parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from vgraph.distributed.partition.whole_graph import WholeGraph, blocks_of_rows
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Of every type: bounds (P + 1,), the new id of every original one, and the original of every new one."""
+
+    num_parts: int
+    bounds: Mapping[str, NDArray[np.int64]]
+    new_ids: Mapping[str, NDArray[np.integer]]
+    originals: Mapping[str, NDArray[np.integer]]
+
+
+def number_nodes(whole: WholeGraph, parts: NDArray[np.int32], num_parts: int) -> Numbering:
+    """New ids: by part, then as the nodes stood; ``parts`` (nodes of all types,) is renumbered in place."""
+    rank = order_parts(edges_between(whole, parts, num_parts))
+    parts[:] = rank[parts]
+    bounds, new_ids, originals = (
+        dict[str, NDArray[np.int64]](),
+        dict[str, NDArray[np.integer]](),
+        dict[str, NDArray[np.integer]](),
+    )
+    for ntype, first in whole.starts.items():
+        own = parts[first : first + whole.num_nodes[ntype]]
+        dtype = np.int32 if len(own) < 2**31 else np.int64
+        counts = np.bincount(own, minlength=num_parts)
+        bounds[ntype] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        originals[ntype] = np.argsort(own, kind="stable").astype(dtype)
+        new_ids[ntype] = np.empty(len(own), dtype)
+        new_ids[ntype][originals[ntype]] = np.arange(len(own), dtype=dtype)
+    return Numbering(num_parts, bounds, new_ids, originals)
+
+
+def edges_between(whole: WholeGraph, parts: NDArray[np.int32], num_parts: int) -> NDArray[np.int64]:
+    """Edges from part (column) to part (row), (P, P)."""
+    counts, starts = np.zeros(num_parts * num_parts, np.int64), whole.starts
+    for (src_type, _, dst_type), lists in whole.in_edges.items():
+        for row, last in blocks_of_rows(lists.ptr):
+            begin, stop = int(lists.ptr[row]), int(lists.ptr[last])
+            degrees = torch.diff(lists.ptr[row : last + 1]).numpy()
+            own = np.repeat(parts[starts[dst_type] + row : starts[dst_type] + last].astype(np.int64), degrees)
+            sources = parts[lists.other[begin:stop].numpy() + starts[src_type]]
+            counts += np.bincount(own * num_parts + sources, minlength=len(counts))
+    return counts.reshape(num_parts, num_parts)
+
+
+def order_parts(between: NDArray[np.int64]) -> NDArray[np.int32]:
+    """A new number for every part: connected ones first by component, then along the Fiedler vector."""
+    joint = (between + between.T).astype(np.float64)
+    np.fill_diagonal(joint, 0.0)
+    rank, first = np.empty(len(joint), np.int32), 0
+    count, component = connected_components(sparse.csr_array(joint), directed=False)
+    for number in range(count):
+        members = np.flatnonzero(component == number)
+        order = members[_along_fiedler(joint[np.ix_(members, members)])]
+        rank[order] = np.arange(first, first + len(order), dtype=np.int32)
+        first += len(order)
+    return rank
+
+
+def _along_fiedler(joint: NDArray[np.float64]) -> NDArray[np.intp]:
+    if len(joint) < 3:
+        return np.arange(len(joint))
+    scale = 1.0 / np.sqrt(joint.sum(1))
+    laplacian = np.eye(len(joint)) - scale[:, None] * joint * scale[None, :]
+    vector = np.linalg.eigh(laplacian)[1][:, 1] * scale
+    if vector[np.abs(vector).argmax()] < 0:  # an eigenvector has no sign of its own
+        vector = -vector
+    return np.argsort(vector, kind="stable")
