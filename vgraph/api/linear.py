@@ -22,7 +22,7 @@ class _Linear(torch.autograd.Function):
     """``rows @ weight.T + bias`` for two dims; its gradients are such maps again, so that it has all orders."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(rows, weight)
         native = load_native()
         assert native is not None, "linear asked for it"
@@ -66,7 +66,7 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     tensors = (rows, weight) if bias is None else (rows, weight, bias)
     if torch.compiler.is_compiling() or has_torch_function(tensors) or not _is_plain_call() or not _fit(tensors):
         return functional.linear(rows, weight, bias)
-    found: Tensor = _Linear.apply(rows if rows.dim() == 2 else rows.flatten(0, -2), weight, bias)  # pyright: ignore
+    found: Tensor = _Linear.apply(rows if rows.dim() == 2 else rows.flatten(0, -2), weight, bias)
     return found if rows.dim() == 2 else found.unflatten(0, rows.shape[:-1])
 
 

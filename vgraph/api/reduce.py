@@ -276,7 +276,7 @@ class _Reduce(torch.autograd.Function):
     """Derivatives of higher order are those of torch's operators."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *tensors: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx: Any, call: _Call, *tensors: Tensor) -> Tensor:
         out = call.run(tensors)
         ctx.call = call
         ctx.save_for_backward(out, *tensors)

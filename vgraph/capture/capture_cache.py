@@ -42,7 +42,7 @@ def function_key(function: Any, depth: int = 0) -> Any:
     code = getattr(function, "__code__", None)
     if code is None:
         if isinstance(function, functools.partial):
-            return functools.partial, function_key(function.func, depth)  # pyright: ignore[reportUnknownMemberType]
+            return functools.partial, function_key(function.func, depth)
         return type(function)
     cells = function.__closure__
     if cells is None or depth == _MOST_DEPTH:
@@ -66,8 +66,8 @@ def _content_key(cell: Any, depth: int) -> Any:
 def name_of(key: Any) -> str:
     """What a function with this key is called."""
     while isinstance(key, tuple):
-        key = key[-1] if key[0] is functools.partial else key[0]  # pyright: ignore[reportUnknownVariableType]
-    return str(getattr(key, "co_name", key))  # pyright: ignore[reportUnknownArgumentType]
+        key = key[-1] if key[0] is functools.partial else key[0]
+    return str(getattr(key, "co_name", key))
 
 
 def _owner(root: Any) -> Any:

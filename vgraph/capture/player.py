@@ -71,7 +71,7 @@ class Player:
             return "const", tuple(map(int.__int__, out))  # numbers for Dynamo, which nobody compares here
         if isinstance(out, (tuple, list)):
             kind = type(out).__name__.rpartition(".")[2] if hasattr(out, "_fields") or hasattr(out, "n_fields") else ""
-            return "items", tuple(self._put(item) for item in out), kind  # pyright: ignore[reportUnknownVariableType]
+            return "items", tuple(self._put(item) for item in out), kind
         if type(out) is not bool and isinstance(out, int):
             return "const", int.__int__(out)
         return "const", out

@@ -67,7 +67,7 @@ def _fit(x: Tensor, label: Tensor, num_classes: int, decay: float) -> tuple[Tens
         found.backward()
         return found
 
-    optimizer.step(loss)  # pyright: ignore[reportArgumentType]  # torch wants a float of it
+    optimizer.step(loss)  # torch wants a float of it
     return weight.detach(), bias.detach()
 
 

@@ -26,10 +26,10 @@ def expand_as_pair(input_: Any, g: vgraph.Graph | None = None) -> tuple[Any, Any
     True
     """
     if isinstance(input_, tuple):
-        return input_  # pyright: ignore[reportUnknownVariableType]
+        return input_
     if g is not None and g.is_block:
         if isinstance(input_, Mapping):
-            return input_, {t: rows[: g.num_dst_nodes(t)] for t, rows in input_.items()}  # pyright: ignore[reportUnknownVariableType]
+            return input_, {t: rows[: g.num_dst_nodes(t)] for t, rows in input_.items()}
         return input_, input_[: g.num_dst_nodes()]
     return input_, input_
 
@@ -55,8 +55,8 @@ def toindex(data: Any, dtype: str = "int64") -> Tensor:
 def apply_each(data: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
     """A function of every tensor in a nest of lists, tuples and dicts."""
     if isinstance(data, Mapping):
-        return {key: apply_each(value, fn, *args, **kwargs) for key, value in data.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {key: apply_each(value, fn, *args, **kwargs) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        found = [apply_each(value, fn, *args, **kwargs) for value in data]  # pyright: ignore[reportUnknownVariableType]
+        found = [apply_each(value, fn, *args, **kwargs) for value in data]
         return found if isinstance(data, list) else tuple(found)
     return fn(data, *args, **kwargs)

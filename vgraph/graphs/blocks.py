@@ -62,9 +62,9 @@ def to_block(g: AnyGraph, dst_nodes: Any = None, include_dst_in_src: bool = True
 
 def _given(g: GraphData, nodes: Any) -> dict[str, Tensor]:
     by_type = nodes if isinstance(nodes, Mapping) else {g.ntypes[g.get_ntype_id(None)]: nodes}
-    for name in by_type:  # pyright: ignore[reportUnknownVariableType]
+    for name in by_type:
         g.get_ntype_id(name)
-    found: dict[str, Tensor] = {t: resolve_ids(by_type.get(t, []), g.num_nodes(t), g.device) for t in g.ntypes}  # pyright: ignore[reportUnknownArgumentType]
+    found: dict[str, Tensor] = {t: resolve_ids(by_type.get(t, []), g.num_nodes(t), g.device) for t in g.ntypes}
     for name, ids in found.items():
         if torch.unique(ids).shape != ids.shape:
             raise GraphError(f"a node of type {name!r} is given twice", cure="give every id once")

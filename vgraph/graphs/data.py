@@ -158,8 +158,8 @@ class Relations:
 
     def _edge_type(self, etype: Any) -> EdgeType:
         """What a name, a triple or None (there is only one) means."""
-        if isinstance(etype, tuple) and len(etype) == 3 and etype in self._topologies:  # pyright: ignore[reportUnknownArgumentType]
-            return etype  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(etype, tuple) and len(etype) == 3 and etype in self._topologies:
+            return etype
         found = [t for t in self._topologies if etype is None or t[1] == etype]
         if len(found) == 1:
             return found[0]

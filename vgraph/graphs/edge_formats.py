@@ -57,12 +57,12 @@ def make_topology(
 
 def _ends(data: Any) -> tuple[Any, Any]:
     # a list of two could be edges as well as ends
-    if isinstance(data, (Tensor, np.ndarray)) and data.ndim == 2 and len(data) == 2:  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(data, (Tensor, np.ndarray)) and data.ndim == 2 and len(data) == 2:
         return data[0], data[1]
-    if isinstance(data, tuple) and len(data) == 2:  # pyright: ignore[reportUnknownArgumentType]
-        return _from_format(data) if isinstance(data[0], str) else data  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if isinstance(data, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in data):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        pairs = list(data)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if isinstance(data, tuple) and len(data) == 2:
+        return _from_format(data) if isinstance(data[0], str) else data
+    if isinstance(data, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in data):
+        pairs = list(data)
         return [u for u, _ in pairs], [v for _, v in pairs]
     if sparse.issparse(data):
         entries: Any = data.tocoo()  # pyright: ignore[reportAttributeAccessIssue]

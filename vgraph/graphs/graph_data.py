@@ -159,8 +159,8 @@ class GraphData(Mutation):
         return FeatureView(lambda etype: self._edges[self._edge_type(etype)], self.all_edges, self._split_edge_key)
 
     def _split_edge_key(self, key: Any) -> tuple[Any, Any]:
-        if isinstance(key, tuple) and len(key) == 2:  # pyright: ignore[reportUnknownArgumentType]
-            return self.edge_ids(*key), None  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(key, tuple) and len(key) == 2:
+            return self.edge_ids(*key), None
         is_type = isinstance(key, str) or (isinstance(key, tuple) and isinstance(key[0], str))
         return (None, key) if is_type else (None if _is_full(key) else key, None)
 
@@ -192,8 +192,8 @@ class GraphData(Mutation):
         return type(self).of_types({etype: self._topologies[etype]}, *sides, {etype: self._edges[etype]}, None)
 
     def _matching(self, key: Any) -> EdgeType:
-        if isinstance(key, tuple) and len(key) == 3:  # pyright: ignore[reportUnknownArgumentType]
-            wanted = [None if _is_full(part) or part == ":" else part for part in key]  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(key, tuple) and len(key) == 3:
+            wanted = [None if _is_full(part) or part == ":" else part for part in key]
             fits = [t for t in self._topologies if all(w in (None, p) for w, p in zip(wanted, t, strict=True))]
             if len(fits) == 1:
                 return fits[0]
@@ -283,7 +283,7 @@ def _is_full(key: Any) -> bool:
 
 
 def _split_node_key(key: Any) -> tuple[Any, Any]:
-    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str):  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str):
         return key[0], key[1]
     return (None, key) if isinstance(key, str) else (None if _is_full(key) else key, None)
 

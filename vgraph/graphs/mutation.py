@@ -161,7 +161,7 @@ class Mutation(Matrices):
             GraphError: the numbers do not sum to the nodes there are.
         """
         given = val if isinstance(val, Mapping) else {self._node_type(None): val}
-        sizes = {t: tuple(as_ids(n, "batch_num_nodes").tolist()) for t, n in given.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        sizes = {t: tuple(as_ids(n, "batch_num_nodes").tolist()) for t, n in given.items()}
         num_graphs = len(next(iter(sizes.values()), ()))
         for t in self._src:
             own = sizes.get(t, ())
@@ -179,8 +179,8 @@ class Mutation(Matrices):
             GraphError: the edges that end in the graphs are of other numbers.
         """
         given = val if isinstance(val, Mapping) else {self._edge_type(None): val}
-        for key, counts in given.items():  # pyright: ignore[reportUnknownVariableType]
-            there, wanted = self.batch_num_edges(key).tolist(), [int(n) for n in counts]  # pyright: ignore[reportUnknownVariableType]
+        for key, counts in given.items():
+            there, wanted = self.batch_num_edges(key).tolist(), [int(n) for n in counts]
             if there != wanted:
                 fact = f"batch_num_edges is {wanted}; {there} edges end in the graphs"
                 raise GraphError(fact, cure="call set_batch_num_nodes first, with every graph's")

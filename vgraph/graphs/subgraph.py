@@ -62,7 +62,7 @@ def _by_node_type(g: GraphData, nodes: Any) -> dict[str, Tensor]:
             raise GraphError(f"the graph has node types {', '.join(g.ntypes)}", cure=cure)
         nodes = {g.ntypes[0]: nodes}
     found = {t: resolve_ids([], 0, g.device) for t in g.src_frames}
-    for t, ids in nodes.items():  # pyright: ignore[reportUnknownVariableType]
+    for t, ids in nodes.items():
         count = g.num_nodes(t)
         found[t] = resolve_ids(ids, count, g.device)
     return found
@@ -71,7 +71,7 @@ def _by_node_type(g: GraphData, nodes: Any) -> dict[str, Tensor]:
 def _by_edge_type(g: GraphData, edges: Any) -> dict[EdgeType, Tensor]:
     given = edges if isinstance(edges, Mapping) else {g.to_canonical_etype(None): edges}
     found = {t: resolve_ids([], 0, g.device, "edge") for t in g.canonical_etypes}
-    for etype, ids in given.items():  # pyright: ignore[reportUnknownVariableType]
+    for etype, ids in given.items():
         key = g.to_canonical_etype(etype)
         if isinstance(ids, tuple):
             ids = g.edge_ids(*ids, etype=key)

@@ -93,7 +93,7 @@ class TypedData(MutableMapping[str, dict[Any, Tensor]]):
             fact = f"{name!r} is a {type(value).__name__} where there are {len(self._frames)} types"
             cure = "pass tensors by type, as in {" + repr(next(iter(self._frames))) + ": tensor}"
             raise DTypeError(fact, cure=cure)
-        frames = [(self._frames[self._type(key)], tensor) for key, tensor in value.items()]  # pyright: ignore[reportUnknownVariableType]
+        frames = [(self._frames[self._type(key)], tensor) for key, tensor in value.items()]
         for frame, tensor in frames:
             frame.copy()[name] = tensor  # checked before anything is set
         for frame, tensor in frames:

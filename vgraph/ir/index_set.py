@@ -25,7 +25,7 @@ class IndexSet:
         object.__setattr__(self, "_hash", hash(self.runs))  # regions are keys of many look-ups
 
     def __hash__(self) -> int:
-        return self._hash  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+        return self._hash  # pyright: ignore[reportAttributeAccessIssue]
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, IndexSet) and self.runs == other.runs)

@@ -61,7 +61,7 @@ class _Names:
         if isinstance(leaf, Rows):
             return str(leaf)
         if isinstance(leaf, (tuple, list)):
-            return f"[{', '.join(self.leaf(item) for item in leaf)}]"  # pyright: ignore[reportUnknownVariableType]
+            return f"[{', '.join(self.leaf(item) for item in leaf)}]"
         return repr(leaf)
 
 

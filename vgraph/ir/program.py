@@ -124,17 +124,17 @@ def _collect(tree: Any, found: list[Value]) -> None:
     if isinstance(tree, Value):
         found.append(tree)
     elif isinstance(tree, (tuple, list)):
-        for item in tree:  # pyright: ignore[reportUnknownVariableType]
+        for item in tree:
             _collect(item, found)
 
 
 def map_leaves(tree: Any, function: Callable[[Any], Any]) -> Any:
     """The same nest of tuples and lists with every leaf replaced."""
     if isinstance(tree, tuple):
-        items = tuple(map_leaves(item, function) for item in tree)  # pyright: ignore[reportUnknownVariableType]
-        return items if type(tree) is tuple else _like_tuple(tree, items)  # pyright: ignore[reportUnknownArgumentType]
+        items = tuple(map_leaves(item, function) for item in tree)
+        return items if type(tree) is tuple else _like_tuple(tree, items)
     if isinstance(tree, list):
-        return [map_leaves(item, function) for item in tree]  # pyright: ignore[reportUnknownVariableType]
+        return [map_leaves(item, function) for item in tree]
     return function(tree)
 
 

@@ -319,10 +319,10 @@ class _Writer:
                 return f"{self.extent(leaf.space.key)}.count({leaf.space.kind!r}){times}"
             return f"x.count({leaf.space.kind!r}, {leaf.space.key!r}){times}"
         if isinstance(leaf, tuple):
-            items = [self.text(item) for item in leaf]  # pyright: ignore[reportUnknownVariableType]
+            items = [self.text(item) for item in leaf]
             return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
         if isinstance(leaf, list):
-            return f"[{', '.join(self.text(item) for item in leaf)}]"  # pyright: ignore[reportUnknownVariableType]
+            return f"[{', '.join(self.text(item) for item in leaf)}]"
         if leaf is None or isinstance(leaf, (bool, int, str)) or (isinstance(leaf, float) and leaf - leaf == 0):
             return repr(leaf)
         return self.constant(leaf, "constant")

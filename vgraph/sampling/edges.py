@@ -82,7 +82,7 @@ class EdgePredictionSampler(Sampler):
         assert self.negative_sampler is not None
         made = self.negative_sampler(g, indices)
         by_type = made if isinstance(made, Mapping) else {g.canonical_etypes[0]: made}
-        ends = {g.to_canonical_etype(key): pair for key, pair in by_type.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        ends = {g.to_canonical_etype(key): pair for key, pair in by_type.items()}
         nothing = torch.empty(0, dtype=g.idtype)
         every: Any = {etype: ends.get(etype, (nothing, nothing)) for etype in g.canonical_etypes}
         return heterograph(every, num_nodes_dict={name: g.num_nodes(name) for name in g.ntypes}, idtype=g.idtype)
@@ -114,7 +114,7 @@ def _key_in(table: Mapping[Any, Any], etype: EdgeType) -> Any:
 def edges_by_type(g: Graph, indices: Any) -> EdgesByType:
     """Edge ids by type; what is not a mapping is of the only type."""
     if isinstance(indices, Mapping):
-        return {g.to_canonical_etype(key): torch.as_tensor(ids) for key, ids in indices.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return {g.to_canonical_etype(key): torch.as_tensor(ids) for key, ids in indices.items()}
     if len(g.canonical_etypes) != 1:
         raise FunctionError("edges without a type in a graph of several", cure="give a dict by edge type")
     return {g.canonical_etypes[0]: torch.as_tensor(indices)}

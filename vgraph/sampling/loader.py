@@ -126,7 +126,7 @@ def _flat(indices: Any) -> tuple[list[Any], Tensor, Tensor]:
         ids = torch.as_tensor(indices)
         ids = ids.nonzero().squeeze(1) if ids.dtype == torch.bool else ids
         return [], ids, torch.zeros(len(ids), dtype=torch.int64)
-    parts = {name: torch.as_tensor(ids) for name, ids in indices.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    parts = {name: torch.as_tensor(ids) for name, ids in indices.items()}
     kinds = [torch.full((len(ids),), i) for i, ids in enumerate(parts.values())]
     return list(parts), torch.cat(list(parts.values())), torch.cat(kinds)
 
@@ -143,9 +143,9 @@ def _to(made: Any, device: Any) -> Any:
     if isinstance(made, (Tensor, Graph)):
         return made.to(device)
     if isinstance(made, Mapping):
-        return {key: _to(one, device) for key, one in made.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {key: _to(one, device) for key, one in made.items()}
     if isinstance(made, (list, tuple)):
-        return type(made)(_to(one, device) for one in made)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return type(made)(_to(one, device) for one in made)
     return made
 
 
@@ -189,7 +189,7 @@ def collate(samples: list[Any]) -> Any:
     if isinstance(first, Graph):
         return batch(samples)
     if isinstance(first, Mapping):
-        return {key: collate([sample[key] for sample in samples]) for key in first}  # pyright: ignore[reportUnknownVariableType]
+        return {key: collate([sample[key] for sample in samples]) for key in first}
     if isinstance(first, (tuple, list)):
         return [collate(list(parts)) for parts in zip(*samples, strict=True)]
     return torch.utils.data.default_collate(samples)

@@ -24,7 +24,7 @@ class _NegativeSampler:
     def __call__(self, g: Graph, eids: Any) -> Any:
         """(sources, destinations), by edge type where ``eids`` are so."""
         if isinstance(eids, Mapping):
-            return {key: self._pairs(g, ids, g.to_canonical_etype(key)) for key, ids in eids.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return {key: self._pairs(g, ids, g.to_canonical_etype(key)) for key, ids in eids.items()}
         if len(g.canonical_etypes) != 1:
             raise FunctionError("edges without a type in a graph of several", cure="give a dict by edge type")
         return self._pairs(g, torch.as_tensor(eids), g.canonical_etypes[0])

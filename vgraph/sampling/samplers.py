@@ -156,7 +156,7 @@ def _mover(device: Any) -> Any:
 def listed(names: Any, types: Sequence[Any]) -> list[tuple[Any, str]]:
     """(type, name) of every feature that is named."""
     by_type = names if isinstance(names, Mapping) else {types[0]: names}
-    return [(key, name) for key, some in by_type.items() for name in some]  # pyright: ignore[reportUnknownVariableType]
+    return [(key, name) for key, some in by_type.items() for name in some]
 
 
 class NeighborSampler(BlockSampler):

@@ -117,7 +117,7 @@ def _read_typed(data_dict: Mapping[Any, Any], device: object) -> dict[EdgeType, 
         cure = 'pass {("user", "plays", "game"): (src, dst)}'
         raise GraphError("a heterogeneous graph needs edges by type", cure=cure)
     for key in data_dict:
-        if not (isinstance(key, tuple) and len(key) == 3 and all(isinstance(name, str) for name in key)):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        if not (isinstance(key, tuple) and len(key) == 3 and all(isinstance(name, str) for name in key)):
             cure = "name edges as (type of sources, name, type of destinations)"
             raise GraphError(f"{key!r} is no edge type", cure=cure)
     return {key: read_edges(data, device) for key, data in data_dict.items()}
@@ -171,7 +171,7 @@ def create_block(
         Block(num_src_nodes={'_N': 4}, num_dst_nodes={'_N': 2}, num_edges={('_N', '_E', '_N'): 3})
     """
     is_plain = not isinstance(data_dict, Mapping)
-    edges = {(NODE, EDGE, NODE): read_edges(data_dict, device)} if is_plain else _read_typed(data_dict, device)  # pyright: ignore[reportUnknownArgumentType]
+    edges = {(NODE, EDGE, NODE): read_edges(data_dict, device)} if is_plain else _read_typed(data_dict, device)
     sides: list[dict[str, int]] = []
     for given, side in ((num_src_nodes, 0), (num_dst_nodes, 2)):
         names = {t[side] for t in edges}
@@ -189,7 +189,7 @@ def _by_type(given: Any, is_plain: bool) -> Mapping[str, int]:
     if is_plain and not isinstance(given, Mapping):
         return {NODE: given}
     if isinstance(given, Mapping):
-        return given  # pyright: ignore[reportUnknownVariableType]
+        return given
     raise DTypeError(f"the number of nodes is {given!r}", cure="give a dict by type")
 
 

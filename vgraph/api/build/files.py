@@ -123,7 +123,7 @@ def _read(filename: str | Path) -> dict[str, Any]:
         content = read_archive(filename)
     except DataError as error:
         raise _damaged(filename, error.fact) from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise _damaged(filename, "it is of another kind")
     if content.get("version") != VERSION:
         fact = f"{filename} has version {content.get('version')} of the format"
@@ -134,7 +134,7 @@ def _read(filename: str | Path) -> dict[str, Any]:
         checked_columns(content.get("labels"))
     except Misfit as error:
         raise _damaged(filename, f"of the labels, {error}") from error
-    return content  # pyright: ignore[reportUnknownVariableType]
+    return content
 
 
 def _damaged(filename: str | Path, why: str) -> DataError:

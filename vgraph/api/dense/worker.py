@@ -145,7 +145,7 @@ class Worker(nn.Module):
         return norm
 
     # ------------------------------------------------------------ checkpoints
-    def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Parameters, buffers and history as DTensors in equal chunks, whatever the plan; all workers call it."""
         return {name: self._chunk(value, self._held[value.id].detach()) for name, value in self._named().items()}
 

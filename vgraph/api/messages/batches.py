@@ -137,7 +137,7 @@ def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor
             cure='return {"name": tensor}',
             line=line,
         )
-    for key, tensor in given.items():  # pyright: ignore[reportUnknownVariableType]
+    for key, tensor in given.items():
         if not isinstance(tensor, Tensor) or tensor.dim() == 0 or num_rows(tensor) != rows:
             found = tuple(plain(tensor).shape) if isinstance(tensor, Tensor) else type(tensor).__name__
             raise FunctionError(
@@ -145,7 +145,7 @@ def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor
                 cure=f"return one row for each of {what}.batch_size()",
                 line=line,
             )
-    return given  # pyright: ignore[reportUnknownVariableType]
+    return given
 
 
 def definition(function: Any) -> str:

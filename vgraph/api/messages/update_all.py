@@ -308,7 +308,7 @@ def edge_ids_of(graph: GraphData, edges: Any, etype: Any = None, *, repeats: boo
     ``repeats``: as often as they are given.
     """
     if isinstance(edges, tuple):
-        u, v = (torch.as_tensor(end, device=graph.device).reshape(-1) for end in edges)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        u, v = (torch.as_tensor(end, device=graph.device).reshape(-1) for end in edges)
         edges = torch.as_tensor(graph.edge_ids(u, v, etype=etype))
     return _ids_of(edges, graph.num_edges(etype), "edge", graph.device, repeats=repeats)
 

@@ -311,7 +311,7 @@ def _key(function: TapedFunction, *parts: Any) -> str:
 
 def _spell(thing: Any) -> str:
     if isinstance(thing, (tuple, list)):
-        return f"({','.join(_spell(item) for item in thing)})"  # pyright: ignore[reportUnknownVariableType]
+        return f"({','.join(_spell(item) for item in thing)})"
     if callable(thing) and not isinstance(thing, type):
         module = getattr(thing, "__module__", None) or type(getattr(thing, "__self__", thing))
         return f"{getattr(thing, '__objclass__', module)}.{getattr(thing, '__qualname__', uuid.uuid4())}"

@@ -111,11 +111,11 @@ def _check_functions(functions: Any, direction: str) -> None:
     fact = None
     if not isinstance(functions, Mapping) or not functions:
         fact = f"ByType is given {'no functions' if not functions else f'a {type(functions).__name__}'}"
-    for kind, function in () if fact else functions.items():  # pyright: ignore[reportUnknownVariableType]
+    for kind, function in () if fact else functions.items():
         if not hasattr(kind, "__index__"):
             fact = f"{kind!r} is no type"
         elif not isinstance(function, VertexFunction) or isinstance(function, ByType):
-            fact = f"the function of type {kind} is a {type(function).__name__}"  # pyright: ignore[reportUnknownArgumentType]
+            fact = f"the function of type {kind} is a {type(function).__name__}"
         elif function.direction not in (direction, "forward"):
             fact = f"the function of type {kind} has the direction {function.direction!r}, ByType {direction!r}"
     if fact is not None:
@@ -126,7 +126,7 @@ def _check_functions(functions: Any, direction: str) -> None:
 def _settled(types: Tensor, graph: GraphData) -> Tensor:
     """Types as they are now: schedules are kept with this tensor, which nobody writes to; one for all equal ones."""
     on_host = types.device.type == "cpu" or types.is_inference()
-    now = types.cpu().long().numpy().tobytes() if on_host else (id(types), types._version)  # pyright: ignore[reportPrivateUsage]
+    now = types.cpu().long().numpy().tobytes() if on_host else (id(types), types._version)
     key = ("types", types.device, now)
     return graph.topology.keep(key, lambda: (types.detach().to(torch.int64, copy=True), types))[0]
 

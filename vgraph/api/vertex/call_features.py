@@ -105,7 +105,7 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows.shape[0]:
         fact = f"rows_at(rows, ids) has ids from {int(ids.min())} to {int(ids.max())} for {rows.shape[0]} rows"
         raise FeatureError(fact, cure="give ids from 0 to the number of rows - 1")
-    return _Taken.apply(rows, send(ids, rows.device))  # pyright: ignore[reportUnknownMemberType, reportReturnType]
+    return _Taken.apply(rows, send(ids, rows.device))
 
 
 def _check_tensors(name: str, rows: Any, ids: Any) -> None:
@@ -124,7 +124,7 @@ class _Taken(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _Put.apply(grads[0], *ctx.saved_tensors, ctx.count), None  # pyright: ignore[reportUnknownMemberType, reportReturnType]
+        return _Put.apply(grads[0], *ctx.saved_tensors, ctx.count), None
 
 
 class _Put(torch.autograd.Function):
@@ -137,7 +137,7 @@ class _Put(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _Taken.apply(grads[0], *ctx.saved_tensors), None, None  # pyright: ignore[reportUnknownMemberType, reportReturnType]
+        return _Taken.apply(grads[0], *ctx.saved_tensors), None, None
 
 
 class Feed:
@@ -257,7 +257,7 @@ def subset_names(kind: str, name: str) -> tuple[str, ...]:
 def _with_zeros(rows: Tensor) -> Tensor:
     """The rows and one of zeros behind them, differentiably; many of them in memory that is used again."""
     if rows.device.type == "cpu" and rows.numel() > _MANY and not torch.compiler.is_compiling():
-        return _WithZeros.apply(rows)  # pyright: ignore[reportUnknownMemberType, reportReturnType]
+        return _WithZeros.apply(rows)
     return torch.cat([rows, rows.new_zeros((1, *rows.shape[1:]))])
 
 

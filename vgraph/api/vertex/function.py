@@ -154,12 +154,12 @@ def capture_vertex(
 
 def _row_shape(name: str, shape: Any) -> tuple[int, ...]:
     sizes = (shape,) if isinstance(shape, int) else shape
-    if not isinstance(sizes, (tuple, list)) or not all(isinstance(n, int) and n >= 0 for n in sizes):  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(sizes, (tuple, list)) or not all(isinstance(n, int) and n >= 0 for n in sizes):
         raise FunctionError(
             f"the width of the state {name!r} is {shape!r}",
             cure='give a number or a row shape: states={"h": 128, "memory": (4, 32)}',
         )
-    return tuple(sizes)  # pyright: ignore[reportUnknownArgumentType]
+    return tuple(sizes)
 
 
 def _feed(function: VertexFunction, graph: Any, features: Mapping[str, Any]) -> Feed:

@@ -129,12 +129,12 @@ def _functions_of(found: Any, here: Step) -> list[tuple[Any, Step]]:
     """The functions that run where an attribute of a class is read or called, and the way to each."""
     if isinstance(found, types.FunctionType):
         return [(found, here)]
-    if isinstance(found, staticmethod) and isinstance(found.__func__, types.FunctionType):  # pyright: ignore[reportUnknownMemberType]
-        return [(found.__func__, here)]  # pyright: ignore[reportUnknownMemberType]
-    if isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType):  # pyright: ignore[reportUnknownMemberType]
-        return [(found.__func__, here.to("{}.__func__"))]  # pyright: ignore[reportUnknownMemberType]
+    if isinstance(found, staticmethod) and isinstance(found.__func__, types.FunctionType):
+        return [(found.__func__, here)]
+    if isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType):
+        return [(found.__func__, here.to("{}.__func__"))]
     if isinstance(found, functools.cached_property):
-        return [(found.func, here.to("{}.func"))]  # pyright: ignore[reportUnknownMemberType]
+        return [(found.func, here.to("{}.func"))]
     if isinstance(found, property):
         parts = ((part, getattr(found, part)) for part in ("fget", "fset", "fdel"))
         return [(f, here.to(f"{{}}.{part}")) for part, f in parts if isinstance(f, types.FunctionType)]

@@ -116,5 +116,5 @@ def _is_of_c(kind: type) -> bool:
 def is_plain(value: Any) -> bool:
     """Whether a key or an item of a set can never change."""
     if isinstance(value, tuple):
-        return all(is_plain(thing) for thing in value)  # pyright: ignore[reportUnknownVariableType]
+        return all(is_plain(thing) for thing in value)
     return type(value) in NUMBERS or type(value) in CONSTANTS or isinstance(value, (enum.Enum, type, np.generic))

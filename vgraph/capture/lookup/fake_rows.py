@@ -129,13 +129,13 @@ class FakeRows(RowTensor):
         """What ``move_rows`` gives."""
         return _running(self).note("moved", (self, move, *part_of(context)), {})
 
-    def softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:  # type: ignore[override]
+    def softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
         return _running(self).note(Tensor.softmax, (self, dim, dtype), {})
 
-    def log_softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:  # type: ignore[override]
+    def log_softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
         return _running(self).note(Tensor.log_softmax, (self, dim, dtype), {})
 
-    def logsumexp(self, dim: Any = None, keepdim: bool = False) -> Tensor:  # type: ignore[override]
+    def logsumexp(self, dim: Any = None, keepdim: bool = False) -> Tensor:
         return _running(self).note(Tensor.logsumexp, (self, dim, keepdim), {})
 
 
@@ -155,7 +155,7 @@ def _fakes(tree: Any) -> Iterator[FakeRows]:
     if isinstance(tree, FakeRows):
         yield tree
     elif isinstance(tree, (tuple, list)):
-        for item in tree:  # pyright: ignore[reportUnknownVariableType]
+        for item in tree:
             yield from _fakes(item)
 
 
@@ -164,7 +164,7 @@ def fake_rows(owner: Owner, first: Tensor, second: Tensor) -> FakeRows:
     first, second = first.as_subclass(Tensor), second.as_subclass(Tensor)
     size = torch.Size([row_pair(a, b) for a, b in zip(first.shape, second.shape, strict=True)])
     count = row_pair(first.numel(), second.numel())
-    made: Any = Tensor._make_wrapper_subclass(  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportAttributeAccessIssue]
+    made: Any = Tensor._make_wrapper_subclass(
         FakeRows, tuple(first.shape), dtype=first.dtype, device=first.device, requires_grad=first.requires_grad
     )
     made.owner, made.twin = owner, made

@@ -191,7 +191,7 @@ class OnFakeRows(TorchFunctionMode):
                 raise OutsideWriteError("a tensor from outside the function is written in place", recorded_line())
             cursor.keep_as_they_are()
         out = func(*args, **named)
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):  # pyright: ignore[reportUnknownVariableType]
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):
             if isinstance(tensor, Tensor) and not self._is_view(tensor, (*args, *named.values())):
                 self.own[id(tensor)] = tensor
         return out

@@ -15,9 +15,9 @@ Leaf = tuple[Any, ...]
 def map_key(leaf: Any, change: Callable[[Leaf], Any]) -> Any:
     """The same nested leaves, each constant, number of rows and tensor from outside changed."""
     if isinstance(leaf, tuple) and leaf and leaf[0] in ("const", "rows", "lifted"):
-        return change(leaf)  # pyright: ignore[reportUnknownArgumentType]
+        return change(leaf)
     if isinstance(leaf, tuple):
-        return tuple([map_key(item, change) for item in leaf])  # pyright: ignore[reportUnknownVariableType]
+        return tuple([map_key(item, change) for item in leaf])
     return leaf
 
 

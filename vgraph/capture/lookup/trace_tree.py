@@ -31,7 +31,7 @@ MOST_STEPS = 8192  # of one tree
 _MOST_ENDINGS = 64  # traces of one tree that are recorded
 _MOST_BRANCHES = 16  # at one step: a number that chooses among more is not worth a recording each
 _CHANGES_TO_MOVE = 2  # a number that changed this often becomes an input
-_APPLY: Any = torch.autograd.Function.apply.__func__.__code__  # pyright: ignore
+_APPLY: Any = torch.autograd.Function.apply.__func__.__code__
 
 
 class BranchingError(CaptureError):
@@ -336,7 +336,7 @@ def _references(*rows: list[FakeRows]) -> list[int]:
 
 
 def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version  # pyright: ignore[reportPrivateUsage]
+    return -1 if tensor.is_inference() else tensor._version
 
 
 def _refuse_autograd_functions() -> None:
@@ -361,5 +361,5 @@ def _looks(result: Any) -> Any:
     if isinstance(result, FakeRows):
         return tuple(result.about[SHAPE]), result.about[Tensor.dtype.__get__]  # pyright: ignore
     if isinstance(result, tuple):
-        return [_looks(item) for item in result]  # pyright: ignore[reportUnknownVariableType]
+        return [_looks(item) for item in result]
     return result

@@ -120,9 +120,9 @@ class _Pairs:
 
     def _both(self, one: Any, two: Any, line: str) -> Any:
         if isinstance(one, (tuple, list)):
-            if type(one) is not type(two) or len(one) != len(two):  # pyright: ignore[reportUnknownArgumentType]
+            if type(one) is not type(two) or len(one) != len(two):
                 raise RunsDifferError("an argument depends on the number of rows", line)
-            pairs = [self._both(a, b, line) for a, b in zip(one, two, strict=True)]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            pairs = [self._both(a, b, line) for a, b in zip(one, two, strict=True)]
             return tuple(pairs) if isinstance(one, tuple) else pairs
         if isinstance(one, Ref):
             if one != two:

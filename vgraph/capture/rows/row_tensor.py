@@ -141,15 +141,15 @@ class RowTensor(Tensor):
         return tuple(self.as_subclass(Tensor).shape[1:])
 
     # Without a dim these reduce (normalise) over the slots of each vertex; torch's need one.
-    def softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:  # type: ignore[override]
+    def softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """Normalises over the slots of each vertex, or over a negative dim of the features."""
         return _without_dim(self, "softmax") if dim is None else torch.softmax(self, dim, dtype)
 
-    def log_softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:  # type: ignore[override]
+    def log_softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """The logarithm of softmax."""
         return _without_dim(self, "log_softmax") if dim is None else torch.log_softmax(self, dim, dtype)
 
-    def logsumexp(self, dim: Any = None, keepdim: bool = False) -> Tensor:  # type: ignore[override]
+    def logsumexp(self, dim: Any = None, keepdim: bool = False) -> Tensor:
         """log(sum(exp)) over the slots of each vertex, or over negative dims of the features."""
         return _without_dim(self, "logsumexp") if dim is None else torch.logsumexp(self, dim, keepdim)
 
@@ -231,7 +231,7 @@ def _rewraps(out: Any) -> bool:
 
 def _tensors(tree: Any) -> Iterator[Any]:
     if isinstance(tree, (tuple, list)):
-        for item in tree:  # pyright: ignore[reportUnknownVariableType]
+        for item in tree:
             yield from _tensors(item)
     else:
         yield tree
@@ -329,7 +329,7 @@ def _reduce_mailbox(name: str, context: RowContext, x: RowTensor, rest: tuple[An
         at = shape.index(slot)
     else:
         return None
-    wanted = {int(d) % bare.dim() for d in dims}  # pyright: ignore[reportUnknownVariableType]
+    wanted = {int(d) % bare.dim() for d in dims}
     if at not in wanted or 0 in wanted or (len(wanted) > 1 and name not in STEPWISE):
         return None
     place = _PLACE_OF_KEEPDIM.get(name, len(rest))

@@ -49,7 +49,7 @@ def move_rows(context: Context, move: Move, rows: Tensor) -> Tensor:
     """A differentiable linear Move; rows that only stand for some know how they are moved."""
     if hasattr(rows, "moved"):
         return rows.moved(context, move)  # pyright: ignore[reportAttributeAccessIssue]
-    return _LinearMove.apply(rows, context, move)  # pyright: ignore[reportReturnType]
+    return _LinearMove.apply(rows, context, move)
 
 
 def _column(numbers: Tensor, like: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class _Extremum(torch.autograd.Function):
 
 
 def _pick(row: ReduceInfo, context: Context, x: Tensor) -> tuple[Tensor, Tensor]:
-    return _Extremum.apply(x, context, row.name)  # pyright: ignore[reportReturnType]
+    return _Extremum.apply(x, context, row.name)
 
 
 def _place_of(kind: str) -> Callable[[Context, Tensor], Tensor]:
@@ -123,7 +123,7 @@ class _SharedExtremum(torch.autograd.Function):
 
 def _shared_extremum(kind: str) -> Callable[[Context, Tensor], Tensor]:
     def reduce(context: Context, x: Tensor) -> Tensor:
-        return _SharedExtremum.apply(x, context, kind)  # pyright: ignore[reportReturnType]
+        return _SharedExtremum.apply(x, context, kind)
 
     return reduce
 
@@ -168,7 +168,7 @@ def _fold(row: ReduceInfo, context: Context, x: Tensor) -> Tensor:
         x = x.to(torch.int64)
     if row.is_linear:
         return move_rows(context, SegmentReduce("dst", row.name), x)
-    return _Fold.apply(x, context, row)  # pyright: ignore[reportReturnType]
+    return _Fold.apply(x, context, row)
 
 
 def _peak(context: Context, x: Tensor) -> Tensor:
@@ -262,7 +262,7 @@ def _freedom(context: Context, x: Tensor, correction: float) -> Tensor:
 
 
 def _var(context: Context, x: Tensor, correction: float = 1) -> Tensor:
-    return _VarMean.apply(x, context, correction)[0]  # pyright: ignore[reportOptionalSubscript]
+    return _VarMean.apply(x, context, correction)[0]
 
 
 def _std(context: Context, x: Tensor, correction: float = 1) -> Tensor:

@@ -24,13 +24,13 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, slice, r
 def map_nest(nest: Any, leaf: Leaf, path: str = "input") -> Any:
     """The same nest with ``leaf(path, item)`` in place of every item that holds no others."""
     if isinstance(nest, (tuple, list)):
-        many: Sequence[Any] = nest  # pyright: ignore[reportUnknownVariableType]
+        many: Sequence[Any] = nest
         items = [map_nest(item, leaf, f"{path}[{i}]") for i, item in enumerate(many)]
         if isinstance(nest, list):
             return items
-        return type(nest)(*items) if hasattr(nest, "_fields") else tuple(items)  # pyright: ignore[reportUnknownArgumentType]
+        return type(nest)(*items) if hasattr(nest, "_fields") else tuple(items)
     if isinstance(nest, Mapping):
-        given: Mapping[Any, Any] = nest  # pyright: ignore[reportUnknownVariableType]
+        given: Mapping[Any, Any] = nest
         named: Any = copy.copy(given) if isinstance(given, MutableMapping) else {}
         for key in given:
             named[key] = map_nest(given[key], leaf, f"{path}[{key!r}]")
@@ -50,7 +50,7 @@ def map_arguments(arguments: Sequence[Any], leaf: Leaf) -> tuple[Any, ...]:
 
 def as_arguments(example_inputs: Any) -> tuple[Any, ...]:
     """A tuple or list is what the model is called with; anything else is its one argument."""
-    return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
 
 
 class Arguments:

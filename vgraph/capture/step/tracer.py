@@ -83,7 +83,7 @@ class StepTracer(Tracer):
         if self.phase != FORWARD:
             self._pair = self._node if self.phase == BACKWARD else -1
             return
-        newest = torch.autograd._get_sequence_nr() - 1  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
+        newest = torch.autograd._get_sequence_nr() - 1  # pyright: ignore[reportPrivateUsage]
         if newest == self._last_sequence:
             self._fresh -= 1
         self._pair = self._fresh if newest == self._last_sequence else newest

@@ -53,10 +53,10 @@ def nodes_by_type(g: GraphData, nodes: Any) -> dict[str, Tensor]:
             raise NameLookupError(fact, cure="give a dict from types to ids")
         nodes = {g.ntypes[0]: nodes}
     found: dict[str, Tensor] = {}
-    for name, ids in nodes.items():  # pyright: ignore[reportUnknownVariableType]
+    for name, ids in nodes.items():
         if name not in g.ntypes:
             raise NameLookupError(f"there is no type of node {name!r}", cure=f"one of {', '.join(g.ntypes)}")
-        found[name] = resolve_ids(ids, g.num_nodes(name), g.device)  # pyright: ignore[reportUnknownArgumentType]
+        found[name] = resolve_ids(ids, g.num_nodes(name), g.device)
     return found
 
 
@@ -64,7 +64,7 @@ def fanouts_of(g: GraphData, fanout: Any) -> dict[EdgeType, int]:
     """How many edges of every type; GraphError: no whole number from -1 up."""
     found: dict[EdgeType, Any] = dict.fromkeys(g.canonical_etypes, 0 if isinstance(fanout, Mapping) else fanout)
     if isinstance(fanout, Mapping):
-        found.update({g.to_canonical_etype(key): value for key, value in fanout.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        found.update({g.to_canonical_etype(key): value for key, value in fanout.items()})
     for value in found.values():
         if isinstance(value, str) or int(value) != value or value < -1:
             raise GraphError(f"the fanout is {value!r}", cure="pass how many edges a node, or -1 for all")
@@ -224,8 +224,7 @@ def without(g: GraphData, drawn: dict[EdgeType, Drawn], exclude: Any) -> dict[Ed
         return drawn
     by_type = exclude if isinstance(exclude, Mapping) else {g.canonical_etypes[0]: exclude}
     taken: dict[EdgeType, Array] = {
-        g.to_canonical_etype(key): torch.as_tensor(ids).long().numpy()
-        for key, ids in by_type.items()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        g.to_canonical_etype(key): torch.as_tensor(ids).long().numpy() for key, ids in by_type.items()
     }
     return {
         etype: one.where(~np.isin(one.edge_ids, taken[etype])) if etype in taken else one

@@ -38,7 +38,7 @@ def _text(leaf: Any) -> str:
     if isinstance(leaf, Value):
         return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
     if isinstance(leaf, (tuple, list)):
-        return f"[{', '.join(_text(item) for item in leaf)}]"  # pyright: ignore[reportUnknownVariableType]
+        return f"[{', '.join(_text(item) for item in leaf)}]"
     return repr(leaf)
 
 
