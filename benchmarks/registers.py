@@ -30,7 +30,8 @@ from vgraph.fusion.cuda.emit import emit_cuda
 from vgraph.fusion.cuda.reduction import emit_reduction_cuda
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.loop_body import LoopOnDevice
-from vgraph.ir.reduction import DeviceShape, Reduction
+from vgraph.ir.program import Reduction
+from vgraph.ir.reduction import DeviceShape
 from vgraph.runtime.reductions.cuda import bind_device
 
 NODES, WIDTH = 40, 64

@@ -38,8 +38,8 @@ from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.loop_body import LoopOnDevice
 from vgraph.ir.memory import MemoryPlan
 from vgraph.ir.printer import log_stage
-from vgraph.ir.program import Program, Value
-from vgraph.ir.reduction import DeviceShape, Reduction, RowSum
+from vgraph.ir.program import Program, Reduction, RowSum, Value
+from vgraph.ir.reduction import DeviceShape
 from vgraph.ir.schedule import Phase, Schedule
 from vgraph.ir.topology import Topology
 from vgraph.memory.arena import ArenaPool

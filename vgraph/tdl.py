@@ -11,8 +11,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from vgraph.ir.program import op_name
 from vgraph.ir.tdl.lambdas import Description, describe_function, opaque, reducer
-from vgraph.ir.tdl.notation import op_name
 from vgraph.ir.tdl.table import register
 
 __all__ = ["Max", "Min", "Prod", "Sum", "describe", "opaque"]

@@ -24,8 +24,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.ir.exchange import Exchange
-from vgraph.ir.program import Op
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import Op, op_name
 from vgraph.ir.tdl.table import is_view
 from vgraph.partition.accounting.machines import Link, Machine
 from vgraph.partition.accounting.simulate import num_flops, sensitivity

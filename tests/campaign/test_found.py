@@ -13,8 +13,9 @@ from torch import Tensor
 
 import vgraph
 from tests.campaign.judging import differences, differentiated
-from vgraph.ir.program import SHARED, VERTEX, Op, Rows, Value
+from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.schedule import Phase
+from vgraph.ir.space import SHARED, VERTEX
 from vgraph.runtime.python_codegen import compile_phase
 
 SRC, DST = torch.tensor([0, 1, 2, 0, 1, 3]), torch.tensor([1, 2, 2, 2, 0, 3])

@@ -20,7 +20,8 @@ from vgraph.fusion.cuda.emit import emit_cuda
 from vgraph.fusion.cuda.reduction import emit_reduction_cuda
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.loop_body import LoopOnDevice
-from vgraph.ir.reduction import DeviceShape, Reduction
+from vgraph.ir.program import Reduction
+from vgraph.ir.reduction import DeviceShape
 from vgraph.runtime.cuda.driver import Launch
 from vgraph.runtime.cuda.frontier_loop import DeviceFrontiers
 from vgraph.runtime.cuda.kernel import DeviceKernel

@@ -22,7 +22,8 @@ from vgraph.fusion.cuda import build as build_cuda
 from vgraph.fusion.cuda.emit import emit_cuda
 from vgraph.fusion.cuda.reduction import emit_reduction_cuda
 from vgraph.ir.kernel import KernelSpec
-from vgraph.ir.reduction import DeviceShape, Reduction
+from vgraph.ir.program import Reduction
+from vgraph.ir.reduction import DeviceShape
 from vgraph.ir.reductions import REDUCTIONS
 
 pytestmark = [

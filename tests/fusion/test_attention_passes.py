@@ -26,7 +26,7 @@ from vgraph.capture import capture
 from vgraph.compiler import kernel_source
 from vgraph.fusion.cpu import build
 from vgraph.fusion.cuda.emit import emit_cuda
-from vgraph.ir.program import VERTEX
+from vgraph.ir.space import VERTEX
 from vgraph.nn import edge_softmax
 from vgraph.passes.linear_sums import visits_in_edges
 

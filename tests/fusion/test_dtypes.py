@@ -16,8 +16,8 @@ from tests.fusion.fuzz import running
 from vgraph.api.messages.update_all import capture_update
 from vgraph.capture import capture
 from vgraph.fusion.cpu import build
-from vgraph.ir.program import SHARED
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import op_name
+from vgraph.ir.space import SHARED
 
 NUM_NODES, NUM_EDGES = 40, 400
 

@@ -19,7 +19,7 @@ from vgraph import compiler
 from vgraph.capture import capture
 from vgraph.fusion.cpu import build
 from vgraph.ir.operators import OPERATORS, OpInfo
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import op_name
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]

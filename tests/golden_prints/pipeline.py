@@ -23,7 +23,7 @@ from vgraph.capture import capture
 from vgraph.capture.capture import Captured, Run, watch_runs
 from vgraph.ir.kernel import DeviceLoop, KernelSpec
 from vgraph.ir.loop_body import LoopBody, LoopOnDevice
-from vgraph.ir.reduction import Reduction
+from vgraph.ir.program import Reduction
 from vgraph.ir.topology import Topology
 from vgraph.runtime.call_rows import CallContext
 from vgraph.runtime.compiled import CompiledProgram, Plan

@@ -14,10 +14,9 @@ from vgraph.fusion.cuda.reduction import emit_reduction_cuda
 from vgraph.ir.kernel import DeviceLoop, Entry, HubLoop, Unit
 from vgraph.ir.loop_body import HubKernel, LoopBody, LoopOnDevice, Product, Section
 from vgraph.ir.printer import format_memory, format_program, format_schedule
-from vgraph.ir.program import Op, Value
+from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.reduction import DeviceShape
 from vgraph.ir.schedule import Phase, RowOrder, Schedule
-from vgraph.ir.tdl.table import op_name
 from vgraph.runtime.compiled import CompiledProgram
 from vgraph.runtime.cpu.frontier_loop import FrontierLoop
 from vgraph.runtime.python_codegen import PhaseCode

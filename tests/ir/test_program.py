@@ -16,8 +16,8 @@ import vgraph.capture.derivative_programs
 import vgraph.function as fn
 from vgraph.ir.moves import Gather, PutSlot, SegmentReduce, TakeSlot
 from vgraph.ir.printer import format_program
-from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Carry, Input, Op, Program, Rows, Value
-from vgraph.ir.reduction import Pointwise, Reduction, RowSum
+from vgraph.ir.program import Carry, Input, Op, Pointwise, Program, Reduction, Rows, RowSum, Value
+from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX
 from vgraph.ir.tdl.table import is_pointwise, is_view
 from vgraph.ir.topology import Topology
 from vgraph.ir.verify import verify

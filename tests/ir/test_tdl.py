@@ -15,8 +15,8 @@ from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.record.unify import unify
 from vgraph.ir.operators import POINTWISE
-from vgraph.ir.program import VERTEX, Op, Rows, Value, map_leaves
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import Op, Rows, Value, map_leaves, op_name
+from vgraph.ir.space import VERTEX
 from vgraph.ir.tdl.rowwise import Effect, row_effects
 from vgraph.ir.tdl.table import FACTORIES, describe, described_ops, is_absent
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import DescriptionError
-from vgraph.ir.program import SHARED, Op, Value
+from vgraph.ir.program import Op, Value
+from vgraph.ir.space import SHARED
 from vgraph.partition.search.strategies import strategies
 from vgraph.tdl import Max, Sum, opaque
 

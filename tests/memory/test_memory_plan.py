@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from vgraph.ir.memory import Lifetime, MemoryPlan, Stacks
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX, Op, Rows, Space, Value
+from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.schedule import Phase, Schedule
+from vgraph.ir.space import EDGE, GRAPH, SOURCE, VERTEX, Space
 from vgraph.ir.topology import Topology
 from vgraph.memory.liveness import lifetimes
 from vgraph.memory.plan import ALIGNMENT, plan_memory

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.ir.program import SHARED, Op, Value, map_leaves
+from vgraph.ir.program import Op, Value, map_leaves
+from vgraph.ir.space import SHARED
 
 aten = torch.ops.aten
 

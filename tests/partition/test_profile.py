@@ -9,7 +9,8 @@ import torch
 
 from benchmarks.placing.baselines import place_round_robin
 from vgraph.errors import DataError, PlacementError
-from vgraph.ir.program import SHARED, Input, Op, Program, Value
+from vgraph.ir.program import Input, Op, Program, Value
+from vgraph.ir.space import SHARED
 from vgraph.partition.placement.list_schedule import list_schedule
 from vgraph.partition.placement.profile import Profile, op_key
 from vgraph.partition.placement.program_graph import build_program_graph, placement_plan, split_gradients

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vgraph.capture.step.capture_step import capture_step
+from vgraph.ir.program import op_name
 from vgraph.ir.sharding import Partial, Replicate, ShardingPlan, Split
 from vgraph.ir.step import BACKWARD, FORWARD, TrainingStep
-from vgraph.ir.tdl.notation import op_name
 from vgraph.partition.accounting.costs import transfer
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search.classes import classify

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from vgraph.ir.program import SHARED, Op, Value
+from vgraph.ir.program import Op, Value
 from vgraph.ir.sharding import Partial, Replicate, Split
+from vgraph.ir.space import SHARED
 from vgraph.partition.rewrite.regions import read_bytes
 from vgraph.partition.search.strategies import strategies
 

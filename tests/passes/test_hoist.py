@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.capture import capture
-from vgraph.ir.program import EDGE, Op
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.program import Op, op_name
+from vgraph.ir.space import EDGE
 
 NUM_VERTICES, NUM_EDGES, WIDTH = 9, 40, 6
 

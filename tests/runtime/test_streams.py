@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from vgraph.ir.program import SHARED, Input, Op, Program, Value
+from vgraph.ir.program import Input, Op, Program, Value
+from vgraph.ir.space import SHARED
 from vgraph.partition.placement.program_graph import build_program_graph, placement_plan
 from vgraph.partition.rewrite.rewrite import rewrite
 from vgraph.runtime.distributed.measure import measure_link, measure_ops

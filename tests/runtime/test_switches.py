@@ -9,8 +9,8 @@ from torch import nn
 import vgraph
 from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, WIDTH, Gates, features, outcome_with
 from vgraph import compiler
+from vgraph.ir.program import op_name
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl.table import op_name
 from vgraph.runtime import windows
 
 pytestmark = pytest.mark.usefixtures("with_kernels")

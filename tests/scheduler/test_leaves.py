@@ -12,8 +12,8 @@ import vgraph
 from tests.runtime.engine_models import GRAPHS, MODELS, WIDTH, binary_tree, chain, features, outcome
 from vgraph import compiler
 from vgraph.capture import capture
+from vgraph.ir.program import op_name
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
-from vgraph.ir.tdl.table import op_name
 
 
 @pytest.fixture(autouse=True)

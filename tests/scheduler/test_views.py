@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value
+from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.schedule import Phase
+from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX
 from vgraph.scheduler.views import store_views
 
 aten = torch.ops.aten

@@ -26,12 +26,12 @@ from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
 from vgraph.ir.cost import Count, is_free, is_product, kernel_bytes, num_bytes, num_operations
 from vgraph.ir.kernel import KernelSpec, Unit
-from vgraph.ir.moves import MOVES, Gather, Random, SegmentReduce
+from vgraph.ir.moves import AnyMove, Gather, SegmentReduce
 from vgraph.ir.printer import format_memory, format_program, format_schedule
-from vgraph.ir.program import EDGE, SHARED, Op, Space, Value, needed_ops
-from vgraph.ir.reduction import RowSum
+from vgraph.ir.program import Op, RowSum, Value, needed_ops, op_name
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl.table import is_pointwise, op_name
+from vgraph.ir.space import EDGE, SHARED, Space
+from vgraph.ir.tdl.table import is_pointwise
 from vgraph.runtime.compiled import CallContext, CompiledProgram, Plan
 from vgraph.runtime.extent import Extent, whole_frontier
 from vgraph.scheduler.parts import type_numbers
@@ -294,9 +294,7 @@ def _how(phase: Phase) -> str:
 
 
 def _named(op: Op) -> str:
-    if isinstance(op.target, (*MOVES, Random)):
-        return str(op.target)
-    return op_name(op.target) if hasattr(op.target, "overloadpacket") else op.target.__name__
+    return op_name(op.target)
 
 
 def _why(op: Op, phase: Phase) -> str:
@@ -309,7 +307,7 @@ def _why(op: Op, phase: Phase) -> str:
         return "one launch for all rows, what is pointwise before the sum computed inside"
     if isinstance(op.target, Gather):
         return "an operator of the library reads its rows"
-    if isinstance(op.target, MOVES):
+    if isinstance(op.target, AnyMove):
         return "no kernel makes this move"
     if not any(v.row_dim is not None for v in (*op.operands(), *op.results)):
         return "no rows"

@@ -20,7 +20,8 @@ from vgraph import config
 from vgraph.capture.scalar.pointwise import Function, checked, identity_of, record_pointwise
 from vgraph.compiler import REDUCTIONS, compile_reduction
 from vgraph.errors import DimError, DTypeError, FeatureError, FunctionError
-from vgraph.ir.reduction import ACCUMULATED, Reduction
+from vgraph.ir.program import Reduction
+from vgraph.ir.reduction import ACCUMULATED
 from vgraph.ir.reductions import REDUCTIONS as TABLE
 from vgraph.ir.reductions import reduce_info
 from vgraph.runtime.in_memory import has_elements, in_memory

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vgraph.capture.session import Session
 from vgraph.ir.moves import Move
-from vgraph.ir.program import Space
+from vgraph.ir.space import Space
 
 
 @dataclass(eq=False)

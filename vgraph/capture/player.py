@@ -18,7 +18,7 @@ from vgraph.capture.rows.row_tensor import as_rows, plain
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import EDGE, GRAPH, SHARED, SOURCE, VERTEX
+from vgraph.ir.space import EDGE, GRAPH, SHARED, SOURCE, VERTEX
 
 # an action, its arguments and keywords as leaves, the modes; of some a line
 Event = tuple[Any, ...]

@@ -22,7 +22,7 @@ from vgraph.capture.rows.row_tensor import RowTensor, as_rows, plain
 from vgraph.capture.rows.slot_reductions import Context
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Move, SegmentReduce
-from vgraph.ir.program import EDGE, VERTEX, Space
+from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.user_line import recorded_line
 
 

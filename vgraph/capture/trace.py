@@ -26,7 +26,8 @@ from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.record.unify import unify
 from vgraph.capture.rows.lower_mailbox import lower_mailbox, name_counts, refuse_mixed_batches
 from vgraph.capture.session import Session, Specs
-from vgraph.ir.program import VERTEX, Carry, Op, Rows, Value, needed_ops
+from vgraph.ir.program import Carry, Op, Rows, Value, needed_ops
+from vgraph.ir.space import VERTEX
 from vgraph.passes.attention import weigh_once
 from vgraph.passes.hoist import hoist
 from vgraph.passes.linear_sums import Foresight, Linear, sum_once, visits_in_edges

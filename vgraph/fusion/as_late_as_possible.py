@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from vgraph.ir.kernel import Place
-from vgraph.ir.moves import SegmentReduce
-from vgraph.ir.program import EDGE, Op, Value
-from vgraph.ir.row_ops import outer_sum
+from vgraph.ir.moves import OuterSum, SegmentReduce
+from vgraph.ir.program import Op, Value
 from vgraph.ir.schedule import Phase
+from vgraph.ir.space import EDGE
 
 
 class Grouping(Protocol):
@@ -88,4 +88,4 @@ class Later:
 
 def _is_over_edges(op: Op) -> bool:
     """Whether a kernel must visit edges for the op's sake."""
-    return isinstance(op.target, SegmentReduce) or op.target is outer_sum
+    return isinstance(op.target, (SegmentReduce, OuterSum))

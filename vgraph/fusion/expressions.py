@@ -13,8 +13,7 @@ import torch
 
 from vgraph.ir.moves import Random
 from vgraph.ir.operators import AT_MOST, OPERATORS, OpInfo
-from vgraph.ir.program import Op, Value
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.program import Op, Value, op_name
 from vgraph_kernels import reference
 
 C_TYPES = {  # as they lie in memory
@@ -116,6 +115,7 @@ def number(value: Any, dtype: torch.dtype) -> str:
 def _is_plain_random(op: Op) -> bool:
     """Numbers for each element of a row, with constant parameters."""
     _, dtype, extra = op.args
+    assert isinstance(op.target, Random)
     known = op.target.distribution in ("uniform", "bernoulli", "bernoulli_tensor")
     plain = all(isinstance(x, (int, float)) for x in extra)
     return known and plain and dtype in (torch.float32, torch.float64) and set(op.kwargs) == {"seed"}
@@ -124,6 +124,7 @@ def _is_plain_random(op: Op) -> bool:
 def random_expression(op: Op, seed: str, row: str, column: str, width: int) -> str:
     """Numbers ``column``, ``column`` + 1 ... of a row of the user's id ``row``."""
     _, dtype, extra = op.args
+    assert isinstance(op.target, Random)
     kind = NUMBER_TYPES[dtype]
     bits = f"vg_random<{width}>({seed}, {op.target.number}, {row}, {column})"
     if op.target.distribution != "uniform":

@@ -15,9 +15,9 @@ from vgraph.fusion.grouping import is_elsewhere
 from vgraph.fusion.layout import is_mean, plain_shape, sum_strides
 from vgraph.ir.kernel import Place, contiguous
 from vgraph.ir.moves import Random, SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, Op, Value
+from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.row_ops import row_product
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.space import EDGE, SHARED
 from vgraph.ir.trampoline import Steps, run_deep
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from vgraph.fusion.expressions import C_TYPES, has_expression
 from vgraph.fusion.row_sums import with_row_sums
 from vgraph.fusion.views import view_places, whole
 from vgraph.ir.kernel import KernelSpec, Place, Unit
-from vgraph.ir.moves import Gather, Random, SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value
+from vgraph.ir.moves import Gather, OuterSum, Random, SegmentReduce
+from vgraph.ir.program import Op, Rows, Value, op_name
 from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX
 from vgraph.ir.trampoline import Steps, run_deep
 
 _MOST_FEATURES = 4096  # one row of scratch must lie on the stack
@@ -52,7 +52,7 @@ def is_fusible(op: Op) -> bool:
     if isinstance(op.target, SegmentReduce):
         return _is_fusible_reduction(op)
     result = op.results[0]
-    if op.target is outer_sum:
+    if isinstance(op.target, OuterSum):
         return True
     if not has_plain_rows(result):
         return False
@@ -66,6 +66,7 @@ def is_fusible(op: Op) -> bool:
 
 def _is_fusible_reduction(op: Op) -> bool:
     move, result = op.target, op.results[0]
+    assert isinstance(move, SegmentReduce)
     if move.part or move.end not in ("src", "dst") or not has_plain_rows(result) or result.dtype.itemsize < 2:
         return False
     if not all(has_plain_rows(v) for v in op.operands()):
@@ -189,7 +190,7 @@ class _Grouping:
                 return 0  # of what other frontiers left
             if op.results[0].space == EDGE:
                 return run_deep(self._edge_level(op, own))
-            if isinstance(op.target, SegmentReduce) or op.target is outer_sum:
+            if isinstance(op.target, (SegmentReduce, OuterSum)):
                 return max(run_deep(self._ready_on_edge(v, own)) for v in op.operands())
             return max((self._ready(self.place(v), own) for v in op.operands()), default=0)
         return max((self._ready_for_library(v, op) for v in op.operands()), default=0)
@@ -307,7 +308,7 @@ def _with_outer_sums(ops: tuple[Op, ...], wanted: set[int]) -> tuple[Op, ...]:
     ops = tuple(_without_idle_operand(op) for op in ops)
     makers = {v.id: op for op in ops for v in op.results}
     found = {id(op): outer_sum(op, makers) for op in ops}
-    made = [op if found[id(op)] is None else replace(op, target=outer_sum, args=found[id(op)]) for op in ops]
+    made = [op if found[id(op)] is None else replace(op, target=OuterSum(), args=found[id(op)]) for op in ops]
     read = wanted.union(*({v.id for v in op.operands()} for op in made))
     return tuple(op for op in made if op_name(op.target) != "t" or op.results[0].id in read)
 

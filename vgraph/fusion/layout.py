@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from vgraph.fusion.online_softmax import Riders
 from vgraph.fusion.views import whole
 from vgraph.ir.kernel import KernelSpec, Place, contiguous
-from vgraph.ir.moves import SegmentReduce
+from vgraph.ir.moves import OuterSum, SegmentReduce
 from vgraph.ir.program import Op, Value
-from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
+from vgraph.ir.row_ops import feature_sum, row_product
 
 Shape = tuple[int, ...]
 
@@ -81,7 +81,7 @@ def needs_whole_row(op: Op) -> bool:
 
 def is_reduction(op: Op) -> bool:
     """Whether the op takes edges away."""
-    return isinstance(op.target, SegmentReduce) or op.target is outer_sum
+    return isinstance(op.target, (SegmentReduce, OuterSum))
 
 
 def plain_shape(shape: Shape) -> Shape:

@@ -14,9 +14,9 @@ from vgraph.fusion.expressions import is_costly
 from vgraph.fusion.layout import Loop, LoopStore, Shape, needs_whole_row, place_of, plain_shape
 from vgraph.fusion.online_softmax import Riders
 from vgraph.ir.kernel import KernelSpec, Place
-from vgraph.ir.moves import SegmentReduce
+from vgraph.ir.moves import OuterSum, SegmentReduce
 from vgraph.ir.program import Op
-from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
+from vgraph.ir.row_ops import feature_sum, row_product
 from vgraph.ir.trampoline import Steps, run_deep
 
 
@@ -111,7 +111,7 @@ class StageLoops:
         if isinstance(op.target, SegmentReduce) or feature_sum(op):
             (operand,) = op.operands()
             return operand.row_shape
-        if op.target is outer_sum:
+        if isinstance(op.target, OuterSum):
             return place.shape
         return op.results[0].row_shape
 

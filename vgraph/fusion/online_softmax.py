@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from vgraph.fusion.views import whole
 from vgraph.ir.kernel import KernelSpec, Place, contiguous
 from vgraph.ir.moves import SegmentReduce
-from vgraph.ir.program import EDGE, Op, Value
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.program import Op, Value, op_name
+from vgraph.ir.space import EDGE
 
 _Path: TypeAlias = "tuple[int, Any] | None"  # the id of what was multiplied last, and what came before
 Axes = tuple[int | None, ...]  # of every dim of a row: which of the summed row's dims it is; None: of size one

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from vgraph.fusion.expressions import has_expression, is_costly
 from vgraph.fusion.views import view_places, whole
-from vgraph.ir.moves import MOVES, Random
-from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Value, map_leaves, needed_ops
-from vgraph.ir.reduction import ACCUMULATED, Pointwise, Reduction, RowSum
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.moves import AnyMove, Random
+from vgraph.ir.program import Op, Pointwise, Reduction, Rows, RowSum, Value, map_leaves, needed_ops, op_name
+from vgraph.ir.reduction import ACCUMULATED
+from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX
 from vgraph.ir.trampoline import Steps, run_deep
 
 _MOST_OPERANDS, _MOST_OPS = 6, 16  # of one loop
@@ -88,7 +88,7 @@ class _Search:
         """Whether the library makes it, or it is a view of what lies in memory."""
         above: Op | None = maker
         while above is not None:
-            if isinstance(above.target, MOVES) or self.is_fusible(above):
+            if isinstance(above.target, AnyMove) or self.is_fusible(above):
                 return False
             operands = list(above.operands())
             if len(operands) != 1 or view_places(above, whole(operands[0])) is None or operands[0].id in self.wanted:

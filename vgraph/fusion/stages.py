@@ -17,9 +17,9 @@ from vgraph.fusion.layout import Layout, LoopStore, Stage, is_reduction, needs_w
 from vgraph.fusion.loops import StageLoops
 from vgraph.fusion.online_softmax import Ride, Riders, find_online_sums
 from vgraph.ir.kernel import KernelSpec, Place
-from vgraph.ir.moves import SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, Op, Value
-from vgraph.ir.row_ops import outer_sum
+from vgraph.ir.moves import OuterSum, SegmentReduce
+from vgraph.ir.program import Op, Value
+from vgraph.ir.space import EDGE, SHARED
 
 _MOST_KEPT = 16  # numbers an edge that are kept from one loop over edges for the next
 
@@ -219,7 +219,7 @@ class _Planner:
 
     def _edge_stores(self, op: Op, stage: int, stores: set[int], kept: set[int]) -> Iterable[LoopStore]:
         value = op.results[0]
-        if op.target is outer_sum:
+        if isinstance(op.target, OuterSum):
             yield LoopStore("left", op, op.args[0])
             yield LoopStore("right", op, op.args[1])
         elif isinstance(op.target, SegmentReduce):

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from vgraph.fusion.expressions import NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
 from vgraph.fusion.layout import LoopStore
-from vgraph.ir.program import EDGE, Op
+from vgraph.ir.program import Op
 from vgraph.ir.reductions import ReduceInfo
+from vgraph.ir.space import EDGE
 
 
 def put_loop_store(body: Body, store: LoopStore, accumulate: Callable[[Body, Op], None]) -> None:
@@ -55,7 +56,7 @@ def accumulated(
     op: Op, target: str, given: str, width: int, *, place: str = "", position: str = "", first: str = "false"
 ) -> str:
     """A number joins a reduction; ``place``: of the slot of what is picked, ``position``: the number's slot."""
-    row, kind = op.target.info, NUMBER_TYPES[op.results[0].dtype]
+    row, kind = op.reduction, NUMBER_TYPES[op.results[0].dtype]
     if row.picks:
         return _picked(row, target, given, place, position, first)
     if not row.lift:
@@ -68,7 +69,7 @@ def accumulated(
 
 def combined(op: Op, target: str, given: str, width: int, *, place: str = "", position: str = "") -> str:
     """A partial result joins another one."""
-    row, kind = op.target.info, NUMBER_TYPES[op.results[0].dtype]
+    row, kind = op.reduction, NUMBER_TYPES[op.results[0].dtype]
     if row.picks:
         return _picked(row, target, given, place, position, "false")
     return f"{target} = {row.combine.format(a=target, x=given, T=kind, V=f'vg_t<{kind}, {width}>')};"
@@ -76,7 +77,7 @@ def combined(op: Op, target: str, given: str, width: int, *, place: str = "", po
 
 def finished(op: Op, given: str, width: int) -> str:
     """The result, of the accumulator of all elements."""
-    row, kind = op.target.info, NUMBER_TYPES[op.results[0].dtype]
+    row, kind = op.reduction, NUMBER_TYPES[op.results[0].dtype]
     return row.finish.format(x=given, T=kind, V=f"vg_t<{kind}, {width}>") if row.finish else given
 
 

@@ -7,15 +7,16 @@ torch itself says where: the view is taken of a tensor without memory, and its s
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from vgraph.ir.kernel import Place, contiguous
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import SHARED, Op, Rows, Value, map_leaves
-from vgraph.ir.tdl.table import is_view, op_name
+from vgraph.ir.program import Op, Rows, Value, op_name
+from vgraph.ir.space import SHARED
+from vgraph.ir.tdl.table import is_view
 
 _NUM_ROWS = 7919  # a number of rows that no view can confuse with a size
 
@@ -44,15 +45,16 @@ def _by_torch(op: Op, operand: Place) -> list[Place] | None:
     rows = torch.empty(0, device="meta").as_strided(
         (_NUM_ROWS, *operand.shape), (numel, *operand.strides), operand.offset
     )  # an element's address tells the row and the place in it
-    target = torch.ops.aten.view.default if op_name(op.target) in ("_unsafe_view", "reshape") else op.target
+    if op_name(op.target) in ("_unsafe_view", "reshape"):
+        op = replace(op, target=torch.ops.aten.view.default)
 
-    def concrete(leaf: Any) -> Any:
+    def concrete(leaf: object) -> object:
         if isinstance(leaf, Value):
             return rows
         return _NUM_ROWS * leaf.times if isinstance(leaf, Rows) else leaf
 
     try:
-        found = target(*map_leaves(op.args, concrete), **{k: map_leaves(v, concrete) for k, v in op.kwargs.items()})
+        found = op.evaluate(concrete)
     except RuntimeError:  # not a view of memory that lies like this
         return None
     results: list[Tensor] = [found] if isinstance(found, Tensor) else list(found)

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vgraph.ir.exchange import Assemble, Exchange, Fetch
-from vgraph.ir.program import Op, Program, Value
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import Op, Program, Value, op_name
 from vgraph.ir.tdl.table import is_view
 
 Overwrites = Sequence[tuple[int, int]]  # (input, output) of the Program: the output takes the input's memory

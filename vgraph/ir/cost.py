@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable
 
 from vgraph.ir.kernel import KernelSpec
-from vgraph.ir.moves import MOVES, Gather, SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op, Rows, Space, Value
-from vgraph.ir.reduction import RowSum
-from vgraph.ir.tdl.table import is_view, op_name
+from vgraph.ir.moves import AnyMove, Gather, SegmentReduce
+from vgraph.ir.program import Op, Rows, RowSum, Value, op_name
+from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX, Space
+from vgraph.ir.tdl.table import is_view
 
 Count = Callable[[Space], int]
 _PRODUCTS = frozenset("mm addmm bmm baddbmm".split())
@@ -36,7 +36,7 @@ def is_product(op: Op) -> bool:
 
 def is_free(op: Op) -> bool:
     """Whether the op makes no memory of its own."""
-    return not isinstance(op.target, MOVES) and (is_view(op.target) or op_name(op.target) == "expand")
+    return not isinstance(op.target, AnyMove) and (is_view(op.target) or op_name(op.target) == "expand")
 
 
 def num_operations(op: Op, count: Count) -> int:

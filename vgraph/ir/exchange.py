@@ -1,27 +1,17 @@
 """Exchange: one step of communication, in which every worker assembles a region of one value.
 
-Takes: nothing (plain values). Gives: Piece, Exchange, Fetch and PartitionedProgram. Runs once per function.
+Takes: nothing (plain values). Gives: Piece, Exchange and Fetch. Runs once per function.
 Source: Tofu section 6 (MultiFetch: all remote pieces of an input in one fused step).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
-from vgraph.ir.program import Program
-from vgraph.ir.sharding import Placement, Region
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where a value lies: a placement a step, and the region of every worker (None: it has nothing)."""
-
-    placements: tuple[Placement, ...]
-    regions: tuple[Region | None, ...]
+from vgraph.ir.sharding import Region
 
 
 @dataclass(frozen=True)
@@ -102,20 +92,3 @@ class Assemble:
 
     def __str__(self) -> str:
         return f"assemble[{self.need}]"
-
-
-@dataclass(frozen=True)
-class PartitionedProgram:
-    """One Program a worker; inputs and outputs in the order of the whole Program, with their layouts."""
-
-    programs: tuple[Program, ...]
-    exchanges: tuple[Exchange, ...]
-    input_layouts: tuple[Layout, ...]
-    output_layouts: tuple[Layout | None, ...]
-    origin: Mapping[int, int] = field(default_factory=dict[int, int])  # exchange number -> op that reads
-    overwrites: tuple[tuple[int, int], ...] = ()  # (input, output): an update takes the memory of what it updates
-
-    @property
-    def communicated_bytes(self) -> int:
-        """Bytes that cross workers in one step: the sum over all exchanges."""
-        return sum(exchange.num_bytes for exchange in self.exchanges)

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vgraph.ir.moves import Random
-from vgraph.ir.program import EDGE, Op, Value
+from vgraph.ir.program import Op, Value
+from vgraph.ir.space import EDGE
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vgraph.ir.kernel import Entry, HubLoop, HubStep, KernelSpec, Unit
-from vgraph.ir.program import EDGE, Op, Value
+from vgraph.ir.program import Op, Value
 from vgraph.ir.schedule import Phase
+from vgraph.ir.space import EDGE
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,10 @@ Source: Cavs section 3.1 (gather, scatter), DGL section 3 (SpMM and SDDMM as dua
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from vgraph.ir.program import EDGE, GRAPH, INNER, SOURCE, VERTEX, Space, part_of
 from vgraph.ir.reductions import ReduceInfo, reduce_info
+from vgraph.ir.sharding import Region
+from vgraph.ir.space import EDGE, GRAPH, INNER, SOURCE, VERTEX, Space, part_of
 
 
 @dataclass(frozen=True)
@@ -200,8 +200,8 @@ class LeafRows:
         return f"leaf_rows[{self.end}]"
 
 
-Move = Gather | SegmentReduce | TakeSlot | PutSlot | Select | Spread
-MOVES = (Gather, SegmentReduce, TakeSlot, PutSlot, Select, Spread, InnerRows, LeafRows)
+Move = Gather | SegmentReduce | TakeSlot | PutSlot | Select | Spread  # recorded; its transpose is one, too
+AnyMove = Move | InnerRows | LeafRows
 _ENDS = {"src": SOURCE, "dst": VERTEX, "graph": GRAPH}
 
 
@@ -226,7 +226,15 @@ class RandomPart:
 
     whole: Random
     shape: tuple[int, ...]
-    region: Any  # a Region: the entries of every dim
+    region: Region
 
     def __str__(self) -> str:
         return f"{self.whole}{self.region}"
+
+
+@dataclass(frozen=True)
+class OuterSum:
+    """The sum over edges of the outer products of two values' rows, ``t(x) g``; made by the stage of kernels alone."""
+
+    def __str__(self) -> str:
+        return "outer_sum"

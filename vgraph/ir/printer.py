@@ -10,9 +10,8 @@ from typing import Any
 
 from vgraph import config
 from vgraph.ir.memory import MemoryPlan
-from vgraph.ir.program import Carry, Op, Program, Rows, Value
+from vgraph.ir.program import Carry, Op, Program, Rows, Value, op_name
 from vgraph.ir.schedule import Schedule
-from vgraph.ir.tdl.table import op_name
 
 logger = logging.getLogger("vgraph")
 

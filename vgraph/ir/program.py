@@ -8,44 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
+from torch import Tensor
 
+from vgraph.ir.exchange import Assemble, Fetch, ReplicaMean
+from vgraph.ir.moves import AnyMove, Move, OuterSum, Random, RandomPart, SegmentReduce
+from vgraph.ir.reductions import ReduceInfo
+from vgraph.ir.space import Space
 
-@dataclass(frozen=True)
-class Space:
-    """What the rows of a value are; ``key`` tells several spaces of one kind apart."""
-
-    kind: str
-    key: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.key}" if self.key else self.kind
-
-
-SHARED = Space("shared")  # parameters and numbers: no rows
-GRAPH = Space("graph")  # one row a graph of the batch
-VERTEX = Space("vertex")  # one row a vertex where the function is evaluated
-SOURCE = Space("source")  # one row a vertex at the tail of edges; never sliced by a frontier
-EDGE = Space("edge")  # one row an edge, in order of destination rows
-INNER = Space("inner")  # one row a vertex that has in-edges: the last rows under a policy with frontiers
-SLOT = Space("slot")  # a position in a mailbox: a dim beside VERTEX, never rows of its own
-
-
-OF_LEAVES = "|leaves"  # ends the name of a subset that holds the vertices without in-edges, in order
-
-
-def subset(name: str) -> Space:
-    """Rows given for some vertices only (``vgraph.at``), and one row of zeros for the rest."""
-    return Space("subset", f"@{name}")
-
-
-def part_of(space: Space, part: str) -> Space:
-    """The rows of ``space`` (vertex or edge) that belong to vertices of one type; "": all."""
-    return Space(space.kind, part)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -93,7 +68,42 @@ class Value:
         return f"%{self.id}"
 
 
-Target = Any  # an aten OpOverload, a Move of ir.moves or a Random of ir.moves
+class _Argument(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class _Schema(Protocol):
+    @property
+    def arguments(self) -> Sequence[_Argument]: ...
+
+
+class _Packet(Protocol):
+    __name__: str
+
+
+class Aten(Protocol):
+    """An operator of torch, or of a library that torch knows, with its overload: ``torch.ops.aten.mm.default``."""
+
+    @property
+    def overloadpacket(self) -> _Packet: ...
+    @property
+    def is_view(self) -> bool: ...
+    @property
+    def _schema(self) -> _Schema: ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Routine:
+    """A function of the runtime's own among the ops of a phase: what sends a tensor, what waits for one."""
+
+    name: str
+    run: Callable[..., Tensor | None]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +129,25 @@ class Op:
             _collect(part, found)
         return tuple(found)
 
+    @property
+    def reduction(self) -> ReduceInfo:
+        """The row of the table, of an op that is a SegmentReduce."""
+        assert isinstance(self.target, SegmentReduce)
+        return self.target.info
 
-def _collect(tree: Any, found: list[Value]) -> None:
+    def mapped(self, function: Callable[[object], object]) -> Op:
+        """The same op with every leaf of its arguments replaced."""
+        kwargs = {key: map_leaves(value, function) for key, value in self.kwargs.items()}
+        return replace(self, args=map_leaves(self.args, function), kwargs=kwargs)
+
+    def evaluate(self, function: Callable[[object], object]) -> Any:
+        """What the operator gives, called with every leaf of the arguments replaced."""
+        assert not isinstance(self.target, Noun), f"{self.target} is not called"
+        kwargs = {key: map_leaves(value, function) for key, value in self.kwargs.items()}
+        return self.target(*map_leaves(self.args, function), **kwargs)
+
+
+def _collect(tree: object, found: list[Value]) -> None:
     if isinstance(tree, Value):
         found.append(tree)
     elif isinstance(tree, (tuple, list)):
@@ -128,19 +155,16 @@ def _collect(tree: Any, found: list[Value]) -> None:
             _collect(item, found)
 
 
-def map_leaves(tree: Any, function: Callable[[Any], Any]) -> Any:
-    """The same nest of tuples and lists with every leaf replaced."""
+def map_leaves(tree: T, function: Callable[[object], object]) -> T:
+    """The same nest of tuples and lists with every leaf replaced; named tuples and torch's own keep their names."""
     if isinstance(tree, tuple):
         items = tuple(map_leaves(item, function) for item in tree)
-        return items if type(tree) is tuple else _like_tuple(tree, items)
-    if isinstance(tree, list):
-        return [map_leaves(item, function) for item in tree]
-    return function(tree)
-
-
-def _like_tuple(tree: Any, items: tuple[Any, ...]) -> Any:
-    """Named tuples and torch's return types keep their names."""
-    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+        made = items if type(tree) is tuple else type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+    elif isinstance(tree, list):
+        made = [map_leaves(item, function) for item in tree]
+    else:
+        made = function(tree)
+    return cast(T, made)
 
 
 def needed_ops(ops: Sequence[Op], wanted: Iterable[int], given: Container[int] = ()) -> tuple[Op, ...]:
@@ -154,12 +178,98 @@ def needed_ops(ops: Sequence[Op], wanted: Iterable[int], given: Container[int] =
 
 
 @dataclass(frozen=True, eq=False)
+class Pointwise:
+    """Ops from scalars to a scalar: every Value stands for one number of its dtype."""
+
+    operands: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    result: Value
+
+    def __str__(self) -> str:
+        """The same for the same arithmetic, whoever recorded it."""
+        names = {v.id: f"%{i}" for i, v in enumerate([*self.operands, *(v for op in self.ops for v in op.results)])}
+        said = [f"{names[v.id]}:{v.dtype}" for v in self.operands]
+        for op in self.ops:
+            args = [names[a.id] if isinstance(a, Value) else repr(a) for a in op.args]
+            args += [f"{key}={names[a.id] if isinstance(a, Value) else a!r}" for key, a in op.kwargs.items()]
+            said.append(f"{names[op.results[0].id]}:{op.results[0].dtype} = {op.target}({', '.join(args)})")
+        return "\n".join([*said, names[self.result.id]])
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """``element`` at every position, combined by ``name`` or by ``function``, then ``after``.
+
+    ``name``: a row of ``reductions.py``. A function is associative and need not be commutative: a slice is combined in
+    row-major order.
+    """
+
+    element: Pointwise
+    name: str = ""
+    function: Pointwise | None = None
+    after: Pointwise | None = None  # of a slice's result, before it is rounded and stored
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        assert bool(self.name) != (self.function is not None)
+        object.__setattr__(self, "key", f"{self.element}\n| {self.function or self.name}\n| {self.after}")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of elements and results."""
+        return self.element.result.dtype
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.function is not None
+
+
+@dataclass(frozen=True, eq=False)
+class RowSum:
+    """The target of an Op of a Program: ``reduction`` over ``dims``, rows among them, of what operands broadcast to.
+
+    ``ops`` compute the same elements from ``operands``, stored.
+    """
+
+    reduction: Reduction
+    dims: tuple[int, ...]
+    keepdim: bool
+    operands: tuple[Value, ...]
+    ops: tuple[Op, ...]
+
+    def __str__(self) -> str:
+        return "_".join(["sum_of", *dict.fromkeys(op_name(op.target).strip("_") for op in self.ops)])
+
+
+Noun = AnyMove | Random | RandomPart | OuterSum | RowSum | Fetch | Assemble | ReplicaMean | Routine
+Target = Aten | Noun
+_names: dict[int, tuple[Aten, str]] = {}  # by id, for hashing an operator is slow; held, so that ids stay its own
+
+
+def op_name(target: Target) -> str:
+    """``mm`` for ``aten.mm.default``; the printed form for a noun of ``ir``."""
+    found = _names.get(id(target))
+    if found is not None:
+        return found[1]
+    if isinstance(target, Noun):
+        return str(target)
+    name = target.overloadpacket.__name__
+    _names[id(target)] = (target, name)
+    return name
+
+
+def takes(target: Aten, name: str) -> bool:
+    """Whether an operator has an argument of this name."""
+    return any(argument.name == name for argument in target._schema.arguments)  # pyright: ignore[reportPrivateUsage]
+
+
+@dataclass(frozen=True, eq=False)
 class Carry:
     """``source`` feeds ``target`` along the edges, through ``move``: what makes frontiers."""
 
     source: Value
     target: Value
-    move: Any
+    move: Move
 
 
 @dataclass(frozen=True, eq=False)

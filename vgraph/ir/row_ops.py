@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from vgraph.ir.program import EDGE, SHARED, Op, Rows, Value
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.program import Op, Rows, Value, op_name
+from vgraph.ir.space import EDGE, SHARED
 
 _MOST_WEIGHTS = 16384  # numbers of a matrix that stay in the nearest cache while rows pass by
 _MOST_COLUMNS = 256  # sums that fit the registers of one row

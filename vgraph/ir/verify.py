@@ -6,12 +6,22 @@ Takes: a Program. Gives: nothing, or an AssertionError that names the op. Runs o
 from __future__ import annotations
 
 from vgraph.ir.exchange import Assemble, Fetch, ReplicaMean
-from vgraph.ir.moves import MOVES, Random, RandomPart, SegmentReduce
-from vgraph.ir.program import Op, Program, Rows
-from vgraph.ir.reduction import RowSum
+from vgraph.ir.moves import (
+    Gather,
+    InnerRows,
+    LeafRows,
+    OuterSum,
+    PutSlot,
+    Random,
+    RandomPart,
+    SegmentReduce,
+    Select,
+    Spread,
+    TakeSlot,
+)
+from vgraph.ir.program import Aten, Op, Program, Routine, Rows, RowSum, Value
 from vgraph.ir.reductions import REDUCTIONS
-
-_NOUNS = (Random, RandomPart, RowSum, Assemble, Fetch, ReplicaMean)  # targets that are not called
+from vgraph.ir.sharding import Region
 
 
 def verify(program: Program) -> None:
@@ -31,19 +41,41 @@ def verify(program: Program) -> None:
 
 
 def _verify_target(op: Op) -> None:
-    """Every target is a noun of ``ir`` or something to call; a reduction has a row of its table."""
-    target = op.target
-    if isinstance(target, SegmentReduce):
-        row = REDUCTIONS.get(target.reduction)
-        assert row is not None, f"{target}: there is no reduction {target.reduction!r}, only {', '.join(REDUCTIONS)}"
-        assert row.is_linear or target.end == "dst", f"{target}: what is not linear reduces in-edges alone"
-        assert len(op.results) == 1 + row.picks, f"{target} gives {1 + row.picks} results, not {len(op.results)}"
-    if isinstance(target, RowSum) and target.reduction.name:
-        assert target.reduction.name in REDUCTIONS, f"{target}: there is no reduction {target.reduction.name!r}"
-    if isinstance(target, MOVES):
-        _verify_move(op)
-    else:
-        assert isinstance(target, _NOUNS) or callable(target), f"there is no operator {target!r}"
+    """Every target is a noun of ``ir`` or an operator of torch; a reduction has a row of its table."""
+    match op.target:
+        case SegmentReduce(end, reduction) as move:
+            row = REDUCTIONS.get(reduction)
+            assert row is not None, f"{move}: there is no reduction {reduction!r}, only {', '.join(REDUCTIONS)}"
+            assert row.is_linear or end == "dst", f"{move}: what is not linear reduces in-edges alone"
+            assert len(op.results) == 1 + row.picks, f"{move} gives {1 + row.picks} results, not {len(op.results)}"
+            _verify_move(op)
+        case Gather() | TakeSlot() | PutSlot() | Select() | Spread() | InnerRows() | LeafRows():
+            _verify_move(op)
+        case RowSum(summed) as target:
+            assert not summed.name or summed.name in REDUCTIONS, f"{target}: there is no reduction {summed.name!r}"
+        case Random() as target:
+            assert "seed" in op.kwargs, f"{target} has no seed"
+        case RandomPart(_, _, region) | Assemble(region) as target:
+            assert _is_of(op.results, region), f"{target} gives another shape"
+        case Fetch(exchange, worker) as target:
+            assert _is_of(op.results, exchange.need[worker]), f"{target} gives another shape"
+        case ReplicaMean() as target:
+            shapes = {value.shape for value in (*op.operands(), *op.results)}
+            assert len(shapes) == 1, f"{target} gives another shape"
+        case OuterSum() | Routine():
+            pass
+        case operator:
+            _verify_operator(operator)
+
+
+def _verify_operator(operator: Aten) -> None:
+    assert hasattr(operator, "overloadpacket"), f"there is no operator {operator!r}"
+
+
+def _is_of(results: tuple[Value, ...], region: Region | None) -> bool:
+    """Whether there is a result of a region's shape where there is a region, and none where there is none."""
+    wanted = [] if region is None else [tuple(len(entries) for entries in region)]
+    return [value.shape for value in results] == wanted
 
 
 def _verify_move(op: Op) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from vgraph.ir.memory import Lifetime, MemoryPlan, Stack, Stacks
-from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX, Space, Value, part_of
+from vgraph.ir.program import Value
 from vgraph.ir.schedule import Schedule
+from vgraph.ir.space import EDGE, GRAPH, SOURCE, VERTEX, Space, part_of
 
 ALIGNMENT = 64  # bytes of a cache line, and of the widest vector register
 

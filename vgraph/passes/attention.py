@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import torch
 
 from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import EDGE, Op, Value
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.program import Op, Target, Value, op_name
+from vgraph.ir.space import EDGE
 from vgraph.ir.trampoline import Steps, run_deep
 from vgraph.passes.factors import renames
 
@@ -51,7 +51,7 @@ class _Laws:
                 return
         self.ops.append(op)
 
-    def _put(self, target: object, args: tuple[object, ...], result: Value, line: str, **kwargs: object) -> Value:
+    def _put(self, target: Target, args: tuple[object, ...], result: Value, line: str, **kwargs: object) -> Value:
         made = Op(target, args, kwargs, (result,), line)
         self.makers[result.id] = made
         self.ops.append(made)

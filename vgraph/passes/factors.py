@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import EDGE, SHARED, Op, Rows, Value
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.program import Op, Rows, Value, op_name
+from vgraph.ir.space import EDGE, SHARED
 
 Axes = tuple[int | None, ...]  # of every dim of a row: which of a product's dims it is; None: of size one
 Key = tuple[str, int]

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from vgraph.ir.moves import MOVES, Gather, Random, SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, Op, Rows, Space, Value, map_leaves
+from vgraph.ir.moves import AnyMove, Gather, Random, SegmentReduce
+from vgraph.ir.program import Op, Rows, Value, map_leaves, op_name
+from vgraph.ir.space import EDGE, SHARED, Space
 from vgraph.ir.tdl.rowwise import Effect, row_effects
-from vgraph.ir.tdl.table import op_name
 from vgraph.ir.trampoline import Steps, run_deep
 
 NewValue = Callable[..., Value]
@@ -67,7 +67,7 @@ class _Hoist:
         return False
 
     def _at_one_end(self, op: Op) -> bool:
-        if isinstance(op.target, (*MOVES, Random)) or any(v.space != EDGE for v in op.results):
+        if isinstance(op.target, AnyMove | Random) or any(v.space != EDGE for v in op.results):
             return False
         rows = [v for v in op.operands() if v.space != SHARED]
         moves = {self.spread[v.id][0] for v in rows if v.id in self.spread}
@@ -258,10 +258,12 @@ class _Hoist:
         if given.space != EDGE or given.row_dim != 0:
             return False
         total = yield self._summing(move.end, given, op.line)
-        yield self._times_weight(op, total, weight, None if addend is None else (addend, given))
+        yield self._times_weight(op, move.end, total, weight, None if addend is None else (addend, given))
         return True
 
-    def _times_weight(self, op: Op, total: Value, weight: Value, addend: tuple[Value, Value] | None) -> Steps[None]:
+    def _times_weight(
+        self, op: Op, end: str, total: Value, weight: Value, addend: tuple[Value, Value] | None
+    ) -> Steps[None]:
         """The summed rows times the matrix; what was added to each edge's is added as often as there are edges."""
         if addend is None:
             self.ops.append(Op(_mm, (total, weight), {}, op.results, op.line))
@@ -272,7 +274,7 @@ class _Hoist:
         ones = self.new_value(one)
         self.ops.append(Op(_slice, (rows, 1, 0, 1), {}, (one,), op.line))
         self.ops.append(Op(torch.ops.aten.ones_like.default, (one,), {}, (ones,), op.line))
-        count = yield self._summing(op.target.end, ones, op.line)
+        count = yield self._summing(end, ones, op.line)
         self.ops.append(Op(_mm, (total, weight), {}, (product,), op.line))
         self.ops.append(Op(torch.ops.aten.mul.Tensor, (count, added), {}, (many,), op.line))
         self.ops.append(Op(_add, (product, many), {}, op.results, op.line))

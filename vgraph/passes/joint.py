@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vgraph.ir.moves import Gather, Random
-from vgraph.ir.program import EDGE, VERTEX, Carry, Input, Op, Program, Value, needed_ops
+from vgraph.ir.program import Carry, Input, Op, Program, Value, needed_ops
+from vgraph.ir.space import EDGE, VERTEX
 from vgraph.ir.tdl.rowwise import Effect, row_effects
 from vgraph.ir.tdl.table import is_pointwise, is_view
 from vgraph.ir.verify import verify

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import torch
 
 from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import EDGE, Op, Rows, Value
+from vgraph.ir.program import Op, Rows, Target, Value, op_name
 from vgraph.ir.row_ops import feature_sum
-from vgraph.ir.tdl.table import is_pointwise, op_name
+from vgraph.ir.space import EDGE
+from vgraph.ir.tdl.table import is_pointwise
 from vgraph.ir.trampoline import Steps, run_deep
 from vgraph.passes.factors import (
     MOST_FACTORS,
@@ -115,7 +116,7 @@ class _Law:
 
     def add(self, op: Op) -> None:
         if isinstance(op.target, SegmentReduce) and str(op.target) in _SUMS and len(op.results) == 1:
-            if not op.target.part and has_edge_rows(op.args[0]) and self._replaced(op):
+            if not op.target.part and has_edge_rows(op.args[0]) and self._replaced(op, op.target.end):
                 return
         self._note(op)
 
@@ -124,15 +125,15 @@ class _Law:
         if all(v.id in self.given for v in op.operands()):
             self.given |= {v.id for v in op.results}
 
-    def _put(self, target: object, args: tuple[object, ...], result: Value, line: str) -> Value:
+    def _put(self, target: Target, args: tuple[object, ...], result: Value, line: str) -> Value:
         made = Op(target, args, {}, (result,), line)
         self.makers[result.id] = made
         self._note(made)
         return result
 
     # ------------------------------------------------------------ one sum
-    def _replaced(self, op: Op) -> bool:
-        rows, result, end = op.args[0], op.results[0], op.target.end
+    def _replaced(self, op: Op, end: str) -> bool:
+        rows, result = op.args[0], op.results[0]
         axes = axes_of(rows.row_shape)
         product = factors_of(rows, axes, self.makers)
         far = self.foresight is not None and rows.id not in self.given
@@ -145,7 +146,7 @@ class _Law:
             return False
         if len(found) > 1 and self._known(end, _plain(rows), product) is not None:
             return False
-        self._put_total(op, found)
+        self._put_total(op, end, found)
         return True
 
     def _read(self, plan: _Plan, end: str) -> Iterator[Value]:
@@ -153,8 +154,8 @@ class _Law:
         yield from [f.value for f in plan.others] if known is None else [known]
         yield from [] if plan.own is None else [plan.own]
 
-    def _put_total(self, op: Op, plans: list[_Plan]) -> None:
-        (rows,), result, end = op.args, op.results[0], op.target.end
+    def _put_total(self, op: Op, end: str, plans: list[_Plan]) -> None:
+        (rows,), result = op.args, op.results[0]
         total: Value | None = None
         masked = False
         for plan in plans:

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from vgraph.ir.moves import MOVES
-from vgraph.ir.program import SHARED, Op, Program, Rows, Value, map_leaves
+from vgraph.ir.moves import AnyMove
+from vgraph.ir.program import Noun, Op, Program, Rows, Value, map_leaves, op_name, takes
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl.table import is_pointwise, op_name
+from vgraph.ir.space import SHARED
+from vgraph.ir.tdl.table import is_pointwise
 
 NewValue = Callable[..., Value]
 _RESHAPES = frozenset({"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"})
@@ -93,7 +94,7 @@ class _Tidy:
     # ------------------------------------------------------------ unit dims
     def _squeezed(self, op: Op) -> Op | None:
         """A pointwise op or Move on rows with a unit dim, run without it; None if it is not one."""
-        if not (is_pointwise(op.target) or isinstance(op.target, MOVES)) or len(op.results) != 1:
+        if not (is_pointwise(op.target) or isinstance(op.target, AnyMove)) or len(op.results) != 1:
             return None
         result, operands = op.results[0], list(op.operands())
         rows = [v for v in operands if v.space != SHARED]
@@ -143,15 +144,10 @@ def on_device(program: Program, device: str, kind: str) -> Program:
     if kind == device:
         return program
 
-    def moved(leaf: Any) -> Any:
+    def moved(leaf: object) -> object:
         return torch.device(kind) if isinstance(leaf, torch.device) else leaf
 
-    def op_on(op: Op) -> Op:
-        return replace(
-            op, args=map_leaves(op.args, moved), kwargs={k: map_leaves(v, moved) for k, v in op.kwargs.items()}
-        )
-
-    return replace(program, ops=tuple(op_on(op) for op in program.ops))
+    return replace(program, ops=tuple(op.mapped(moved) for op in program.ops))
 
 
 def constants_on(phase: Phase, device: str) -> Phase:
@@ -164,6 +160,6 @@ def constants_on(phase: Phase, device: str) -> Phase:
 
 
 def _is_made_of_nothing(op: Op) -> bool:
-    schema = getattr(op.target, "_schema", None)
-    takes = schema is not None and any(argument.name == "device" for argument in schema.arguments)
-    return takes and not any(op.operands()) and op.kwargs.get("device") is None
+    if isinstance(op.target, Noun) or any(op.operands()) or op.kwargs.get("device") is not None:
+        return False
+    return takes(op.target, "device")

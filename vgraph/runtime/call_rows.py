@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.ir.program import EDGE, OF_LEAVES, SOURCE, VERTEX, Input, Rows, Value
+from vgraph.ir.program import Input, Rows, Value
 from vgraph.ir.schedule import Phase, RowOrder, Schedule
+from vgraph.ir.space import EDGE, OF_LEAVES, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
 from vgraph.ir.upload import send
 from vgraph.runtime.cpu.kernels import Empty

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vgraph.ir.program import EDGE, VERTEX, Rows, Space, Value
+from vgraph.ir.program import Rows, Value
 from vgraph.ir.schedule import Phase, Schedule
+from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.ir.topology import Topology
 from vgraph.runtime.cpu.kernels import Empty
 from vgraph.runtime.extent import Extent, whole_frontier

@@ -18,8 +18,9 @@ from torch import Tensor
 from vgraph import config
 from vgraph.ir.loop_body import in_user_order
 from vgraph.ir.memory import Lifetime, MemoryPlan, Stacks
-from vgraph.ir.program import VERTEX, Input, Program, Space, Value
+from vgraph.ir.program import Input, Program, Value
 from vgraph.ir.schedule import FrontierRange, Phase, Schedule
+from vgraph.ir.space import VERTEX, Space
 from vgraph.ir.tdl.table import may_share
 from vgraph.ir.topology import Topology
 from vgraph.runtime.arena_rows import ArenaRows, CallValues, Form, forms_of

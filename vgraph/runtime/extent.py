@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.ir.program import OF_LEAVES
 from vgraph.ir.reductions import reduce_info
 from vgraph.ir.schedule import Frontier, RowOrder, Schedule
+from vgraph.ir.space import OF_LEAVES
 from vgraph.ir.topology import Topology
 from vgraph.runtime.cpu.kernels import Empty, torch_empty
 from vgraph_kernels import reference

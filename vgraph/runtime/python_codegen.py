@@ -13,16 +13,26 @@ from typing import Any
 import torch
 
 from vgraph.ir.kernel import Unit
-from vgraph.ir.moves import MOVES, Gather, InnerRows, LeafRows, Random, SegmentReduce, Select, Spread, TakeSlot
-from vgraph.ir.program import Op, Rows, Value
+from vgraph.ir.moves import (
+    AnyMove,
+    Gather,
+    InnerRows,
+    LeafRows,
+    PutSlot,
+    Random,
+    SegmentReduce,
+    Select,
+    Spread,
+    TakeSlot,
+)
+from vgraph.ir.program import Noun, Op, Routine, Rows, Target, Value, op_name
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl.table import op_name
 
 Step = tuple[Unit, Any]  # a unit, and what runs it if it is a kernel
 SLICED = ("vertex", "edge")  # kinds of spaces of which a frontier sees a slice
 
 
-def reads_whole(target: Any) -> bool:
+def reads_whole(target: Target) -> bool:
     """Moves whose operand is indexed absolutely, over all rows."""
     if isinstance(target, Gather):
         return target.end != "dst"
@@ -262,10 +272,10 @@ class _Writer:
 
     def call(self, op: Op) -> str:
         target = op.target
-        if isinstance(target, MOVES):
-            return self.move(op)
+        if isinstance(target, AnyMove):
+            return self.move(op, target)
         if isinstance(target, Random):
-            return self.random(op)
+            return self.random(op, target)
         name = op_name(target)
         if name == "mm" and op.args[1].id in self.unread_rows:
             return f"{self.constant(self.of_rows, 'mm_of_rows')}({self.text(op.args[0])}, {self.text(op.args[1])})"
@@ -288,19 +298,18 @@ class _Writer:
             return f"{text}.expand({self.text(op.results[0].shape)})"
         return text
 
-    def move(self, op: Op) -> str:
+    def move(self, op: Op, move: AnyMove) -> str:
         (value,) = op.operands()
         if op.results[0].id in self.unread_rows:
             return f"(v{value.id}, x.src_rows)"
-        prefix = "w" if self.phase.is_loop and reads_whole(op.target) else "v"
-        x = "x" if isinstance(op.target, (Select, Spread)) else self.extent(op.target.part)
-        return f"{x}.{move_method(op.target)}{prefix}{value.id})"
+        prefix = "w" if self.phase.is_loop and reads_whole(move) else "v"
+        x = "x" if isinstance(move, (Select, Spread)) else self.extent(move.part)
+        return f"{x}.{move_method(move)}{prefix}{value.id})"
 
-    def random(self, op: Op) -> str:
+    def random(self, op: Op, target: Random) -> str:
         shape, dtype, extra = op.args
         space = op.results[0].space
         seed, rest = self.text(op.kwargs["seed"]), self.text(extra)
-        target: Random = op.target
         x = self.extent(space.key if space.kind in SLICED else "")
         return (
             f"{x}.random({target.distribution!r}, {target.number}, {seed}, {space.kind!r}, "
@@ -342,21 +351,25 @@ def _is_sum(op: Op) -> bool:
     return rows and len(op.results) == 1 and op.results[0].row_dim is None
 
 
-def move_method(move: Any) -> str:
+def move_method(move: AnyMove) -> str:
     """The method of an Extent that runs a Move, up to its operand."""
-    if isinstance(move, Gather):
-        return f"gather_{move.end}(" if move.end in ("src", "dst", "graph") else f"gather_subset({move.end!r}, "
-    if isinstance(move, SegmentReduce):
-        if move.end in ("dst", "src", "graph"):
-            return f"reduce_{move.end}({move.reduction!r}, "
-        return f"reduce_subset({move.end!r}, "
-    if isinstance(move, (Select, Spread)):
-        return f"{'select' if isinstance(move, Select) else 'spread'}({move.kind!r}, {move.part!r}, "
-    if isinstance(move, LeafRows):
-        return f"leaf_rows({move.is_loose}, "
-    if isinstance(move, InnerRows):
-        return "inner_rows("
-    return f"{'take' if isinstance(move, TakeSlot) else 'put'}_slot({move.k}, "
+    match move:
+        case Gather(end):
+            return f"gather_{end}(" if end in ("src", "dst", "graph") else f"gather_subset({end!r}, "
+        case SegmentReduce(end, reduction):
+            return f"reduce_{end}({reduction!r}, " if end in ("dst", "src", "graph") else f"reduce_subset({end!r}, "
+        case Select(kind, part):
+            return f"select({kind!r}, {part!r}, "
+        case Spread(kind, part):
+            return f"spread({kind!r}, {part!r}, "
+        case LeafRows():
+            return f"leaf_rows({move.is_loose}, "
+        case InnerRows():
+            return "inner_rows("
+        case TakeSlot(k):
+            return f"take_slot({k}, "
+        case PutSlot(k):
+            return f"put_slot({k}, "
 
 
 _FAST = {
@@ -380,9 +393,12 @@ _OUT: dict[str, str] = {  # operators that can write to a given place: the keywo
 
 def fast_callable(op: Op) -> Callable[..., Any]:
     """The binding of an operator with the least cost a call."""
-    name = op_name(op.target)
+    target, name = op.target, op_name(op.target)
+    if isinstance(target, Routine):
+        return target.run
+    assert not isinstance(target, Noun), f"{target} is not called"
     if name in _FAST and not op.kwargs:
         return _FAST[name]
     if name in ("add", "sub", "mul", "div") and not op.kwargs and len(op.args) == 2:
         return getattr(torch, name)
-    return op.target
+    return target

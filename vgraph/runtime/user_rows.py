@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from vgraph.ir.loop_body import LoopBody
-from vgraph.ir.program import VERTEX, Input, Program, Rows, Value
+from vgraph.ir.program import Input, Program, Rows, Value
 from vgraph.ir.schedule import Phase
+from vgraph.ir.space import VERTEX
 from vgraph.runtime.call_rows import has_order
 from vgraph.runtime.cpu.frontier_loop import FrontierLoop
 from vgraph.runtime.python_codegen import PhaseCode

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vgraph.ir.moves import MOVES, Random
-from vgraph.ir.program import OF_LEAVES, SHARED, VERTEX, Op, Rows, Space, Value
+from vgraph.ir.moves import AnyMove, Random
+from vgraph.ir.program import Op, Rows, Value, op_name
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase, Schedule
-from vgraph.ir.tdl.table import is_view, op_name
+from vgraph.ir.space import OF_LEAVES, SHARED, VERTEX, Space
+from vgraph.ir.tdl.table import is_view
 from vgraph.runtime.cpu.frontier_loop import FrontierLoop, Window, bounds_of, range_of
 from vgraph.runtime.python_codegen import PhaseCode
 
@@ -71,7 +72,7 @@ def _space_of(phase: Phase, code: PhaseCode, values: Collection[Value]) -> Space
 
 
 def _is_of_one_row(op: Op) -> bool:
-    if isinstance(op.target, (*MOVES, Random)):
+    if isinstance(op.target, AnyMove | Random):
         return False
     if all(value.space == SHARED for value in op.results):
         return is_view(op.target) and all(value.space == SHARED for value in op.operands())

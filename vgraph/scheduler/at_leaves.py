@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import OF_LEAVES, SHARED, VERTEX, Op, Program, Rows, Value
+from vgraph.ir.program import Op, Program, Rows, Value, op_name
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.space import OF_LEAVES, SHARED, VERTEX
 
 MOST_BYTES = 1 << 20  # of a matrix: as much as stays in the cache while rows pass by
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, SOURCE, VERTEX, Op
+from vgraph.ir.program import Op
 from vgraph.ir.schedule import Phase
+from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX
 from vgraph.ir.tdl.rowwise import Effect, row_effects
 
 _SPACES = (VERTEX, EDGE, SOURCE, SHARED)

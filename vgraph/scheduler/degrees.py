@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from vgraph.ir.moves import MOVES, InnerRows, LeafRows, PutSlot, Random, SegmentReduce, TakeSlot
-from vgraph.ir.program import INNER, OF_LEAVES, SHARED, VERTEX, Op, Program, Rows, Value, map_leaves, needed_ops
+from vgraph.ir.moves import AnyMove, InnerRows, LeafRows, PutSlot, Random, SegmentReduce, TakeSlot
+from vgraph.ir.program import Op, Program, Rows, Value, needed_ops, op_name
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.space import INNER, OF_LEAVES, SHARED, VERTEX
 from vgraph.ir.trampoline import Steps, run_deep
 from vgraph.scheduler.at_leaves import features_of_leaves, is_of_leaves
 
@@ -59,10 +58,10 @@ class Degrees:
             if (yield self._at(operand, degree, rows)) is None:
                 return None
 
-        def now(leaf: Any) -> Any:
+        def now(leaf: object) -> object:
             return rows[leaf.id] if isinstance(leaf, Value) else leaf.times if isinstance(leaf, Rows) else leaf
 
-        found = op.target(*map_leaves(op.args, now), **{k: map_leaves(v, now) for k, v in op.kwargs.items()})
+        found = op.evaluate(now)
         return found if isinstance(found, Tensor) else None
 
 
@@ -81,7 +80,7 @@ def find_degrees(phases: Sequence[Phase], ids: set[int], inner: int | None) -> D
         rows = [v for v in op.operands() if v.row_dim is not None]
         known = bool(rows) and all(v.id in ids or v.id in found for v in rows)
         plain = all(v.space.kind == "vertex" and v.shape[:1] == (Rows(v.space),) for v in op.results)
-        if known and plain and op.is_rowwise and not isinstance(op.target, (Random, *MOVES)):
+        if known and plain and op.is_rowwise and not isinstance(op.target, AnyMove | Random):
             found.update((v.id, op) for v in op.results)
     return Degrees(ids, found, inner)
 
@@ -156,14 +155,15 @@ def _loose_rows(op: Op, phase: Phase, last: LastRows) -> list[Op]:
         )
 
     (rows,), result = op.operands(), op.results[0]
-    plain = op.target.info.is_linear and len(op.results) == 1 and rows.shape[0] == Rows(VERTEX)
+    plain = op.reduction.is_linear and len(op.results) == 1 and rows.shape[0] == Rows(VERTEX)
     return [replace(op, target=LeafRows(op.target.end, is_loose=True))] if plain and is_dropped(result) else []
 
 
 def _inner_product(op: Op, makers: Mapping[int, Op], zeros: set[int], new: NewValue) -> list[Op]:
-    if op_name(op.target) != "mm" or op_name(getattr(makers.get(op.args[0].id), "target", None)) != "t":
+    turned = makers.get(op.args[0].id) if op_name(op.target) == "mm" else None
+    if turned is None or op_name(turned.target) != "t":
         return []
-    left, right = makers[op.args[0].id].args[0], op.args[1]
+    left, right = turned.args[0], op.args[1]
     whole = all(v.space == VERTEX and len(v.shape) == 2 and v.shape[0] == Rows(VERTEX) for v in (left, right))
     if not whole or not {left.id, right.id} & zeros:
         return []
@@ -229,7 +229,7 @@ def read_at_leaves(phases: Sequence[Phase]) -> set[int]:
 
 
 def _reads_own_rows(op: Op) -> bool:
-    return getattr(op.target, "end", "dst") == "dst" or not isinstance(op.target, MOVES)
+    return getattr(op.target, "end", "dst") == "dst" or not isinstance(op.target, AnyMove)
 
 
 def without_unread(phases: Sequence[Phase], outside: set[int]) -> tuple[Phase, ...]:

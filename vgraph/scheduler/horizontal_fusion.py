@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import EDGE, SHARED, Op, Rows, Value, map_leaves
+from vgraph.ir.program import Op, Rows, Value, map_leaves, op_name
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.space import EDGE, SHARED
 
 aten = torch.ops.aten
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
-from vgraph.ir.moves import MOVES, Gather, PutSlot, Random, SegmentReduce, Select, TakeSlot
+from vgraph.ir.moves import AnyMove, Gather, PutSlot, Random, SegmentReduce, Select, TakeSlot
 from vgraph.ir.operators import zero_by
-from vgraph.ir.program import EDGE, OF_LEAVES, SHARED, Op, Program, Rows, Space, Value, map_leaves, needed_ops
+from vgraph.ir.program import Op, Program, Rows, Value, map_leaves, needed_ops, op_name
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
-from vgraph.ir.tdl.table import is_pointwise, op_name
+from vgraph.ir.space import EDGE, OF_LEAVES, SHARED, Space
+from vgraph.ir.tdl.table import is_pointwise
 from vgraph.ir.trampoline import Steps, run_deep
 from vgraph.scheduler.at_leaves import draw_to_leaves, features_of_leaves
 from vgraph.scheduler.degrees import Degrees, adds_number, find_degrees, find_last_rows, without_leaves, without_unread
@@ -206,7 +207,7 @@ class _Half:
 
     def fill(self, op: Op) -> None:
         """An empty segment."""
-        self.constant(op.results[0], op.target.info.empty)
+        self.constant(op.results[0], op.reduction.empty)
         for slots in op.results[1:]:
             self.constant(slots, -1)
 
@@ -260,7 +261,7 @@ class _Half:
             return
         if self.is_zero_added(op):
             return
-        alike = op.is_rowwise and not isinstance(op.target, (Random, *MOVES)) and all(v.id in self.rows for v in rows)
+        alike = op.is_rowwise and not isinstance(op.target, AnyMove | Random) and all(v.id in self.rows for v in rows)
         plain = all(v.row_dim == 0 and isinstance(v.shape[0], Rows) for v in (*rows, *op.results))
         if alike and plain and all(v.space.kind == "vertex" for v in op.results):
             self.on_one_row(op)

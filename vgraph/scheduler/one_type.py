@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import Any
 
 import torch
 
-from vgraph.ir.moves import MOVES, Random, Select, Spread
+from vgraph.ir.moves import AnyMove, Random, Select, Spread
 from vgraph.ir.operators import zero_by
-from vgraph.ir.program import SHARED, Op, Program, Rows, Space, Value, map_leaves, needed_ops
+from vgraph.ir.program import Op, Program, Rows, Value, needed_ops, op_name
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl.table import is_view, op_name
+from vgraph.ir.space import SHARED, Space
+from vgraph.ir.tdl.table import is_view
 from vgraph.scheduler.degrees import adds_number
 
 aten = torch.ops.aten
@@ -166,7 +166,7 @@ class _OfOneType:
         return space.kind in TYPED and space.key not in ("", self.kind)
 
     def is_zero(self, op: Op) -> bool:
-        if isinstance(op.target, (*MOVES, Random)):
+        if isinstance(op.target, AnyMove | Random):
             return False
         rows = [v for v in op.operands() if v.row_dim is not None]
         zeros = [v.id in self.now and self.now[v.id] is None for v in rows]
@@ -186,16 +186,15 @@ class _OfOneType:
     def copy(self, op: Op) -> None:
         """The op on the rows of the frontier."""
 
-        def here(leaf: Any) -> Any:
+        def here(leaf: object) -> object:
             if isinstance(leaf, Value):
                 return self.current(leaf) or self.zeros(leaf)
             return _untyped(leaf) if isinstance(leaf, Rows) else leaf
 
         is_seen = is_view(op.target)  # what others read of a view is copied: native code stores no views
         results = tuple(self.renamed(v, anew=is_seen and v.id in self.wanted) for v in op.results)
-        target = replace(op.target, part="") if getattr(op.target, "part", "") else op.target
-        kwargs = {key: map_leaves(value, here) for key, value in op.kwargs.items()}
-        self.ops.append(replace(op, target=target, args=map_leaves(op.args, here), kwargs=kwargs, results=results))
+        target = replace(op.target, part="") if isinstance(op.target, AnyMove) else op.target
+        self.ops.append(replace(op.mapped(here), target=target, results=results))
 
     # ------------------------------------------------------------ values
     def renamed(self, value: Value, *, anew: bool) -> Value:

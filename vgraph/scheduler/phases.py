@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from vgraph.ir.cost import is_product
 from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import SHARED, Op, Program
+from vgraph.ir.program import Op, Program
 from vgraph.ir.schedule import Phase
+from vgraph.ir.space import SHARED
 from vgraph.late import late
 from vgraph.scheduler.unbatched import draw_into_loops, is_sum_of_rows
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from vgraph.ir.moves import MOVES, Gather, SegmentReduce
-from vgraph.ir.program import SHARED, Op
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.moves import AnyMove, Gather, SegmentReduce
+from vgraph.ir.program import Op, op_name
+from vgraph.ir.space import SHARED
 from vgraph.late import late
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _grown(
 
 def _is_of_rows(op: Op) -> bool:
     """Row by row on what a frontier has of its own."""
-    if isinstance(op.target, MOVES):
+    if isinstance(op.target, AnyMove):
         inside = isinstance(op.target, (Gather, SegmentReduce)) and op.target.end == "dst"
         return inside and not op.target.part
     values = [v for v in (*op.operands(), *op.results) if v.row_dim is not None]

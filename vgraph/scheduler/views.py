@@ -11,9 +11,10 @@ from dataclasses import replace
 from itertools import count
 
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import OF_LEAVES, Op, Value, map_leaves
+from vgraph.ir.program import Op, Value, map_leaves, op_name
 from vgraph.ir.schedule import Phase
-from vgraph.ir.tdl.table import is_view, op_name
+from vgraph.ir.space import OF_LEAVES
+from vgraph.ir.tdl.table import is_view
 
 
 def store_views(phases: Sequence[Phase], outside: Iterable[int]) -> tuple[Phase, ...]:

@@ -24,10 +24,10 @@ from vgraph.capture.step.arguments import Arguments, as_arguments
 from vgraph.capture.step.capture_step import capture_step
 from vgraph.capture.step.optimizer import Optimizer, base_rate
 from vgraph.errors import FunctionError, ModelError, NameLookupError
-from vgraph.ir.exchange import PartitionedProgram
+from vgraph.ir.partitioned import PartitionedProgram
+from vgraph.ir.program import op_name
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
-from vgraph.ir.tdl.notation import op_name
 from vgraph.partition.accounting.account import Account, account
 from vgraph.partition.accounting.footprint import Footprint, program_footprint, whole_footprint
 from vgraph.partition.accounting.machines import Machine

@@ -15,10 +15,10 @@ from typing import Any
 from vgraph.atomic_file import write_text
 from vgraph.errors import DataError, ModelError
 from vgraph.files import damage_told, read_text
+from vgraph.ir.program import op_name
 from vgraph.ir.reductions import REDUCTIONS
 from vgraph.ir.sharding import At, Partial, Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.step import TrainingStep
-from vgraph.ir.tdl.notation import op_name
 
 _FORMAT = 1
 CHECKSUM = "crc32"

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from vgraph.atomic_file import atomic_file
-from vgraph.ir.program import Value
+from vgraph.ir.program import Value, op_name
 from vgraph.ir.sharding import Placement, Region, ShardingPlan, shard_region
 from vgraph.ir.step import BACKWARD, FORWARD
-from vgraph.ir.tdl.notation import op_name
 from vgraph.partition.accounting.account import Account, Placements
 from vgraph.partition.accounting.footprint import Footprint
 

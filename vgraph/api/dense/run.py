@@ -22,7 +22,7 @@ from vgraph.capture.guards.walk import walk_roots
 from vgraph.capture.step.arguments import Arguments, map_arguments
 from vgraph.capture.step.capture_step import Returned, capture_forward, capture_step
 from vgraph.errors import PlacementError
-from vgraph.ir.exchange import PartitionedProgram
+from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.program import Program, Value, map_leaves
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.placement.program_graph import split_gradients

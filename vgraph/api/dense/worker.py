@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vgraph.api.dense.initial_state import StepState, shape_of
 from vgraph.errors import CheckpointError
-from vgraph.ir.exchange import Layout, PartitionedProgram
+from vgraph.ir.partitioned import Layout, PartitionedProgram
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep

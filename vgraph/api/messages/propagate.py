@@ -35,7 +35,7 @@ from vgraph.capture.refusals import without_frames
 from vgraph.capture.session import Spec
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FunctionError
-from vgraph.ir.program import EDGE, SOURCE, VERTEX
+from vgraph.ir.space import EDGE, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
 from vgraph.runtime.compiled import CallContext
 from vgraph.scheduler.degree_buckets import DegreeBucket, active_part, degree_buckets

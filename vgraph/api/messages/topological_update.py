@@ -22,7 +22,7 @@ from vgraph.capture.features import Features
 from vgraph.capture.rows.row_tensor import as_rows, plain
 from vgraph.capture.session import Session, Spec
 from vgraph.ir.moves import Gather, Move
-from vgraph.ir.program import EDGE, SOURCE, VERTEX
+from vgraph.ir.space import EDGE, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
 
 State = tuple[tuple[int, ...], torch.dtype]

@@ -20,7 +20,7 @@ from vgraph.capture.rows.row_tensor import as_rows, plain
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import EDGE
+from vgraph.ir.space import EDGE
 
 
 class FrontierBody(VertexBody):

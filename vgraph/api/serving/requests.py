@@ -21,8 +21,8 @@ from vgraph.api.serving.frontier_body import FrontierBody
 from vgraph.api.vertex.call_features import At, Feed
 from vgraph.capture.session import Spec
 from vgraph.compiler import level_schedule
-from vgraph.ir.program import EDGE, GRAPH, SOURCE, VERTEX
 from vgraph.ir.schedule import Schedule
+from vgraph.ir.space import EDGE, GRAPH, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
 
 _SPACES = {"vertex": VERTEX, "edge": EDGE, "graph": GRAPH}

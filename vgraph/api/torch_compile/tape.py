@@ -31,7 +31,7 @@ from vgraph.capture.rows.row_mixing import refuse_mixing
 from vgraph.capture.rows.row_tensor import plain
 from vgraph.capture.session import Session, Spec
 from vgraph.capture.trace import trace
-from vgraph.ir.program import EDGE, VERTEX, Space
+from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Derivation
 from vgraph.runtime.compiled import CallContext, CompiledProgram

@@ -17,7 +17,7 @@ from vgraph.api.vertex.type_parts import PartVertex, joined, spaces_of_parts
 from vgraph.api.vertex.vertex import Vertex
 from vgraph.errors import DTypeError, FeatureError, FunctionError, NameLookupError
 from vgraph.graphs.graph_data import GraphData
-from vgraph.ir.program import Space
+from vgraph.ir.space import Space
 
 
 class ByType(VertexFunction):

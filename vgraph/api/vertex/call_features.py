@@ -20,7 +20,7 @@ from vgraph.capture.session import Spec
 from vgraph.compiler import empty, levels
 from vgraph.errors import DTypeError, FeatureError, NameLookupError
 from vgraph.graphs.graph_data import GraphData
-from vgraph.ir.program import EDGE, GRAPH, OF_LEAVES, VERTEX, Space, subset
+from vgraph.ir.space import EDGE, GRAPH, OF_LEAVES, VERTEX, Space, subset
 from vgraph.ir.topology import Topology
 from vgraph.ir.upload import send
 

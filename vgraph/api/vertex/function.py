@@ -31,7 +31,7 @@ from vgraph.compiled_calls import compiled_calls
 from vgraph.compiler import levels
 from vgraph.errors import CycleError, FunctionError, GraphError
 from vgraph.graphs.graph_data import GraphData
-from vgraph.ir.program import Space, subset
+from vgraph.ir.space import Space, subset
 from vgraph.ir.topology import Topology
 from vgraph.runtime.call_rows import CallContext, VertexTypes
 from vgraph.runtime.cuda import driver as cuda

@@ -21,7 +21,8 @@ from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.capture.record.tracer import Record, Ref, Tracer
 from vgraph.capture.session import Session, Spec, Specs
 from vgraph.errors import DTypeError, FunctionError, VGraphError
-from vgraph.ir.program import OF_LEAVES, Space, map_leaves
+from vgraph.ir.program import map_leaves
+from vgraph.ir.space import OF_LEAVES, Space
 from vgraph.user_line import is_user_file
 
 logger = logging.getLogger("vgraph")

@@ -17,7 +17,7 @@ from vgraph.api.vertex.vertex import StateSpec, Vertex
 from vgraph.capture.rows.row_tensor import RowTensor, as_rows, plain
 from vgraph.errors import ChildIndexError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather, Move, PutSlot, SegmentReduce, TakeSlot
-from vgraph.ir.program import EDGE, VERTEX
+from vgraph.ir.space import EDGE, VERTEX
 from vgraph.scheduler.frontiers import levels
 from vgraph_kernels import reference
 

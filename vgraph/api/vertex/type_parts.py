@@ -19,7 +19,7 @@ from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather, Move, PutSlot, SegmentReduce, Select, Spread, TakeSlot
-from vgraph.ir.program import EDGE, VERTEX, Space, part_of
+from vgraph.ir.space import EDGE, VERTEX, Space, part_of
 
 
 def spaces_of_parts(keys: Iterable[str]) -> tuple[Space, ...]:

@@ -22,7 +22,7 @@ from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
 from vgraph.errors import ChildIndexError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather, Move, TakeSlot
-from vgraph.ir.program import EDGE, VERTEX, Space
+from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.user_line import recorded_line
 
 

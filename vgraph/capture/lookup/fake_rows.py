@@ -16,7 +16,7 @@ from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.row_counts import RowCount
 from vgraph.capture.rows.row_tensor import RowTensor
 from vgraph.ir.moves import Move
-from vgraph.ir.program import Space
+from vgraph.ir.space import Space
 from vgraph.user_line import recorded_line
 
 

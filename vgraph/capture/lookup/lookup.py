@@ -29,7 +29,7 @@ from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.capture.record.modes import Modes, ambient, autocast_kind
 from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.session import Session, Spec
-from vgraph.ir.program import SHARED, Space
+from vgraph.ir.space import SHARED, Space
 
 _MOST_TREES = 8  # of one function: modes, widths of features, states
 

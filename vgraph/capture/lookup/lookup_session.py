@@ -25,7 +25,7 @@ from vgraph.capture.rows.row_tensor import RowTensor, as_rows, plain
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
 from vgraph.ir.moves import Move
-from vgraph.ir.program import EDGE, VERTEX, Space
+from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.user_line import recorded_line
 
 

@@ -24,7 +24,7 @@ from vgraph.capture.lookup.fake_rows import SHAPE, FakeRows, RowPair, fake_rows,
 from vgraph.capture.lookup.trace_leaves import Leaf, numbers_of, sized, with_leaves
 from vgraph.capture.rows.row_tensor import RowTensor
 from vgraph.ir.moves import Move
-from vgraph.ir.program import Space
+from vgraph.ir.space import Space
 from vgraph.user_line import recorded_line
 
 MOST_STEPS = 8192  # of one tree

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vgraph.ir.program import map_leaves
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import map_leaves, op_name
 from vgraph.runtime.in_memory import has_memory
 
 aten = torch.ops.aten

@@ -10,8 +10,8 @@ import math
 import torch
 
 from vgraph.capture.record.tape_ir import Tape
-from vgraph.ir.program import SHARED, Op, Value
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import Op, Value, op_name
+from vgraph.ir.space import SHARED
 
 _ZEROS = frozenset({"zeros", "new_zeros", "zeros_like"})
 _aten = torch.ops.aten

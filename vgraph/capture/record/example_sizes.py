@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import count
 from math import isqrt
 
-from vgraph.ir.program import EDGE, GRAPH, SLOT, SOURCE, VERTEX, Space
+from vgraph.ir.space import EDGE, GRAPH, SLOT, SOURCE, VERTEX, Space
 
 # Prime sizes: no size or product of one recording is a multiple of another's by the same factor.
 SIZES: tuple[dict[Space, int], dict[Space, int]] = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import op_name
 
 # Views whose bases nobody reads any more: what is written to one is its own. Else they are what stands behind them.
 UNSAFE_VIEWS = {

@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from vgraph.ir.program import Op, Space, Value
+from vgraph.ir.program import Op, Value
+from vgraph.ir.space import Space
 
 
 @dataclass(eq=False)

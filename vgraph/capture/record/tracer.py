@@ -22,8 +22,8 @@ from vgraph.capture.record.drawing import DRAW_BEFORE, drawing_of
 from vgraph.capture.record.function_mode import Border, enter_both
 from vgraph.capture.record.op_tables import UNSAFE_VIEWS, functional_twin, looks_at_data
 from vgraph.ir.moves import Random
-from vgraph.ir.program import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space, map_leaves
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import map_leaves, op_name
+from vgraph.ir.space import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space
 from vgraph.user_line import recorded_line
 
 

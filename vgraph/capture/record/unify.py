@@ -19,8 +19,8 @@ from vgraph.capture.record.embedding_grad import sum_at_ids
 from vgraph.capture.record.op_tables import LAZY_VIEWS, UNSAFE_VIEWS
 from vgraph.capture.record.tape_ir import Tape
 from vgraph.capture.record.tracer import Record, Recording
-from vgraph.ir.program import EDGE, SHARED, SLOT, Dim, Op, Rows, Space, Value, map_leaves
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import Dim, Op, Rows, Value, map_leaves, op_name
+from vgraph.ir.space import EDGE, SHARED, SLOT, Space
 from vgraph.ir.tdl.rowwise import Effect, row_effects
 
 _TARGETS = {**UNSAFE_VIEWS, **LAZY_VIEWS}

@@ -17,9 +17,10 @@ import torch
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.tape_ir import Tape
 from vgraph.capture.record.unify import substitute
-from vgraph.ir.moves import MOVES, Gather, SegmentReduce
-from vgraph.ir.program import EDGE, SLOT, VERTEX, Op, Rows, Value, map_leaves
-from vgraph.ir.tdl.notation import Notation, op_name
+from vgraph.ir.moves import AnyMove, Gather, SegmentReduce
+from vgraph.ir.program import Op, Rows, Value, map_leaves, op_name
+from vgraph.ir.space import EDGE, SLOT, VERTEX
+from vgraph.ir.tdl.notation import Notation
 from vgraph.ir.tdl.rowwise import Effect, operand_atoms, row_effects
 from vgraph.ir.tdl.table import FACTORIES, describe
 
@@ -83,7 +84,7 @@ def refuse_mixed_batches(tape: Tape, count: int) -> None:
     batch of ours is the same. Slots of one vertex may be summed.
     """
     for op in tape.ops[:count]:
-        if isinstance(op.target, MOVES):
+        if isinstance(op.target, AnyMove):
             continue
         for effect in row_effects(op):
             if effect is Effect.CONTRACT and _sums_slots(op):
@@ -117,7 +118,7 @@ class _Lowering:
     def add(self, op: Op) -> None:
         slotted_in = [v for v in op.operands() if has_slots(v)]
         slotted_out = [v for v in op.results if has_slots(v)]
-        if (not slotted_in and not slotted_out) or isinstance(op.target, MOVES):
+        if (not slotted_in and not slotted_out) or isinstance(op.target, AnyMove):
             self._keep(op)
         elif op_name(op.target) in FACTORIES:
             self._make(op)

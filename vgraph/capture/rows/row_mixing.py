@@ -15,9 +15,8 @@ from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.errors import FeatureError, FunctionError
-from vgraph.ir.program import Op, Rows, Value
+from vgraph.ir.program import Op, Rows, Value, op_name
 from vgraph.ir.tdl.rowwise import Effect, row_effects
-from vgraph.ir.tdl.table import op_name
 
 logger = logging.getLogger("vgraph")
 

@@ -28,7 +28,8 @@ from vgraph.capture.rows.slot_reductions import (
 from vgraph.capture.rows.torch_overrides import STAND_INS
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import EDGE, GRAPH, SHARED, VERTEX, Space, map_leaves
+from vgraph.ir.program import map_leaves
+from vgraph.ir.space import EDGE, GRAPH, SHARED, VERTEX, Space
 
 _REDUCERS = reducer_names()
 

@@ -26,10 +26,9 @@ from vgraph.capture.recording_lock import recording
 from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
 from vgraph.ir.moves import Random
-from vgraph.ir.program import SHARED, Op, Value, map_leaves
-from vgraph.ir.reduction import Pointwise
+from vgraph.ir.program import Op, Pointwise, Value, map_leaves, op_name
 from vgraph.ir.reductions import REDUCTIONS
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.space import SHARED
 
 Function = Callable[..., Tensor]
 _EXAMPLES = 3  # numbers in each operand while the function is recorded

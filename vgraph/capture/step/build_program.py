@@ -16,14 +16,14 @@ from torch import Tensor
 from vgraph.capture.record.aliases import Ref
 from vgraph.capture.step.optimizer import Update
 from vgraph.capture.step.tracer import StepTracer
-from vgraph.ir.program import SHARED, Input, Op, Program, Value, map_leaves
+from vgraph.ir.program import Input, Op, Program, Target, Value, map_leaves, op_name
+from vgraph.ir.space import SHARED
 from vgraph.ir.step import History, OpNote, TrainingStep
-from vgraph.ir.tdl.notation import op_name
 
 aten = torch.ops.aten
 
 # Copies are left out and so are the layouts that they made; a view takes what it is given.
-_ANY_LAYOUT = {"view": aten.reshape.default, "_unsafe_view": aten.reshape.default}
+_ANY_LAYOUT: Mapping[str, Target] = {"view": aten.reshape.default, "_unsafe_view": aten.reshape.default}
 _COPIES = frozenset({"copy", "clone", "contiguous", "_to_copy", "to"})
 
 

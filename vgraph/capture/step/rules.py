@@ -14,8 +14,7 @@ from torch import Tensor
 
 from vgraph.capture.record.aliases import Ref
 from vgraph.capture.record.tracer import Record
-from vgraph.ir.program import map_leaves
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import map_leaves, op_name
 
 aten = torch.ops.aten
 _PUTS = ("index_put", "index_put_", "_index_put_impl_")

@@ -21,9 +21,8 @@ from torch.utils._python_dispatch import (
 from vgraph.capture.record.aliases import Ref
 from vgraph.capture.record.tracer import ALIASES, Tracer
 from vgraph.capture.step.rules import Constants, masked_write, without_out
-from vgraph.ir.program import map_leaves
+from vgraph.ir.program import map_leaves, op_name
 from vgraph.ir.step import BACKWARD, FORWARD, OpNote
-from vgraph.ir.tdl.notation import op_name
 from vgraph.user_line import recorded_line
 
 aten = torch.ops.aten

@@ -18,9 +18,9 @@ from vgraph.fusion.scratch import Scratch, bytes_of
 from vgraph.fusion.stages import lay_out
 from vgraph.fusion.stores import accumulated, combined, finished, put_loop_store, start
 from vgraph.ir.kernel import KernelSpec
-from vgraph.ir.moves import SegmentReduce
-from vgraph.ir.program import SHARED, Op, Value
-from vgraph.ir.row_ops import outer_sum
+from vgraph.ir.moves import OuterSum, SegmentReduce
+from vgraph.ir.program import Op, Value
+from vgraph.ir.space import SHARED
 
 INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst", "vertex_ids", "edge_ids")
 NUM_FIXED = 3 + len(INDICES)  # v0, v1, pool, then INDICES; then loads, then stores
@@ -158,7 +158,7 @@ class _Emitter:
 
     # ------------------------------------------------------------ sums of outer products
     def _outer_sums(self) -> list[Op]:
-        return [op for op in self.spec.ops if op.target is outer_sum]
+        return [op for op in self.spec.ops if isinstance(op.target, OuterSum)]
 
     def _add_outer(self, op: Op) -> str:
         (left, right), name = op.args, op.results[0].id
@@ -216,7 +216,7 @@ class _Emitter:
             fetch += features.irregular
             for op in _reductions(loop):
                 opened = self._open_reduction(op, features)
-                if op.target.info.in_chains:
+                if op.reduction.in_chains:
                     made.first += opened
                     made.before += self._open_chains(op, features)
                     made.last += self._close_chain(op, features, stage)
@@ -286,7 +286,7 @@ class _Emitter:
     def _open_reduction(self, op: Op, features: Features) -> list[str]:
         result, tiles = op.results[0], features.num_tiles()
         kind = NUMBER_TYPES[result.dtype]
-        vector, first = f"vg_t<{kind}, {features.width}>", start(op.target.info, kind)
+        vector, first = f"vg_t<{kind}, {features.width}>", start(op.reduction, kind)
         lines = [f"    {self._vectors('a', result, features)}"]
         lines += _over_tiles(tiles, f"a{result.id}[q] = vg_set<{vector}>({first});", features.unrolled)
         if self._needs_slot(op):
@@ -298,7 +298,7 @@ class _Emitter:
 
     def _open_chains(self, op: Op, features: Features) -> list[str]:
         """Sums of sums: a long row's error grows with the length of a chain, and with their number."""
-        result, tiles, row = op.results[0], features.num_tiles(), op.target.info
+        result, tiles, row = op.results[0], features.num_tiles(), op.reduction
         kind = NUMBER_TYPES[result.dtype]
         vector = f"vg_t<{kind}, {features.width}>"
         nothing = f"vg_set<{vector}>({start(row, kind)})" if row.identity else f"{vector}{{}}"
@@ -311,7 +311,7 @@ class _Emitter:
 
         def body(text: Body) -> None:
             if self._is_used(result):
-                letter = "c" if op.target.info.in_chains else "a"
+                letter = "c" if op.reduction.in_chains else "a"
                 given = finished(op, f"{letter}{result.id}[{features.tile()}]", features.width)
                 if ride is not None:
                     given = f"vg_settle({given}, {features.of_peak(ride, 't')}, {ptr}[v] < {ptr}[v + 1])"
@@ -330,13 +330,13 @@ class _Emitter:
         (operand,) = op.operands()
         result, features = op.results[0], body.features
         target, vector = f"a{result.id}[{features.tile()}]", f"vg_t<{NUMBER_TYPES[result.dtype]}, {features.width}>"
-        factors = body.product(operand, op) if op.target.info.is_linear and _is_summed_as_is(op) else None
+        factors = body.product(operand, op) if op.reduction.is_linear and _is_summed_as_is(op) else None
         if factors is not None:
             one, other = (f"vg_set<{vector}>({factor})" for factor in factors)
             body.put(f"{target} = vg_fma<{vector}>({one}, {other}, {target});")
             return
         given = body.get(operand, reader=op)
-        if op.target.info.picks:
+        if op.reduction.picks:
             given = f"vg_set<{vector}>({given})"
         place = f"b{result.id}[{features.tile()}]" if self._needs_slot(op) else ""
         body.put(accumulated(op, target, given, features.width, place=place, position="(int32_t)j", first="j == 0"))

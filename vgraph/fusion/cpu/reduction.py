@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES, expression
-from vgraph.ir.program import Value
-from vgraph.ir.reduction import ACCUMULATED, Pointwise, Reduction
+from vgraph.ir.program import Pointwise, Reduction, Value
+from vgraph.ir.reduction import ACCUMULATED
 from vgraph.ir.reductions import reduce_info
 
 UNIT, SAME, STRIDED = "unit", "same", "strided"  # neighbours in a run: next to each other, one number, apart

@@ -16,8 +16,8 @@ from vgraph.fusion.cuda.kernel import Design, Writer
 from vgraph.fusion.layout import Layout
 from vgraph.fusion.stages import lay_out
 from vgraph.ir.kernel import DeviceLoop, KernelSpec
+from vgraph.ir.moves import OuterSum
 from vgraph.ir.program import Op
-from vgraph.ir.row_ops import outer_sum
 
 _WARP = 32
 _SPAN = 8  # vectors of a tile: 128 bytes of a row of 32-bit numbers, a line of the cache
@@ -83,7 +83,7 @@ def design_of(spec: KernelSpec) -> Design:
     most = max(1, 16 // max((v.dtype.itemsize for v in stored), default=16))
     used = {v.id for op in spec.ops for v in op.operands()} | {v.id for v in spec.stores}
     used |= {p.base.id for p in spec.places.values()}
-    outer = tuple(op for op in spec.ops if op.target is outer_sum)
+    outer = tuple(op for op in spec.ops if isinstance(op.target, OuterSum))
     lanes = _WARP if outer else _lanes(layout, most)
     return Design(spec, layout, frozenset(used), outer, most, lanes)
 

@@ -17,8 +17,9 @@ from vgraph.fusion.features import Features
 from vgraph.fusion.layout import is_mean, sum_strides
 from vgraph.fusion.online_softmax import Ride
 from vgraph.ir.kernel import Place
-from vgraph.ir.program import SHARED, Op
+from vgraph.ir.program import Op
 from vgraph.ir.row_ops import row_product
+from vgraph.ir.space import SHARED
 from vgraph.ir.trampoline import Steps, run_deep
 
 

@@ -19,7 +19,8 @@ from vgraph.fusion.layout import Layout, Loop, Stage
 from vgraph.fusion.stores import accumulated, combined, finished, put_loop_store, start
 from vgraph.ir.kernel import Entry, KernelSpec
 from vgraph.ir.moves import SegmentReduce
-from vgraph.ir.program import SHARED, Op, Value
+from vgraph.ir.program import Op, Value
+from vgraph.ir.space import SHARED
 
 # Words ahead of INDICES, loads and stores: rows (0: all from ``first`` on), how many, scratch in the GPU's memory;
 # of rows in chunks: ``first`` edges a chunk, each chunk's row in ``rows`` (or each row's first chunk) and first edge.
@@ -191,7 +192,7 @@ class Writer:
             for op in reductions_of(loop):
                 before += self.open_reduction(op, features)
                 after += self.close_reduction(op, features, stage)
-                picks |= op.target.info.picks
+                picks |= op.reduction.picks
         if any(_hands_over(loop) for loop in stage.loops):
             inside.insert(0, f"        vg_sync<{self.lanes}>();")  # the edge before has been read
         if self.design.outer:
@@ -263,7 +264,7 @@ class Writer:
 
     def open_reduction(self, op: Op, features: LaneFeatures) -> list[str]:
         result, rounds, kind = op.results[0], features.num_rounds(), NUMBER_TYPES[op.results[0].dtype]
-        vector, first = f"vg_t<{kind}, {features.width}>", start(op.target.info, kind)
+        vector, first = f"vg_t<{kind}, {features.width}>", start(op.reduction, kind)
         lines = [
             f"    {vector} a{result.id}[{rounds}];",
             f"    VG_UNROLL for (int n = 0; n < {rounds}; ++n) a{result.id}[n] = vg_set<{vector}>({first});",
@@ -321,7 +322,7 @@ class Writer:
         return lines
 
     def _across_slots(self, op: Op, width: int) -> str:
-        name, sizes, row = f"a{op.results[0].id}[n]", f"{self.team}, {self.lanes}", op.target.info
+        name, sizes, row = f"a{op.results[0].id}[n]", f"{self.team}, {self.lanes}", op.reduction
         largest = "true" if row.largest else "false"
         if row.picks and self.needs_slot(op):
             return f"vg_team_extremum<{largest}, {sizes}>({name}, b{op.results[0].id}[n]);"
@@ -346,7 +347,7 @@ class Writer:
             assert isinstance(body, LaneBody)
             body.put(f"{target} = {target} * fade{body.raise_peak(ride)} + {given};")
             return
-        if op.target.info.picks:
+        if op.reduction.picks:
             given = f"vg_set<vg_t<{NUMBER_TYPES[result.dtype]}, {width}>>({given})"
         place = f"b{result.id}[n]" if self.needs_slot(op) else ""
         position = f"vg_set<vg_t<int32_t, {width}>>((int32_t)j)"

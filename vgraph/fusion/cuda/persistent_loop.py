@@ -21,8 +21,8 @@ from vgraph.fusion.expressions import C_TYPES
 from vgraph.ir.kernel import Entry, HubStep, KernelSpec
 from vgraph.ir.loop_body import HubCopy, HubKernel, LoopBody, LoopOnDevice, Product, Section, Spot, Walk
 from vgraph.ir.moves import Gather, PutSlot, TakeSlot
-from vgraph.ir.program import EDGE, SHARED, Op, Value
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.program import Op, Value, op_name
+from vgraph.ir.space import EDGE, SHARED
 
 _WARP = 32
 _THREADS, _WALK_THREADS = 128, 256  # a block

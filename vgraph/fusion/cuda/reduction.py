@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from vgraph.fusion.cpu.reduction import SAME, STRIDED, UNIT, combination, element, finish
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
-from vgraph.ir.reduction import ACCUMULATED, DeviceShape, Reduction
+from vgraph.ir.program import Reduction
+from vgraph.ir.reduction import ACCUMULATED, DeviceShape
 
 _LOADS = {
     UNIT: "vg_load<W>((const {kind}*)p[{k}])",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from vgraph.ir.program import Op
 
@@ -45,18 +44,3 @@ class Notation:
 
 
 Rule = Callable[[Op], "Notation | None"]
-
-
-_names: dict[int, tuple[Any, str]] = {}  # by id, for hashing an operator is slow; held, so that ids stay its own
-
-
-def op_name(target: Any) -> str:
-    """``mm`` for ``aten.mm.default``; the printed form for a Move."""
-    found = _names.get(id(target))
-    if found is not None:
-        return found[1]
-    packet = getattr(target, "overloadpacket", None)
-    if packet is None:
-        return str(target)
-    _names[id(target)] = (target, packet.__name__)
-    return packet.__name__

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-from vgraph.ir.moves import MOVES, Random
-from vgraph.ir.program import EDGE, SLOT, VERTEX, Op, Rows, Space, Value, map_leaves
-from vgraph.ir.tdl.notation import Notation, op_name
+from vgraph.ir.moves import AnyMove, Random
+from vgraph.ir.program import Op, Rows, Value, map_leaves, op_name
+from vgraph.ir.space import EDGE, SLOT, VERTEX, Space
+from vgraph.ir.tdl.notation import Notation
 from vgraph.ir.tdl.table import FACTORIES, describe, is_absent, tensor_operands
 
 
@@ -26,7 +27,7 @@ _BROADCASTS = frozenset("expand repeat".split())
 
 def row_effects(op: Op) -> tuple[Effect, ...]:
     """The effect of an op on the rows of its operands, for each of its results."""
-    if isinstance(op.target, MOVES):
+    if isinstance(op.target, AnyMove):
         return (Effect.ROWWISE,) * len(op.results)
     if isinstance(op.target, Random):  # its numbers are keyed by rows that come first
         keyed = op.results[0].row_dim in (None, 0)

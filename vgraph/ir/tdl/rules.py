@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from vgraph.ir.program import Dim, Op, Value
-from vgraph.ir.tdl.notation import Indices, Notation, Rule, op_name
+from vgraph.ir.program import Dim, Op, Value, op_name
+from vgraph.ir.tdl.notation import Indices, Notation, Rule
 
 
 # ---------------------------------------------------------------- families

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from vgraph.errors import DescriptionError
-from vgraph.ir.moves import MOVES, Random
+from vgraph.ir.moves import AnyMove, Random
 from vgraph.ir.operators import POINTWISE
-from vgraph.ir.program import Op, Value
+from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.tdl import layer_rules as layers
 from vgraph.ir.tdl import rules
 from vgraph.ir.tdl import view_rules as views
-from vgraph.ir.tdl.notation import Notation, Rule, op_name
+from vgraph.ir.tdl.notation import Notation, Rule
 
 
 def describe(op: Op) -> Notation | None:
@@ -63,7 +63,7 @@ def is_view(target: Any) -> bool:
 
 def may_share(op: Op) -> bool:
     """Whether a result may lie in its operand's memory; a Move's does where every degree is 1."""
-    return isinstance(op.target, MOVES) or is_view(op.target) or bool(getattr(op.target, "is_view", False))
+    return isinstance(op.target, AnyMove) or is_view(op.target) or bool(getattr(op.target, "is_view", False))
 
 
 def is_pointwise(target: Any) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vgraph.ir.program import EDGE, SLOT, VERTEX, Dim, Op, Rows, Value
-from vgraph.ir.tdl.notation import Indices, Notation, Rule, op_name
+from vgraph.ir.program import Dim, Op, Rows, Value, op_name
+from vgraph.ir.space import EDGE, SLOT, VERTEX
+from vgraph.ir.tdl.notation import Indices, Notation, Rule
 from vgraph.ir.tdl.rules import aligned, fresh
 
 _END = 2**63 - 1  # how a slice says "to the end"

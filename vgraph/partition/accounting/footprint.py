@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vgraph.ir.buffers import held_bytes, lifetimes, transit_bytes
-from vgraph.ir.exchange import PartitionedProgram
+from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import Partial, ShardingPlan, Split
 from vgraph.ir.step import TrainingStep

@@ -10,9 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vgraph.ir.program import Op
+from vgraph.ir.program import Op, op_name
 from vgraph.ir.sharding import Split, Strategy
-from vgraph.ir.tdl.notation import op_name
 from vgraph.ir.tdl.table import is_pointwise, is_view
 from vgraph.partition.accounting.account import Account
 from vgraph.partition.accounting.footprint import Footprint, footprint

@@ -16,8 +16,7 @@ from typing import Any
 from vgraph.atomic_file import write_text
 from vgraph.errors import DataError, PlacementError
 from vgraph.files import read_text
-from vgraph.ir.program import Op, Value
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.tdl.table import is_view
 from vgraph.partition.placement.roofline import estimate_seconds
 

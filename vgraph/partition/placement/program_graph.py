@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from vgraph.ir.program import Input, Op, Program, Value
+from vgraph.ir.program import Input, Op, Program, Value, op_name
 from vgraph.ir.sharding import At, Placement, Replicate, ShardingPlan, Strategy
-from vgraph.ir.tdl.notation import op_name
 from vgraph.ir.tdl.table import is_absent, is_view, reads_values
 from vgraph.partition.placement.op_graph import Ints, OpGraph, OpGraphBuilder
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vgraph.ir.moves import Random
-from vgraph.ir.program import Op, Value
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.tdl.table import is_absent, is_view
 
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import torch
 
-from vgraph.ir.exchange import Exchange, Layout, Piece
+from vgraph.ir.exchange import Exchange, Piece
 from vgraph.ir.index_set import IndexSet
+from vgraph.ir.partitioned import Layout
 from vgraph.ir.sharding import Partial, Placement, Region, Replicate, ShardingPlan, shard_region
 from vgraph.partition.rewrite.regions import intersect, num_entries
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from vgraph.ir.program import Value
+from vgraph.ir.program import Target, Value
 from vgraph.partition.rewrite.share import Share
 
 aten = torch.ops.aten
@@ -25,7 +25,7 @@ class _Block:
         self.size = self.high - self.low
         assert share.regions.sets[index].is_interval
 
-    def _emit(self, target: object, *args: object, dtype: torch.dtype | None = None) -> Value:
+    def _emit(self, target: Target, *args: object, dtype: torch.dtype | None = None) -> Value:
         shape = [d for d in self.ids.shape if isinstance(d, int)]
         result = self.share.builder.value(shape, dtype or self.ids.dtype, self.share.op.line)
         return self.share.builder.emit(target, args, result)

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from vgraph.ir.moves import Random, RandomPart
-from vgraph.ir.program import Value
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import Value, op_name
 from vgraph.partition.rewrite.local_indexing import INDEXING
 from vgraph.partition.rewrite.share import Share, local_shape
 
@@ -24,14 +23,14 @@ aten = torch.ops.aten
 def emit_share(share: Share) -> tuple[Value, ...]:
     """Appends one worker's ops to its builder and gives its results."""
     if isinstance(share.op.target, Random):
-        return _random(share)
+        return _random(share, share.op.target)
     rule = _RULES.get(op_name(share.op.target)) or INDEXING.get(op_name(share.op.target))
     return rule(share) if rule is not None else share.plain()
 
 
-def _random(share: Share) -> tuple[Value, ...]:
+def _random(share: Share, drawn: Random) -> tuple[Value, ...]:
     shape = tuple(d for d in share.op.results[0].shape if isinstance(d, int))
-    part = RandomPart(share.op.target, shape, share.regions.outputs[0])
+    part = RandomPart(drawn, shape, share.regions.outputs[0])
     return share.plain([list(share.shape()), *share.args[1:]], part)
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from vgraph.ir.exchange import Assemble, Exchange, Fetch, Layout, PartitionedProgram, ReplicaMean
+from vgraph.ir.exchange import Assemble, Exchange, Fetch, ReplicaMean
+from vgraph.ir.partitioned import Layout, PartitionedProgram
 from vgraph.ir.program import Input, Op, Program, Value
 from vgraph.ir.sharding import At, Partial, Placement, Region, Replicate, ShardingPlan, Strategy
 from vgraph.ir.tdl.notation import Notation

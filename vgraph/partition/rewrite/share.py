@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from vgraph.ir.program import SHARED, Op, Value, map_leaves
+from vgraph.ir.program import Op, Target, Value, map_leaves
 from vgraph.ir.sharding import Region, Strategy
+from vgraph.ir.space import SHARED
 from vgraph.ir.tdl.notation import Notation
 from vgraph.partition.rewrite.regions import OpRegions
 
@@ -28,7 +29,7 @@ class Builder:
     def value(self, shape: Sequence[int], dtype: torch.dtype, line: str = "") -> Value:
         return Value(next(self.new_id), SHARED, dtype, tuple(shape), line)
 
-    def emit(self, target: Any, args: Sequence[Any], result: Value, **kwargs: Any) -> Value:
+    def emit(self, target: Target, args: Sequence[Any], result: Value, **kwargs: Any) -> Value:
         self.ops.append(Op(target, tuple(args), kwargs, (result,), result.line))
         return result
 
@@ -73,7 +74,7 @@ class Share:
     def is_split(self, index: str) -> bool:
         return any(strategy.index == index for strategy in self.strategies)
 
-    def plain(self, args: Sequence[Any] | None = None, target: Any = None) -> tuple[Value, ...]:
+    def plain(self, args: Sequence[Any] | None = None, target: Target | None = None) -> tuple[Value, ...]:
         """The op itself, on local operands, perhaps with other arguments."""
         results = self.results()
         op = self.op

@@ -11,9 +11,8 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from vgraph.ir.program import Value
+from vgraph.ir.program import Value, op_name
 from vgraph.ir.step import UPDATE
-from vgraph.ir.tdl.notation import op_name
 from vgraph.ir.tdl.table import is_pointwise, is_view
 from vgraph.partition.search.classes import Classes, OpClass, Reading
 

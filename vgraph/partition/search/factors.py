@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from vgraph.ir.program import Op, Value
+from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.sharding import Split
-from vgraph.ir.tdl.notation import Notation, op_name
+from vgraph.ir.tdl.notation import Notation
 from vgraph.partition.rewrite.regions import notation_of
 from vgraph.partition.search.classes import Classes, OpClass
 from vgraph.partition.search.strategies import strategies

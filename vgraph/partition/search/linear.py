@@ -6,8 +6,7 @@ Source: partial sums as a state of a tensor, beside Tofu's immediate reductions 
 
 from __future__ import annotations
 
-from vgraph.ir.program import Op, Value
-from vgraph.ir.tdl.notation import op_name
+from vgraph.ir.program import Op, Value, op_name
 
 _TOGETHER = frozenset("add sub neg cat stack".split())
 _FIRST = frozenset(

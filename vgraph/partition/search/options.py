@@ -12,9 +12,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from vgraph.ir.program import Op, Value
+from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
-from vgraph.ir.tdl.notation import op_name
 from vgraph.ir.tdl.table import is_absent
 from vgraph.partition.accounting.costs import code_of, look_of, placement_of
 from vgraph.partition.search.strategies import Described, Factors, described, replicated, shrink, strategies

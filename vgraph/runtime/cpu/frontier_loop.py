@@ -20,9 +20,9 @@ from torch import Tensor
 from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.loop_body import LoopBody, Spot, in_user_order
 from vgraph.ir.moves import Gather, PutSlot, TakeSlot
-from vgraph.ir.program import EDGE, SHARED, Op, Value
+from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.schedule import LEAVES_PART, Phase, Schedule
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.space import EDGE, SHARED
 from vgraph.runtime.arena_rows import ArenaRows
 from vgraph.runtime.cpu.kernels import CpuKernel, first_line, index_addresses, no_memory, pool_address
 from vgraph.runtime.cpu.loop_template import Template

@@ -21,9 +21,10 @@ from torch import Tensor
 from vgraph.errors import GraphError, KernelMemoryError
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import Random
-from vgraph.ir.program import SHARED, Op
+from vgraph.ir.program import Op
 from vgraph.ir.reduction import ACCUMULATED
 from vgraph.ir.schedule import LOOK_AHEAD, MOST_SHORT, RowOrder
+from vgraph.ir.space import SHARED
 from vgraph.runtime.cpu.sorted_rows import SortedRows
 
 

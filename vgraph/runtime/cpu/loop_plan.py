@@ -16,9 +16,9 @@ import torch
 from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.loop_body import LoopBody, Spot
 from vgraph.ir.moves import Gather, PutSlot, SegmentReduce, TakeSlot
-from vgraph.ir.program import EDGE, OF_LEAVES, SHARED, SOURCE, VERTEX, Op, Rows, Value
+from vgraph.ir.program import Op, Rows, Value, op_name
 from vgraph.ir.schedule import LEAVES_PART, Phase
-from vgraph.ir.tdl.table import op_name
+from vgraph.ir.space import EDGE, OF_LEAVES, SHARED, SOURCE, VERTEX
 from vgraph.runtime.cpu.frontier_loop import FrontierLoop, Steps
 from vgraph.runtime.cpu.native import FLOATS, Native
 

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import vgraph_kernels
-from vgraph.ir.program import Op
+from vgraph.ir.program import Op, op_name
 from vgraph.ir.schedule import RowOrder
-from vgraph.ir.tdl.table import op_name
 from vgraph.runtime.cpu.kernels import Empty, no_memory, pool_address, torch_empty
 from vgraph.runtime.cpu.sorted_rows import Bounds, PlannedLevels, SortedRows
 

@@ -19,8 +19,9 @@ from vgraph import config
 from vgraph.ir import hubs as hub_rows
 from vgraph.ir.hubs import Hubs
 from vgraph.ir.loop_body import HubKernel, LoopBody, LoopOnDevice, Product, Section, Walk
-from vgraph.ir.program import EDGE, SHARED, Value
+from vgraph.ir.program import Value
 from vgraph.ir.schedule import Frontier, Schedule
+from vgraph.ir.space import EDGE, SHARED
 from vgraph.ir.upload import send
 from vgraph.runtime.cpu.frontier_loop import range_of
 from vgraph.runtime.cpu.kernels import index_tensors

@@ -20,9 +20,10 @@ from vgraph.ir import hubs as hub_rows
 from vgraph.ir.hubs import Hubs, cut_hubs
 from vgraph.ir.kernel import DeviceLoop, Entry, HubLoop, HubStep, KernelSpec
 from vgraph.ir.moves import Random
-from vgraph.ir.program import SHARED, Value
+from vgraph.ir.program import Value
 from vgraph.ir.reduction import ACCUMULATED
 from vgraph.ir.schedule import RowOrder
+from vgraph.ir.space import SHARED
 from vgraph.ir.upload import send, upload
 from vgraph.runtime.cpu.kernels import index_tensors
 from vgraph.runtime.cuda.driver import Launch

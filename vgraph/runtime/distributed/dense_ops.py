@@ -7,7 +7,6 @@ Source: random numbers are keyed by the position of an element in the whole tens
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,23 +20,22 @@ from vgraph.runtime.extent import draw
 def evaluate(op: Op, env: dict[int, Tensor], device: torch.device | None = None) -> None:
     """Runs an op and files its results; tensors that it makes from nothing lie on ``device``."""
 
-    def swap(leaf: Any) -> Any:
+    def swap(leaf: object) -> object:
         if isinstance(leaf, torch.device):
             return device or leaf
         return env[leaf.id] if isinstance(leaf, Value) else leaf
 
-    args = map_leaves(op.args, swap)
-    kwargs = {key: map_leaves(arg, swap) for key, arg in op.kwargs.items()}
-    target = _random if isinstance(op.target, (Random, RandomPart)) else op.target
-    found = target(op.target, *args, **kwargs) if target is _random else target(*args, **kwargs)
+    found = _random(op.target, op.mapped(swap)) if isinstance(op.target, Random | RandomPart) else op.evaluate(swap)
     results = found if isinstance(found, (tuple, list)) else (found,)
     for value, tensor in zip(op.results, results, strict=True):
         if tensor is not None:
             env[value.id] = tensor
 
 
-def _random(target: Random | RandomPart, shape: Any, dtype: torch.dtype, extra: Any, *, seed: Tensor) -> Tensor:
+def _random(target: Random | RandomPart, op: Op) -> Tensor:
     """Every element is keyed by its position among all elements of the whole tensor."""
+    shape, dtype, extra = op.args
+    seed = op.kwargs["seed"]
     if isinstance(target, RandomPart):
         ids = _positions(target.shape, target.region, seed.device)
         target = target.whole

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vgraph.ir.exchange import Exchange, Layout, PartitionedProgram, Piece, ReplicaMean
+from vgraph.ir.exchange import Exchange, Piece, ReplicaMean
 from vgraph.ir.index_set import IndexSet
+from vgraph.ir.partitioned import Layout, PartitionedProgram
 from vgraph.ir.sharding import Region
 from vgraph.runtime.distributed.shards import assemble, put, run_worker, take
 

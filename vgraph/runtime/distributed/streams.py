@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.ir.exchange import Exchange, Fetch, PartitionedProgram
-from vgraph.ir.program import SHARED, Op, Program, Value, map_leaves
+from vgraph.ir.exchange import Exchange, Fetch
+from vgraph.ir.partitioned import PartitionedProgram
+from vgraph.ir.program import Noun, Op, Program, Routine, Value, takes
 from vgraph.ir.schedule import Phase
-from vgraph.ir.sharding import Region
+from vgraph.ir.space import SHARED
 from vgraph.runtime.distributed.shards import take
 from vgraph.runtime.extent import draw_random
 from vgraph.runtime.python_codegen import compile_phase
@@ -67,11 +68,8 @@ class _Slot:
 class _Send:
     """An op without result: hands a tensor to the links that other devices read it through."""
 
-    def __init__(self, number: int, links: Sequence[tuple[DeviceStream, torch.device, _Slot]]) -> None:
-        self.number, self.links = number, links
-
-    def __str__(self) -> str:
-        return f"send_{self.number}"
+    def __init__(self, links: Sequence[tuple[DeviceStream, torch.device, _Slot]]) -> None:
+        self.links = links
 
     def __call__(self, tensor: Tensor) -> None:
         made = _mark(tensor)
@@ -82,11 +80,8 @@ class _Send:
 class _Receive:
     """An op without operands: waits for the copy."""
 
-    def __init__(self, number: int, slot: _Slot) -> None:
-        self.number, self.slot = number, slot
-
-    def __str__(self) -> str:
-        return f"receive_{self.number}"
+    def __init__(self, slot: _Slot) -> None:
+        self.slot = slot
 
     def __call__(self) -> Tensor:
         tensor = self.slot.arrived.result()
@@ -104,7 +99,7 @@ def link_device(source: DeviceStream, target: DeviceStream) -> torch.device:
 def one_copy(link: DeviceStream, target: torch.device) -> tuple[Callable[[Tensor], None], Callable[[], Tensor]]:
     """What sends one tensor, and what waits for it on the other side."""
     slot = _Slot(Future())
-    return _Send(0, [(link, target, slot)]), _Receive(0, slot)
+    return _Send([(link, target, slot)]), _Receive(slot)
 
 
 def _mark(tensor: Tensor) -> Any:
@@ -238,7 +233,8 @@ class PlacedProgram:
             for other in self._receivers(exchange, worker)
         ]
         nothing = Value(next(self._new_id), SHARED, value.dtype, ())
-        return Op(_Send(exchanges[0].number, links), (value,), {}, (nothing,))
+        send = Routine(f"send_{exchanges[0].number}", _Send(links))
+        return Op(send, (value,), {}, (nothing,))
 
     def _receive(self, op: Op, fetch: Fetch, worker: int) -> list[Op]:
         """Whole tensors arrive; a fetch may then be of a part."""
@@ -248,10 +244,11 @@ class PlacedProgram:
         assert len(pieces) == 1, "operator placement fetches a value from one device"
         held = exchange.have[pieces[0].source]
         assert held is not None
-        arrive = _Receive(exchange.number, self._slot(exchange, worker))
+        arrive = Routine(f"receive_{exchange.number}", _Receive(self._slot(exchange, worker)))
         if pieces[0].region == held and pieces[0].source != worker:
             return [Op(arrive, (), {}, (result,))]
-        cut = _Take(exchange.number, held, pieces[0].region)
+        part = pieces[0].region
+        cut = Routine(f"take_{exchange.number}", lambda tensor: take(tensor, held, part))
         if pieces[0].source == worker:
             return [Op(cut, tuple(op.operands()), {}, (result,))]
         whole = Value(next(self._new_id), SHARED, result.dtype, tuple(len(entries) for entries in held))
@@ -271,13 +268,13 @@ class PlacedProgram:
         """Ops that name a device (zeros, arange) name the one they are placed on."""
         here = self.devices[worker].torch_device
 
-        def swap(leaf: Any) -> Any:
+        def swap(leaf: object) -> object:
             return here if isinstance(leaf, torch.device) else leaf
 
-        kwargs = {key: map_leaves(value, swap) for key, value in op.kwargs.items()}
-        if here.type == "cuda" and kwargs.get("device") is None and _makes_from_nothing(op):  # pragma: no cover
-            kwargs["device"] = here
-        return replace(op, args=map_leaves(op.args, swap), kwargs=kwargs)
+        op = op.mapped(swap)
+        if here.type == "cuda" and op.kwargs.get("device") is None and _makes_from_nothing(op):  # pragma: no cover
+            return replace(op, kwargs={**op.kwargs, "device": here})
+        return op
 
     # ------------------------------------------------------------ every step
     @torch.no_grad()
@@ -341,23 +338,9 @@ class _Stopped(RuntimeError):
     """A device ends because another one failed."""
 
 
-class _Take:
-    """The part of a tensor that an op reads."""
-
-    def __init__(self, number: int, have: Region, part: Region) -> None:
-        self.number, self.have, self.part = number, have, part
-
-    def __str__(self) -> str:
-        return f"take_{self.number}"
-
-    def __call__(self, tensor: Tensor) -> Tensor:
-        return take(tensor, self.have, self.part)
-
-
 def _makes_from_nothing(op: Op) -> bool:
     """Whether an op reads no tensor and has a device among its arguments: zeros, full, arange."""
-    schema = getattr(op.target, "_schema", None)
-    return schema is not None and not any(op.operands()) and any(a.name == "device" for a in schema.arguments)
+    return not isinstance(op.target, Noun) and takes(op.target, "device") and not any(op.operands())
 
 
 def _owner(regions: Sequence[Any] | None) -> int | None:

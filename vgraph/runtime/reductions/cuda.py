@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from vgraph.ir.modes import Mode
-from vgraph.ir.reduction import ACCUMULATED, DeviceShape, Reduction, kind_of
+from vgraph.ir.program import Reduction
+from vgraph.ir.reduction import ACCUMULATED, DeviceShape, kind_of
 
 Launch = Callable[[tuple[int, int, int], tuple[int, int, int], Sequence[int]], None]  # grid, block, arguments
 Load = Callable[[Reduction, DeviceShape], "Mapping[str, Launch] | None"]

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from vgraph.ir.modes import Mode, virtual_modes
-from vgraph.ir.reduction import ACCUMULATED, Reduction, kind_of
+from vgraph.ir.program import Reduction
+from vgraph.ir.reduction import ACCUMULATED, kind_of
 from vgraph.ir.reductions import reduce_info
 from vgraph.runtime.cpu.kernels import pool_address
 from vgraph.runtime.cuda import driver as cuda

@@ -11,8 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vgraph.ir.program import Op, Value, map_leaves
-from vgraph.ir.reduction import Reduction, RowSum
+from vgraph.ir.program import Op, Reduction, RowSum, Value
 from vgraph.runtime.reductions.reduction import CompiledReduction
 
 _FEW = 1 << 17  # elements of an operand that torch passes over sooner than a loop of our own begins
@@ -42,14 +41,13 @@ class SummedRows:
 
     def by_library(self, tensors: tuple[Tensor, ...]) -> Tensor:
         """Op by op, each result stored."""
-        known: dict[int, Any] = {v.id: t for v, t in zip(self.target.operands, tensors, strict=True)}
+        known = {v.id: t for v, t in zip(self.target.operands, tensors, strict=True)}
 
-        def given(leaf: Any) -> Any:
+        def given(leaf: object) -> object:
             return known[leaf.id] if isinstance(leaf, Value) else leaf
 
         for op in self.target.ops:
-            words = {key: map_leaves(value, given) for key, value in op.kwargs.items()}
-            known[op.results[0].id] = op.target(*map_leaves(op.args, given), **words)
+            known[op.results[0].id] = op.evaluate(given)
         last = known[(self.target.ops[-1].results[0] if self.target.ops else self.target.operands[0]).id]
         if len(self.target.dims) < last.dim():
             return last.sum(self.target.dims, self.target.keepdim)
