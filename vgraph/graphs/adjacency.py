@@ -14,21 +14,59 @@ from torch import Tensor
 
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import GraphError
-from vgraph.graphs.data import Relations
+from vgraph.graphs.counts import Counts
 from vgraph.graphs.frame import as_ids, resolve_ids
 from vgraph.ir.topology import Compressed, Topology
 
 
-class Adjacency(Relations):
+class Adjacency(Counts):
     """The part of a Graph that asks its topologies only; ``etype`` may be left out where there is one."""
 
     def in_degrees(self, v: Any = None, etype: Any = None) -> Any:
-        """The number of in-edges of all nodes, or of ``v`` (k,); a plain int where v is one."""
+        """The number of in-edges of all nodes, or of some.
+
+        Args:
+            v: the nodes: an id, ids (k,), a mask, a slice, or None for all of the type where edges end.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            (k,) in the dtype of ids, a copy that may be written into; a plain int where ``v`` is one. Several edges
+            from one node count one by one.
+
+        Raises:
+            GraphError: an id is out of range, or there are several types and none is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).in_degrees()
+            tensor([0, 0, 2])
+        """
         t = self._topology(etype)
         return self._degrees(_degrees_of(t, out=False), v, t.num_dst)
 
     def out_degrees(self, u: Any = None, etype: Any = None) -> Any:
-        """The number of out-edges of all nodes, or of ``u`` (k,); a plain int where u is one."""
+        """The number of out-edges of all nodes, or of some.
+
+        Args:
+            u: the nodes: an id, ids (k,), a mask, a slice, or None for all of the type where edges begin.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            (k,) in the dtype of ids, a copy that may be written into; a plain int where ``u`` is one. Several edges
+            to one node count one by one.
+
+        Raises:
+            GraphError: an id is out of range, or there are several types and none is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).out_degrees(1)
+            1
+        """
         t = self._topology(etype)
         return self._degrees(_degrees_of(t, out=True), u, t.num_src)
 
@@ -40,9 +78,26 @@ class Adjacency(Relations):
 
     # ------------------------------------------------------------ who is joined to whom
     def all_edges(self, form: str = "uv", order: str | None = "eid", etype: Any = None) -> Any:
-        """All edges: (src, dst), their ids, or (src, dst, ids) for form "uv", "eid", "all".
+        """All edges of a type: their ends, their ids, or both.
 
-        ``order`` is "eid" or "srcdst". The tensors are copies, which may be written into.
+        Args:
+            form: "uv" for (src, dst), "eid" for ids, "all" for (src, dst, ids).
+            order: "eid", in order of ids (None means the same), or "srcdst", by source, then by destination, then by
+                id.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            A tensor or a tuple of tensors, each (num_edges,) in the dtype of ids: copies, which may be written into.
+
+        Raises:
+            GraphError: ``form`` or ``order`` is another word, or there are several types of edges and none is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([1, 0], [2, 2])).all_edges(form="all", order="srcdst")
+            (tensor([0, 1]), tensor([2, 2]), tensor([1, 0]))
         """
         t = self._topology(etype)
         if order in ("eid", None):
@@ -56,49 +111,199 @@ class Adjacency(Relations):
         return _pick(form, t.src.index_select(0, ids), t.dst.index_select(0, ids), ids.to(self.idtype, copy=True))
 
     def in_edges(self, v: Any, form: str = "uv", etype: Any = None) -> Any:
-        """The edges that end in ``v``, node by node; ``form`` as in ``all_edges``."""
+        """The edges that end in some nodes, node by node, and by id within a node.
+
+        Args:
+            v: the nodes: an id, ids (k,), a mask or a slice.
+            form: "uv" for (src, dst), "eid" for ids, "all" for (src, dst, ids).
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            A tensor or a tuple of tensors with one entry an edge, in the dtype of ids. A node without in-edges adds
+            none; one that is named twice adds its edges twice.
+
+        Raises:
+            GraphError: an id is out of range, ``form`` is another word, or there are several types and none is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).in_edges([0, 2])
+            (tensor([0, 1]), tensor([2, 2]))
+        """
         t = self._topology(etype)
         src, dst, ids = self._incident(t.csc, v, t)
         return _pick(form, src, dst, ids)
 
     def out_edges(self, u: Any, form: str = "uv", etype: Any = None) -> Any:
-        """The edges that begin in ``u``, node by node; ``form`` as in ``all_edges``."""
+        """The edges that begin in some nodes, node by node, and by id within a node.
+
+        Args:
+            u: the nodes: an id, ids (k,), a mask or a slice.
+            form: "uv" for (src, dst), "eid" for ids, "all" for (src, dst, ids).
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            A tensor or a tuple of tensors with one entry an edge, in the dtype of ids. A node without out-edges adds
+            none; one that is named twice adds its edges twice.
+
+        Raises:
+            GraphError: an id is out of range, ``form`` is another word, or there are several types and none is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).out_edges(1, form="eid")
+            tensor([1])
+        """
         t = self._topology(etype)
         dst, src, ids = self._incident(t.csr, u, t)
         return _pick(form, src, dst, ids)
 
     def predecessors(self, v: Any, etype: Any = None) -> Tensor:
-        """Where the in-edges of ``v`` begin: one entry an edge."""
+        """The nodes where the in-edges of ``v`` begin.
+
+        Args:
+            v: the nodes: an id, ids (k,), a mask or a slice.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            One entry an edge, in the dtype of ids; a node that is joined by several edges occurs as often.
+
+        Raises:
+            GraphError: an id is out of range, or there are several types and none is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).predecessors(2)
+            tensor([0, 1])
+        """
         return self.in_edges(v, etype=etype)[0]
 
     def successors(self, v: Any, etype: Any = None) -> Tensor:
-        """Where the out-edges of ``v`` end: one entry an edge."""
+        """The nodes where the out-edges of ``v`` end.
+
+        Args:
+            v: the nodes: an id, ids (k,), a mask or a slice.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            One entry an edge, in the dtype of ids; a node that is joined by several edges occurs as often.
+
+        Raises:
+            GraphError: an id is out of range, or there are several types and none is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).successors(0)
+            tensor([2])
+        """
         return self.out_edges(v, etype=etype)[1]
 
     def find_edges(self, eid: Any, etype: Any = None) -> tuple[Tensor, Tensor]:
-        """The ends (src, dst) of edges by id, each (k,)."""
+        """The ends of edges by id.
+
+        Args:
+            eid: the edges: an id, ids (k,), a mask or a slice.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            Sources and destinations, each (k,) in the dtype of ids.
+
+        Raises:
+            GraphError: an id is out of range, or there are several types and none is named.
+            DTypeError: ids are not whole numbers.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).find_edges([1, 0])
+            (tensor([1, 0]), tensor([2, 2]))
+        """
         t = self._topology(etype)
         ids = resolve_ids(eid, t.num_edges, self.device, "edge")
         return t.src.index_select(0, ids), t.dst.index_select(0, ids)
 
     def has_nodes(self, vid: Any, ntype: str | None = None) -> Any:
-        """Whether there are such nodes: bool (k,); a plain bool where vid is one id."""
+        """Whether there are nodes of such ids.
+
+        Args:
+            vid: an id or ids (k,); negative ones are of no node.
+            ntype: the type of nodes, or None where there is one.
+
+        Returns:
+            bool (k,); a plain bool where ``vid`` is one id.
+
+        Raises:
+            GraphError: ids have more than one dim, or there are several types and none is named.
+            DTypeError: ids are not whole numbers.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).has_nodes([0, 3])
+            tensor([ True, False])
+        """
         ids = as_ids([vid] if isinstance(vid, Integral) else vid, "node ids").to(self.device)
         found = (ids >= 0) & (ids < self.node_frame(ntype).num_rows)
         return bool(found) if isinstance(vid, Integral) else found
 
     def has_edges_between(self, u: Any, v: Any, etype: Any = None) -> Any:
-        """Whether an edge u[i] -> v[i] exists: bool (k,); a plain bool where both are one id."""
+        """Whether edges ``u[i] -> v[i]`` exist.
+
+        Args:
+            u: the sources: an id or ids (k,); one is paired with every ``v``.
+            v: the destinations: an id or ids (k,); one is paired with every ``u``.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            bool (k,); a plain bool where both are one id.
+
+        Raises:
+            GraphError: an id is out of range, the numbers of ids differ, or there are several types and none is
+                named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).has_edges_between([0, 2], [2, 0])
+            tensor([ True, False])
+        """
         found = self._find(self._topology(etype), u, v)[1] >= 0
         return bool(found) if isinstance(u, Integral) and isinstance(v, Integral) else found
 
     def edge_ids(self, u: Any, v: Any, return_uv: bool = False, etype: Any = None) -> Any:
-        """The id of an edge u[i] -> v[i], the first of several: (k,); an int where both are one id.
+        """The id of an edge ``u[i] -> v[i]``, or of all such edges; ``edge_id`` is the same.
 
-        With ``return_uv`` all edges from any u[i] to v[i]: (their u, their v, their ids).
+        Args:
+            u: the sources: an id or ids (k,); one is paired with every ``v``.
+            v: the destinations: an id or ids (k,); one is paired with every ``u``.
+            return_uv: give all edges from ``u[i]`` to ``v[i]``, with their ends. Pairs that no edge joins are left
+                out then.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            (k,) in the dtype of ids, the smallest where several edges join a pair; an int where both ends are one id.
+            With ``return_uv`` three tensors of one length: sources, destinations and ids.
 
         Raises:
-            GraphError: there is no such edge.
+            GraphError: there is no such edge, an id is out of range, the numbers of ids differ, or there are several
+                types and none is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1, 0], [2, 2, 2])).edge_ids(0, 2, return_uv=True)
+            (tensor([0, 0]), tensor([2, 2]), tensor([0, 2]))
         """
         t = self._topology(etype)
         pairs, found = self._find(t, u, v)
@@ -113,14 +318,39 @@ class Adjacency(Relations):
         return int(found) if is_one else found.to(self.idtype)
 
     def has_edge_between(self, u: Any, v: Any, etype: Any = None) -> bool:
-        """Whether there is an edge u -> v."""
+        """Whether there is an edge ``u -> v``.
+
+        Args:
+            u: the source, an id.
+            v: the destination, an id.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            A bool.
+
+        Raises:
+            GraphError: an id is out of range, or there are several types and none is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).has_edge_between(0, 2)
+            True
+        """
         return bool(self.has_edges_between(u, v, etype))
 
     edge_id = edge_ids
 
     @property
     def is_multigraph(self) -> bool:
-        """Whether any two nodes are joined by several edges of one type and direction."""
+        """Whether any two nodes are joined by several edges of one type and direction.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 0], [2, 2])).is_multigraph, vgraph.graph(([0, 2], [2, 0])).is_multigraph
+            (True, False)
+        """
         return any(t.keep("is multigraph", lambda t=t: _has_twins(t)) for t in self._topologies.values())
 
     def _find(self, t: Topology, u: Any, v: Any) -> tuple[Tensor, Tensor]:

@@ -33,13 +33,18 @@ def batch(graphs: Iterable[AnyGraph], ndata: Any = "__ALL__", edata: Any = "__AL
     Differentiable in every feature. A batch among ``graphs`` counts as the graphs it was made of.
 
     Args:
-        graphs: graphs of the same types.
-        ndata: the names of the node features to take along; None: none.
-        edata: the names of the edge features to take along; None: none.
+        graphs: graphs of the same types, one or more.
+        ndata: the names of the node features to take along; "__ALL__": all; None: none.
+        edata: the names of the edge features to take along; "__ALL__": all; None: none.
+
+    Returns:
+        A graph of the class of the first, with a row of ``gdata`` for each.
 
     Raises:
         GraphError: there are no graphs, or they differ in device, idtype or types.
         FeatureError: a feature is missing in some, or differs in dtype, row shape or device.
+        FunctionError: an item is no graph.
+        NameLookupError: a feature that is named is not there.
 
     Source: Wang et al. 2019 (DGL), section 3; DGL 1.1, ``dgl.batch``.
 
@@ -137,8 +142,12 @@ def unbatch(g: AnyGraph, node_split: Any = None, edge_split: Any = None) -> list
 
     Args:
         g: a batch.
-        node_split: the nodes of every graph (by type, where there are several), where it is no batch.
-        edge_split: no matter: an edge belongs to the graph where it ends.
+        node_split: the number of nodes of every graph, (graphs,) (by type, where there are several), where it is no
+            batch.
+        edge_split: ignored, as an edge belongs to the graph where it ends.
+
+    Returns:
+        As many graphs of the same class as ``batch_size`` says; a graph that is no batch alone.
 
     Raises:
         GraphError: an edge joins two of them, or the numbers do not sum to the nodes there are.
@@ -243,10 +252,18 @@ def graphs_of(sizes: Sizes, ids: Tensor) -> Tensor:
 
 
 def slice_batch(g: AnyGraph, gid: int, store_ids: bool = False) -> AnyGraph:
-    """One graph of a batch; ``store_ids``: the features ``"_ID"`` hold the ids in the batch.
+    """One graph of a batch, with its features.
+
+    Args:
+        g: a batch.
+        gid: its number, from 0 up.
+        store_ids: set the features ``"_ID"`` of nodes and edges to the ids in the batch.
+
+    Returns:
+        A graph of the same class.
 
     Raises:
-        GraphError: there is no such graph.
+        GraphError: there is no such graph, or an edge joins two of them.
 
     Source: DGL 1.1, ``dgl.slice_batch``.
 
@@ -272,6 +289,12 @@ def merge(graphs: Sequence[AnyGraph]) -> AnyGraph:
     """One graph with the edges of all, over the same nodes: those of the one that has most.
 
     Features of a node come from the last graph that has it.
+
+    Args:
+        graphs: graphs of the same types, one or more.
+
+    Returns:
+        A graph of the class of the first, which is no batch; edges between the same nodes stay apart.
 
     Raises:
         GraphError: there are no graphs, or they differ in device, idtype or types.

@@ -28,13 +28,19 @@ def to_block(g: AnyGraph, dst_nodes: Any = None, include_dst_in_src: bool = True
 
     Args:
         g: a graph; its edges stay in order.
-        dst_nodes: the destinations, in order (by type, where there are several); by default all
-            nodes with an in-edge, ascending.
-        include_dst_in_src: the destinations are the first sources, too.
-        src_nodes: the sources, in order; by default those of the edges as they first appear.
+        dst_nodes: the destinations, ids (k,) in order (by type, where there are several); None: all nodes with an
+            in-edge, ascending.
+        include_dst_in_src: make the destinations the first sources, too.
+        src_nodes: the sources, ids (k,) in order (by type, where there are several); None: those of the edges as they
+            first appear.
+
+    Returns:
+        A block of the same class; a destination that no edge reaches stays.
 
     Raises:
-        GraphError: a destination of an edge is not among ``dst_nodes``, or ids are wrong.
+        GraphError: an end of an edge is not among the nodes given, an id is out of range or given twice, or there are
+            several types and none is named.
+        NameLookupError: there is no such type.
 
     Source: DGL 1.1, ``dgl.to_block``.
 
@@ -106,7 +112,15 @@ def _side(g: GraphData, name: str, ids: Tensor) -> Frame:
 def compact_graphs(graphs: Any, always_preserve: Any = None, copy_ndata: bool = True, copy_edata: bool = True) -> Any:
     """Graphs without the nodes that have no edge in any of them; all number their nodes alike.
 
-    ``always_preserve``: ids (by type) that stay whatever happens. ``"_ID"`` holds the ids of before.
+    Args:
+        graphs: a graph, or several of the same nodes.
+        always_preserve: ids (by type, where there are several) of nodes that stay whatever happens, the first in
+            order; None: none.
+        copy_ndata: take the features of nodes along; ``"_ID"`` holds the ids of before in any case.
+        copy_edata: take the features of edges along.
+
+    Returns:
+        A graph, or a list of as many as were given.
 
     Raises:
         GraphError: the graphs differ in types or in the number of nodes.

@@ -6,7 +6,7 @@ Source: DGL section 3 (heterogeneous graphs); a graph without types is the case 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -63,45 +63,103 @@ class Relations:
 
     @property
     def topology(self) -> Topology:
-        """The ids of all edges; GraphError: there are several types of them."""
+        """The ids of all edges, as a Topology that is never changed.
+
+        Raises:
+            GraphError: there are several types of edges; ``g[etype]`` is a graph of one.
+
+        Example:
+            >>> import vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.topology.src, g.topology.num_edges
+            (tensor([0, 1]), 2)
+        """
         return self._single if self._single is not None else self._topologies[self._edge_type(None)]
 
     @property
     def src_frames(self) -> dict[str, Frame]:
-        """Features by type of the nodes where edges begin (of all nodes, but in a block)."""
+        """The features of the nodes where edges begin, by type: of all nodes, but in a block.
+
+        Example:
+            >>> import vgraph
+            >>> list(vgraph.graph(([0, 1], [2, 2])).src_frames)
+            ['_N']
+        """
         return self._src
 
     @property
     def dst_frames(self) -> dict[str, Frame]:
-        """Features by type of the nodes where edges end (of all nodes, but in a block)."""
+        """The features of the nodes where edges end, by type: of all nodes, but in a block.
+
+        Example:
+            >>> import vgraph
+            >>> block = vgraph.to_block(vgraph.graph(([0, 1], [2, 2])), [2])
+            >>> block.src_frames["_N"].num_rows, block.dst_frames["_N"].num_rows
+            (3, 1)
+        """
         return self._dst
 
     @property
     def edge_frames(self) -> dict[EdgeType, Frame]:
-        """Features by type of the edges."""
+        """The features of the edges, by type.
+
+        Example:
+            >>> import vgraph
+            >>> list(vgraph.graph(([0, 1], [2, 2])).edge_frames)
+            [('_N', '_E', '_N')]
+        """
         return self._edges
 
     @property
     def sizes(self) -> Mapping[str, tuple[int, ...]] | None:
-        """The nodes of each graph of a batch, by type; None: it is no batch."""
+        """The number of nodes of each graph of a batch, by type; None where the graph is no batch.
+
+        Example:
+            >>> import vgraph
+            >>> tree = vgraph.graph(([0, 1], [2, 2]))
+            >>> tree.sizes, vgraph.batch([tree, tree]).sizes
+            (None, {'_N': (3, 3)})
+        """
         return self._sizes
 
     # ------------------------------------------------------------ names
     @property
     def ntypes(self) -> list[str]:
-        """Names of the node types, sorted; in a block those of the sources, then of the destinations."""
+        """The names of the node types, sorted; in a block those of the sources, then those of the destinations.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.heterograph({("user", "plays", "game"): ([0], [0])}).ntypes
+            ['game', 'user']
+        """
         return list(self._src) if self._src is self._dst else [*self._src, *self._dst]
 
     @property
     def srctypes(self) -> list[str]:
-        """Node types where edges may begin."""
+        """The names of the node types where edges may begin.
+
+        In a graph in which a type is at both ends of edges, those are all types.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.heterograph({("user", "plays", "game"): ([0], [0])}).srctypes
+            ['user']
+        """
         if self.is_block:
             return list(self._src)
         return [t for t in self._src if any(t == s for s, _, _ in self._topologies)] if self._splits else self.ntypes
 
     @property
     def dsttypes(self) -> list[str]:
-        """Node types where edges may end."""
+        """The names of the node types where edges may end.
+
+        In a graph in which a type is at both ends of edges, those are all types.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.heterograph({("user", "plays", "game"): ([0], [0])}).dsttypes
+            ['game']
+        """
         if self.is_block:
             return list(self._dst)
         return [t for t in self._src if any(t == d for _, _, d in self._topologies)] if self._splits else self.ntypes
@@ -113,43 +171,134 @@ class Relations:
 
     @property
     def etypes(self) -> list[str]:
-        """Names of the edge types, in the order of ``canonical_etypes``."""
+        """The names of the edge types, in the order of ``canonical_etypes``; a name may occur more than once.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.heterograph({("user", "plays", "game"): ([0], [0])}).etypes
+            ['plays']
+        """
         return [name for _, name, _ in self._topologies]
 
     @property
     def canonical_etypes(self) -> list[EdgeType]:
-        """Edge types as (type of sources, name, type of destinations), sorted."""
+        """The edge types as triples (type of sources, name, type of destinations), sorted.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.heterograph({("user", "plays", "game"): ([0], [0])}).canonical_etypes
+            [('user', 'plays', 'game')]
+        """
         return list(self._topologies)
 
     @property
     def is_block(self) -> bool:
-        """Whether sources and destinations are kept apart; see ``to_block``."""
+        """Whether sources and destinations are kept apart, as ``vgraph.to_block`` and ``vgraph.create_block`` do.
+
+        Example:
+            >>> import vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.is_block, vgraph.to_block(g).is_block
+            (False, True)
+        """
         return self._src is not self._dst
 
     @property
     def is_homogeneous(self) -> bool:
-        """Whether there is one type of nodes and one of edges."""
+        """Whether there is one type of nodes and one of edges, and the graph is no block.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).is_homogeneous
+            True
+        """
         return self._single is not None and self._src is self._dst and len(self._src) == 1
 
     @property
     def is_unibipartite(self) -> bool:
-        """Whether no node type is at both ends of edges."""
+        """Whether no node type is at both ends of edges.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.heterograph({("user", "plays", "game"): ([0], [0])}).is_unibipartite
+            True
+        """
         return self.is_block or self._splits
 
     def to_canonical_etype(self, etype: Any) -> EdgeType:
-        """The edge type of that name in full: (type of sources, name, type of destinations)."""
+        """The triple (type of sources, name, type of destinations) that an edge type's name means.
+
+        Args:
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            Three strings.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.heterograph({("user", "plays", "game"): ([0], [0])}).to_canonical_etype("plays")
+            ('user', 'plays', 'game')
+        """
         return self._edge_type(etype)
 
     def get_ntype_id(self, ntype: str | None = None) -> int:
-        """The place of a node type in ``ntypes``."""
+        """The place of a node type in ``ntypes``, which numbers the types in ``to_homogeneous``.
+
+        Args:
+            ntype: the type of nodes, or None where there is one.
+
+        Returns:
+            A number from 0 up.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.heterograph({("user", "plays", "game"): ([0], [0])}).get_ntype_id("user")
+            1
+        """
         return self.ntypes.index(self._node_type(ntype))
 
     def get_etype_id(self, etype: Any = None) -> int:
-        """The place of an edge type in ``etypes``."""
+        """The place of an edge type in ``canonical_etypes``, which numbers the types in ``to_homogeneous``.
+
+        Args:
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            A number from 0 up.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.heterograph({("user", "plays", "game"): ([0], [0])}).get_etype_id("plays")
+            0
+        """
         return self.canonical_etypes.index(self._edge_type(etype))
 
     def metagraph(self) -> nx.MultiDiGraph[str]:
-        """Types as a NetworkX graph: node types joined by edge types."""
+        """The types as a NetworkX graph: node types joined by edge types.
+
+        Returns:
+            A MultiDiGraph whose nodes are the names of node types and whose edges have the names of edge types as
+            keys.
+
+        Example:
+            >>> import vgraph
+            >>> list(vgraph.heterograph({("user", "plays", "game"): ([0], [0])}).metagraph().edges(keys=True))
+            [('user', 'game', 'plays')]
+        """
         made: nx.MultiDiGraph[str] = nx.MultiDiGraph()
         made.add_nodes_from(self.ntypes)
         for s, name, d in self._topologies:
@@ -193,7 +342,25 @@ class Relations:
         return self._topologies[self._edge_type(etype)]
 
     def node_frame(self, ntype: str | None = None) -> Frame:
-        """The features of one node type; in a block of whichever side has it alone."""
+        """The features of one node type; in a block of whichever side has it alone.
+
+        Args:
+            ntype: the type of nodes, or None where there is one.
+
+        Returns:
+            The Frame itself: what is set in it is set in the graph.
+
+        Raises:
+            GraphError: there are several types and none is named, or the type is on both sides of a block.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.ndata["h"] = torch.ones(3, 4)
+            >>> g.node_frame()
+            {'h': float32 (3, 4)}
+        """
         if self._src is self._dst:
             return self._src[self._node_type(ntype)]
         sides = [side[ntype] for side in (self._src, self._dst) if ntype in side]
@@ -205,7 +372,26 @@ class Relations:
         raise GraphError(fact, cure="use srcnodes or dstnodes, srcdata or dstdata")
 
     def relation(self, etype: Any = None) -> tuple[Topology, Frame, Frame, Frame]:
-        """One type of edges: its topology, and the features of sources, destinations and edges."""
+        """One type of edges: its topology, and the features of its sources, destinations and edges.
+
+        Args:
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            A Topology and three Frames, which are the graph's own. The first two are the same object where a type is
+            joined to itself.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> topology, src, dst, edges = vgraph.graph(([0, 1], [2, 2])).relation()
+            >>> topology.num_edges, src is dst, edges.num_rows
+            (2, True, 2)
+        """
         if etype is None and self._sole is not None:
             return self._sole
         return self._relation(self._edge_type(etype))
@@ -213,77 +399,25 @@ class Relations:
     def _relation(self, key: EdgeType) -> tuple[Topology, Frame, Frame, Frame]:
         return self._topologies[key], self._src[key[0]], self._dst[key[2]], self._edges[key]
 
-    # ------------------------------------------------------------ counts
-    def num_nodes(self, ntype: str | None = None) -> int:
-        """The number of nodes of a type, or of all."""
-        if self._single is not None and ntype is None and self._src is self._dst and len(self._src) == 1:
-            return self._single.num_dst
-        if ntype is None:
-            return _num_rows(self._src.values()) + (_num_rows(self._dst.values()) if self.is_block else 0)
-        return self.node_frame(ntype).num_rows
-
-    def num_src_nodes(self, ntype: str | None = None) -> int:
-        """The number of nodes where edges may begin."""
-        if ntype is not None:
-            return self._src[self._node_type(ntype, self._src)].num_rows
-        return _num_rows(self._src[t] for t in self.srctypes)
-
-    def num_dst_nodes(self, ntype: str | None = None) -> int:
-        """The number of nodes where edges may end."""
-        if ntype is not None:
-            return self._dst[self._node_type(ntype, self._dst)].num_rows
-        return _num_rows(self._dst[t] for t in self.dsttypes)
-
-    def num_edges(self, etype: Any = None) -> int:
-        """The number of edges of a type, or of all."""
-        if etype is None:
-            if self._single is not None:
-                return self._single.src.shape[0]
-            return sum(t.num_edges for t in self._topologies.values())
-        return self._topology(etype).num_edges
-
-    number_of_nodes, number_of_edges = num_nodes, num_edges
-    number_of_src_nodes, number_of_dst_nodes = num_src_nodes, num_dst_nodes
-
+    # ------------------------------------------------------------ where and what ids are
     @property
     def device(self) -> torch.device:
+        """The device where ids and features lie.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).device
+            device(type='cpu')
+        """
         return self._device
 
     @property
     def idtype(self) -> torch.dtype:
+        """The dtype of ids: ``torch.int64`` or ``torch.int32``.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).idtype
+            torch.int64
+        """
         return next(iter(self._topologies.values())).src.dtype
-
-    # ------------------------------------------------------------ batches
-    @property
-    def batch_size(self) -> int:
-        """The number of graphs that were batched."""
-        return 1 if self._sizes is None else len(next(iter(self._sizes.values())))
-
-    def batch_num_nodes(self, ntype: str | None = None) -> Tensor:
-        """The number of nodes of every graph of the batch, (batch_size,)."""
-        name = self._node_type(ntype)
-        sizes = (self.node_frame(name).num_rows,) if self._sizes is None else self._sizes[name]
-        return torch.tensor(sizes, dtype=self.idtype, device=self.device)
-
-    def batch_num_edges(self, etype: Any = None) -> Tensor:
-        """The number of edges of every graph of the batch, (batch_size,)."""
-        return torch.tensor(self._edge_sizes(self._edge_type(etype)), dtype=self.idtype, device=self.device)
-
-    def _edge_sizes(self, etype: EdgeType) -> tuple[int, ...]:
-        """An edge belongs to the graph of its destination."""
-        t = self._topologies[etype]
-        if self._sizes is None:
-            return (t.num_edges,)
-        return t.keep("edges by graph", lambda: count_edges(t))
-
-
-def count_edges(topology: Topology) -> tuple[int, ...]:
-    """The number of edges of every graph of a batch."""
-    if topology.parts is not None and len(topology.parts) == len(topology.graph_sizes or ()):
-        return tuple(part.num_edges for part in topology.parts)
-    graphs = topology.graph_ids.index_select(0, topology.dst)
-    return tuple(torch.bincount(graphs, minlength=len(topology.graph_sizes or (1,))).tolist())
-
-
-def _num_rows(frames: Iterable[Frame]) -> int:
-    return sum(frame.num_rows for frame in frames)

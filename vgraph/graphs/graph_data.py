@@ -59,7 +59,25 @@ class GraphData(Mutation):
         gdata: Frame | None = None,
         sizes: Mapping[str, tuple[Count, ...]] | None = None,
     ) -> AnyGraph:
-        """A graph of parts that fit; a block, if ``dst`` is given."""
+        """A graph of parts that fit; a block, if ``dst`` is given.
+
+        Args:
+            topologies: the edges by type (type of sources, name, type of destinations), all on one device.
+            src: the features by type of the nodes where edges begin; of all nodes, unless ``dst`` is given.
+            dst: the features by type of the nodes where edges end, for a block.
+            edges: the features of edges by type; a type that it leaves out has none.
+            gdata: the features of the graphs of a batch; None: there are none.
+            sizes: the number of nodes of each graph of a batch by type; None: it is no batch.
+
+        Returns:
+            A graph of the class that it is called on. Nothing is checked or copied.
+
+        Example:
+            >>> import vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> vgraph.Graph.of_types({("_N", "_E", "_N"): g.topology}, g.src_frames).num_edges()
+            2
+        """
         made = cls.__new__(cls)
         device = next(iter(topologies.values())).src.device
         known: Mapping[EdgeType, Frame] = edges or {}
@@ -76,26 +94,61 @@ class GraphData(Mutation):
     # ------------------------------------------------------------ features
     @property
     def ndata(self) -> Any:
-        """Features of the nodes: a Frame, or by type where there are several."""
+        """The features of the nodes: a Frame, or dicts by type where there are several types.
+
+        Raises:
+            GraphError: the graph is a block; it has ``srcdata`` and ``dstdata``.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.ndata["h"] = torch.ones(3, 4)
+            >>> g.ndata
+            {'h': float32 (3, 4)}
+        """
         return self._typed(self._src, self.node_frame) if self._src is self._dst else self.node_frame()
 
     @property
     def srcdata(self) -> Any:
-        """Features of the nodes where edges begin."""
+        """The features of the nodes where edges begin: a Frame, or dicts by type where there are several types.
+
+        Example:
+            >>> import torch, vgraph
+            >>> block = vgraph.to_block(vgraph.graph(([0, 1], [2, 2])), [2])
+            >>> block.srcdata["h"] = torch.ones(3, 4)
+            >>> block.srcdata["h"].shape
+            torch.Size([3, 4])
+        """
         if len(self._src) == 1:
             return next(iter(self._src.values()))
         return self._typed({t: self._src[t] for t in self.srctypes}, self.node_frame)
 
     @property
     def dstdata(self) -> Any:
-        """Features of the nodes where edges end."""
+        """The features of the nodes where edges end: a Frame, or dicts by type where there are several types.
+
+        Example:
+            >>> import torch, vgraph
+            >>> block = vgraph.to_block(vgraph.graph(([0, 1], [2, 2])), [2])
+            >>> block.dstdata["h"] = torch.ones(1, 4)
+            >>> block.dstdata["h"].shape
+            torch.Size([1, 4])
+        """
         if len(self._dst) == 1:
             return next(iter(self._dst.values()))
         return self._typed({t: self._dst[t] for t in self.dsttypes}, self.node_frame)
 
     @property
     def edata(self) -> Any:
-        """Features of the edges: a Frame, or by type where there are several."""
+        """The features of the edges: a Frame, or dicts by type where there are several types.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.edata["w"] = torch.tensor([0.5, 2.0])
+            >>> g.edata["w"]
+            tensor([0.5000, 2.0000])
+        """
         return self._typed(self._edges, self._edge_type)
 
     def _typed(self, frames: Mapping[Any, Frame], find_type: Any) -> Any:
@@ -105,15 +158,46 @@ class GraphData(Mutation):
 
     @property
     def gdata(self) -> Frame:
-        """Features of the graphs of a batch."""
+        """The features of the graphs of a batch: a Frame of ``batch_size`` rows.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.batch([vgraph.graph(([0, 1], [2, 2]))] * 2)
+            >>> g.gdata["y"] = torch.tensor([0, 1])
+            >>> g.gdata["y"]
+            tensor([0, 1])
+        """
         return self._gdata
 
     def local_scope(self) -> LocalScope:
-        """A context at whose end features and edges are again what they were at its beginning."""
+        """A context at whose end features and edges are again what they were at its beginning.
+
+        Returns:
+            What a ``with`` statement takes. It gives no name of its own: the graph itself is used within.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> with g.local_scope():
+            ...     g.ndata["h"] = torch.ones(3, 4)
+            >>> "h" in g.ndata
+            False
+        """
         return LocalScope(self.__dict__, self._frames)
 
     def local_var(self: AnyGraph) -> AnyGraph:
-        """A graph with the same edges and features; what is set in one is not in the other."""
+        """A graph with the same edges and features; what is set in one is not in the other. ``clone`` is the same.
+
+        Returns:
+            A graph of the same class. Tensors are shared, not copied.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.local_var().ndata["h"] = torch.ones(3, 4)
+            >>> "h" in g.ndata
+            False
+        """
         return self._with(
             {t: f.copy() for t, f in self._src.items()},
             {t: f.copy() for t, f in self._dst.items()},
@@ -132,19 +216,42 @@ class GraphData(Mutation):
 
     @property
     def nodes(self) -> FeatureView:
-        """``g.nodes("user")``: all ids; ``g.nodes[ids].data["h"]``, ``g.nodes["user"].data``: features."""
+        """The nodes of the graph: called, their ids; in brackets, some of them with their features.
+
+        ``g.nodes("user")`` gives all ids of a type; ``g.nodes[ids].data["h"]`` and ``g.nodes["user"].data`` are
+        features.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.ndata["h"] = torch.tensor([1.0, 2.0, 3.0])
+            >>> g.nodes(), g.nodes[[0, 2]].data["h"]
+            (tensor([0, 1, 2]), tensor([1., 3.]))
+        """
         return FeatureView(
             self.node_frame, lambda ntype=None: self._arange(self.node_frame(ntype).num_rows), _split_node_key
         )
 
     @property
     def srcnodes(self) -> FeatureView:
-        """As ``nodes``, of the side where edges begin."""
+        """The nodes where edges begin, as ``nodes`` has all of them.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.to_block(vgraph.graph(([0, 1], [2, 2])), [2]).srcnodes()
+            tensor([0, 1, 2])
+        """
         return self._side(self._src)
 
     @property
     def dstnodes(self) -> FeatureView:
-        """As ``nodes``, of the side where edges end."""
+        """The nodes where edges end, as ``nodes`` has all of them.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.to_block(vgraph.graph(([0, 1], [2, 2])), [2]).dstnodes()
+            tensor([0])
+        """
         return self._side(self._dst)
 
     def _side(self, frames: Mapping[str, Frame]) -> FeatureView:
@@ -155,7 +262,18 @@ class GraphData(Mutation):
 
     @property
     def edges(self) -> FeatureView:
-        """``g.edges()``: as ``all_edges``; ``g.edges[ids].data["w"]``, ``g.edges["likes"].data``: features."""
+        """The edges of the graph: called, as ``all_edges``; in brackets, some of them with their features.
+
+        ``g.edges[ids].data["w"]`` and ``g.edges["likes"].data`` are features. A pair (u, v) of ids in brackets means
+        the edges ``u[i] -> v[i]``, the first of several.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.edata["w"] = torch.tensor([0.5, 2.0])
+            >>> g.edges(), g.edges[1, 2].data["w"]
+            ((tensor([0, 1]), tensor([2, 2])), tensor([2.]))
+        """
         return FeatureView(lambda etype: self._edges[self._edge_type(etype)], self.all_edges, self._split_edge_key)
 
     def _split_edge_key(self, key: Any) -> tuple[Any, Any]:
@@ -165,21 +283,97 @@ class GraphData(Mutation):
         return (None, key) if is_type else (None if _is_full(key) else key, None)
 
     def set_n_initializer(self, initializer: Initializer, field: str | None = None, ntype: str | None = None) -> None:
-        """What gives the features of new nodes: called with (shape, dtype, device, slice of new ids)."""
+        """Sets what gives the features of nodes that are added, and of rows that are set in part.
+
+        Args:
+            initializer: a function of (shape, dtype, device, slice of the new ids) that gives a tensor of that shape.
+            field: the feature that it is for; None: all that have none of their own.
+            ntype: the type of nodes, or None where there is one.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.ndata["h"] = torch.zeros(3)
+            >>> g.set_n_initializer(lambda shape, dtype, device, ids: torch.ones(shape, dtype=dtype))
+            >>> g.add_nodes(1)
+            >>> g.ndata["h"]
+            tensor([0., 0., 0., 1.])
+        """
         frame = self.node_frame(ntype)
         frame.initializers = {**(frame.initializers or {}), field: initializer}
 
     def set_e_initializer(self, initializer: Initializer, field: str | None = None, etype: Any = None) -> None:
-        """What gives the features of new edges; see ``set_n_initializer``."""
+        """Sets what gives the features of edges that are added, and of rows that are set in part.
+
+        Args:
+            initializer: a function of (shape, dtype, device, slice of the new ids) that gives a tensor of that shape.
+            field: the feature that it is for; None: all that have none of their own.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.edata["w"] = torch.zeros(2)
+            >>> g.set_e_initializer(lambda shape, dtype, device, ids: torch.ones(shape, dtype=dtype))
+            >>> g.add_edges(0, 1)
+            >>> g.edata["w"]
+            tensor([0., 0., 1.])
+        """
         frame = self._edges[self._edge_type(etype)]
         frame.initializers = {**(frame.initializers or {}), field: initializer}
 
     def node_attr_schemes(self, ntype: str | None = None) -> dict[str, Any]:
-        """Row shape and dtype of every feature of the nodes."""
+        """The row shape and the dtype of every feature of the nodes.
+
+        Args:
+            ntype: the type of nodes, or None where there is one.
+
+        Returns:
+            A dict of feature names; each entry has ``shape`` (without the rows) and ``dtype``.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.ndata["h"] = torch.ones(3, 4)
+            >>> g.node_attr_schemes()["h"].shape
+            (4,)
+        """
         return self.node_frame(ntype).schemes()
 
     def edge_attr_schemes(self, etype: Any = None) -> dict[str, Any]:
-        """Row shape and dtype of every feature of the edges."""
+        """The row shape and the dtype of every feature of the edges.
+
+        Args:
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            A dict of feature names; each entry has ``shape`` (without the rows) and ``dtype``.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.edata["w"] = torch.ones(2)
+            >>> g.edge_attr_schemes()["w"].dtype
+            torch.float32
+        """
         return self._edges[self._edge_type(etype)].schemes()
 
     # ------------------------------------------------------------ the same graph elsewhere
@@ -206,29 +400,108 @@ class GraphData(Mutation):
     def to(
         self: AnyGraph, device: torch.device | str | Count, *, non_blocking: bool = False, copy: bool = False
     ) -> AnyGraph:
-        """The graph with ids and features on ``device``; itself, where it is there. DeviceError: there is none."""
+        """The graph with ids and features on another device; the graph itself, if it is there already.
+
+        Args:
+            device: where to, as torch takes it; a number is that CUDA device.
+            non_blocking: let copies from pinned memory run beside other work, as ``torch.Tensor.to`` does.
+            copy: ignored, as what lies elsewhere is copied, and a graph is never written to.
+
+        Returns:
+            A graph of the same class.
+
+        Raises:
+            DeviceError: there is no such device on this machine.
+
+        Example:
+            >>> import vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.to("cpu") is g
+            True
+        """
         check_device(device)
         return self._stored(device, non_blocking)
 
     def cpu(self: AnyGraph) -> AnyGraph:
-        """The graph on the CPU."""
+        """The graph with ids and features on the CPU; the graph itself, if it is there already.
+
+        Returns:
+            A graph of the same class.
+
+        Example:
+            >>> import vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.cpu() is g
+            True
+        """
         return self._stored(CPU)
 
     def cuda(self: AnyGraph) -> AnyGraph:
-        """The graph on the current CUDA device. DeviceError: there is none."""
+        """The graph with ids and features on the current CUDA device.
+
+        Returns:
+            A graph of the same class; the graph itself, if it is there already.
+
+        Raises:
+            DeviceError: there is no such device on this machine.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.cuda().device.type if torch.cuda.is_available() else "cuda"
+            'cuda'
+        """
         return self.to("cuda")
 
     def int(self: AnyGraph) -> AnyGraph:
-        """The graph with int32 ids; itself, where they are. GraphError: there are too many."""
+        """The graph with int32 ids; the graph itself, if it has them already.
+
+        Returns:
+            A graph of the same class, with the same features.
+
+        Raises:
+            GraphError: it has 2**31 nodes or edges, or more.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).int().idtype
+            torch.int32
+        """
         check_idtype(torch.int32, self.num_nodes(), self.num_edges())
         return self._stored(torch.int32)
 
     def long(self: AnyGraph) -> AnyGraph:
-        """The graph with int64 ids; itself, where they are."""
+        """The graph with int64 ids; the graph itself, if it has them already.
+
+        Returns:
+            A graph of the same class, with the same features.
+
+        Example:
+            >>> import vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.long() is g
+            True
+        """
         return self._stored(torch.int64)
 
     def astype(self: AnyGraph, idtype: torch.dtype) -> AnyGraph:
-        """``int()`` or ``long()``, by dtype."""
+        """The graph with ids of a dtype: ``int()`` or ``long()``.
+
+        Args:
+            idtype: ``torch.int32`` or ``torch.int64``.
+
+        Returns:
+            A graph of the same class, with the same features.
+
+        Raises:
+            DTypeError: ``idtype`` is another dtype.
+            GraphError: there are too many nodes or edges for int32.
+
+        Example:
+            >>> import torch, vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).astype(torch.int32).idtype
+            torch.int32
+        """
         check_idtype(idtype, self.num_nodes(), self.num_edges())
         return self._stored(idtype)
 

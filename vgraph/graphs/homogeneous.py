@@ -34,13 +34,18 @@ def to_homogeneous(
 
     Args:
         G: a graph.
-        ndata: node features to take along; every type has them, with one row shape.
-        edata: edge features to take along.
-        store_type: features ``"_TYPE"`` hold numbers of types; ``"_ID"`` holds ids within the type.
-        return_count: give a triple, with the nodes and the edges of every type.
+        ndata: the names of node features to take along, which every type has with one row shape; None: none.
+        edata: the names of edge features to take along, which every type has with one row shape; None: none.
+        store_type: set the features ``"_TYPE"`` to numbers of types; ``"_ID"`` holds ids within the type in any case.
+        return_count: also give how many nodes and edges each type has.
+
+    Returns:
+        A graph of the same class; with ``return_count`` a triple of it and two lists of numbers, by type of nodes and
+        of edges.
 
     Raises:
-        FeatureError: a feature is missing in a type, or differs in row shape or dtype.
+        FeatureError: a feature differs in row shape or dtype between types.
+        NameLookupError: a type has no such feature.
 
     Source: DGL 1.1, ``dgl.to_homogeneous``.
 
@@ -94,13 +99,17 @@ def to_heterogeneous(
         G: a graph of one type.
         ntypes: names of the node types.
         etypes: names of the edge types, or triples (type of sources, name, type of destinations).
-        ntype_field: the node feature that numbers the types.
-        etype_field: the edge feature that numbers the types.
-        metagraph: no matter.
+        ntype_field: the node feature, (nodes,), that numbers the types.
+        etype_field: the edge feature, (edges,), that numbers the types.
+        metagraph: ignored; DGL has it.
+
+    Returns:
+        A graph of the same class without the two features. A name of edges makes a type of every pair of node types
+        that it joins.
 
     Raises:
-        GraphError: a number has no name.
-        NameLookupError: a triple names an unknown node type.
+        GraphError: a number has no name, there are no edges and no triples, or ``G`` has types already.
+        NameLookupError: a triple names an unknown node type, or there is no such feature.
 
     Source: DGL 1.1, ``dgl.to_heterogeneous``.
 

@@ -29,16 +29,67 @@ class Matrices(Adjacency):
     """The part of a Graph that gives matrices; rows are sources, columns destinations."""
 
     def coo(self, etype: Any = None) -> tuple[Tensor, Tensor]:
-        """(src, dst), each (num_edges,), in order of edge ids: copies, as of ``csr`` and ``csc``."""
+        """The edges in order of their ids.
+
+        Args:
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            Sources and destinations, each (num_edges,) in the dtype of ids: copies, as those of ``csr`` and ``csc``.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([1, 0], [2, 2])).coo()
+            (tensor([1, 0]), tensor([2, 2]))
+        """
         t = self._topology(etype)
         return t.src.clone(), t.dst.clone()
 
     def csr(self, etype: Any = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Out-edges: (indptr (num_src + 1,), dst, edge ids)."""
+        """The out-edges, source by source (compressed sparse rows).
+
+        Args:
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            Where each source's edges begin (num_src + 1,), destinations (num_edges,) and edge ids (num_edges,).
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([1, 0], [2, 2])).csr()
+            (tensor([0, 1, 2, 2]), tensor([2, 2]), tensor([1, 0]))
+        """
         return self._compressed(self._topology(etype).csr)
 
     def csc(self, etype: Any = None) -> tuple[Tensor, Tensor, Tensor]:
-        """In-edges: (indptr (num_dst + 1,), src, edge ids)."""
+        """The in-edges, destination by destination (compressed sparse columns).
+
+        Args:
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            Where each destination's edges begin (num_dst + 1,), sources (num_edges,) and edge ids (num_edges,).
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([1, 0], [2, 2])).csc()
+            (tensor([0, 0, 0, 2]), tensor([1, 0]), tensor([0, 1]))
+        """
         return self._compressed(self._topology(etype).csc)
 
     def _compressed(self, grouped: Compressed) -> tuple[Tensor, Tensor, Tensor]:
@@ -47,7 +98,25 @@ class Matrices(Adjacency):
         return grouped.ptr.to(self.idtype, copy=True), grouped.other.clone(), edges
 
     def adj_tensors(self, fmt: str, etype: Any = None) -> tuple[Tensor, ...]:
-        """``coo``, ``csr`` or ``csc``, by name."""
+        """``coo``, ``csr`` or ``csc``, by name; ``adj_sparse`` is the same.
+
+        Args:
+            fmt: "coo", "csr" or "csc".
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            Two tensors for "coo", three for the others, as those methods give them.
+
+        Raises:
+            GraphError: ``fmt`` is another word, or there are several types of edges and none is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([1, 0], [2, 2])).adj_tensors("coo")
+            (tensor([1, 0]), tensor([2, 2]))
+        """
         _check_format(fmt)
         return {"coo": self.coo, "csr": self.csr, "csc": self.csc}[fmt](etype)
 
@@ -62,14 +131,31 @@ class Matrices(Adjacency):
         ctx: Any = None,
         scipy_fmt: str | None = None,
     ) -> Any:
-        """The adjacency as a sparse torch tensor (num_src, num_dst), its entries in order of edge ids.
+        """The adjacency as a sparse torch tensor, its entries in order of edge ids; ``adjacency_matrix`` is the same.
 
         Args:
-            etype: the type of edges, where there are several.
-            eweight_name: the edge feature that gives the entries; else they are ones.
-            transpose: rows are destinations.
-            ctx: the device of the result.
-            scipy_fmt: "coo", "csr" or "csc" for a SciPy matrix instead.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+            eweight_name: the edge feature, (num_edges,) or (num_edges, ...), that gives the entries; None: float32
+                ones.
+            transpose: make destinations the rows.
+            ctx: the device of the result; None: that of the graph.
+            scipy_fmt: "coo", "csr" or "csc" for a SciPy matrix instead, as ``adj_external`` gives it.
+
+        Returns:
+            A sparse COO tensor (num_src, num_dst). Edges between the same nodes are entries of their own until it is
+            coalesced.
+
+        Raises:
+            GraphError: ``scipy_fmt`` is another word, or there are several types of edges and none is named.
+            NameLookupError: there is no such type or feature.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).adj().to_dense()
+            tensor([[0., 0., 1.],
+                    [0., 0., 1.],
+                    [0., 0., 0.]])
         """
         if isinstance(etype, bool):  # as before DGL 1.0, where transpose came first
             etype, transpose = None, etype
@@ -93,7 +179,30 @@ class Matrices(Adjacency):
         etype: Any = None,
         eweight_name: str | None = None,
     ) -> Any:
-        """As ``adj``; with ``scipy_fmt`` the SciPy matrix that counts the edges from row to column."""
+        """As ``adj``; with ``scipy_fmt`` the SciPy matrix that counts the edges from row to column.
+
+        Args:
+            transpose: make destinations the rows.
+            ctx: the device of a tensor; a SciPy matrix lies in host memory.
+            scipy_fmt: "coo", "csr" or "csc"; None: a sparse tensor of torch.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+            eweight_name: the edge feature (num_edges,) that gives the entries; None: ones, in a SciPy matrix of the
+                ids' dtype.
+
+        Returns:
+            A sparse matrix (num_src, num_dst). In "csr" and "csc" the entries of edges between the same nodes are
+            summed.
+
+        Raises:
+            GraphError: ``scipy_fmt`` is another word, or there are several types of edges and none is named.
+            NameLookupError: there is no such type or feature.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 0], [1, 1])).adj_external(scipy_fmt="csr").toarray().tolist()
+            [[0, 2], [0, 0]]
+        """
         if scipy_fmt is None:
             return self.adj(etype, eweight_name, transpose=transpose, ctx=ctx)
         _check_format(scipy_fmt)
@@ -104,14 +213,52 @@ class Matrices(Adjacency):
         return (made.T if transpose else made).asformat(scipy_fmt)
 
     def to_scipy(self, transpose: bool = False, *, scipy_fmt: str = "csr", etype: Any = None) -> Any:
-        """``adj_external`` as a SciPy matrix."""
+        """The adjacency as a SciPy matrix, as ``adj_external`` gives it.
+
+        Args:
+            transpose: make destinations the rows.
+            scipy_fmt: "coo", "csr" or "csc".
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            A sparse matrix (num_src, num_dst) of the ids' dtype, which counts edges.
+
+        Raises:
+            GraphError: ``scipy_fmt`` is another word, or there are several types of edges and none is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).to_scipy().nnz
+            2
+        """
         return self.adj_external(transpose, None, scipy_fmt, etype)
 
     def inc(self, typestr: str, ctx: Any = None, etype: Any = None) -> Tensor:
-        """The incidence of nodes (rows) and edges as a sparse tensor.
+        """The incidence of nodes (rows) and edges (columns) as a sparse tensor.
 
-        ``typestr``: "in" has 1 where an edge ends, "out" where it begins, "both" -1 where it begins
-        and 1 where it ends (nothing for self-loops).
+        Args:
+            typestr: "in" has 1 where an edge ends, "out" 1 where it begins, "both" -1 where it begins and 1 where it
+                ends, and nothing for self-loops.
+            ctx: the device of the result; None: that of the graph.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            A float32 sparse COO tensor (nodes, num_edges): nodes are destinations for "in", else sources.
+
+        Raises:
+            FunctionError: ``typestr`` is another word.
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).inc("in").to_dense()
+            tensor([[0., 0.],
+                    [0., 0.],
+                    [1., 1.]])
         """
         t = self._topology(etype)
         edges = torch.arange(t.num_edges, device=self.device)
@@ -123,12 +270,31 @@ class Matrices(Adjacency):
             kept = (t.src != t.dst).nonzero().squeeze(1)
             rows, edges = torch.cat([t.src[kept], t.dst[kept]]), torch.cat([kept, kept])
             entries = torch.cat([-ones[kept], ones[kept]])
-        made = torch.sparse_coo_tensor(torch.stack([rows.long(), edges]), entries, (count, t.num_edges))
+        made = torch.sparse_coo_tensor(
+            torch.stack([rows.long(), edges]), entries, (count, t.num_edges), check_invariants=False
+        )
         return made if ctx is None else made.to(ctx)
 
     # ------------------------------------------------------------ formats are made when asked for
     def formats(self, formats: Any = None) -> Any:
-        """What is there already; with ``formats`` (words of coo, csr, csc) the graph itself."""
+        """The formats of the adjacency that are there already; they are made when they are first used.
+
+        Args:
+            formats: None to ask; words of "coo", "csr", "csc" change nothing, as every format can be made at any
+                time.
+
+        Returns:
+            A dict of the words "created" and "not created", each with a list of names; with ``formats`` the graph
+            itself.
+
+        Raises:
+            GraphError: a word is no format.
+
+        Example:
+            >>> import vgraph
+            >>> vgraph.graph(([0, 1], [2, 2])).formats()
+            {'created': ['coo'], 'not created': ['csr', 'csc']}
+        """
         if formats is None:
             made = ["coo", *(name for name in FORMATS[1:] if all(name in vars(t) for t in self._topologies.values()))]
             return {"created": made, "not created": [name for name in FORMATS if name not in made]}
@@ -137,7 +303,15 @@ class Matrices(Adjacency):
         return self
 
     def create_formats_(self) -> None:
-        """Makes every format now, for instance before processes are forked."""
+        """Makes every format of every edge type now, for instance before processes are forked.
+
+        Example:
+            >>> import vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.create_formats_()
+            >>> g.formats()["not created"]
+            []
+        """
         for t in self._topologies.values():
             _ = t.csr, t.csc, t.in_degrees, t.out_degrees
 

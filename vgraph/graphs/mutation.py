@@ -28,11 +28,27 @@ class Mutation(Matrices):
     """The part of a Graph that changes its nodes and edges; every check comes before any change."""
 
     def add_nodes(self, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> None:
-        """Appends nodes; features that ``data`` does not give come from the initializer (zeros).
+        """Appends nodes, numbered after those there are.
+
+        A batch is one graph afterwards, and its ``gdata`` are gone, as the new nodes belong to none of its graphs.
+
+        Args:
+            num: how many.
+            data: features by name, (num, ...) each; what it leaves out comes from the initializer, which gives zeros.
+            ntype: the type of nodes, or None where there is one.
 
         Raises:
-            GraphError: ``num`` is no whole number from 0 up, or the graph is a block.
+            GraphError: ``num`` is no whole number from 0 up, the graph is a block, or messages that were sent lie on
+                its edges.
             FeatureError: a feature has not one row a new node, or another shape than there is.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.add_nodes(2)
+            >>> g.num_nodes()
+            5
         """
         name = self._mutable(ntype)
         check_counts(num=num)
@@ -59,15 +75,31 @@ class Mutation(Matrices):
         self._join({e: _resized(t, counts, e) for e, t in self._topologies.items()}, None)
 
     def add_edges(self, u: Any, v: Any, data: Mapping[str, Tensor] | None = None, etype: Any = None) -> None:
-        """Appends edges u[i] -> v[i], numbered after those there are; a single end is repeated.
+        """Appends edges ``u[i] -> v[i]``, numbered after those there are; ``add_edge`` is the same.
 
-        Nodes that do not exist yet are added. Features that ``data`` does not give come from the
-        initializer (zeros).
+        Nodes that do not exist yet are added, with features from their initializers.
+
+        Args:
+            u: the sources: an id or ids (k,); one is joined to every ``v``.
+            v: the destinations: an id or ids (k,); one is joined to every ``u``.
+            data: features by name, (k, ...) each; what it leaves out comes from the initializer, which gives zeros.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
 
         Raises:
-            GraphError: the ends differ in length, or an id is negative.
+            GraphError: the ends differ in length, an id is negative or so large that most nodes would have no edge,
+                the graph is a block, or messages that were sent lie on its edges.
             DTypeError: ids are not whole numbers.
             FeatureError: a feature has not one row a new edge, or another shape than there is.
+            DeviceError: ids are on the meta device.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.add_edges([2, 2], 3)
+            >>> g.num_edges(), g.num_nodes()
+            (4, 4)
         """
         key = self._edge_type(etype)
         self._mutable(key[0])
@@ -107,12 +139,24 @@ class Mutation(Matrices):
         return {name: count for name, count in found.items() if count > 0}
 
     def remove_edges(self, eids: Any, etype: Any = None, store_ids: bool = False) -> None:
-        """Removes edges by id; the others keep their order and features.
+        """Removes edges by id; the others keep their order and features, and are numbered anew.
 
-        ``store_ids``: the features ``"_ID"`` hold the ids of before.
+        Args:
+            eids: the edges: an id, ids (k,), a mask or a slice.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+            store_ids: set the features ``"_ID"`` of nodes and edges to the ids of before.
 
         Raises:
-            GraphError: there is no such edge, or the graph is a block.
+            GraphError: there is no such edge, the graph is a block, or messages that were sent lie on its edges.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.remove_edges(0, store_ids=True)
+            >>> g.edges(), g.edata["_ID"]
+            ((tensor([1]), tensor([2])), tensor([1]))
         """
         key = self._edge_type(etype)
         self._mutable(key[0])
@@ -123,10 +167,21 @@ class Mutation(Matrices):
     def remove_nodes(self, nids: Any, ntype: str | None = None, store_ids: bool = False) -> None:
         """Removes nodes by id and the edges at them; the others are numbered anew, in order.
 
-        ``store_ids``: the features ``"_ID"`` hold the ids of before.
+        Args:
+            nids: the nodes: an id, ids (k,), a mask or a slice.
+            ntype: the type of nodes, or None where there is one.
+            store_ids: set the features ``"_ID"`` of nodes and edges to the ids of before.
 
         Raises:
-            GraphError: there is no such node, or the graph is a block.
+            GraphError: there is no such node, the graph is a block, or messages that were sent lie on its edges.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> g.remove_nodes([0])
+            >>> g.edges()
+            (tensor([0]), tensor([1]))
         """
         name = self._mutable(ntype)
         count = self._src[name].num_rows
@@ -157,8 +212,21 @@ class Mutation(Matrices):
     def set_batch_num_nodes(self, val: Any) -> None:
         """Says that the nodes are those of several graphs, one after the other; see ``batch_num_nodes``.
 
+        Args:
+            val: the number of nodes of every graph, (batch_size,); by type, where there are several.
+
         Raises:
-            GraphError: the numbers do not sum to the nodes there are.
+            GraphError: the numbers of a type do not sum to its nodes, one is negative, or types have other numbers of
+                graphs.
+            DTypeError: they are not whole numbers.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 2], [1, 3]))
+            >>> g.set_batch_num_nodes(torch.tensor([2, 2]))
+            >>> g.batch_size, g.batch_num_edges()
+            (2, tensor([1, 1]))
         """
         given = val if isinstance(val, Mapping) else {self._node_type(None): val}
         sizes = {t: tuple(as_ids(n, "batch_num_nodes").tolist()) for t, n in given.items()}
@@ -173,10 +241,20 @@ class Mutation(Matrices):
             self._gdata.columns, self._gdata.num_rows = {}, self.batch_size
 
     def set_batch_num_edges(self, val: Any) -> None:
-        """Checks the edges of every graph, which follow from ``set_batch_num_nodes``, called before.
+        """Checks the number of edges of every graph, which follows from ``set_batch_num_nodes``, called before.
+
+        Args:
+            val: the number of edges of every graph, (batch_size,); by type, where there are several.
 
         Raises:
-            GraphError: the edges that end in the graphs are of other numbers.
+            GraphError: other numbers of edges end in the graphs.
+            NameLookupError: there is no such type.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 2], [1, 3]))
+            >>> g.set_batch_num_nodes(torch.tensor([2, 2]))
+            >>> g.set_batch_num_edges(torch.tensor([1, 1]))
         """
         given = val if isinstance(val, Mapping) else {self._edge_type(None): val}
         for key, counts in given.items():

@@ -28,6 +28,14 @@ else:
 def norm_by_dst(g: GraphData, etype: Any = None) -> Tensor:
     """1 over the in-degree of the node where an edge ends, (edges,) float32.
 
+    Args:
+        g: a graph.
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
+    Returns:
+        float32 (edges,).
+
     Raises:
         GraphError: there are several types of edges, and none is named.
         NameLookupError: there is no such type.
@@ -44,10 +52,16 @@ def norm_by_dst(g: GraphData, etype: Any = None) -> Tensor:
 
 
 def laplacian_lambda_max(g: GraphData) -> list[float]:
-    """The largest eigenvalue of the normalised Laplacian of every graph of a batch, one float each.
+    """The largest eigenvalue of the normalised Laplacian of every graph of a batch.
+
+    Args:
+        g: a batch with one type of nodes and edges, on the CPU.
+
+    Returns:
+        One number a graph; 0 of a graph without nodes.
 
     Raises:
-        GraphError: there are several types of edges.
+        GraphError: there are several types of edges, or an edge joins two graphs.
 
     Source: DGL 1.1, ``dgl.laplacian_lambda_max``.
 
@@ -61,10 +75,18 @@ def laplacian_lambda_max(g: GraphData) -> list[float]:
 
 
 def lap_pe(g: GraphData, k: int, padding: bool = False, return_eigval: bool = False) -> Any:
-    """The ``k`` eigenvectors of the normalised Laplacian with the smallest eigenvalues but the first, (nodes, k).
+    """The ``k`` eigenvectors of the normalised Laplacian with the smallest eigenvalues but the first.
 
-    Signs are drawn by torch's generator. With ``padding`` a graph with too few nodes gets zeros (and eigenvalues
-    nan).
+    Signs are drawn by torch's generator.
+
+    Args:
+        g: a graph with one type of nodes and edges, on the CPU.
+        k: how many.
+        padding: fill up with zeros (eigenvalues with nan) where there are not enough nodes.
+        return_eigval: also give the eigenvalues.
+
+    Returns:
+        float32 (nodes, k); with ``return_eigval`` a pair of it and of float32 (k,).
 
     Raises:
         GraphError: there are not more than ``k`` nodes, and no padding.
@@ -90,15 +112,19 @@ def lap_pe(g: GraphData, k: int, padding: bool = False, return_eigval: bool = Fa
 
 
 def random_walk_pe(g: GraphData, k: int, eweight_name: str | None = None) -> Tensor:
-    """How likely a walk of 1, 2, ... ``k`` steps from a node ends there, (nodes, k) float32.
+    """How likely a walk of 1, 2, ... ``k`` steps from a node ends there.
 
     Args:
-        g: a graph.
-        k: steps.
-        eweight_name: the feature of the edges that steps are taken in proportion to.
+        g: a graph with one type of nodes and edges, on the CPU.
+        k: how many steps, from 1 up.
+        eweight_name: the edge feature, (edges,), that steps are taken in proportion to; None: all edges alike.
+
+    Returns:
+        float32 (nodes, k); zeros for a node without out-edges.
 
     Raises:
         FeatureError: it is not one number an edge.
+        NameLookupError: there is no such feature.
 
     Source: Dwivedi et al. 2022; DGL 1.1, ``dgl.random_walk_pe``.
 

@@ -43,13 +43,17 @@ def reorder_graph(
         g: a graph with one type of nodes and edges.
         node_permute_algo: "degree" (most in-edges first), "rcmk" (reverse Cuthill-McKee), "custom"
             (``permute_config["nodes_perm"]``), or None: nodes stay.
-        edge_permute_algo: "src", "dst" or "custom" (``permute_config["edges_perm"]``).
-        store_ids: keep the permutations as features.
-        permute_config: permutations of one's own.
+        edge_permute_algo: "src" or "dst" (by the new number of that end), or "custom"
+            (``permute_config["edges_perm"]``).
+        store_ids: set the features ``"_ID"`` to the permutations.
+        permute_config: permutations of one's own: ids (nodes,) and (edges,), the old number of every new one.
+
+    Returns:
+        A graph of the same class; features move with their nodes and edges.
 
     Raises:
         FunctionError: an unknown algorithm, or a permutation that is missing.
-        GraphError: a permutation does not name every id once.
+        GraphError: a permutation does not name every id once, or there are several types of nodes or edges.
 
     Source: Cuthill and McKee 1969 ("rcmk", by SciPy); DGL 1.1, ``dgl.reorder_graph``.
 
@@ -100,6 +104,13 @@ def _custom(algorithm: str, name: str, config: Mapping[str, Any], count: int, g:
 def khop_adj(g: GraphData, k: int) -> Tensor:
     """How many walks of k edges lead from every node (rows) to every node, (nodes, nodes).
 
+    Args:
+        g: a graph with one type of nodes and edges.
+        k: how many edges a walk has, from 0 up.
+
+    Returns:
+        float32 (nodes, nodes), dense; edges between the same nodes make walks of their own.
+
     Raises:
         GraphError: there are several types of nodes or edges.
 
@@ -117,6 +128,14 @@ def khop_adj(g: GraphData, k: int) -> Tensor:
 
 def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
     """The graph with an edge for every walk of k edges.
+
+    Args:
+        g: a graph with one type of nodes and edges.
+        k: how many edges a walk has, from 1 up.
+        copy_ndata: take the features of nodes along.
+
+    Returns:
+        A graph of the same class without features of edges; several walks between two nodes make several edges.
 
     Raises:
         GraphError: there are several types of nodes or edges, or ``k`` is below 1.
@@ -136,8 +155,17 @@ def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
 def metapath_reachable_graph(g: AnyGraph, metapath: Sequence[Any]) -> AnyGraph:
     """The graph with an edge u -> v where v is reached from u along edges of these types, one after the other.
 
+    Args:
+        g: a graph.
+        metapath: edge types, names or triples, one after the other.
+
+    Returns:
+        A graph of the same class with one edge a pair of nodes, the types at the two ends of the path, and one type
+        of edges, "_E". Features of nodes come along.
+
     Raises:
-        GraphError: a type does not begin where the one before ends.
+        GraphError: a type does not begin where the one before ends, or the path has no type.
+        NameLookupError: there is no such type.
 
     Source: DGL 1.1, ``dgl.metapath_reachable_graph``.
 

@@ -15,6 +15,9 @@ class _Holder:
 def seed(val: int) -> None:
     """Seeds what draws graphs (``rand_graph``, samplers); models draw from torch's own generator.
 
+    Args:
+        val: a whole number.
+
     Source: DGL 1.1, ``dgl.seed``.
 
     Example:

@@ -100,13 +100,21 @@ def node_subgraph(
 
     Args:
         graph: a graph.
-        nodes: ids or a mask; by type, where there are several (none of types left out).
-        relabel_nodes: number the nodes anew; else all nodes stay.
-        store_ids: the features ``"_ID"`` hold the ids of before.
-        output_device: where the result goes.
+        nodes: an id, ids (k,), a mask or a slice; a dict of those by type, where there are several. Types that it
+            leaves out have none.
+        relabel_nodes: keep only those nodes, and number them anew; else all nodes stay.
+        store_ids: set the feature ``"_ID"`` of edges, and of nodes that are numbered anew, to the ids of before.
+        output_device: where the result goes; None: where the graph is.
+
+    Returns:
+        A graph of the same class, with the features of what it has. Where nodes are numbered anew it is no batch any
+        more.
 
     Raises:
-        GraphError: an id is out of range or given twice.
+        GraphError: an id is out of range or given twice, the graph is a block, or it has several types and none is
+            named.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
 
     Source: DGL 1.1, ``dgl.node_subgraph``.
 
@@ -145,7 +153,20 @@ def _placed(g: AnyGraph, device: Any) -> AnyGraph:
 def edge_subgraph(
     graph: AnyGraph, edges: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
 ) -> AnyGraph:
-    """The edges given, in that order, and the nodes at their ends; arguments as in ``node_subgraph``.
+    """The edges given, in that order, and the nodes at their ends.
+
+    Args:
+        graph: a graph.
+        edges: an id, ids (k,), a mask, a slice, or a pair (u, v) of ends for the edges ``u[i] -> v[i]``, the first of
+            several; a dict of those by type, where there are several. Types that it leaves out have none.
+        relabel_nodes: keep only the nodes at their ends, numbered as they first appear, sources first; else all nodes
+            stay.
+        store_ids: set the feature ``"_ID"`` of edges, and of nodes that are numbered anew, to the ids of before.
+        output_device: where the result goes; None: where the graph is.
+
+    Returns:
+        A graph of the same class, with the features of what it has. Where nodes are numbered anew it is no batch any
+        more.
 
     Raises:
         GraphError: an id is out of range, the graph is a block, or it has several types and none is named.
@@ -187,7 +208,19 @@ def first_seen(ids: Tensor) -> Tensor:
 def in_subgraph(
     graph: AnyGraph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
 ) -> AnyGraph:
-    """All nodes and the edges that end in those given; arguments as in ``node_subgraph``.
+    """All nodes and the edges that end in those given.
+
+    Args:
+        graph: a graph.
+        nodes: an id, ids (k,), a mask or a slice; a dict of those by type, where there are several. Types that it
+            leaves out have none.
+        relabel_nodes: keep only the nodes at the ends of those edges, and number them anew; else all nodes stay.
+        store_ids: set the feature ``"_ID"`` of edges, and of nodes that are numbered anew, to the ids of before.
+        output_device: where the result goes; None: where the graph is.
+
+    Returns:
+        A graph of the same class, with the features of what it has. Where nodes are numbered anew it is no batch any
+        more. Edges stand node by node.
 
     Raises:
         GraphError: an id is out of range, the graph is a block, or it has several types and none is named.
@@ -209,7 +242,19 @@ def in_subgraph(
 def out_subgraph(
     graph: AnyGraph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
 ) -> AnyGraph:
-    """All nodes and the edges that begin in those given; arguments as in ``node_subgraph``.
+    """All nodes and the edges that begin in those given.
+
+    Args:
+        graph: a graph.
+        nodes: an id, ids (k,), a mask or a slice; a dict of those by type, where there are several. Types that it
+            leaves out have none.
+        relabel_nodes: keep only the nodes at the ends of those edges, and number them anew; else all nodes stay.
+        store_ids: set the feature ``"_ID"`` of edges, and of nodes that are numbered anew, to the ids of before.
+        output_device: where the result goes; None: where the graph is.
+
+    Returns:
+        A graph of the same class, with the features of what it has. Where nodes are numbered anew it is no batch any
+        more. Edges stand node by node.
 
     Raises:
         GraphError: an id is out of range, the graph is a block, or it has several types and none is named.
@@ -237,10 +282,20 @@ def khop_in_subgraph(
     store_ids: bool = True,
     output_device: Any = None,
 ) -> Any:
-    """The nodes from which those given are reached in k steps, and the edges between them.
+    """The nodes from which those given are reached in at most ``k`` steps, and the edges between them.
 
-    With ``relabel_nodes`` a pair: the graph, and the new ids of the nodes given. Arguments as in
-    ``node_subgraph``.
+    Args:
+        graph: a graph.
+        nodes: an id, ids (k,), a mask or a slice; a dict of those by type, where there are several. Types that it
+            leaves out have none.
+        k: how many steps, from 0 up.
+        relabel_nodes: keep only those nodes, and number them anew; else all nodes stay.
+        store_ids: set the feature ``"_ID"`` of edges, and of nodes that are numbered anew, to the ids of before.
+        output_device: where the result goes; None: where the graph is.
+
+    Returns:
+        A graph of the same class, its nodes in order of their ids; with ``relabel_nodes`` a pair of it and of the new
+        ids (k,) of the nodes given, a dict by type where they were one.
 
     Raises:
         GraphError: ``k`` is negative, an id out of range, the graph a block, or of several types and none is named.
@@ -267,7 +322,20 @@ def khop_out_subgraph(
     store_ids: bool = True,
     output_device: Any = None,
 ) -> Any:
-    """The nodes that are reached from those given in k steps; see ``khop_in_subgraph``.
+    """The nodes that are reached from those given in at most ``k`` steps, and the edges between them.
+
+    Args:
+        graph: a graph.
+        nodes: an id, ids (k,), a mask or a slice; a dict of those by type, where there are several. Types that it
+            leaves out have none.
+        k: how many steps, from 0 up.
+        relabel_nodes: keep only those nodes, and number them anew; else all nodes stay.
+        store_ids: set the feature ``"_ID"`` of edges, and of nodes that are numbered anew, to the ids of before.
+        output_device: where the result goes; None: where the graph is.
+
+    Returns:
+        A graph of the same class, its nodes in order of their ids; with ``relabel_nodes`` a pair of it and of the new
+        ids (k,) of the nodes given, a dict by type where they were one.
 
     Raises:
         GraphError: ``k`` is negative, an id out of range, the graph a block, or of several types and none is named.
@@ -308,6 +376,14 @@ def _khop(g: GraphData, nodes: Any, k: int, options: tuple[bool, bool, bool, Any
 def node_type_subgraph(graph: AnyGraph, ntypes: Iterable[str], output_device: Any = None) -> AnyGraph:
     """All nodes of some types and the edges between them, features included.
 
+    Args:
+        graph: a graph.
+        ntypes: names of node types.
+        output_device: where the result goes; None: where the graph is.
+
+    Returns:
+        A graph of the same class with all nodes of these types, also those without edges; a batch stays a batch.
+
     Raises:
         NameLookupError: there is no such type.
         GraphError: no type of edges is left, or the graph is a block.
@@ -327,6 +403,14 @@ def node_type_subgraph(graph: AnyGraph, ntypes: Iterable[str], output_device: An
 
 def edge_type_subgraph(graph: AnyGraph, etypes: Iterable[Any], output_device: Any = None) -> AnyGraph:
     """All edges of some types and all nodes of the types at their ends, features included.
+
+    Args:
+        graph: a graph.
+        etypes: edge types: names or triples (type of sources, name, type of destinations).
+        output_device: where the result goes; None: where the graph is.
+
+    Returns:
+        A graph of the same class with all nodes of the types at their ends; a batch stays a batch.
 
     Raises:
         NameLookupError: there is no such type.

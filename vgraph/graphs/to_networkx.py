@@ -21,9 +21,15 @@ else:
 def to_networkx(
     g: GraphData, node_attrs: Sequence[str] | None = None, edge_attrs: Sequence[str] | None = None
 ) -> nx.MultiDiGraph[int]:
-    """A networkx.MultiDiGraph; every edge has its number as attribute ``id``.
+    """A NetworkX graph; every edge has its number as attribute ``id``.
 
-    ``node_attrs``, ``edge_attrs``: features that become attributes: the row of a node or an edge.
+    Args:
+        g: a graph with one type of nodes and edges.
+        node_attrs: the names of features whose rows become attributes of the nodes; None: none.
+        edge_attrs: the names of features whose rows become attributes of the edges; None: none.
+
+    Returns:
+        A MultiDiGraph whose nodes are the numbers from 0 up; attributes are tensors (...), without the rows.
 
     Raises:
         NameLookupError: there is no such feature.

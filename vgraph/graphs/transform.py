@@ -59,8 +59,15 @@ def reverse(
 ) -> AnyGraph:
     """The graph with every edge turned round; edges keep their ids.
 
-    ``copy_ndata`` (``gdata`` too) and ``copy_edata`` say which features it takes along; the two
-    ``share_`` are their old names.
+    Args:
+        g: a graph.
+        copy_ndata: take the features of nodes and of graphs along.
+        copy_edata: take the features of edges along.
+        share_ndata: the old name of ``copy_ndata``; None: that decides.
+        share_edata: the old name of ``copy_edata``; None: that decides.
+
+    Returns:
+        A graph of the same class; an edge type (a, name, b) becomes (b, name, a), and a batch stays a batch.
 
     Source: DGL 1.1, ``dgl.reverse``.
 
@@ -81,13 +88,20 @@ def add_self_loop(g: AnyGraph, edge_feat_names: Any = None, fill_data: Any = 1.0
 
     Args:
         g: a graph; a batch stays a batch.
-        edge_feat_names: the edge features that the new edges are given, others are zero; by default all.
-        fill_data: a number or a row for them; or "sum", "mean", "max" or "min" over the node's in-edges.
-        etype: the type of edges; it begins and ends in one type of nodes.
+        edge_feat_names: the names of the edge features that ``fill_data`` gives to the new edges, while others are
+            zero there; None: all.
+        fill_data: a number or a row for them; or "sum", "mean", "max" or "min" over the node's in-edges, 0 where it
+            has none.
+        etype: the type of edges, which begins and ends in one type of nodes; None where there is one.
+
+    Returns:
+        A graph of the same class. Nodes that had a self-loop have another one.
 
     Raises:
-        GraphError: the type joins two types of nodes.
+        GraphError: the type joins two types of nodes, the graph is a block, or there are several types and none is
+            named.
         FunctionError: an unknown reduction.
+        NameLookupError: there is no such type or feature.
 
     Source: DGL 1.1, ``dgl.add_self_loop``.
 
@@ -131,8 +145,17 @@ def _fill(t: Topology, column: Tensor, given: Any) -> Tensor:
 def remove_self_loop(g: AnyGraph, etype: Any = None) -> AnyGraph:
     """A graph without the edges v -> v; the others keep their order and features.
 
+    Args:
+        g: a graph; a batch stays a batch.
+        etype: the type of edges, which begins and ends in one type of nodes; None where there is one.
+
+    Returns:
+        A graph of the same class; one without self-loops has the same edges.
+
     Raises:
-        GraphError: the type joins two types of nodes, or none is named where there are several.
+        GraphError: the type joins two types of nodes, the graph is a block, or there are several types and none is
+            named.
+        NameLookupError: there is no such type.
 
     Source: DGL 1.1, ``dgl.remove_self_loop``.
 
@@ -158,11 +181,15 @@ def to_simple(
 
     Args:
         g: a graph.
-        return_counts: the edge feature that counts them; None: nothing counts.
-        writeback_mapping: also give, for every old edge, the new one (by type, where there are several).
+        return_counts: the edge feature, (edges,) in the dtype of ids, that counts them; None: nothing counts.
+        writeback_mapping: also give, for every old edge, the new one.
         copy_ndata: take the node features along.
         copy_edata: take the edge features along, those of edges alike by ``aggregator``.
-        aggregator: "arbitrary" (the first), "sum" or "mean".
+        aggregator: "arbitrary" (the row of the first), "sum" or "mean".
+
+    Returns:
+        A graph of the same class; with ``writeback_mapping`` a pair of it and of ids (old edges,), which are a dict
+        by type where there are several types.
 
     Raises:
         FunctionError: an unknown ``aggregator``.
@@ -207,10 +234,18 @@ def _merged(column: Tensor, inverse: Tensor, counts: Tensor, aggregator: str) ->
 
 
 def to_bidirected(g: AnyGraph, copy_ndata: bool = False, readonly: bool | None = None) -> AnyGraph:
-    """A graph with every edge in both directions once, sorted; edges begin and end in one type.
+    """A graph with every edge in both directions once, sorted by source and destination.
+
+    Args:
+        g: a graph whose edges begin and end in one type of nodes.
+        copy_ndata: take the features of nodes along.
+        readonly: ignored; DGL has it.
+
+    Returns:
+        A graph of the same class without features of edges. Self-loops stay, once each.
 
     Raises:
-        GraphError: edges join two types of nodes.
+        GraphError: edges join two types of nodes, or the graph is a block.
 
     Source: DGL 1.1, ``dgl.to_bidirected``.
 
@@ -237,14 +272,17 @@ def add_reverse_edges(
 
     Args:
         g: a graph.
-        readonly: no matter.
+        readonly: ignored; DGL has it.
         copy_ndata: take the node features along.
         copy_edata: take the edge features along; a reverse edge has those of its edge.
         ignore_bipartite: edges between two types stay as they are; else they are refused.
-        exclude_self: self-loops are not doubled.
+        exclude_self: do not double self-loops.
+
+    Returns:
+        A graph of the same class: all edges in their order, then the reverse ones.
 
     Raises:
-        GraphError: edges join two types of nodes, and that is not to be ignored.
+        GraphError: edges join two types of nodes and that is not to be ignored, or the graph is a block.
 
     Source: DGL 1.1, ``dgl.add_reverse_edges``.
 
@@ -276,7 +314,14 @@ add_reverse = add_reverse_edges
 def line_graph(g: AnyGraph, backtracking: bool = True, shared: bool = False) -> AnyGraph:
     """The graph whose nodes are the edges: e -> f where another edge f begins where e ends.
 
-    ``backtracking``: also where f leads back to where e began. ``shared``: edge features become node features.
+    Args:
+        g: a graph with one type of nodes and edges.
+        backtracking: join e and f also where f leads back to where e began.
+        shared: make the features of edges those of the new nodes.
+
+    Returns:
+        A graph of the same class with one node an edge, its edges sorted by source. A self-loop does not follow
+        itself.
 
     Raises:
         GraphError: there are several types of nodes or edges, or the graph is a block.
@@ -308,7 +353,16 @@ def line_graph(g: AnyGraph, backtracking: bool = True, shared: bool = False) -> 
 
 # ---------------------------------------------------------------- as methods, but on a copy
 def add_nodes(g: AnyGraph, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> AnyGraph:
-    """A graph with more nodes; see ``Graph.add_nodes``.
+    """A graph with more nodes, numbered after those there are; the given one stays as it is.
+
+    Args:
+        g: a graph.
+        num: how many.
+        data: features by name, (num, ...) each; what it leaves out comes from the initializer, which gives zeros.
+        ntype: the type of nodes, or None where there is one.
+
+    Returns:
+        A graph of the same class. A batch is one graph afterwards, without ``gdata``.
 
     Raises:
         GraphError: ``num`` is no whole number from 0 up, the type is not named, or the graph is a block.
@@ -328,11 +382,24 @@ def add_nodes(g: AnyGraph, num: int, data: Mapping[str, Tensor] | None = None, n
 
 
 def add_edges(g: AnyGraph, u: Any, v: Any, data: Mapping[str, Tensor] | None = None, etype: Any = None) -> AnyGraph:
-    """A graph with more edges; see ``Graph.add_edges``.
+    """A graph with more edges, numbered after those there are; the given one stays as it is.
+
+    Args:
+        g: a graph.
+        u: the sources: an id or ids (k,); one is joined to every ``v``.
+        v: the destinations: an id or ids (k,); one is joined to every ``u``. Nodes that do not exist yet are added.
+        data: features by name, (k, ...) each; what it leaves out comes from the initializer, which gives zeros.
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
+    Returns:
+        A graph of the same class.
 
     Raises:
         GraphError: ``u`` and ``v`` differ in length, an id is negative, or the graph is a block.
         FeatureError: ``data`` does not have one row an edge.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
 
     Source: DGL 1.1, ``dgl.add_edges``.
 
@@ -347,11 +414,21 @@ def add_edges(g: AnyGraph, u: Any, v: Any, data: Mapping[str, Tensor] | None = N
 
 
 def remove_nodes(g: AnyGraph, nids: Any, ntype: str | None = None, store_ids: bool = False) -> AnyGraph:
-    """A graph with fewer nodes; see ``Graph.remove_nodes``.
+    """A graph without some nodes and the edges at them; the given one stays as it is.
+
+    Args:
+        g: a graph.
+        nids: the nodes: an id, ids (k,), a mask or a slice.
+        ntype: the type of nodes, or None where there is one.
+        store_ids: set the features ``"_ID"`` of nodes and edges to the ids of before.
+
+    Returns:
+        A graph of the same class; the other nodes are numbered anew, in order.
 
     Raises:
         GraphError: an id is out of range, or the graph is a block.
         DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
 
     Source: DGL 1.1, ``dgl.remove_nodes``.
 
@@ -366,11 +443,22 @@ def remove_nodes(g: AnyGraph, nids: Any, ntype: str | None = None, store_ids: bo
 
 
 def remove_edges(g: AnyGraph, eids: Any, etype: Any = None, store_ids: bool = False) -> AnyGraph:
-    """A graph with fewer edges; see ``Graph.remove_edges``.
+    """A graph without some edges; the given one stays as it is.
+
+    Args:
+        g: a graph.
+        eids: the edges: an id, ids (k,), a mask or a slice.
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+        store_ids: set the features ``"_ID"`` of nodes and edges to the ids of before.
+
+    Returns:
+        A graph of the same class; the other edges are numbered anew, in order.
 
     Raises:
         GraphError: an id is out of range, or the graph is a block.
         DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type.
 
     Source: DGL 1.1, ``dgl.remove_edges``.
 

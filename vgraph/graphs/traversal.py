@@ -58,7 +58,15 @@ def _bfs(g: GraphData, source: Any, reverse: bool) -> Iterator[tuple[Tensor, Ten
 
 
 def bfs_nodes_generator(graph: GraphData, source: Any, reverse: bool = False) -> list[Tensor]:
-    """The nodes at distance 0, 1, 2 ... from ``source`` (ids), along edges or against them, (nodes,) each.
+    """The nodes at distance 0, 1, 2 ... from some nodes.
+
+    Args:
+        graph: a graph with one type of nodes and edges.
+        source: where to begin: an id, ids (k,), a mask or a slice.
+        reverse: walk against the edges.
+
+    Returns:
+        A list of tensors, one a distance, each (nodes,) in the dtype of ids; what is not reached is not in it.
 
     Raises:
         GraphError: there are several types of nodes or edges, or an id is out of range.
@@ -75,7 +83,15 @@ def bfs_nodes_generator(graph: GraphData, source: Any, reverse: bool = False) ->
 
 
 def bfs_edges_generator(graph: GraphData, source: Any, reverse: bool = False) -> list[Tensor]:
-    """The edges by which a breadth-first walk finds new nodes, step by step, (edges,) each.
+    """The edges by which a breadth-first walk finds new nodes, step by step.
+
+    Args:
+        graph: a graph with one type of nodes and edges.
+        source: where to begin: an id, ids (k,), a mask or a slice.
+        reverse: walk against the edges.
+
+    Returns:
+        A list of tensors, one a step, each (edges,) in the dtype of ids, with one edge for every node that is found.
 
     Raises:
         GraphError: there are several types of nodes or edges, or an id is out of range.
@@ -92,7 +108,14 @@ def bfs_edges_generator(graph: GraphData, source: Any, reverse: bool = False) ->
 
 
 def topological_nodes_generator(graph: GraphData, reverse: bool = False) -> list[Tensor]:
-    """The nodes in steps: each when all before it were given, (nodes,) a step.
+    """The nodes in steps: each as soon as all nodes before it were given.
+
+    Args:
+        graph: a graph with one type of nodes and edges.
+        reverse: go against the edges.
+
+    Returns:
+        A list of tensors, one a step, each (nodes,) ascending in the dtype of ids; every node is in one.
 
     Raises:
         CycleError: there is a cycle.
@@ -112,7 +135,15 @@ def topological_nodes_generator(graph: GraphData, reverse: bool = False) -> list
 
 
 def dfs_edges_generator(graph: GraphData, source: Any, reverse: bool = False) -> list[Tensor]:
-    """The edges by which depth-first walks find new nodes; walks of several sources go in step, (edges,) each.
+    """The edges by which depth-first walks find new nodes; walks of several sources go in step.
+
+    Args:
+        graph: a graph with one type of nodes and edges.
+        source: where to begin: an id, ids (k,), a mask or a slice.
+        reverse: walk against the edges.
+
+    Returns:
+        A list of tensors in the dtype of ids; the i-th has the i-th edge of every walk that is as long.
 
     Raises:
         GraphError: there are several types of nodes or edges, or an id is out of range.
@@ -139,12 +170,16 @@ def dfs_labeled_edges_generator(
     """The edges of depth-first walks with labels: 0 found a node, 1 goes back, 2 leads to a known node.
 
     Args:
-        graph: a graph.
-        source: where to begin: ids; walks of several sources go in step.
+        graph: a graph with one type of nodes and edges.
+        source: where to begin: an id, ids (k,), a mask or a slice; walks of several sources go in step.
         reverse: walk against the edges.
-        has_reverse_edge: also the steps back.
-        has_nontree_edge: also the edges to known nodes.
-        return_labels: give a pair of lists, edges and labels.
+        has_reverse_edge: give also the steps back.
+        has_nontree_edge: give also the edges to known nodes.
+        return_labels: give the labels, too.
+
+    Returns:
+        A list of tensors in the dtype of ids, the i-th with the i-th edge of every walk that is as long; with
+        ``return_labels`` a pair of such lists, edges and labels.
 
     Raises:
         GraphError: there are several types of nodes or edges, or an id is out of range.

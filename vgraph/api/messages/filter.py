@@ -24,17 +24,21 @@ Predicate = Callable[[Any], Tensor]
 def filter_nodes(
     graph: GraphData, predicate: Callable[[Any], Tensor], nodes: Any = None, ntype: str | None = None
 ) -> Tensor:
-    """Ids of the nodes for which ``predicate(nodes)`` is true: (k,), in the order asked for.
+    """The ids of the nodes for which a function is true.
 
     Args:
         graph: a graph.
-        predicate: given a batch of nodes as ``apply_nodes`` gives it, one truth value for each.
-        nodes: ids, a mask, or None for all.
-        ntype: their type, where there are several.
+        predicate: given a batch of nodes as ``apply_nodes`` gives it; bool (nodes,) or (nodes, 1).
+        nodes: the nodes to ask of: an id, ids (k,), a mask, a slice, or None for all.
+        ntype: the type of nodes, or None where there is one.
+
+    Returns:
+        (k,) in the dtype of ids, in the order asked for.
 
     Raises:
         FunctionError: the predicate gives no truth value a node.
-        GraphError: an id is out of range.
+        GraphError: an id is out of range, or there are several types and none is named.
+        NameLookupError: a function reads a feature that is not there, or there is no such type.
 
     Source: DGL 1.1, ``DGLGraph.filter_nodes``.
 
@@ -52,11 +56,22 @@ def filter_nodes(
 
 
 def filter_edges(graph: GraphData, predicate: Predicate, edges: Any = None, etype: Any = None) -> Tensor:
-    """Ids of the edges for which ``predicate(edges)`` is true, (k,); see ``filter_nodes``.
+    """The ids of the edges for which a function is true.
+
+    Args:
+        graph: a graph.
+        predicate: given a batch of edges as ``apply_edges`` gives it; bool (edges,) or (edges, 1).
+        edges: the edges to ask of: an id, ids (k,), a mask, a pair (u, v) of ends, or None for all.
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
+    Returns:
+        (k,) in the dtype of ids, in the order asked for; for a pair of ends ascending.
 
     Raises:
         FunctionError: the predicate gives no truth value an edge.
-        GraphError: an id is out of range.
+        GraphError: an id is out of range, or there are several types and none is named.
+        NameLookupError: a function reads a feature that is not there, or there is no such type.
 
     Source: DGL 1.1, ``DGLGraph.filter_edges``.
 

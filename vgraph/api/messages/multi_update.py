@@ -35,26 +35,7 @@ def multi_update_all(
     cross_reducer: str | Merge,
     apply_node_func: Any = None,
 ) -> None:
-    """update_all along several edge types; what ends in one type of nodes is combined, name by name.
-
-    Args:
-        g: a graph.
-        etype_dict: edge type to (message, reduce) or (message, reduce, apply).
-        cross_reducer: "sum", "mean", "max", "min", "stack" (a new dim after the nodes), or a function
-            of the list of tensors, in the order of ``g.etypes``.
-        apply_node_func: called on every type of nodes that was reached.
-
-    Raises:
-        FunctionError: an unknown reducer, or no pair of functions.
-
-    >>> import torch, vgraph, vgraph.function as fn
-    >>> g = vgraph.heterograph({("a", "x", "b"): ([0], [0]), ("a", "y", "b"): ([0], [0])})
-    >>> g.nodes["a"].data["h"] = torch.ones(1)
-    >>> way = (fn.copy_u("h", "m"), fn.sum("m", "h"))
-    >>> g.multi_update_all({"x": way, "y": way}, "sum")
-    >>> g.nodes["b"].data["h"]
-    tensor([2.])
-    """
+    """What ``Graph.multi_update_all`` does; the method's docstring is the manual."""
     merge = _MERGES.get(cross_reducer) if isinstance(cross_reducer, str) else cross_reducer
     if merge is None:
         cure = f"one of {', '.join(_MERGES)}, or a function of a list of tensors"

@@ -30,9 +30,21 @@ def prop_nodes(
 ) -> None:
     """``pull`` for every group of nodes that the generator gives, one after the other.
 
+    Args:
+        graph: a graph.
+        nodes_generator: groups of nodes: ids (k,) each.
+        message_func: a function of a batch of edges that gives a dict of messages, (edges, ...) each.
+        reduce_func: a function of a batch of nodes with mailboxes (nodes, in-edges, ...) that gives a dict of
+            features, (nodes, ...) each.
+        apply_node_func: a function of a batch of nodes that gives a dict of features; it sees what was reduced. None:
+            none.
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
     Raises:
-        GraphError: an id is out of range.
-        NameLookupError: a function reads a feature that is not there.
+        GraphError: an id is out of range, or there are several types and none is named.
+        NameLookupError: a function reads a feature that is not there, or there is no such type.
+        FunctionError: a function gives no dict of tensors with one row an edge or a node.
 
     Source: DGL 1.1, ``dgl.prop_nodes``.
 
@@ -58,9 +70,21 @@ def prop_edges(
 ) -> None:
     """``send_and_recv`` for every group of edges that the generator gives, one after the other.
 
+    Args:
+        graph: a graph.
+        edges_generator: groups of edges: ids (k,) each, or pairs (u, v) of ends.
+        message_func: a function of a batch of edges that gives a dict of messages, (edges, ...) each.
+        reduce_func: a function of a batch of nodes with mailboxes (nodes, in-edges, ...) that gives a dict of
+            features, (nodes, ...) each.
+        apply_node_func: a function of a batch of nodes that gives a dict of features; it sees what was reduced. None:
+            none.
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
     Raises:
-        GraphError: an id is out of range.
-        NameLookupError: a function reads a feature that is not there.
+        GraphError: an id is out of range, or there are several types and none is named.
+        NameLookupError: a function reads a feature that is not there, or there is no such type.
+        FunctionError: a function gives no dict of tensors with one row an edge or a node.
 
     Source: DGL 1.1, ``dgl.prop_edges``.
 
@@ -86,9 +110,20 @@ def prop_nodes_bfs(
 ) -> None:
     """``prop_nodes`` in the order of a breadth-first walk.
 
+    Args:
+        graph: a graph with one type of nodes and edges.
+        source: where the walk begins: an id, ids (k,), a mask or a slice; these nodes hear from their in-edges first.
+        message_func: a function of a batch of edges that gives a dict of messages, (edges, ...) each.
+        reduce_func: a function of a batch of nodes with mailboxes (nodes, in-edges, ...) that gives a dict of
+            features, (nodes, ...) each.
+        reverse: walk against the edges; messages still go along them.
+        apply_node_func: a function of a batch of nodes that gives a dict of features; it sees what was reduced. None:
+            none.
+
     Raises:
         GraphError: there are several types of nodes or edges, or ``source`` is out of range.
         NameLookupError: a function reads a feature that is not there.
+        FunctionError: a function gives no dict of tensors with one row an edge or a node.
 
     Source: DGL 1.1, ``dgl.prop_nodes_bfs``.
 
@@ -113,11 +148,24 @@ def prop_edges_dfs(
     has_nontree_edge: bool = False,
     apply_node_func: Any = None,
 ) -> None:
-    """``prop_edges`` in the order of depth-first walks; two flags as in ``dfs_labeled_edges_generator``.
+    """``prop_edges`` in the order of depth-first walks.
+
+    Args:
+        graph: a graph with one type of nodes and edges.
+        source: where walks begin: an id, ids (k,), a mask or a slice; walks of several sources go in step.
+        message_func: a function of a batch of edges that gives a dict of messages, (edges, ...) each.
+        reduce_func: a function of a batch of nodes with mailboxes (nodes, in-edges, ...) that gives a dict of
+            features, (nodes, ...) each.
+        reverse: walk against the edges; messages still go along them.
+        has_reverse_edge: go also the steps back, as ``dfs_labeled_edges_generator`` gives them.
+        has_nontree_edge: go also the edges to known nodes.
+        apply_node_func: a function of a batch of nodes that gives a dict of features; it sees what was reduced. None:
+            none.
 
     Raises:
         GraphError: there are several types of nodes or edges, or ``source`` is out of range.
         NameLookupError: a function reads a feature that is not there.
+        FunctionError: a function gives no dict of tensors with one row an edge or a node.
 
     Source: DGL 1.1, ``dgl.prop_edges_dfs``.
 
@@ -141,8 +189,20 @@ def prop_nodes_topo(
     Nodes without in-edges keep their features; ``apply_node_func`` runs on them first. With
     ``reverse`` the order is turned round (messages are not): every node hears what was there before.
 
+    Args:
+        graph: a graph with one type of nodes and edges.
+        message_func: a function of a batch of edges that gives a dict of messages, (edges, ...) each.
+        reduce_func: a function of a batch of nodes with mailboxes (nodes, in-edges, ...) that gives a dict of
+            features, (nodes, ...) each.
+        reverse: turn the order of the nodes round, but not the messages: every node hears what was there before.
+        apply_node_func: a function of a batch of nodes that gives a dict of features; it sees what was reduced. None:
+            none.
+
     Raises:
         CycleError: the graph has a cycle.
+        GraphError: there are several types of nodes or edges.
+        FunctionError: a function gives no dict of tensors with one row an edge or a node.
+        NameLookupError: a function reads a feature that is not there, or there is no such type.
 
     Source: Xu et al. 2018 (Cavs), section 3.2 (the schedule); DGL 1.1, ``dgl.prop_nodes_topo``.
 

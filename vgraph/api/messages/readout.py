@@ -62,15 +62,19 @@ def readout_nodes(
     """One row a graph from the features of its nodes, (batch_size, ...); 0 where it has none.
 
     Args:
-        graph: a batch.
-        feat: the feature's name.
-        weight: the name of a feature that multiplies it first.
+        graph: a batch; a graph that is none counts as one of a single graph.
+        feat: the name of a feature of the nodes, (nodes, ...).
+        weight: the name of a feature, (nodes,) or (nodes, 1), that multiplies the rows first; None: nothing does.
         op: "sum", "mean", "max" or "min".
-        ntype: the type of nodes, where there are several.
+        ntype: the type of nodes, or None where there is one.
+
+    Returns:
+        (batch_size, ...) in the dtype of the feature; 0 for a graph without nodes.
 
     Raises:
-        FunctionError: an unknown ``op``.
-        NameLookupError: an unknown feature.
+        FunctionError: there is no such ``op``.
+        NameLookupError: there is no such feature, or no such type.
+        GraphError: there are several types of nodes, and none is named.
 
     Source: DGL 1.1, ``dgl.readout_nodes``.
 
@@ -89,10 +93,21 @@ def readout_nodes(
 def readout_edges(
     graph: GraphData, feat: str, weight: str | None = None, *, op: str = "sum", etype: Any = None
 ) -> Tensor:
-    """One row a graph from the features of its edges, (batch_size, ...); see ``readout_nodes``.
+    """One row a graph from the features of its edges, (batch_size, ...); 0 where it has none.
+
+    Args:
+        graph: a batch; a graph that is none counts as one of a single graph.
+        feat: the name of a feature of the edges, (edges, ...).
+        weight: the name of a feature, (edges,) or (edges, 1), that multiplies the rows first; None: nothing does.
+        op: "sum", "mean", "max" or "min".
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
+    Returns:
+        (batch_size, ...) in the dtype of the feature; an edge belongs to the graph where it ends.
 
     Raises:
-        FunctionError: an unknown ``op``.
+        FunctionError: there is no such ``op``.
         NameLookupError: there is no such feature, or no such type.
         GraphError: there are several types of edges, and none is named.
 
@@ -111,7 +126,16 @@ def readout_edges(
 
 
 def sum_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
-    """The sum of a feature over the nodes of every graph, (batch_size, ...); see ``readout_nodes``.
+    """The sum of a feature over the nodes of every graph.
+
+    Args:
+        graph: a batch; a graph that is none counts as one of a single graph.
+        feat: the name of a feature of the nodes, (nodes, ...).
+        weight: the name of a feature, (nodes,) or (nodes, 1), that multiplies the rows first; None: nothing does.
+        ntype: the type of nodes, or None where there is one.
+
+    Returns:
+        (batch_size, ...); 0 for a graph without nodes.
 
     Raises:
         NameLookupError: there is no such feature, or no such type.
@@ -130,7 +154,17 @@ def sum_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: 
 
 
 def mean_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
-    """The mean of a feature over the nodes of every graph, (batch_size, ...); see ``readout_nodes``.
+    """The mean of a feature over the nodes of every graph.
+
+    Args:
+        graph: a batch; a graph that is none counts as one of a single graph.
+        feat: the name of a feature of the nodes, (nodes, ...).
+        weight: the name of a feature, (nodes,) or (nodes, 1), that multiplies the rows first; the sum is still
+            divided by the nodes.
+        ntype: the type of nodes, or None where there is one.
+
+    Returns:
+        (batch_size, ...); 0 for a graph without nodes.
 
     Raises:
         NameLookupError: there is no such feature, or no such type.
@@ -149,7 +183,16 @@ def mean_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype:
 
 
 def max_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
-    """The largest of a feature over the nodes of every graph, (batch_size, ...); see ``readout_nodes``.
+    """The largest of a feature over the nodes of every graph, elementwise.
+
+    Args:
+        graph: a batch; a graph that is none counts as one of a single graph.
+        feat: the name of a feature of the nodes, (nodes, ...).
+        weight: the name of a feature, (nodes,) or (nodes, 1), that multiplies the rows first; None: nothing does.
+        ntype: the type of nodes, or None where there is one.
+
+    Returns:
+        (batch_size, ...); 0 for a graph without nodes.
 
     Raises:
         NameLookupError: there is no such feature, or no such type.
@@ -168,7 +211,17 @@ def max_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: 
 
 
 def sum_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
-    """The sum of a feature over the edges of every graph, (batch_size, ...); see ``readout_edges``.
+    """The sum of a feature over the edges of every graph.
+
+    Args:
+        graph: a batch; a graph that is none counts as one of a single graph.
+        feat: the name of a feature of the edges, (edges, ...).
+        weight: the name of a feature, (edges,) or (edges, 1), that multiplies the rows first; None: nothing does.
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
+    Returns:
+        (batch_size, ...); 0 for a graph without edges.
 
     Raises:
         NameLookupError: there is no such feature, or no such type.
@@ -187,7 +240,18 @@ def sum_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: 
 
 
 def mean_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
-    """The mean of a feature over the edges of every graph, (batch_size, ...); see ``readout_edges``.
+    """The mean of a feature over the edges of every graph.
+
+    Args:
+        graph: a batch; a graph that is none counts as one of a single graph.
+        feat: the name of a feature of the edges, (edges, ...).
+        weight: the name of a feature, (edges,) or (edges, 1), that multiplies the rows first; the sum is still
+            divided by the edges.
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
+    Returns:
+        (batch_size, ...); 0 for a graph without edges.
 
     Raises:
         NameLookupError: there is no such feature, or no such type.
@@ -206,7 +270,17 @@ def mean_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype:
 
 
 def max_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
-    """The largest of a feature over the edges of every graph, (batch_size, ...); see ``readout_edges``.
+    """The largest of a feature over the edges of every graph, elementwise.
+
+    Args:
+        graph: a batch; a graph that is none counts as one of a single graph.
+        feat: the name of a feature of the edges, (edges, ...).
+        weight: the name of a feature, (edges,) or (edges, 1), that multiplies the rows first; None: nothing does.
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
+    Returns:
+        (batch_size, ...); 0 for a graph without edges.
 
     Raises:
         NameLookupError: there is no such feature, or no such type.
@@ -225,7 +299,15 @@ def max_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: 
 
 
 def softmax_nodes(graph: GraphData, feat: str, *, ntype: str | None = None) -> Tensor:
-    """The softmax of a feature over the nodes of every graph, (nodes, ...).
+    """The softmax of a feature over the nodes of every graph.
+
+    Args:
+        graph: a batch; a graph that is none counts as one of a single graph.
+        feat: the name of a feature of the nodes, (nodes, ...).
+        ntype: the type of nodes, or None where there is one.
+
+    Returns:
+        (nodes, ...): every column of a graph's rows sums to 1.
 
     Raises:
         NameLookupError: there is no such feature, or no such type.
@@ -245,7 +327,16 @@ def softmax_nodes(graph: GraphData, feat: str, *, ntype: str | None = None) -> T
 
 
 def softmax_edges(graph: GraphData, feat: str, *, etype: Any = None) -> Tensor:
-    """The softmax of a feature over the edges of every graph, (edges, ...).
+    """The softmax of a feature over the edges of every graph.
+
+    Args:
+        graph: a batch; a graph that is none counts as one of a single graph.
+        feat: the name of a feature of the edges, (edges, ...).
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
+    Returns:
+        (edges, ...): every column of a graph's rows sums to 1.
 
     Raises:
         NameLookupError: there is no such feature, or no such type.
@@ -265,10 +356,20 @@ def softmax_edges(graph: GraphData, feat: str, *, etype: Any = None) -> Tensor:
 
 
 def broadcast_nodes(graph: GraphData, graph_feat: Tensor, *, ntype: str | None = None) -> Tensor:
-    """The row of its graph for every node, (nodes, ...); differentiable.
+    """The row of its graph for every node; differentiable.
+
+    Args:
+        graph: a batch; a graph that is none counts as one of a single graph.
+        graph_feat: (batch_size, ...), or one row for all.
+        ntype: the type of nodes, or None where there is one.
+
+    Returns:
+        (nodes, ...).
 
     Raises:
         FeatureError: there is not one row a graph.
+        GraphError: there are several types of nodes, and none is named.
+        NameLookupError: there is no such type.
 
     Source: DGL 1.1, ``dgl.broadcast_nodes``.
 
@@ -282,11 +383,21 @@ def broadcast_nodes(graph: GraphData, graph_feat: Tensor, *, ntype: str | None =
 
 
 def broadcast_edges(graph: GraphData, graph_feat: Tensor, *, etype: Any = None) -> Tensor:
-    """The row of its graph for every edge, (edges, ...); see ``broadcast_nodes``.
+    """The row of its graph for every edge; differentiable.
+
+    Args:
+        graph: a batch; a graph that is none counts as one of a single graph.
+        graph_feat: (batch_size, ...), or one row for all.
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
+    Returns:
+        (edges, ...).
 
     Raises:
         FeatureError: there is not one row a graph.
         GraphError: there are several types of edges, and none is named.
+        NameLookupError: there is no such type.
 
     Source: DGL 1.1, ``dgl.broadcast_edges``.
 
@@ -308,15 +419,19 @@ def _spread(graph: GraphData, groups: Topology, rows: Tensor) -> Tensor:
 def topk_nodes(
     graph: GraphData, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, ntype: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The k largest of a feature in every graph, (batch_size, k, ...), and which of its nodes they are.
+    """The k largest of a feature in every graph, and which of its nodes they are.
 
     Args:
-        graph: a batch.
-        feat: the name of a feature with one dim or two.
-        k: how many; graphs with fewer nodes are filled up with zeros.
-        descending: False: the smallest.
+        graph: a batch; a graph that is none counts as one of a single graph.
+        feat: the name of a feature of the nodes, (nodes,) or (nodes, columns).
+        k: how many, from 1 up; graphs with fewer nodes are filled up with zeros.
+        descending: choose the largest; False: the smallest.
         sortby: the column that orders whole rows; None: every column is ordered for itself.
-        ntype: the type of nodes, where there are several.
+        ntype: the type of nodes, or None where there is one.
+
+    Returns:
+        Values (batch_size, k, columns) and the places of their nodes within the graph, int64 of that shape, or
+        (batch_size, k) with ``sortby``. A feature (nodes,) gives (batch_size, k) twice.
 
     Raises:
         NameLookupError: there is no such feature, or no such type.
@@ -341,7 +456,20 @@ def topk_nodes(
 def topk_edges(
     graph: GraphData, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, etype: Any = None
 ) -> tuple[Tensor, Tensor]:
-    """The k largest of a feature among the edges of every graph, (batch_size, k, ...); see ``topk_nodes``.
+    """The k largest of a feature among the edges of every graph, and which of its edges they are.
+
+    Args:
+        graph: a batch; a graph that is none counts as one of a single graph.
+        feat: the name of a feature of the edges, (edges,) or (edges, columns).
+        k: how many, from 1 up; graphs with fewer edges are filled up with zeros.
+        descending: choose the largest; False: the smallest.
+        sortby: the column that orders whole rows; None: every column is ordered for itself.
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
+    Returns:
+        Values (batch_size, k, columns) and the places of their edges within the graph, int64 of that shape, or
+        (batch_size, k) with ``sortby``. A feature (edges,) gives (batch_size, k) twice.
 
     Raises:
         NameLookupError: there is no such feature, or no such type.

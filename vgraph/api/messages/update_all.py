@@ -51,20 +51,7 @@ class Relation:
 def update_all(
     graph: GraphData, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
 ) -> None:
-    """Sends messages along all edges, reduces them at their ends, sets what comes of it.
-
-    Nodes without in-edges get zeros; ``apply_node_func`` runs on all nodes afterwards.
-
-    Raises:
-        FunctionError: a function gives no dict of tensors, one row an edge or a node.
-
-    >>> import torch, vgraph, vgraph.function as fn
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> g.ndata["h"] = torch.ones(3)
-    >>> g.update_all(fn.copy_u("h", "m"), fn.sum("m", "s"))
-    >>> g.ndata["s"]
-    tensor([0., 0., 2.])
-    """
+    """What ``Graph.update_all`` does; the method's docstring is the manual, as for the functions below."""
     on = Relation(graph, etype)
     if on.topology.num_edges == 0:
         text = "update_all on a graph without edges: only the apply function runs"
@@ -105,7 +92,7 @@ def capture_update(graph: GraphData, message: Any, reduce: Any) -> tuple[Bound, 
 
 
 def apply_edges(graph: GraphData, func: Func, edges: Any = None, etype: Any = None) -> None:
-    """Sets what ``func(edges)`` gives as features of all edges, or of those given."""
+    """What ``Graph.apply_edges`` does."""
     on = Relation(graph, etype)
     ids, part, frames = some_edges(graph, on, edges, etype)
     writes: Results = {}
@@ -115,7 +102,7 @@ def apply_edges(graph: GraphData, func: Func, edges: Any = None, etype: Any = No
 
 
 def apply_nodes(graph: GraphData, func: Func, v: Any = None, ntype: str | None = None) -> None:
-    """Sets what ``func(nodes)`` gives as features of all nodes, or of ``v``."""
+    """What ``Graph.apply_nodes`` does."""
     frame = graph.node_frame(ntype) if ntype is not None or not graph.is_block else graph.dstdata
     ids = None if is_all(v) else _ids_of(v, frame.num_rows, "node", graph.device)
     apply_on(frame, func, ids)
@@ -162,10 +149,7 @@ def send_and_recv(
     apply_node_func: Func | None = None,
     etype: Any = None,
 ) -> None:
-    """As update_all, with the messages of some edges; only nodes where they end change.
-
-    An edge that is named twice, as one of several alike is by a pair of nodes, sends twice.
-    """
+    """What ``Graph.send_and_recv`` does."""
     on, ids = Relation(graph, etype), edge_ids_of(graph, edges, etype, repeats=True)
     touched = torch.unique(on.topology.dst.index_select(0, ids)).long()
     _update_part(on, ids, touched, message_func, reduce_func, apply_node_func)
@@ -179,7 +163,7 @@ def pull(
     apply_node_func: Func | None = None,
     etype: Any = None,
 ) -> None:
-    """As update_all, with the in-edges of ``v``; only these nodes change."""
+    """What ``Graph.pull`` does."""
     on = Relation(graph, etype)
     touched = _ids_of(v, on.dst.num_rows, "node", graph.device)
     _update_part(on, incident(on.topology.csc, touched), touched, message_func, reduce_func, apply_node_func)
@@ -193,7 +177,7 @@ def push(
     apply_node_func: Func | None = None,
     etype: Any = None,
 ) -> None:
-    """As update_all, with the out-edges of ``u``; only nodes where they end change."""
+    """What ``Graph.push`` does."""
     on = Relation(graph, etype)
     ids = incident(on.topology.csr, _ids_of(u, on.src.num_rows, "node", graph.device))
     touched = torch.unique(on.topology.dst.index_select(0, ids)).long()
@@ -240,19 +224,7 @@ def _edge_part(on: Relation, ids: Tensor, touched: Tensor | None = None) -> tupl
 
 # ---------------------------------------------------------------- send and recv apart
 def send(graph: GraphData, edges: Any, message_func: Func, etype: Any = None) -> None:
-    """Computes messages of edges and leaves them there until ``recv`` takes them.
-
-    ``edges``: ids, a pair (u, v), a mask, or None for all. Messages sent again replace what lay there. They stay
-    with this object: copies, pickles and other devices do not get them.
-
-    >>> import torch, vgraph, vgraph.function as fn
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> g.ndata["h"] = torch.ones(3)
-    >>> g.send(None, fn.copy_u("h", "m"))
-    >>> g.recv([2], fn.sum("m", "h"))
-    >>> g.ndata["h"]
-    tensor([1., 1., 2.])
-    """
+    """What ``Graph.send`` does."""
     key, on = graph.to_canonical_etype(etype), Relation(graph, etype)
     count = on.topology.num_edges
     ids = torch.arange(count, device=graph.device) if is_all(edges) else edge_ids_of(graph, edges, etype)
@@ -269,10 +241,7 @@ def send(graph: GraphData, edges: Any, message_func: Func, etype: Any = None) ->
 
 
 def recv(graph: GraphData, v: Any, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None) -> None:
-    """Reduces the messages that lie on the in-edges of ``v`` (None: of all nodes) and removes them.
-
-    Nodes without messages are left alone, but ``apply_node_func`` runs on all of ``v``.
-    """
+    """What ``Graph.recv`` does."""
     key, on = graph.to_canonical_etype(etype), Relation(graph, etype)
     count, device = on.dst.num_rows, graph.device
     asked = torch.arange(count, device=device) if is_all(v) else _ids_of(v, count, "node", device)

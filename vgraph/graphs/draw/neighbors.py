@@ -169,18 +169,25 @@ def sample_neighbors(
     """A graph of all nodes with up to ``fanout`` in-edges (out-edges) of each of ``nodes``.
 
     Args:
+        g: a graph on the CPU.
         nodes: ids (nodes,), by type where there are several.
         fanout: how many edges of each type, or by edge type; -1: all.
-        prob: the feature of the edges that they are drawn in proportion to; 0: never. A boolean one is a mask.
-        exclude_edges: ids (by edge type) of edges that are taken out of what was drawn.
-        output_device: where the result goes.
+        edge_dir: "in" for the edges that end in the nodes, "out" for those that begin there.
+        prob: the name of a feature, (edges,), that edges are drawn in proportion to; 0: never. A boolean one is a
+            mask. None: all alike.
+        replace: let an edge be drawn more than once.
+        copy_ndata: take the features of nodes along.
+        copy_edata: take the features of edges along.
+        exclude_edges: ids (by edge type) of edges that are taken out of what was drawn; None: none are.
+        output_device: where the result goes; None: it stays on the CPU.
 
     Returns:
-        The graph; its edges' feature ``"_ID"`` holds their ids in ``g``.
+        A graph of the same class; its edges' feature ``"_ID"`` holds their ids in ``g``. Nodes with fewer edges get
+        all they have.
 
     Raises:
-        NameLookupError: an unknown type or feature.
-        GraphError: wrong ids or fanout; the graph is not on the CPU.
+        NameLookupError: there is no such type or feature, or ids have no type where there are several.
+        GraphError: an id is out of range, the fanout is no whole number from -1 up, or the graph is not on the CPU.
         FeatureError: ``prob`` is not one number from 0 up an edge.
         FunctionError: ``edge_dir`` is not "in" or "out".
 
@@ -245,10 +252,25 @@ def select_topk(
 ) -> AnyGraph:
     """A graph of all nodes with the k heaviest (lightest) in-edges (out-edges) of each of ``nodes``, or of all.
 
+    Args:
+        g: a graph on the CPU.
+        k: how many edges a node, from 0 up.
+        weight: the name of a feature of the edges, (edges,) or (edges, 1).
+        nodes: ids (nodes,), by type where there are several; None: all.
+        edge_dir: "in" for the edges that end in the nodes, "out" for those that begin there.
+        ascending: choose the lightest.
+        copy_ndata: take the features of nodes along.
+        copy_edata: take the features of edges along.
+        output_device: where the result goes; None: it stays on the CPU.
+
+    Returns:
+        A graph of the same class; its edges' feature ``"_ID"`` holds their ids in ``g``. Nodes with fewer edges get
+        all they have.
+
     Raises:
         NameLookupError: an unknown type or feature.
         FeatureError: ``weight`` is not one number an edge.
-        GraphError: ``k`` is below 0; wrong ids.
+        GraphError: ``k`` is below 0, an id is out of range, or the graph is not on the CPU.
         FunctionError: ``edge_dir`` is not "in" or "out".
 
     Source: DGL 1.1, ``dgl.sampling.select_topk``.

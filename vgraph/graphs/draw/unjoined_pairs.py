@@ -29,17 +29,22 @@ def global_uniform_negative_sampling(
     """Up to ``num_samples`` pairs (sources, destinations) that no edge of the type joins.
 
     Args:
-        exclude_self_loops: no pair of a vertex with itself, where both ends are of one type.
-        replace: whether a pair may occur twice.
-        redundancy: how many times as many are drawn, of which the joined ones fall out; by default 1.3.
+        g: a graph.
+        num_samples: how many pairs.
+        exclude_self_loops: draw no pair of a node with itself, where both ends are of one type.
+        replace: let a pair occur twice.
+        etype: the type of edges, a name or a triple; None: the first.
+        redundancy: how many times as many are drawn, of which the joined ones fall out; None: 1.3.
 
     Returns:
-        (sources, destinations), each (pairs,), of the graph's dtype of ids.
+        Sources and destinations, each (pairs,) in the dtype of ids. There are fewer than asked for where the graph is
+        nearly complete.
 
     Raises:
-        NameLookupError: an unknown edge type.
+        NameLookupError: there is no such type.
+        GraphError: there are several types of that name.
 
-    Source: DGL 1.1, ``dgl.sampling.global_uniform_negative_sampling``.
+    Source: Mikolov et al. 2013, section 2.2; DGL 1.1, ``dgl.sampling.global_uniform_negative_sampling``.
 
     Example:
         >>> import vgraph
