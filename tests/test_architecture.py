@@ -30,7 +30,10 @@ VERTEX_FOLDERS = ("vgraph/ir/", "vgraph/passes/", "vgraph/scheduler/", "vgraph/m
 # Only these files of vgraph may import these modules; a second one is worth an ADR.
 RESTRICTED = {
     "torch.fx": {"vgraph/api/torch_compile/probe.py"},
-    "torch.distributed": {"vgraph/runtime/distributed/process_group.py"},
+    "torch.distributed": {
+        "vgraph/runtime/distributed/process_group.py",
+        "vgraph/runtime/distributed/ranks.py",
+    },
     "torch.utils._python_dispatch": {"vgraph/capture/record/tracer.py", "vgraph/capture/step/tracer.py"},
     "torch._subclasses": {"vgraph/capture/step/capture_step.py"},
     "torch._decomp": {"vgraph/capture/step/tracer.py"},

@@ -52,6 +52,11 @@ def looks_up_captures() -> bool:
     return os.environ.get("VGRAPH_CAPTURE", "") == "lookup"
 
 
+def checks_ranks() -> bool:
+    """Whether every collective on parts of a graph is announced and compared first: ``VGRAPH_CHECK_RANKS=1``."""
+    return os.environ.get("VGRAPH_CHECK_RANKS", "0") == "1"
+
+
 def walks() -> bool:
     """Whether a GPU runs all frontiers of a loop in one launch where it can: ``VGRAPH_WALK=1`` says yes."""
     return os.environ.get("VGRAPH_WALK", "0") == "1"

@@ -74,7 +74,7 @@ def of_arrays(function: Callable[..., Tensor]) -> Callable[..., Array]:
 
 def _frames(g: Graph, *sides: tuple[str, str, Tensor | None]) -> dict[str, dict[str, Tensor]]:
     """Rows by where they lie, checked; DTypeError, FeatureError: they are no tensor of one row each."""
-    counts = {"src": g.topology.num_src, "dst": g.topology.num_dst, "edge": g.topology.num_edges}
+    counts = {"src": g.topology.num_own_sources, "dst": g.topology.num_dst, "edge": g.topology.num_edges}
     frames: dict[str, dict[str, Tensor]] = {"src": {}, "dst": {}, "edge": {}}
     for target, name, rows in sides:
         if rows is not None:

@@ -157,6 +157,8 @@ class Bound:
     ) -> CallContext:
         """The data of one call that are not features; draws the call's seed."""
         seed = torch.empty((), dtype=torch.int64, device="cpu").random_() if self.captured.uses_seed else None
+        if seed is not None and topology.halo is not None:
+            seed = topology.halo.agreed(seed)
         return CallContext(topology, policy, subsets or {}, seed, types)
 
     def run(self, tensors: tuple[Tensor, ...], call_context: CallContext) -> list[Tensor | None]:

@@ -4,12 +4,24 @@ Takes: a graph, processes that torchrun started. Gives: parts on disk, and train
 ranks. Runs once per graph (partitions) and at every step (training). Names follow ``dgl.distributed``.
 """
 
+from vgraph.distributed.batch_norm import BatchNorm1d, convert_batch_norm
+from vgraph.distributed.dist_graph import DistGraph
+from vgraph.distributed.job import init, num_ranks, rank
 from vgraph.distributed.partition.partition_graph import PartitionSummary, partition_graph
+from vgraph.distributed.reductions import all_reduce_gradients, mean
 from vgraph.distributed.stored.partitioned_graph import PartitionedGraph, StoredPart
 
 __all__ = [
+    "BatchNorm1d",
+    "DistGraph",
     "PartitionSummary",
     "PartitionedGraph",
     "StoredPart",
+    "all_reduce_gradients",
+    "convert_batch_norm",
+    "init",
+    "mean",
+    "num_ranks",
     "partition_graph",
+    "rank",
 ]

@@ -126,18 +126,18 @@ class FeatureView:
     A key is ids (also a mask or a slice), the name of a type, or both.
     """
 
-    __slots__ = ("_call", "_frame", "_split")
+    __slots__ = ("_call", "_frame", "split")
 
     def __init__(
         self, frame: Callable[[Any], Frame], call: Callable[..., Any], split: Callable[[Any], tuple[Any, Any]]
     ) -> None:
-        self._frame, self._call, self._split = frame, call, split
+        self._frame, self._call, self.split = frame, call, split
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         return self._call(*args, **named)
 
     def __getitem__(self, key: Any) -> Selection:
-        ids, name = self._split(key)
+        ids, name = self.split(key)
         frame = self._frame(name)
         if ids is None:
             return Selection(frame)

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vgraph.ir.halo import Halo
 from vgraph.ir.upload import send
 from vgraph.late import late
 
@@ -46,7 +47,9 @@ class Topology:
 
     ``graph_sizes`` counts the vertices of every graph of a batch; ``parts`` are the topologies
     that were batched. ``original_ids``: of a part of a graph, the ids of "vertex" (destinations) and
-    "edge" in the whole, where they are others. ``host``: the same on the CPU, where it came from there.
+    "edge" in the whole, where they are others; where other processes have the rest of it, of "src", too.
+    ``host``: the same on the CPU, where it came from there. ``halo``: where rows of sources are not all here, how
+    they come here.
     """
 
     src: Tensor
@@ -57,6 +60,7 @@ class Topology:
     parts: tuple[Topology, ...] | None = None
     original_ids: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     host: Topology | None = None
+    halo: Halo | None = None
     ends: bytes | None = field(default=None, init=False, repr=False)  # (edges, 2) of src and dst, for batches
     handle: Tensor = field(init=False, repr=False)  # (): stands for the topology where only tensors may go
 
@@ -75,6 +79,11 @@ class Topology:
     @property
     def num_edges(self) -> int:
         return self.src.shape[0]
+
+    @property
+    def num_own_sources(self) -> int:
+        """Sources of which features have rows: all, or where there is a halo those before it."""
+        return self.num_src if self.halo is None else self.halo.num_own
 
     @property
     def on_host(self) -> Topology:

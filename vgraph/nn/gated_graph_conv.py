@@ -56,20 +56,24 @@ class GatedGraphConv(nn.Module):
         state = nn.functional.pad(feat, (0, self._out_feats - feat.shape[1]))
         parts = self._parts(graph, etypes)
         for _ in range(self._n_steps):
-            told = [send_rows(part, linear(state)) for part, linear in zip(parts, self.linears, strict=True)]
+            told = [send_rows(g, linear(state), w) for (g, w), linear in zip(parts, self.linears, strict=True)]
             state = self.gru(torch.stack(told).sum(0) if len(told) > 1 else told[0], state)
         return state
 
-    def _parts(self, graph: vgraph.Graph, etypes: Tensor | None) -> list[vgraph.Graph]:
-        """One graph a type, with all vertices: maps are applied to vertices, not to edges."""
+    def _parts(self, graph: vgraph.Graph, etypes: Tensor | None) -> list[tuple[vgraph.Graph, Tensor | None]]:
+        """One graph a type, with all vertices, and weights of edges: maps are applied to vertices, not to edges."""
         if self._n_etypes == 1:
-            return [graph]
-        if etypes is None or etypes.shape != (graph.num_edges(),):
+            return [(graph, None)]
+        count = graph.topology.num_edges
+        if etypes is None or etypes.shape != (count,):
             found = "none" if etypes is None else f"shape {tuple(etypes.shape)}"
-            raise FeatureError(f"etypes has {found} for {graph.num_edges()} edges", cure="give one type an edge")
+            raise FeatureError(f"etypes has {found} for {count} edges", cure="give one type an edge")
         if len(etypes) and not 0 <= int(etypes.min()) <= int(etypes.max()) < self._n_etypes:
             fact = f"types run from {int(etypes.min())} to {int(etypes.max())} where there are {self._n_etypes}"
             raise FeatureError(fact, cure="number the types 0, 1, 2, ...")
-        src, dst = graph.edges()
         chosen = [etypes == kind for kind in range(self._n_etypes)]
-        return [vgraph.graph((src[is_it], dst[is_it]), num_nodes=graph.num_nodes()) for is_it in chosen]
+        if graph.topology.halo is not None:  # its edges stay those of all types: others weigh nothing
+            return [(graph, is_it.to(self.gru.weight_ih.dtype)) for is_it in chosen]
+        src, dst = graph.edges()
+        count = graph.num_nodes()
+        return [(vgraph.graph((src[is_it], dst[is_it]), num_nodes=count), None) for is_it in chosen]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.inputs import receivers_of
+from vgraph.nn.inputs import of_all_sources, receivers_of
 from vgraph.nn.propagate import propagate
 from vgraph.nn.typed_linear import TypedLinear
 
@@ -83,6 +83,7 @@ class HGTConv(nn.Module):
     def _attend(self, g: vgraph.Graph, k: Tensor, q: Tensor, v: Tensor, etype: Tensor, presorted: bool) -> Tensor:
         """Keys and messages are mapped by relation, head by head; the rest is one message and one reduce."""
         src, heads = g.topology.src, range(self.num_heads)
+        k, v = of_all_sources(g, k, v)
         keys = [self.relation_att[i](k[:, i].index_select(0, src), etype, presorted) for i in heads]
         sent = [self.relation_msg[i](v[:, i].index_select(0, src), etype, presorted) for i in heads]
         prior = torch.stack([pri[etype] for pri in self.relation_pri], 1).unsqueeze(-1) * self.head_size**-0.5

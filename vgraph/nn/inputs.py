@@ -35,6 +35,12 @@ def receivers_of(graph: vgraph.Graph, rows: Tensor) -> Tensor:
     return rows if ends.num_src == ends.num_dst else rows[: ends.num_dst]
 
 
+def of_all_sources(graph: vgraph.Graph, *columns: Tensor) -> tuple[Tensor, ...]:
+    """Rows of all that edges begin at: where ranks have parts of a graph, those of other ranks come after own ones."""
+    halo = graph.topology.halo
+    return columns if halo is None else tuple(halo.rows({str(i): rows for i, rows in enumerate(columns)}).values())
+
+
 def check_in_degrees(graph: vgraph.Graph) -> None:
     """GraphError: a vertex has no in-edge; RuntimeError where the layer is compiled."""
     if torch.compiler.is_compiling():
@@ -42,19 +48,20 @@ def check_in_degrees(graph: vgraph.Graph) -> None:
         cure = "a node has no in-edge: add self-loops, or pass allow_zero_in_degree=True"
         torch._assert_async(has_all, cure)  # pyright: ignore[reportPrivateUsage]
         return
-    lonely = (graph.in_degrees() == 0).nonzero()
-    if len(lonely):
+    lonely, halo = (graph.in_degrees() == 0).nonzero(), graph.topology.halo
+    if len(lonely) if halo is None else halo.has_lonely:  # where ranks have parts of a graph all raise, or none
+        told = f"{len(lonely)} nodes have no in-edge" + (f", node {int(lonely[0])} is the first" if len(lonely) else "")
         raise GraphError(
-            f"{len(lonely)} nodes have no in-edge, node {int(lonely[0])} is the first: "
-            "their output would not depend on their features",
+            f"{told}{'' if halo is None else ' on this rank'}: their output would not depend on their features",
             cure="g = vgraph.add_self_loop(g), or allow_zero_in_degree=True",
         )
 
 
 def check_edge_weight(graph: vgraph.Graph, edge_weight: Tensor) -> Tensor:
     """The weights, one number an edge; FeatureError: they are not."""
-    if edge_weight.shape[:1] != (graph.num_edges(),) or edge_weight[:1].numel() > 1:
-        fact = f"edge_weight has shape {tuple(edge_weight.shape)} for {graph.num_edges()} edges"
+    count = graph.topology.num_edges
+    if edge_weight.shape[:1] != (count,) or edge_weight[:1].numel() > 1:
+        fact = f"edge_weight has shape {tuple(edge_weight.shape)} for {count} edges"
         raise FeatureError(fact, cure="give one number for every edge")
     return edge_weight
 

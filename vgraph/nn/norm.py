@@ -80,5 +80,6 @@ class EdgeWeightNorm(nn.Module):
 
 
 def _sum_of_out_edges(graph: vgraph.Graph, edge_weight: Tensor) -> Tensor:
-    src = graph.topology.src.long()
-    return torch.zeros(graph.topology.num_src, dtype=edge_weight.dtype).index_add(0, src, edge_weight)
+    ends = graph.topology
+    total = torch.zeros(ends.num_src, dtype=edge_weight.dtype).index_add(0, ends.src.long(), edge_weight)
+    return total if ends.halo is None else ends.halo.folded(total)

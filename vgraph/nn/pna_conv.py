@@ -94,9 +94,11 @@ class PNATower(nn.Module):
 
 
 def _root_of_share(graph: vgraph.Graph, like: Tensor) -> Tensor:
-    """The root of one over the number of vertices of a vertex's graph, (vertices, 1)."""
+    """The root of one over the number of vertices of a vertex's graph, (vertices, 1); (1, 1) where there is one."""
     counts = graph.batch_num_nodes()
     share = counts.to(like.dtype).rsqrt()
+    if len(share) == 1:
+        return share.unsqueeze(1)
     return share.repeat_interleave(counts.long(), output_size=like.shape[0]).unsqueeze(1)
 
 

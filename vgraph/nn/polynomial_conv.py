@@ -94,6 +94,8 @@ class ChebConv(nn.Module):
         if given.shape[0] != graph.batch_size:
             fact = f"lambda_max has {given.shape[0]} numbers for {graph.batch_size} graphs"
             raise FeatureError(fact, cure="give the largest eigenvalue of every graph of the batch")
+        if len(given) == 1:
+            return 2 / given.unsqueeze(1)
         counts = graph.batch_num_nodes().long()
         return 2 / given.repeat_interleave(counts, output_size=feat.shape[0]).unsqueeze(1)
 
@@ -242,6 +244,6 @@ class APPNPConv(nn.Module):
         if edge_weight is not None:
             weight = EdgeWeightNorm("both")(graph, edge_weight)
             return lambda rows: send_rows(graph, rows, self.edge_drop(weight))
-        ones = feat.new_ones(graph.num_edges())
+        ones = feat.new_ones(graph.topology.num_edges)
         left, right = (degree_factor(d, feat) for d in (graph.out_degrees(), graph.in_degrees()))
         return lambda rows: send_rows(graph, rows, self.edge_drop(ones), ahead=left, behind=right)

@@ -133,6 +133,8 @@ class CallRows:
         if name == "$src_ids":  # rows of sources are never numbered anew
             rows = order.src_rows
             ids = rows if order.vertex_ids is None else order.vertex_ids.index_select(0, rows)
+            original = topology.original_ids.get("src")
+            ids = ids if original is None else original.index_select(0, ids)
             return ids.to(topology.src.dtype)
         count = order.src_rows.shape[0] if kind == "edge" else order.in_ptr.shape[0] - 1
         own = order.edge_ids if kind == "edge" else order.vertex_ids

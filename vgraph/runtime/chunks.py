@@ -68,6 +68,7 @@ def _part(schedule: Schedule, v0: int, v1: int, e0: int, e1: int) -> Topology:
         ids["edge"] = order.edge_ids[e0:e1].long()
     known = whole.original_ids
     ids = {kind: known[kind].index_select(0, own) if kind in known else own for kind, own in ids.items()}
+    ids |= {"src": known["src"]} if "src" in known else {}
     return Topology(src, dst, whole.num_src, v1 - v0, original_ids=ids)
 
 

@@ -30,7 +30,10 @@ class DegreeBucket:
 
 
 def degree_buckets(topology: Topology) -> tuple[DegreeBucket, ...]:
-    """One bucket for each in-degree but 0, in ascending order; kept."""
+    """One bucket for each in-degree but 0, in ascending order; kept.
+
+    Of a part of a graph that several processes have, one for each in-degree of the whole: some may be empty.
+    """
     return topology.keep("degree_buckets", lambda: _make_buckets(topology))
 
 
@@ -54,8 +57,10 @@ def _make_buckets(topology: Topology) -> tuple[DegreeBucket, ...]:
         return tuple(_sent(bucket, topology) for bucket in degree_buckets(topology.on_host))
     degrees, vertex_ids = torch.sort(topology.in_degrees, stable=True)
     found, counts = torch.unique_consecutive(degrees, return_counts=True)
-    groups = zip(found.tolist(), vertex_ids.split(counts.tolist()), strict=True)
-    return tuple(_bucket(topology, degree, ids) for degree, ids in groups if degree)
+    groups = dict(zip(found.tolist(), vertex_ids.split(counts.tolist()), strict=True))
+    if topology.halo is not None:
+        groups = {degree: groups.get(degree, vertex_ids[:0]) for degree in topology.halo.degrees}
+    return tuple(_bucket(topology, degree, ids) for degree, ids in groups.items() if degree)
 
 
 def _bucket(topology: Topology, degree: int, vertex_ids: Tensor) -> DegreeBucket:
@@ -87,17 +92,18 @@ def _part(topology: Topology, degree: int | None, vertex_ids: Tensor, edge_ids: 
     dst = torch.repeat_interleave(numbers, counts, output_size=edge_ids.shape[0])
     sizes = _graph_sizes(topology, vertex_ids)
     ids = _original(topology, vertex_ids, edge_ids)
-    part = Topology(src, dst, topology.num_src, num_vertices, sizes, original_ids=ids)
+    part = Topology(src, dst, topology.num_src, num_vertices, sizes, original_ids=ids, halo=topology.halo)
     return DegreeBucket(degree, vertex_ids, edge_ids, part)
 
 
 def _original(topology: Topology, vertex_ids: Tensor, edge_ids: Tensor) -> dict[str, Tensor]:
     """By kind, the user's ids of what a part has."""
     known = topology.original_ids
-    return {
+    ids = {
         kind: known[kind].index_select(0, own) if kind in known else own
         for kind, own in (("vertex", vertex_ids), ("edge", edge_ids))
     }
+    return ids | {"src": known["src"]} if "src" in known else ids  # sources are never numbered anew
 
 
 def _graph_sizes(topology: Topology, vertex_ids: Tensor) -> tuple[int, ...] | None:

@@ -24,6 +24,7 @@ from vgraph.api.messages.batches import (
     on_edges,
     without_set,
 )
+from vgraph.api.messages.halo_rows import Arrivals, ReadArrivals, has_lonely
 from vgraph.capture.body import Body
 from vgraph.capture.capture import Bound, family_of, find_captured, note_run
 from vgraph.capture.capture_cache import RestlessError, function_key, name_of
@@ -50,9 +51,17 @@ _SPACES = {"src": SOURCE, "dst": VERTEX, "edge": EDGE}
 class _Part:
     """Topology and features of all edges, or of the in-edges of some vertices."""
 
-    def __init__(self, topology: Topology, frames: Frames, bucket: DegreeBucket | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        frames: Frames,
+        bucket: DegreeBucket | None = None,
+        arrivals: Arrivals | None = None,
+    ) -> None:
+        """``arrivals``: what parts of one topology have exchanged for all of them."""
         self.topology = topology if bucket is None else bucket.topology
         self.frames = frames
+        self._arrivals = arrivals or arrivals_on(topology)
         # as they are now: a further derivative may be recorded when they have changed, and only the names,
         # for what a backward holds would hold the last step's results, and so all steps before
         self.names = {kind: tuple(frame) for kind, frame in frames.items()}.__getitem__
@@ -85,8 +94,15 @@ class _Part:
         features = Features(self.find, self.spec, self.topology.src.device, self.names)
         family = family_of(key)
         bound, tensors = find_captured(family, roots, features, make_body)
+        if self._arrivals is not None:
+            tensors = self._arrivals.inputs(bound.captured.names, tensors)
         outputs: Any = bound(tensors, self.topology, "once")
         return dict(zip(bound.captured.facts, outputs, strict=True))
+
+
+def arrivals_on(topology: Topology) -> Arrivals | None:
+    """Where other processes have rows of the sources: what brings them."""
+    return None if topology.halo is None else Arrivals(topology.halo)
 
 
 # ---------------------------------------------------------------- message and reduce
@@ -96,7 +112,7 @@ def propagate(topology: Topology, frames: Frames, message: Any, reduce: Any, wri
     ``writes`` takes what the message function sets as features of edges.
     """
     if torch.compiler.is_dynamo_compiling():
-        made = compiled_calls.updated(topology, frames, message, reduce)
+        made = None if topology.halo is not None else compiled_calls.updated(topology, frames, message, reduce)
         if made is None:
             return compiled_calls.outside(propagate, topology, frames, message, reduce, writes)
         return made
@@ -140,7 +156,7 @@ def applied(topology: Topology, frames: Frames, roots: tuple[Any, Any, Any]) -> 
     """
     if not torch.compiler.is_dynamo_compiling():
         refuse_transforms()
-    is_whole = getattr(roots[1], "is_total", False) or active_part(topology) is None
+    is_whole = getattr(roots[1], "is_total", False) or not has_lonely(topology)
     if not is_whole or torch.compiler.is_dynamo_compiling():
         return None
     part, key = _Part(topology, frames), tuple(function_key(root) for root in roots)
@@ -164,8 +180,9 @@ def capture_segments(topology: Topology, frames: Frames, message: Any, reduce: A
 def _by_degree(topology: Topology, frames: Frames, roots: tuple[Any, Any], key: Any, why: CaptureError) -> Results:
     """One dense mailbox a degree: for reduce functions that mix slots, or branch on the degree."""
     done: list[tuple[DegreeBucket, Results]] = []
+    arrivals = arrivals_on(topology)
     for bucket in degree_buckets(topology):
-        part, degree = _Part(topology, frames, bucket), bucket.degree
+        part, degree = _Part(topology, frames, bucket, arrivals), bucket.degree
         assert degree is not None
 
         def body(names: Names = part.names, degree: int = degree) -> Body:
@@ -236,7 +253,7 @@ def columns_of(words: str, frame: Mapping[str, Tensor], ids: Tensor | None) -> C
 def evaluate_edges(topology: Topology, frames: Frames, function: Any, writes: Results | None = None) -> Results:
     """What a function of edges gives, by name; ``writes`` takes what it sets."""
     if torch.compiler.is_dynamo_compiling():
-        made = compiled_calls.edges_evaluated(topology, frames, function)
+        made = None if topology.halo is not None else compiled_calls.edges_evaluated(topology, frames, function)
         if made is None:
             return compiled_calls.outside(evaluate_edges, topology, frames, function, writes)
         return made
@@ -255,14 +272,24 @@ def evaluate_edges(topology: Topology, frames: Frames, function: Any, writes: Re
 
 
 def _run_on_edges(topology: Topology, frames: Frames, function: Any) -> Results:
+    halo, own = topology.halo, frames["src"]
     edges = EdgeBatch(
-        columns_of("feature at the source", frames["src"], topology.src),
+        columns_of("feature at the source", own if halo is None else ReadArrivals(halo, own), topology.src),
         columns_of("feature at the destination", frames["dst"], topology.dst),
         columns_of("edge feature", frames["edge"], None),
-        lambda: (topology.src.clone(), topology.dst.clone(), _edge_ids(topology).clone()),
+        lambda: (*_ends(topology), _edge_ids(topology).clone()),
         topology.num_edges,
     )
     return on_edges(function, edges, topology.num_edges)
+
+
+def _ends(topology: Topology) -> tuple[Tensor, Tensor]:
+    """Ids of sources and destinations as the user knows them, (edges,) each."""
+    if topology.halo is None:
+        return topology.src.clone(), topology.dst.clone()
+    known, dtype = topology.original_ids, topology.src.dtype
+    src, dst = ((known["src"], topology.src), (known["vertex"], topology.dst))
+    return src[0].index_select(0, src[1]).to(dtype), dst[0].index_select(0, dst[1]).to(dtype)
 
 
 def _edge_ids(topology: Topology) -> Tensor:

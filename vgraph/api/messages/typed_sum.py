@@ -78,6 +78,7 @@ def typed_sum(g: GraphData, x: Tensor, w: Tensor, etypes: Tensor, norm: Tensor |
     topology, blocks = g.topology, w.unsqueeze(1) if w.ndim == 3 else w
     _check(topology, x, blocks, norm)
     types = check_types(etypes, topology.num_edges, w.shape[0])
+    x = x if topology.halo is None else topology.halo.rows({"x": x})["x"]
     width = x.shape[2] if x.ndim == 3 else blocks.shape[1] * blocks.shape[3]
     if not topology.num_edges:
         return x.new_zeros((topology.num_dst, width)) + 0 * (x.sum() + w.sum())
@@ -105,8 +106,8 @@ def _combine(edges: Any) -> dict[str, Tensor]:
 
 def _check(topology: Topology, x: Tensor, w: Tensor, norm: Tensor | None) -> None:
     wide = {2: w.shape[1:2], 4: (w.shape[1] * w.shape[2:3].numel(),)}.get(w.ndim)
-    if x.ndim != (3 if w.ndim == 2 else 2) or x.shape[0] != topology.num_src or x.shape[1:2] != wide:
-        fact = f"x is {tuple(x.shape)} for {topology.num_src} sources, and w is {tuple(w.shape)}"
+    if x.ndim != (3 if w.ndim == 2 else 2) or x.shape[0] != topology.num_own_sources or x.shape[1:2] != wide:
+        fact = f"x is {tuple(x.shape)} for {topology.num_own_sources} sources, and w is {tuple(w.shape)}"
         cure = "give (sources, in) and (types, in, out), or (sources, bases, out) and (types, bases)"
         raise FeatureError(fact, cure=cure)
     if norm is not None and norm.shape not in ((topology.num_edges,), (topology.num_edges, 1)):

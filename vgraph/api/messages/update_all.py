@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.messages.batches import Columns, NodeBatch, checked
+from vgraph.api.messages.halo_rows import check_uncut, is_without_edges
 from vgraph.api.messages.propagate import (
     Frames,
     Results,
@@ -53,7 +54,7 @@ def update_all(
 ) -> None:
     """What ``Graph.update_all`` does; the method's docstring is the manual, as for the functions below."""
     on = Relation(graph, etype)
-    if on.topology.num_edges == 0:
+    if is_without_edges(on.topology):
         text = "update_all on a graph without edges: only the apply function runs"
         warnings.warn(text, stacklevel=3)  # at the line that calls the method of Graph
         # the sum of no messages is known, as a batch of single atoms needs it; what a function makes of none is not
@@ -185,11 +186,13 @@ def push(
 
 
 def _update_part(on: Relation, ids: Tensor, touched: Tensor, message: Any, reduce: Any, apply: Any) -> None:
+    check_uncut(on.topology, "passing messages along some edges")
     _set_rows(on.dst, touched, _results_of_part(on, _edge_part(on, ids, touched), touched, message, reduce, apply))
 
 
 def results_on_part(on: Relation, touched: Tensor, message: Any, reduce: Any, apply: Any) -> Results:
     """What ``pull`` would set at the vertices ``touched`` (k,) ascending."""
+    check_uncut(on.topology, "passing messages to some nodes")
     ids = incident(on.topology.csc, touched)
     return _results_of_part(on, _edge_part(on, ids, touched), touched, message, reduce, apply)
 
@@ -215,7 +218,8 @@ def _edge_part(on: Relation, ids: Tensor, touched: Tensor | None = None) -> tupl
     src, dst = (end.index_select(0, ids) for end in (whole.src, whole.dst))
     frames: Frames = {**on.frames(), "edge": LazyRows(on.edge, ids)}
     if touched is None:
-        return Topology(src, dst, whole.num_src, whole.num_dst, original_ids={"edge": ids}), frames
+        known = {**whole.original_ids, "edge": ids}
+        return Topology(src, dst, whole.num_src, whole.num_dst, original_ids=known, halo=whole.halo), frames
     dst = torch.searchsorted(touched, dst.to(touched.dtype)).to(dst.dtype)
     original = {"edge": ids, "vertex": touched}
     part = Topology(src, dst, whole.num_src, touched.shape[0], original_ids=original)

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.messages.halo_rows import check_uncut
 from vgraph.api.vertex.call_features import Feed, subset_names
 from vgraph.api.vertex.infer_states import infer_states
 from vgraph.api.vertex.padding import pad
@@ -103,7 +104,7 @@ class VertexFunction(nn.Module):
 
     def parts(self, graph: GraphData, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
         """The functions there are, and which of them every vertex runs."""
-        return (self,), [0] * graph.num_nodes()
+        return (self,), [0] * graph.topology.num_dst
 
     def part_spaces(self) -> tuple[Space, ...]:
         """The spaces of vertices and edges of each type."""
@@ -186,6 +187,7 @@ def check_call(function: VertexFunction, graph: Any) -> Topology:
             f"{type(function).__name__} is called on a graph of several types: {graph!r}",
             cure="vgraph.to_homogeneous(g) has nodes and edges of one type; ByType runs a function for each type",
         )
+    check_uncut(graph.topology, f"{type(function).__name__}, a function of a vertex and its children,")
     refuse_hooks(function, type(function).__name__)
     return graph.topology if function.direction == "forward" else graph.topology.reversed
 

@@ -1,0 +1,99 @@
+"""What one process of a full-graph test does: trains models on its part and on the whole, and compares.
+
+Started by torchrun with a folder of partitions and the names of models.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import vgraph
+import vgraph.distributed as vd
+from tests.distributed.full_graph_models import MODELS
+from tests.distributed.small_graphs import homogeneous
+from vgraph.runtime.distributed.ranks import current_ranks
+
+
+def close(found: Tensor, wanted: Tensor, limit: float, what: str) -> None:
+    """To ``limit`` of the largest number; what is 0 but for rounding is compared as if that were 0.001."""
+    error = float((found - wanted).abs().max()) if found.numel() else 0.0
+    scale = float(wanted.abs().max()) if wanted.numel() else 1.0
+    assert error <= limit * max(scale, 1e-3), f"{what}: {error:.3g} of {scale:.3g}"
+
+
+def whole_mean(rows: Tensor, weight: Tensor | None = None) -> Tensor:
+    """What one process computes in place of ``vd.mean``."""
+    return rows.mean() if weight is None else (rows * weight).sum() / weight.sum()
+
+
+def train(model: nn.Module, g: vgraph.Graph, x: Tensor, mean: Any) -> list[Tensor]:
+    """Five steps of Adam: losses. A gradient that is 0 but for rounding, as of a bias before a batch norm, stays so."""
+    optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.01, eps=1e-6), []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = mean(F.cross_entropy(model(g, x), g.ndata["y"], reduction="none"), g.ndata["train"])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses
+
+
+def penalise(model: nn.Module, g: vgraph.Graph, x: Tensor, mean: Any) -> Tensor:
+    """A loss with a penalty on the gradient of outputs with regard to inputs, and its backward; gives x's gradient."""
+    x = x.clone().requires_grad_(True)
+    out = model(g, x)
+    (slope,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+    (mean(out.square().sum(1)) + mean(slope.square().sum(1))).backward()
+    assert x.grad is not None
+    return x.grad
+
+
+def compare(name: str, folder: str) -> None:
+    torch.manual_seed(7)
+    model, mine = MODELS[name]().double(), MODELS[name]().double()
+    mine.load_state_dict(model.state_dict())
+    mine = vd.convert_batch_norm(mine)
+    whole, own = homogeneous(), vd.DistGraph(folder)
+    for g in (whole, own):
+        g.edata["w1"] = g.edata["w"].unsqueeze(1)
+    size = vd.num_ranks()
+    torch.manual_seed(11)
+    wanted = train(model, whole, whole.ndata["x"], whole_mean)
+    torch.manual_seed(11)
+    found = train(DDP(mine, find_unused_parameters=name == "copy"), own, own.ndata["x"], vd.mean)
+    for step, (a, b) in enumerate(zip(found, wanted, strict=True)):
+        close(a, b, 1e-10, f"{name}: loss {step}")
+    for (key, a), b in zip(mine.state_dict().items(), model.state_dict().values(), strict=True):
+        close(a.double(), b.double(), 1e-10, f"{name}: {key} after training")
+    model.zero_grad()
+    mine.zero_grad()
+    torch.manual_seed(13)
+    slope = penalise(model, whole, whole.ndata["x"], whole_mean)
+    torch.manual_seed(13)
+    own_slope = penalise(mine, own, own.ndata["x"], vd.mean)
+    vd.all_reduce_gradients(mine)
+    close(own_slope / size, slope[own.orig_ids()], 1e-9, f"{name}: gradient of the input")
+    for (key, a), b in zip(mine.named_parameters(), model.parameters(), strict=True):
+        assert (a.grad is None) == (b.grad is None), key
+        if a.grad is not None and b.grad is not None:
+            close(a.grad, b.grad, 1e-9, f"{name}: gradient of {key}")
+
+
+def main(folder: str, *names: str) -> None:
+    vd.init(timeout=60)
+    for path in sorted(Path(folder).iterdir()):
+        for name in names or MODELS:
+            before = current_ranks().sent_bytes
+            compare(name, str(path))
+            print(vd.rank(), path.name, name, current_ranks().sent_bytes - before, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,70 @@
+"""Halo rows: features of sources that other processes hold, where messages read them.
+
+Takes: a topology and features of own sources. Gives: rows of all sources. Runs at every call on a part of a graph.
+All processes call the same functions, so what is exchanged, and in which order, is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch import Tensor
+
+from vgraph.errors import GraphError
+from vgraph.ir.halo import Halo
+from vgraph.ir.topology import Topology
+from vgraph.scheduler.degree_buckets import active_part
+
+SRC = "src:"
+
+
+def is_without_edges(topology: Topology) -> bool:
+    """Whether the whole graph has no edge."""
+    return not (topology.num_edges if topology.halo is None else topology.halo.num_edges)
+
+
+def has_lonely(topology: Topology) -> bool:
+    """Whether a vertex of the whole graph has no in-edge."""
+    return active_part(topology) is not None if topology.halo is None else topology.halo.has_lonely
+
+
+def check_uncut(topology: Topology, what: str) -> None:
+    """GraphError: other ranks have edges or rows that ``what`` would need."""
+    if topology.halo is not None and topology.halo.is_cut:
+        raise GraphError(
+            f"{what} follows edges from rank to rank, and this graph is divided among ranks",
+            cure="use update_all or apply_edges on all edges; or run it on a graph that one process holds",
+        )
+
+
+class Arrivals:
+    """Rows of all sources by name, each exchanged once while a function runs on parts of a topology."""
+
+    def __init__(self, halo: Halo) -> None:
+        self._halo, self._known = halo, dict[str, Tensor]()
+
+    def inputs(self, names: Sequence[str], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """A function's inputs, those called ``src:`` with the rows of others; one exchange of what is not known."""
+        given = dict(zip(names, tensors, strict=True))
+        new = sorted(name for name in names if name.startswith(SRC) and name not in self._known)
+        if new:
+            self._known.update(self._halo.rows({name: given[name] for name in new}))
+        return tuple(self._known.get(name, tensor) for name, tensor in given.items())
+
+
+class ReadArrivals(Mapping[str, Tensor]):
+    """Features of all sources, each exchanged when it is first read: for functions that are not captured."""
+
+    def __init__(self, halo: Halo, own: Mapping[str, Tensor]) -> None:
+        self._halo, self._own, self._known = halo, own, dict[str, Tensor]()
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._known:
+            self._known.update(self._halo.rows({name: self._own[name]}))
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._own)
+
+    def __len__(self) -> int:
+        return len(self._own)

@@ -1,0 +1,96 @@
+"""Reductions over ranks: the mean of a loss, gradients of a model.
+
+Takes: own rows, a model. Gives: what one process would have. Runs at every step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.errors import FeatureError
+from vgraph.runtime.distributed.ranks import Ranks, current_ranks
+
+
+def mean(rows: Tensor, weight: Tensor | None = None) -> Tensor:
+    """The mean over the rows of all ranks, each times its weight; the loss of a distributed step.
+
+    Every rank gets the value that one process would have. Its gradient is that of one process times the number of
+    ranks, as ``DistributedDataParallel`` and ``all_reduce_gradients`` divide by it. A rank may have no row, or
+    weights of 0 alone: all ranks call.
+
+    Args:
+        rows: (rows, ...), a loss for each own row, as ``reduction="none"`` gives it.
+        weight: (rows,), numbers or truth values (a mask of training nodes); None: 1. It gets no gradient.
+
+    Raises:
+        FeatureError: there is not one weight a row.
+        WorkerError: a rank is lost.
+
+    >>> import torch, vgraph.distributed as vd
+    >>> vd.mean(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([True, True, False]))
+    tensor(1.5000)
+    """
+    if weight is not None and (not rows.ndim or weight.shape != rows.shape[:1]):
+        fact = f"weight has shape {tuple(weight.shape)} for rows of shape {tuple(rows.shape)}"
+        raise FeatureError(fact, cure="give one weight a row")
+    ranks = current_ranks()
+    width = rows.shape[1:].numel()
+    if weight is None:
+        own, count = rows.sum(), torch.full((), rows.numel(), dtype=torch.float64, device=rows.device)
+    else:
+        factor = weight.detach().to(rows.dtype)
+        # rows without weight may be NaN or infinite: they must not be multiplied by 0
+        chosen = torch.where((factor != 0).reshape(-1, *(1,) * (rows.ndim - 1)), rows, 0)
+        own = (chosen * factor.reshape(-1, *(1,) * (rows.ndim - 1))).sum()
+        count = factor.double().sum() * width
+    return _Mean.apply(ranks, own, count)
+
+
+class _Mean(torch.autograd.Function):
+    """(own sum, own count) -> the sum of all over the count of all."""
+
+    @staticmethod
+    def forward(ctx: Any, ranks: Ranks, own: Tensor, count: Tensor) -> Tensor:
+        both = ranks.sum(torch.stack([own.detach().double(), count]), "mean")
+        ctx.factor = ranks.size / float(both[1]) if float(both[1]) else float("nan")
+        return (both[0] / both[1]).to(own.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return None, grads[0] * ctx.factor, None
+
+
+def all_reduce_gradients(model: nn.Module) -> None:
+    """Replaces every gradient of the model by its mean over ranks, as ``DistributedDataParallel`` does.
+
+    For steps that DDP does not know: derivatives of higher order, several backwards. All ranks call; a parameter
+    without gradient on this rank counts as zeros where another rank has one.
+
+    Raises:
+        WorkerError: a rank is lost.
+
+    >>> import torch, vgraph.distributed as vd
+    >>> model = torch.nn.Linear(2, 1)
+    >>> vd.mean(model(torch.ones(3, 2)).squeeze(1)).backward()
+    >>> vd.all_reduce_gradients(model)
+    >>> model.weight.grad
+    tensor([[1., 1.]])
+    """
+    ranks = current_ranks()
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if not parameters or ranks.size == 1:
+        return
+    has = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
+    somewhere = ranks.max(has, "which gradients").tolist()
+    kinds: dict[Any, list[nn.Parameter]] = {}
+    for parameter, needed in zip(parameters, somewhere, strict=True):
+        if needed:
+            kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+    for group in kinds.values():
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad.detach()).reshape(-1) for p in group])
+        summed = ranks.sum(flat, "gradients") / ranks.size
+        for parameter, part in zip(group, summed.split([p.numel() for p in group]), strict=True):
+            parameter.grad = part.view_as(parameter).clone()

@@ -1,0 +1,258 @@
+"""Whole: what a process knows of a graph of which it has a part.
+
+Takes: a partitioned graph on disk, the ranks. Gives: own ranges of ids, topologies of own in-edges. Runs once per
+process and graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vgraph.errors import GraphError, WorkerError
+from vgraph.graphs.data import EdgeType
+from vgraph.ir.topology import Topology
+from vgraph.runtime.distributed.halo_exchange import Route, fold, make_route, spread
+from vgraph.runtime.distributed.ranks import Ranks
+
+
+class StoredRows(Protocol):
+    """One part of a stored graph; see ``stored/partitioned_graph.py``."""
+
+    def orig(self, ntype: str) -> Tensor: ...
+    def ptr(self, etype: EdgeType) -> Tensor: ...
+    def src(self, etype: EdgeType) -> Tensor: ...
+    def eid(self, etype: EdgeType) -> Tensor: ...
+    def outdeg(self, etype: EdgeType) -> Tensor: ...
+    def node_data(self, ntype: str, name: str) -> Tensor: ...
+    def edge_data(self, etype: EdgeType, name: str) -> Tensor: ...
+
+
+class Stored(Protocol):
+    """What is read of a partitioned graph; see ``stored/partitioned_graph.py``."""
+
+    @property
+    def num_parts(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def ntypes(self) -> list[str]: ...
+    @property
+    def canonical_etypes(self) -> list[EdgeType]: ...
+    def num_edges(self, etype: EdgeType) -> int: ...
+    def bounds(self, ntype: str) -> Tensor: ...
+    def edge_bounds(self, etype: EdgeType) -> Tensor: ...
+    def node_schemes(self, ntype: str) -> Mapping[str, Any]: ...
+    def edge_schemes(self, etype: EdgeType) -> Mapping[str, Any]: ...
+    def new_ids(self, ntype: str) -> Tensor: ...
+    def owners(self, ntype: str, new_ids: Tensor) -> Tensor: ...
+    def part(self, part: int) -> StoredRows: ...
+
+
+@dataclass(eq=False)
+class Whole:
+    """A graph on ranks: ``bounds`` by node type say where each rank's new ids begin, (ranks + 1,).
+
+    ``halos``: by node type the new ids of other ranks' nodes from which edges come here, ascending; ``routes``: how
+    their rows come.
+    """
+
+    ranks: Ranks
+    stored: Stored
+    bounds: Mapping[str, Tensor]
+    num_edges: Mapping[EdgeType, int]
+    original: Mapping[str, Tensor]  # of own nodes
+    halos: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    routes: dict[str, Route] = field(default_factory=dict[str, Route])
+
+    def own(self, ntype: str) -> tuple[int, int]:
+        """The first own new id, and the first that is not own any more."""
+        first, last = self.bounds[ntype][self.ranks.rank : self.ranks.rank + 2].tolist()
+        return first, last
+
+    def num_own(self, ntype: str) -> int:
+        first, last = self.own(ntype)
+        return last - first
+
+    def num_nodes(self, ntype: str) -> int:
+        """Of all ranks."""
+        return int(self.bounds[ntype][-1])
+
+    def original_ids(self, ntype: str, new_ids: Tensor) -> Tensor:
+        """Original ids of any nodes of which the parts are on this machine."""
+        first, last = self.own(ntype)
+        if not new_ids.numel() or (int(new_ids.min()) >= first and int(new_ids.max()) < last):
+            return self.original[ntype].index_select(0, new_ids - first)
+        owners, out = self.stored.owners(ntype, new_ids), torch.empty_like(new_ids)
+        for part in owners.unique().tolist():
+            mine = (owners == part).nonzero().squeeze(1)
+            local = new_ids.index_select(0, mine) - self.stored.bounds(ntype)[part]
+            out[mine] = self.stored.part(part).orig(ntype).index_select(0, local).long()
+        return out
+
+    def new_ids(self, ntype: str, local: Tensor) -> Tensor:
+        """New ids of places among own nodes and then the halo."""
+        first, last = self.own(ntype)
+        if ntype not in self.halos:
+            return local + first
+        return torch.cat([torch.arange(first, last), self.halos[ntype]]).index_select(0, local)
+
+
+@dataclass(frozen=True, eq=False)
+class SourceHalo:
+    """What a relation's topology knows of other ranks; see ``vgraph.ir.halo``."""
+
+    whole: Whole
+    ntype: str  # of the sources
+    num_edges: int
+    has_lonely: bool
+    degrees: tuple[int, ...]
+    is_cut: bool
+    out_degrees: Tensor  # of own sources, in the whole graph
+
+    @property
+    def route(self) -> Route:
+        return self.whole.routes[self.ntype]
+
+    @property
+    def num_own(self) -> int:
+        return self.route.num_own
+
+    def rows(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Own rows and then others', by name, in one exchange."""
+        if self.whole.ranks.size == 1 or not columns:
+            return dict(columns)
+        names = sorted(columns)
+        told = ",".join(f"{n}:{tuple(columns[n].shape[1:])}{columns[n].dtype}" for n in names)
+        found = spread(self.route, [columns[name] for name in names], f"{self.ntype} {told}")
+        return dict(zip(names, found, strict=True))
+
+    def folded(self, rows: Tensor) -> Tensor:
+        """Own rows, to which what others have of them is added."""
+        return fold(self.route, [rows], self.ntype)[0] if self.whole.ranks.size > 1 else rows
+
+    def agreed(self, seed: Tensor) -> Tensor:
+        """The seed of rank 0."""
+        return self.whole.ranks.of_first(seed, "seed") if self.whole.ranks.size > 1 else seed
+
+
+# ---------------------------------------------------------------- loading
+def parts_of_ranks(weights: Sequence[int], shares: Sequence[float]) -> list[int]:
+    """Which part is the first of each rank, and the number of parts: consecutive, as even as may be, none without.
+
+    >>> parts_of_ranks([5, 1, 1, 1, 1, 1], [1, 1])
+    [0, 1, 6]
+    """
+    total, wanted, number = sum(weights), sum(shares), len(shares)
+    bounds, passed = [0], 0.0
+    for rank in range(1, number):
+        passed += shares[rank - 1]
+        most = len(weights) - (number - rank)  # every later rank needs a part, too
+        first, last = bounds[-1] + 1, bounds[-1] + 1
+        while last < most and sum(weights[:last]) < total * passed / wanted:
+            last += 1
+        before = abs(sum(weights[: last - 1]) - total * passed / wanted)
+        after = abs(sum(weights[:last]) - total * passed / wanted)
+        bounds.append(last - 1 if last > first and before < after else last)
+    return [*bounds, len(weights)]
+
+
+def load_whole(stored: Stored, ranks: Ranks, shares: Sequence[float] | None) -> tuple[Whole, range]:
+    """What is known before any edge is read, and the parts of this rank.
+
+    Raises:
+        WorkerError: there are more ranks than parts, or ranks have different partitions.
+    """
+    if shares is not None and (len(shares) != ranks.size or min(shares) <= 0):
+        raise GraphError(f"shares are {list(shares)} for {ranks.size} ranks", cure="give one number above 0 a rank")
+    if ranks.size > stored.num_parts:
+        fact = f"{ranks.size} ranks have {stored.num_parts} parts between them"
+        raise WorkerError(fact, cure="start fewer ranks, or partition the graph into more parts")
+    ranks.check_equal(
+        int(stored.digest[:15], 16),
+        "ranks have different partitions of the graph",
+        "copy one folder to all machines; two runs of partition_graph need not divide a graph alike",
+    )
+    weights = _weights(stored)
+    firsts = parts_of_ranks(weights, [1.0] * ranks.size if shares is None else shares)
+    mine = range(firsts[ranks.rank], firsts[ranks.rank + 1])
+    at = torch.tensor(firsts)
+    bounds = {t: stored.bounds(t).index_select(0, at) for t in stored.ntypes}
+    original = {t: torch.cat([stored.part(p).orig(t) for p in mine]).long() for t in stored.ntypes}
+    counts = {e: stored.num_edges(e) for e in stored.canonical_etypes}
+    return Whole(ranks, stored, bounds, counts, original), mine
+
+
+def _weights(stored: Stored) -> list[int]:
+    """Nodes and edges of every part."""
+    bounds = [stored.bounds(t) for t in stored.ntypes] + [stored.edge_bounds(e) for e in stored.canonical_etypes]
+    return torch.stack([found.diff() for found in bounds]).sum(0).tolist()
+
+
+def load_topologies(whole: Whole, mine: range) -> dict[EdgeType, Topology]:
+    """Own in-edges by type: sources are own nodes, then the halo, which is the same for all types of edges."""
+    stored = whole.stored
+    sources = {e: torch.cat([stored.part(p).src(e) for p in mine]).long() for e in stored.canonical_etypes}
+    for ntype in stored.ntypes:
+        _load_halo(whole, ntype, [src for e, src in sources.items() if e[0] == ntype])
+    original = {t: _original_sources(whole, t) for t in stored.ntypes}
+    return {e: _topology(whole, mine, e, src, original[e[0]]) for e, src in sources.items()}
+
+
+def _load_halo(whole: Whole, ntype: str, sources: Sequence[Tensor]) -> None:
+    """All ranks call, for every type of nodes."""
+    ranks, (first, last) = whole.ranks, whole.own(ntype)
+    outside = [src[(src < first) | (src >= last)] for src in sources]
+    halo = torch.unique(torch.cat(outside)) if outside else torch.empty(0, dtype=torch.int64)
+    ends = torch.searchsorted(halo, whole.bounds[ntype])
+    wanted = [halo[ends[r] : ends[r + 1]] - whole.bounds[ntype][r] for r in range(ranks.size)]
+    whole.halos[ntype] = halo
+    whole.routes[ntype] = make_route(ranks, last - first, wanted)
+
+
+def _original_sources(whole: Whole, ntype: str) -> Tensor:
+    if whole.ranks.size == 1:
+        return whole.original[ntype]
+    return spread(whole.routes[ntype], [whole.original[ntype]], f"original ids of {ntype}")[0]
+
+
+def _topology(whole: Whole, mine: range, etype: EdgeType, src: Tensor, original_src: Tensor) -> Topology:
+    stored, (first, last) = whole.stored, whole.own(etype[0])
+    parts = [stored.part(p) for p in mine]
+    degrees = torch.cat([part.ptr(etype).diff() for part in parts])
+    num_src, num_dst = last - first + len(whole.halos[etype[0]]), len(degrees)
+    is_own = (src >= first) & (src < last)
+    there = torch.searchsorted(whole.halos[etype[0]], src) + (last - first)
+    local = torch.where(is_own, src - first, there)
+    dst = torch.repeat_interleave(torch.arange(num_dst), degrees, output_size=len(src))
+    original = {
+        "vertex": whole.original[etype[2]],
+        "edge": torch.cat([part.eid(etype) for part in parts]).long(),
+        "src": original_src,
+    }
+    out_degrees = torch.cat([part.outdeg(etype) for part in parts]).long()
+    halo = _agreed_halo(whole, etype, degrees, not bool(is_own.all()), out_degrees)
+    return Topology(local, dst, num_src, num_dst, original_ids=original, halo=halo)
+
+
+def _agreed_halo(whole: Whole, etype: EdgeType, degrees: Tensor, reads_others: bool, out: Tensor) -> SourceHalo:
+    """What all ranks know alike, as it decides which functions run."""
+    ranks = whole.ranks
+    largest = int(degrees.max()) if len(degrees) else 0
+    most, is_cut = ranks.max(torch.tensor([largest, int(reads_others)]), f"largest degree of {etype}").tolist()
+    own = torch.zeros(most + 1, dtype=torch.uint8).index_fill_(0, degrees, 1)
+    there = ranks.max(own, f"degrees of {etype}")
+    found = there.nonzero().squeeze(1).tolist()
+    return SourceHalo(
+        whole,
+        etype[0],
+        num_edges=whole.num_edges[etype],
+        has_lonely=bool(there[0]),
+        degrees=tuple(degree for degree in found if degree),
+        is_cut=bool(is_cut),
+        out_degrees=out,
+    )

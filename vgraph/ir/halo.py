@@ -1,0 +1,57 @@
+"""Halo: rows of sources that other processes hold, as what passes messages on a part of a graph sees them.
+
+Takes: own rows. Gives: own rows, then those of others at the tails of own edges. Runs at every exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Halo(Protocol):
+    """How a Topology that is one process's part of a larger one gets the rows of its sources.
+
+    The first sources of such a Topology are the process's own, of which features have rows; the others are what
+    ``rows`` appends. Whatever decides which functions run, and so which rows are exchanged, is known of the whole:
+    all processes make the same exchanges in the same order.
+    """
+
+    @property
+    def num_own(self) -> int:
+        """Sources whose rows are here."""
+        ...
+
+    @property
+    def num_edges(self) -> int:
+        """Of the whole."""
+        ...
+
+    @property
+    def has_lonely(self) -> bool:
+        """Whether a vertex of the whole has no in-edge."""
+        ...
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        """In-degrees of vertices of the whole, ascending, without 0."""
+        ...
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether any process reads rows of another."""
+        ...
+
+    def rows(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Own rows and then others', by name, in one exchange; differentiable as often as one likes."""
+        ...
+
+    def folded(self, rows: Tensor) -> Tensor:
+        """Own rows, to which what others have of them is added: the transpose of ``rows``."""
+        ...
+
+    def agreed(self, seed: Tensor) -> Tensor:
+        """The seed of the first process."""
+        ...
