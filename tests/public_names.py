@@ -12,7 +12,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-PACKAGES = ("vgraph", *(f"vgraph.{part}" for part in "function ops tdl nn data sampling compat errors cli".split()))
+PACKAGES = (
+    "vgraph",
+    *(f"vgraph.{part}" for part in "function ops tdl nn data sampling distributed compat errors cli".split()),
+)
 # what public functions give or hand to a user's function, and no package exports
 GIVEN = (
     "vgraph.api.dense.parallel:Plan",
@@ -25,6 +28,19 @@ GIVEN = (
     "vgraph.graphs.views:FeatureView",
     "vgraph.graphs.views:LocalScope",
 )
+# classes that users do not make -> who makes them
+MADE_BY = {
+    "vgraph.Placement": "vgraph.place",
+    "vgraph.Server": "vgraph.serve",
+    "vgraph.Vertex": "vgraph.VertexFunction",
+    "vgraph.api.dense.parallel.Plan": "vgraph.parallelize",
+    "vgraph.api.dense.worker.Worker": "Plan.launch",
+    "vgraph.api.messages.batches.EdgeBatch": "Graph.update_all",
+    "vgraph.api.messages.batches.NodeBatch": "Graph.update_all",
+    "vgraph.graphs.frame.Frame": "Graph.ndata",
+    "vgraph.graphs.views.FeatureView": "Graph.nodes",
+    "vgraph.graphs.views.LocalScope": "Graph.local_scope",
+}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ What is asked of each:
 - **A first line that stands alone**: a sentence with its full stop, and nothing but an empty line below it.
 - ``Args:`` names the parameters of the signature, all of them and no others, each with its shape, its dtype or its
   meaning; that of a class names those of its constructor. A record (dataclass, NamedTuple) has ``Attributes:``, which
-  names its fields. A property has none of the two.
+  names its fields. A property has none of the two, and a class that users do not make says who makes it.
 - ``Returns:`` or ``Yields:``, unless the annotation says None; not for classes and properties, which say it in their
   first line.
 - ``Raises:`` names every exception that a ``raise`` statement names in the function itself or in a function of vgraph
@@ -37,7 +37,7 @@ from typing import Any
 
 import pytest
 
-from tests.public_names import Public, public_things
+from tests.public_names import MADE_BY, Public, public_things
 from vgraph import errors
 
 SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Source|Example):[ \n]?", re.MULTILINE)
@@ -87,6 +87,10 @@ def faults_of(public: Public) -> Iterator[str]:
 
 
 def _faults_of_names(public: Public, parts: dict[str, str], *, is_error: bool) -> Iterator[str]:
+    if (maker := MADE_BY.get(public.name)) is not None:
+        if f"``{maker}``" not in parts[""]:
+            yield f"who makes it: {maker}"
+        return
     wanted, title = _parameters(public), "Args"
     if public.is_class and (fields := _fields(public.thing)):
         wanted, title = fields, "Attributes"

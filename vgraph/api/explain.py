@@ -47,9 +47,12 @@ def explain(
     """What functions became: what was hoisted, fused and stored, with the user's lines, bytes and operations.
 
     Args:
-        target: a graph, followed by a message and a reduce function; a VertexFunction, followed by a
-            graph and, by keyword, its features; or any module, followed by its arguments: it is called.
-        source: a file that is to hold the generated code, or a folder for one file a Program.
+        target: a graph, a VertexFunction, or any module, which is called.
+        *args: after a graph a message and a reduce function; after a VertexFunction a graph; after a module its
+            arguments.
+        source: a file that is to hold the generated code, or a folder for one file a Program; None: it is not
+            written.
+        **features: the features of a VertexFunction; the keyword arguments of a module.
 
     Returns:
         An Explanation: print it, or read its fields. If a function cannot be captured, the reason and the line stand

@@ -113,7 +113,24 @@ class FunctionSteps:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What vgraph makes of functions on a graph; prints as text."""
+    """What ``vgraph.explain`` found out of functions on a graph; prints as text.
+
+    Attributes:
+        functions: one report for each function that ran, with ``reason`` where it was not captured, ``hoisted``,
+            ``programs`` and their costs.
+        note: what holds for all of them, such as that kernels are off; else empty.
+        files: where generated code was written.
+
+    Source: none; it shows the Programs, kernels and memory plans that the call itself uses.
+
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.ones(3, 4)
+        >>> explanation = vgraph.explain(g, fn.copy_u("h", "m"), fn.sum("m", "s"))
+        >>> len(explanation.functions), explanation.functions[0].reason
+        (1, '')
+    """
 
     functions: tuple[FunctionSteps, ...]
     note: str = ""

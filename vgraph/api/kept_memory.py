@@ -9,10 +9,13 @@ from vgraph import compiler
 
 
 def release_memory() -> int:
-    """Gives back the memory that is kept for later calls, on all devices; how many bytes that were.
+    """Gives back the memory that is kept for later calls, on all devices.
 
     Calls keep their working memory for the next ones, up to the most that was in use at once of late. What results
     and graphs of autograd still use stays. On a GPU it goes to torch's allocator: see ``torch.cuda.empty_cache``.
+
+    Returns:
+        How many bytes that were.
 
     Source: none; the counterpart of ``torch.cuda.empty_cache``.
 

@@ -49,7 +49,10 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Args:
         rows: (..., columns).
         weight: (outputs, columns).
-        bias: (outputs,).
+        bias: (outputs,), which is added to every row; None: nothing is.
+
+    Returns:
+        (..., outputs) in the dtype of ``rows``.
 
     Raises:
         RuntimeError: shapes, dtypes or devices that do not fit, as torch says it.

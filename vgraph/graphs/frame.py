@@ -27,7 +27,7 @@ class Scheme(NamedTuple):
 
 
 class Frame(MutableMapping[str, Tensor]):
-    """Features by name: tensors of ``num_rows`` rows on one device.
+    """Features by name, as in ``Graph.ndata``: tensors of ``num_rows`` rows on one device.
 
     A feature is replaced, never written to, so what autograd has saved stays as it was.
 
@@ -35,6 +35,8 @@ class Frame(MutableMapping[str, Tensor]):
         FeatureError: a feature has another number of rows, or is on another device.
         DTypeError: a feature is no tensor, or its name no string.
         NameLookupError: there is no feature of that name.
+
+    Source: DGL 1.1, ``dgl.frame.Frame``.
 
     Example:
         >>> import torch, vgraph
@@ -97,7 +99,15 @@ class Frame(MutableMapping[str, Tensor]):
         return name in self.columns
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The feature, or ``default``; a Mapping's own would make an error to throw away."""
+        """A feature, or a default where there is none.
+
+        Args:
+            name: the feature's name.
+            default: what to give in its place.
+
+        Returns:
+            A tensor (rows, ...), or ``default``.
+        """
         return self.columns.get(name, default)
 
     def __repr__(self) -> str:
@@ -105,15 +115,27 @@ class Frame(MutableMapping[str, Tensor]):
         return "{" + ", ".join(shown) + "}"
 
     def schemes(self) -> dict[str, Scheme]:
-        """Row shape and dtype of every feature."""
+        """The row shape and the dtype of every feature.
+
+        Returns:
+            A dict of names; each entry has ``shape`` (without the rows) and ``dtype``.
+        """
         return {name: Scheme(tuple(c.shape[1:]), c.dtype) for name, c in self.columns.items()}
 
     def copy(self) -> Frame:
-        """Another frame with the same tensors."""
+        """Another frame with the same tensors.
+
+        Returns:
+            A Frame; what is set in one is not in the other.
+        """
         return self._like(self.num_rows, self.device, self.columns)
 
     def empty(self) -> Frame:
-        """Another frame of as many rows without features."""
+        """Another frame of as many rows without features.
+
+        Returns:
+            A Frame with the same initializers.
+        """
         return self._like(self.num_rows, self.device, None)
 
     def _like(self, num_rows: int, device: torch.device, columns: Mapping[str, Tensor] | None) -> Frame:
@@ -122,18 +144,38 @@ class Frame(MutableMapping[str, Tensor]):
         return made
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> Frame:
-        """A frame with every feature moved."""
+        """A frame with every feature moved to a device.
+
+        Args:
+            device: where to.
+            non_blocking: as of ``torch.Tensor.to``.
+
+        Returns:
+            A Frame; features that are there already are shared.
+        """
         moved = {k: c.to(device, non_blocking=non_blocking) for k, c in self.columns.items()}
         return self._like(self.num_rows, device, moved)
 
     def take(self, ids: Tensor) -> Frame:
-        """A frame with the rows ``ids`` (k,), differentiably."""
+        """A frame with some of the rows, differentiably.
+
+        Args:
+            ids: (k,) whole numbers.
+
+        Returns:
+            A Frame of k rows, in the order of ``ids``.
+        """
         taken = {name: column.index_select(0, ids) for name, column in self.columns.items()}
         return self._like(ids.shape[0], self.device, taken)
 
     # ------------------------------------------------------------ rows come and go, with the graph's
     def add_rows(self, count: int, data: Mapping[str, Tensor] | None = None) -> None:
-        """Appends rows: those of ``data``, else what the initializer gives (zeros).
+        """Appends rows.
+
+        Args:
+            count: how many.
+            data: features of the new rows, (count, ...) each; what it leaves out comes from the initializer, which
+                gives zeros.
 
         Raises:
             FeatureError: ``data`` has other rows than ``count``, or of another shape than there are.
@@ -154,11 +196,23 @@ class Frame(MutableMapping[str, Tensor]):
         self.columns, self.num_rows = columns, self.num_rows + count
 
     def keep_rows(self, ids: Tensor) -> None:
-        """Drops all rows but ``ids`` (k,)."""
+        """Drops all rows but some.
+
+        Args:
+            ids: (k,) whole numbers, the rows to keep, in their new order.
+        """
         self.columns, self.num_rows = self.take(ids).columns, ids.shape[0]
 
     def initial(self, name: str, like: Tensor) -> Tensor:
-        """All rows of a feature that is not there yet, with the row shape and dtype of another tensor."""
+        """All rows of a feature that is not there yet, as the initializer gives them (zeros).
+
+        Args:
+            name: the feature's name.
+            like: a tensor of the row shape and dtype wanted.
+
+        Returns:
+            (rows, ...).
+        """
         return self._initial(name, like, slice(0, self.num_rows))
 
     def _initial(self, name: str, like: Tensor, rows: slice) -> Tensor:
@@ -170,14 +224,30 @@ class Frame(MutableMapping[str, Tensor]):
         return initializer(shape, like.dtype, self.device, rows)
 
     def other_rows(self, name: str, new: Tensor, old: Tensor) -> FeatureError:
-        """The error where some rows of a feature do not fit the others."""
+        """The error where some rows of a feature do not fit the others.
+
+        Args:
+            name: the feature's name.
+            new: the rows that do not fit.
+            old: the feature.
+
+        Returns:
+            A FeatureError, which is not raised.
+        """
         return FeatureError(
             f"rows of {self.kind} feature {name!r} are {describe(new)}; the feature is {describe(old)}",
             cure="give rows of the same shape and dtype, or replace the whole feature",
         )
 
     def split(self, sizes: Sequence[int]) -> list[Frame]:
-        """Frames of ``sizes`` rows: views of this one's features."""
+        """The frame in pieces, one after the other.
+
+        Args:
+            sizes: the number of rows of every piece.
+
+        Returns:
+            A list of Frames whose features are views of this one's.
+        """
         columns = zip(*(column.split(list(sizes)) for column in self.columns.values()), strict=True)
         parts = list(columns) if self.columns else [()] * len(sizes)
         return [
@@ -186,15 +256,40 @@ class Frame(MutableMapping[str, Tensor]):
         ]
 
     def part(self, start: int, count: int) -> Frame:
-        """A frame of some neighbouring rows: views of this one's features."""
+        """Some neighbouring rows.
+
+        Args:
+            start: the first row.
+            count: how many.
+
+        Returns:
+            A Frame whose features are views of this one's.
+        """
         return self._like(count, self.device, {name: c.narrow(0, start, count) for name, c in self.columns.items()})
 
     def rows_alone(self, count: int) -> Frame:
-        """A frame of so many rows without features."""
+        """A frame of another number of rows without features.
+
+        Args:
+            count: how many rows.
+
+        Returns:
+            A Frame with the same initializers.
+        """
         return self._like(count, self.device, None)
 
     def rows(self, names: Sequence[str] | None) -> list[dict[str, Tensor]]:
-        """The named features of every row, as views."""
+        """The named features, row by row.
+
+        Args:
+            names: the features' names; None: none.
+
+        Returns:
+            A dict of views for every row.
+
+        Raises:
+            NameLookupError: there is no such feature.
+        """
         named = [(name, self[name].unbind(0)) for name in names or ()]
         return [{name: rows[i] for name, rows in named} for i in range(self.num_rows)]
 

@@ -121,9 +121,19 @@ class Selection(NamedTuple):
 
 
 class FeatureView:
-    """``g.nodes`` or ``g.edges``: called, all of them; indexed by ids or a type, some.
+    """What ``Graph.nodes`` and ``Graph.edges`` give: called, all of them; indexed by ids or a type, some.
 
-    A key is ids (also a mask or a slice), the name of a type, or both.
+    A key is ids (k,) (also a mask or a slice), the name of a type, or both. Reading ``data`` of some rows copies
+    them; writing it replaces the whole feature, and a feature that is not there yet is zero in all other rows.
+
+    Source: DGL 1.1, ``dgl.view.HeteroNodeView``.
+
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.nodes[[2]].data["h"] = torch.ones(1)
+        >>> g.ndata["h"]
+        tensor([0., 0., 1.])
     """
 
     __slots__ = ("_call", "_frame", "split")
@@ -145,7 +155,18 @@ class FeatureView:
 
 
 class LocalScope:
-    """Undoes at its end what was done to features and edges since its beginning."""
+    """The context of ``Graph.local_scope``: at its end features and edges are again what they were at its beginning.
+
+    Source: DGL 1.1, ``dgl.DGLGraph.local_scope``.
+
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> with g.local_scope():
+        ...     g.add_nodes(1)
+        >>> g.num_nodes()
+        3
+    """
 
     __slots__ = ("_frames", "_graph", "_saved", "_structure")
 

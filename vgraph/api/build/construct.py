@@ -43,17 +43,24 @@ def graph(
     """A graph with the edges ``src[i] -> dst[i]``, in that order.
 
     Args:
-        data: ``(src, dst)``: tensors, arrays or lists of node ids, each (num_edges,); copied. Also
-            a list of pairs, ``("csr", (indptr, indices, edge_ids))`` or ``("csc", ...)``.
-        num_nodes: all ids are below it; by default the largest id + 1.
-        idtype: torch.int64 or torch.int32; by default that of the ids.
-        device: where the ids go; by default where they are.
-        row_sorted: no matter; sorted edges are seen to be sorted.
-        col_sorted: no matter.
+        data: ``(src, dst)``: tensors, arrays or lists of node ids, (num_edges,) each, which are copied. Also a list
+            of pairs, a sparse matrix of SciPy, ``("coo", (src, dst))``, ``("csr", (indptr, indices, edge_ids))`` or
+            ``("csc", ...)``.
+        num_nodes: all ids are below it; None: the largest id + 1.
+        idtype: ``torch.int64`` or ``torch.int32``; None: that of the ids.
+        device: where ids and features go; None: where the ids are.
+        row_sorted: ignored, as sorted edges are seen to be sorted.
+        col_sorted: ignored, as ``row_sorted``.
+
+    Returns:
+        A Graph without features, with one type of nodes and edges. Edges between the same nodes, and from a node to
+        itself, are kept.
 
     Raises:
-        GraphError: the ends differ in length or device, or an id is not in [0, num_nodes).
-        DTypeError: ids are not whole numbers.
+        GraphError: the ends differ in length or device, an id is not in [0, num_nodes), or the largest id is far
+            larger than the number of ids makes likely.
+        DTypeError: ids are not whole numbers, or ``idtype`` is another dtype.
+        DeviceError: there is no such device, or ids are on the meta device.
 
     Source: DGL 1.1, ``dgl.graph``.
 
@@ -80,12 +87,17 @@ def heterograph(
 
     Args:
         data_dict: ``(type of sources, name, type of destinations)`` to edges, as ``graph`` takes them.
-        num_nodes_dict: the number of nodes of every type; by default the largest id + 1.
-        idtype: torch.int64 or torch.int32; by default that of the ids.
-        device: where the ids go.
+        num_nodes_dict: the number of nodes of every type; None: the largest id of the type + 1.
+        idtype: ``torch.int64`` or ``torch.int32``; None: that of the ids.
+        device: where ids and features go; None: where the ids are.
+
+    Returns:
+        A Graph without features; types are sorted by name.
 
     Raises:
         GraphError: a key is no triple of names, a type is not counted, or an id is out of range.
+        DTypeError: ids are not whole numbers, or ``idtype`` is another dtype.
+        DeviceError: there is no such device.
 
     Source: DGL 1.1, ``dgl.heterograph``.
 
@@ -155,13 +167,19 @@ def create_block(
 
     Args:
         data_dict: edges, or edges by type as in ``heterograph``.
-        num_src_nodes: their number, or a dict by type; by default the largest id + 1.
-        num_dst_nodes: as ``num_src_nodes``.
-        idtype: torch.int64 or torch.int32.
-        device: where the ids go.
+        num_src_nodes: the number of sources, or a dict by type; None: the largest id + 1.
+        num_dst_nodes: the number of destinations, or a dict by type; None: the largest id + 1.
+        idtype: ``torch.int64`` or ``torch.int32``; None: that of the ids.
+        device: where ids and features go; None: where the ids are.
+
+    Returns:
+        A Graph without features whose ``is_block`` is true.
 
     Raises:
         GraphError: a type is not counted, or an id is out of range.
+        DTypeError: ids are not whole numbers, ``idtype`` is another dtype, or there are several types and one number
+            of nodes.
+        DeviceError: there is no such device.
 
     Source: DGL 1.1, ``dgl.create_block``.
 
@@ -196,6 +214,12 @@ def _by_type(given: Any, is_plain: bool) -> Mapping[str, int]:
 def block_to_graph(block: Graph) -> Graph:
     """A block as a graph whose types are called ``name_src`` and ``name_dst``; features come along.
 
+    Args:
+        block: a block, as ``to_block`` and ``create_block`` give it.
+
+    Returns:
+        A Graph that is no block and has two types of nodes for every one of the block's.
+
     Source: DGL 1.1, ``dgl.block_to_graph``.
 
     Example:
@@ -213,11 +237,21 @@ def block_to_graph(block: Graph) -> Graph:
 
 
 def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64, device: Device = None) -> Graph:
-    """A graph whose edges have random ends, drawn from torch's generator; several may be alike.
+    """A graph whose edges have random ends; several may be alike.
+
+    Args:
+        num_nodes: how many nodes.
+        num_edges: how many edges.
+        idtype: ``torch.int64`` or ``torch.int32``.
+        device: where ids go; None: the CPU.
+
+    Returns:
+        A Graph without features; ends are drawn by the generator that ``vgraph.seed`` seeds, else by torch's.
 
     Raises:
         DTypeError: ``idtype`` is neither int64 nor int32.
         DeviceError: there is no such device.
+        GraphError: a number is no whole number from 0 up, or edges have no nodes to join.
 
     Source: DGL 1.1, ``dgl.rand_graph``.
 
@@ -249,9 +283,23 @@ def rand_bipartite(
 ) -> Graph:
     """A graph of edges with random ends between two types of nodes.
 
+    Args:
+        utype: the name of the type of sources.
+        etype: the name of the type of edges.
+        vtype: the name of the type of destinations.
+        num_src_nodes: how many sources.
+        num_dst_nodes: how many destinations.
+        num_edges: how many edges; several may be alike.
+        idtype: ``torch.int64`` or ``torch.int32``.
+        device: where ids go; None: the CPU.
+
+    Returns:
+        A Graph without features; ends are drawn by the generator that ``vgraph.seed`` seeds, else by torch's.
+
     Raises:
         DTypeError: ``idtype`` is neither int64 nor int32.
         DeviceError: there is no such device.
+        GraphError: a number is no whole number from 0 up, or edges have no nodes to join.
 
     Source: DGL 1.1, ``dgl.rand_bipartite``.
 

@@ -32,7 +32,11 @@ def save_graphs(
 ) -> None:
     """Writes graphs with all their features, and tensors by name, to one file, as a whole or not at all.
 
-    ``formats`` is no matter: edges are stored as pairs of ends.
+    Args:
+        filename: where to; a file that is there is replaced.
+        g_list: a graph, or several of any kinds.
+        labels: tensors by name, stored without gradient; None: none.
+        formats: ignored, as edges are stored as pairs of ends.
 
     Raises:
         FunctionError: an item is no graph, or a label no tensor.
@@ -71,8 +75,14 @@ def save_graphs(
 def load_graphs(filename: str | Path, idx_list: Sequence[int] | None = None) -> tuple[list[Graph], dict[str, Tensor]]:
     """The graphs and labels of a file of ``save_graphs``, or of DGL's, on the CPU, wherever they were.
 
-    ``idx_list`` names the graphs to read; labels are always read whole. The file cannot run code, and every id,
-    number of rows and checksum in it is compared before a graph is made.
+    The file cannot run code, and every id, number of rows and checksum in it is compared before a graph is made.
+
+    Args:
+        filename: the file.
+        idx_list: the numbers of the graphs to read, from 0 up; None: all. Labels are always read whole.
+
+    Returns:
+        A list of graphs, and a dict of tensors by name.
 
     Raises:
         DataError: the file is missing, damaged or of another kind, or its parts do not fit together.
@@ -102,6 +112,12 @@ def load_graphs(filename: str | Path, idx_list: Sequence[int] | None = None) -> 
 
 def load_labels(filename: str | Path) -> dict[str, Tensor]:
     """The labels of a file of ``save_graphs``.
+
+    Args:
+        filename: the file.
+
+    Returns:
+        A dict of tensors by name, on the CPU.
 
     Raises:
         DataError: the file is missing, damaged or of another kind.

@@ -28,10 +28,13 @@ def knn_graph(
 
     Args:
         x: (points, dims); or (sets, points, dims), which gives a batch of graphs.
-        k: in-edges of every point.
-        algorithm: no matter; distances are exact.
+        k: how many in-edges every point has.
+        algorithm: ignored, as distances are exact.
         dist: "euclidean" or "cosine".
-        exclude_self: a point is not its own neighbour.
+        exclude_self: do not count a point as its own neighbour.
+
+    Returns:
+        A Graph of ``points`` nodes without features; of several sets, a batch.
 
     Raises:
         FeatureError: ``x`` has another number of dims.
@@ -61,10 +64,22 @@ def segmented_knn_graph(
     dist: str = "euclidean",
     exclude_self: bool = False,
 ) -> Graph:
-    """``knn_graph`` of several sets of points, of ``segs`` points each, that lie one after the other; one graph.
+    """``knn_graph`` of several sets of points that lie one after the other, as one graph.
+
+    Args:
+        x: (points, dims).
+        k: how many in-edges every point has, all from its own set.
+        segs: the number of points of every set.
+        algorithm: ignored, as distances are exact.
+        dist: "euclidean" or "cosine".
+        exclude_self: do not count a point as its own neighbour.
+
+    Returns:
+        A Graph of ``points`` nodes without features, which is no batch.
 
     Raises:
         GraphError: the numbers do not sum to the points, or a set has fewer than ``k``.
+        FunctionError: another ``dist``.
 
     Source: DGL 1.1, ``dgl.segmented_knn_graph``.
 
@@ -95,11 +110,15 @@ def radius_graph(
 
     Args:
         x: (points, dims).
-        r: the radius.
-        p: of the norm.
-        self_loop: whether points are joined with themselves.
-        compute_mode: of ``torch.cdist``.
-        get_distances: gives the distances, too, (edges, 1).
+        r: the radius, in units of ``x``.
+        p: which norm measures distances, as in ``torch.cdist``.
+        self_loop: join points with themselves.
+        compute_mode: as in ``torch.cdist``.
+        get_distances: give the distances, too.
+
+    Returns:
+        A Graph of ``points`` nodes without features; with ``get_distances`` a pair of it and of distances (edges, 1),
+        differentiable in ``x``.
 
     Raises:
         FeatureError: ``x`` has another number of dims.

@@ -42,16 +42,21 @@ def from_networkx(
 
     Args:
         nx_graph: any graph of NetworkX.
-        node_attrs: attributes that become ``ndata``: numbers, arrays or tensors of one shape.
-        edge_attrs: attributes that become ``edata``.
-        edge_id_attr_name: the attribute that numbers the edges 0, 1, 2 ...; directed graphs only.
-        idtype: torch.int64 (the default) or torch.int32.
-        device: where ids and features go.
+        node_attrs: names of attributes that become ``ndata``: numbers, arrays or tensors of one shape; None: none.
+        edge_attrs: names of attributes that become ``edata``; None: none.
+        edge_id_attr_name: the attribute that numbers the edges 0, 1, 2 ...; directed graphs only. None: they are
+            numbered as NetworkX lists them.
+        idtype: ``torch.int64`` or ``torch.int32``; None: int64.
+        device: where ids and features go; None: the CPU.
+
+    Returns:
+        A Graph with one type of nodes and edges.
 
     Raises:
         NameLookupError: a node or edge lacks an attribute.
         FeatureError: an attribute's values cannot be stacked.
-        GraphError: the edge ids are not 0, 1, 2 ..., or the graph is undirected and has them.
+        GraphError: it is no graph of NetworkX, the edge ids are not 0, 1, 2 ..., or the graph is undirected and has
+            them.
 
     Source: DGL 1.1, ``dgl.from_networkx``.
 
@@ -137,9 +142,12 @@ def from_scipy(
 
     Args:
         sp_mat: any of ``scipy.sparse``'s; entries stored twice are two edges.
-        eweight_name: the name in ``edata`` for the entries' values.
-        idtype: torch.int64 (the default) or torch.int32.
-        device: where ids and values go.
+        eweight_name: the name in ``edata`` for the entries' values, (edges,) in their dtype; None: they are left out.
+        idtype: ``torch.int64`` or ``torch.int32``; None: int64.
+        device: where ids and features go; None: the CPU.
+
+    Returns:
+        A Graph with one type of nodes and edges.
 
     Raises:
         GraphError: it is no sparse matrix, or not square.

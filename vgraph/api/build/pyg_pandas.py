@@ -33,8 +33,17 @@ def from_pyg(data: Any, *, idtype: torch.dtype | None = None, device: Device = N
     holds one row a node is told by the object itself (``is_node_attr``), else by the number of rows.
     A ``Batch`` becomes a batch: its ``ptr``, or ``batch``, says which nodes are whose.
 
+    Args:
+        data: an object with ``edge_index`` (2, edges), whole numbers.
+        idtype: ``torch.int64`` or ``torch.int32``; None: that of the ids.
+        device: where ids and features go; None: where the ids are.
+
+    Returns:
+        A Graph with one type of nodes and edges. Tensors that have neither a row a node, nor an edge, nor a graph,
+        and what is no tensor, are left out.
+
     Raises:
-        GraphError: there is no ``edge_index``.
+        GraphError: there is no ``edge_index`` (2, edges), or its ids are not below the number of nodes.
 
     Source: PyG, ``torch_geometric.data.Data``.
 
@@ -92,9 +101,16 @@ def _graph_frame(g: Graph, value: Tensor) -> Any:
 def to_pyg(g: Graph) -> Any:
     """PyG's ``Data`` with ``edge_index`` and all features, of a batch ``batch`` and ``ptr``; needs torch_geometric.
 
+    Args:
+        g: a graph with one type of nodes and edges.
+
+    Returns:
+        A ``torch_geometric.data.Data`` with int64 ``edge_index`` (2, edges), which shares the features.
+
     Raises:
         FunctionError: torch_geometric is not installed.
         FeatureError: a node and an edge feature share a name.
+        GraphError: there are several types of nodes or edges.
 
     Source: PyG, ``torch_geometric.data.Data``.
 
@@ -133,12 +149,15 @@ def from_pandas(
 
     Args:
         frame: the table.
-        source: the column of sources.
-        target: the column of destinations.
-        edge_attrs: columns that become ``edata``.
-        num_nodes: all ids are below it.
-        idtype: torch.int64 or torch.int32.
-        device: where ids and features go.
+        source: the name of the column of sources.
+        target: the name of the column of destinations.
+        edge_attrs: the names of columns that become ``edata``; None: none.
+        num_nodes: all ids are below it; None: the largest id + 1.
+        idtype: ``torch.int64`` or ``torch.int32``; None: that of the ids.
+        device: where ids and features go; None: the CPU.
+
+    Returns:
+        A Graph with one type of nodes and edges, its edges in the order of rows.
 
     Raises:
         NameLookupError: there is no such column.
@@ -170,7 +189,14 @@ def _column(frame: Any, name: str) -> Any:
 
 
 def to_pandas(g: Graph, edge_attrs: Sequence[str] | None = None) -> Any:
-    """A pandas DataFrame with columns src, dst and the edge features named; needs pandas.
+    """A pandas DataFrame with columns src, dst and the edge features named, one row an edge; needs pandas.
+
+    Args:
+        g: a graph with one type of edges.
+        edge_attrs: names of features of the edges; None: none.
+
+    Returns:
+        A ``pandas.DataFrame``, its rows in the order of edge ids; it shares no memory with the graph's ids.
 
     Raises:
         FunctionError: pandas is not installed.
@@ -201,6 +227,18 @@ def bipartite_from_scipy(
     device: Device = None,
 ) -> Graph:
     """A graph between two types of nodes with an edge row -> column for every stored entry.
+
+    Args:
+        sp_mat: any of ``scipy.sparse``'s; entries stored twice are two edges.
+        utype: the name of the type of sources (rows).
+        etype: the name of the type of edges.
+        vtype: the name of the type of destinations (columns).
+        eweight_name: the name in ``edata`` for the entries' values, (edges,) in their dtype; None: they are left out.
+        idtype: ``torch.int64`` or ``torch.int32``; None: int64.
+        device: where ids and features go; None: the CPU.
+
+    Returns:
+        A Graph with two types of nodes (one, where both have the same name).
 
     Raises:
         GraphError: it is no sparse matrix.
@@ -241,8 +279,21 @@ def bipartite_from_networkx(
 ) -> Graph:
     """A graph between two types of nodes from NetworkX' convention: attribute ``bipartite`` is 0 or 1.
 
-    ``u_attrs``, ``e_attrs``, ``v_attrs``: attributes of sources, edges and destinations that become features;
-    ``edge_id_attr_name``: the one that numbers the edges 0, 1, 2 ...
+    Args:
+        nx_graph: a graph of NetworkX whose edges lead from nodes with 0 to nodes with 1.
+        utype: the name of the type of sources, the nodes with 0.
+        etype: the name of the type of edges.
+        vtype: the name of the type of destinations, the nodes with 1.
+        u_attrs: names of attributes of sources that become features; None: none.
+        e_attrs: names of attributes of edges that become features; None: none.
+        v_attrs: names of attributes of destinations that become features; None: none.
+        edge_id_attr_name: the attribute that numbers the edges 0, 1, 2 ...; None: they are numbered as NetworkX lists
+            them.
+        idtype: ``torch.int64`` or ``torch.int32``; None: int64.
+        device: where ids and features go; None: the CPU.
+
+    Returns:
+        A Graph with two types of nodes, each numbered as NetworkX lists them.
 
     Raises:
         GraphError: a node has no such attribute, or an edge does not lead from 0 to 1.

@@ -47,6 +47,25 @@ class StepResult:
 
     ``grads`` has None for a parameter that the loss does not depend on; ``parameters`` are those
     after the update, if the plan has an optimizer; ``state`` continues from here.
+
+    Attributes:
+        loss: the loss, a scalar.
+        grads: the gradient of every parameter; None where the loss does not depend on it.
+        parameters: the parameters after the update, if the plan has an optimizer; else as they were.
+        buffers: buffers by name, after the step.
+        state: what ``run_in_process(state=...)`` continues from.
+
+    Source: none; it is what a training loop reads after ``loss.backward()`` and ``optimizer.step()``.
+
+    Example:
+        >>> import torch, vgraph
+        >>> class Model(torch.nn.Linear):
+        ...     def forward(self, x):
+        ...         return super().forward(x).square().mean()
+        >>> x = torch.ones(4, 8)
+        >>> result = vgraph.parallelize(Model(8, 8), (x,), num_workers=2).run_in_process(x)
+        >>> result.loss.shape, [tuple(grad.shape) for grad in result.grads]
+        (torch.Size([]), [(8, 8), (8,)])
     """
 
     loss: Tensor
@@ -57,7 +76,20 @@ class StepResult:
 
 
 class Plan:
-    """A training step divided among workers; made by ``parallelize``."""
+    """A training step divided among workers; made by ``vgraph.parallelize``.
+
+    Source: Wang, Huang and Li 2019 (Tofu), sections 4 to 6.
+
+    Example:
+        >>> import torch, vgraph
+        >>> class Model(torch.nn.Linear):
+        ...     def forward(self, x):
+        ...         return super().forward(x).square().mean()
+        >>> x = torch.ones(4, 8)
+        >>> plan = vgraph.parallelize(Model(8, 8), (x,), num_workers=2)
+        >>> plan.num_workers, plan.memory_per_worker > 0
+        (2, True)
+    """
 
     def __init__(
         self,
@@ -76,6 +108,7 @@ class Plan:
 
     @property
     def num_workers(self) -> int:
+        """How many workers share the step."""
         return self.sharding.num_workers
 
     @cached_property
@@ -85,7 +118,7 @@ class Plan:
 
     @property
     def communicated_bytes(self) -> int:
-        """Bytes that cross workers in one step: the sum over all fetches."""
+        """The bytes that cross workers in one step: the sum over all fetches."""
         return self.parts.communicated_bytes
 
     @cached_property
@@ -113,11 +146,24 @@ class Plan:
         print("\n".join(describe(self.book, whole, self.footprint, self.search_seconds, self.communicated_bytes)))
 
     def save_plot(self, path: str | Path) -> None:
-        """Draws the tiles of weights and results in the colours of their workers (PNG, SVG, by the path's end)."""
+        """Draws the tiles of weights and results in the colours of their workers.
+
+        Args:
+            path: where to; its end says the format, such as ``.png`` or ``.svg``.
+
+        Raises:
+            FunctionError: matplotlib is not installed.
+        """
         save_tiles(self.book, path)
 
     def simulate(self, preset: str | Machine = "paper") -> Simulation:
-        """Simulated seconds and memory of a step on a described machine: "paper", "nvlink" or "hosts".
+        """Simulated seconds and memory of a step on a described machine.
+
+        Args:
+            preset: "paper", "nvlink" or "hosts", or a Machine of your own.
+
+        Returns:
+            A Simulation, with seconds and bytes.
 
         Raises:
             NameLookupError: there is no such preset.
@@ -125,11 +171,21 @@ class Plan:
         return simulate(self.book, find_machine(preset))
 
     def save(self, path: str | Path) -> None:
-        """Writes the plan (not the model) as JSON."""
+        """Writes the plan (not the model) as JSON.
+
+        Args:
+            path: where to; a file that is there is replaced.
+        """
         save_plan(path, self.sharding, self.step)
 
     def load(self, path: str | Path) -> Plan:
-        """Takes over a plan that was saved for the same model, batch and optimizer; gives itself.
+        """Takes over a plan that was saved for the same model, batch and optimizer.
+
+        Args:
+            path: a file that ``save`` wrote.
+
+        Returns:
+            This plan itself.
 
         Raises:
             DataError: the file is missing.
@@ -149,7 +205,13 @@ class Plan:
         return self
 
     def with_options(self, **switches: Any) -> Plan:
-        """The same plan with switches of the generated program set: ``fused_fetch=False`` ...
+        """The same plan with switches of the generated program set.
+
+        Args:
+            **switches: fields of its options, such as ``fused_fetch=False``.
+
+        Returns:
+            Another Plan; this one stays as it is.
 
         Raises:
             NameLookupError: there is no such switch.
@@ -166,8 +228,14 @@ class Plan:
     ) -> StepResult:
         """One step of all workers in this process: the reference that distributed runs agree with.
 
-        Every call begins with the parameters that the model had; ``state=result.state`` continues.
-        ``seed`` is what random numbers are keyed by; without it torch's generator gives one.
+        Args:
+            *inputs: a full batch, of the shapes of the example's.
+            state: ``result.state`` of the step before; None: begin with the parameters that the model had.
+            lr: the learning rate; None: that of the optimizer.
+            seed: what random numbers are keyed by; None: torch's generator gives one.
+
+        Returns:
+            A StepResult of whole tensors.
         """
         given = self.given(inputs, dict(state or {}), lr, seed)
         parts, program = self.parts, self.step.program
@@ -184,6 +252,17 @@ class Plan:
     def given(
         self, inputs: Sequence[Any], state: dict[int, Tensor], lr: float | None, seed: int | None
     ) -> dict[int, Tensor]:
+        """The tensors that a step begins with, whole.
+
+        Args:
+            inputs: a full batch, of the shapes of the example's.
+            state: tensors by the id of their value that go before the model's own.
+            lr: the learning rate; None: that of the optimizer.
+            seed: what random numbers are keyed by; None: torch's generator gives one.
+
+        Returns:
+            A tensor for every input of the step, by the id of its value.
+        """
         batch = self._state.batch(inputs)
         given = {value.id: tensor for value, tensor in zip(self.step.inputs, batch, strict=True)} | state
         if self.step.learning_rate is not None and lr is not None:
@@ -212,13 +291,18 @@ class Plan:
         )
 
     def launch(self, device: str | torch.device | None = None, *, timeout: float = 300.0) -> Worker:
-        """This process's worker, in each process that torchrun started; a module of sharded parameters.
+        """This process's worker, in each process that torchrun started.
 
-        ``loss = worker(*batch)`` runs one step; every rank of a replica passes the same full batch. A
-        multiple of the plan's workers makes replicas, each with a batch of its own, whose gradients are averaged.
-        All begin with the numbers that the first process's model has. ``device``: the CPU by default; "cuda"
-        is the GPU of the process's local rank. ``timeout``: seconds after which a worker that does not answer
-        is given up.
+        A multiple of the plan's workers makes replicas, each with a batch of its own, whose gradients are averaged.
+        All begin with the numbers that the first process's model has.
+
+        Args:
+            device: where the worker computes; "cuda" is the GPU of the process's local rank; None: the CPU.
+            timeout: seconds after which a worker that does not answer is given up.
+
+        Returns:
+            A Worker, a module of sharded parameters: ``loss = worker(*batch)`` runs one step, and every rank of a
+            replica passes the same full batch.
 
         Raises:
             WorkerError: the number of processes is no multiple of the plan's workers, there is no such device, or
@@ -253,19 +337,25 @@ def parallelize(
 
     Args:
         model: a module that returns its scalar loss; copied, never modified. It may be on the meta device.
-        example_inputs: a tuple of what the model is called with: tensors, in tuples, lists, dicts or dataclasses,
-            and constants. The shapes are those of every batch, the constants are fixed.
+        example_inputs: a tuple of what the model is called with: tensors, in tuples, lists, dicts or dataclasses, and
+            constants. The shapes are those of every batch, the constants are fixed.
         num_workers: how many workers; each dim that is split is divided by their factors, largest first.
-        optimizer: a factory, ``lambda parameters: torch.optim.SGD(parameters, lr=0.1)``; adds the update to
-            the step. Without one the step is forward and backward.
-        max_norm: what the optimizer's gradients are clipped to, by their norm over all parameters.
-        init: for models on the meta device: a function of (name, tensor) that fills a parameter in place.
-        options: switches of the generated program, for comparisons.
-        memory_limit: bytes that one worker may need at once.
-        machine: where links are a hierarchy ("hosts", or a Machine of your own), the plan that keeps them busy
-            for the shortest time: what moves most is divided inside a host. Without one, bytes count alike.
+        optimizer: a factory, ``lambda parameters: torch.optim.SGD(parameters, lr=0.1)``, which adds the update to the
+            step; None: the step is forward and backward.
+        max_norm: what the optimizer's gradients are clipped to, by their norm over all parameters; None: they are
+            not.
+        init: for models on the meta device: a function of (name, tensor) that fills a parameter in place; None: the
+            model has its numbers.
+        options: switches of the generated program, for comparisons; None: the defaults.
+        memory_limit: bytes that one worker may need at once; None: any.
+        machine: where links are a hierarchy ("hosts", or a Machine of your own), the plan that keeps them busy for
+            the shortest time: what moves most is divided inside a host. None: bytes count alike.
         speeds: where the ``num_workers`` devices are unequal, how fast each is. The plan then has as many equal
-            workers as simulates fastest, a fast device several and a slow one perhaps none (``plan.devices``).
+            workers as simulates fastest, a fast device several and a slow one perhaps none (``plan.devices``). None:
+            they are equal.
+
+    Returns:
+        A Plan, which shows what is divided how, runs in this process, or launches workers.
 
     Raises:
         ModelError: the model cannot be captured, not be divided among so many workers, or not fit the limit; or there

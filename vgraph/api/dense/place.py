@@ -36,7 +36,7 @@ logger = logging.getLogger("vgraph")
 
 
 class Placement:
-    """Where every operator of a model runs, and when, by simulation.
+    """Where every operator of a model runs, and when, by simulation; made by ``vgraph.place``.
 
     ``device_of`` maps every operator and parameter to the number of its device in ``devices``. ``makespan`` is
     seconds of one step, simulated; ``one_device`` those on the best single device. ``peak_memory``: bytes, one
@@ -87,6 +87,12 @@ class Placement:
         A loss carries the gradients, which the same step has computed: ``loss.backward()`` hands them to the
         parameters, which any optimizer then steps.
 
+        Args:
+            *inputs: the model's arguments, of the shapes of the example's.
+
+        Returns:
+            What the model returns.
+
         Raises:
             PlacementError: inputs of other shapes than the example's, or devices that are only simulated.
         """
@@ -108,11 +114,22 @@ class Placement:
         return Runner(captured, rewrite(ordered, plan), self._places)
 
     def save_plot(self, path: str | Path) -> None:
-        """Draws the graph in the colours of the devices, and below it who does what when (.svg, .png, .pdf)."""
+        """Draws the graph in the colours of the devices, and below it who does what when.
+
+        Args:
+            path: where to; its end says the format: ``.svg``, ``.png`` or ``.pdf``.
+
+        Raises:
+            PlacementError: matplotlib is not installed.
+        """
         save_figure(self.graph, self.cluster, self.timeline, Path(path))
 
     def save_dot(self, path: str | Path) -> None:
-        """Writes the graph, its costs and the placement for Graphviz."""
+        """Writes the graph, its costs and the placement for Graphviz.
+
+        Args:
+            path: where to; ``vgraph.place`` reads such files.
+        """
         write_text(path, format_dot(self.graph, self.timeline.device_of))
 
     def __str__(self) -> str:
@@ -148,15 +165,19 @@ def place(
     A model that returns a scalar loss is placed with its backward, any other one as it is.
 
     Args:
-        model: any module that can be captured; read at every run, never modified but for its buffers. Or the
-            name of a Graphviz file of operators with their costs, as ``save_dot`` writes it; then nothing is run.
-        example_inputs: its arguments; other inputs must have the same shapes.
+        model: any module that can be captured; read at every run, never modified but for its buffers. Or the name of
+            a Graphviz file of operators with their costs, as ``save_dot`` writes it; then nothing is run.
+        example_inputs: its arguments; other inputs must have the same shapes. None for a file.
         devices: ``"cpu"`` (one thread), ``"cpu*4"`` (four), ``"cuda:0"``; or the name of a simulated machine,
             ``"v100-nvlink"`` or ``"v100-pcie"`` (four V100-32GB by estimated costs).
-        profile: one of an earlier placement of this model, or a file: read if it is there, else written.
-        memory: bytes that a device may hold, one number for all or one a device.
-        trials: how many schedules the local search may try; by default what takes a few seconds.
+        profile: one of an earlier placement of this model, or a file: read if it is there, else written. None:
+            operators are measured.
+        memory: bytes that a device may hold, one number for all or one a device; None: what the device has.
+        trials: how many schedules the local search may try; None: what takes a few seconds.
         repeats: steps to measure, after one to warm up.
+
+    Returns:
+        A Placement, which runs the model on the devices.
 
     Raises:
         PlacementError: a device that is not there, or a profile of another model.

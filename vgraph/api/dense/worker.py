@@ -26,11 +26,22 @@ from vgraph.runtime.distributed.shards import take
 
 
 class Worker(nn.Module):
-    """One worker of a plan. ``loss = worker(*batch)`` leaves gradients on its sharded parameters.
+    """One worker of a plan, a module of sharded parameters; made by ``Plan.launch``.
 
-    With an optimizer in the plan the call also updates them, at ``worker.learning_rate``; without,
-    ``torch.optim.SGD(worker.parameters(), lr=0.1).step()`` does, or any other that works element by
-    element. Gradients add up over calls until ``zero_grad``.
+    ``loss = worker(*batch)`` leaves gradients on its parameters. With an optimizer in the plan the call also updates
+    them, at ``worker.learning_rate``; without, ``torch.optim.SGD(worker.parameters(), lr=0.1).step()`` does, or any
+    other that works element by element. Gradients add up over calls until ``zero_grad``.
+
+    Source: Wang, Huang and Li 2019 (Tofu), section 6; the words are those of ``torch.nn.Module``.
+
+    Example:
+        >>> import torch, vgraph
+        >>> class Model(torch.nn.Linear):
+        ...     def forward(self, x):
+        ...         return super().forward(x).square().mean()
+        >>> plan = vgraph.parallelize(Model(8, 8), (torch.ones(4, 8),), num_workers=2)
+        >>> worker = plan.launch()  # doctest: +SKIP
+        >>> loss = worker(torch.ones(4, 8))  # doctest: +SKIP
     """
 
     def __init__(
@@ -52,12 +63,12 @@ class Worker(nn.Module):
 
     @property
     def rank(self) -> int:
-        """This worker's number in the plan."""
+        """This worker's number in the plan, from 0 up."""
         return self._group.rank
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that this worker has sent to others of its plan since it was launched."""
+        """The bytes that this worker has sent to others of its plan since it was launched."""
         return self._group.sent_bytes
 
     # ------------------------------------------------------------ state
@@ -86,12 +97,29 @@ class Worker(nn.Module):
         return part.to(self._group.device, copy=True, memory_format=torch.contiguous_format)
 
     def layout(self, name: str) -> Layout:
-        """Where a parameter or buffer lies."""
+        """Where a parameter or a buffer lies.
+
+        Args:
+            name: its name in the model.
+
+        Returns:
+            A Layout, with the region of the whole tensor that each worker holds.
+
+        Raises:
+            KeyError: the model has no such parameter or buffer.
+        """
         return self._layouts[{**self._step.parameters, **self._step.buffers}[name].id]
 
     # ------------------------------------------------------------ a step
     def forward(self, *batch: Any) -> Tensor:
-        """One step on the full batch; the loss, equal on every worker."""
+        """One step on the full batch.
+
+        Args:
+            *batch: the full batch, of the shapes of the example's; every rank of a replica passes the same.
+
+        Returns:
+            The loss, a scalar, equal on every worker.
+        """
         step = self._step
         given = {
             value.id: self._shard(value, x) for value, x in zip(step.inputs, self._state.batch(batch), strict=True)
@@ -133,7 +161,14 @@ class Worker(nn.Module):
 
     # ------------------------------------------------------------ over all shards
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
-        """Scales all gradients so that their norm over all workers is at most ``max_norm``; gives the norm."""
+        """Scales all gradients so that their norm over all workers is at most ``max_norm``.
+
+        Args:
+            max_norm: the largest norm, above 0.
+
+        Returns:
+            The norm before, a float64 scalar.
+        """
         mine = [p.grad for n, p in self.named_parameters() if p.grad is not None and self._is_owner(n)]
         squares = [g.detach().double().square().sum() for g in mine]
         total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
@@ -146,11 +181,28 @@ class Worker(nn.Module):
 
     # ------------------------------------------------------------ checkpoints
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Parameters, buffers and history as DTensors in equal chunks, whatever the plan; all workers call it."""
+        """Parameters, buffers and history as DTensors in equal chunks, whatever the plan; all workers call it.
+
+        Args:
+            *_: ignored, as of ``torch.nn.Module.state_dict``.
+            **__: ignored likewise.
+
+        Returns:
+            DTensors by name.
+        """
         return {name: self._chunk(value, self._held[value.id].detach()) for name, value in self._named().items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Takes over what ``state_dict`` gave, on any number of workers; all workers call it."""
+        """Takes over what ``state_dict`` gave, on any number of workers; all workers call it.
+
+        Args:
+            state_dict: DTensors by name.
+            strict: ignored, as names must be the same.
+            assign: ignored, as tensors are copied.
+
+        Raises:
+            CheckpointError: the names are not those of this model and optimizer.
+        """
         named = self._named()
         if set(named) != set(state_dict):
             odd = sorted(set(named) ^ set(state_dict))
@@ -162,12 +214,21 @@ class Worker(nn.Module):
                 self._held[value.id].copy_(self._unchunk(value, state_dict[name]))
 
     def save(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Writes a checkpoint folder, whole or not at all; all workers call it with the same path."""
+        """Writes a checkpoint folder, whole or not at all; all workers call it with the same path.
+
+        Args:
+            path: the folder.
+            optimizer: one of the worker's parameters, whose state is to be kept; None: none.
+        """
         state = {"model": self.state_dict(), "optimizer": self._optimizer_state(optimizer)}
         save_sharded(state, Path(path), self._group)
 
     def load(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Reads a checkpoint that any number of workers wrote; all workers call it.
+
+        Args:
+            path: the folder.
+            optimizer: one of the worker's parameters, whose state is to be restored; None: none.
 
         Raises:
             CheckpointError: there is none, or it is of another model or optimizer.

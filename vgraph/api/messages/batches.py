@@ -80,28 +80,57 @@ class Columns(MutableMapping[str, Tensor]):
 
 
 class EdgeBatch:
-    """What a message function sees: one row an edge.
+    """What a message function sees in ``Graph.update_all`` and its relatives: one row an edge.
 
-    ``src``, ``dst`` and ``data`` map names to features of the tails, the heads and the edges. What is set in
-    ``data`` where the function runs on all edges becomes a feature of the edges, as in DGL.
+    ``src``, ``dst`` and ``data`` map names to features of the sources, the destinations and the edges, (edges, ...)
+    each. What is set in ``data`` where the function runs on all edges becomes a feature of the edges, as in DGL.
+
+    Source: DGL 1.1, ``dgl.udf.EdgeBatch``.
+
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 2.0, 5.0])
+        >>> g.apply_edges(lambda edges: {"sum": edges.src["h"] + edges.dst["h"]})
+        >>> g.edata["sum"]
+        tensor([6., 7.])
     """
 
     def __init__(self, src: Columns, dst: Columns, data: Columns, ids: Callable[[], Any], count: Any) -> None:
         self.src, self.dst, self.data, self._ids, self._count = src, dst, data, ids, count
 
     def batch_size(self) -> int:
-        """The number of edges."""
+        """The number of edges.
+
+        Returns:
+            A number from 0 up.
+        """
         return _count_of(self._count)
 
     def edges(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Sources, destinations and edge ids, each (edges,)."""
+        """The edges of the batch.
+
+        Returns:
+            Sources, destinations and edge ids, each (edges,).
+        """
         return self._ids()
 
 
 class NodeBatch:
-    """What a reduce or apply function sees: one row a vertex.
+    """What a reduce or apply function sees in ``Graph.update_all`` and its relatives: one row a node.
 
-    ``data`` maps names to features; ``mailbox`` maps message names to (nodes, degree, ...).
+    ``data`` maps names to features of the nodes, (nodes, ...) each; ``mailbox`` maps the names of messages to tensors
+    (nodes, in-edges, ...) in edge order, and is empty in an apply function.
+
+    Source: DGL 1.1, ``dgl.udf.NodeBatch``.
+
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 2.0, 5.0])
+        >>> g.update_all(fn.copy_u("h", "m"), lambda nodes: {"h": nodes.data["h"] + nodes.mailbox["m"].sum(1)})
+        >>> g.ndata["h"]
+        tensor([0., 0., 8.])
     """
 
     def __init__(
@@ -114,11 +143,19 @@ class NodeBatch:
         self.data, self.mailbox, self._ids, self._count = data, mailbox, ids, count
 
     def batch_size(self) -> int:
-        """The number of nodes."""
+        """The number of nodes.
+
+        Returns:
+            A number from 0 up.
+        """
         return _count_of(self._count)
 
     def nodes(self) -> Tensor:
-        """Ids, (nodes,)."""
+        """The nodes of the batch.
+
+        Returns:
+            Their ids, (nodes,).
+        """
         return self._ids()
 
 

@@ -21,14 +21,14 @@ WINDOW = 32  # batches among whose graphs those of like height are put together
 
 
 class GraphLoader:
-    """Batches of ``graphs``, their features along, in random order or as they stand.
+    """Batches of graphs, their features along, in random order or as they stand.
 
     Args:
         graphs: with features in their frames; their levels are computed once and kept.
         batch_size: graphs a batch; the last batch of an epoch may have fewer.
         shuffle: a new order every epoch, from torch's generator.
-        by_height: put graphs of like height into one batch (of 32 batches' graphs at a time): as many
-            vertices then take fewer frontiers. Batches, not graphs, are shuffled then.
+        by_height: put graphs of like height into one batch (of 32 batches' graphs at a time): as many vertices then
+            take fewer frontiers. Batches, not graphs, are shuffled then.
         prefetch: batches that a thread prepares ahead; 0 prepares each when it is asked for.
         direction: along which edges frontiers are prepared: "forward", "reverse" or "both".
 

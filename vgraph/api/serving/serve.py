@@ -59,17 +59,23 @@ def serve(
     when_full: str = "wait",
     timeout: float | None = None,
 ) -> Server:
-    """Starts a thread that evaluates graphs with ``function`` as they are submitted; without gradient.
+    """Starts a thread that evaluates graphs with a vertex function as they are submitted; without gradient.
 
-    Graphs of up to ``whole`` frontiers (128) that wait run together at once, in one go; a deeper one joins the others
-    between two frontiers, and graphs that come meanwhile are not kept waiting. One that is done leaves at once.
-    ``whole=0``: every graph joins and leaves between frontiers. ``most_vertices``: of all graphs together in one
-    frontier. Use it in a ``with``, or call ``close()``.
+    Graphs of few frontiers that wait run together at once, in one go; a deeper one joins the others between two
+    frontiers, and graphs that come meanwhile are not kept waiting. One that is done leaves at once. Use the server in
+    a ``with``, or call ``close()``.
 
     Args:
-        max_waiting: how many graphs may wait for their results at once (1,024).
+        function: a VertexFunction, but no ``ByType``.
+        most_vertices: how many vertices of all graphs together run in one frontier, from 1 up.
+        whole: graphs of up to so many frontiers run whole; None: 128; 0: every graph joins and leaves between
+            frontiers.
+        max_waiting: how many graphs may wait for their results at once, from 1 up.
         when_full: what ``submit`` does where so many wait: "wait" until there is room, or "raise".
         timeout: seconds that ``submit`` waits at most before it raises; None: for as long as it takes.
+
+    Returns:
+        A Server.
 
     Raises:
         FunctionError: this is no vertex function, or one with types of vertices (``ByType``); a number is too small.
@@ -103,7 +109,7 @@ def _check_numbers(**given: tuple[Any, int]) -> None:
 
 
 class Server:
-    """Evaluates graphs between whose frontiers others join and leave; made by ``serve``.
+    """Evaluates graphs between whose frontiers others join and leave; made by ``vgraph.serve``.
 
     What a graph meets is told to that graph alone, by its Future. What meets the server itself (no memory to admit
     graphs, say) is told to all who wait, and the server begins anew; where its thread has ended, every later
@@ -159,11 +165,23 @@ class Server:
         Features are copied: they may be changed afterwards. A Future that is cancelled before its graph's turn frees
         its place.
 
+        Args:
+            graph: a graph with one type of nodes and edges.
+            **features: as in a call of the function: (vertices, ...), (edges, ...) or (graphs, ...); the graph's own
+                may be left out.
+
+        Returns:
+            A Future of a dict of what the function pushes, (vertices, ...) each, without gradient.
+
         Raises:
-            FeatureError, NameLookupError, CycleError, and what the function itself raises on features of such widths
-                and dtypes: at once, before the graph joins.
             ServerFullError: too many wait already, see ``serve``.
-            FunctionError, ServerError: the server is closed, or has ended.
+            FeatureError: a feature has the wrong number of rows.
+            NameLookupError: a feature is missing.
+            GraphError: the graph has several types of nodes or edges.
+            CycleError: the graph has a cycle.
+            FunctionError: the server is closed. What the function itself raises on features of such widths and dtypes
+                is raised here, too, before the graph joins.
+            ServerError: the server has ended.
         """
         self._queue.check()
         topology = check_call(self.function, graph)

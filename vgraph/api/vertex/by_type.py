@@ -27,12 +27,16 @@ class ByType(VertexFunction):
     scatters and another does not is zero for the other.
 
     Args:
-        functions: type (a whole number, as in the feature ``key``) to VertexFunction.
+        functions: a dict from types, whole numbers as in the feature ``key``, to VertexFunctions.
         key: the vertex feature, (nodes,) of whole numbers, that says each vertex's type.
+        **options: ``states``, ``direction`` and ``policy``, as of ``vgraph.VertexFunction``; the policy may also be
+            "type-aware".
 
     Raises:
         NameLookupError: the feature is missing, or holds a type without a function.
         FunctionError: a function is no VertexFunction, has hooks, or another direction.
+        DTypeError: the types are not whole numbers (vertices,).
+        FeatureError: there is not one type a vertex.
 
     Source: Xu et al. 2018 (Cavs), section 3.2 (a batch holds vertices of one function).
 
@@ -65,6 +69,21 @@ class ByType(VertexFunction):
         self.given_states = of_parts | self.given_states
 
     def vertex_types(self, graph: GraphData, given: Mapping[str, Any]) -> tuple[Tensor, tuple[int, ...]]:
+        """The type of every vertex, checked, and the types there are functions for.
+
+        Args:
+            graph: the graph of the call.
+            given: the features of the call by name, which go before the graph's own.
+
+        Returns:
+            Types, int64 (vertices,) on the graph's device, and the known types in the order of the functions.
+
+        Raises:
+            NameLookupError: the feature is missing, or holds a type without a function.
+            DTypeError: types are not whole numbers (vertices,).
+            FeatureError: there is not one type a vertex.
+            FunctionError: a function has hooks.
+        """
         types = given.get(self.key, graph.ndata.get(self.key))
         known = tuple(int(kind) for kind in self.functions)
         for kind, function in zip(known, self.functions.values(), strict=True):
@@ -89,15 +108,38 @@ class ByType(VertexFunction):
         return types, known
 
     def parts(self, graph: GraphData, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
+        """The functions there are, and which of them every vertex runs.
+
+        Args:
+            graph: the graph of the call.
+            given: the features of the call by name, which go before the graph's own.
+
+        Returns:
+            The functions, and the place of its function in them for every vertex.
+
+        Raises:
+            NameLookupError: the feature is missing, or holds a type without a function.
+            DTypeError: types are not whole numbers (vertices,).
+            FeatureError: there is not one type a vertex.
+        """
         types, known = self.vertex_types(graph, given)
         functions: list[Any] = list(self.functions.values())
         return functions, [known.index(kind) for kind in types.tolist()]
 
     def part_spaces(self) -> tuple[Space, ...]:
+        """The spaces of vertices and edges of each type.
+
+        Returns:
+            Two spaces a type, in the order of the functions.
+        """
         return spaces_of_parts(self.functions)
 
     def forward(self, v: Vertex) -> None:
-        """Runs every function on its own vertices and puts the rows together."""
+        """Runs every function on its own vertices and puts the rows together.
+
+        Args:
+            v: one batch of vertices, of all types.
+        """
         seen: list[tuple[str, Vertex]] = []
         for key, function in self.functions.items():
             part = PartVertex(v, key)

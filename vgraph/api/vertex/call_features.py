@@ -44,9 +44,12 @@ def at(rows: Tensor, ids: Tensor) -> At:
         rows: (k, ...), one row for each of ``ids``.
         ids: (k,) distinct vertex ids. Ids on the CPU serve a graph on a GPU, too, and are checked without waiting.
 
+    Returns:
+        What a call of a ``vgraph.VertexFunction`` takes as a feature.
+
     Raises:
         FeatureError: the two lengths differ, or an id stands twice.
-        DTypeError: the ids are not whole numbers.
+        DTypeError: the ids are not whole numbers, or one of the two is no tensor.
 
     Source: none (rows that are zero need no storage).
 
@@ -78,8 +81,13 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
         rows: (n, ...), such as what a vertex function pushed.
         ids: (k,) whole numbers, from 0 to n - 1. Of rows on a GPU ids on the CPU are checked without waiting.
 
+    Returns:
+        (k, ...) in the dtype of ``rows``.
+
     Raises:
         DTypeError, FeatureError: the ids are not whole numbers, or not of rows, or on another GPU.
+        DTypeError: the ids are not whole numbers, or one of the two is no tensor.
+        FeatureError: the ids have not one dim, are out of range, or lie on another GPU.
 
     Source: torch's indexing, ``rows[ids]``.
 

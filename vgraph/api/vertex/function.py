@@ -49,18 +49,21 @@ class VertexFunction(nn.Module):
     features returns a mapping from pushed names to tensors of one row a vertex, in vertex-id order.
 
     Args:
-        states: widths (or row shapes) of scattered states, where they cannot be inferred.
+        states: widths (or row shapes) of scattered states, where they cannot be inferred; None: all can.
         direction: "forward", or "reverse" to evaluate parents before children.
-        policy: "frontier" evaluates all vertices whose children are done together, "serial" one
-            vertex at a time (Cavs' baseline), "type-aware" (of ``ByType``) the types in an order that
-            takes few batches.
+        policy: "frontier" evaluates all vertices whose children are done together, "serial" one vertex at a time
+            (Cavs' baseline), "type-aware" (of ``ByType``) the types in an order that takes few batches.
 
     Raises:
         CycleError: the graph has a cycle.
         GraphError: it has several types of nodes or edges.
         FeatureError, NameLookupError: a feature is missing or has the wrong number of rows.
+        FunctionError: there is no such direction, the width of a state is no number or row shape, or the call is not
+            given a graph.
+        FeatureError: a feature has the wrong number of rows.
+        NameLookupError: a feature is missing.
 
-    Source: Cavs section 3.1.
+    Source: Xu et al. 2018 (Cavs), section 3.1.
 
     Example:
         >>> import torch, vgraph
@@ -92,22 +95,49 @@ class VertexFunction(nn.Module):
         self.given_states = {name: _row_shape(name, shape) for name, shape in (states or {}).items()}
 
     def forward(self, v: Vertex) -> None:
-        """What one batch of vertices does; to be written by the user."""
+        """What one batch of vertices does; to be written by the user.
+
+        Args:
+            v: one batch of vertices, with ``gather``, ``pull``, ``scatter`` and ``push``.
+
+        Raises:
+            FunctionError: it was not written.
+        """
         raise FunctionError(
             f"{type(self).__name__} has no forward(v)",
             cure="define forward(self, v) with gather, pull, scatter, push",
         )
 
     def vertex_types(self, graph: GraphData, given: Mapping[str, Any]) -> VertexTypes | None:
-        """The type of every vertex and the types there are functions for; None: all are alike."""
+        """The type of every vertex; None, as all vertices are alike but in ``ByType``.
+
+        Args:
+            graph: the graph of the call.
+            given: the features of the call by name.
+
+        Returns:
+            None.
+        """
         return None
 
     def parts(self, graph: GraphData, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
-        """The functions there are, and which of them every vertex runs."""
+        """The functions there are, and which of them every vertex runs.
+
+        Args:
+            graph: the graph of the call.
+            given: the features of the call by name.
+
+        Returns:
+            This function alone, and 0 for every vertex.
+        """
         return (self,), [0] * graph.topology.num_dst
 
     def part_spaces(self) -> tuple[Space, ...]:
-        """The spaces of vertices and edges of each type."""
+        """The spaces of vertices and edges of each type; none, as there are types in ``ByType`` only.
+
+        Returns:
+            An empty tuple.
+        """
         return ()
 
     def __call__(self, graph: GraphData, **features: Any) -> dict[str, Tensor]:

@@ -35,7 +35,7 @@ class StateSpec:
 
 
 class Vertex:
-    """What a vertex function sees: one batch of vertices, one row each.
+    """What ``forward`` of a ``vgraph.VertexFunction`` sees: one batch of vertices, one row each.
 
     Raises:
         FunctionError: a name is scattered or pushed twice, or not with one row a vertex.
@@ -67,8 +67,19 @@ class Vertex:
     def gather(self, k: int | None = None, *, default: float | None = None) -> Mapping[str, Tensor]:
         """States of every child as slots (one row a child, in edge order), or of the k-th child alone.
 
-        With ``k``: one row a vertex, zeros where a vertex has no children at all, ``default`` where it
-        has some but fewer than k + 1 (an error if that is not given).
+        Args:
+            k: which child, from 0 up in edge order; None: all of them.
+            default: with ``k``, the number that stands for the state where a vertex has children, but fewer than k +
+                1; None: that is an error.
+
+        Returns:
+            A mapping from the names of states to tensors: (children, ...), which are to be reduced (``.sum()``,
+            ``.max()``), or with ``k`` (vertices, ...), zeros where a vertex has no children at all.
+
+        Raises:
+            ChildIndexError: ``k`` is no whole number from 0 up; or, when the graph is evaluated, a vertex has
+                children but fewer than k + 1 and there is no default.
+            NameLookupError: a state is read that is never scattered.
         """
         if k is not None:
             _check_index(k)
@@ -78,15 +89,45 @@ class Vertex:
         return _Children(self, k, default)
 
     def pull(self, name: str) -> Tensor:
-        """A vertex feature, one row a vertex."""
+        """A feature of the vertices.
+
+        Args:
+            name: the feature's name, among those of the call, then of ``ndata``.
+
+        Returns:
+            (vertices, ...), one row a vertex.
+
+        Raises:
+            NameLookupError: there is no such feature.
+        """
         return self._pull("vertex", name)
 
     def pull_edge(self, name: str) -> Tensor:
-        """An edge feature, one row a slot."""
+        """A feature of the edges from the children.
+
+        Args:
+            name: the feature's name, among those of the call, then of ``edata``.
+
+        Returns:
+            (children, ...), one row a slot, in the order of ``gather``.
+
+        Raises:
+            NameLookupError: there is no such feature.
+        """
         return self._pull("edge", name)
 
     def pull_graph(self, name: str) -> Tensor:
-        """A graph feature, one row a graph; it meets vertices as each vertex's graph's row."""
+        """A feature of the graphs of the batch; where it meets vertices, each vertex sees its graph's row.
+
+        Args:
+            name: the feature's name, among those of the call, then of ``gdata``.
+
+        Returns:
+            (graphs, ...), one row a graph.
+
+        Raises:
+            NameLookupError: there is no such feature.
+        """
         return self._pull("graph", name)
 
     def _pull(self, kind: str, name: str) -> Tensor:
@@ -99,15 +140,29 @@ class Vertex:
 
     @property
     def in_degree(self) -> Tensor:
-        """The number of children, (vertices,) int64."""
+        """The number of children of every vertex, (vertices,) int64."""
         return as_rows(self.session.in_degree(), VERTEX, self.session)
 
     def scatter(self, **states: Tensor) -> None:
-        """Hands states to the parents, one row a vertex."""
+        """Hands states to the parents, which ``gather`` them.
+
+        Args:
+            **states: (vertices, ...) each, one row a vertex.
+
+        Raises:
+            FunctionError: a name is scattered twice, or a state has not one row a vertex.
+        """
         self._give("scatter", self.scattered, states)
 
     def push(self, **outputs: Tensor) -> None:
-        """Gives outputs of the call, one row a vertex."""
+        """Gives outputs of the call.
+
+        Args:
+            **outputs: (vertices, ...) each, one row a vertex.
+
+        Raises:
+            FunctionError: a name is pushed twice, or an output has not one row a vertex.
+        """
         self._give("push", self.pushed, outputs)
 
     def _give(self, verb: str, into: dict[str, Tensor], tensors: Mapping[str, Any]) -> None:
@@ -135,7 +190,17 @@ class Vertex:
         )
 
     def child_state(self, name: str) -> RowTensor:
-        """The state of every child, one row a slot."""
+        """The state of every child, which ``gather`` reads.
+
+        Args:
+            name: the name of the state.
+
+        Returns:
+            (children, ...), one row a slot.
+
+        Raises:
+            NameLookupError: the state is never scattered.
+        """
         if name not in self.gathered:
             spec = self.states.get(name)
             if spec is None:
