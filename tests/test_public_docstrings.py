@@ -111,7 +111,8 @@ def _fields(thing: type) -> list[str]:
 
 
 def _parameters(public: Public) -> list[str]:
-    if public.is_property or (public.is_class and public.function is object.__init__):
+    is_own = getattr(public.function, "__module__", "").startswith("vgraph")
+    if public.is_property or (public.is_class and not is_own):  # made as its base is
         return []
     given = list(inspect.signature(public.function).parameters)
     is_bound = public.is_class or public.owner is not None

@@ -18,11 +18,10 @@ from vgraph.nn.inputs import both_ends, check_in_degrees
 class AGNNConv(nn.Module):
     """In-neighbours weighed by a softmax of ``beta * cos(u, v)``; nothing else is learned.
 
-    Called with a graph and a feature (vertices, width), or one for either end; gives (vertices, width).
-
     Args:
         init_beta: the first value of ``beta``.
-        learn_beta: whether it is trained.
+        learn_beta: train ``beta``.
+        allow_zero_in_degree: accept vertices without in-edges.
 
     Raises:
         GraphError: a vertex has no in-edge, and that is not allowed.
@@ -49,10 +48,26 @@ class AGNNConv(nn.Module):
             self.register_buffer("beta", beta)
 
     def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accept vertices without in-edges from now on, or refuse them."""
+        """Accepts vertices without in-edges from now on, or refuses them.
+
+        Args:
+            set_value: True to accept them.
+        """
         self._allow_zero_in_degree = set_value
 
     def forward(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+        """The in-neighbours' rows, weighed.
+
+        Args:
+            graph: a graph with one type of edges, or a block.
+            feat: (vertices, width), or a pair for senders and receivers of one width.
+
+        Returns:
+            (vertices, width); zeros for a vertex without in-edges.
+
+        Raises:
+            GraphError: a vertex has no in-edge, and that is not allowed.
+        """
         if not self._allow_zero_in_degree:
             check_in_degrees(graph)
         src, dst = both_ends(graph, feat)

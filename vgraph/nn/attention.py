@@ -71,16 +71,21 @@ def _as_wide(weight: Tensor, like: Tensor) -> Tensor:
 
 
 def edge_softmax(graph: vgraph.Graph, logits: Tensor, eids: Any = vgraph.ALL, norm_by: str = "dst") -> Tensor:
-    """The softmax of ``logits`` (edges, ...) over the edges that end at the same vertex.
+    """The softmax of numbers of edges over the edges that end at the same vertex.
 
     Args:
-        eids: ids of the edges that ``logits`` has rows for, where it is not all of them.
+        graph: a graph with one type of edges, or a block.
+        logits: (edges, ...), one row an edge, or one for each of ``eids``.
+        eids: ids (k,) of the edges that ``logits`` has rows for; "__ALL__": all of them.
         norm_by: "dst"; "src": over the edges that begin at the same vertex.
+
+    Returns:
+        As ``logits``: every column sums to 1 over the edges of a vertex.
 
     Raises:
         FunctionError: ``norm_by`` is neither.
 
-    Source: Velickovic et al. 2018, equation 3.
+    Source: Velickovic et al. 2018, equation 3; DGL 1.1, ``dgl.nn.functional.edge_softmax``.
 
     Example:
         >>> import torch, vgraph

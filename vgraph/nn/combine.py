@@ -22,7 +22,7 @@ from vgraph.nn.propagate import send_rows
 class Sequential(nn.Sequential):
     """Layers one after the other, all on one graph, or each on its own of a list.
 
-    Called with a graph, or a list of one a layer, and what the first layer takes; gives what the last one gives.
+    It is made as ``torch.nn.Sequential`` is: of layers, or of an ordered dict of them.
 
     Source: DGL 1.1, ``dgl.nn.Sequential``.
 
@@ -36,6 +36,15 @@ class Sequential(nn.Sequential):
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, graph: vgraph.Graph | list[vgraph.Graph], *feats: Any
     ) -> Any:
+        """What the last layer gives.
+
+        Args:
+            graph: a graph, or a list of one a layer.
+            *feats: what the first layer takes; every other one takes what the one before gave.
+
+        Returns:
+            What the last layer gives: a tensor, or a tuple of them.
+        """
         graphs = graph if isinstance(graph, list) else [graph] * len(self)
         for one, layer in zip(graphs, self, strict=False):
             found = layer(one, *feats)
@@ -46,10 +55,10 @@ class Sequential(nn.Sequential):
 class JumpingKnowledge(nn.Module):
     """The results of several layers as one: side by side, their maximum, or weighed by an LSTM over layers.
 
-    Called with a list of (vertices, in_feats).
-
     Args:
         mode: "cat", "max" or "lstm", which needs the other two.
+        in_feats: the width of a row, for "lstm"; None for the others.
+        num_layers: how many layers, for "lstm"; None for the others.
 
     Raises:
         NameLookupError: an unknown mode.
@@ -75,11 +84,19 @@ class JumpingKnowledge(nn.Module):
             self.att = nn.Linear(2 * hidden, 1)
 
     def reset_parameters(self) -> None:
-        """The LSTM's and the linear map's own."""
+        """Draws new weights for the LSTM and the linear map, as torch does."""
         for layer in self.children():
             layer.reset_parameters()  # pyright: ignore[reportCallIssue]
 
     def forward(self, feat_list: Items[Tensor]) -> Tensor:
+        """The results as one.
+
+        Args:
+            feat_list: (vertices, in_feats) of every layer.
+
+        Returns:
+            (vertices, layers * in_feats) for "cat", else (vertices, in_feats).
+        """
         if self.mode == "cat":
             return torch.cat(list(feat_list), -1)
         if self.mode == "max":
@@ -90,7 +107,12 @@ class JumpingKnowledge(nn.Module):
 
 
 class WeightBasis(nn.Module):
-    """Matrices as sums of a few bases: called with nothing, gives (num_outputs, *shape).
+    """Matrices as sums of a few bases.
+
+    Args:
+        shape: the shape of a matrix.
+        num_bases: how many bases.
+        num_outputs: how many matrices.
 
     Source: Schlichtkrull et al. 2018, equation 3.
 
@@ -109,18 +131,24 @@ class WeightBasis(nn.Module):
             nn.init.xavier_uniform_(parameter, gain=nn.init.calculate_gain("relu"))
 
     def forward(self) -> Tensor:
+        """All matrices.
+
+        Returns:
+            (num_outputs, *shape).
+        """
         return (self.w_comp @ self.weight.flatten(1)).view(self.num_outputs, *self.shape)
 
 
 class LabelPropagation(nn.Module):
     """Labels of some vertices spread to the others: ``y = alpha * A y + (1 - alpha) * y0``, ``k`` times.
 
-    Called with a graph, labels (vertices,) of classes, or one-hot or several 0 and 1 a vertex (vertices, L), and a
-    mask of vertices whose labels are known; gives (vertices, L).
-
     Args:
+        k: how many steps.
+        alpha: how much of a step's result comes from neighbours, from 0 to 1.
         norm_type: "sym" scales by the roots of the degrees at both ends, "row" by the in-degree.
-        clamp: results stay from 0 to 1. normalize: rows sum to 1. reset: known labels stay what they are.
+        clamp: keep results from 0 to 1.
+        normalize: let the absolute values of a row sum to 1.
+        reset: keep known labels what they are.
 
     Raises:
         NameLookupError: an unknown ``norm_type``.
@@ -149,6 +177,16 @@ class LabelPropagation(nn.Module):
         self.clamp, self.normalize, self.reset = clamp, normalize, reset
 
     def forward(self, g: vgraph.Graph, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Labels of all vertices.
+
+        Args:
+            g: a graph with one type of nodes and edges.
+            labels: (vertices,) numbers of classes, or (vertices, classes) one-hot or with several ones a vertex.
+            mask: bool (vertices,), true where the label is known; None: all are.
+
+        Returns:
+            float32 (vertices, classes).
+        """
         is_wide = labels.ndim > 1 and labels.shape[1] > 1
         known = labels.float() if is_wide else F.one_hot(labels.reshape(-1)).float()
         fixed = torch.ones(len(known), 1, dtype=torch.bool) if mask is None else mask.reshape(-1, 1)
@@ -165,14 +203,13 @@ class LabelPropagation(nn.Module):
 
 
 class EdgePredictor(nn.Module):
-    """A score, or rows, of pairs: rows of their ends (pairs, in_feats) twice, multiplied, compared or joined.
-
-    Called with the two; gives (pairs, 1) for "dot" and "cos", (pairs, in_feats) for "ele", (pairs, 2 * in_feats) for
-    "cat", and (pairs, out_feats) behind a linear map.
+    """A score, or rows, of pairs from the rows of their ends, multiplied, compared or joined.
 
     Args:
         op: "dot", "cos", "ele" (elementwise product) or "cat".
-        in_feats, out_feats: with both, a linear map follows.
+        in_feats: the width of a row, where a linear map follows; None: none does.
+        out_feats: the width of what the linear map gives; None: none follows.
+        bias: let the linear map have one.
 
     Raises:
         NameLookupError: an unknown ``op``.
@@ -195,11 +232,21 @@ class EdgePredictor(nn.Module):
             self.linear = nn.Linear(width, out_feats, bias=bias)
 
     def reset_parameters(self) -> None:
-        """The linear map's own."""
+        """Draws new weights for the linear map, as torch does."""
         if self.linear is not None:
             self.linear.reset_parameters()
 
     def forward(self, h_src: Tensor, h_dst: Tensor) -> Tensor:
+        """The score or row of every pair.
+
+        Args:
+            h_src: (pairs, in_feats), rows of the first ends.
+            h_dst: (pairs, in_feats), rows of the second ends.
+
+        Returns:
+            (pairs, 1) for "dot" and "cos", (pairs, in_feats) for "ele", (pairs, 2 * in_feats) for "cat"; behind a
+            linear map (pairs, out_feats).
+        """
         if self.op == "dot":
             h = (h_src * h_dst).sum(-1, keepdim=True)
         elif self.op == "cos":
@@ -212,10 +259,8 @@ class EdgePredictor(nn.Module):
 class KNNGraph(nn.Module):
     """``vgraph.knn_graph`` as a layer.
 
-    Called with (points, dims) or (sets, points, dims); gives a graph, or a batch of one a set.
-
     Args:
-        k: in-edges of every point.
+        k: how many in-edges every point has.
 
     Raises:
         FeatureError: the points have another number of dims.
@@ -238,4 +283,20 @@ class KNNGraph(nn.Module):
     def forward(
         self, x: Tensor, algorithm: str = "bruteforce-blas", dist: str = "euclidean", exclude_self: bool = False
     ) -> Any:
+        """The graph of the nearest points.
+
+        Args:
+            x: (points, dims), or (sets, points, dims) for a batch of one graph a set.
+            algorithm: ignored, as distances are exact.
+            dist: "euclidean" or "cosine".
+            exclude_self: do not count a point as its own neighbour.
+
+        Returns:
+            A Graph of the points, without features.
+
+        Raises:
+            FeatureError: the points have another number of dims.
+            GraphError: there are not ``k`` points.
+            FunctionError: another ``dist``.
+        """
         return vgraph.knn_graph(x, self.k, algorithm, dist, exclude_self)

@@ -17,11 +17,10 @@ from vgraph.nn.inputs import check_in_degrees, pair, receivers_of
 class DotGatConv(nn.Module):
     """Weighs in-neighbours by a softmax of ``Wu . Wv / sqrt(out_feats)``, head by head.
 
-    Called with a graph and a feature (vertices, in_feats), or one for either end; gives (vertices,
-    num_heads, out_feats), with ``get_attention=True`` also (edges, num_heads, 1).
-
     Args:
-        in_feats: the width, or a pair of widths for senders and receivers.
+        in_feats: the width of a row, or a pair of widths for senders and receivers.
+        out_feats: the width of a head's row.
+        num_heads: how many heads.
         allow_zero_in_degree: accept vertices without in-edges; their rows are zeros.
 
     Raises:
@@ -53,6 +52,20 @@ class DotGatConv(nn.Module):
     def forward(
         self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor], get_attention: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
+        """The in-neighbours' rows, weighed, by head.
+
+        Args:
+            graph: a graph with one type of edges, or a block.
+            feat: (vertices, in_feats), or a pair for senders and receivers; a block's receivers are its first
+                senders.
+            get_attention: give the attention, too.
+
+        Returns:
+            (vertices, num_heads, out_feats); with ``get_attention`` a pair of that and (edges, num_heads, 1).
+
+        Raises:
+            GraphError: a vertex has no in-edge, and that is not allowed.
+        """
         if not self._allow_zero_in_degree:
             check_in_degrees(graph)
         sent, received = self._mapped(graph, feat)

@@ -17,10 +17,11 @@ from vgraph.nn.propagate import propagate
 class EdgeConv(nn.Module):
     """The maximum over in-neighbours of ``theta(v - u) + phi(v)``, elementwise.
 
-    Called with a graph and a feature (vertices, in_feat), or one for either end; gives (vertices, out_feat).
-
     Args:
-        batch_norm: messages are normalised over all edges, which stores them.
+        in_feat: the width of a row.
+        out_feat: the width of a result's row.
+        batch_norm: normalise messages over all edges, which stores them.
+        allow_zero_in_degree: accept vertices without in-edges.
 
     Raises:
         GraphError: a vertex has no in-edge, and that is not allowed.
@@ -44,10 +45,26 @@ class EdgeConv(nn.Module):
             self.bn = nn.BatchNorm1d(out_feat)
 
     def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accept vertices without in-edges from now on, or refuse them."""
+        """Accepts vertices without in-edges from now on, or refuses them.
+
+        Args:
+            set_value: True to accept them.
+        """
         self._allow_zero_in_degree = set_value
 
     def forward(self, g: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+        """The maximum of the messages, elementwise.
+
+        Args:
+            g: a graph with one type of edges, or a block.
+            feat: (vertices, in_feat), or a pair for senders and receivers.
+
+        Returns:
+            (vertices, out_feat); zeros for a vertex without in-edges.
+
+        Raises:
+            GraphError: a vertex has no in-edge, and that is not allowed.
+        """
         if not self._allow_zero_in_degree:
             check_in_degrees(g)
         src, dst = both_ends(g, feat)

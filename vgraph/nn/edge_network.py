@@ -24,13 +24,13 @@ REDUCERS = {"sum": fn.sum, "mean": fn.mean, "max": fn.max}
 class NNConv(nn.Module):
     """Each sender's row times the matrix that ``edge_func`` makes of its edge.
 
-    Called with a graph, a feature (vertices, in_feats), or one for either end, and one of the edges,
-    (edges, ...); gives (vertices, out_feats).
-
     Args:
-        edge_func: a module or function that gives (edges, in_feats * out_feats).
+        in_feats: the width of a row, or a pair of widths for senders and receivers.
+        out_feats: the width of a result's row.
+        edge_func: a module or function of (edges, ...) that gives (edges, in_feats * out_feats).
         aggregator_type: "sum", "mean" or "max"; "max" is taken before the sum over in_feats, as in DGL.
-        residual: adds the receiver's own feature, through ``res_fc`` where widths differ.
+        residual: add the receiver's own row, through a linear map where widths differ.
+        bias: add a vector that is learned.
 
     Raises:
         NameLookupError: an unknown aggregator.
@@ -66,10 +66,24 @@ class NNConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """A bias of zeros; Glorot's normal weights with the gain of relu."""
+        """Sets the bias to zeros and draws Glorot's normal weights, with the gain of relu, for the residual's map."""
         init_residual(self.res_fc, self.bias)
 
     def forward(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor], efeat: Tensor) -> Tensor:
+        """What the matrices make of the senders, aggregated.
+
+        Args:
+            graph: a graph with one type of edges, or a block.
+            feat: (vertices, in_feats), or a pair for senders and receivers; a block's receivers are its first
+                senders.
+            efeat: (edges, ...), what ``edge_func`` takes.
+
+        Returns:
+            (vertices, out_feats).
+
+        Raises:
+            FeatureError: ``edge_func`` gives another number of columns.
+        """
         src, dst = both_ends(graph, feat)
         shape, made = (self._in_src_feats, self._out_feats), self.edge_func(efeat)
         if made.shape[1:].numel() != shape[0] * shape[1]:
@@ -101,8 +115,11 @@ class ShiftedSoftplus(nn.Module):
 class CFConv(nn.Module):
     """Continuous filters: senders' rows times what a network makes of their edges, elementwise.
 
-    Called with a graph, a feature (vertices, node_in_feats), or one for either end of which the
-    senders' is used, and one of the edges, (edges, edge_in_feats); gives (vertices, out_feats).
+    Args:
+        node_in_feats: the width of a vertex's row.
+        edge_in_feats: the width of an edge's row.
+        hidden_feats: the width in between.
+        out_feats: the width of a result's row.
 
     Raises:
         FeatureError: there is not one row a sender, or one an edge.
@@ -129,6 +146,19 @@ class CFConv(nn.Module):
         self.project_out = nn.Sequential(nn.Linear(hidden_feats, out_feats), ShiftedSoftplus())
 
     def forward(self, g: vgraph.Graph, node_feats: Tensor | tuple[Tensor, Tensor], edge_feats: Tensor) -> Tensor:
+        """The filtered rows, summed.
+
+        Args:
+            g: a graph with one type of edges, or a block.
+            node_feats: (vertices, node_in_feats), or a pair, of which the senders' is used.
+            edge_feats: (edges, edge_in_feats).
+
+        Returns:
+            (vertices, out_feats).
+
+        Raises:
+            FeatureError: there is not one row a sender, or one an edge.
+        """
         src = node_feats[0] if isinstance(node_feats, tuple) else node_feats
         with g.local_scope():
             g.srcdata["h"], g.edata["w"] = self.project_node(src), self.project_edge(edge_feats)
@@ -138,12 +168,15 @@ class CFConv(nn.Module):
 class GMMConv(nn.Module):
     """Gaussian mixtures: maps of the senders' rows, weighed by Gaussians of the edges' pseudo-coordinates.
 
-    Called with a graph, a feature (vertices, in_feats), or one for either end, and pseudo-coordinates
-    (edges, dim); gives (vertices, out_feats).
-
     Args:
+        in_feats: the width of a row, or a pair of widths for senders and receivers.
+        out_feats: the width of a result's row.
+        dim: how many pseudo-coordinates an edge has.
+        n_kernels: how many Gaussians.
         aggregator_type: "sum", "mean" or "max" (of each kernel's messages; kernels are summed).
-        residual: adds the receiver's own feature, through ``res_fc`` where widths differ.
+        residual: add the receiver's own row, through a linear map where widths differ.
+        bias: add a vector that is learned.
+        allow_zero_in_degree: accept vertices without in-edges.
 
     Raises:
         NameLookupError: an unknown aggregator.
@@ -184,17 +217,35 @@ class GMMConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's normal weights with the gain of relu, centres near 0, widths of 1."""
+        """Draws Glorot's normal weights and centres near 0; widths are 1 and the bias is zeros."""
         nn.init.xavier_normal_(self.fc.weight, gain=nn.init.calculate_gain("relu"))
         init_residual(self.res_fc, self.bias)
         nn.init.normal_(self.mu, 0, 0.1)
         nn.init.ones_(self.inv_sigma)
 
     def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accept vertices without in-edges from now on, or refuse them."""
+        """Accepts vertices without in-edges from now on, or refuses them.
+
+        Args:
+            set_value: True to accept them.
+        """
         self._allow_zero_in_degree = set_value
 
     def forward(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor], pseudo: Tensor) -> Tensor:
+        """The weighed rows, aggregated and summed over Gaussians.
+
+        Args:
+            graph: a graph with one type of edges, or a block.
+            feat: (vertices, in_feats), or a pair for senders and receivers; a block's receivers are its first
+                senders.
+            pseudo: (edges, dim), pseudo-coordinates.
+
+        Returns:
+            (vertices, out_feats).
+
+        Raises:
+            GraphError: a vertex has no in-edge, and that is not allowed.
+        """
         if not self._allow_zero_in_degree:
             check_in_degrees(graph)
         src, dst = both_ends(graph, feat)

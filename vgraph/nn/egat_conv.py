@@ -20,10 +20,13 @@ from vgraph.nn.inputs import check_edge_weight, check_in_degrees, pair
 class EGATConv(nn.Module):
     """New edges' rows from both ends and the old ones; attention is a softmax of ``attn`` times them.
 
-    Called with a graph, a feature (vertices, in_node_feats), or one for either end, and one of the
-    edges, (edges, in_edge_feats); gives (vertices, num_heads, out_node_feats) and (edges, num_heads,
-    out_edge_feats), with ``get_attention=True`` also (edges, num_heads, 1). A call may bring
-    ``edge_weight=``, (edges,), which multiplies the attention.
+    Args:
+        in_node_feats: the width of a vertex's row, or a pair of widths for senders and receivers.
+        in_edge_feats: the width of an edge's row.
+        out_node_feats: the width of a head's row of a vertex.
+        out_edge_feats: the width of a head's row of an edge.
+        num_heads: how many heads.
+        bias: add a vector that is learned to edges' rows.
 
     Raises:
         GraphError: a vertex has no in-edge.
@@ -63,7 +66,7 @@ class EGATConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's normal weights with the gain of relu, a bias of zeros."""
+        """Draws Glorot's normal weights with the gain of relu, and sets the bias to zeros."""
         init_glorot(self, "fc_node_src", "fc_ni", "fc_fij", "fc_nj", "attn")
         if self.bias is not None:
             nn.init.zeros_(self.bias)
@@ -76,6 +79,23 @@ class EGATConv(nn.Module):
         edge_weight: Tensor | None = None,
         get_attention: bool = False,
     ) -> tuple[Tensor, ...]:
+        """New rows of vertices and edges, by head.
+
+        Args:
+            graph: a graph with one type of edges, or a block.
+            nfeats: (vertices, in_node_feats), or a pair for senders and receivers.
+            efeats: (edges, in_edge_feats).
+            edge_weight: (edges,), which multiplies the attention; None: nothing does.
+            get_attention: give the attention, too.
+
+        Returns:
+            (vertices, num_heads, out_node_feats) and (edges, num_heads, out_edge_feats), and with ``get_attention``
+            (edges, num_heads, 1).
+
+        Raises:
+            GraphError: a vertex has no in-edge.
+            FeatureError: ``edge_weight`` is not one number an edge.
+        """
         check_in_degrees(graph)
         weight = None if edge_weight is None else check_edge_weight(graph, edge_weight)
         src, dst = nfeats if isinstance(nfeats, tuple) else (nfeats, nfeats)

@@ -20,8 +20,11 @@ TINY = 1e-30  # a vertex may stand where its neighbour stands
 class EGNNConv(nn.Module):
     """A message of both ends and their squared distance; positions move along the edges' directions.
 
-    Called with a graph, a feature (vertices, in_size), positions (vertices, dims), and (edges,
-    edge_feat_size) where that is not 0; gives (vertices, out_size) and (vertices, dims).
+    Args:
+        in_size: the width of a vertex's row.
+        hidden_size: the width of messages and of layers in between.
+        out_size: the width of a result's row.
+        edge_feat_size: the width of an edge's row; 0: edges have none.
 
     Raises:
         FeatureError: the edges' feature is missing, or not asked for.
@@ -52,6 +55,20 @@ class EGNNConv(nn.Module):
     def forward(
         self, graph: vgraph.Graph, node_feat: Tensor, coord_feat: Tensor, edge_feat: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
+        """New rows and positions.
+
+        Args:
+            graph: a graph with one type of nodes and edges.
+            node_feat: (vertices, in_size).
+            coord_feat: positions, (vertices, dims).
+            edge_feat: (edges, edge_feat_size); None where that is 0.
+
+        Returns:
+            (vertices, out_size) and positions (vertices, dims).
+
+        Raises:
+            FeatureError: the edges' feature is missing, or not asked for.
+        """
         if (edge_feat is None) != (self.edge_feat_size == 0):
             fact = f"the layer was made for edges of {self.edge_feat_size} features"
             given = "none is given" if edge_feat is None else f"{tuple(edge_feat.shape)} is given"

@@ -21,17 +21,17 @@ from vgraph.nn.inputs import check_edge_weight, check_in_degrees, pair, receiver
 class GATConv(nn.Module):
     """Weighs in-neighbours by a softmax of ``leaky_relu(attn_l . Wu + attn_r . Wv)``, head by head.
 
-    Called with a graph and a feature (vertices, ..., in_feats), or one for either end; gives
-    (vertices, ..., num_heads, out_feats), with ``get_attention=True`` also (edges, ..., num_heads, 1).
-    A call may bring ``edge_weight=``, (edges,), which multiplies the attention.
-
     Args:
-        in_feats: the width, or a pair of widths for senders and receivers.
+        in_feats: the width of a row, or a pair of widths for senders and receivers.
+        out_feats: the width of a head's row.
+        num_heads: how many heads.
         feat_drop: the part of the features that is dropped in training.
         attn_drop: the part of the attention that is dropped in training.
-        negative_slope: of leaky_relu.
-        residual: adds the receiver's own feature, through ``res_fc`` where widths differ.
+        negative_slope: the slope of leaky_relu below 0.
+        residual: add the receiver's own row, through a linear map where widths differ.
+        activation: a function of the rows at the end; None: none.
         allow_zero_in_degree: accept vertices without in-edges; nothing reaches them.
+        bias: add a vector that is learned.
 
     Raises:
         GraphError: a vertex has no in-edge, and that is not allowed.
@@ -84,13 +84,17 @@ class GATConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's normal weights with the gain of relu, biases of zeros."""
+        """Draws Glorot's normal weights with the gain of relu, and sets biases to zeros."""
         init_glorot(self, "fc", "fc_src", "fc_dst", "attn_l", "attn_r", "res_fc")
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accept vertices without in-edges from now on, or refuse them."""
+        """Accepts vertices without in-edges from now on, or refuses them.
+
+        Args:
+            set_value: True to accept them.
+        """
         self._allow_zero_in_degree = set_value
 
     def forward(
@@ -100,6 +104,23 @@ class GATConv(nn.Module):
         edge_weight: Tensor | None = None,
         get_attention: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
+        """The in-neighbours' rows, weighed, by head.
+
+        Args:
+            graph: a graph with one type of edges, or a block.
+            feat: (vertices, ..., in_feats), or a pair for senders and receivers; a block's receivers are its first
+                senders.
+            edge_weight: (edges,), which multiplies the attention; None: nothing does.
+            get_attention: give the attention, too.
+
+        Returns:
+            (vertices, ..., num_heads, out_feats); with ``get_attention`` a pair of that and (edges, ..., num_heads,
+            1).
+
+        Raises:
+            GraphError: a vertex has no in-edge, and that is not allowed.
+            FeatureError: ``edge_weight`` is not one number an edge.
+        """
         if not self._allow_zero_in_degree:
             check_in_degrees(graph)
         weight = None if edge_weight is None else check_edge_weight(graph, edge_weight)

@@ -17,8 +17,12 @@ from vgraph.nn.propagate import send_rows
 class GatedGraphConv(nn.Module):
     """``n_steps`` of a GRU whose input is the sum of the senders' states, mapped by the edge's type.
 
-    Called with a graph, a feature (vertices, in_feats), filled up with zeros to out_feats, and
-    ``etypes``, (edges,) from 0 to n_etypes - 1, where there are several types; gives (vertices, out_feats).
+    Args:
+        in_feats: the width of a row, at most ``out_feats``; it is filled up with zeros.
+        out_feats: the width of a state.
+        n_steps: how many steps.
+        n_etypes: how many types of edges.
+        bias: let the GRU have biases.
 
     Raises:
         GraphError: in_feats exceeds out_feats.
@@ -45,7 +49,7 @@ class GatedGraphConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The GRU's own; Glorot's normal weights with the gain of relu, biases of zeros."""
+        """Draws new weights for the GRU, as torch does, and Glorot's normal weights for the maps."""
         self.gru.reset_parameters()
         for linear in self.linears:
             assert isinstance(linear, nn.Linear)
@@ -53,6 +57,19 @@ class GatedGraphConv(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, graph: vgraph.Graph, feat: Tensor, etypes: Tensor | None = None) -> Tensor:
+        """The states after the last step.
+
+        Args:
+            graph: a graph with one type of nodes and edges.
+            feat: (vertices, in_feats).
+            etypes: (edges,) from 0 to n_etypes - 1; None where there is one type.
+
+        Returns:
+            (vertices, out_feats).
+
+        Raises:
+            FeatureError: types are missing or outside.
+        """
         state = nn.functional.pad(feat, (0, self._out_feats - feat.shape[1]))
         parts = self._parts(graph, etypes)
         for _ in range(self._n_steps):

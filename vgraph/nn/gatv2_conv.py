@@ -21,17 +21,18 @@ from vgraph.nn.inputs import check_in_degrees, pair, receivers_of
 class GATv2Conv(nn.Module):
     """Weighs in-neighbours by a softmax of ``attn . leaky_relu(W_src u + W_dst v)``, head by head.
 
-    Called with a graph and a feature (vertices, in_feats), or one for either end; gives (vertices,
-    num_heads, out_feats), with ``get_attention=True`` also (edges, num_heads, 1).
-
     Args:
-        in_feats: the width, or a pair of widths for senders and receivers.
+        in_feats: the width of a row, or a pair of widths for senders and receivers.
+        out_feats: the width of a head's row.
+        num_heads: how many heads.
         feat_drop: the part of the features that is dropped in training.
         attn_drop: the part of the attention that is dropped in training.
-        negative_slope: of leaky_relu.
-        residual: adds the receiver's own feature, through ``res_fc`` where widths differ.
+        negative_slope: the slope of leaky_relu below 0.
+        residual: add the receiver's own row, through a linear map where widths differ.
+        activation: a function of the rows at the end; None: none.
         allow_zero_in_degree: accept vertices without in-edges; nothing reaches them.
-        share_weights: one matrix for both ends.
+        bias: let the linear maps have biases.
+        share_weights: map both ends by one matrix.
 
     Raises:
         GraphError: a vertex has no in-edge, and that is not allowed.
@@ -79,16 +80,34 @@ class GATv2Conv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's normal weights with the gain of relu, biases of zeros."""
+        """Draws Glorot's normal weights with the gain of relu, and sets biases to zeros."""
         init_glorot(self, "fc_src", *(() if self.share_weights else ("fc_dst",)), "attn", "res_fc")
 
     def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accept vertices without in-edges from now on, or refuse them."""
+        """Accepts vertices without in-edges from now on, or refuses them.
+
+        Args:
+            set_value: True to accept them.
+        """
         self._allow_zero_in_degree = set_value
 
     def forward(
         self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor], get_attention: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
+        """The in-neighbours' rows, weighed, by head.
+
+        Args:
+            graph: a graph with one type of edges, or a block.
+            feat: (vertices, in_feats), or a pair for senders and receivers; a block's receivers are its first
+                senders.
+            get_attention: give the attention, too.
+
+        Returns:
+            (vertices, num_heads, out_feats); with ``get_attention`` a pair of that and (edges, num_heads, 1).
+
+        Raises:
+            GraphError: a vertex has no in-edge, and that is not allowed.
+        """
         if not self._allow_zero_in_degree:
             check_in_degrees(graph)
         feat_src, feat_dst, own = self._mapped(graph, feat)

@@ -20,16 +20,14 @@ REDUCERS = {"sum": fn.sum, "max": fn.max, "mean": fn.mean}
 
 
 class GINConv(nn.Module):
-    """``apply_func((1 + eps) * own + aggregated in-neighbours)``.
-
-    Called with a graph and a feature (vertices, width), or one for either end; gives what
-    ``apply_func`` makes of (vertices, width). A call may bring ``edge_weight=``, (edges,) or (edges, 1).
+    """What a function makes of ``(1 + eps) * own + aggregated in-neighbours``.
 
     Args:
-        apply_func: a module or function of rows; None: the rows themselves.
+        apply_func: a module or function of (vertices, width); None: the rows themselves.
         aggregator_type: "sum", "max" or "mean".
         init_eps: the first value of ``eps``.
-        learn_eps: whether ``eps`` is trained.
+        learn_eps: train ``eps``.
+        activation: a function of the rows at the end; None: none.
 
     Raises:
         NameLookupError: an unknown aggregator.
@@ -66,6 +64,19 @@ class GINConv(nn.Module):
         feat: Tensor | tuple[Tensor, Tensor],
         edge_weight: Tensor | None = None,
     ) -> Tensor:
+        """What ``apply_func`` makes of a vertex and its in-neighbours.
+
+        Args:
+            graph: a graph with one type of edges, or a block.
+            feat: (vertices, width), or a pair for senders and receivers of one width.
+            edge_weight: (edges,) or (edges, 1), which multiplies messages; None: nothing does.
+
+        Returns:
+            What ``apply_func`` makes of (vertices, width).
+
+        Raises:
+            FeatureError: ``edge_weight`` is not one number an edge.
+        """
         src, dst = both_ends(graph, feat)
         told = send_rows(graph, src, edge_weight, REDUCERS[self._aggregator_type])
         rows = (1 + self.eps) * dst + told
@@ -74,13 +85,12 @@ class GINConv(nn.Module):
 
 
 class GINEConv(nn.Module):
-    """``apply_func((1 + eps) * own + sum of relu(sender + edge))``.
-
-    Called with a graph, a feature (vertices, width), or one for either end, and one of the edges,
-    (edges, width); gives what ``apply_func`` makes of (vertices, width).
+    """What a function makes of ``(1 + eps) * own + sum of relu(sender + edge)``.
 
     Args:
-        init_eps: the first value of ``eps``. learn_eps: whether it is trained.
+        apply_func: a module or function of (vertices, width); None: the rows themselves.
+        init_eps: the first value of ``eps``.
+        learn_eps: train ``eps``.
 
     Raises:
         FeatureError: there is not one row a sender, or one an edge.
@@ -108,6 +118,19 @@ class GINEConv(nn.Module):
         _set_number(self, "eps", init_eps, is_learned=learn_eps)
 
     def forward(self, graph: vgraph.Graph, node_feat: Tensor | tuple[Tensor, Tensor], edge_feat: Tensor) -> Tensor:
+        """What ``apply_func`` makes of a vertex, its in-neighbours and their edges.
+
+        Args:
+            graph: a graph with one type of edges, or a block.
+            node_feat: (vertices, width), or a pair for senders and receivers of one width.
+            edge_feat: (edges, width).
+
+        Returns:
+            What ``apply_func`` makes of (vertices, width).
+
+        Raises:
+            FeatureError: there is not one row a sender, or one an edge.
+        """
         src, dst = both_ends(graph, node_feat)
         with graph.local_scope():
             graph.srcdata["h"], graph.edata["e"] = src, edge_feat

@@ -23,13 +23,14 @@ NORMS = ("none", "both", "right", "left")
 class GraphConv(nn.Module):
     """Sums what the in-neighbours hold, normalised by degrees, times ``weight``, plus ``bias``.
 
-    Called with a graph and a feature (vertices, in_feats); gives (vertices, out_feats). ``weight``
-    is (in_feats, out_feats), ``bias`` (out_feats,). A call may bring ``weight=`` (where the layer
-    was made with ``weight=False``) and ``edge_weight=``, (edges,) or (edges, 1).
-
     Args:
-        norm: "both" divides by the roots of the degrees at either end, "left" by the sender's
-            out-degree, "right" by the receiver's in-degree, "none" by nothing.
+        in_feats: the width of a row.
+        out_feats: the width of a result's row.
+        norm: "both" divides by the roots of the degrees at either end, "left" by the sender's out-degree, "right" by
+            the receiver's in-degree, "none" by nothing.
+        weight: learn a matrix (in_feats, out_feats); False: calls may bring one.
+        bias: add a vector (out_feats,) that is learned.
+        activation: a function of the rows at the end; None: none.
         allow_zero_in_degree: accept vertices without in-edges; their rows are the bias.
 
     Raises:
@@ -71,14 +72,18 @@ class GraphConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's uniform weights and a bias of zeros."""
+        """Draws Glorot's uniform weights, and sets the bias to zeros."""
         if self.weight is not None:
             nn.init.xavier_uniform_(self.weight)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accept vertices without in-edges from now on, or refuse them."""
+        """Accepts vertices without in-edges from now on, or refuses them.
+
+        Args:
+            set_value: True to accept them.
+        """
         self._allow_zero_in_degree = set_value
 
     def forward(
@@ -88,6 +93,22 @@ class GraphConv(nn.Module):
         weight: Tensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
+        """The in-neighbours' rows, summed and mapped.
+
+        Args:
+            graph: a graph with one type of edges, or a block.
+            feat: (vertices, in_feats), or a pair, of which the senders' is used.
+            weight: (in_feats, out_feats), where the layer was made with ``weight=False``; None: its own, or none.
+            edge_weight: (edges,) or (edges, 1), which multiplies messages; None: nothing does.
+
+        Returns:
+            (vertices, out_feats).
+
+        Raises:
+            GraphError: a vertex has no in-edge, and that is not allowed.
+            FunctionError: a weight is passed to a layer that has its own.
+            FeatureError: ``edge_weight`` is not one number an edge.
+        """
         if not self._allow_zero_in_degree:
             check_in_degrees(graph)
         weight = self._chosen(weight)
@@ -123,5 +144,10 @@ class GraphConv(nn.Module):
         return self.weight if weight is None else weight
 
     def extra_repr(self) -> str:
+        """What ``repr`` shows of the layer.
+
+        Returns:
+            Its widths, its norm and its activation.
+        """
         shown = f"in={self._in_feats}, out={self._out_feats}, normalization={self._norm}"
         return shown if self._activation is None else f"{shown}, activation={self._activation}"

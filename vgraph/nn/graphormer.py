@@ -16,11 +16,10 @@ from vgraph.nn.inputs import check_name
 class BiasedMHA(nn.Module):
     """Multi-head attention whose scores a bias is added to, or multiplied with.
 
-    Called with (graphs, vertices, feat_size), ``attn_bias`` (graphs, vertices, vertices, num_heads) and
-    ``attn_mask`` (graphs, vertices, vertices), true where nothing is to be seen; gives (graphs, vertices,
-    feat_size).
-
     Args:
+        feat_size: the width of a row, which ``num_heads`` divides.
+        num_heads: how many heads.
+        bias: let the linear maps have biases.
         attn_bias_type: "add" or "mul".
         attn_drop: the part of the attention that is dropped in training.
 
@@ -52,7 +51,7 @@ class BiasedMHA(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's uniform weights, those of queries, keys and values over the root of 2."""
+        """Draws Glorot's uniform weights, those of queries, keys and values over the root of 2."""
         for layer in (self.q_proj, self.k_proj, self.v_proj):
             nn.init.xavier_uniform_(layer.weight, gain=2**-0.5)
         nn.init.xavier_uniform_(self.out_proj.weight)
@@ -60,6 +59,16 @@ class BiasedMHA(nn.Module):
             nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, ndata: Tensor, attn_bias: Tensor | None = None, attn_mask: Tensor | None = None) -> Tensor:
+        """What every vertex makes of all vertices of its graph.
+
+        Args:
+            ndata: (graphs, vertices, feat_size), graphs filled up to one size.
+            attn_bias: (graphs, vertices, vertices, num_heads); None: none.
+            attn_mask: (graphs, vertices, vertices), true where nothing is to be seen; None: all is seen.
+
+        Returns:
+            (graphs, vertices, feat_size).
+        """
         heads = (self.num_heads, -1)
         q, k, v = (proj(ndata).unflatten(-1, heads) for proj in (self.q_proj, self.k_proj, self.v_proj))
         scores = torch.einsum("bxhd,byhd->bxyh", q * self.scaling, k)
@@ -74,11 +83,15 @@ class BiasedMHA(nn.Module):
 class GraphormerLayer(nn.Module):
     """Biased attention and a feed-forward network, each with a residual and a normalisation.
 
-    Called as ``BiasedMHA``.
-
     Args:
-        norm_first: normalises before attention and network, not after.
+        feat_size: the width of a row, which ``num_heads`` divides.
+        hidden_size: the width within the network.
+        num_heads: how many heads.
+        attn_bias_type: "add" or "mul".
+        norm_first: normalise before attention and network, not after.
         dropout: the part of what is added to the residual that is dropped in training.
+        attn_dropout: the part of the attention that is dropped in training.
+        activation: the module within the network; None: relu.
 
     Raises:
         GraphError: num_heads does not divide feat_size.
@@ -118,6 +131,16 @@ class GraphormerLayer(nn.Module):
         self.attn_layer_norm, self.ffn_layer_norm = nn.LayerNorm(feat_size), nn.LayerNorm(feat_size)
 
     def forward(self, nfeat: Tensor, attn_bias: Tensor | None = None, attn_mask: Tensor | None = None) -> Tensor:
+        """New rows of the vertices.
+
+        Args:
+            nfeat: (graphs, vertices, feat_size), graphs filled up to one size.
+            attn_bias: (graphs, vertices, vertices, num_heads); None: none.
+            attn_mask: (graphs, vertices, vertices), true where nothing is to be seen; None: all is seen.
+
+        Returns:
+            (graphs, vertices, feat_size).
+        """
         if self.norm_first:
             normed = self.attn_layer_norm(nfeat)
             rows = nfeat + self.dropout(self.attn(normed, attn_bias, attn_mask))

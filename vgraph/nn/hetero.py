@@ -30,14 +30,11 @@ AGGREGATES: dict[str, Aggregate] = {
 class HeteroGraphConv(nn.Module):
     """A layer for every type of edge, and how their results meet where several end at one type of vertex.
 
-    Called with a graph and features by type of vertex, (vertices, ...), or a pair of them for senders
-    and receivers; a block's receivers are its first senders. Gives rows by type of vertex, of types that
-    anything was sent to. ``mod_args`` and ``mod_kwargs``: further arguments of layers by edge type.
-
     Args:
-        mods: layers by edge type, or by (source type, edge type, destination type); vertices without
-            in-edges are accepted by all of them.
-        aggregate: "sum", "mean", "max", "min", "stack", or a function of a list of rows and the type.
+        mods: layers by edge type, or by (source type, edge type, destination type); vertices without in-edges are
+            accepted by all of them.
+        aggregate: "sum", "mean", "max", "min", "stack" (a new dim after the vertices), or a function of a list of
+            rows and the type.
 
     Raises:
         NameLookupError: an unknown aggregate; an edge type has no layer.
@@ -85,6 +82,21 @@ class HeteroGraphConv(nn.Module):
         mod_args: Mapping[str, tuple[Any, ...]] | None = None,
         mod_kwargs: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> dict[str, Any]:
+        """What arrives at every type of vertex.
+
+        Args:
+            g: a graph, or a block.
+            inputs: rows by type of vertex, (vertices, ...) each, or a pair of such dicts for senders and receivers; a
+                block's receivers are its first senders.
+            mod_args: further arguments of layers by name of edge type; None: none.
+            mod_kwargs: further keyword arguments of layers by name of edge type; None: none.
+
+        Returns:
+            Rows by type of vertex, of types that anything was sent to.
+
+        Raises:
+            NameLookupError: an edge type has no layer.
+        """
         src, dst = inputs if isinstance(inputs, tuple) else (inputs, _receivers(g, inputs))
         args, kwargs = mod_args or {}, mod_kwargs or {}
         found: dict[str, list[Tensor]] = {}
@@ -106,7 +118,10 @@ def _receivers(g: vgraph.Graph, inputs: ByType) -> ByType:
 class HeteroLinear(nn.Module):
     """A linear map for every type, all to the same width.
 
-    Called with features by type, (rows, in_size[type]); gives (rows, out_size) by type.
+    Args:
+        in_size: the width of a row by type.
+        out_size: the width of a result's row.
+        bias: let the maps have biases.
 
     Source: DGL 1.1, ``dgl.nn.HeteroLinear``.
 
@@ -122,14 +137,26 @@ class HeteroLinear(nn.Module):
         self.linears = nn.ModuleDict({str(key): nn.Linear(size, out_size, bias=bias) for key, size in in_size.items()})
 
     def forward(self, feat: ByType) -> dict[str, Tensor]:
+        """Every type's rows through its map.
+
+        Args:
+            feat: rows by type, (rows, in_size[type]); types may be left out.
+
+        Returns:
+            (rows, out_size) by type.
+
+        Raises:
+            KeyError: there is no map for a type.
+        """
         return {key: self.linears[str(key)](rows) for key, rows in feat.items()}
 
 
 class HeteroEmbedding(nn.Module):
     """An embedding for every type, all of one width.
 
-    Called with ids by type, (rows,); gives (rows, embedding_dim) by type. ``weight``: the tables by type,
-    (num_embeddings[type], embedding_dim).
+    Args:
+        num_embeddings: how many rows by type.
+        embedding_dim: the width of a row.
 
     Source: DGL 1.1, ``dgl.nn.HeteroEmbedding``.
 
@@ -147,12 +174,24 @@ class HeteroEmbedding(nn.Module):
 
     @property
     def weight(self) -> dict[str, Any]:
+        """The tables by type, parameters (num_embeddings[type], embedding_dim)."""
         return {self.raw_keys[name]: table.weight for name, table in self.embeds.items()}
 
     def reset_parameters(self) -> None:
-        """Glorot's uniform rows."""
+        """Draws Glorot's uniform rows."""
         for table in self.weight.values():
             nn.init.xavier_uniform_(table)
 
     def forward(self, input_ids: ByType) -> dict[str, Tensor]:
+        """The rows of some ids of every type.
+
+        Args:
+            input_ids: ids by type, (rows,) each; types may be left out.
+
+        Returns:
+            (rows, embedding_dim) by type.
+
+        Raises:
+            KeyError: there is no table for a type.
+        """
         return {key: self.embeds[str(key)](ids) for key, ids in input_ids.items()}

@@ -18,12 +18,16 @@ from vgraph.nn.typed_linear import TypedLinear
 class HGTConv(nn.Module):
     """Keys, queries and values by the type of vertex, attention and messages by the type of edge.
 
-    Called with a graph, a feature (vertices, in_size), types of vertices (vertices,) and of edges
-    (edges,); gives (vertices, num_heads * head_size). What a vertex was is mixed in by its type's ``skip``.
+    What a vertex was is mixed in by its type's ``skip``.
 
     Args:
+        in_size: the width of a row.
+        head_size: the width of a head's row.
+        num_heads: how many heads.
+        num_ntypes: how many types of vertices.
+        num_etypes: how many types of edges.
         dropout: the part of the result that is dropped in training before it is mixed in.
-        use_norm: normalises the rows at the end.
+        use_norm: normalise the rows at the end.
 
     Raises:
         FeatureError: types are outside, or not one a row.
@@ -67,6 +71,18 @@ class HGTConv(nn.Module):
             nn.init.xavier_uniform_(self.residual_w)
 
     def forward(self, g: vgraph.Graph, x: Tensor, ntype: Tensor, etype: Tensor, *, presorted: bool = False) -> Tensor:
+        """New rows of the vertices.
+
+        Args:
+            g: a graph with one type of edges, or a block.
+            x: (vertices, in_size); a block's receivers are its first senders.
+            ntype: (vertices,) from 0 to num_ntypes - 1.
+            etype: (edges,) from 0 to num_etypes - 1.
+            presorted: rows and edges lie type by type.
+
+        Returns:
+            (vertices, num_heads * head_size).
+        """
         own, own_type = receivers_of(g, x), receivers_of(g, ntype)
         k, v = (self._by_head(name, x, ntype, presorted) for name in ("k", "v"))
         q = self._by_head("q", own, own_type, presorted)

@@ -25,11 +25,9 @@ def degree_factor(degrees: Tensor, rows: Tensor, *, is_root: bool = True) -> Ten
 class EdgeWeightNorm(nn.Module):
     """Weights of edges divided by sums of weights: "both" by their roots at either end, "right" where edges end.
 
-    Called with a graph and ``edge_weight``, (edges,); gives (edges,).
-
     Args:
         norm: "both", "right" or "none".
-        eps: added to the sums.
+        eps: a number that is added to the sums.
 
     Raises:
         FunctionError: an unknown ``norm``.
@@ -52,6 +50,18 @@ class EdgeWeightNorm(nn.Module):
         self._norm, self._eps = norm, eps
 
     def forward(self, graph: vgraph.Graph, edge_weight: Tensor) -> Tensor:
+        """The weights, normalised.
+
+        Args:
+            graph: a graph with one type of edges, or a block.
+            edge_weight: (edges,).
+
+        Returns:
+            (edges,).
+
+        Raises:
+            FeatureError: there is not one number an edge; with "both", one is not above 0.
+        """
         self._check(graph, edge_weight)
         if self._norm == "none":
             return edge_weight

@@ -105,15 +105,18 @@ def _root_of_share(graph: vgraph.Graph, like: Tensor) -> Tensor:
 class PNAConv(nn.Module):
     """Towers of principal neighbourhood aggregation side by side, and a layer that mixes them.
 
-    Called with a graph and a feature (vertices, in_size), and (edges, edge_feat_size) where that is
-    not 0; gives (vertices, out_size). A tower's message is a linear map of sender, receiver and edge.
+    A tower's message is a linear map of sender, receiver and edge.
 
     Args:
-        aggregators: of "mean", "sum", "max", "min", "std", "var", "moment3", "moment4", "moment5".
-        scalers: of "identity", "amplification" (by log(degree + 1) / delta), "attenuation".
+        in_size: the width of a row.
+        out_size: the width of a result's row.
+        aggregators: some of "mean", "sum", "max", "min", "std", "var", "moment3", "moment4", "moment5".
+        scalers: some of "identity", "amplification" (by log(degree + 1) / delta), "attenuation".
         delta: the mean of log(degree + 1) over the training set.
-        num_towers: divides both widths.
-        residual: adds the feature itself, where both widths are the same.
+        dropout: the part of a tower's result that is dropped in training.
+        num_towers: how many towers; it divides both widths.
+        edge_feat_size: the width of an edge's row; 0: edges have none.
+        residual: add the rows themselves, where both widths are the same.
 
     Raises:
         NameLookupError: an unknown aggregator or scaler.
@@ -156,6 +159,19 @@ class PNAConv(nn.Module):
         self.mixing_layer = nn.Sequential(nn.Linear(out_size, out_size), nn.LeakyReLU())
 
     def forward(self, graph: vgraph.Graph, node_feat: Tensor, edge_feat: Tensor | None = None) -> Tensor:
+        """New rows of the vertices.
+
+        Args:
+            graph: a graph, or a batch, with one type of nodes and edges.
+            node_feat: (vertices, in_size).
+            edge_feat: (edges, edge_feat_size); None where that is 0.
+
+        Returns:
+            (vertices, out_size).
+
+        Raises:
+            FeatureError: the edges' feature is missing, or not asked for.
+        """
         if (edge_feat is None) != (self.edge_feat_size == 0):
             fact = f"the layer was made for edges of {self.edge_feat_size} features"
             given = "none is given" if edge_feat is None else f"{tuple(edge_feat.shape)} is given"

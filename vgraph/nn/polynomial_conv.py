@@ -42,9 +42,12 @@ def make_hop(graph: vgraph.Graph, like: Tensor, edge_weight: Tensor | None, *, b
 class ChebConv(nn.Module):
     """Chebyshev polynomials of the scaled Laplacian, of degrees 0 to k - 1, side by side through ``linear``.
 
-    Called with a graph whose edges go both ways, a feature (vertices, in_feats) and ``lambda_max``,
-    the largest eigenvalue of each graph's Laplacian: one number a graph as a list, (graphs,) or
-    (graphs, 1); 2, which none exceeds, where it is not given. Gives (vertices, out_feats).
+    Args:
+        in_feats: the width of a row.
+        out_feats: the width of a result's row.
+        k: how many polynomials.
+        activation: a function of the rows at the end; None: none.
+        bias: let the linear map have one.
 
     Raises:
         FeatureError: ``lambda_max`` has not one number a graph.
@@ -72,6 +75,20 @@ class ChebConv(nn.Module):
         self.linear = nn.Linear(k * in_feats, out_feats, bias)
 
     def forward(self, graph: vgraph.Graph, feat: Tensor, lambda_max: list[float] | Tensor | None = None) -> Tensor:
+        """The polynomials of the rows, mapped.
+
+        Args:
+            graph: a graph, or a batch, with one type of nodes and edges, whose edges go both ways.
+            feat: (vertices, in_feats).
+            lambda_max: the largest eigenvalue of each graph's Laplacian, (graphs,) or (graphs, 1); None: 2, which
+                none exceeds.
+
+        Returns:
+            (vertices, out_feats).
+
+        Raises:
+            FeatureError: ``lambda_max`` has not one number a graph.
+        """
         scale, hop = self._scale(graph, feat, lambda_max), make_hop(graph, feat, None)
 
         def laplacian(rows: Tensor) -> Tensor:
@@ -101,14 +118,16 @@ class ChebConv(nn.Module):
 
 
 class SGConv(nn.Module):
-    """k steps of the normalised adjacency, then one linear map.
-
-    Called with a graph and a feature (vertices, in_feats); gives (vertices, out_feats). A call may
-    bring ``edge_weight=``, (edges,).
+    """``k`` steps of the normalised adjacency, then one linear map.
 
     Args:
-        cached: the steps of the first call are kept for all others, whatever their graph and feature.
-        norm: a function of the rows before the map.
+        in_feats: the width of a row.
+        out_feats: the width of a result's row.
+        k: how many steps.
+        cached: keep the steps of the first call for all others, whatever their graph and feature.
+        bias: let the linear map have one.
+        norm: a function of the rows before the map; None: none.
+        allow_zero_in_degree: accept vertices without in-edges.
 
     Raises:
         GraphError: a vertex has no in-edge, and that is not allowed.
@@ -141,16 +160,34 @@ class SGConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's uniform weights and a bias of zeros."""
+        """Draws Glorot's uniform weights, and sets the bias to zeros."""
         nn.init.xavier_uniform_(self.fc.weight)
         if self.fc.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
             nn.init.zeros_(self.fc.bias)
 
     def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accept vertices without in-edges from now on, or refuse them."""
+        """Accepts vertices without in-edges from now on, or refuses them.
+
+        Args:
+            set_value: True to accept them.
+        """
         self._allow_zero_in_degree = set_value
 
     def forward(self, graph: vgraph.Graph, feat: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """The rows after the steps, mapped.
+
+        Args:
+            graph: a graph with one type of nodes and edges.
+            feat: (vertices, in_feats).
+            edge_weight: (edges,) above 0, which are normalised as by ``EdgeWeightNorm``; None: all edges alike.
+
+        Returns:
+            (vertices, out_feats).
+
+        Raises:
+            GraphError: a vertex has no in-edge, and that is not allowed.
+            FeatureError: weights are not one number above 0 an edge.
+        """
         if not self._allow_zero_in_degree:
             check_in_degrees(graph)
         if self._cached_h is not None:
@@ -165,10 +202,14 @@ class SGConv(nn.Module):
 
 
 class TAGConv(nn.Module):
-    """A feature and its 1 to k steps of the normalised adjacency, side by side through ``lin``.
+    """The rows and their 1 to k steps of the normalised adjacency, side by side through ``lin``.
 
-    Called with a graph and a feature (vertices, in_feats); gives (vertices, out_feats). A call may
-    bring ``edge_weight=``, (edges,).
+    Args:
+        in_feats: the width of a row.
+        out_feats: the width of a result's row.
+        k: how many steps.
+        bias: let the linear map have one.
+        activation: a function of the rows at the end; None: none.
 
     Raises:
         FeatureError: weights are not one number above 0 an edge.
@@ -196,10 +237,23 @@ class TAGConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's normal weights with the gain of relu."""
+        """Draws Glorot's normal weights with the gain of relu."""
         nn.init.xavier_normal_(self.lin.weight, gain=nn.init.calculate_gain("relu"))
 
     def forward(self, graph: vgraph.Graph, feat: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """The rows after 0 to k steps, mapped.
+
+        Args:
+            graph: a graph with one type of nodes and edges.
+            feat: (vertices, in_feats).
+            edge_weight: (edges,) above 0, which are normalised as by ``EdgeWeightNorm``; None: all edges alike.
+
+        Returns:
+            (vertices, out_feats).
+
+        Raises:
+            FeatureError: weights are not one number above 0 an edge.
+        """
         hop, steps = make_hop(graph, feat, edge_weight), [feat]
         for _ in range(self._k):
             steps.append(hop(steps[-1]))
@@ -210,10 +264,9 @@ class TAGConv(nn.Module):
 class APPNPConv(nn.Module):
     """Personalised PageRank: k steps, each of which mixes in ``alpha`` of the feature that came in.
 
-    Called with a graph and a feature (vertices, ...); gives rows of the same shape. A call may bring
-    ``edge_weight=``, (edges,).
-
     Args:
+        k: how many steps.
+        alpha: how much of the feature that came in, from 0 to 1.
         edge_drop: the part of the edges that is dropped in training, anew in every step.
 
     Raises:
@@ -233,6 +286,19 @@ class APPNPConv(nn.Module):
         self._k, self._alpha, self.edge_drop = k, alpha, nn.Dropout(edge_drop)
 
     def forward(self, graph: vgraph.Graph, feat: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """The rows after the steps.
+
+        Args:
+            graph: a graph with one type of nodes and edges.
+            feat: (vertices, ...).
+            edge_weight: (edges,) above 0, which are normalised as by ``EdgeWeightNorm``; None: all edges alike.
+
+        Returns:
+            (vertices, ...), as ``feat``.
+
+        Raises:
+            FeatureError: weights are not one number above 0 an edge.
+        """
         rows, hop = feat, self._hop(graph, feat, edge_weight)
         for _ in range(self._k):
             rows = (1 - self._alpha) * hop(rows) + self._alpha * feat

@@ -19,6 +19,18 @@ class _Readout(nn.Module):
     op = "sum"
 
     def forward(self, graph: vgraph.Graph, feat: Tensor) -> Tensor:
+        """One row a graph.
+
+        Args:
+            graph: a batch of graphs with one type of nodes.
+            feat: (vertices, ...).
+
+        Returns:
+            (graphs, ...); zeros for a graph without vertices.
+
+        Raises:
+            FeatureError: there is not one row a vertex.
+        """
         return _read(graph, feat, self.op)
 
 
@@ -29,9 +41,7 @@ def _read(graph: vgraph.Graph, feat: Tensor, op: str) -> Tensor:
 
 
 class SumPooling(_Readout):
-    """The sum of a feature over the vertices of every graph: (graphs, ...).
-
-    Called with a batch of graphs and (vertices, ...).
+    """The sum of a feature over the vertices of every graph.
 
     Raises:
         FeatureError: there is not one row a vertex.
@@ -47,9 +57,7 @@ class SumPooling(_Readout):
 
 
 class AvgPooling(_Readout):
-    """The mean of a feature over the vertices of every graph: (graphs, ...).
-
-    Called with a batch of graphs and (vertices, ...).
+    """The mean of a feature over the vertices of every graph.
 
     Raises:
         FeatureError: there is not one row a vertex.
@@ -67,9 +75,7 @@ class AvgPooling(_Readout):
 
 
 class MaxPooling(_Readout):
-    """The largest of a feature over the vertices of every graph, elementwise: (graphs, ...).
-
-    Called with a batch of graphs and (vertices, ...).
+    """The largest of a feature over the vertices of every graph, elementwise.
 
     Raises:
         FeatureError: there is not one row a vertex.
@@ -87,9 +93,10 @@ class MaxPooling(_Readout):
 
 
 class SortPooling(nn.Module):
-    """The k vertices with the largest last column, whose columns are sorted, as one row: (graphs, k * width).
+    """The k vertices with the largest last column, whose columns are sorted, as one row.
 
-    Called with a batch of graphs and (vertices, width). Graphs with fewer vertices are filled up with zeros.
+    Args:
+        k: how many vertices, from 1 up; graphs with fewer are filled up with zeros.
 
     Raises:
         FeatureError: there is not one row a vertex; ``k`` is below 1.
@@ -108,6 +115,18 @@ class SortPooling(nn.Module):
         self.k = k
 
     def forward(self, graph: vgraph.Graph, feat: Tensor) -> Tensor:
+        """One row a graph.
+
+        Args:
+            graph: a batch of graphs with one type of nodes.
+            feat: (vertices, width).
+
+        Returns:
+            (graphs, k * width).
+
+        Raises:
+            FeatureError: there is not one row a vertex, or ``k`` is below 1.
+        """
         with graph.local_scope():
             graph.ndata["h"] = feat.sort(-1).values
             found = vgraph.topk_nodes(graph, "h", self.k, sortby=-1)[0]
@@ -117,7 +136,9 @@ class SortPooling(nn.Module):
 class GlobalAttentionPooling(nn.Module):
     """The sum of what ``feat_nn`` makes of vertices, weighed by a softmax of ``gate_nn`` over each graph.
 
-    Called with a batch and (vertices, ...); gives (graphs, ...), with ``get_attention=True`` also (vertices, 1).
+    Args:
+        gate_nn: a module of (vertices, ...) that gives (vertices, 1).
+        feat_nn: a module of (vertices, ...); None: the rows themselves.
 
     Raises:
         FeatureError: ``gate_nn`` gives more than one column.
@@ -136,6 +157,19 @@ class GlobalAttentionPooling(nn.Module):
         self.gate_nn, self.feat_nn = gate_nn, feat_nn
 
     def forward(self, graph: vgraph.Graph, feat: Tensor, get_attention: bool = False) -> Any:
+        """One row a graph.
+
+        Args:
+            graph: a batch of graphs with one type of nodes.
+            feat: (vertices, ...).
+            get_attention: give the attention, too.
+
+        Returns:
+            (graphs, ...); with ``get_attention`` a pair of that and (vertices, 1).
+
+        Raises:
+            FeatureError: ``gate_nn`` gives more than one column.
+        """
         gate = self.gate_nn(feat)
         if gate.shape[-1] != 1:
             fact = f"gate_nn gives {tuple(gate.shape)}"
@@ -153,9 +187,10 @@ def _softmax(graph: vgraph.Graph, scores: Tensor) -> Tensor:
 
 
 class WeightAndSum(nn.Module):
-    """The sum of vertices, each times a number from 0 to 1 that a linear map of it gives: (graphs, in_feats).
+    """The sum of vertices, each times a number from 0 to 1 that a linear map of it gives.
 
-    Called with a batch of graphs and (vertices, in_feats).
+    Args:
+        in_feats: the width of a row.
 
     Raises:
         FeatureError: there is not one row a vertex.
@@ -174,13 +209,28 @@ class WeightAndSum(nn.Module):
         self.atom_weighting = nn.Sequential(nn.Linear(in_feats, 1), nn.Sigmoid())
 
     def forward(self, g: vgraph.Graph, feats: Tensor) -> Tensor:
+        """One row a graph.
+
+        Args:
+            g: a batch of graphs with one type of nodes.
+            feats: (vertices, in_feats).
+
+        Returns:
+            (graphs, in_feats).
+
+        Raises:
+            FeatureError: there is not one row a vertex.
+        """
         return _read(g, feats * self.atom_weighting(feats), "sum")
 
 
 class Set2Set(nn.Module):
     """An LSTM that asks each graph ``n_iters`` times what it holds, by attention to its vertices.
 
-    Called with a batch and (vertices, input_dim); gives (graphs, 2 * input_dim), whatever the order of vertices.
+    Args:
+        input_dim: the width of a row.
+        n_iters: how many questions.
+        n_layers: how many layers the LSTM has.
 
     Source: Vinyals et al. 2016, section 4.2.
 
@@ -198,10 +248,19 @@ class Set2Set(nn.Module):
         self.lstm = nn.LSTM(self.output_dim, input_dim, n_layers)
 
     def reset_parameters(self) -> None:
-        """The LSTM's own."""
+        """Draws new weights for the LSTM, as torch does."""
         self.lstm.reset_parameters()
 
     def forward(self, graph: vgraph.Graph, feat: Tensor) -> Tensor:
+        """One row a graph, whatever the order of its vertices.
+
+        Args:
+            graph: a batch of graphs with one type of nodes.
+            feat: (vertices, input_dim).
+
+        Returns:
+            (graphs, 2 * input_dim): the last question and its answer.
+        """
         count = graph.batch_size
         state = feat.new_zeros(self.n_layers, count, self.input_dim)
         carried, asked = (state, state), feat.new_zeros(count, self.output_dim)
@@ -214,4 +273,9 @@ class Set2Set(nn.Module):
         return asked
 
     def extra_repr(self) -> str:
+        """What ``repr`` shows of the layer.
+
+        Returns:
+            The number of questions.
+        """
         return f"n_iters={self.n_iters}"

@@ -19,14 +19,17 @@ from vgraph.nn.typed_linear import TypedLinear
 class RelGraphConv(nn.Module):
     """The sum of in-neighbours, each mapped by its edge's type, plus the vertex itself by ``loop_weight``.
 
-    Called with a graph, a feature (vertices, in_feat), ``etypes`` (edges,) from 0 to num_rels - 1, and
-    optionally ``norm`` (edges, 1), which multiplies messages; gives (vertices, out_feat). Edges may lie in any
-    order: which rows are mapped together is found once a graph, so ``presorted`` changes nothing.
-
     Args:
-        regularizer: of the maps: None, "basis" or "bdd", see ``TypedLinear``.
-        num_bases: bases or blocks; by default as many as relations.
-        layer_norm: normalises rows before bias and self-loop.
+        in_feat: the width of a row.
+        out_feat: the width of a result's row.
+        num_rels: how many types of edges.
+        regularizer: how the maps are regularised: None, "basis" or "bdd", see ``TypedLinear``.
+        num_bases: how many bases or blocks; None: as many as types.
+        bias: add a vector that is learned.
+        activation: a function of the rows at the end; None: none.
+        self_loop: add the vertex itself, mapped.
+        dropout: the part of the result that is dropped in training.
+        layer_norm: normalise rows before bias and self-loop.
 
     Raises:
         FeatureError: types are outside, or not one an edge.
@@ -71,6 +74,18 @@ class RelGraphConv(nn.Module):
     def forward(
         self, g: vgraph.Graph, feat: Tensor, etypes: Tensor, norm: Tensor | None = None, *, presorted: bool = False
     ) -> Tensor:
+        """New rows of the vertices.
+
+        Args:
+            g: a graph with one type of edges, or a block.
+            feat: (vertices, in_feat); a block's receivers are its first senders.
+            etypes: (edges,) from 0 to num_rels - 1.
+            norm: (edges, 1), which multiplies messages; None: nothing does.
+            presorted: ignored, as which rows are mapped together is found once a graph.
+
+        Returns:
+            (vertices, out_feat).
+        """
         rows = vgraph.ops.typed_sum(g, feat, self.linear_r.get_matrices(), etypes, norm)
         if self.layer_norm:
             rows = self.layer_norm_weight(rows)
@@ -85,15 +100,15 @@ class RelGraphConv(nn.Module):
 class RelGraphEmbedding(nn.Module):
     """The first layer of R-GCN where vertices have no features: a vector for each vertex and relation.
 
-    Called with a graph, ``etypes`` (edges,) and optionally ``norm`` (edges, 1), which multiplies messages; gives
-    (vertices, out_feat). It is ``RelGraphConv`` with bases on one-hot rows, but nothing is as large as relations
-    times vertices: each vertex has ``num_bases`` vectors, and a relation takes sums of them.
+    It is ``RelGraphConv`` with bases on one-hot rows, but nothing is as large as relations times vertices: each
+    vertex has ``num_bases`` vectors, and a relation takes sums of them.
 
     Args:
-        num_nodes: vertices that send messages.
-        out_feat: width.
-        num_rels: types of edges.
-        num_bases: vectors of a vertex.
+        num_nodes: how many vertices send messages.
+        out_feat: the width of a result's row.
+        num_rels: how many types of edges.
+        num_bases: how many vectors a vertex has.
+        bias: add a vector that is learned.
 
     Raises:
         FeatureError: types are outside, or not one an edge; the graph has other vertices.
@@ -116,11 +131,21 @@ class RelGraphEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's uniform matrices from one-hot rows to ``out_feat``, and coefficients."""
+        """Draws Glorot's uniform matrices from one-hot rows to ``out_feat``, and coefficients."""
         limit = (6 / (self.weight.shape[0] + self.weight.shape[2])) ** 0.5
         nn.init.uniform_(self.weight, -limit, limit)
         nn.init.xavier_uniform_(self.coeff)
 
     def forward(self, g: vgraph.Graph, etypes: Tensor, norm: Tensor | None = None) -> Tensor:
+        """Rows of the vertices.
+
+        Args:
+            g: a graph with one type of edges, whose senders number ``num_nodes``.
+            etypes: (edges,) from 0 to num_rels - 1.
+            norm: (edges, 1), which multiplies messages; None: nothing does.
+
+        Returns:
+            (vertices, out_feat).
+        """
         rows = vgraph.ops.typed_sum(g, self.weight, self.coeff, etypes, norm)
         return rows if self.h_bias is None else rows + self.h_bias

@@ -24,16 +24,16 @@ AGGREGATORS = ("mean", "gcn", "pool", "lstm")
 class SAGEConv(nn.Module):
     """``fc_self`` of a vertex plus ``fc_neigh`` of what its in-neighbours are aggregated to.
 
-    Called with a graph and a feature (vertices, in_feats), or one for either end; gives (vertices,
-    out_feats). A call may bring ``edge_weight=``, (edges,) or (edges, 1), which multiplies messages.
-
     Args:
-        in_feats: the width, or a pair of widths for senders and receivers.
-        aggregator_type: "mean"; "gcn": the mean of neighbours and vertex, which has no ``fc_self``;
-            "pool": the maximum of ``relu(fc_pool)``; "lstm": the last state of an LSTM that reads
-            the neighbours in the order of the edges.
+        in_feats: the width of a row, or a pair of widths for senders and receivers.
+        out_feats: the width of a result's row.
+        aggregator_type: "mean"; "gcn": the mean of neighbours and vertex, which has no ``fc_self``; "pool": the
+            maximum of ``relu(fc_pool)``; "lstm": the last state of an LSTM that reads the neighbours in the order of
+            the edges.
         feat_drop: the part of the features that is dropped in training.
-        norm: a function of the result, after the activation.
+        bias: add a vector that is learned.
+        norm: a function of the result, after the activation; None: none.
+        activation: a function of the rows at the end; None: none.
 
     Raises:
         NameLookupError: an unknown aggregator.
@@ -79,7 +79,7 @@ class SAGEConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's uniform weights with the gain of relu; the LSTM's own."""
+        """Draws Glorot's uniform weights with the gain of relu, and new weights for the LSTM, as torch does."""
         gain = nn.init.calculate_gain("relu")
         if self._aggre_type == "lstm":
             self.lstm.reset_parameters()
@@ -93,6 +93,20 @@ class SAGEConv(nn.Module):
         feat: Tensor | tuple[Tensor, Tensor],
         edge_weight: Tensor | None = None,
     ) -> Tensor:
+        """New rows of the vertices.
+
+        Args:
+            graph: a graph with one type of edges, or a block.
+            feat: (vertices, in_feats), or a pair for senders and receivers; a block's receivers are its first
+                senders.
+            edge_weight: (edges,) or (edges, 1), which multiplies messages; None: nothing does.
+
+        Returns:
+            (vertices, out_feats).
+
+        Raises:
+            FeatureError: "gcn" has features of two widths; ``edge_weight`` is not one number an edge.
+        """
         if isinstance(feat, tuple):
             src, dst = (self.feat_drop(rows) for rows in feat)
         else:

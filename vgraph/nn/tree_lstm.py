@@ -15,10 +15,12 @@ import vgraph
 class ChildSumTreeLSTM(vgraph.VertexFunction):
     """The Tree-LSTM of any number of unordered children, with one forget gate a child.
 
-    Called with a graph (edges from child to parent) and the feature ``x``, (vertices, in_size) or
-    ``vgraph.at(rows, ids)``; gives ``h`` and ``c``, each (vertices, hidden_size).
+    A call takes a graph (edges from child to parent) and the feature ``x``, (vertices, in_size) or ``vgraph.at(rows,
+    ids)``, and gives ``h`` and ``c``, each (vertices, hidden_size).
 
     Args:
+        in_size: the width of ``x``.
+        hidden_size: the width of ``h`` and ``c``.
         dropout: the part of the candidate ``u`` that is dropped in training.
 
     Raises:
@@ -45,23 +47,36 @@ class ChildSumTreeLSTM(vgraph.VertexFunction):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, v: vgraph.Vertex) -> None:
+        """Equations 2 to 8 for one batch of vertices.
+
+        Args:
+            v: one batch of vertices.
+        """
         child, x = v.gather(), v.pull("x")
         iou = self.W_iou(x) + self.U_iou(child["h"].sum())  # (2): the sum of the children's h
         f = torch.sigmoid(self.W_f(x) + self.U_f(child["h"]))  # (4): one gate a child
         _finish(v, iou, (f * child["c"]).sum(), self.dropout)
 
     def extra_repr(self) -> str:
+        """What ``repr`` shows of the layer.
+
+        Returns:
+            Its widths.
+        """
         return f"{self.in_size}, {self.hidden_size}"
 
 
 class NaryTreeLSTM(vgraph.VertexFunction):
     """The Tree-LSTM of at most ``num_children`` ordered children, each with matrices of its own.
 
-    Called with a graph (edges from child to parent, in the order of the children) and the feature
-    ``x``, (vertices, in_size) or ``vgraph.at(rows, ids)``; gives ``h`` and ``c``, each (vertices,
-    hidden_size). Absent children count as zeros; children beyond the last are not looked at.
+    A call takes a graph (edges from child to parent, in the order of the children) and the feature ``x``, (vertices,
+    in_size) or ``vgraph.at(rows, ids)``, and gives ``h`` and ``c``, each (vertices, hidden_size). Absent children
+    count as zeros; children beyond the last are not looked at.
 
     Args:
+        in_size: the width of ``x``.
+        hidden_size: the width of ``h`` and ``c``.
+        num_children: how many children are looked at.
         dropout: the part of the candidate ``u`` that is dropped in training.
 
     Raises:
@@ -91,6 +106,11 @@ class NaryTreeLSTM(vgraph.VertexFunction):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, v: vgraph.Vertex) -> None:
+        """Equations 9 to 14 for one batch of vertices.
+
+        Args:
+            v: one batch of vertices.
+        """
         children = [v.gather(k, default=0.0) for k in range(self.num_children)]
         x, h = v.pull("x"), torch.cat([child["h"] for child in children], -1)
         iou = self.W_iou(x) + self.U_iou(h)  # the sums over l of (9), (11), (12)
@@ -100,6 +120,11 @@ class NaryTreeLSTM(vgraph.VertexFunction):
         _finish(v, iou, sum(kept[1:], kept[0]), self.dropout)
 
     def extra_repr(self) -> str:
+        """What ``repr`` shows of the layer.
+
+        Returns:
+            Its widths and the number of children.
+        """
         return f"{self.in_size}, {self.hidden_size}, num_children={self.num_children}"
 
 

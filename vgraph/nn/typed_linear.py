@@ -18,11 +18,13 @@ REGULARIZERS = ("basis", "bdd")
 class TypedLinear(nn.Module):
     """Each row times the matrix of its type; all types in one batched product.
 
-    Called with rows (rows, in_size) and their types (rows,); gives (rows, out_size).
-
     Args:
-        regularizer: None: a matrix a type; "basis": sums of ``num_bases`` matrices; "bdd": block-diagonal
-            matrices of ``num_bases`` blocks.
+        in_size: the width of a row.
+        out_size: the width of a result's row.
+        num_types: how many types.
+        regularizer: None: a matrix a type; "basis": sums of ``num_bases`` matrices; "bdd": block-diagonal matrices of
+            ``num_bases`` blocks.
+        num_bases: how many bases or blocks; None without a regularizer.
 
     Raises:
         FunctionError: an unknown regularizer, or one without ``num_bases``.
@@ -53,24 +55,48 @@ class TypedLinear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform below 1 over the root of the fan-in; coefficients by Glorot with the gain of relu."""
+        """Draws weights uniformly below 1 over the root of the fan-in.
+
+        Coefficients of bases are drawn by Glorot, with the gain of relu.
+        """
         limit = (self.submat_in if self.regularizer == "bdd" else self.in_size) ** -0.5
         nn.init.uniform_(self.W, -limit, limit)
         if self.regularizer == "basis":
             nn.init.xavier_uniform_(self.coeff, gain=nn.init.calculate_gain("relu"))
 
     def get_weight(self) -> Tensor:
-        """The matrices of all types, (num_types, in_size, out_size); blocks as they are stored."""
+        """The matrices of all types; blocks as they are stored.
+
+        Returns:
+            (num_types, in_size, out_size); for "bdd" (num_types, blocks * in * out).
+        """
         if self.regularizer != "basis":
             return self.W
         return (self.coeff @ self.W.flatten(1)).view(self.num_types, self.in_size, self.out_size)
 
     def get_matrices(self) -> Tensor:
-        """``get_weight``, but blocks as (num_types, blocks, in, out)."""
+        """The matrices of all types; blocks apart.
+
+        Returns:
+            (num_types, in_size, out_size); for "bdd" (num_types, blocks, in, out).
+        """
         weight = self.get_weight()
         return weight if weight.ndim == 3 else weight.view(self.num_types, -1, self.submat_in, self.submat_out)
 
     def forward(self, x: Tensor, x_type: Tensor, sorted_by_type: bool = False) -> Tensor:
+        """Every row through the matrix of its type.
+
+        Args:
+            x: (rows, in_size).
+            x_type: (rows,) from 0 to num_types - 1.
+            sorted_by_type: rows lie type by type.
+
+        Returns:
+            (rows, out_size).
+
+        Raises:
+            FeatureError: types are outside, or not one a row.
+        """
         if self.regularizer == "bdd":
             blocks = self.get_matrices()
             parts = x.unflatten(1, (-1, self.submat_in)).unbind(1)
@@ -82,6 +108,11 @@ class TypedLinear(nn.Module):
         return vgraph.ops.gather_mm(x, self.get_weight(), idx_b=x_type)
 
     def extra_repr(self) -> str:
+        """What ``repr`` shows of the layer.
+
+        Returns:
+            Its widths, the number of types and the regularizer.
+        """
         shown = f"in_size={self.in_size}, out_size={self.out_size}, num_types={self.num_types}"
         return shown + (f", regularizer={self.regularizer}, num_bases={self.num_bases}" if self.regularizer else "")
 
