@@ -14,8 +14,9 @@ from typing import Any
 
 PACKAGES = (
     "vgraph",
-    *(f"vgraph.{part}" for part in "function ops tdl nn data sampling distributed compat errors cli".split()),
+    *(f"vgraph.{part}" for part in "function ops tdl nn data sampling compat errors cli".split()),
 )
+SEALED = ("vgraph", "vgraph.tdl", "vgraph.cli", "vgraph.compat")  # what ``__all__`` leaves out is not public there
 # what public functions give or hand to a user's function, and no package exports
 GIVEN = (
     "vgraph.api.dense.parallel:Plan",
@@ -90,8 +91,8 @@ def public_things() -> list[Public]:
 def _exported() -> Iterator[Public]:
     for package in PACKAGES:
         module = import_module(package)
-        names = getattr(module, "__all__", None) or [name for name in vars(module) if _is_own(module, name)]
-        for name in sorted(names):
+        own = [name for name in vars(module) if _is_own(module, name)] if package not in SEALED else []
+        for name in sorted({*getattr(module, "__all__", ()), *own}):
             thing = getattr(module, name)
             if callable(thing) and not isinstance(thing, ModuleType):
                 yield Public(f"{package}.{name}", thing)

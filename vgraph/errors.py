@@ -15,7 +15,7 @@ class VGraphError(Exception):
 
     Args:
         fact: what is wrong, with the values that show it.
-        cure: what to do about it.
+        cure: what to do about it; "": nothing is known.
         line: ``file:line`` of the user's program; None: the line that is running now, "": none.
 
     Source: none (fact, line and cure are this library's convention).
@@ -57,7 +57,14 @@ class GraphError(VGraphError, ValueError):
 
 
 class CycleError(GraphError):
-    """A cycle where a vertex function needs a DAG; ``cycle`` lists its vertices."""
+    """A cycle where a vertex function needs a DAG.
+
+    Args:
+        fact: what is wrong, with the values that show it.
+        cycle: its vertices, in the order of its edges.
+        cure: what to do about it; "": nothing is known.
+        line: ``file:line`` of the user's program; None: the line that is running now, "": none.
+    """
 
     def __init__(self, fact: str, *, cycle: list[int], cure: str = "", line: str | None = None) -> None:
         super().__init__(fact, cure=cure, line=line)

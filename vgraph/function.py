@@ -18,7 +18,16 @@ Reduce = Callable[[Any], dict[str, Tensor]]
 
 
 def copy_u(u: str, out: str) -> Message:
-    """The message ``out`` is the source's feature ``u``.
+    """Sends the source's feature as a message.
+
+    Args:
+        u: the name of a feature of the sources.
+        out: the name of the message.
+
+    Returns:
+        A function of edges for ``Graph.update_all`` and its relatives; messages are (edges, ...), as the feature.
+
+    Source: DGL 1.1, ``dgl.function.copy_u``.
 
     Example:
         >>> import torch, vgraph, vgraph.function as fn
@@ -32,7 +41,25 @@ def copy_u(u: str, out: str) -> Message:
 
 
 def copy_e(e: str, out: str) -> Message:
-    """The message ``out`` is the edge's feature ``e``; see ``copy_u``."""
+    """Sends the edge's feature as a message.
+
+    Args:
+        e: the name of a feature of the edges.
+        out: the name of the message.
+
+    Returns:
+        A function of edges for ``Graph.update_all`` and its relatives; messages are (edges, ...), as the feature.
+
+    Source: DGL 1.1, ``dgl.function.copy_e``.
+
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.edata["w"] = torch.tensor([1.0, 5.0])
+        >>> g.update_all(fn.copy_e("w", "m"), fn.sum("m", "s"))
+        >>> g.ndata["s"]
+        tensor([0., 0., 6.])
+    """
     return lambda edges: {out: edges.data[e]}
 
 
@@ -65,6 +92,54 @@ def _aligned(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return a, b
 
 
+WORDS = {"u": "source", "v": "destination", "e": "edge"}
+RESULTS = {
+    "add": "the sum",
+    "sub": "the difference",
+    "mul": "the product",
+    "div": "the quotient",
+    "dot": "the dot product",
+}
+_MANUAL = """Sends {result} of the {left}'s feature and the {right}'s as a message.
+
+Args:
+    lhs_field: the name of a feature of the {left}s.
+    rhs_field: the name of a feature of the {right}s.
+    out: the name of the message.
+
+Returns:
+    A function of edges for ``Graph.update_all`` and its relatives; messages are (edges, ...). A feature of lower rank
+    has its missing dims after the rows{width}.
+
+Source: DGL 1.1, ``dgl.function.{name}``.
+
+Example:
+    >>> import torch, vgraph, vgraph.function as fn
+    >>> g = vgraph.graph(([0], [1]))
+    >>> g.ndata["h"], g.edata["w"] = torch.tensor([[6.0], [2.0]]), torch.tensor([[3.0]])
+    >>> g.apply_edges(fn.{name}("{lhs}", "{rhs}", "m"))
+    >>> round(g.edata["m"].item(), 4)
+    {shown}
+"""
+EXAMPLE = {"u": 6.0, "v": 2.0, "e": 3.0}  # what the features of manuals are
+
+
+def _manual(left: str, name: str, right: str) -> str:
+    combine = operator.mul if name == "dot" else _OPERATORS[name]  # rows of one number
+    number: Any = combine(EXAMPLE[left], EXAMPLE[right])  # type: ignore[arg-type]
+    features = {"u": "h", "v": "h", "e": "w"}
+    return _MANUAL.format(
+        result=RESULTS[name],
+        left=WORDS[left],
+        right=WORDS[right],
+        name=f"{left}_{name}_{right}",
+        width="; the last dim of the result is 1" if name == "dot" else "",
+        lhs=features[left],
+        rhs=features[right],
+        shown=round(number, 4),
+    )
+
+
 def _binary(left: str, name: str, right: str) -> Callable[..., Message]:
     first, second, combine = _ENDS[left], _ENDS[right], _OPERATORS[name]
 
@@ -72,7 +147,7 @@ def _binary(left: str, name: str, right: str) -> Callable[..., Message]:
         return lambda edges: {out: combine(*_aligned(first(edges)[lhs_field], second(edges)[rhs_field]))}
 
     builtin.__name__ = builtin.__qualname__ = f"{left}_{name}_{right}"
-    builtin.__doc__ = f"The message ``out`` is {name} of features at {left} and {right}; see ``copy_u``."
+    builtin.__doc__ = _manual(left, name, right)
     return builtin
 
 
@@ -91,25 +166,115 @@ def _is_total(reduce: Reduce) -> Reduce:
 
 
 def sum(msg: str, out: str) -> Reduce:
-    """The sum of the messages ``msg``; 0 without in-edges."""
+    """Adds up the messages of every node.
+
+    Args:
+        msg: the name of the message.
+        out: the name of the feature that is set.
+
+    Returns:
+        A function of nodes for ``Graph.update_all`` and its relatives; 0 for a node without in-edges.
+
+    Source: DGL 1.1, ``dgl.function.sum``.
+
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 3.0, 5.0])
+        >>> g.update_all(fn.copy_u("h", "m"), fn.sum("m", "s"))
+        >>> g.ndata["s"]
+        tensor([0., 0., 4.])
+    """
     return _is_total(lambda nodes: {out: nodes.mailbox[msg].sum(1)})
 
 
 def mean(msg: str, out: str) -> Reduce:
-    """The mean of the messages ``msg``; 0 without in-edges."""
+    """Takes the mean of the messages of every node.
+
+    Args:
+        msg: the name of the message.
+        out: the name of the feature that is set.
+
+    Returns:
+        A function of nodes for ``Graph.update_all`` and its relatives; 0 for a node without in-edges.
+
+    Source: DGL 1.1, ``dgl.function.mean``.
+
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 3.0, 5.0])
+        >>> g.update_all(fn.copy_u("h", "m"), fn.mean("m", "s"))
+        >>> g.ndata["s"]
+        tensor([0., 0., 2.])
+    """
     return _is_total(lambda nodes: {out: nodes.mailbox[msg].mean(1)})
 
 
 def max(msg: str, out: str) -> Reduce:
-    """The largest message, elementwise, the first in edge order among equals; 0 without in-edges."""
+    """Takes the largest message of every node, elementwise, the first in edge order among equals.
+
+    Args:
+        msg: the name of the message.
+        out: the name of the feature that is set.
+
+    Returns:
+        A function of nodes for ``Graph.update_all`` and its relatives; 0 for a node without in-edges.
+
+    Source: DGL 1.1, ``dgl.function.max``.
+
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 3.0, 5.0])
+        >>> g.update_all(fn.copy_u("h", "m"), fn.max("m", "s"))
+        >>> g.ndata["s"]
+        tensor([0., 0., 3.])
+    """
     return _is_total(lambda nodes: {out: torch.max(nodes.mailbox[msg], 1).values})
 
 
 def min(msg: str, out: str) -> Reduce:
-    """The smallest message, elementwise, the first in edge order among equals; 0 without in-edges."""
+    """Takes the smallest message of every node, elementwise, the first in edge order among equals.
+
+    Args:
+        msg: the name of the message.
+        out: the name of the feature that is set.
+
+    Returns:
+        A function of nodes for ``Graph.update_all`` and its relatives; 0 for a node without in-edges.
+
+    Source: DGL 1.1, ``dgl.function.min``.
+
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.tensor([1.0, 3.0, 5.0])
+        >>> g.update_all(fn.copy_u("h", "m"), fn.min("m", "s"))
+        >>> g.ndata["s"]
+        tensor([0., 0., 1.])
+    """
     return _is_total(lambda nodes: {out: torch.min(nodes.mailbox[msg], 1).values})
 
 
 def prod(msg: str, out: str) -> Reduce:
-    """The product of the messages, elementwise; 0 without in-edges."""
+    """Multiplies the messages of every node, elementwise.
+
+    Args:
+        msg: the name of the message.
+        out: the name of the feature that is set.
+
+    Returns:
+        A function of nodes for ``Graph.update_all`` and its relatives; 0 for a node without in-edges.
+
+    Source: none (DGL had it before 1.0).
+
+    Example:
+        >>> import torch, vgraph, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.tensor([2.0, 3.0, 5.0])
+        >>> g.update_all(fn.copy_u("h", "m"), fn.prod("m", "s"))
+        >>> g.ndata["s"]
+        tensor([0., 0., 6.])
+    """
     return lambda nodes: {out: nodes.mailbox[msg].prod(1)}

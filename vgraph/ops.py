@@ -7,6 +7,7 @@ and go by DLPack, uncopied.
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -57,9 +58,22 @@ def _like(result: Tensor, origin: Any) -> Any:
 
 
 def of_arrays(function: Callable[..., Tensor]) -> Callable[..., Array]:
-    """The function on torch tensors, NumPy and CuPy arrays; the result is of the kind that was given.
+    """Makes a function of torch tensors one of NumPy and CuPy arrays as well.
 
     A tensor beside arrays may have a gradient, which no array has: then the result is a tensor.
+
+    Args:
+        function: a function that takes tensors and gives one.
+
+    Returns:
+        The function; its result is of the kind that was given.
+
+    Source: the DLPack protocol of the array API standard.
+
+    Example:
+        >>> import numpy, torch, vgraph
+        >>> vgraph.ops.of_arrays(torch.neg)(numpy.ones(2))
+        array([-1., -1.])
     """
 
     @wraps(function)
@@ -124,19 +138,24 @@ def _copy_v(v: str, out: str) -> Any:
 
 @of_arrays
 def gspmm(g: Graph, op: str, reduce_op: str, lhs_data: Array, rhs_data: Array) -> Array:
-    """Messages ``op(source's lhs, edge's rhs)`` reduced at every destination, (destinations, ...).
+    """Messages ``op(source's lhs, edge's rhs)`` reduced at every destination.
 
     Args:
-        g: a graph with one type of edges.
+        g: a graph with one type of edges, or a block.
         op: "add", "sub", "mul", "div", "dot", "copy_lhs" or "copy_rhs".
-        reduce_op: "sum", "max", "min" or "mean"; 0 without in-edges.
-        lhs_data: one row a source, or None.
-        rhs_data: one row an edge, or None.
+        reduce_op: "sum", "max", "min" or "mean".
+        lhs_data: (sources, ...), or None where ``op`` needs none.
+        rhs_data: (edges, ...), or None where ``op`` needs none.
+
+    Returns:
+        (destinations, ...), 0 without in-edges; for "dot" the last dim is 1. Of the kind that was given.
 
     Raises:
-        FunctionError: an unknown ``op`` or ``reduce_op``.
+        FunctionError: there is no such ``op`` or ``reduce_op``, rows that it needs are None, or ``g`` is no graph.
         FeatureError: there is not one row each.
         DTypeError: rows are no tensor or array of numbers.
+
+    Source: Wang et al. 2019 (DGL), section 4 (generalised SpMM); DGL 1.1, ``dgl.ops.gspmm``.
 
     Example:
         >>> import numpy, vgraph
@@ -159,20 +178,25 @@ def gspmm(g: Graph, op: str, reduce_op: str, lhs_data: Array, rhs_data: Array) -
 
 @of_arrays
 def gsddmm(g: Graph, op: str, lhs_data: Array, rhs_data: Array, lhs_target: str = "u", rhs_target: str = "v") -> Array:
-    """``op`` of two rows for every edge, (edges, ...), each at its source "u", destination "v" or the edge "e".
+    """Combines two rows for every edge, each of its source "u", its destination "v" or the edge "e".
 
     Args:
-        g: a graph with one type of edges.
+        g: a graph with one type of edges, or a block.
         op: "add", "sub", "mul", "div", "dot", "copy_lhs" or "copy_rhs".
-        lhs_data: rows of ``lhs_target``, or None.
-        rhs_data: rows of ``rhs_target``, or None.
+        lhs_data: (rows, ...) of ``lhs_target``, or None where ``op`` needs none.
+        rhs_data: (rows, ...) of ``rhs_target``, or None where ``op`` needs none.
         lhs_target: "u", "v" or "e".
         rhs_target: "u", "v" or "e".
 
+    Returns:
+        (edges, ...); for "dot" the last dim is 1. Of the kind that was given.
+
     Raises:
-        FunctionError: an unknown ``op`` or target.
+        FunctionError: there is no such ``op`` or target, both targets are one, or ``g`` is no graph.
         FeatureError: there is not one row each.
         DTypeError: rows are no tensor or array of numbers.
+
+    Source: Wang et al. 2019 (DGL), section 4 (generalised SDDMM); DGL 1.1, ``dgl.ops.gsddmm``.
 
     Example:
         >>> import numpy, vgraph
@@ -186,11 +210,22 @@ def gsddmm(g: Graph, op: str, lhs_data: Array, rhs_data: Array, lhs_target: str 
 
 @of_arrays
 def edge_softmax(graph: Graph, logits: Array, eids: Any = "__ALL__", norm_by: str = "dst") -> Array:
-    """The softmax of ``logits`` (edges, ...) over the edges that end in one node ("src": begin).
+    """The softmax of numbers of edges over the edges that end in one node.
+
+    Args:
+        graph: a graph with one type of edges, or a block.
+        logits: (edges, ...), one row an edge, or one for each of ``eids``.
+        eids: ids (k,) of the edges that ``logits`` has rows for; "__ALL__": all of them.
+        norm_by: "dst"; "src": over the edges that begin in one node.
+
+    Returns:
+        As ``logits``: every column sums to 1 over the edges of a node.
 
     Raises:
         FeatureError: there is not one row an edge.
         FunctionError: an unknown ``norm_by``.
+
+    Source: DGL 1.1, ``dgl.ops.edge_softmax``.
 
     Example:
         >>> import torch, vgraph
@@ -205,16 +240,21 @@ def edge_softmax(graph: Graph, logits: Array, eids: Any = "__ALL__", norm_by: st
 
 @of_arrays
 def segment_reduce(seglen: Array, value: Array, reducer: str = "sum") -> Array:
-    """One row a segment of ``value`` (rows, ...), whose rows lie segment by segment; 0 of none.
+    """Reduces the rows of every segment, which lie segment by segment.
 
     Args:
-        seglen: (segments,), the rows of every segment.
+        seglen: (segments,), the number of rows of every segment.
         value: (rows, ...).
         reducer: "sum", "mean", "max" or "min".
+
+    Returns:
+        (segments, ...), 0 for a segment without rows.
 
     Raises:
         FeatureError: the lengths do not sum to the rows.
         FunctionError: an unknown reducer.
+
+    Source: DGL 1.1, ``dgl.ops.segment_reduce``.
 
     Example:
         >>> import numpy, vgraph
@@ -226,7 +266,19 @@ def segment_reduce(seglen: Array, value: Array, reducer: str = "sum") -> Array:
 
 @of_arrays
 def segment_softmax(seglen: Array, value: Array) -> Array:
-    """The softmax of the rows of every segment; see ``segment_reduce``.
+    """The softmax of the rows of every segment, which lie segment by segment.
+
+    Args:
+        seglen: (segments,), the number of rows of every segment.
+        value: (rows, ...).
+
+    Returns:
+        (rows, ...): every column of a segment's rows sums to 1.
+
+    Raises:
+        FeatureError: the lengths do not sum to the rows.
+
+    Source: DGL 1.1, ``dgl.ops.segment.segment_softmax``.
 
     Example:
         >>> import torch, vgraph
@@ -241,6 +293,111 @@ gather_mm = of_arrays(_gather_mm)
 typed_sum = of_arrays(_typed_sum)
 
 
+# ---------------------------------------------------------------- one function an operator and a reducer
+_SPMM_MANUAL = """{first}
+
+It is ``gspmm`` with the operator {op!r} and the reducer {reducer!r}.
+
+Args:
+    g: a graph with one type of edges, or a block.
+{args}
+
+Returns:
+    (destinations, ...), 0 without in-edges; of the kind that was given.
+
+Raises:
+    FunctionError: ``g`` is no graph.
+    FeatureError: there is not one row each.
+    DTypeError: rows are no tensor or array of numbers.
+
+Source: DGL 1.1, ``dgl.ops.{name}``.
+
+Example:
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0, 1], [2, 2]))
+    >>> x, y = torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([[2.0], [4.0]])
+    >>> round(vgraph.ops.{name}({call})[2].item(), 4)
+    {shown}
+"""
+_SDDMM_MANUAL = """{first}
+
+It is ``gsddmm`` with the operator {op!r}.
+
+Args:
+    g: a graph with one type of edges, or a block.
+{args}
+
+Returns:
+    (edges, ...){width}; of the kind that was given.
+
+Raises:
+    FunctionError: ``g`` is no graph.
+    FeatureError: there is not one row each.
+    DTypeError: rows are no tensor or array of numbers.
+
+Source: DGL 1.1, ``dgl.ops.{name}``.
+
+Example:
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0], [1]))
+    >>> h, w = torch.tensor([[6.0], [2.0]]), torch.tensor([[3.0]])
+    >>> round(vgraph.ops.{name}({call}).item(), 4)
+    {shown}
+"""
+_NUMBERS: dict[str, Callable[[float, float], float]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "dot": operator.mul,  # of rows of one number
+    "copy_lhs": lambda x, y: x,
+    "copy_rhs": lambda x, y: y,
+}
+_REDUCED: dict[str, tuple[str, Callable[[float, float], float]]] = {
+    "sum": ("The sum", operator.add),
+    "max": ("The largest", max),
+    "min": ("The smallest", min),
+    "mean": ("The mean", lambda x, y: (x + y) / 2),
+}
+
+
+def _spmm_manual(name: str, op: str, reducer: str) -> str:
+    rows = {"x": "    x: (sources, ...).", "y": "    y: (edges, ...)."}
+    word, reduce = _REDUCED[reducer]
+    if op.startswith("copy"):
+        what = "sources' rows" if op == "copy_lhs" else "edges' rows"
+        args, call = rows["x" if op == "copy_lhs" else "y"].replace("y:", "x:"), "x" if op == "copy_lhs" else "y"
+    else:
+        what = f"{fn.RESULTS[op].removeprefix('the ')}s of sources' and edges' rows"
+        args, call = "\n".join(rows.values()), "x, y"
+    number = reduce(_NUMBERS[op](1.0, 2.0), _NUMBERS[op](3.0, 4.0))
+    first = f"{word} of the {what} over the in-edges of every node."
+    return _SPMM_MANUAL.format(
+        first=first, op=op, reducer=reducer, args=args, name=name, call=f"g, {call}", shown=round(number, 4)
+    )
+
+
+def _sddmm_manual(name: str, op: str, targets: str) -> str:
+    features, shapes = {"u": "h", "v": "h", "e": "w"}, {"u": "sources", "v": "destinations", "e": "edges"}
+    args = "\n".join(f"    {x}: ({shapes[t]}, ...)." for x, t in zip("xy", targets, strict=False))
+    number = _NUMBERS[op](*(fn.EXAMPLE[t] for t in (targets[0], targets[-1])))
+    words = [fn.WORDS[t] for t in targets]
+    first = (
+        f"The row of its {words[0]} for every edge."
+        if len(words) == 1
+        else f"{fn.RESULTS[op].capitalize()} of the {words[0]}'s row and the {words[1]}'s for every edge."
+    )
+    return _SDDMM_MANUAL.format(
+        first=first,
+        op=op,
+        args=args,
+        width=", of which the last dim is 1" if op == "dot" else "",
+        name=name,
+        call=", ".join(["g", *(features[t] for t in targets)]),
+        shown=round(number, 4),
+    )
+
+
 def _spmm_of(name: str, left: bool, op: str, reducer: str) -> Callable[..., Array]:
     def of_one(g: Graph, x: Array) -> Array:
         return gspmm(g, op, reducer, *((x, None) if left else (None, x)))
@@ -250,7 +407,7 @@ def _spmm_of(name: str, left: bool, op: str, reducer: str) -> Callable[..., Arra
 
     made = of_one if op in ("copy_lhs", "copy_rhs") else of_two
     made.__name__ = made.__qualname__ = name
-    made.__doc__ = f"``gspmm`` with {op} and {reducer}."
+    made.__doc__ = _spmm_manual(name, op, reducer)
     return made
 
 
@@ -263,7 +420,7 @@ def _sddmm_of(name: str, op: str, targets: str) -> Callable[..., Array]:
 
     made = of_one if len(targets) == 1 else of_two
     made.__name__ = made.__qualname__ = name
-    made.__doc__ = f"``gsddmm`` with {op} of {' and '.join(targets)}."
+    made.__doc__ = _sddmm_manual(name, op, targets)
     return made
 
 

@@ -17,19 +17,29 @@ from vgraph.ir.tdl.table import register
 
 __all__ = ["Max", "Min", "Prod", "Sum", "describe", "opaque"]
 
-Sum, Max, Min, Prod = (reducer(kind) for kind in ("sum", "max", "min", "prod"))
+Sum, Max, Min, Prod = (
+    reducer(kind, word) for kind, word in (("sum", "sum"), ("max", "maximum"), ("min", "minimum"), ("prod", "product"))
+)
 
 
 def describe(function: Any = None, *, op: Any = None) -> Any:
     """Describes an operator: ``@vgraph.tdl`` for the one of the function's name, ``@vgraph.tdl(op=...)`` for another.
 
-    The function takes the operands and returns a lambda of the result's indices, which reads the
-    operands at affine indices and reduces with ``Sum``, ``Max``, ``Min`` and ``Prod``; ``opaque()``
-    makes a function of whole slices, ``Inverse(matrix[b, :, :])[i, j]``. A window's index that stands
-    alone nowhere needs its size: ``Max(lambda dx: x[2 * i + dx], dx=3)``.
+    Args:
+        function: takes the operands and returns a lambda of the result's indices, which reads the operands at affine
+            indices and reduces with ``Sum``, ``Max``, ``Min`` and ``Prod``; ``opaque()`` makes a function of whole
+            slices, ``Inverse(matrix[b, :, :])[i, j]``. A window's index that stands alone nowhere needs its size:
+            ``Max(lambda dx: x[2 * i + dx], dx=3)``. None: what is given is a decorator.
+        op: the operator that is described; None: the one of the function's name.
+
+    Returns:
+        The description, which prints in index notation and tells by ``regions`` what a part reads; a decorator
+        without ``function``.
 
     Raises:
         DescriptionError: an index that is not affine, or a name that is described already.
+
+    Source: Wang, Huang and Li 2019 (Tofu), section 4.1.
 
     Example:
         >>> import vgraph

@@ -35,7 +35,18 @@ stopped (to the bit, with as many --threads).
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; 0: done, 1: an error, which is printed, 130: stopped by Ctrl-C.
+    """Runs a command, as ``vgraph`` does in a shell.
+
+    Args:
+        argv: the command and its arguments; None: those of the process.
+
+    Returns:
+        The exit status: 0 where it is done, 1 for an error, which is printed, 130 where Ctrl-C stopped it.
+
+    Raises:
+        SystemExit: there is no such command or argument, or help was asked for.
+
+    Source: Python's ``argparse``.
 
     Example:
         >>> main(["info"])

@@ -57,6 +57,8 @@ def install() -> None:
     Raises:
         FunctionError: the real DGL is imported already.
 
+    Source: none (the import system's ``sys.modules``).
+
     Example:
         >>> import vgraph.compat
         >>> vgraph.compat.install()
@@ -82,5 +84,17 @@ def install() -> None:
 
 
 def installed() -> bool:
-    """Whether ``import dgl`` leads here."""
+    """Whether ``import dgl`` leads to vgraph.
+
+    Returns:
+        True after ``install``.
+
+    Source: none (the import system's ``sys.modules``).
+
+    Example:
+        >>> import vgraph.compat
+        >>> vgraph.compat.install()
+        >>> vgraph.compat.installed()
+        True
+    """
     return isinstance(sys.modules.get("dgl"), _Stand)

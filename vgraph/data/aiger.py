@@ -26,15 +26,30 @@ WHOLE = "check that the file is whole and in binary AIGER"
 
 @dataclass(frozen=True, eq=False)
 class AIG:
-    """An and-inverter graph of v vertices: the constant false 0, then inputs, latches, AND gates.
+    """An and-inverter graph: the constant false 0, then inputs, latches, AND gates, one vertex each.
 
-    ``src``, ``dst``: int64 (2 * num_ands,), from fanin to gate, a gate's two edges side by side;
-    ``inverted``: bool, the fanin is negated. ``output``, ``output_inverted``: (num_outputs,).
-    ``latch_next``, ``latch_inverted``: (num_latches,), kept apart from the edges, which so stay
-    acyclic; ``latch_reset``: 0, 1, or -1 for a latch that starts with any value.
-    ``symbols``: "i0", "l0", "o0" ... -> name.
+    Attributes:
+        num_inputs: how many inputs.
+        num_latches: how many latches.
+        num_ands: how many AND gates.
+        src: int64 (2 * num_ands,), the fanins, a gate's two edges side by side.
+        dst: int64 (2 * num_ands,), the gates.
+        inverted: bool (2 * num_ands,), true where the fanin is negated.
+        output: int64 (num_outputs,), the vertices of the outputs.
+        output_inverted: bool (num_outputs,), true where an output is negated.
+        latch_next: int64 (num_latches,), what each latch holds next; kept apart from the edges, which so stay
+            acyclic.
+        latch_inverted: bool (num_latches,), true where that is negated.
+        latch_reset: int64 (num_latches,): 0, 1, or -1 for a latch that starts with any value.
+        symbols: names by "i0", "l0", "o0" ...
+        comment: the text at the end of the file.
 
     Source: Biere 2007; Biere, Heljanko and Wieringa 2011 (reset values).
+
+    Example:
+        >>> aig = parse_aiger(b"aig 3 2 0 1 1\\n7\\n\\x02\\x02")
+        >>> aig.num_vertices, aig.kinds().tolist()
+        (4, [0, 1, 1, 3])
     """
 
     num_inputs: int
@@ -53,22 +68,40 @@ class AIG:
 
     @property
     def num_vertices(self) -> int:
+        """The number of vertices, the constant among them."""
         return 1 + self.num_inputs + self.num_latches + self.num_ands
 
     def kinds(self) -> NDArray[np.int64]:
-        """What every vertex is: CONSTANT, INPUT, LATCH or AND (0 to 3); int64 (num_vertices,)."""
+        """What every vertex is: 0 for the constant, 1 for an input, 2 for a latch, 3 for an AND gate.
+
+        Returns:
+            int64 (num_vertices,).
+        """
         counts = (1, self.num_inputs, self.num_latches, self.num_ands)
         return np.repeat(np.arange(4, dtype=np.int64), counts)
 
 
 @dataclass(frozen=True, eq=False)
 class Circuit:
-    """A circuit as a graph with ``ndata["kind"]``, int64 (num_vertices,), and ``edata["inverted"]``, bool (edges,).
+    """A circuit as a graph.
 
-    ``output``: the vertices of the outputs, int64 (num_outputs,); ``output_inverted``: bool, alike; ``aig``: the
-    rest.
+    Attributes:
+        graph: the gates and their fanins, with ``ndata["kind"]``, int64 (num_vertices,), as ``AIG.kinds`` gives it,
+            and ``edata["inverted"]``, bool (edges,).
+        output: int64 (num_outputs,), the vertices of the outputs.
+        output_inverted: bool (num_outputs,), true where an output is negated.
+        aig: all that the file holds.
 
     Source: Biere 2007.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "nand.aig")
+        ...     _ = path.write_bytes(b"aig 3 2 0 1 1\\n7\\n\\x02\\x02")
+        ...     circuit = load_aiger(path)
+        >>> circuit.graph.num_edges(), circuit.aig.num_ands
+        (2, 1)
     """
 
     graph: vgraph.Graph
@@ -78,7 +111,14 @@ class Circuit:
 
 
 def parse_aiger(data: bytes, *, path: str | Path = "<bytes>") -> AIG:
-    """Read a binary AIGER file with the sections M I L O A, symbols and comments.
+    """Reads a binary AIGER file with the sections M I L O A, symbols and comments.
+
+    Args:
+        data: the bytes of the file.
+        path: what errors call the file.
+
+    Returns:
+        An AIG.
 
     Raises:
         DataError: no AIGER, cut short, a literal or delta out of range, sections of AIGER 1.9
@@ -118,6 +158,12 @@ def parse_aiger(data: bytes, *, path: str | Path = "<bytes>") -> AIG:
 
 def load_aiger(path: str | Path) -> Circuit:
     """The circuit of a binary AIGER file; edges run from fanin to gate.
+
+    Args:
+        path: the file.
+
+    Returns:
+        A Circuit.
 
     Raises:
         DataError: the file is missing or malformed.

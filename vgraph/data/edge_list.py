@@ -25,9 +25,17 @@ LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 class EdgeList:
     """The edges of one file, in its order.
 
-    ``src``, ``dst``: int64 (num_edges,). ``weight``: float32 (num_edges,), or None.
+    Attributes:
+        src: int64 (num_edges,).
+        dst: int64 (num_edges,).
+        weight: float32 (num_edges,); None where the file has no weights.
+        num_vertices: how many vertices.
 
     Source: the text format of SNAP's networks.
+
+    Example:
+        >>> parse_edge_list("0 1 0.5\\n").weight.tolist()
+        [0.5]
     """
 
     src: NDArray[np.int64]
@@ -37,10 +45,16 @@ class EdgeList:
 
 
 def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | Path = "<text>") -> EdgeList:
-    """Read "src dst [weight]" lines; whitespace or commas separate, "#" starts a comment.
+    """Reads "src dst [weight]" lines; whitespace or commas separate, "#" starts a comment.
 
-    Without ``num_vertices`` it is one more than the largest id, which is believed up to 2^24 or 64 a byte of the
-    text.
+    Args:
+        text: the lines.
+        num_vertices: all ids are below it; None: one more than the largest id, which is believed up to 2^24 or 64 a
+            byte of the text.
+        path: what errors call the text.
+
+    Returns:
+        An EdgeList.
 
     Raises:
         DataError: a line that is no edge, an id out of range or beyond belief, weights on some lines only.
@@ -90,6 +104,13 @@ def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | P
 
 def load_edge_list(path: str | Path, *, num_nodes: int | None = None) -> vgraph.Graph:
     """The graph of a text edge list; weights, where given, in ``edata["weight"]`` (float32).
+
+    Args:
+        path: the file.
+        num_nodes: all ids are below it; None: one more than the largest id.
+
+    Returns:
+        A Graph with one type of nodes and edges.
 
     Raises:
         DataError: the file is missing or malformed, or an id is not below ``num_nodes`` (without it, beyond belief).

@@ -27,7 +27,10 @@ def load_heterophilous(path: str | Path, split: int = 0) -> CitationGraph:
     Args:
         path: an .npz with node_features (n, f), node_labels (n,), edges (e, 2), of which each stands there once, and
             train_masks, val_masks, test_masks, each (splits, n).
-        split: which of the splits.
+        split: which of the splits, from 0 up.
+
+    Returns:
+        A CitationGraph.
 
     Raises:
         DataError: the file is missing or malformed, or has no such split.

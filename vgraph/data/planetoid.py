@@ -29,12 +29,25 @@ MOST_CLASSES = 1 << 16  # or as many as there are vertices
 
 @dataclass(frozen=True, eq=False)
 class CitationArrays:
-    """One citation graph of n vertices, e edges and f features.
+    """One citation graph of n vertices, e edges and f features, as arrays.
 
-    ``feat``: float32 (n, f). ``label``: int64 (n,). The masks: bool (n,). ``src``, ``dst``:
-    int64 (e,), every citation in both directions.
+    Attributes:
+        feat: float32 (n, f).
+        label: int64 (n,), from 0 up.
+        train_mask: bool (n,).
+        val_mask: bool (n,).
+        test_mask: bool (n,).
+        src: int64 (e,); every citation is there in both directions.
+        dst: int64 (e,).
 
     Source: Yang et al. 2016.
+
+    Example:
+        >>> csr = {"feat_indptr": [0, 1], "feat_indices": [0], "feat_data": [2.0], "feat_shape": [1, 1]}
+        >>> members = {**csr, "label": [0], "src": [0], "dst": [0], **dict.fromkeys(MASKS, [True])}
+        >>> arrays = parse_planetoid({name: np.array(rows) for name, rows in members.items()})
+        >>> arrays.feat.shape, arrays.label.tolist()
+        ((1, 1), [0])
     """
 
     feat: NDArray[np.float32]
@@ -48,11 +61,24 @@ class CitationArrays:
 
 @dataclass(frozen=True, eq=False)
 class CitationGraph:
-    """A graph of n vertices and its data: ``ndata`` feat, float32 (n, num_features), and label, int64 (n,).
+    """A graph of n vertices and its data.
 
-    ``ndata`` train_mask, val_mask, test_mask: bool (n,). Labels are below ``num_classes``.
+    Attributes:
+        graph: a graph with ``ndata`` feat, float32 (n, num_features), label, int64 (n,), and train_mask, val_mask and
+            test_mask, bool (n,).
+        num_classes: labels are below it.
+        num_features: the width of a row of ``feat``.
 
     Source: Yang et al. 2016.
+
+    Example:
+        >>> import tempfile
+        >>> csr = {"feat_indptr": [0, 1], "feat_indices": [0], "feat_data": [2.0], "feat_shape": [1, 1]}
+        >>> members = {**csr, "label": [0], "src": [0], "dst": [0], **dict.fromkeys(MASKS, [True])}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/one.npz", **members)
+        ...     sorted(load_planetoid(f"{folder}/one.npz").graph.ndata)
+        ['feat', 'label', 'test_mask', 'train_mask', 'val_mask']
     """
 
     graph: vgraph.Graph
@@ -63,9 +89,16 @@ class CitationGraph:
 def parse_planetoid(
     members: Mapping[str, NDArray[Any]], *, normalize: bool = True, path: str | Path = "<arrays>"
 ) -> CitationArrays:
-    """Check the arrays of a file and expand the features, which it stores as CSR.
+    """Checks the arrays of a file and expands the features, which it stores as CSR.
 
-    ``normalize`` divides every row of the features by its sum; rows of zeros stay zeros.
+    Args:
+        members: arrays by name: feat_indptr, feat_indices, feat_data, feat_shape, label, train_mask, val_mask,
+            test_mask, src, dst.
+        normalize: divide every row of the features by its sum; rows of zeros stay zeros.
+        path: what errors call the file.
+
+    Returns:
+        CitationArrays.
 
     Raises:
         DataError: a member is missing or has the wrong shape or dtype, an id is out of range, or the features are
@@ -102,7 +135,10 @@ def load_planetoid(path: str | Path, *, normalize: bool = True) -> CitationGraph
 
     Args:
         path: an .npz with the members that ``parse_planetoid`` takes.
-        normalize: divides every row of the features by its sum.
+        normalize: divide every row of the features by its sum; rows of zeros stay zeros.
+
+    Returns:
+        A CitationGraph.
 
     Raises:
         DataError: the file is missing or malformed.

@@ -29,12 +29,20 @@ TRIPLE = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class RdfGraph:
-    """A graph with nodes of the types "entity" and "literal", an edge type for every relation.
+    """A graph of entities and literals, with an edge type for every relation.
 
-    ``names``: by type, what each node is called in the file, without brackets, quotes kept. ``relations``:
-    the full name of every edge type. Inverse relations are called "inverse-...".
+    Attributes:
+        graph: a graph with nodes of the types "entity" and "literal"; the inverse of a relation is called
+            "inverse-...".
+        names: by type, what each node is called in the file, without brackets, quotes kept.
+        relations: the full name of every edge type.
 
     Source: Schlichtkrull et al. 2018, section 5.1.
+
+    Example:
+        >>> data = parse_ntriples('<x#a> <x#knows> <x#b> .')
+        >>> data.graph.num_nodes("entity"), data.names["entity"], data.relations
+        (2, ['x#a', 'x#b'], {'knows': 'x#knows'})
     """
 
     graph: vgraph.Graph
@@ -44,11 +52,25 @@ class RdfGraph:
 
 @dataclass(frozen=True, eq=False)
 class RdfTask:
-    """Entities to be classified: ids of nodes of type "entity" and their labels, in train and test.
+    """Entities to be classified, in train and test.
 
-    All int64: ``train_ids`` and ``train_labels`` (train,), the others (test,); labels are below ``num_classes``.
+    Attributes:
+        train_ids: int64 (train,), nodes of type "entity".
+        train_labels: int64 (train,).
+        test_ids: int64 (test,), nodes of type "entity".
+        test_labels: int64 (test,).
+        num_classes: labels are below it.
 
     Source: Ristoski et al. 2016 (the splits).
+
+    Example:
+        >>> import tempfile
+        >>> data = parse_ntriples("<a> <knows> <b> .")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     paths = [Path(folder, name) for name in ("a.tsv", "b.tsv")]
+        ...     _ = [path.write_text(f"who\\tkind\\n{path.stem}\\tx\\n") for path in paths]
+        ...     load_rdf_task(data, *paths, entity="who", label="kind").num_classes
+        1
     """
 
     train_ids: Tensor
@@ -59,10 +81,15 @@ class RdfTask:
 
 
 def parse_ntriples(text: str, *, inverse: bool = True, path: str | Path = "<text>") -> RdfGraph:
-    """Read "<subject> <relation> object ." lines; a triple that is stated twice counts once.
+    """Reads "<subject> <relation> object ." lines; a triple that is stated twice counts once.
 
     Args:
-        inverse: every relation gets another one with its edges turned round, so that messages go both ways.
+        text: the lines.
+        inverse: give every relation another one with its edges turned round, so that messages go both ways.
+        path: what errors call the text.
+
+    Returns:
+        An RdfGraph.
 
     Raises:
         DataError: a line is no triple, there is none, or a relation is called as the inverse of another.
@@ -104,6 +131,13 @@ def _parse(lines: Iterable[str], inverse: bool, path: str | Path) -> RdfGraph:
 def load_rdf(path: str | Path, *, inverse: bool = True) -> RdfGraph:
     """The graph of a file of N-Triples, also compressed (``.nt.gz``).
 
+    Args:
+        path: the file; one that ends in ``.gz`` is read as gzip.
+        inverse: give every relation another one with its edges turned round.
+
+    Returns:
+        An RdfGraph.
+
     Raises:
         DataError: the file is missing, no gzip where it is called so, malformed, or expands beyond belief.
 
@@ -125,11 +159,14 @@ def load_rdf_task(data: RdfGraph, train: str | Path, test: str | Path, *, entity
     """Who is in train and test, with what label, from tables with tabs and a header.
 
     Args:
-        data: the graph.
-        train: a file, like ``trainingSet.tsv``.
-        test: another.
-        entity: the column of names.
-        label: the column of labels, whatever they are: they are numbered as they sort.
+        data: the graph that names entities.
+        train: a table of names and labels, like ``trainingSet.tsv``.
+        test: another such table.
+        entity: the title of the column of names.
+        label: the title of the column of labels, whatever they are: they are numbered as they sort.
+
+    Returns:
+        An RdfTask.
 
     Raises:
         DataError: a column is missing, a name is not in the graph, one stands in both files; a file is

@@ -31,10 +31,21 @@ PIECE = re.compile(r"\([ \t\r]*[^() \t\r]*|\)|[^() \t\r]+")
 class Forest:
     """Many trees packed into flat arrays; tree t owns vertices ``ptr[t]:ptr[t + 1]``, root first.
 
-    ``ptr``: int64 (num_trees + 1,). ``parent``: int64 (num_vertices,), numbered within the tree,
-    -1 at its root, always smaller than the vertex's own number. ``label``: int64 (num_trees,).
-    ``features``: name -> int64 (num_vertices,). ``tokens``: what the ids of the feature mean.
-    ``classes``: the names of the labels.
+    Attributes:
+        ptr: int64 (num_trees + 1,), where each tree begins.
+        parent: int64 (num_vertices,), numbered within the tree: -1 at its root, else smaller than the vertex's own
+            number.
+        label: int64 (num_trees,).
+        features: int64 (num_vertices,) by name.
+        tokens: what the ids of the feature "word" or "token" mean.
+        classes: the names of the labels.
+
+    Source: none (a forest as compressed rows).
+
+    Example:
+        >>> forest = parse_ptb("(1 (0 bad) (1 good))(0 bad)")
+        >>> len(forest), forest.num_vertices, forest.ptr.tolist()
+        (2, 4, [0, 3, 4])
     """
 
     ptr: NDArray[np.int64]
@@ -46,6 +57,7 @@ class Forest:
 
     @property
     def num_vertices(self) -> int:
+        """The number of vertices of all trees."""
         return len(self.parent)
 
     def __len__(self) -> int:
@@ -54,9 +66,19 @@ class Forest:
 
 @dataclass(frozen=True, eq=False)
 class TreeSample:
-    """One tree: edges run from child to parent, ``root`` is the vertex without a parent.
+    """One tree and its label.
 
-    ``graph.ndata``: the features of the forest, int64 (vertices,). ``label``: below the number of classes.
+    Attributes:
+        graph: the tree, its edges from child to parent; ``ndata`` are the features of the forest, int64 (vertices,).
+        label: a number below the number of classes.
+        root: the vertex without a parent.
+
+    Source: none (what a ``TreeDataset`` is made of).
+
+    Example:
+        >>> sample = TreeDataset(parse_ptb("(1 (0 bad) (1 good))"))[0]
+        >>> sample.label, sample.root, sample.graph.edges()
+        (1, 0, (tensor([1, 2]), tensor([0, 0])))
     """
 
     graph: vgraph.Graph
@@ -69,6 +91,11 @@ class TreeDataset(Sequence[TreeSample]):
 
     Kept, so that what is computed once for a graph serves every epoch. Their features are views of all trees' as
     one batch: a batch of some is a few ranges of that.
+
+    Args:
+        forest: the trees.
+
+    Source: torch's ``torch.utils.data.Dataset`` (its items by number).
 
     Example:
         >>> trees = TreeDataset(parse_ptb("(1 (0 bad) (1 good))(0 bad)"))
@@ -92,10 +119,12 @@ class TreeDataset(Sequence[TreeSample]):
 
     @property
     def num_classes(self) -> int:
+        """The number of labels."""
         return len(self.forest.classes)
 
     @property
     def num_tokens(self) -> int:
+        """The size of the vocabulary, the unknown token included."""
         return len(self.forest.tokens)
 
     def __len__(self) -> int:
@@ -136,7 +165,20 @@ class TreeDataset(Sequence[TreeSample]):
 
 
 class TreeSplits(NamedTuple):
-    """The three parts of a data set, with one vocabulary and one list of classes."""
+    """The three parts of a data set, with one vocabulary and one list of classes.
+
+    Attributes:
+        train: what is trained on.
+        val: what settings are chosen by.
+        test: what is reported.
+
+    Source: none (the usual three parts).
+
+    Example:
+        >>> parts = TreeSplits(*(TreeDataset(parse_ptb("(0 word)")) for _ in range(3)))
+        >>> len(parts.train)
+        1
+    """
 
     train: TreeDataset
     val: TreeDataset
@@ -144,11 +186,19 @@ class TreeSplits(NamedTuple):
 
 
 def parse_ptb(text: str, *, classes: Sequence[str] | None = None, path: str | Path = "<text>") -> Forest:
-    """Read bracketed trees; vertices are numbered as they are opened, so the root is 0.
+    """Reads bracketed trees; vertices are numbered as they are opened, so the root is 0.
 
-    Features: ``label`` (index into ``classes``) and ``word`` (index into ``tokens``, the words in
-    order of appearance; -1 at inner vertices). A tree's label is its root's. Without ``classes``
-    they are the labels found, sorted. Blanks and line ends between the brackets mean nothing.
+    Features: ``label`` (index into ``classes``) and ``word`` (index into ``tokens``, the words in order of
+    appearance; -1 at inner vertices). A tree's label is its root's. Blanks and line ends between the brackets mean
+    nothing.
+
+    Args:
+        text: the trees.
+        classes: the labels, in the order of their numbers; None: those that are found, sorted.
+        path: what errors call the text.
+
+    Returns:
+        A Forest.
 
     Raises:
         DataError: unbalanced brackets, a label not among ``classes``, a vertex that holds no word
@@ -171,6 +221,15 @@ def parse_ptb(text: str, *, classes: Sequence[str] | None = None, path: str | Pa
 def build_vocabulary(forest: Forest, *, min_count: int = 1) -> tuple[str, ...]:
     """The words of a forest, commonest first, after the unknown word at 0.
 
+    Args:
+        forest: trees with the feature "word".
+        min_count: how often a word must occur.
+
+    Returns:
+        The words by id; those that occur as often are sorted.
+
+    Source: none (counting).
+
     Example:
         >>> build_vocabulary(parse_ptb("(1 (0 a) (1 b))(1 b)"))
         ('<unknown>', 'b', 'a')
@@ -184,6 +243,15 @@ def build_vocabulary(forest: Forest, *, min_count: int = 1) -> tuple[str, ...]:
 
 def renumber_words(forest: Forest, vocabulary: Sequence[str]) -> Forest:
     """The same trees with word ids from ``vocabulary``, whose 0 stands for words that it lacks.
+
+    Args:
+        forest: trees with the feature "word".
+        vocabulary: the words by new id.
+
+    Returns:
+        A Forest, whose "word" stays -1 where there is none.
+
+    Source: none (a look-up).
 
     Example:
         >>> renumber_words(parse_ptb("(1 (0 a) (1 b))"), ("<unknown>", "b")).features["word"].tolist()
@@ -206,6 +274,14 @@ def load_ptb(
 
     ``vocabulary`` and ``classes`` are those of the training set; without them the file's own.
 
+    Args:
+        path: the file.
+        classes: the labels, as of the training set; None: the file's own.
+        vocabulary: the words by id, as of the training set; None: the file's own.
+
+    Returns:
+        A TreeDataset.
+
     Raises:
         DataError: the file is missing or malformed.
 
@@ -227,9 +303,15 @@ def load_ptb(
 
 
 def load_sst(folder: str | Path, *, min_count: int = 1, classes: Sequence[str] = SENTIMENTS) -> TreeSplits:
-    """Stanford Sentiment Treebank from ``train.txt``, ``dev.txt`` and ``test.txt`` in ``folder``.
+    """The Stanford Sentiment Treebank from ``train.txt``, ``dev.txt`` and ``test.txt`` in a folder.
 
-    Words seen fewer than ``min_count`` times in train, or never, have id 0.
+    Args:
+        folder: the folder.
+        min_count: words seen fewer times in train, or never, have id 0.
+        classes: the labels, in the order of their numbers.
+
+    Returns:
+        TreeSplits.
 
     Raises:
         DataError: a file is missing or malformed.

@@ -53,7 +53,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class FunctionTree:
-    """One function: ``tokens`` and ``parent`` (int64 (vertices,); -1 at the root) by vertex, in preorder."""
+    """The syntax tree of one function.
+
+    Attributes:
+        name: the name of the function.
+        tokens: the token of every vertex, in preorder.
+        parent: int64 (vertices,), the parent of every vertex; -1 at the root.
+
+    Source: the nodes and fields of Python's ``ast``.
+
+    Example:
+        >>> (tree,) = parse_functions("def one():\\n    return 1")
+        >>> tree.name, tree.tokens
+        ('one', ('FunctionDef', 'arguments', 'Return', 'Constant:int'))
+    """
 
     name: str
     tokens: tuple[str, ...]
@@ -92,7 +105,7 @@ def load_syntax(
     folder: str | Path | None = None,
     cache: bool = True,
 ) -> TreeSplits:
-    """Name the functions of Python's standard library: one tree a function.
+    """Names the functions of Python's standard library: one tree a function.
 
     Vertices are nodes of the abstract syntax, with ``ndata["token"]``: the node's type and, where
     there is one, its name, constant or operator. Docstrings and the function's own name are left
@@ -101,9 +114,15 @@ def load_syntax(
     repeated trees. Files, not functions, are split 80/10/10, by a hash of their relative path.
 
     Args:
-        max_tokens: size of the vocabulary, which comes from train; rarer names keep their type.
-        folder: another folder of Python files in place of the standard library.
+        num_classes: how many labels, from 1 up.
+        max_tokens: the size of the vocabulary, which comes from train; rarer names keep their type.
+        min_vertices: the size of the smallest tree that is kept.
+        max_vertices: the size of the largest tree that is kept.
+        folder: a folder of Python files in place of the standard library; None: that.
         cache: keep the result under ``vgraph.config.cache_dir()``.
+
+    Returns:
+        TreeSplits.
 
     Raises:
         DataError: an argument is out of range, the folder does not exist, or no function in train
@@ -131,6 +150,14 @@ def load_syntax(
 
 def parse_functions(source: str | bytes, *, min_vertices: int = 1, max_vertices: int = 200) -> list[FunctionTree]:
     """The tree of every function in a source, nested ones and methods too; dunders are left out.
+
+    Args:
+        source: a source file's text.
+        min_vertices: the size of the smallest tree that is kept.
+        max_vertices: the size of the largest tree that is kept.
+
+    Returns:
+        A list of FunctionTrees, in the order of the source.
 
     Raises:
         DataError: it is no source of this Python, or nested too deeply.

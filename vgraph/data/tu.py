@@ -18,11 +18,20 @@ from vgraph.files import read_text
 
 @dataclass(frozen=True, eq=False)
 class LabelledGraphs:
-    """Graphs with ``ndata["tag"]``, int64 (vertices,), and ``labels``, int64 (graphs,).
+    """Graphs with a label each, and with tags of vertices.
 
-    Tags are below ``num_tags``, labels below ``num_classes``.
+    Attributes:
+        graphs: graphs with ``ndata["tag"]``, int64 (vertices,).
+        labels: int64 (graphs,).
+        num_classes: labels are below it.
+        num_tags: tags are below it.
 
     Source: Xu et al. 2019, section 7.
+
+    Example:
+        >>> data = parse_tu("1\\n2 7\\n5 1 1\\n5 1 0\\n")
+        >>> len(data.graphs), data.num_classes
+        (1, 1)
     """
 
     graphs: list[vgraph.Graph]
@@ -32,10 +41,17 @@ class LabelledGraphs:
 
 
 def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
-    """Read "number of graphs", then for each "vertices label" and a line "tag degree neighbours ..." a vertex.
+    """Reads "number of graphs", then for each "vertices label" and a line "tag degree neighbours ..." a vertex.
 
     Labels and tags are numbered 0, 1, ... in order of their first appearance; neighbours are the
     sources of edges, in both directions as the file has them.
+
+    Args:
+        text: the lines.
+        path: what errors call the text.
+
+    Returns:
+        LabelledGraphs.
 
     Raises:
         DataError: a line is missing, is no list of whole numbers, or names a vertex out of range.
@@ -72,6 +88,12 @@ def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
 
 def load_tu(path: str | Path) -> LabelledGraphs:
     """The graphs of ``MUTAG.txt``, ``PROTEINS.txt`` and their like.
+
+    Args:
+        path: the file.
+
+    Returns:
+        LabelledGraphs.
 
     Raises:
         DataError: the file is missing or malformed.

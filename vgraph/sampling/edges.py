@@ -25,14 +25,21 @@ EdgesByType = dict[EdgeType, Tensor]
 
 
 class EdgePredictionSampler(Sampler):
-    """``sample(g, edge ids)`` gives (input ids, pair graph, [negative graph,] blocks).
+    """Draws what a model needs that predicts edges: the graph of pairs, and blocks for their ends.
 
-    Arguments as in ``as_edge_prediction_sampler``. The graphs of pairs have the same vertices, those that some pair
-    needs; the feature ``"_ID"`` holds ids in ``g``.
+    The graphs of pairs have the same vertices, those that some pair needs; the feature ``"_ID"`` holds ids in the
+    whole.
+
+    Args:
+        sampler: what draws the blocks for both ends.
+        exclude: as in ``as_edge_prediction_sampler``.
+        reverse_eids: the reverse of every edge, ids (edges,) (by edge type), for "reverse_id"; None for the others.
+        reverse_etypes: the reverse of every edge type, for "reverse_types"; None for the others.
+        negative_sampler: a function of a graph and edge ids that gives pairs for a second graph; None: there is none.
+        prefetch_labels: names of features (by edge type) that go to the edges of the pair graph; None: none.
 
     Raises:
-        FunctionError: an unknown ``exclude``, or one without its table; ids without a type in a graph of several.
-        NameLookupError: an unknown edge type, or feature of ``prefetch_labels``.
+        FunctionError: there is no such ``exclude``, or it has no table.
 
     Source: DGL 1.1, ``dgl.dataloading.EdgePredictionSampler``.
 
@@ -66,6 +73,20 @@ class EdgePredictionSampler(Sampler):
         self.reverse_eids, self.reverse_etypes, self.prefetch_labels = reverse_eids, reverse_etypes, prefetch_labels
 
     def sample(self, g: Graph, indices: Any) -> tuple[Any, ...]:
+        """A minibatch for some edges.
+
+        Args:
+            g: a graph on the CPU.
+            indices: ids of edges (k,), by type where there are several.
+
+        Returns:
+            Input ids, the graph of pairs, with ``negative_sampler`` the graph of negative pairs, and the blocks.
+
+        Raises:
+            FunctionError: ids have no type where there are several.
+            NameLookupError: there is no such type or feature.
+            GraphError: an id is out of range, or the graph is not on the CPU.
+        """
         edges = edges_by_type(g, indices)
         pairs = edge_subgraph(g, edges, relabel_nodes=False)
         graphs = [pairs]
@@ -132,11 +153,17 @@ def as_edge_prediction_sampler(
 
     Args:
         sampler: what draws the blocks for both ends.
-        exclude: edges along which no message may go: "self", those to be predicted; "reverse_id", also
-            their reverses, ``reverse_eids[edge id]``; "reverse_types", also those of the same ids and of the
-            type ``reverse_etypes[type]``; a function of ids to ids; None.
-        negative_sampler: gives pairs for a second graph, which shares its vertices with the first.
-        prefetch_labels: features (by edge type) that go to the edges of the pair graph.
+        exclude: edges along which no message may go: "self", those to be predicted; "reverse_id", also their
+            reverses, ``reverse_eids[edge id]``; "reverse_types", also those of the same ids and of the type
+            ``reverse_etypes[type]``; a function of ids to ids; None: none.
+        reverse_eids: the reverse of every edge, ids (edges,) (by edge type), for "reverse_id"; None for the others.
+        reverse_etypes: the reverse of every edge type, for "reverse_types"; None for the others.
+        negative_sampler: a function of a graph and edge ids that gives pairs for a second graph, which shares its
+            vertices with the first; None: there is none.
+        prefetch_labels: names of features (by edge type) that go to the edges of the pair graph; None: none.
+
+    Returns:
+        An EdgePredictionSampler.
 
     Raises:
         FunctionError: an unknown ``exclude``, or one without its table.

@@ -19,6 +19,12 @@ def open_features(path: str | Path) -> Tensor:
 
     The file has to stay as it is: where somebody cuts it short later, reading ends the process (as with every map).
 
+    Args:
+        path: a .npy file.
+
+    Returns:
+        A tensor of the file's shape and dtype over a private map of it.
+
     Raises:
         DataError: the file is missing, or no array that can be mapped.
 

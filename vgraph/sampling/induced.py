@@ -23,9 +23,10 @@ class SAINTSampler(Sampler):
 
     Args:
         mode: "node", "edge" or "walk".
-        budget: draws a minibatch; for walks a pair, how many and how long.
+        budget: how many draws a minibatch; for walks a pair, how many and how long.
         cache: keep the chances of being drawn, for one graph.
-        prefetch_ndata: no matter; all features come along. prefetch_edata: as that.
+        prefetch_ndata: ignored, as all features come along.
+        prefetch_edata: ignored, as all features come along.
         output_device: where the subgraph goes.
 
     Raises:
@@ -56,7 +57,15 @@ class SAINTSampler(Sampler):
         self._chances: Tensor | None = None
 
     def sample(self, g: Graph, indices: Any) -> Graph:
-        """A subgraph; ``indices`` only count minibatches."""
+        """A subgraph of what is drawn.
+
+        Args:
+            g: a graph on the CPU.
+            indices: ignored, as they only count minibatches.
+
+        Returns:
+            A graph of the same class, whose feature ``"_ID"`` holds ids in ``g``.
+        """
         return g.subgraph(self._drawn(g).unique().to(g.idtype), output_device=self.output_device)
 
     def _drawn(self, g: Graph) -> Tensor:

@@ -35,17 +35,23 @@ class DataLoader:
     of DGL's and torch's loaders that are about processes are accepted and have no effect, which is logged.
 
     Args:
+        graph: the graph that is drawn from.
         indices: ids of vertices, or of edges for an edge sampler: (n,), or by type.
-        device: where minibatches are moved to.
-        batch_size: ids in a minibatch. drop_last: leaves out the last one if it is smaller.
-        shuffle: another order in every epoch.
-        use_ddp: is refused: give every process its own ids. ddp_seed: no matter.
-        num_workers: threads that prepare minibatches; 0: they are made when they are asked for.
-        prefetch_factor: minibatches ahead a worker.
+        graph_sampler: what has a method ``sample(graph, ids)``.
+        device: where minibatches are moved to; None: they stay where the sampler made them.
+        use_ddp: must be False: every process is given its own ids.
+        ddp_seed: ignored; DGL has it.
+        batch_size: how many ids in a minibatch, from 1 up.
+        drop_last: leave out the last minibatch if it is smaller.
+        shuffle: draw another order in every epoch.
+        num_workers: how many threads prepare minibatches; 0: they are made when they are asked for.
+        prefetch_factor: how many minibatches a worker prepares ahead; None: 2.
+        generator: what gives every epoch its seed; None: torch's own.
+        **others: arguments about processes, which have no effect.
 
     Raises:
-        FunctionError: the sampler has no ``sample``; an unknown argument; ``use_ddp``.
-        GraphError: a batch size or a number of workers that cannot be.
+        FunctionError: the sampler has no ``sample``, there is no such argument, or ``use_ddp`` is set.
+        GraphError: there is no such batch size or number of workers.
 
     Source: DGL 1.1, ``dgl.dataloading.DataLoader``.
 
@@ -150,12 +156,20 @@ def _to(made: Any, device: Any) -> Any:
 
 
 class GraphDataLoader(torch.utils.data.DataLoader[Any]):
-    """torch's DataLoader over a dataset of graphs, which it batches; all its arguments are torch's.
+    """torch's DataLoader over a dataset of graphs, which it batches.
 
     Samples may be graphs, or tuples and mappings of graphs, tensors and numbers, collated member by member.
 
+    Args:
+        dataset: samples by number, as torch's loader takes them.
+        collate_fn: makes a minibatch of a list of samples; None: graphs are batched, all else is stacked as torch
+            does.
+        use_ddp: must be False: a DistributedSampler divides the dataset.
+        ddp_seed: ignored; DGL has it.
+        **kwargs: all other arguments of ``torch.utils.data.DataLoader``.
+
     Raises:
-        FunctionError: ``use_ddp``.
+        FunctionError: ``use_ddp`` is set.
         GraphError: graphs of a minibatch differ in device, dtype of ids or types.
         FeatureError: a feature is missing in some of them, or differs in dtype or shape.
 

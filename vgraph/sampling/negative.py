@@ -45,6 +45,9 @@ class Uniform(_NegativeSampler):
     Called with a graph and ids of edges (edges,), or by edge type; gives (sources, destinations), each (edges * k,),
     by edge type where ids are so.
 
+    Args:
+        k: how many pairs an edge, from 0 up.
+
     Raises:
         GraphError: ``k`` is below 0.
         FunctionError: ids without a type in a graph of several.
@@ -75,6 +78,11 @@ class GlobalUniform(_NegativeSampler):
 
     Called with a graph and ids of edges (edges,), or by edge type; gives (sources, destinations), by edge type
     where ids are so.
+
+    Args:
+        k: how many pairs an edge, from 0 up.
+        exclude_self_loops: draw no pair of a vertex with itself, where both ends are of one type.
+        replace: let a pair occur twice.
 
     Raises:
         GraphError: ``k`` is below 0.

@@ -57,7 +57,18 @@ class Sampler:
     """
 
     def sample(self, g: Graph, indices: Any) -> Any:
-        """A minibatch for some ids; to be written by subclasses."""
+        """A minibatch for some ids; to be written by subclasses.
+
+        Args:
+            g: the graph that is drawn from.
+            indices: ids (k,), of vertices or edges, by type where there are several.
+
+        Returns:
+            Whatever the subclass gives.
+
+        Raises:
+            FunctionError: a subclass has no ``sample`` of its own.
+        """
         raise FunctionError(f"{type(self).__name__} has no method sample", cure="define sample(self, g, indices)")
 
 
@@ -65,10 +76,10 @@ class BlockSampler(Sampler):
     """Calls ``sample_blocks`` and copies the features that were asked for into the blocks.
 
     Args:
-        prefetch_node_feats: names (by type) that go to the sources of the first block.
-        prefetch_labels: names (by type) that go to the destinations of the last block.
-        prefetch_edge_feats: names (by edge type) that go to the edges of all blocks.
-        output_device: where ids, blocks and features are moved to.
+        prefetch_node_feats: names of features (by type) that go to the sources of the first block; None: none.
+        prefetch_labels: names of features (by type) that go to the destinations of the last block; None: none.
+        prefetch_edge_feats: names of features (by edge type) that go to the edges of all blocks; None: none.
+        output_device: where ids, blocks and features are moved to; None: they stay on the CPU.
 
     Raises:
         FunctionError: a subclass has no ``sample_blocks`` of its own.
@@ -93,20 +104,60 @@ class BlockSampler(Sampler):
         self.prefetch_edge_feats, self.output_device = prefetch_edge_feats or (), output_device
 
     def sample_blocks(self, g: Graph, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Graph]]:
-        """Input ids, output ids and blocks, the first layer's first; to be written by subclasses."""
+        """The blocks for some vertices, without features; to be written by subclasses.
+
+        Args:
+            g: a graph on the CPU.
+            seed_nodes: ids (k,), by type where there are several.
+            exclude_eids: ids (by edge type) of edges that are taken out of what is drawn; None: none are.
+
+        Returns:
+            Input ids, output ids (both by type where there are several) and a list of blocks, the first layer's
+            first.
+
+        Raises:
+            FunctionError: a subclass has no ``sample_blocks`` of its own.
+        """
         raise FunctionError(
             f"{type(self).__name__} has no method sample_blocks", cure="define sample_blocks(self, g, seed_nodes)"
         )
 
     def sample(self, g: Graph, indices: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Graph]]:
-        """As ``sample_blocks``, with features in the blocks."""
+        """A minibatch for some vertices: as ``sample_blocks``, with features in the blocks.
+
+        Args:
+            g: a graph on the CPU.
+            indices: ids (k,), by type where there are several.
+            exclude_eids: ids (by edge type) of edges that are taken out of what is drawn; None: none are.
+
+        Returns:
+            Input ids, output ids (both by type where there are several) and a list of blocks, the first layer's
+            first.
+
+        Raises:
+            FunctionError: a subclass has no ``sample_blocks`` of its own.
+            GraphError: an id is out of range, a seed is given twice, a fanout is no whole number from -1 up, or the
+                graph is not on the CPU.
+            NameLookupError: there is no such type or feature.
+        """
         made = self.sample_blocks(g, indices, exclude_eids)
         for want in self.wants(g, made[2]):
             want.take_from(g)
         return self.moved(made)
 
     def wants(self, g: Graph, blocks: list[Graph]) -> list[Want]:
-        """The features that were asked for, in the order in which they are filled in."""
+        """The features that were asked for, in the order in which they are filled in.
+
+        Args:
+            g: a graph on the CPU.
+            blocks: the blocks of a minibatch.
+
+        Returns:
+            A list of frames with the type and the name of what goes into them.
+
+        Raises:
+            NameLookupError: there is no such type or feature.
+        """
         sides = ((blocks[0].src_frames, self.prefetch_node_feats), (blocks[-1].dst_frames, self.prefetch_labels))
         found = [Want(frames[t], t, name) for frames, names in sides for t, name in listed(names, g.ntypes)]
         for block in blocks:
@@ -114,7 +165,14 @@ class BlockSampler(Sampler):
         return found
 
     def moved(self, made: tuple[Any, Any, list[Graph]]) -> tuple[Any, Any, list[Graph]]:
-        """A minibatch on the output device."""
+        """A minibatch on the output device.
+
+        Args:
+            made: what ``sample_blocks`` gave.
+
+        Returns:
+            The same where there is no output device; else ids and blocks moved.
+        """
         if self.output_device is None:
             return made
         move = _mover(self.output_device)
@@ -160,22 +218,28 @@ def listed(names: Any, types: Sequence[Any]) -> list[tuple[Any, str]]:
 
 
 class NeighborSampler(BlockSampler):
-    """For every layer up to so many in-edges of each vertex, drawn anew.
+    """Draws for every layer up to so many in-edges of each vertex, anew.
 
-    ``sample(g, ids)`` gives (input ids, output ids, blocks), ids by type where there are several. The
-    same vertices get other edges in other layers; the feature ``"_ID"`` of blocks holds ids in ``g``.
+    The same vertices get other edges in other layers; the feature ``"_ID"`` of blocks holds ids in the whole. Without
+    ``replace`` a vertex with fewer edges gets all it has.
 
     Args:
-        fanouts: one number, or numbers by edge type, a layer, the first layer's first; -1: all.
-        prob: the feature of the edges that they are drawn in proportion to.
-        mask: a boolean feature; only edges where it is true are drawn. Not beside ``prob``.
-        replace: whether an edge may be drawn twice.
-        fused: no matter; drawing and numbering anew are always one pass.
+        fanouts: one number a layer, or numbers by edge type, the first layer's first; -1: all.
+        edge_dir: must be "in".
+        prob: the name of a feature of edges, (edges,), that they are drawn in proportion to; None: all alike.
+        mask: the name of a boolean feature; only edges where it is true are drawn. Not beside ``prob``. None: all may
+            be.
+        replace: let an edge be drawn twice.
+        prefetch_node_feats: names of features (by type) that go to the sources of the first block; None: none.
+        prefetch_labels: names of features (by type) that go to the destinations of the last block; None: none.
+        prefetch_edge_feats: names of features (by edge type) that go to the edges of all blocks; None: none.
+        output_device: where ids, blocks and features are moved to; None: they stay on the CPU.
+        fused: ignored, as drawing and numbering anew are always one pass.
 
     Raises:
         FunctionError: ``edge_dir`` is not "in"; both ``prob`` and ``mask``.
 
-    Source: Hamilton et al. 2017, algorithm 2.
+    Source: Hamilton et al. 2017, algorithm 2; DGL 1.1, ``dgl.dataloading.NeighborSampler``.
 
     Example:
         >>> import vgraph
@@ -208,11 +272,41 @@ class NeighborSampler(BlockSampler):
         self.fanouts, self.prob, self.replace = list(fanouts), prob if mask is None else mask, replace
 
     def sample_blocks(self, g: Graph, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Graph]]:
-        """Input ids, output ids and one block a layer."""
+        """The blocks for some vertices, without features.
+
+        Args:
+            g: a graph on the CPU.
+            seed_nodes: ids (k,), by type where there are several, each once.
+            exclude_eids: ids (by edge type) of edges that are taken out of what is drawn; None: none are.
+
+        Returns:
+            Input ids, output ids (both by type where there are several) and a list of blocks, the first layer's
+            first.
+
+        Raises:
+            GraphError: an id is out of range, a seed is given twice, a fanout is no whole number from -1 up, or the
+                graph is not on the CPU.
+            NameLookupError: there is no such type or feature.
+        """
         return follow(g, self.hops(g, seed_nodes, exclude_eids))
 
     def hops(self, g: Graph, seed_nodes: Any, exclude_eids: Any = None) -> Hops[tuple[Any, Any, list[Graph]]]:
-        """The same, layer by layer, of edges that may be drawn elsewhere; ``g`` tells types and counts."""
+        """What ``sample_blocks`` does, layer by layer, of edges that may be drawn elsewhere.
+
+        Args:
+            g: a graph that tells types and counts.
+            seed_nodes: ids (k,), by type where there are several, each once.
+            exclude_eids: ids (by edge type) of edges that are taken out of what is drawn; None: none are.
+
+        Yields:
+            For every layer, the last first, what is to be drawn; it is sent the edges, and returns what
+            ``sample_blocks`` does.
+
+        Raises:
+            GraphError: an id is out of range, a seed is given twice, a fanout is no whole number from -1 up, or the
+                graph is not on the CPU.
+            NameLookupError: there is no such type or feature.
+        """
         seeds = nodes_by_type(g, seed_nodes)
         needed, blocks = seeds, list[Graph]()
         for fanout in reversed(self.fanouts):
@@ -226,7 +320,8 @@ class MultiLayerFullNeighborSampler(NeighborSampler):
     """All in-edges for every layer.
 
     Args:
-        num_layers: how many blocks. kwargs: as in ``NeighborSampler``.
+        num_layers: how many blocks.
+        **kwargs: all but ``fanouts`` that ``NeighborSampler`` takes.
 
     Raises:
         FunctionError: as in ``NeighborSampler``.
@@ -248,11 +343,13 @@ class MultiLayerFullNeighborSampler(NeighborSampler):
 class ShaDowKHopSampler(Sampler):
     """The subgraph of some vertices and what is drawn around them, for a model of any depth.
 
-    ``sample(g, ids)`` gives (all ids, ids, subgraph): the ids come first in the subgraph, whose edges are
-    all those of ``g`` between its vertices; features come along.
-
     Args:
-        fanouts: one number, or numbers by edge type, a hop, the last hop's first; -1: all.
+        fanouts: one number a hop, or numbers by edge type, the last hop's first; -1: all.
+        replace: let an edge be drawn twice.
+        prob: the name of a feature of edges, (edges,), that they are drawn in proportion to; None: all alike.
+        prefetch_node_feats: names of features (by type) that the subgraph's vertices get; None: none.
+        prefetch_edge_feats: names of features (by edge type) that the subgraph's edges get; None: none.
+        output_device: where ids, blocks and features are moved to; None: they stay on the CPU.
 
     Raises:
         NameLookupError: an unknown type or feature.
@@ -282,13 +379,42 @@ class ShaDowKHopSampler(Sampler):
         self.prefetch_node_feats, self.prefetch_edge_feats = prefetch_node_feats or (), prefetch_edge_feats or ()
 
     def sample(self, g: Graph, indices: Any, exclude_eids: Any = None) -> tuple[Any, Any, Graph]:
+        """A minibatch for some vertices.
+
+        Args:
+            g: a graph on the CPU.
+            indices: ids (k,), by type where there are several.
+            exclude_eids: ids (by edge type) of edges that are taken out of what is drawn; None: none are.
+
+        Returns:
+            All ids, the ids given (both by type where there are several), and the subgraph: the ids come first in it,
+            and its edges are all those of ``g`` between its vertices.
+
+        Raises:
+            GraphError: an id is out of range, a fanout is no whole number from -1 up, or the graph is not on the CPU.
+            NameLookupError: there is no such type or feature.
+        """
         made = follow(g, self.hops(g, indices, exclude_eids))
         for want in self.wants(g, made[2]):
             want.take_from(g)
         return self.moved(made)
 
     def hops(self, g: Graph, indices: Any, exclude_eids: Any = None) -> Hops[tuple[Any, Any, Graph]]:
-        """The same, hop by hop, of edges that may be drawn elsewhere; ``g`` tells types and counts."""
+        """What ``sample`` does, hop by hop, of edges that may be drawn elsewhere.
+
+        Args:
+            g: a graph that tells types and counts.
+            indices: ids (k,), by type where there are several.
+            exclude_eids: ids (by edge type) of edges that are taken out of what is drawn; None: none are.
+
+        Yields:
+            For every hop, the last first, what is to be drawn; it is sent the edges, and returns ids and the
+            subgraph.
+
+        Raises:
+            GraphError: an id is out of range, or a fanout is no whole number from -1 up.
+            NameLookupError: there is no such type or feature.
+        """
         seeds = nodes_by_type(g, indices)
         reached = {name: seeds[name].long().numpy() for name in seeds}
         for fanout in reversed(self.fanouts):
@@ -302,12 +428,30 @@ class ShaDowKHopSampler(Sampler):
         return as_given(g, ids), as_given(g, seeds), part
 
     def wants(self, g: Graph, part: Graph) -> list[Want]:
-        """The features that were asked for, in the order in which they are filled in."""
+        """The features that were asked for, in the order in which they are filled in.
+
+        Args:
+            g: a graph on the CPU.
+            part: the subgraph of a minibatch.
+
+        Returns:
+            A list of frames with the type and the name of what goes into them.
+
+        Raises:
+            NameLookupError: there is no such type or feature.
+        """
         found = [Want(part.src_frames[t], t, name) for t, name in listed(self.prefetch_node_feats, g.ntypes)]
         return found + wanted_of_edges(g, part, self.prefetch_edge_feats)
 
     def moved(self, made: tuple[Any, Any, Graph]) -> tuple[Any, Any, Graph]:
-        """A minibatch on the output device."""
+        """A minibatch on the output device.
+
+        Args:
+            made: all ids, the ids given, and the subgraph.
+
+        Returns:
+            The same where there is no output device; else moved.
+        """
         if self.output_device is None:
             return made
         move = _mover(self.output_device)

@@ -19,19 +19,23 @@ from vgraph.sampling.walks import random_walk
 
 
 class RandomWalkNeighborSampler:
-    """Called with ids: a graph of one type with edges from who is met most often on walks that begin at them.
+    """Joins vertices to those that are met most often on walks that begin at them.
+
+    Called with ids (k,), it gives a graph of one type with edges from who is met.
 
     Args:
+        G: a graph on the CPU.
         num_traversals: how often a walk goes along the metapath at most.
         termination_prob: the chance to end before each time but the first.
-        num_random_walks: walks from every vertex.
-        num_neighbors: edges to every vertex, at most.
-        metapath: types of edges that end where they begin; by default the only one.
-        weight_column: the feature of edges that counts how often.
+        num_random_walks: how many walks from every vertex.
+        num_neighbors: how many edges to every vertex, at most.
+        metapath: types of edges that end where they begin; None: the only one.
+        weight_column: the name of the feature of edges, int64 (edges,), that counts how often.
 
     Raises:
         GraphError: there are several types and no metapath, or it does not end where it begins.
         FunctionError: types of the metapath do not follow one another.
+        NameLookupError: there is no such type or feature.
 
     Source: Ying et al. 2018, section 3.1; DGL 1.1, ``dgl.sampling.RandomWalkNeighborSampler``.
 
@@ -83,7 +87,19 @@ class RandomWalkNeighborSampler:
 
 
 class PinSAGESampler(RandomWalkNeighborSampler):
-    """``RandomWalkNeighborSampler`` between two types: along the edges to ``other_type`` and back.
+    """Joins vertices of one type to those met most often on walks along the edges to another type and back.
+
+    Called with ids (k,), it gives a graph of one type with edges from who is met.
+
+    Args:
+        G: a graph on the CPU.
+        ntype: the type of vertices.
+        other_type: the type in between.
+        num_traversals: how often a walk goes there and back at most.
+        termination_prob: the chance to end before each time but the first.
+        num_random_walks: how many walks from every vertex.
+        num_neighbors: how many edges to every vertex, at most.
+        weight_column: the name of the feature of edges, int64 (edges,), that counts how often.
 
     Raises:
         GraphError: there are no edges there, or none back.

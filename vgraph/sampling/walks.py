@@ -38,11 +38,14 @@ def random_walk(
     """Walks from some nodes, one each; -1 from where a walk has ended: at no out-edge, or by chance.
 
     Args:
+        g: a graph on the CPU.
         nodes: where walks start, (walks,); an id may occur often.
-        metapath: edge types, of which each begins where the one before ends; or
-        length: steps along the only edge type.
-        prob: the feature of the edges that they are taken in proportion to.
-        restart_prob: the chance to end before a step, or one number a step.
+        metapath: edge types, of which each begins where the one before ends; None: ``length`` steps along the only
+            type.
+        length: how many steps along the only edge type; None: as many as ``metapath`` has.
+        prob: the name of a feature of edges, (edges,), that they are taken in proportion to; None: all alike.
+        restart_prob: the chance to end before a step, or one number a step (steps,); None: 0.
+        return_eids: give the edges, too.
 
     Returns:
         (walks, steps + 1) nodes, with ``return_eids`` also (walks, steps) edges, and (steps + 1,) types as
@@ -152,12 +155,24 @@ def node2vec_random_walk(
 ) -> Any:
     """Walks that remember one step: back weighs 1 / p, to a neighbour of the last node 1, elsewhere 1 / q.
 
+    Args:
+        g: a graph on the CPU with one type of edges.
+        nodes: where walks start, ids (walks,); an id may occur often.
+        p: how unlikely the way back is, above 0.
+        q: how unlikely the way on is, above 0.
+        walk_length: how many steps.
+        prob: the name of a feature of edges, (edges,), that weights are multiplied by; None: nothing is.
+        return_eids: give the edges, too.
+
     Returns:
-        (walks, walk_length + 1) nodes, -1 from where a walk has ended; with ``return_eids`` also the edges.
+        Nodes (walks, walk_length + 1), -1 from where a walk has ended; with ``return_eids`` a pair of them and of
+        edges (walks, walk_length).
 
     Raises:
         GraphError: p or q is not above 0.
         FunctionError: the graph has several types of edges.
+        NameLookupError: there is no such type.
+        FeatureError: ``prob`` is not one number from 0 up an edge.
 
     Source: Grover and Leskovec 2016, section 3.2.2.
 
@@ -229,10 +244,11 @@ def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, 
     """Walks one behind the other, without what came after their ends.
 
     Args:
-        traces: (walks, steps + 1) nodes, -1 behind the end of a walk. types: (steps + 1,), of the nodes.
+        traces: (walks, steps + 1) nodes, -1 behind the end of a walk.
+        types: (steps + 1,), the types of the nodes.
 
     Returns:
-        nodes and their types, (nodes,); the length of every walk and where it begins, (walks,).
+        Nodes and their types, (nodes,); the length of every walk and where it begins, (walks,).
 
     Source: DGL 1.1, ``dgl.sampling.pack_traces``.
 

@@ -21,12 +21,17 @@ def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
     """Rows ``a`` times the matrix of their type, where rows lie type by type.
 
     Args:
-        a: (rows, in).
+        a: (rows, in), type by type.
         b: (types, in, out).
-        seglen_a: (types,), the rows of every type.
+        seglen_a: (types,), the number of rows of every type.
+
+    Returns:
+        (rows, out).
 
     Raises:
         FeatureError: the lengths do not sum to the rows, or widths differ.
+
+    Source: DGL 1.1, ``dgl.ops.segment_mm``.
 
     Example:
         >>> import torch, vgraph
@@ -44,15 +49,20 @@ def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
 
 
 def gather_mm(a: Tensor, b: Tensor, *, idx_b: Tensor) -> Tensor:
-    """Rows ``a`` (rows, in) times ``b[idx_b]``: (rows, out).
+    """Rows times the matrix of their type, in whatever order they lie.
 
     Args:
         a: (rows, in).
         b: (types, in, out).
         idx_b: (rows,), the type of every row.
 
+    Returns:
+        (rows, out).
+
     Raises:
         FeatureError: a type is out of range, there is not one a row, or widths differ.
+
+    Source: DGL 1.1, ``dgl.ops.gather_mm``.
 
     Example:
         >>> import torch, vgraph

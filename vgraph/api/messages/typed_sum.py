@@ -48,7 +48,7 @@ class PairPlan:
 
 
 def typed_sum(g: GraphData, x: Tensor, w: Tensor, etypes: Tensor, norm: Tensor | None = None) -> Tensor:
-    """At every node the sum over its in-edges of ``norm * x[source] @ w[etype]``: (destinations, out).
+    """The sum over a node's in-edges of ``norm * x[source] @ w[etype]``.
 
     All types are one batched product, of as many rows as there are pairs of a source and a type, or of a
     destination and a type, whichever are fewer for the type.
@@ -60,6 +60,9 @@ def typed_sum(g: GraphData, x: Tensor, w: Tensor, etypes: Tensor, norm: Tensor |
             for bases their coefficients, (types, bases).
         etypes: (edges,), whole numbers below ``types``.
         norm: (edges,) or (edges, 1), a factor an edge; None: 1.
+
+    Returns:
+        (destinations, out), 0 without in-edges.
 
     Raises:
         FeatureError: rows, types or factors do not fit the graph or one another.

@@ -135,7 +135,32 @@ def _dim(index: Any) -> str:
     )
 
 
-def reducer(kind: str) -> Callable[..., Expression]:
+_MANUAL = """The {kind} of an expression over index variables, in a description of an operator.
+
+Args:
+    function: of the variables that are reduced, which it names; gives what is read at affine indices.
+    **sizes: the sizes of variables that stand alone nowhere, such as a window's.
+
+Returns:
+    An expression, which reads, is combined with others, or is reduced again.
+
+Raises:
+    DescriptionError: the function reads no operand.
+
+Source: Wang, Huang and Li 2019 (Tofu), section 4.1.
+
+Example:
+    >>> import vgraph
+    >>> from vgraph.tdl import {name}
+    >>> @vgraph.tdl
+    ... def {kind}_of_row(x):
+    ...     return lambda i: {name}(lambda k: x[i, k])
+    >>> print({kind}_of_row)
+    i k -> i
+"""
+
+
+def reducer(kind: str, word: str) -> Callable[..., Expression]:
     """``Sum`` and its kind: a function of index variables, reduced over all of them."""
 
     def reduce(function: Function, **sizes: int) -> Expression:
@@ -148,11 +173,33 @@ def reducer(kind: str) -> Callable[..., Expression]:
         reduced = (*((name, kind) for name in names), *body.reduced)
         return Expression(body.accesses, reduced, (*body.sizes, *sizes.items()), body.whole)
 
+    reduce.__name__ = reduce.__qualname__ = kind.capitalize()
+    reduce.__doc__ = _MANUAL.format(kind=word, name=reduce.__name__)
     return reduce
 
 
 def opaque(name: str = "opaque") -> Callable[..., Expression]:
-    """A function of which only its operands are known: ``Inverse(matrix[b, :, :])[i, j]``."""
+    """A function of which only its operands are known, for descriptions of operators.
+
+    Args:
+        name: what it is called.
+
+    Returns:
+        A function of operands' slices, whose result is indexed: ``Inverse(matrix[b, :, :])[i, j]``. What its result
+        is made of is needed whole.
+
+    Source: Wang, Huang and Li 2019 (Tofu), section 4.1.
+
+    Example:
+        >>> import vgraph
+        >>> from vgraph.tdl import opaque
+        >>> Inverse = opaque("inverse")
+        >>> @vgraph.tdl
+        ... def inverse_of_each(matrix):
+        ...     return lambda b, i, j: Inverse(matrix[b, :, :])[i, j]
+        >>> print(inverse_of_each)
+        b ? ? -> b i j
+    """
 
     def function(*parts: Any) -> Expression:
         return Expression.of(*parts)
