@@ -19,7 +19,8 @@ What is asked of each:
 - ``Source:`` for functions and classes: a paper, the function of DGL, PyTorch or PyG that is followed, or "none", with
   what it is instead. Methods have that of their class.
 
-Errors are shown where they are raised: a first line is enough for them, but for what their constructors take.
+Errors are shown where they are raised: a first line is enough for them, but for what their constructors take. What
+``vgraph.compat`` puts under the names of DGL's modules has DGL's manual.
 """
 
 from __future__ import annotations

@@ -234,6 +234,7 @@ def test_typed_graphs_made_of_typed_graphs() -> None:
         (lambda g: typed().nodes(), GraphError, "the graph has 2 node types: 'g', 'u'"),
         (lambda g: vgraph.node_subgraph(typed(), [0]), GraphError, "pass ids by type"),
         (lambda g: vgraph.metapath_reachable_graph(typed(), ["p", "f"]), GraphError, "those of .* begin in 'u'"),
+        (lambda g: vgraph.metapath_reachable_graph(typed(), []), GraphError, "a path needs an edge"),
         (lambda g: vgraph.compact_graphs([g, vgraph.graph(([0], [1]))]), GraphError, "graph 1 has nodes"),
         (lambda g: vgraph.slice_batch(g, 1), GraphError, "there is no graph 1 in a batch of 1"),
         (lambda g: vgraph.batch([g, typed()]), GraphError, "graph 1 has other types"),

@@ -176,9 +176,10 @@ def metapath_reachable_graph(g: AnyGraph, metapath: Sequence[Any]) -> AnyGraph:
         (tensor([0]), tensor([2]))
     """
     path = [g.to_canonical_etype(etype) for etype in metapath]
+    joined = _walks(g, path, multi=False)
     ends = (path[0][0], path[-1][2])
     frames = {t: g.src_frames[t].copy() for t in sorted(set(ends))}
-    return type(g).of_types({(ends[0], "_E", ends[1]): _walks(g, path, multi=False)}, frames)
+    return type(g).of_types({(ends[0], "_E", ends[1]): joined}, frames)
 
 
 def _walks(g: GraphData, path: Sequence[EdgeType], *, multi: bool) -> Topology:

@@ -152,7 +152,7 @@ class Plan:
             path: where to; its end says the format, such as ``.png`` or ``.svg``.
 
         Raises:
-            FunctionError: matplotlib is not installed.
+            ImportError: matplotlib is not installed.
         """
         save_tiles(self.book, path)
 
