@@ -51,6 +51,7 @@ NEVER: dict[tuple[str, str], str] = {
     ("vgraph.Graph.num_dst_nodes", "GraphError"): "a type is always named",
     ("vgraph.to_bidirected", "FunctionError"): "the aggregator is the default",
     ("vgraph.sampling.open_features", "ValueError"): "told as a DataError",
+    ("vgraph.partition.placement.profile.Profile.from_text", "ValueError"): "told as a DataError",
     ("vgraph.Graph.int", "DTypeError"): "the dtype is int32",
     ("vgraph.Graph.add_nodes", "DTypeError"): "the dtype is the graph's own",
 }

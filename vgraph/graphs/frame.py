@@ -20,7 +20,21 @@ Initializer: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device, s
 
 
 class Scheme(NamedTuple):
-    """What rows of a feature look like."""
+    """What rows of a feature look like, as ``Graph.node_attr_schemes`` gives it.
+
+    Attributes:
+        shape: the shape of a row.
+        dtype: the dtype.
+
+    Source: DGL 1.1, ``dgl.frame.Scheme``.
+
+    Example:
+        >>> import torch, vgraph
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.ones(3, 4)
+        >>> g.node_attr_schemes()["h"]
+        Scheme(shape=(4,), dtype=torch.float32)
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype

@@ -16,7 +16,23 @@ from vgraph.ir.sharding import Placement, Region
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a value lies: a placement a step, and the region of every worker (None: it has nothing)."""
+    """Where a value lies on the workers of a plan, as ``Worker.layout`` gives it.
+
+    Attributes:
+        placements: for every step of the division, which dim it divides.
+        regions: the region of the whole tensor that each worker holds; None: it has nothing.
+
+    Source: Wang, Huang and Li 2019 (Tofu), section 4; the words are those of DTensor.
+
+    Example:
+        >>> import torch, vgraph
+        >>> class Model(torch.nn.Linear):
+        ...     def forward(self, x):
+        ...         return super().forward(x).square().mean()
+        >>> plan = vgraph.parallelize(Model(8, 8), (torch.ones(4, 8),), num_workers=2)
+        >>> len(plan.parts.input_layouts[0].regions)
+        2
+    """
 
     placements: tuple[Placement, ...]
     regions: tuple[Region | None, ...]

@@ -23,10 +23,25 @@ from vgraph.partition.accounting.account import Account, Placements
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of one worker at the peak.
+    """What ``Plan.footprint`` gives: the bytes of one worker at the peak, by what they are for.
 
-    ``state``: parameters, buffers, history and the batch; ``gradients``: those made so far; ``copies``: what
-    was fetched and is read again; ``transit``: pieces being sent and received; ``activations``: all else.
+    Attributes:
+        state: parameters, buffers, history and the batch.
+        gradients: those made so far.
+        activations: all else.
+        copies: what was fetched and is read again.
+        transit: pieces that are being sent and received.
+
+    Source: Wang, Huang and Li 2019 (Tofu), section 7 (memory of a worker).
+
+    Example:
+        >>> import torch, vgraph
+        >>> class Model(torch.nn.Linear):
+        ...     def forward(self, x):
+        ...         return super().forward(x).square().mean()
+        >>> plan = vgraph.parallelize(Model(8, 8), (torch.ones(4, 8),), num_workers=2)
+        >>> int(plan.footprint.total) == plan.memory_per_worker
+        True
     """
 
     state: float
@@ -37,10 +52,19 @@ class Footprint:
 
     @property
     def total(self) -> float:
+        """The bytes in all."""
         return self.state + self.gradients + self.activations + self.copies + self.transit
 
     def excess(self, whole: Footprint, num_workers: int) -> dict[str, float]:
-        """By purpose, the bytes beyond this worker's part of the whole; their sum is that of the totals."""
+        """By purpose, the bytes beyond this worker's part of the whole; their sum is that of the totals.
+
+        Args:
+            whole: what one worker would hold that has everything.
+            num_workers: how many workers share it.
+
+        Returns:
+            Bytes by purpose; negative where the worker has less than its part.
+        """
         names = ("state", "gradients", "activations", "copies", "transit")
         return {name: getattr(self, name) - getattr(whole, name) / num_workers for name in names}
 

@@ -13,7 +13,20 @@ from vgraph.errors import NameLookupError
 
 @dataclass(frozen=True)
 class Link:
-    """What joins groups of ``size`` workers: bytes a second that each worker gets, seconds a transfer."""
+    """What joins groups of workers, as of a ``Machine``.
+
+    Attributes:
+        size: how many workers the groups have that it joins.
+        bandwidth: bytes a second that each worker gets.
+        latency: seconds a transfer.
+
+    Source: data sheets of the links (PCIe, NVLink, 100 Gb/s Ethernet).
+
+    Example:
+        >>> from vgraph.partition.accounting.machines import MACHINES
+        >>> MACHINES["hosts"].link(16).size, MACHINES["hosts"].link(8).size
+        (8, 1)
+    """
 
     size: int
     bandwidth: float
@@ -22,12 +35,26 @@ class Link:
 
 @dataclass(frozen=True)
 class Machine:
-    """A kind of worker and its links, the widest reaching first.
+    """A kind of worker and its links, for ``vgraph.parallelize(machine=...)`` and ``Plan.simulate``.
 
-    ``flops``: floating-point operations a second of a product, as measured on such devices rather than
-    promised; ``memory_bandwidth``: bytes a second; ``host_bandwidth``: of the link to the host's memory,
-    shared by all workers of a host; ``launch``: seconds that any op takes; ``fused``: which part of its bytes and
-    launches a pointwise op costs, where compilers and libraries fuse chains of them (1: none does).
+    Attributes:
+        name: what reports call it.
+        flops: floating-point operations a second of a product, as measured on such devices rather than promised.
+        memory_bandwidth: bytes a second of a worker's own memory.
+        memory: bytes that a worker may hold.
+        links: what joins workers, the widest reaching first.
+        host_bandwidth: bytes a second of the link to the host's memory, shared by all workers of a host.
+        launch: seconds that any op takes.
+        fused: which part of its bytes and launches a pointwise op costs, where compilers and libraries fuse chains of
+            them (1: none does).
+
+    Source: Wang, Huang and Li 2019 (Tofu), section 7.1.
+
+    Example:
+        >>> from vgraph.partition.accounting.machines import Link, Machine
+        >>> pair = Machine("two GPUs", 10e12, 800e9, 16 * 2.0**30, (Link(1, 20e9, 1e-5),))
+        >>> pair.link(2).bandwidth
+        20000000000.0
     """
 
     name: str
@@ -40,7 +67,14 @@ class Machine:
     fused: float = 0.35
 
     def link(self, group: int) -> Link:
-        """The link that a step uses which divides a group of so many workers."""
+        """The link that a step uses which divides a group of workers.
+
+        Args:
+            group: how many workers the group has.
+
+        Returns:
+            The first link that reaches beyond groups of its size, else the last one.
+        """
         for link in self.links:
             if group > link.size:
                 return link

@@ -21,7 +21,28 @@ from vgraph.partition.accounting.placed_time import is_placed, placed_footprint,
 
 @dataclass(frozen=True)
 class Simulation:
-    """Simulated seconds of a step: all, computing, copying; whether a worker's memory suffices."""
+    """What ``Plan.simulate`` gives: simulated seconds of a step, and whether a worker's memory suffices.
+
+    Attributes:
+        seconds: the seconds of a step, in which copies run beside operators where they can.
+        compute_seconds: the seconds that one worker's operators take, added up.
+        copy_seconds: the seconds that one worker's copies take, added up.
+        memory: what one worker holds at the peak.
+        fits: whether that is no more than the machine's memory.
+        machine: the name of the machine.
+
+    Source: Wang, Huang and Li 2019 (Tofu), section 7.1.
+
+    Example:
+        >>> import torch, vgraph
+        >>> class Model(torch.nn.Linear):
+        ...     def forward(self, x):
+        ...         return super().forward(x).square().mean()
+        >>> plan = vgraph.parallelize(Model(8, 8), (torch.ones(4, 8),), num_workers=2)
+        >>> simulation = plan.simulate("nvlink")
+        >>> simulation.fits, 0 <= simulation.communication_share <= 1
+        (True, True)
+    """
 
     seconds: float
     compute_seconds: float

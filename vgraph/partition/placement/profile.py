@@ -50,11 +50,19 @@ def _amount(value: Any) -> float:
 
 @dataclass
 class Profile:
-    """Seconds by kind of device and key of op, and (latency, bytes a second) by pair of kinds.
+    """The seconds of operators on kinds of devices, as of ``Placement.profile`` and ``vgraph.place(profile=...)``.
 
-    >>> profile = Profile({"cpu": {"mm": 1e-3}}, {"cpu -> cpu": (1e-6, 1e10)})
-    >>> Profile.from_text(profile.to_text()) == profile
-    True
+    Attributes:
+        seconds: seconds by kind of device, then by key of the operator.
+        links: (latency in seconds, bytes a second) by pair of kinds, "cpu -> cuda".
+        notes: by kind of device, how its seconds were obtained.
+
+    Source: depth-first placement (profile, place, execute).
+
+    Example:
+        >>> profile = Profile({"cpu": {"mm": 1e-3}}, {"cpu -> cpu": (1e-6, 1e10)})
+        >>> Profile.from_text(profile.to_text()) == profile
+        True
     """
 
     seconds: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
@@ -63,12 +71,24 @@ class Profile:
 
     # ------------------------------------------------------------ reading
     def missing(self, ops: Sequence[Op], kind: str) -> list[int]:
-        """Positions of ops that it has no seconds for; views take none."""
+        """The operators that it has no seconds for; views take none.
+
+        Args:
+            ops: the operators of a Program.
+            kind: the kind of device.
+
+        Returns:
+            Their positions in ``ops``.
+        """
         known = self.seconds.get(kind, {})
         return [i for i, op in enumerate(ops) if not is_view(op.target) and op_key(op) not in known]
 
     def check(self, ops: Sequence[Op], kinds: Sequence[str]) -> None:
-        """Refuses ops or kinds of devices that were not profiled.
+        """Refuses operators or kinds of devices that were not profiled.
+
+        Args:
+            ops: the operators of a Program.
+            kinds: the kinds of devices.
 
         Raises:
             PlacementError: this is the profile of another model or of other devices.
@@ -89,31 +109,65 @@ class Profile:
                 )
 
     def cost(self, op: Op, kind: str) -> float:
-        """Seconds of an op; 0 for a view."""
+        """The seconds of an operator; 0 for a view.
+
+        Args:
+            op: the operator.
+            kind: the kind of device.
+
+        Returns:
+            Seconds.
+
+        Raises:
+            KeyError: it was not profiled there.
+        """
         return 0.0 if is_view(op.target) else self.seconds[kind][op_key(op)]
 
     # ------------------------------------------------------------ writing
     def add(self, kind: str, ops: Sequence[Op], seconds: Mapping[int, float]) -> None:
-        """Median seconds by position; of several ops of one key the mean counts."""
+        """Adds what was measured; of several operators of one key the mean counts.
+
+        Args:
+            kind: the kind of device.
+            ops: the operators of a Program.
+            seconds: median seconds by position in ``ops``.
+        """
         found: dict[str, list[float]] = {}
         for position, value in seconds.items():
             found.setdefault(op_key(ops[position]), []).append(value)
         self.seconds.setdefault(kind, {}).update({key: sum(values) / len(values) for key, values in found.items()})
 
     def estimate(self, kind: str, ops: Sequence[Op], positions: Sequence[int]) -> None:
-        """Seconds by the roofline for ops that cannot be run."""
+        """Adds seconds by the roofline for operators that cannot be run.
+
+        Args:
+            kind: the kind of device.
+            ops: the operators of a Program.
+            positions: which of them, by position in ``ops``.
+        """
         known = self.seconds.setdefault(kind, {})
         known.update({op_key(ops[i]): estimate_seconds(ops[i], kind) for i in positions})
 
     # ------------------------------------------------------------ on disk
     def to_text(self) -> str:
-        """JSON, one line an op."""
+        """The profile as JSON, one line an operator.
+
+        Returns:
+            A text that ``from_text`` reads.
+        """
         data = {"format": FORMAT, "notes": self.notes, "links": self.links, "seconds": self.seconds}
         return json.dumps(data, indent=1, sort_keys=True)
 
     @classmethod
     def from_text(cls, text: str, name: str = "profile") -> Profile:
         """Reads what ``to_text`` wrote.
+
+        Args:
+            text: the JSON.
+            name: what errors call it.
+
+        Returns:
+            A Profile.
 
         Raises:
             DataError: the text is no profile.
@@ -131,12 +185,22 @@ class Profile:
         return cls(seconds, links, notes)
 
     def save(self, path: str | Path) -> None:
-        """Writes it as JSON."""
+        """Writes it as JSON.
+
+        Args:
+            path: where to; a file that is there is replaced.
+        """
         write_text(path, self.to_text())
 
     @classmethod
     def load(cls, path: str | Path) -> Profile:
         """Reads a file that ``save`` wrote.
+
+        Args:
+            path: the file.
+
+        Returns:
+            A Profile.
 
         Raises:
             DataError: the file is missing, or no profile.

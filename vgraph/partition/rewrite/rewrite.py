@@ -29,13 +29,21 @@ HOME = torch.device("cpu")  # stands for the device of the worker
 
 @dataclass(frozen=True)
 class RewriteOptions:
-    """Switches of the generated program, for ablations; the defaults are what is best.
+    """Switches of the generated program, for ablations by ``Plan.with_options``; the defaults are what is best.
 
-    ``fused_fetch``: one exchange assembles an operand from all its pieces (else one a remote worker).
-    ``spread_reductions``: every worker of a group reduces a part (else one reduces all).
-    ``original_order``: ops stay in the order of the Program (else breadth first).
-    ``late_fetch``: a fetch is issued by the op that reads (else as soon as the value is made).
-    ``reuse``: a fetched copy is kept for readers at most this many ops later (None: for all).
+    Attributes:
+        fused_fetch: one exchange assembles an operand from all its pieces (else one a remote worker).
+        spread_reductions: every worker of a group reduces a part (else one reduces all).
+        original_order: ops stay in the order of the Program (else breadth first).
+        late_fetch: a fetch is issued by the op that reads (else as soon as the value is made).
+        reuse: a fetched copy is kept for readers at most this many ops later; None: for all.
+
+    Source: Wang, Huang and Li 2019 (Tofu), section 6.
+
+    Example:
+        >>> from vgraph.partition.rewrite.rewrite import RewriteOptions
+        >>> RewriteOptions(fused_fetch=False).late_fetch
+        True
     """
 
     fused_fetch: bool = True
