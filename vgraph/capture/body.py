@@ -7,7 +7,7 @@ Source: Cavs section 3.1 (the vertex function), DGL section 3 (the functions of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from torch import Tensor
 
@@ -42,6 +42,14 @@ class Body(Protocol):
         ...
 
 
-def compile_options(body: Body) -> dict[str, Any]:
+class Options(TypedDict):
+    """How the Programs of a body are compiled."""
+
+    per_vertex: bool
+    fuse: bool
+    device: str
+
+
+def compile_options(body: Body, device: str = "cpu") -> Options:
     """How the Programs of a body are compiled; where one degree is run densely, rows have two names."""
-    return {"per_vertex": body.per_vertex, "fuse": isinstance(body.mailbox, bool)}
+    return {"per_vertex": body.per_vertex, "fuse": isinstance(body.mailbox, bool), "device": device}

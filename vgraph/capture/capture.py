@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from vgraph import config
-from vgraph.capture.body import Body, compile_options
+from vgraph.capture.body import Body, Options, compile_options
 from vgraph.capture.capture_cache import Family
 from vgraph.capture.derivative_programs import level_pair, level_program
 from vgraph.capture.errors import CaptureError, UnwatchableError
 from vgraph.capture.features import Features
 from vgraph.capture.guards.asked_features import Asked
-from vgraph.capture.guards.code_watch import Reading, uncollected
-from vgraph.capture.guards.compile_guards import StandIns, make_check, stand_ins
+from vgraph.capture.guards.code_watch import uncollected
+from vgraph.capture.guards.compile_guards import Check, make_check, stand_ins
 from vgraph.capture.guards.functorch_checks import refuse_batched
 from vgraph.capture.guards.tracer_leaks import refuse_kept
 from vgraph.capture.guards.walk import walk_roots
@@ -68,7 +68,7 @@ class Captured:
     lifted_grads: tuple[bool, ...]
     uses_seed: bool
     num_slots_needed: tuple[int, ...]
-    options: dict[str, Any]  # see compile_options
+    options: Options
     moving: frozenset[str]
     facts: Any  # what the Body found out, e.g. the names of its outputs
     replayed: Body | None = None  # what was looked up rather than guarded: its trace
@@ -76,15 +76,15 @@ class Captured:
     numbers: Numbers = field(default_factory=Numbers)
     asked: Asked | None = None  # of features; None: nothing
     oracle: Oracle | None = None  # where every call is checked
-    check: Callable[[Sequence[Any]], tuple[Tensor, ...] | None] = lambda roots: None
+    check: Check = lambda roots: None
     programs: dict[Derivation, CompiledProgram] = field(default_factory=dict[Derivation, CompiledProgram])
-    pairs: dict[Any, Pair] = field(default_factory=dict[Any, Pair])
+    pairs: dict[tuple[Derivation, tuple[str, ...]], Pair] = field(default_factory=dict[Any, Pair])
 
     @property
     def names(self) -> tuple[str, ...]:
         return (*self.feature_names, *(f"lifted:{i}" for i in range(len(self.lifted_grads))))
 
-    def matches(self, modes: Modes, roots: Sequence[Any], features: Features) -> tuple[Tensor, ...] | None:
+    def matches(self, modes: Modes, roots: Sequence[object], features: Features) -> tuple[Tensor, ...] | None:
         """All input tensors of this call, or None if a guard does not hold."""
         if modes != self.modes:
             return None
@@ -96,7 +96,7 @@ class Captured:
         lifted = self.check(roots)
         return None if lifted is None else (*given, *lifted)
 
-    def require(self, modes: Modes, roots: Sequence[Any], features: Features) -> tuple[Tensor, ...]:
+    def require(self, modes: Modes, roots: Sequence[object], features: Features) -> tuple[Tensor, ...]:
         """All input tensors of the call that was recorded."""
         given = self.matches(modes, roots, features)
         if given is None:
@@ -113,7 +113,7 @@ class Bound:
 
     captured: Captured
     make_body: Callable[[Captured], Body]
-    roots: Sequence[Any]
+    roots: Sequence[object]
 
     def plain(self, derivation: Derivation) -> CompiledProgram:
         made = self.captured.programs
@@ -152,7 +152,7 @@ class Bound:
         self,
         topology: Topology,
         policy: str,
-        subsets: Mapping[str, Any] | None = None,
+        subsets: Mapping[str, tuple[Tensor, int]] | None = None,
         types: VertexTypes | None = None,
     ) -> CallContext:
         """The data of one call that are not features; draws the call's seed."""
@@ -193,7 +193,7 @@ def note_run(name: str, what: Bound | CaptureError, call_context: CallContext | 
         runs.append((name, what, call_context))
 
 
-_families: OrderedDict[Any, Family] = OrderedDict()
+_families: OrderedDict[object, Family[Captured]] = OrderedDict()
 
 
 def num_captures() -> int:
@@ -206,7 +206,7 @@ def forget() -> None:
     _families.clear()
 
 
-def family_of(key: Any) -> Family:
+def family_of(key: object) -> Family[Captured]:
     """The captures of functions with one code; the least recently used are forgotten."""
     family = _families.get(key)
     if family is None:
@@ -219,8 +219,8 @@ def family_of(key: Any) -> Family:
 
 
 def find_captured(
-    family: Family,
-    roots: Sequence[Any],
+    family: Family[Captured],
+    roots: Sequence[object],
     features: Features,
     make_body: Callable[[], Body],
     make_again: Callable[[Captured], Body] | None = None,
@@ -232,21 +232,19 @@ def find_captured(
     states that are known, where ``make_body`` infers them.
     """
     with recording:
-        entry, tensors = _find_captured(family, roots, features, make_body, with_states)
+        modes = current_modes(features.device)
+        found = _known(family, modes, roots, features, make_body)
+        entry, tensors = found or _Call(family, roots, features, make_body, with_states, modes).capture()
     if entry.replayed is not None:
         replayed = entry.replayed
         return Bound(entry, lambda _: replayed, ()), tensors
     return Bound(entry, make_again or (lambda _: make_body()), roots), tensors
 
 
-def _find_captured(
-    family: Family,
-    roots: Sequence[Any],
-    features: Features,
-    make_body: Callable[[], Body],
-    with_states: Callable[[Any], Body] | None,
-) -> tuple[Captured, tuple[Tensor, ...]]:
-    modes = current_modes(features.device)
+def _known(
+    family: Family[Captured], modes: Modes, roots: Sequence[object], features: Features, make_body: Callable[[], Body]
+) -> tuple[Captured, tuple[Tensor, ...]] | None:
+    """The capture whose guards hold and the call's input tensors."""
     for index, entry in enumerate(family.entries):
         tensors = entry.matches(modes, roots, features)
         if tensors is not None:
@@ -256,156 +254,144 @@ def _find_captured(
                 given = tensors[len(entry.feature_names) :]
                 entry.oracle.check(given, roots, features.specs, features.device, make_body)
             return entry, tensors
-    family.check(modes, roots, features)
-    forced = "VGRAPH_CAPTURE=lookup asks for it" if config.looks_up_captures() else ""
-    unwatchable, entry, tensors = forced or family.why_looked_up(roots), None, ()
-    if not unwatchable:
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """What a call is made of for which no capture is known."""
+
+    family: Family[Captured]
+    roots: Sequence[object]
+    features: Features
+    make_body: Callable[[], Body]
+    with_states: Callable[[Any], Body] | None
+    modes: Modes
+
+    def capture(self) -> tuple[Captured, tuple[Tensor, ...]]:
+        """A new capture, or one found by what the functions do; and the call's input tensors."""
+        family, roots = self.family, self.roots
+        family.check(self.modes, roots, self.features)
+        forced = "VGRAPH_CAPTURE=lookup asks for it" if config.looks_up_captures() else ""
+        unwatchable = forced or family.why_looked_up(roots)
+        if not unwatchable:
+            try:
+                with uncollected():
+                    entry = self._capture()
+                    tensors = entry.require(self.modes, roots, self.features)
+            except UnwatchableError as error:
+                unwatchable = error.reason
+                family.look_up(roots, unwatchable)
+            except CaptureError as error:
+                family.refuse(make_refusal(error, self.modes, roots), roots)
+                raise
+            else:
+                family.entries.insert(0, entry)
+                del family.entries[_MOST_ENTRIES:]
+                return entry, tensors
+        return self._look_up(unwatchable)
+
+    def _look_up(self, reason: str) -> tuple[Captured, tuple[Tensor, ...]]:
+        """The capture of what the functions do in this call, found by running their Python."""
+        family, features, modes = self.family, self.features, self.modes
+
+        def record(trace_body: ReplayedBody, specs: dict[str, Spec]) -> Captured:
+            _say_why(trace_body.name, reason)
+            family.num_captures += 1
+            with ambient(*modes):
+                found = trace(trace_body, specs.__getitem__, (), ALL if modes[0] else None, features.device)
+            entry = self._programs(trace_body, found, specs, frozenset())
+            constants = tuple(tensor for tensor, _ in found.tape.lifted)  # made of numbers; all else is an input
+            entry.replayed, entry.check, entry.unwatchable = trace_body, lambda roots: constants, reason
+            return entry
+
+        patience = family.patience_with(self.roots)
+        patience.check()
         try:
-            with uncollected():
-                entry = _capture(family, roots, features, make_body, modes)
-                tensors = entry.require(modes, roots, features)
-        except UnwatchableError as error:
-            unwatchable = error.reason
-            family.look_up(roots, unwatchable)
+            entry, inputs = family.traces.find(features, self.make_body, self.with_states, modes, record)
         except CaptureError as error:
-            family.refuse(make_refusal(error, modes, roots), roots)
+            if error.is_kept:
+                patience.note(error)
             raise
-    if entry is None:
-        return _looked_up(unwatchable, family, roots, features, (make_body, with_states), modes)
-    family.entries.insert(0, entry)
-    del family.entries[_MOST_ENTRIES:]
-    return entry, tensors
+        return entry, (*[inputs[name] for name in entry.feature_names], *(entry.check(()) or ()))
 
-
-def _looked_up(
-    reason: str, family: Family, roots: Sequence[Any], features: Features, bodies: tuple[Any, Any], modes: Modes
-) -> tuple[Captured, tuple[Tensor, ...]]:
-    """The capture of what the functions do in this call, found by running their Python."""
-
-    def record(trace_body: ReplayedBody, specs: dict[str, Spec]) -> Captured:
-        _say_why(trace_body.name, reason)
+    def _capture(self) -> Captured:
+        family = self.family
+        numbers, moving = family.moving_numbers(self.roots)
+        family.check_restless(self.roots, moving)
         family.num_captures += 1
-        with ambient(*modes):
-            found = trace(trace_body, specs.__getitem__, (), ALL if modes[0] else None, features.device)
-        entry = _captured(trace_body, found, specs, modes, frozenset(), features.device)
-        constants = tuple(tensor for tensor, _ in found.tape.lifted)  # made of numbers; all else is an input
-        entry.replayed, entry.check, entry.unwatchable = trace_body, lambda roots: constants, reason
+
+        def attempt(paths: frozenset[str]) -> Captured | None:
+            try:
+                return self._record(numbers, paths) if paths else None
+            except Exception:  # whatever a tensor in place of a number led to; a recording without any tells
+                return None
+
+        entry = attempt(moving)
+        if moving and entry is None:
+            several = moving if 1 < len(moving) <= _MOST_TRIALS else frozenset[str]()
+            can_move = frozenset(path for path in several if attempt(frozenset({path})) is not None)
+            entry = attempt(can_move)
+            stay = moving - can_move if entry is not None else moving
+            family.fixed |= {numbers.key(path) for path in stay}  # they must be numbers
+        return entry or self._record(numbers, frozenset())
+
+    def _record(self, numbers: Numbers, moving: frozenset[str]) -> Captured:
+        """A recording with guards of what was read; ``moving``: the numbers that are tensors meanwhile."""
+        roots, features, modes = self.roots, self.features, self.modes
+        with same_random_numbers():
+            ran = record_function(roots, features.specs, features.device, self.make_body, modes, (numbers, moving))
+        try:
+            numbers, check = self._guard(ran)
+            with recording.paused():  # compilers take seconds
+                entry = self._programs(ran.body, ran.found, ran.specs, moving)
+            entry.numbers, entry.check, entry.asked = numbers, check, ran.found.asked or None
+            entry.require(modes, roots, features)
+            if config.checks_captures():
+                entry.oracle = Oracle(entry.name, modes, (numbers, moving), written_of(ran.found, entry.facts))
+        except CaptureError as error:
+            error.seen = ran.specs, ran.reading
+            raise
         return entry
 
-    patience = family.patience_with(roots)
-    patience.check()
-    try:
-        entry, inputs = family.traces.find(features, *bodies, modes, record)
-    except CaptureError as error:
-        if error.is_kept:
-            patience.note(error)
-        raise
-    return entry, (*[inputs[name] for name in entry.feature_names], *(entry.check(()) or ()))
+    def _programs(self, body: Body, found: Trace, specs: dict[str, Spec], moving: frozenset[str]) -> Captured:
+        """A recording as Programs, without guards."""
+        if body.per_vertex:
+            refuse_mixing(body.name, found.written())
+            refuse_sums(found.tape.ops)
+        tape = found.tape
+        entry = Captured(
+            name=body.name,
+            modes=self.modes,
+            specs=specs,
+            feature_names=found.features,
+            lifted_grads=tuple(tensor.requires_grad for tensor, _ in tape.lifted),
+            uses_seed="$seed" in tape.inputs,
+            num_slots_needed=found.num_slots_needed,
+            options=compile_options(body, self.features.device.type),
+            moving=moving,
+            facts=body.facts(),
+        )
+        if found.step is None:
+            entry.programs[()] = level_program(entry.name, found, entry.options)
+        else:
+            entry.pairs[(), found.step.wrt] = level_pair(entry.name, found, entry.options)
+        return entry
+
+    def _guard(self, ran: Recorded) -> tuple[Numbers, Check]:
+        """The numbers that were read, and the check of all that was."""
+        lifted, constants = [t for t, _ in ran.found.tape.lifted], ran.found.tape.constants
+        wanted = {id(t) for i, t in enumerate(lifted) if i not in constants and id(t) not in ran.scalars.paths}
+        walk = walk_roots(self.roots, ran.reading)
+        if not wanted <= walk.tensors.keys():
+            walk = walk_roots(self.roots, ran.reading, everything=True)
+        if self.family.has_fallback:
+            refuse_kept(walk, self.roots)
+        self.family.note_numbers(walk.numbers)
+        return walk.numbers, make_check(walk, lifted, constants, ran.scalars)
 
 
 @cache
 def _say_why(name: str, reason: str) -> None:
     level = logging.DEBUG if config.looks_up_captures() else logging.INFO
     logger.log(level, "%s: its Python runs at every call: %s", name, reason)
-
-
-def _capture(
-    family: Family,
-    roots: Sequence[Any],
-    features: Features,
-    make_body: Callable[[], Body],
-    modes: Modes,
-) -> Captured:
-    numbers, moving = family.moving_numbers(roots)
-    family.check_restless(roots, moving)
-    family.num_captures += 1
-
-    def attempt(paths: frozenset[str]) -> Captured | None:
-        try:
-            return _record(family, roots, features, make_body, modes, (numbers, paths))
-        except Exception:  # whatever a tensor in place of a number led to; a recording without any tells
-            return None
-
-    entry = attempt(moving) if moving else None
-    if moving and entry is None:
-        several = moving if 1 < len(moving) <= _MOST_TRIALS else frozenset[str]()
-        can_move = frozenset(path for path in several if attempt(frozenset({path})) is not None)
-        family.fixed |= {numbers.key(path) for path in moving - can_move}  # they must be numbers
-        entry = attempt(can_move) if can_move else None
-        if entry is None:
-            family.fixed |= {numbers.key(path) for path in can_move}
-    if entry is None:
-        entry = _record(family, roots, features, make_body, modes, (numbers, frozenset()))
-    return entry
-
-
-def _record(
-    family: Family,
-    roots: Sequence[Any],
-    features: Features,
-    make_body: Callable[[], Body],
-    modes: Modes,
-    standing_in: tuple[Numbers, frozenset[str]],
-) -> Captured:
-    with same_random_numbers():
-        ran = record_function(roots, features.specs, features.device, make_body, modes, standing_in)
-    try:
-        return _guarded(family, roots, features, ran, modes, standing_in[1])
-    except CaptureError as error:
-        error.seen = ran.specs, ran.reading
-        raise
-
-
-def _guarded(
-    family: Family, roots: Sequence[Any], features: Features, ran: Recorded, modes: Modes, moving: frozenset[str]
-) -> Captured:
-    """A recording with guards of what was read."""
-    numbers, check = _guard(family, roots, ran.reading, ran.found, ran.scalars)
-    with recording.paused():  # compilers take seconds
-        entry = _captured(ran.body, ran.found, ran.specs, modes, moving, features.device)
-    entry.numbers, entry.check, entry.asked = numbers, check, ran.found.asked or None
-    entry.require(modes, roots, features)
-    if config.checks_captures():
-        entry.oracle = Oracle(entry.name, modes, (numbers, entry.moving), written_of(ran.found, entry.facts))
-    return entry
-
-
-def _captured(
-    body: Body, found: Trace, specs: dict[str, Spec], modes: Modes, moving: frozenset[str], device: torch.device
-) -> Captured:
-    """A recording as Programs, without guards."""
-    if body.per_vertex:
-        refuse_mixing(body.name, found.written())
-        refuse_sums(found.tape.ops)
-    tape = found.tape
-    entry = Captured(
-        name=body.name,
-        modes=modes,
-        specs=specs,
-        feature_names=found.features,
-        lifted_grads=tuple(tensor.requires_grad for tensor, _ in tape.lifted),
-        uses_seed="$seed" in tape.inputs,
-        num_slots_needed=found.num_slots_needed,
-        options=compile_options(body) | {"device": device.type},
-        moving=moving,
-        facts=body.facts(),
-    )
-    if found.step is None:
-        entry.programs[()] = level_program(entry.name, found, entry.options)
-    else:
-        entry.pairs[(), found.step.wrt] = level_pair(entry.name, found, entry.options)
-    return entry
-
-
-def _guard(
-    family: Family, roots: Sequence[Any], reading: Reading, found: Trace, scalars: StandIns
-) -> tuple[Numbers, Callable[[Sequence[Any]], tuple[Tensor, ...] | None]]:
-    lifted, constants = [t for t, _ in found.tape.lifted], found.tape.constants
-    wanted = {id(t) for i, t in enumerate(lifted) if i not in constants and id(t) not in scalars.paths}
-    walk = walk_roots(roots, reading)
-    if not wanted <= walk.tensors.keys():
-        walk = walk_roots(roots, reading, everything=True)
-    if family.has_fallback:
-        refuse_kept(walk, roots)
-    family.note_numbers(walk.numbers)
-    return walk.numbers, make_check(walk, lifted, constants, scalars)

@@ -8,17 +8,20 @@ from __future__ import annotations
 import functools
 import types
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import Features
-from vgraph.capture.guards.watched import Numbers, spoken_as
+from vgraph.capture.guards.watched import NumberKey, Numbers, spoken_as
 from vgraph.capture.lookup.lookup import Traces
 from vgraph.capture.record.modes import Modes
 from vgraph.capture.refusals import MOST_ATTEMPTS, Patience, Refusal, without_frames
 
+T = TypeVar("T")  # a capture
+Owners = tuple[Callable[[], object], ...]  # weak references to those that functions are bound to
 _MOST_NUMBERS = 1024
 _MOST_REFUSALS = 16  # that are kept: functions of one code differ by what they close over
 _MOST_LOOKED_UP = 3  # functions of one code, until the next one is expected to be
@@ -33,25 +36,24 @@ class RestlessError(CaptureError):
     is_kept = False  # it is found before a recording
 
 
-def function_key(function: Any, depth: int = 0) -> Any:
+def function_key(function: object, depth: int = 0) -> Hashable:
     """What a function and its copies made anew in every forward have in common.
 
     That is their code, and that of functions that they close over, as a decorated one does; names, as built-ins
     close over features' names, tell them apart.
     """
-    code = getattr(function, "__code__", None)
+    code: types.CodeType | None = getattr(function, "__code__", None)
     if code is None:
-        if isinstance(function, functools.partial):
-            return functools.partial, function_key(function.func, depth)
-        return type(function)
-    cells = function.__closure__
+        is_partial = isinstance(function, functools.partial)
+        return (functools.partial, function_key(function.func, depth)) if is_partial else type(function)
+    cells: tuple[types.CellType, ...] | None = getattr(function, "__closure__", None)
     if cells is None or depth == _MOST_DEPTH:
         return code
     inner = [_content_key(cell, depth + 1) for cell in cells]
     return code if all(key is None for key in inner) else (code, *inner)
 
 
-def _content_key(cell: Any, depth: int) -> Any:
+def _content_key(cell: types.CellType, depth: int) -> Hashable:
     try:
         content = cell.cell_contents
     except ValueError:  # not assigned yet
@@ -63,19 +65,19 @@ def _content_key(cell: Any, depth: int) -> Any:
     return function_key(content, depth) if hasattr(content, "__code__") else None
 
 
-def name_of(key: Any) -> str:
+def name_of(key: object) -> str:
     """What a function with this key is called."""
     while isinstance(key, tuple):
         key = key[-1] if key[0] is functools.partial else key[0]
     return str(getattr(key, "co_name", key))
 
 
-def _owner(root: Any) -> Any:
+def _owner(root: object) -> object:
     """A bound method is made anew whenever it is looked at: who it is bound to is not."""
     return getattr(root, "__self__", None) or root
 
 
-def _weak(thing: Any) -> Any:
+def _weak(thing: object) -> Callable[[], object]:
     try:
         return weakref.ref(thing)
     except TypeError:
@@ -83,25 +85,25 @@ def _weak(thing: Any) -> Any:
 
 
 @dataclass(eq=False)
-class Family:
+class Family(Generic[T]):
     """Everything captured of functions with one code, and which of their numbers move."""
 
-    entries: list[Any] = field(default_factory=list[Any])
+    entries: list[T] = field(default_factory=list[T])
     refused: list[Refusal] = field(default_factory=list[Refusal])
-    changes: dict[Any, int] = field(default_factory=dict[Any, int])
-    fixed: set[Any] = field(default_factory=set[Any])  # numbers that a shape or a branch needs
-    numbers: dict[Any, Numbers] = field(default_factory=dict[Any, Numbers])
+    changes: dict[NumberKey, int] = field(default_factory=dict[NumberKey, int])
+    fixed: set[NumberKey] = field(default_factory=set[NumberKey])  # numbers that a shape or a branch needs
+    numbers: dict[NumberKey, Numbers] = field(default_factory=dict[NumberKey, Numbers])
     num_captures: int = 0
-    looked_up: list[tuple[tuple[Any, ...], str]] = field(default_factory=list[tuple[tuple[Any, ...], str]])
+    looked_up: list[tuple[Owners, str]] = field(default_factory=list[tuple[Owners, str]])
     traces: Traces = field(default_factory=Traces)  # of those that are looked up
-    patience: Any = field(default_factory=lambda: weakref.WeakKeyDictionary[Any, Patience]())  # with failed look-ups
+    patience: MutableMapping[object, Patience] = field(default_factory=lambda: WeakKeyDictionary())  # failed look-ups
     has_fallback: bool = True  # that is faster than to record at every call
 
-    def look_up(self, roots: Sequence[Any], reason: str) -> None:
+    def look_up(self, roots: Sequence[object], reason: str) -> None:
         """From now on these functions' traces are looked up: no guard can watch all that they read."""
         self.looked_up.append((tuple(map(_weak, map(_owner, roots))), reason))
 
-    def why_looked_up(self, roots: Sequence[Any]) -> str:
+    def why_looked_up(self, roots: Sequence[object]) -> str:
         """What these functions read that no guard can watch, or nothing.
 
         Where several functions of one code do, the next one is expected to do so, too: it may be made anew in
@@ -113,19 +115,19 @@ class Family:
                 return reason
         return self.looked_up[0][1] if len(self.looked_up) >= _MOST_LOOKED_UP else ""
 
-    def patience_with(self, roots: Sequence[Any]) -> Patience:
+    def patience_with(self, roots: Sequence[object]) -> Patience:
         """How often look-ups of these functions have failed: of one object's methods, or of all with this code."""
         owner = getattr(roots[0], "__self__", self)
         return self.patience.setdefault(owner if getattr(owner, "__hash__", None) else self, Patience())
 
-    def refuse(self, refusal: Refusal | None, roots: Sequence[Any]) -> None:
+    def refuse(self, refusal: Refusal | None, roots: Sequence[object]) -> None:
         """Remembers why these functions are not captured; those that fail again and again wait longer each time."""
         if refusal is not None:
             times = 1 + sum(known.is_of(roots) for known in self.refused)
             refusal.wait = 0 if times < MOST_ATTEMPTS else 2**times
             self.refused = [refusal, *self.refused[: _MOST_REFUSALS - 1]]
 
-    def check(self, modes: Modes, roots: Sequence[Any], features: Features) -> None:
+    def check(self, modes: Modes, roots: Sequence[object], features: Features) -> None:
         """Raises what was remembered of these functions, unless something that they read is another now."""
         for place, refusal in enumerate(refusal for refusal in self.refused if refusal.is_of(roots)):
             waits = place == 0 and refusal.wait > 0
@@ -133,7 +135,7 @@ class Family:
             if waits or refusal.holds(modes, roots, features):
                 raise without_frames(refusal.error)
 
-    def moving_numbers(self, roots: Sequence[Any]) -> tuple[Numbers, frozenset[str]]:
+    def moving_numbers(self, roots: Sequence[object]) -> tuple[Numbers, frozenset[str]]:
         """Numbers that these functions read and that changed often enough."""
         for numbers in dict.fromkeys(reversed(self.numbers.values())):
             moving = frozenset(
@@ -143,7 +145,7 @@ class Family:
                 return numbers, moving
         return Numbers(), frozenset()
 
-    def check_restless(self, roots: Sequence[Any], moving: frozenset[str]) -> None:
+    def check_restless(self, roots: Sequence[object], moving: frozenset[str]) -> None:
         """Raises where these functions would be recorded at every call; ``moving``: numbers that are inputs."""
         for numbers in dict.fromkeys(reversed(self.numbers.values())) if self.has_fallback else ():
             for path in self._changed(numbers, roots, _MOST_CHANGES):
@@ -152,7 +154,7 @@ class Family:
                     fact = f"the number {name} changes from call to call, and what it does depends on the value"
                     raise RestlessError(fact)
 
-    def _changed(self, numbers: Numbers, roots: Sequence[Any], least: int) -> list[str]:
+    def _changed(self, numbers: Numbers, roots: Sequence[object], least: int) -> list[str]:
         return [
             path
             for path in numbers.values

@@ -6,20 +6,18 @@ Source: Cavs section 3.4 (forward and backward as one joint program).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
-from vgraph.capture.derivatives import Level
+from vgraph.capture.body import Options
 from vgraph.capture.trace import Trace
 from vgraph.compiler import compile_program, zeros_at_leaves
 from vgraph.ir.program import Op, Value, needed_ops
-from vgraph.passes.joint import Joint, make_program, split_joint
-from vgraph.runtime.autograd import Pair, Step
+from vgraph.passes.joint import make_program, split_joint
+from vgraph.runtime.autograd import Pair
 from vgraph.runtime.compiled import CompiledProgram
 
 
-def level_program(name: str, found: Trace, options: Mapping[str, Any], *, with_states: bool = False) -> CompiledProgram:
+def level_program(name: str, found: Trace, options: Options, *, with_states: bool = False) -> CompiledProgram:
     """The last level alone; ``with_states``: what its derivative reads is saved, as rows lie."""
     level = found.levels[-1]
     ops, inputs = _with_known_carries(found, len(found.levels) - 1)
@@ -29,7 +27,7 @@ def level_program(name: str, found: Trace, options: Mapping[str, Any], *, with_s
     return compile_program(program, num_outputs=level.num_outputs, in_rows=_in_rows(level.wrt), **options)
 
 
-def level_pair(name: str, found: Trace, options: Mapping[str, Any]) -> Pair:
+def level_pair(name: str, found: Trace, options: Options) -> Pair:
     """The last level as backward of the one before it."""
     step = found.step
     assert step is not None
@@ -53,31 +51,6 @@ def level_pair(name: str, found: Trace, options: Mapping[str, Any]) -> Pair:
     read = {value.id for op in needed_ops(ops, {v.id for v in grads if v is not None}) for value in op.operands()}
     read |= {given.value.id for given in joint.backward.inputs}
     unread = frozenset(name for name, value in inputs.items() if value.id not in read)
-    return replace(
-        _as_pair(
-            joint=joint,
-            before=before,
-            after=after,
-            step=step,
-            num_outputs=num_outputs,
-            num_states=len(states),
-            depth=depth,
-            options=options,
-        ),
-        unread=unread,
-    )
-
-
-def _as_pair(
-    joint: Joint,
-    before: Level,
-    after: Level,
-    step: Step,
-    num_outputs: int,
-    num_states: int,
-    depth: int,
-    options: Mapping[str, Any],
-) -> Pair:
     backward = compile_program(
         joint.backward,
         num_outputs=len(step.wrt),
@@ -85,18 +58,23 @@ def _as_pair(
         zero_at_leaves=zeros_at_leaves(joint.forward, **options),
         **options,
     )
-    unread = backward.unread_at_leaves - {v.id for v in joint.forward.outputs[: num_outputs + num_states] if v}
+    made = {value.id for value in joint.forward.outputs[: num_outputs + len(states)] if value}
     forward = compile_program(
-        joint.forward, num_outputs=num_outputs, in_rows=_in_rows(before.wrt), unread_at_leaves=unread, **options
+        joint.forward,
+        num_outputs=num_outputs,
+        in_rows=_in_rows(before.wrt),
+        unread_at_leaves=backward.unread_at_leaves - made,
+        **options,
     )
     return Pair(
         forward,
         backward,
         step,
-        num_states,
-        tuple(f"state{depth}:{i}" for i in range(num_states)),
+        len(states),
+        tuple(f"state{depth}:{i}" for i in range(len(states))),
         tuple(f"saved:{v.id}" for v in joint.saved),
         tuple(before.has_grad[:num_outputs]),
+        unread=unread,
     )
 
 

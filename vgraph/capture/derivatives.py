@@ -19,7 +19,6 @@ from vgraph.capture.rows.row_tensor import plain
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
 from vgraph.ir.moves import Move
-from vgraph.ir.program import map_leaves
 from vgraph.runtime.autograd import Derivation, Step, cotangent_name
 from vgraph.runtime.in_memory import as_recorded
 
@@ -85,8 +84,7 @@ def _live(tracer: Tracer, outputs: Sequence[Tensor | None], carries: list[Fed], 
         if index in sources:
             waiting.append(sources[index])
         elif index in makers:
-            read = (makers[index].args, tuple(makers[index].kwargs.values()))
-            map_leaves(read, lambda leaf: waiting.append(leaf) if isinstance(leaf, Ref) else None)
+            waiting += makers[index].operands()
     return [carry for carry in carries if tracer.ref(carry[1]).index in seen]
 
 

@@ -5,8 +5,7 @@ Takes: how to find one, and what it looks like. Gives: a mapping that knows the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -47,7 +46,7 @@ class Features(Mapping[str, Tensor]):
             given.append(tensor)
         return given
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         raise TypeError("features are looked up by name")
 
     def __len__(self) -> int:

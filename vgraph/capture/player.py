@@ -6,7 +6,7 @@ once a function: when it is noted, and when its Programs are recorded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -18,10 +18,10 @@ from vgraph.capture.rows.row_tensor import as_rows, plain
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
 from vgraph.ir.moves import Gather
-from vgraph.ir.space import EDGE, GRAPH, SHARED, SOURCE, VERTEX
+from vgraph.ir.space import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space
 
-# an action, its arguments and keywords as leaves, the modes; of some a line
-Event = tuple[Any, ...]
+Leaf = tuple[Any, ...]  # an argument or a result in words: ("const", value), ("probe", number), ("tuple", leaves) ...
+Event = tuple[Any, ...]  # an action, its arguments and keywords as leaves, the modes; of some a line
 SPACES = {"src": SOURCE, "dst": VERTEX, "vertex": VERTEX, "edge": EDGE, "graph": GRAPH, "shared": SHARED}
 
 
@@ -37,7 +37,7 @@ class Player:
     def __init__(self, session: Session, vertex: PlayedVertex | None = None) -> None:
         self.session, self.vertex, self.results = session, vertex, list[Tensor]()
 
-    def play(self, event: Event) -> Any:
+    def play(self, event: Event) -> Leaf:
         """What the event gives, as a tree of ("probe", number, shape, dtype) and ("const", value)."""
         action, args, kwargs, (grad, enabled, dtype, *_), *line = event
         self.session.tracer.line = line[0] if line else ""
@@ -45,10 +45,11 @@ class Player:
         with torch.set_grad_enabled(grad), torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False):
             given = [self.get(arg) for arg in args]
             named = {name: self.get(arg) for name, arg in kwargs}
-            out = getattr(self, action)(*given, **named) if isinstance(action, str) else _call(action, given, named)
+            do = getattr(self, action, None) or getattr(self.session, action) if isinstance(action, str) else action
+            out = _call(do, given, named)
         return self._put(out)
 
-    def get(self, leaf: Any) -> Any:
+    def get(self, leaf: Leaf) -> Any:
         kind, *rest = leaf
         if kind == "probe":
             return self.results[rest[0]]
@@ -62,7 +63,7 @@ class Player:
             return (tuple if kind == "tuple" else list)(self.get(item) for item in rest[0])
         return rest[0]
 
-    def _put(self, out: Any) -> Any:
+    def _put(self, out: object) -> Leaf:
         if isinstance(out, Tensor):
             self.results.append(out)
             bare = plain(out)
@@ -88,8 +89,8 @@ class Player:
     def at_vertex(self, name: str) -> Tensor:
         return self.session.input(name)
 
-    def ids(self, name: str, kind: str) -> Tensor:
-        return self.session.ids(name, SPACES[kind])
+    def ids(self, name: str, kind: str | Space) -> Tensor:
+        return self.session.ids(name, SPACES[kind] if isinstance(kind, str) else kind)
 
     def mailbox(self, message: Tensor) -> Tensor:
         rows, mailbox = plain(message), self.session.mailbox
@@ -99,7 +100,7 @@ class Player:
     def checked(self) -> None:
         self.session.note_checked()
 
-    def on_vertex(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    def on_vertex(self, method: str, *args: object, **kwargs: object) -> object:
         """pull, pull_edge, pull_graph, scatter, push or in_degree of ``v``."""
         found = getattr(self.vertex, method)
         return found(*args, **kwargs) if callable(found) and not isinstance(found, Tensor) else found
@@ -109,7 +110,7 @@ class Player:
         return self.vertex.gather(k, default=default)[name]
 
 
-def _call(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _call(function: Callable[..., object], args: list[object], kwargs: dict[str, object]) -> object:
     """A method of tensors is looked up on the tensor: rows have some of their own."""
     if type(function).__name__ == "method_descriptor" and args and isinstance(args[0], Tensor):
         return getattr(args[0], function.__name__)(*args[1:], **kwargs)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 import torch
@@ -71,7 +70,7 @@ class Written:
 
 
 # ---------------------------------------------------------------- a recording in words
-def written_of(found: Trace, facts: Any) -> Written:
+def written_of(found: Trace, facts: object) -> Written:
     """What a trace says: its inputs, its ops as the user wrote them, its outputs and states, level by level."""
     tape, names = found.tape, _Names()
     names.known.update((value.id, name) for name, value in tape.inputs.items())
@@ -133,7 +132,7 @@ class _Names:
         results = ", ".join(f"{self.of(result)}: {self.shaped(result)}" for result in op.results)
         return f"{results} = {op.target}({', '.join(args)})"
 
-    def _arg(self, tree: Any) -> str:
+    def _arg(self, tree: object) -> str:
         return str(map_leaves(tree, lambda leaf: _Word(self.of(leaf) if isinstance(leaf, Value) else repr(leaf))))
 
 
@@ -149,7 +148,7 @@ def _equal(one: Tensor, two: Tensor) -> bool:
     return same and torch.equal(torch.nan_to_num(one), torch.nan_to_num(two)) and _nans(one) == _nans(two)
 
 
-def _nans(tensor: Tensor) -> list[Any]:
+def _nans(tensor: Tensor) -> list[object]:
     return tensor.isnan().tolist() if tensor.is_floating_point() or tensor.is_complex() else []
 
 
@@ -170,7 +169,7 @@ class Oracle:
     def check(
         self,
         given: Sequence[Tensor],
-        roots: Sequence[Any],
+        roots: Sequence[object],
         specs: Specs,
         device: torch.device,
         make_body: Callable[[], Body],

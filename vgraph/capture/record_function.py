@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -36,7 +35,7 @@ class Recorded:
 
 
 def record_function(
-    roots: Sequence[Any],
+    roots: Sequence[object],
     specs: Specs,
     device: torch.device,
     make_body: Callable[[], Body],

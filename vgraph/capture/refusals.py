@@ -7,15 +7,14 @@ every call of such functions.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import Features
-from vgraph.capture.guards.compile_guards import StandIns, make_check
+from vgraph.capture.guards.compile_guards import Check, StandIns, make_check
 from vgraph.capture.guards.walk import walk_roots
-from vgraph.capture.guards.watched import Walk, path_of
+from vgraph.capture.guards.watched import MISSES, path_of
 from vgraph.capture.record.modes import Modes
 from vgraph.capture.session import Spec
 
@@ -54,20 +53,20 @@ class Refusal:
     error: CaptureError
     modes: Modes
     specs: Mapping[str, Spec]  # of the features that it had read
-    check: Callable[[Sequence[Any]], Any]
+    check: Check
     codes: tuple[tuple[types.CodeType, types.CodeType], ...]  # the way to each function that ran, and its code
-    anchors: list[Any]
+    anchors: list[object]
     wait: int = 0  # so many calls of it are refused before another attempt
 
-    def is_of(self, roots: Sequence[Any]) -> bool:
+    def is_of(self, roots: Sequence[object]) -> bool:
         """Whether these are the same functions, whatever they read."""
         space = {"r": roots, "k": self.anchors}
         try:
             return all(eval(way, space) is code for way, code in self.codes)
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        except MISSES:
             return False
 
-    def holds(self, modes: Modes, roots: Sequence[Any], features: Features) -> bool:
+    def holds(self, modes: Modes, roots: Sequence[object], features: Features) -> bool:
         """Whether nothing that it had read is another now; what cannot be watched is as long as it keeps its type."""
         return (
             modes == self.modes
@@ -76,20 +75,16 @@ class Refusal:
         )
 
 
-def make_refusal(error: CaptureError, modes: Modes, roots: Sequence[Any]) -> Refusal | None:
+def make_refusal(error: CaptureError, modes: Modes, roots: Sequence[object]) -> Refusal | None:
     """What to remember of an error; None where the recording had not begun, or another may end otherwise."""
     if error.seen is None or not error.is_kept:
         return None
     specs, reading = error.seen
     walk = walk_roots(roots, reading, lenient=True)
-    codes = tuple(_ways(walk))
-    check = make_check(walk, [], set(), StandIns())
-    return Refusal(without_frames(error), modes, specs, check, codes, walk.numbers.constants)
-
-
-def _ways(walk: Walk) -> list[tuple[types.CodeType, types.CodeType]]:
-    return [
+    codes = tuple(
         (compile(path_of(step), "<vgraph guards>", "eval"), value)
         for step, _, value in walk.checks
         if isinstance(value, types.CodeType)
-    ]
+    )
+    check = make_check(walk, [], set(), StandIns())
+    return Refusal(without_frames(error), modes, specs, check, codes, walk.numbers.constants)

@@ -41,7 +41,7 @@ class Trace:
 
     tape: Tape
     levels: list[Level]
-    num_slots_needed: tuple[Any, ...]
+    num_slots_needed: tuple[Any, ...]  # numbers, or (number, type)
     step: Step | None  # the last one, if it was asked for by ``wrt`` alone
     features: tuple[str, ...]  # inputs of the function itself, but what the topology gives
     as_written: tuple[Op, ...] = ()  # the tape before ops moved from edges to vertices

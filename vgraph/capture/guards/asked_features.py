@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass(eq=False)
@@ -18,7 +17,7 @@ class Asked:
     absent: set[str] = field(default_factory=set[str])
     listed: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
-    def holds(self, find: Callable[[str], Any], names: Callable[[str], Sequence[str]]) -> bool:
+    def holds(self, find: Callable[[str], object], names: Callable[[str], Sequence[str]]) -> bool:
         """Whether the answers are the same for these features."""
         return all(find(name) is None for name in self.absent) and all(
             tuple(names(kind)) == known for kind, known in self.listed.items()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import types
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,10 +45,10 @@ _QUIET, _OF_TORCH, _LAYER, _USERS = 0, 1, 2, 3  # kinds of code: whose calls say
 class Reading:
     """The Python code that ran, with its globals, and the first call in it that may answer anew every time."""
 
-    codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict[types.CodeType, dict[str, Any]])
+    codes: dict[types.CodeType, dict[str, object]] = field(default_factory=dict[types.CodeType, dict[str, object]])
     impure: str = ""
     reflects: bool = False  # it reads attributes by names that are computed
-    asked: dict[Question, Any] = field(default_factory=dict[Question, Any])  # torch's switches, and the answers
+    asked: dict[Question, object] = field(default_factory=dict[Question, object])  # torch's switches, and the answers
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def _note_library_call(reading: Reading, known: dict[int, int], frame: types.Fra
         reading.reflects = True
 
 
-def _note_builtin(reading: Reading, kind: int, function: Any) -> None:
+def _note_builtin(reading: Reading, kind: int, function: Callable[..., object]) -> None:
     for question in question_of(function):
         if question not in reading.asked:
             reading.asked[question] = question[0](*question[1])

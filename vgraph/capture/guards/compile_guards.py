@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.guards.watched import Numbers, Step, Walk, path_of
+from vgraph.capture.guards.watched import MISSES, Numbers, Step, Walk, path_of
 
-_MISSES = (AttributeError, KeyError, IndexError, TypeError, ValueError)
-_SPACE: dict[str, Any] = {"_misses": _MISSES, "tensor": torch.tensor, "float64": torch.float64}
+_SPACE: dict[str, object] = {"_misses": MISSES, "tensor": torch.tensor, "float64": torch.float64}
 _ALIKE = (Tensor, torch.nn.Parameter)  # one stands for the other under functional_call
 _PRINTED = {  # the name, and a value that is written into the text
     "len": "len({0}) == {1}",
@@ -36,29 +35,30 @@ _COMPARED = {  # the name, and that of a constant
 }
 
 
+Check = Callable[[Sequence[object]], tuple[Tensor, ...] | None]  # the tensors of now, or None
+
+
 @dataclass(eq=False)
 class _Source:
-    anchors: list[Any]
+    anchors: list[object]
     asks_types: bool = False
-    constants: list[Any] = field(default_factory=list[Any])
+    constants: list[object] = field(default_factory=list[object])
     lines: list[str] = field(default_factory=list[str])
     count: int = 0
 
     def variable(self, step: Step) -> str:
         """The variable that holds this step's value, assigned at its first use."""
         if not step.variable:
-            anchored = step.parent is None and step.text.startswith("k[")
-            if anchored:  # read as fast as a local
+            if step.parent is None and step.text.startswith("k["):  # an anchor, read as fast as a local
                 step.variable = self.constant(self.anchors[int(step.text[2:-1])])
-                return step.variable
-            holder = "" if step.parent is None else self.variable(step.parent)
-            step.variable = f"n{self.count}"
-            self.count += 1
-            text = step.text if step.parent is None else step.text.format(holder)
-            self.lines.append(f"{step.variable} = {text}")
+            else:
+                text = step.text if step.parent is None else step.text.format(self.variable(step.parent))
+                step.variable = f"n{self.count}"
+                self.count += 1
+                self.lines.append(f"{step.variable} = {text}")
         return step.variable
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: object) -> str:
         """A default argument of the check: read as fast as a local."""
         self.constants.append(value)
         return f"k{len(self.constants) - 1}"
@@ -79,7 +79,7 @@ class _Source:
             kind = "same" if isinstance(value, ReferenceType) else kind  # weak ones compare what they mean
             self.require(_COMPARED[kind].format(name, self.constant(value)))
 
-    def same_number(self, step: Step, value: Any) -> None:
+    def same_number(self, step: Step, value: complex) -> None:
         name = self.variable(step)
         if math.isnan(value.real):
             self.require(f"{name} != {name}")
@@ -107,9 +107,7 @@ class StandIns:
     twins: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def make_check(
-    walk: Walk, lifted: Sequence[Tensor], constants: set[int], scalars: StandIns
-) -> Callable[[Sequence[Any]], tuple[Tensor, ...] | None]:
+def make_check(walk: Walk, lifted: Sequence[Tensor], constants: set[int], scalars: StandIns) -> Check:
     """``check(roots)``: the lifted tensors of now, or None where something else changed.
 
     ``constants``: positions in ``lifted`` made inside the function; ``scalars``: what stood for numbers.
@@ -132,7 +130,7 @@ def make_check(
     return _compile(source, given)
 
 
-def _compile(source: _Source, given: list[str]) -> Callable[..., Any]:
+def _compile(source: _Source, given: list[str]) -> Check:
     body = "\n        ".join([*source.lines, f"return ({', '.join(given)}{',' if given else ''})"])
     fixed = "".join(f", k{i}=k{i}" for i in range(len(source.constants)))
     text = f"def check(r{fixed}):\n    try:\n        {body}\n    except _misses:\n        return None\n"
@@ -155,7 +153,7 @@ def _fetch(source: _Source, walk: Walk, tensor: Tensor, constant: bool, scalars:
 
 # ---------------------------------------------------------------- numbers that move
 @contextmanager
-def stand_ins(roots: Sequence[Any], numbers: Numbers | None, paths: frozenset[str]) -> Generator[StandIns]:
+def stand_ins(roots: Sequence[object], numbers: Numbers | None, paths: frozenset[str]) -> Generator[StandIns]:
     """Puts a 0-dim tensor in place of each number for the time of a recording."""
     restore: list[Callable[[], None]] = []
     made = StandIns()
@@ -191,8 +189,8 @@ def _restore(backs: Sequence[Callable[[], None]]) -> None:
 
 
 def _holder(
-    roots: Sequence[Any], numbers: Numbers, step: Step
-) -> tuple[Any, Callable[[Any], None], Callable[[], None]] | None:
+    roots: Sequence[object], numbers: Numbers, step: Step
+) -> tuple[object, Callable[[object], None], Callable[[], None]] | None:
     """The value at a step now, how to write another and how to restore it; None if it cannot be written."""
     if step.slot is None or step.parent is None:
         return None

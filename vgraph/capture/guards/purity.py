@@ -10,7 +10,7 @@ import builtins
 import random
 import sys
 import types
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -75,7 +75,8 @@ _OF_THE_RECORDING = frozenset(
     "is_grad_enabled get_default_dtype _get_tracing_state _is_torch_function_enabled _is_torch_function_all_disabled "
     "_get_dispatch_mode _is_torch_function_mode_enabled _is_tracing is_tracing _are_functorch_transforms_active".split()
 )
-Question = tuple[Any, tuple[Any, ...]]  # a function and its arguments
+Named = Callable[..., object]  # with a name, as functions of C and of Python have
+Question = tuple[Named, tuple[object, ...]]  # a function and its arguments
 
 
 def library_of(name: str) -> str:
@@ -99,12 +100,12 @@ def looks_around(module: str) -> bool:
     return library_of(module) in _LOOKING_AROUND
 
 
-def is_reflecting(function: Any) -> bool:
+def is_reflecting(function: object) -> bool:
     """Whether this builtin reads attributes by names that are computed."""
     return any(function is known for known in _REFLECTING)
 
 
-def question_of(function: Any) -> list[Question]:
+def question_of(function: Named) -> list[Question]:
     """What to ask again at every call, where torch was asked for one of its switches."""
     name, module = function.__name__, getattr(function, "__module__", None) or ""
     if not name.startswith(_SWITCH) or library_of(module) != "torch" or name in _OF_THE_RECORDING:
@@ -118,7 +119,7 @@ def question_of(function: Any) -> list[Question]:
     return [(function, ())]
 
 
-def impurity(function: Any, *, of_layer: bool = False) -> str:
+def impurity(function: Named, *, of_layer: bool = False) -> str:
     """The name of a builtin that may answer anew every time, else nothing; what layers call is known but for draws."""
     owner, name = getattr(function, "__self__", None), function.__name__
     if (isinstance(owner, Tensor) and name in PEEKS) or isinstance(owner, _IMPURE_OWNERS):
@@ -132,7 +133,7 @@ def impurity(function: Any, *, of_layer: bool = False) -> str:
     return "" if _is_pure_type(kind, name) else f"{kind.__name__}.{name}"
 
 
-def _is_pure_builtin(function: Any, module: str, name: str) -> bool:
+def _is_pure_builtin(function: object, module: str, name: str) -> bool:
     if module == "builtins":
         return function in _BUILTINS
     return is_pure_module(module, name) or (module, name) == ("time", "sleep")

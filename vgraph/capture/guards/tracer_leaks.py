@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.code_watch import Reading
 from vgraph.capture.guards.walk import walk_roots
-from vgraph.capture.guards.watched import Walk, path_of, spoken_as
+from vgraph.capture.guards.watched import Walk, spoken_as
 
 
 class KeptError(CaptureError):
     """Rows of a recording are of examples: whoever reads them later must find those of the call."""
 
 
-def refuse_kept(walk: Walk, roots: Sequence[Any]) -> None:
+def refuse_kept(walk: Walk, roots: Sequence[object]) -> None:
     """Raises where the function has kept rows of the recording."""
     if walk.kept:
         names = ", ".join(dict.fromkeys(spoken_as(step) for step in walk.kept))
@@ -27,16 +26,16 @@ def refuse_kept(walk: Walk, roots: Sequence[Any]) -> None:
         raise KeptError(f"it keeps rows for later, in {names}")
 
 
-def drop_kept(roots: Sequence[Any], reading: Reading) -> None:
+def drop_kept(roots: Sequence[object], reading: Reading) -> None:
     """Takes what a recording that failed has left out of lists and dicts; a run will put its own there."""
     with suppress(CaptureError):
         _drop(walk_roots(roots, reading, lenient=True), roots)
 
 
-def _drop(walk: Walk, roots: Sequence[Any]) -> None:
+def _drop(walk: Walk, roots: Sequence[object]) -> None:
     for step in reversed(walk.kept):
         if step.slot is None or step.parent is None or step.parent.text.endswith("__dict__"):
             continue
-        container: Any = eval(path_of(step.parent), {"r": roots, "k": walk.numbers.constants})
+        container = walk.numbers.value_at(step.parent, roots)
         if isinstance(container, (list, dict)):
             del container[step.slot[1]]

@@ -15,7 +15,7 @@ import sys
 import types
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import resolve_name
 from typing import Any
 
@@ -54,10 +54,6 @@ _TENSOR_NAMES = frozenset(dir(Tensor)) - {"__class__", "__dict__", "__doc__"}
 _OF_FUNCTIONS = frozenset(
     "__defaults__ __kwdefaults__ __name__ __qualname__ __doc__ __module__ __annotations__ __globals__".split()
 )
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 class Walker(WalkState):
@@ -132,12 +128,12 @@ class Walker(WalkState):
             self.check(step, "is", value)
         elif of(*SAME) or (kind is slice and is_plain((value.start, value.stop, value.step))):
             self.check(step, "type", kind)
-            self.check(step, "same", SNAPSHOTS.get(kind, _itself)(value))
+            self.check(step, "same", SNAPSHOTS[kind](value) if kind in SNAPSHOTS else value)
         else:
             visit_instance(self, value, step, depth)
 
     # ------------------------------------------------------------ functions
-    def visit_function(self, value: Any, step: Step, depth: int) -> None:
+    def visit_function(self, value: Callable[..., object], step: Step, depth: int) -> None:
         """A function, a method of something, or a partial one."""
         self.check_names(value, step)
         if isinstance(value, types.MethodType):
@@ -166,7 +162,7 @@ class Walker(WalkState):
             if not is_library(value):  # a library's function around one of the user's
                 self._visit_cells(value, step, depth)
 
-    def check_names(self, value: Any, step: Step) -> None:
+    def check_names(self, value: object, step: Step) -> None:
         """What a function or a class is called, where the user's code asks for it."""
         for name in sorted(self.own & NAMES_OF_THINGS):
             if hasattr(value, name):
@@ -197,10 +193,10 @@ class Walker(WalkState):
             inner = closure.to(f"{{}}[{index}].cell_contents", ("cell", index))
             self.visit(content, inner, depth + 1, self.whole.of(code.co_freevars[index]))
 
-    def _visit_globals(self, table: dict[str, Any], words: Words, step: Step, depth: int, of_user: bool) -> None:
+    def _visit_globals(self, table: dict[str, object], words: Words, step: Step, depth: int, of_user: bool) -> None:
         """What is not there hides nothing yet; what layers of libraries read is known but for what may be patched."""
         for name in sorted(words.globals):
-            found: Any = table.get(name, step)
+            found: object = table.get(name, step)
             if found is step:
                 if of_user:
                     self.check(step, "lacks", name)
@@ -218,13 +214,13 @@ class Walker(WalkState):
         whole = resolve_name(name, table.get("__package__") or "") if name.startswith(".") else name
         step = self.anchor(sys.modules)
         for one in dict.fromkeys((whole, whole.partition(".")[0])):
-            module: Any = sys.modules.get(one)
+            module: object = sys.modules.get(one)
             if module is None:
                 self.check(step, "lacks", one)
             else:
                 self.visit(module, step.to(item(one)), depth + 1)
 
-    def _visit_builtin(self, value: Any, step: Step, depth: int) -> None:
+    def _visit_builtin(self, value: types.BuiltinFunctionType, step: Step, depth: int) -> None:
         owner = value.__self__
         if owner is None or isinstance(owner, (type, types.ModuleType)):
             self.check(step, "same", value)
@@ -244,7 +240,7 @@ class Walker(WalkState):
             if found is not step:
                 self._visit_of_library(found, step.to(f"{{}}.{name}"), depth + 1, name)
 
-    def _visit_of_library(self, value: Any, step: Step, depth: int, name: str) -> None:
+    def _visit_of_library(self, value: object, step: Step, depth: int, name: str) -> None:
         """What a library's module holds: others may have put something else there."""
         if isinstance(value, (type, types.FunctionType)):
             self.check(step, "is", value)
@@ -273,12 +269,12 @@ class Walker(WalkState):
         if kind not in CONTAINERS:
             visit_instance(self, value, step, depth)
 
-    def _check_items(self, step: Step, value: Any) -> None:
+    def _check_items(self, step: Step, value: Collection[object]) -> None:
         self.check(step, "items", tuple(value))
         if not all(isinstance(thing, str) for thing in value):
             self.check(step, "types", tuple(map(type, value)))
 
-    def _visit_mapping(self, value: Any, step: Step, depth: int) -> None:
+    def _visit_mapping(self, value: Mapping[object, object], step: Step, depth: int) -> None:
         if not all(is_plain(key) for key in value):
             self.refuse(value, step, f"it reads a {type(value).__name__} by objects, whose changes cannot be watched")
             return
@@ -318,7 +314,7 @@ class Walker(WalkState):
                 raise UnwatchableError(f"it calls {code.co_name}, which is found in a way that cannot be watched")
 
 
-def walk_roots(roots: Sequence[Any], reading: Reading, *, everything: bool = False, lenient: bool = False) -> Walk:
+def walk_roots(roots: Sequence[object], reading: Reading, *, everything: bool = False, lenient: bool = False) -> Walk:
     """What the functions reach from their closures, modules and globals, limited to names they speak."""
     if reading.impure and not lenient:
         raise UnwatchableError(f"it calls {reading.impure}, which answers differently every time")

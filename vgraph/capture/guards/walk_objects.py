@@ -10,7 +10,6 @@ from __future__ import annotations
 import abc
 import functools
 import types
-from typing import Any
 
 from torch import nn
 from torch.nn.modules import module as torch_module
@@ -39,7 +38,7 @@ _KNOWN = (
 
 
 # ---------------------------------------------------------------- instances
-def visit_instance(walker: WalkState, value: Any, step: Step, depth: int) -> None:
+def visit_instance(walker: WalkState, value: object, step: Step, depth: int) -> None:
     """An object by its attributes, slots and class; no object of a library's that keeps more than these."""
     kind: type = type(value)
     if not hides_nothing(kind) or (is_library(kind) and not is_open(kind) and not is_watched_class(kind)):
@@ -65,7 +64,7 @@ def visit_instance(walker: WalkState, value: Any, step: Step, depth: int) -> Non
                     walker.check(step, "no attribute", name)
 
 
-def _check_shadows(walker: WalkState, kind: type, inside: dict[str, Any], table: Step) -> None:
+def _check_shadows(walker: WalkState, kind: type, inside: dict[str, object], table: Step) -> None:
     """What is read from the class must not be hidden later by an attribute of the instance."""
     for name in walker.classes.get(kind, ()):
         if name not in inside:
@@ -105,7 +104,7 @@ def _check_bases(walker: WalkState, kind: type) -> None:
 
 
 def _visit_class_attribute(
-    walker: WalkState, kinds: tuple[type, type, type], name: str, found: Any, depth: int
+    walker: WalkState, kinds: tuple[type, type, type], name: str, found: object, depth: int
 ) -> None:
     kind, owner, seen_by = kinds
     here = walker.anchor(seen_by).to(f"{{}}.{name}")
@@ -125,7 +124,7 @@ def _visit_class_attribute(
         _note_read(walker, kind, name, found)
 
 
-def _functions_of(found: Any, here: Step) -> list[tuple[Any, Step]]:
+def _functions_of(found: object, here: Step) -> list[tuple[object, Step]]:
     """The functions that run where an attribute of a class is read or called, and the way to each."""
     if isinstance(found, types.FunctionType):
         return [(found, here)]
@@ -141,7 +140,7 @@ def _functions_of(found: Any, here: Step) -> list[tuple[Any, Step]]:
     return []
 
 
-def _note_read(walker: WalkState, kind: type, name: str, found: Any) -> None:
+def _note_read(walker: WalkState, kind: type, name: str, found: object) -> None:
     """An attribute that one of the instance would hide; special methods are looked up at the class alone."""
     is_special = name.startswith("__") and name.endswith("__")
     if not is_special and not (hasattr(type(found), "__set__") or isinstance(found, property)):
@@ -175,7 +174,7 @@ def visit_layer(walker: WalkState, module: nn.Module, step: Step, depth: int) ->
         _check_shadows(walker, kind, inside, table)
 
 
-def _visit_group(walker: WalkState, group: dict[str, Any], step: Step, depth: int, *, whole: bool) -> None:
+def _visit_group(walker: WalkState, group: dict[str, object], step: Step, depth: int, *, whole: bool) -> None:
     """Parameters, buffers or children: all of them, in a layer of torch's, or those whose names are spoken."""
     if whole and group:
         walker.check(step, "len", len(group))
@@ -186,7 +185,7 @@ def _visit_group(walker: WalkState, group: dict[str, Any], step: Step, depth: in
             walker.visit(thing, step.to(item(name), ("item", name)), depth + 1)
 
 
-def _visit_hooks(walker: WalkState, inside: dict[str, Any], table: Step, depth: int) -> None:
+def _visit_hooks(walker: WalkState, inside: dict[str, object], table: Step, depth: int) -> None:
     if any(inside[hooks] for hooks in _BACKWARD_HOOKS) and not walker.lenient:
         raise CaptureError("it has a module with backward hooks")
     for hooks in _FORWARD_HOOKS:

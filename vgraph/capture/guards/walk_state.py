@@ -7,7 +7,7 @@ Takes: a Reading. Gives: a growing Walk, and how attributes are visited. Runs on
 from __future__ import annotations
 
 import types
-from typing import Any
+from collections.abc import Mapping
 
 from vgraph.capture.errors import UnwatchableError
 from vgraph.capture.guards.code_names import joined, words_of
@@ -33,16 +33,16 @@ class WalkState:
         self.misses = self.everything or own.handles  # the user's code may notice what is not there
         self.classes: dict[type, list[str]] = {}  # and what of them is read that an instance could hide
         self.reached: set[types.CodeType] = set()
-        self.seen: dict[int, tuple[Any, Step]] = {}  # the values too, so that ids stay unique
+        self.seen: dict[int, tuple[object, Step]] = {}  # the values too, so that ids stay unique
         self._anchors: dict[int, Step] = {}
 
-    def check(self, step: Step, kind: str, value: Any) -> None:
+    def check(self, step: Step, kind: str, value: object) -> None:
         self.walk.checks.append((step, kind, value))
 
     def speaks(self, name: str) -> bool:
         return self.everything or name in self.names
 
-    def anchor(self, thing: Any) -> Step:
+    def anchor(self, thing: object) -> Step:
         """A step that begins with a thing itself: a class, or what a library keeps for good."""
         if id(thing) not in self._anchors:
             constants = self.walk.numbers.constants
@@ -50,23 +50,23 @@ class WalkState:
             self._anchors[id(thing)] = Step(None, f"k[{len(constants) - 1}]")
         return self._anchors[id(thing)]
 
-    def refuse(self, value: Any, step: Step, reason: str) -> None:
+    def refuse(self, value: object, step: Step, reason: str) -> None:
         """What no guard can see change."""
         if not self.lenient:
             raise UnwatchableError(reason)
         self.check(step, "type", type(value))
 
-    def ran(self, thing: Any) -> bool:
+    def ran(self, thing: object) -> bool:
         return getattr(thing, "__code__", None) in self.reading.codes
 
     # ------------------------------------------------------------ what is reached from here
-    def visit(self, value: Any, step: Step, depth: int = 0, names: set[str] | None = None) -> None:
+    def visit(self, value: object, step: Step, depth: int = 0, names: set[str] | None = None) -> None:
         """Adds the checks of a thing; ``names``: the attributes that are read of it, if it is a Python module."""
         raise NotImplementedError
 
     def visit_attributes(
         self,
-        table: Any,
+        table: Mapping[str, object],
         step: Step,
         depth: int,
         *,
@@ -82,5 +82,4 @@ class WalkState:
             self.check(step, "without", frozenset((self.own if among is None else among) - table.keys()))
         for name in list(table):
             if name not in skip and (whole or (self.speaks(name) if among is None else name in among)):
-                inner: Any = table[name]
-                self.visit(inner, step.to(item(name), ("item", name)), depth + 1, self.whole.of(name))
+                self.visit(table[name], step.to(item(name), ("item", name)), depth + 1, self.whole.of(name))

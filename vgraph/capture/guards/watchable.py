@@ -21,6 +21,7 @@ import re
 import types
 import typing
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ SAME = (
     pathlib.PurePath, uuid.UUID, array.array, bytearray, types.GenericAlias, types.UnionType, np.dtype,
     torch.finfo, torch.iinfo, types.MethodWrapperType, types.ClassMethodDescriptorType,
 )  # fmt: skip
-SNAPSHOTS: dict[type, Any] = {array.array: lambda it: it[:], bytearray: bytes}
+SNAPSHOTS: dict[type, Callable[[Any], object]] = {array.array: lambda it: it[:], bytearray: bytes}
 # Never change, or say nothing about what a function computes.
 FIXED = (
     re.Pattern, torch.layout, torch.memory_format, np.ufunc, type(np.prod), types.CodeType,
@@ -82,9 +83,9 @@ NAMES_OF_THINGS = frozenset({"__name__", "__qualname__", "__doc__"})
 OF_AUTOGRAD = frozenset({"is_leaf", "_version", "grad", "grad_fn", "_base", "_backward_hooks"})
 
 
-def is_library(thing: Any) -> bool:
+def is_library(thing: object) -> bool:
     """Whether a class or a function is of a library, by its module."""
-    module: Any = getattr(thing, "__module__", None)
+    module: object = getattr(thing, "__module__", None)
     return not isinstance(module, str) or library_of(module) in LIBRARIES
 
 
@@ -113,7 +114,7 @@ def _is_of_c(kind: type) -> bool:
     return any(isinstance(f, of_c) and f.__objclass__ is kind for f in kind.__dict__.values())
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: object) -> bool:
     """Whether a key or an item of a set can never change."""
     if isinstance(value, tuple):
         return all(is_plain(thing) for thing in value)

@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
+MISSES = (AttributeError, KeyError, IndexError, TypeError, ValueError)  # where a way is gone
+
 
 @dataclass(eq=False)
 class Step:
@@ -24,14 +26,14 @@ class Step:
     code: types.CodeType | None = None  # of the function that stands here
     onward: dict[str, Step] = field(default_factory=dict[str, "Step"])
 
-    def to(self, text: str, slot: tuple[str, Any] | None = None) -> Step:
+    def to(self, text: str, slot: tuple[str, object] | None = None) -> Step:
         """The step from here by this text; the same one whenever it is asked for, so that a check goes there once."""
         if text not in self.onward:
             self.onward[text] = Step(self, text, slot)
         return self.onward[text]
 
 
-def item(key: Any) -> str:
+def item(key: object) -> str:
     """The text of ``[key]`` behind a parent."""
     return "{}[" + repr(key).replace("{", "{{").replace("}", "}}") + "]"
 
@@ -54,33 +56,41 @@ def spoken_as(step: Step) -> str:
     return step.text
 
 
+NumberKey = tuple[str, types.CodeType | None]
+
+
 @dataclass(eq=False)
 class Numbers:
     """Python numbers by path, and what the paths begin with beside the roots; holds no tensor."""
 
-    values: dict[str, tuple[Any, Step]] = field(default_factory=dict[str, tuple[Any, Step]])
-    constants: list[Any] = field(default_factory=list[Any])
+    values: dict[str, tuple[complex, Step]] = field(default_factory=dict[str, tuple[complex, Step]])
+    constants: list[object] = field(default_factory=list[object])
     asks_types: bool = False  # the user's code asks for types: a number must stay a number
 
-    def key(self, path: str) -> tuple[str, types.CodeType | None]:
+    def key(self, path: str) -> NumberKey:
         """The path, and the code of the function that it leads through."""
-        step: Step | None = self.values[path][1]
-        while step is not None and step.code is None:
-            step = step.parent
+        step = self._function(path)
         return path, None if step is None else step.code
 
-    def leads_there(self, path: str, roots: Sequence[Any]) -> bool:
-        """Whether these roots have, on the way, the function that the path led through."""
+    def _function(self, path: str) -> Step | None:
+        """Where the innermost function stands that the path leads through."""
         step: Step | None = self.values[path][1]
         while step is not None and step.code is None:
             step = step.parent
-        if step is None:
-            return True
+        return step
+
+    def leads_there(self, path: str, roots: Sequence[object]) -> bool:
+        """Whether these roots have, on the way, the function that the path led through."""
+        step = self._function(path)
+        found = None if step is None else self.value_at(step, roots)
+        return step is None or getattr(found, "__code__", None) is step.code
+
+    def value_at(self, step: Step, roots: Sequence[object]) -> Any:
+        """What stands at a step now; None where the way there is gone."""
         try:
-            found: Any = eval(path_of(step), {"r": roots, "k": self.constants})
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError):
-            return False
-        return getattr(found, "__code__", None) is step.code
+            return eval(path_of(step), {"r": roots, "k": self.constants})
+        except MISSES:
+            return None
 
 
 @dataclass(eq=False)

@@ -6,15 +6,17 @@ followed. Used at every call of a function whose reads no guard can watch. Sourc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.record.row_counts import RowCount
-from vgraph.capture.rows.row_tensor import RowTensor
+from vgraph.capture.record.aliases import leaves_of
+from vgraph.capture.record.row_counts import FOLLOWED, CountContext, RowCount, set_methods
+from vgraph.capture.rows.row_tensor import OVER_SLOTS, PROPERTIES, RowTensor, TorchFunction
+from vgraph.capture.rows.slot_reductions import Context
 from vgraph.ir.moves import Move
 from vgraph.ir.space import Space
 from vgraph.user_line import recorded_line
@@ -25,26 +27,23 @@ class RowPair(RowCount):
 
     second: int
 
-    def _following(name: str) -> Any:  # pyright: ignore
-        method = getattr(int, name)
 
-        def compute(self: RowPair, other: Any) -> Any:
-            other_second = other.second if isinstance(other, RowPair) else other
-            first, second = method(int.__int__(self), other), method(self.second, other_second)
-            return row_pair(first, second) if type(first) is int and type(second) is int else first
+def _following(_: str, method: Callable[..., object]) -> Callable[..., object]:
+    def compute(self: RowPair, other: object) -> object:
+        other_second = other.second if isinstance(other, RowPair) else other
+        first, second = method(int.__int__(self), other), method(self.second, other_second)
+        return row_pair(first, second) if type(first) is int and type(second) is int else first
 
-        return compute
+    return compute
 
-    __add__, __radd__ = _following("__add__"), _following("__radd__")
-    __sub__, __rsub__ = _following("__sub__"), _following("__rsub__")
-    __mul__, __rmul__ = _following("__mul__"), _following("__rmul__")
-    __floordiv__, __mod__ = _following("__floordiv__"), _following("__mod__")
+
+set_methods(RowPair, FOLLOWED, _following)
 
 
 class _NoBranch:
     """Where numbers of rows notice that they are compared, or become plain numbers."""
 
-    row_sizes = frozenset[int]()
+    row_sizes: frozenset[int] = frozenset()
 
     def note_branch(self) -> None:
         raise CaptureError("it branches on a number of rows or slots", recorded_line())
@@ -53,10 +52,10 @@ class _NoBranch:
         raise CaptureError("it makes a plain number of a number of rows", recorded_line())
 
 
-_NO_BRANCH: Any = _NoBranch()
+_NO_BRANCH = _NoBranch()
 
 
-def row_pair(first: int, second: int, context: Any = _NO_BRANCH) -> int:
+def row_pair(first: int, second: int, context: CountContext = _NO_BRANCH) -> int:
     """A number that counts rows if it differs between the examples of both sizes."""
     if first == second:
         return first
@@ -68,8 +67,8 @@ def row_pair(first: int, second: int, context: Any = _NO_BRANCH) -> int:
 class Call(Protocol):
     """The call that goes on; see ``trace_tree.Cursor``."""
 
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any: ...
-    def note(self, action: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any: ...
+    def call(self, func: TorchFunction, args: tuple[Any, ...], kwargs: Mapping[str, object]) -> Any: ...
+    def note(self, action: str | TorchFunction, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any: ...
 
 
 class Owner(Protocol):
@@ -79,44 +78,40 @@ class Owner(Protocol):
     def cursor(self) -> Call | None: ...
 
 
-SHAPE: Any = Tensor.shape.__get__  # pyright: ignore
-_METHODS: tuple[Any, ...] = (Tensor.dim, Tensor.is_floating_point, Tensor.is_complex)
-_PROPERTIES: tuple[Any, ...] = (
-    Tensor.dtype,
-    Tensor.device,
-    Tensor.ndim,
-    Tensor.requires_grad,
-    Tensor.layout,
-    Tensor.is_sparse,
-)
-_LOOKS: dict[Any, Any] = {look: look for look in (*_METHODS, *(p.__get__ for p in _PROPERTIES))}
+SHAPE, DTYPE, *_OTHERS = PROPERTIES
+_LOOKS = [Tensor.dim, Tensor.is_floating_point, Tensor.is_complex, DTYPE, *_OTHERS]
 
 
 class FakeRows(RowTensor):
     """Stands for one result of a step while a user's Python runs; it has a shape and a dtype, and no elements."""
 
     owner: Owner
-    about: dict[Any, Any]  # what a look at shape, dtype or device gives
+    about: dict[TorchFunction, Any]  # what a look at shape, dtype or device gives
     twin: FakeRows  # the same rows as a plain tensor
 
     @classmethod
     def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        cls,
+        func: TorchFunction,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> Any:
         named = kwargs or {}
-        return _running(next(_fakes((args, tuple(named.values()))))).call(func, args, named)
+        fakes = (leaf for leaf in leaves_of((args, tuple(named.values()))) if isinstance(leaf, FakeRows))
+        return _running(next(fakes)).call(func, args, named)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: object, types: object, args: object = (), kwargs: object = None) -> object:
         raise CaptureError(f"{func} is called below the functions of torch", recorded_line())
 
     def bare(self) -> Tensor:
         return self.twin
 
-    def seen_as(self, space: Space, context: Any) -> Any:
+    def seen_as(self, space: Space, context: Context) -> RowTensor:
         return _running(self).note("rows", (self, space, *part_of(context)), {})
 
-    def brought_to(self, space: Space) -> Any:
+    def brought_to(self, space: Space) -> RowTensor:
         return _running(self).note("brought", (self, space), {})
 
     def num_rows(self) -> int:
@@ -125,21 +120,22 @@ class FakeRows(RowTensor):
     def row_shape(self) -> tuple[int, ...]:
         return tuple(self.about[SHAPE][1:])
 
-    def moved(self, context: Any, move: Move) -> Tensor:
+    def moved(self, context: Context, move: Move) -> Tensor:
         """What ``move_rows`` gives."""
         return _running(self).note("moved", (self, move, *part_of(context)), {})
 
-    def softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        return _running(self).note(Tensor.softmax, (self, dim, dtype), {})
 
-    def log_softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        return _running(self).note(Tensor.log_softmax, (self, dim, dtype), {})
-
-    def logsumexp(self, dim: Any = None, keepdim: bool = False) -> Tensor:
-        return _running(self).note(Tensor.logsumexp, (self, dim, keepdim), {})
+def _noted(name: str) -> Callable[..., Tensor]:
+    """One of ``RowTensor``'s own methods."""
+    func = getattr(Tensor, name)
+    return lambda self, *args, **kwargs: _running(self).note(func, (self, *args), kwargs)
 
 
-def part_of(context: Any) -> tuple[Any, ...]:
+for _name in OVER_SLOTS:
+    setattr(FakeRows, _name, _noted(_name))
+
+
+def part_of(context: Any) -> tuple[object, ...]:
     """How a context of the vertices of one type is made again from a session: its class and its key."""
     return (type(context), context.key) if hasattr(context, "whole") else ()
 
@@ -151,24 +147,16 @@ def _running(fake: FakeRows) -> Call:
     return call
 
 
-def _fakes(tree: Any) -> Iterator[FakeRows]:
-    if isinstance(tree, FakeRows):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for item in tree:
-            yield from _fakes(item)
-
-
 def fake_rows(owner: Owner, first: Tensor, second: Tensor) -> FakeRows:
     """What stands for a result; ``first`` and ``second`` are that on examples of two sizes."""
     first, second = first.as_subclass(Tensor), second.as_subclass(Tensor)
     size = torch.Size([row_pair(a, b) for a, b in zip(first.shape, second.shape, strict=True)])
     count = row_pair(first.numel(), second.numel())
-    made: Any = Tensor._make_wrapper_subclass(
+    made: FakeRows = Tensor._make_wrapper_subclass(
         FakeRows, tuple(first.shape), dtype=first.dtype, device=first.device, requires_grad=first.requires_grad
     )
     made.owner, made.twin = owner, made
-    made.about = {name: look(first) for name, look in _LOOKS.items()} | {
+    made.about = {look: look(first) for look in _LOOKS} | {
         SHAPE: size,
         Tensor.size: size,
         Tensor.numel: count,

@@ -12,34 +12,32 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from vgraph.capture.body import Body, Given
 from vgraph.capture.errors import CaptureError
+from vgraph.capture.features import Features
 from vgraph.capture.guards.code_watch import uncollected
 from vgraph.capture.guards.tracer_leaks import KeptError
 from vgraph.capture.lookup.fake_rows import row_pair
 from vgraph.capture.lookup.lookup_session import LookupSession, OnFakeRows, ReplayedBody, SessionPlayer
+from vgraph.capture.lookup.trace_leaves import Key
 from vgraph.capture.lookup.trace_tree import Cursor, Step, TraceTree
-from vgraph.capture.player import Event
+from vgraph.capture.player import Event, Leaf
 from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.capture.record.modes import Modes, ambient, autocast_kind
 from vgraph.capture.record.tracer import Tracer
-from vgraph.capture.session import Session, Spec
+from vgraph.capture.session import Session, Spec, Specs
+from vgraph.ir.moves import Move
 from vgraph.ir.space import SHARED, Space
 
+T = TypeVar("T")
+Find = Callable[[str], Tensor]
+Sizes = dict[Space, int]
 _MOST_TREES = 8  # of one function: modes, widths of features, states
-
-
-class Features(Protocol):
-    """A call's features by name, and what they look like."""
-
-    @property
-    def specs(self) -> Callable[[str], Spec]: ...
-    def __getitem__(self, name: str) -> Tensor: ...
 
 
 @dataclass(eq=False)
@@ -47,13 +45,13 @@ class Found:
     """The trace that a call took; ``endings[key]`` is where what is made of it is kept."""
 
     step: Step
-    key: Any
+    key: Key
     inputs: dict[str, Tensor]
-    spec: Callable[[str], Spec]
+    spec: Specs
     counts: bool  # the function asked for a number of rows
 
     @property
-    def endings(self) -> dict[Any, Any]:
+    def endings(self) -> dict[Key, Any]:
         return self.step.endings
 
     def specs(self) -> dict[str, Spec]:
@@ -81,12 +79,12 @@ class Found:
 class _LivePlayer(SessionPlayer):
     """Plays single steps, each inside the tracer of its session."""
 
-    def play(self, event: Event) -> Any:
+    def play(self, event: Event) -> Leaf:
         with self.session.tracer:
             return super().play(event)
 
 
-def look_up(tree: TraceTree, body: Body, find: Any, spec: Callable[[str], Spec], modes: Modes) -> Found:
+def look_up(tree: TraceTree, body: Body, find: Find, spec: Specs, modes: Modes) -> Found:
     """Runs the body's Python on fake rows.
 
     Raises:
@@ -100,15 +98,15 @@ def look_up(tree: TraceTree, body: Body, find: Any, spec: Callable[[str], Spec],
 
 
 @lru_cache(None, typed=True)  # a mailbox of degree 1 is not one of any degree
-def _sizes(mailbox: bool | int, spaces: tuple[Space, ...], per_vertex: bool, swapped: bool) -> Any:
+def _sizes(
+    mailbox: bool | int, spaces: tuple[Space, ...], per_vertex: bool, swapped: bool
+) -> tuple[tuple[Sizes, Sizes], Sizes]:
     """Numbers of rows of the two examples, and of both at once."""
     first, second = sizes_for(mailbox, spaces, one_vertex_set=per_vertex)[:: -1 if swapped else 1]
     return (first, second), {space: row_pair(size, second[space]) for space, size in first.items()}
 
 
-def _run(
-    tree: TraceTree, body: Body, find: Any, spec: Callable[[str], Spec], modes: Modes, *, swapped: bool = False
-) -> Found:
+def _run(tree: TraceTree, body: Body, find: Find, spec: Specs, modes: Modes, *, swapped: bool = False) -> Found:
     """``swapped``: the fake rows have the sizes of the second examples."""
     if tree.cursor is not None:
         raise CaptureError("it calls itself")
@@ -153,9 +151,10 @@ def _forget(sessions: Sequence[Session]) -> None:
         session.forget()
 
 
-def _ending(cursor: Cursor, given: Given, body: Body) -> Any:
+def _ending(cursor: Cursor, given: Given, body: Body) -> Key:
     outputs = tuple([cursor.leaf(output) for output in given.outputs])
-    carries: Any = tuple([(place, target.name, move) for place, target, move in given.carries])  # pyright: ignore
+    fed: list[tuple[int, Any, Move]] = [*given.carries]  # NamedLeafs
+    carries = tuple([(place, target.name, move) for place, target, move in fed])
     facts = body.facts()
     return outputs, carries, given.num_outputs, getattr(facts, "names", facts)
 
@@ -164,8 +163,8 @@ def _ending(cursor: Cursor, given: Given, body: Body) -> Any:
 class Traces:
     """The trees of one function."""
 
-    trees: list[tuple[Modes, Any, TraceTree]] = field(default_factory=list[tuple[Modes, Any, TraceTree]])
-    known: list[tuple[Any, dict[str, Spec]]] = field(default_factory=list[tuple[Any, "dict[str, Spec]"]])
+    trees: list[tuple[Modes, object, TraceTree]] = field(default_factory=list[tuple[Modes, object, TraceTree]])
+    known: list[tuple[object, dict[str, Spec]]] = field(default_factory=list[tuple[object, "dict[str, Spec]"]])
 
     def find(
         self,
@@ -173,8 +172,8 @@ class Traces:
         make_body: Callable[[], Body],
         with_states: Callable[[Any], Body] | None,
         modes: Modes,
-        record: Callable[[ReplayedBody, dict[str, Spec]], Any],
-    ) -> tuple[Any, Mapping[str, Tensor]]:
+        record: Callable[[ReplayedBody, dict[str, Spec]], T],
+    ) -> tuple[T, Mapping[str, Tensor]]:
         """What was recorded of the trace that this call takes, and the call's tensors by name.
 
         ``record`` makes it of a trace that was never seen; ``with_states``: a body whose states are known.
@@ -210,21 +209,21 @@ class Traces:
             return None
         return found if states == getattr(body, "seen", None) else None
 
-    def states(self, features: Features) -> Any:
+    def states(self, features: Features) -> object:
         """The states that were inferred for features like these; None if none were."""
         for states, specs in self.known:
             if all(_is_like(features, name, spec) for name, spec in specs.items()):
                 return states
         return None
 
-    def note_states(self, states: Any, specs: Mapping[str, Spec]) -> None:
+    def note_states(self, states: object, specs: Mapping[str, Spec]) -> None:
         """These states were right for features like these."""
         read = {name: spec for name, spec in specs.items() if not name.startswith("shared:")}
         if states is not None and (states, read) not in self.known:
             self.known.insert(0, (states, read))
             del self.known[_MOST_TREES:]
 
-    def tree(self, modes: Modes, key: Any) -> TraceTree:
+    def tree(self, modes: Modes, key: object) -> TraceTree:
         """The tree for these modes and states, made where there is none."""
         for place, (known_modes, known_key, tree) in enumerate(self.trees):
             if known_modes == modes and known_key == key:
@@ -235,7 +234,7 @@ class Traces:
         return self.trees[0][2]
 
 
-def _states(body: Body) -> Any:
+def _states(body: Body) -> object:
     """The states of a vertex function; None for functions of edges and nodes."""
     return getattr(body, "states", None) if hasattr(body, "seen") else None
 
@@ -248,7 +247,7 @@ def _is_like(features: Features, name: str, spec: Spec) -> bool:
     return (tuple(tensor.shape[1:]), tensor.dtype) == (spec.row_shape, spec.dtype)
 
 
-def _verify(body: Body, find: Any, spec: Callable[[str], Spec], modes: Modes) -> None:
+def _verify(body: Body, find: Find, spec: Specs, modes: Modes) -> None:
     """A function that asked for a number of rows must do the same on examples of another size."""
     ways: list[Found] = []
     for swapped in (False, True):

@@ -6,7 +6,7 @@ played on a session of examples. Runs at every call of a function whose reads no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,10 @@ from vgraph.capture.errors import CaptureError, OutsideWriteError
 from vgraph.capture.guards.asked_features import Asked
 from vgraph.capture.lookup.fake_rows import FakeRows, RowPair
 from vgraph.capture.lookup.trace_tree import Cursor
-from vgraph.capture.player import Event, Player, which_sizes
+from vgraph.capture.player import Event, Leaf, Player, which_sizes
 from vgraph.capture.record.aliases import share_memory
-from vgraph.capture.rows.row_tensor import RowTensor, as_rows, plain
+from vgraph.capture.record.op_tables import writes_in_place
+from vgraph.capture.rows.row_tensor import RowContext, RowTensor, TorchFunction, as_rows, plain
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
 from vgraph.ir.moves import Move
@@ -32,23 +33,11 @@ from vgraph.user_line import recorded_line
 class SessionPlayer(Player):
     """Plays what bodies ask of a session, beside torch functions."""
 
-    def _context(self, kind: Any = None, key: str = "") -> Any:
+    def _context(self, kind: Callable[..., RowContext] | None = None, key: str = "") -> RowContext:
         return self.session if kind is None else kind(self.session, key)
 
-    def input(self, name: str, _look: Any) -> Tensor:
+    def input(self, name: str, _look: object) -> Tensor:
         return self.session.input(name)
-
-    def child(self, name: str, row_shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        return self.session.child(name, row_shape, dtype)
-
-    def ids(self, name: str, kind: Any) -> Tensor:
-        return self.session.ids(name, kind)
-
-    def in_degree(self) -> Tensor:
-        return self.session.in_degree()
-
-    def slots(self) -> Tensor:
-        return self.session.slots()
 
     def rows(self, tensor: Tensor, space: Space, *part: Any) -> Tensor:
         return as_rows(plain(tensor), space, self._context(*part))
@@ -59,11 +48,8 @@ class SessionPlayer(Player):
     def moved(self, tensor: Tensor, move: Move, *part: Any) -> Tensor:
         return move_rows(self._context(*part), move, tensor)
 
-    def needs(self, element: Any) -> None:
+    def needs(self, element: object) -> None:
         self.session.num_slots_needed.add(element)
-
-    def checked(self) -> None:
-        self.session.note_checked()
 
 
 @dataclass(eq=False)
@@ -75,10 +61,10 @@ class ReplayedBody:
     per_vertex: bool
     spaces: tuple[Space, ...]
     events: tuple[Sequence[Event], Sequence[Event]]  # for examples of either size
-    outputs: tuple[Any, ...]  # leaves
+    outputs: tuple[Leaf, ...]
     carries: tuple[tuple[int, str, Move], ...]
     num_outputs: int
-    known_facts: Any
+    known_facts: object
 
     def run(self, session: Session) -> Given:
         player = SessionPlayer(session)
@@ -87,7 +73,7 @@ class ReplayedBody:
         outputs = [plain(player.get(leaf)) for leaf in self.outputs]
         return Given(outputs, [(i, session.leaf(name), move) for i, name, move in self.carries], self.num_outputs)
 
-    def facts(self) -> Any:
+    def facts(self) -> object:
         return self.known_facts
 
 
@@ -96,15 +82,15 @@ class _Needs:
     def __init__(self, session: LookupSession) -> None:
         self._session = session
 
-    def add(self, element: Any) -> None:
+    def add(self, element: object) -> None:
         self._session.note("needs", element)
 
 
-class _Leaf:
+@dataclass(frozen=True)
+class NamedLeaf:
     """What a carry feeds, by name."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
 
 class LookupSession:
@@ -116,41 +102,41 @@ class LookupSession:
     widens = False
     mixed = None  # what is looked up was recorded, and refused then
 
-    def __init__(self, body: Body, sizes: Mapping[Space, int], cursor: Cursor, find: Any) -> None:
+    def __init__(self, body: Body, sizes: Mapping[Space, int], cursor: Cursor, find: Callable[[str], Tensor]) -> None:
         self.cursor, self._find, self.per_vertex, self.sizes = cursor, find, body.per_vertex, sizes
         self.mailbox = None if body.mailbox is False else (self.sizes[VERTEX], self.sizes[EDGE] // self.sizes[VERTEX])
         self.num_vertices = self.sizes[VERTEX]
-        self.row_sizes = frozenset[int]()
+        self.row_sizes: frozenset[int] = frozenset()
         self.num_slots_needed, self.asked = _Needs(self), Asked()
         self.inputs: dict[str, Tensor] = {}
 
-    def note(self, action: str, *args: Any) -> Any:
+    def note(self, action: str, *args: object) -> Any:
         return self.cursor.note(action, args, {})
 
     def row_count(self, size: int) -> int:
         self.cursor.counts = True
         return size
 
-    def input(self, name: str) -> Any:
+    def input(self, name: str) -> Tensor:
         tensor = self.inputs.get(name)
         if tensor is None:
             tensor = self.inputs[name] = self._find(name)
         look = (tuple(tensor.shape[1:]), tensor.dtype, tensor.requires_grad)
         return self.note("input", name, look)
 
-    def child(self, name: str, row_shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+    def child(self, name: str, row_shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         return self.note("child", name, row_shape, dtype)
 
-    def leaf(self, name: str) -> Any:
-        return _Leaf(name)
+    def leaf(self, name: str) -> NamedLeaf:
+        return NamedLeaf(name)
 
-    def ids(self, name: str, space: Space) -> Any:
+    def ids(self, name: str, space: Space) -> Tensor:
         return self.note("ids", name, space)
 
-    def in_degree(self) -> Any:
+    def in_degree(self) -> Tensor:
         return self.note("in_degree")
 
-    def slots(self) -> Any:
+    def slots(self) -> Tensor:
         return self.note("slots")
 
     def note_checked(self) -> None:
@@ -178,14 +164,18 @@ class OnFakeRows(TorchFunctionMode):
         self.own: dict[int, Tensor] = {}  # made by the function, in memory of its own
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: TorchFunction,
+        types: Collection[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         cursor, named = self.cursor, kwargs or {}
         if cursor.playing:
             return func(*args, **named)
         if FakeRows in types or _counts_rows(args) or (named and _counts_rows(named.values())):
             return cursor.call(func, args, named)
-        if _writes(func, named):
+        if writes_in_place(func) or named.get("out") is not None:
             written = named.get("out", args[0] if args else None)
             if isinstance(written, Tensor) and id(written) not in self.own:
                 raise OutsideWriteError("a tensor from outside the function is written in place", recorded_line())
@@ -196,25 +186,13 @@ class OnFakeRows(TorchFunctionMode):
                 self.own[id(tensor)] = tensor
         return out
 
-    def _is_view(self, tensor: Tensor, given: Any) -> bool:
+    def _is_view(self, tensor: Tensor, given: Iterable[object]) -> bool:
         """Whether it lies in the memory of a tensor from outside."""
         outside = [leaf for leaf in given if isinstance(leaf, Tensor) and id(leaf) not in self.own]
         return any(share_memory(tensor, leaf) for leaf in outside)
 
 
-def _writes(func: Any, kwargs: Mapping[str, Any]) -> bool:
-    name = getattr(func, "__name__", "")
-    is_in_place = name.endswith("_") and not name.endswith("__")
-    return is_in_place or name in _WRITES or kwargs.get("out") is not None
-
-
-_WRITES = frozenset(
-    "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ "
-    "__ixor__ __ilshift__ __irshift__".split()
-)
-
-
-def _counts_rows(tree: Any) -> bool:
+def _counts_rows(tree: Iterable[Any]) -> bool:
     for item in tree:
         kind = type(item)
         if kind is RowPair or (kind in (tuple, list, torch.Size) and _counts_rows(item)):

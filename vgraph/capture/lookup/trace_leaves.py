@@ -7,51 +7,49 @@ step was never seen. Source: docs/adr/0026-what-no-guard-can-watch.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
 
-Leaf = tuple[Any, ...]
+from vgraph.capture.player import Leaf
+
+Key = tuple[Any, ...]  # a step: its action, its arguments and keywords as leaves, the modes
 
 
-def map_key(leaf: Any, change: Callable[[Leaf], Any]) -> Any:
+def map_key(leaf: Any, change: Callable[[Leaf], Leaf]) -> Any:
     """The same nested leaves, each constant, number of rows and tensor from outside changed."""
-    if isinstance(leaf, tuple) and leaf and leaf[0] in ("const", "rows", "lifted"):
-        return change(leaf)
-    if isinstance(leaf, tuple):
-        return tuple([map_key(item, change) for item in leaf])
-    return leaf
+    if not isinstance(leaf, tuple):
+        return leaf
+    return (
+        change(leaf) if leaf and leaf[0] in ("const", "rows", "lifted") else tuple([map_key(i, change) for i in leaf])
+    )
 
 
 def _is_number(leaf: Leaf) -> bool:
     return leaf[0] == "const" and type(leaf[1]) in (int, float)
 
 
-def numbers_of(key: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A step without its numbers, and those."""
-    values: list[Any] = []
+def _map_arguments(key: Key, change: Callable[[Leaf], Leaf]) -> Key:
+    action, given, named, *modes = key
+    return action, map_key(given, change), map_key(named, change), *modes
 
-    def change(leaf: Leaf) -> Any:
+
+def numbers_of(key: Key) -> tuple[Key, tuple[float, ...]]:
+    """A step without its numbers, and those."""
+    values: list[float] = []
+
+    def change(leaf: Leaf) -> Leaf:
         if not _is_number(leaf):
             return leaf
         values.append(leaf[1])
         return ("number", type(leaf[1]))
 
-    action, given, named, *modes = key
-    return (action, map_key(given, change), map_key(named, change), *modes), tuple(values)
+    return _map_arguments(key, change), tuple(values)
 
 
-def with_leaves(key: Any, leaves: Mapping[int, Leaf]) -> Any:
+def with_leaves(key: Key, leaves: Mapping[int, Leaf]) -> Key:
     """A step with these leaves in the places of its numbers."""
-    count = -1
-
-    def change(leaf: Leaf) -> Any:
-        nonlocal count
-        if not _is_number(leaf):
-            return leaf
-        count += 1
-        return leaves.get(count, leaf)
-
-    action, given, named, *modes = key
-    return (action, map_key(given, change), map_key(named, change), *modes)
+    places = count()
+    return _map_arguments(key, lambda leaf: leaves.get(next(places), leaf) if _is_number(leaf) else leaf)
 
 
 def sized(tree: Any, which: int) -> Any:

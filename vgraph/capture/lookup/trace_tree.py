@@ -7,22 +7,25 @@ can watch. Source: trace caching as in Suhan et al. 2021, "LazyTensor"; docs/adr
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.lookup.fake_rows import SHAPE, FakeRows, RowPair, fake_rows, row_pair
-from vgraph.capture.lookup.trace_leaves import Leaf, numbers_of, sized, with_leaves
-from vgraph.capture.rows.row_tensor import RowTensor
+from vgraph.capture.lookup.fake_rows import DTYPE, SHAPE, FakeRows, RowPair, fake_rows, row_pair
+from vgraph.capture.lookup.trace_leaves import Key, numbers_of, sized, with_leaves
+from vgraph.capture.player import Event, Leaf, Player
+from vgraph.capture.rows.row_tensor import RowTensor, TorchFunction
 from vgraph.ir.moves import Move
 from vgraph.ir.space import Space
 from vgraph.user_line import recorded_line
@@ -31,19 +34,11 @@ MOST_STEPS = 8192  # of one tree
 _MOST_ENDINGS = 64  # traces of one tree that are recorded
 _MOST_BRANCHES = 16  # at one step: a number that chooses among more is not worth a recording each
 _CHANGES_TO_MOVE = 2  # a number that changed this often becomes an input
-_APPLY: Any = torch.autograd.Function.apply.__func__.__code__
+_APPLY: types.CodeType = torch.autograd.Function.apply.__func__.__code__
 
 
 class BranchingError(CaptureError):
     """What a function does depends on a value that is another one at every call."""
-
-
-class Player(Protocol):
-    """Plays steps on examples of one size; see ``lookup.SessionPlayer``."""
-
-    results: list[Tensor]
-
-    def play(self, event: Any) -> Any: ...
 
 
 # ---------------------------------------------------------------- the tree
@@ -52,16 +47,16 @@ class Step:
     """One step, and what followed it so far."""
 
     parent: Step | None
-    event: Any  # as ``tape.Player`` plays it on the first examples
-    second: Any  # and on those of the other size
+    event: Event  # as ``tape.Player`` plays it on the first examples
+    second: Event  # and on those of the other size
     result: Any = None
     rows: list[FakeRows] = field(default_factory=list[FakeRows])
     references: list[int] = field(default_factory=list[int])  # to each of them while nobody keeps it
     trail: list[list[FakeRows]] | None = None  # of a step that calls end with: rows of all steps up to it
     all_references: list[int] = field(default_factory=list[int])
-    children: dict[Any, Step] = field(default_factory=dict[Any, Any])
-    numbers: dict[Any, Numbers] = field(default_factory=dict[Any, Any])
-    endings: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    children: dict[Key, Step] = field(default_factory=dict[Key, "Step"])
+    numbers: dict[Key, Numbers] = field(default_factory=dict[Key, "Numbers"])
+    endings: dict[Key, Any] = field(default_factory=dict[Key, Any])  # what is made of calls that end here
 
     def path(self) -> list[Step]:
         """The steps from the beginning to this one."""
@@ -85,10 +80,10 @@ class Step:
 class Numbers:
     """Calls that differ in Python numbers alone: which values there were, and which places become inputs."""
 
-    seen: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
+    seen: list[tuple[float, ...]] = field(default_factory=list[tuple[float, ...]])
     fixed: bool = False  # a shape or a branch needs the number itself
 
-    def moving(self, now: tuple[Any, ...]) -> frozenset[int]:
+    def moving(self, now: tuple[float, ...]) -> frozenset[int]:
         """The places whose numbers have changed often enough."""
         if self.fixed:
             return frozenset()
@@ -103,7 +98,7 @@ class Numbers:
 class TraceTree:
     """All traces of a function under the same modes and states; ``cursor`` is the call that goes through it."""
 
-    root: Step = field(default_factory=lambda: Step(None, None, None))
+    root: Step = field(default_factory=lambda: Step(None, (), ()))
     leaves: dict[int, tuple[FakeRows, Leaf]] = field(default_factory=dict[int, tuple["FakeRows", Leaf]])  # by id
     num_steps: int = 0
     num_endings: int = 0
@@ -143,7 +138,7 @@ class Cursor:
         self,
         tree: TraceTree,
         players: Callable[[], Sequence[Player]],
-        play: Callable[[], AbstractContextManager[Any]],
+        play: Callable[[], AbstractContextManager[None]],
         autocast_kind: str,
     ) -> None:
         self._kind = autocast_kind
@@ -156,7 +151,7 @@ class Cursor:
         self._players: Sequence[Player] | None = None
 
     # ------------------------------------------------------------ every call
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def call(self, func: TorchFunction, args: tuple[Any, ...], kwargs: Mapping[str, object]) -> Any:
         """A torch function on fake rows; a look at a shape or a dtype is no step."""
         first = args[0] if args else None
         about = first.about if type(first) is FakeRows else {}
@@ -171,7 +166,7 @@ class Cursor:
             raise CaptureError("it takes the number of rows by len", recorded_line())
         return self.note(func, args, kwargs)
 
-    def note(self, action: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def note(self, action: str | TorchFunction, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
         """What a step gives: as before, or as played now on examples."""
         leaf = self.leaf
         given = tuple([leaf(arg) for arg in args])
@@ -236,7 +231,7 @@ class Cursor:
         return [_version(tensor) for tensor in self.lifted] == self._versions
 
     # ------------------------------------------------------------ a step that was never seen
-    def _branch(self, key: Any) -> Step:
+    def _branch(self, key: Key) -> Step:
         numbers, values = numbers_of(key)
         known = self.step.numbers.setdefault(numbers, Numbers()) if values else Numbers()
         moving = known.moving(values)
@@ -251,7 +246,7 @@ class Cursor:
         step = self.step.children[key] = self._played(key)
         return step
 
-    def _with_inputs(self, key: Any, numbers: Any, values: tuple[Any, ...], moving: frozenset[int]) -> Step | None:
+    def _with_inputs(self, key: Key, numbers: Key, values: tuple[float, ...], moving: frozenset[int]) -> Step | None:
         """The step with 0-dim tensors in the places of numbers that change; None where it needs the numbers."""
         before = len(self.lifted)
         tensors = {place: torch.tensor(values[place], dtype=_dtype_of(values[place])) for place in sorted(moving)}
@@ -272,7 +267,7 @@ class Cursor:
         self.step.children["moving", moving, kept, moved] = step
         return step
 
-    def _played(self, key: Any) -> Step:
+    def _played(self, key: Key) -> Step:
         _refuse_autograd_functions()
         action, given, named, grad, autocast = key
         modes = (grad, autocast is not None, autocast or torch.get_autocast_dtype(self._kind))
@@ -302,7 +297,7 @@ class Cursor:
                     player.play(event)
         return players
 
-    def _result(self, step: Step, one: Any, two: Any) -> Any:
+    def _result(self, step: Step, one: Leaf, two: Leaf) -> Any:
         """What the user's Python is given for a result as both players describe it."""
         kind = one[0]
         if kind == "probe":
@@ -341,25 +336,23 @@ def _version(tensor: Tensor) -> int:
 
 def _refuse_autograd_functions() -> None:
     """A user's autograd.Function hides what it does from the functions of torch."""
-    frame: Any = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code is _APPLY:
             raise CaptureError("an autograd.Function of its own hides what it does", recorded_line())
         frame = frame.f_back
 
 
-def _same(step: Step, key: Any, numbers: Any) -> bool:
+def _same(step: Step, key: Key, numbers: Key) -> bool:
     action, given, named, *_ = step.event
     return numbers_of((action, given, named, *key[3:]))[0] == numbers
 
 
-def _dtype_of(value: Any) -> torch.dtype:
+def _dtype_of(value: float) -> torch.dtype:
     return torch.float64 if isinstance(value, float) else torch.int64
 
 
-def _looks(result: Any) -> Any:
+def _looks(result: object) -> object:
     if isinstance(result, FakeRows):
-        return tuple(result.about[SHAPE]), result.about[Tensor.dtype.__get__]  # pyright: ignore
-    if isinstance(result, tuple):
-        return [_looks(item) for item in result]
-    return result
+        return tuple(result.about[SHAPE]), result.about[DTYPE]
+    return [_looks(item) for item in result] if isinstance(result, tuple) else result

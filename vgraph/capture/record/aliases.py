@@ -6,17 +6,21 @@ function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from vgraph.ir.program import map_leaves, op_name
+from vgraph.capture.record.op_tables import Kwargs
+from vgraph.ir.program import Aten, map_leaves, op_name
 from vgraph.runtime.in_memory import has_memory
 
 aten = torch.ops.aten
+T = TypeVar("T")
+Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
+Place = tuple[Layout, tuple[int, ...], tuple[int, ...], int]  # of a view: its base's, shape, strides, where it begins
 
 
 @dataclass(frozen=True)
@@ -30,15 +34,11 @@ class Ref:
 class ViewStep:
     """``func(parent, *rest, **kwargs)``, of several results number ``index``."""
 
-    func: Any
+    func: Aten
     rest: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    kwargs: Kwargs
     index: int | None
     offset: int = 0  # where a part begins along its dim
-
-    def __call__(self, tensor: Tensor) -> Tensor:
-        out = self.func(tensor, *self.rest, **self.kwargs)
-        return out if self.index is None else out[self.index]
 
 
 @dataclass(eq=False)
@@ -59,7 +59,7 @@ class Cell:
         return found
 
 
-Note = Callable[[Any, tuple[Any, ...], Mapping[str, Any], Any], Any]  # records an op on Cells
+Note = Callable[[Aten, tuple[Any, ...], Kwargs, Any], tuple[Ref, ...]]  # records an op on Cells
 
 
 class Aliases:
@@ -68,7 +68,7 @@ class Aliases:
     def __init__(self, note: Note) -> None:
         self._note = note
         self._families: dict[int, list[Cell]] = {}
-        self._ways: dict[Any, tuple[ViewStep, ...]] = {}
+        self._ways: dict[Place, tuple[ViewStep, ...]] = {}
 
     def add_view(self, cell: Cell, parent: Cell, step: ViewStep) -> None:
         """``cell`` looks at the memory of ``parent``."""
@@ -78,7 +78,9 @@ class Aliases:
         self._ways.setdefault(_place(root.tensor, root.tensor), ())
         self._ways.setdefault(_place(root.tensor, cell.tensor), _way(cell))
 
-    def way_to(self, base: Tensor, size: Any, stride: Any, offset: int | None) -> Any:
+    def way_to(
+        self, base: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None
+    ) -> tuple[ViewStep, ...] | None:
         """The views that lead to these elements of ``base``, as some earlier view did, or slices; or None."""
         base = bare(base)
         start = 0 if offset is None else offset - int(base.storage_offset())
@@ -102,14 +104,11 @@ class Aliases:
             above = above.parent
         for one in reversed(stale):
             assert one.parent is not None and one.step is not None
-            one.ref = self._note_view(one.parent, one.step)
+            step = one.step
+            out = step.func(one.parent.tensor, *step.rest, **step.kwargs)
+            one.ref = self._note(step.func, (one.parent, *step.rest), step.kwargs, out)[step.index or 0]
             one.is_stale = False
         return cell.ref
-
-    def _note_view(self, parent: Cell, step: ViewStep) -> Ref:
-        out = step.func(parent.tensor, *step.rest, **step.kwargs)
-        refs = self._note(step.func, (parent, *step.rest), step.kwargs, out)
-        return refs[step.index or 0]
 
     def write(self, cell: Cell, ref: Ref) -> bool:
         """``cell`` stands for ``ref`` from now on, and so does its part of every other view."""
@@ -138,7 +137,7 @@ def _way(cell: Cell) -> tuple[ViewStep, ...]:
     return tuple(reversed(steps))
 
 
-def _cut(layout: Any, size: tuple[int, ...], stride: tuple[int, ...], start: int) -> tuple[ViewStep, ...] | None:
+def _cut(layout: Layout, size: tuple[int, ...], stride: tuple[int, ...], start: int) -> tuple[ViewStep, ...] | None:
     """Slices of a tensor laid out so, in which these elements are the whole; None where slices do not lead there."""
     dims = sorted(range(len(layout[0])), key=lambda d: -layout[1][d])
     begins: dict[int, int] = {}
@@ -171,17 +170,17 @@ def _cut(layout: Any, size: tuple[int, ...], stride: tuple[int, ...], start: int
     return (*steps, *(ViewStep(aten.unsqueeze.default, (place,), {}, None) for place in single))
 
 
-def _runs(layout: Any, dim: int, begin: int, count: int, apart: int) -> bool:
+def _runs(layout: Layout, dim: int, begin: int, count: int, apart: int) -> bool:
     """Whether ``count`` elements that lie ``apart`` follow one another along a dim."""
     length, own = layout[0][dim], layout[1][dim]
     return 0 < own <= apart and apart % own == 0 and begin + (count - 1) * (apart // own) < length
 
 
-def _layout(tensor: Tensor) -> Any:
+def _layout(tensor: Tensor) -> Layout:
     return tuple(tensor.shape), tensor.stride()
 
 
-def _is_dense(layout: Any, numel: int) -> bool:
+def _is_dense(layout: Layout, numel: int) -> bool:
     """Whether a shape with these strides fills a storage of ``numel`` elements in order."""
     expected = numel
     for size, stride in zip(*layout, strict=True):
@@ -191,12 +190,12 @@ def _is_dense(layout: Any, numel: int) -> bool:
     return expected == 1
 
 
-def _place(root: Tensor, view: Tensor) -> Any:
-    offset = view.storage_offset() - root.storage_offset()
+def _place(root: Tensor, view: Tensor) -> Place:
+    offset = int(view.storage_offset()) - int(root.storage_offset())
     return _layout(root), tuple(view.shape), view.stride(), offset
 
 
-def _undo(parent: Tensor, child: Cell) -> tuple[Any, tuple[Any, ...]] | None:
+def _undo(parent: Tensor, child: Cell) -> tuple[Aten, tuple[Any, ...]] | None:
     """The operator on Cells that gives the parent with the child's elements in their places."""
     step = child.step
     assert step is not None and child.parent is not None
@@ -221,7 +220,7 @@ def _undo(parent: Tensor, child: Cell) -> tuple[Any, tuple[Any, ...]] | None:
     return None
 
 
-def view_step(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, index: int | None) -> ViewStep:
+def view_step(func: Aten, args: tuple[Any, ...], kwargs: Kwargs, out: Any, index: int | None) -> ViewStep:
     """How result ``index`` of an operator was taken from its first argument."""
     offset = 0
     if index and "split" in op_name(func):
@@ -235,14 +234,22 @@ def bare(tensor: Tensor) -> Tensor:
     return tensor if type(tensor) is Tensor or hasattr(tensor, "fake_mode") else tensor.as_subclass(Tensor)
 
 
-def bare_all(tree: Any) -> Any:
+def bare_all(tree: T) -> T:
     """Plain tensors throughout: below autograd nothing may move rows any more."""
 
-    def strip(leaf: Any) -> Any:
-        is_plain = not isinstance(leaf, Tensor) or type(leaf) in (Tensor, nn.Parameter) or hasattr(leaf, "fake_mode")
-        return leaf if is_plain else leaf.as_subclass(Tensor)
+    def strip(leaf: object) -> object:
+        return bare(leaf) if isinstance(leaf, Tensor) and type(leaf) is not nn.Parameter else leaf
 
     return map_leaves(tree, strip)
+
+
+def leaves_of(tree: object) -> Iterator[object]:
+    """What a nest of tuples and lists holds, in order."""
+    if isinstance(tree, (tuple, list)):
+        for item in tree:
+            yield from leaves_of(item)
+    else:
+        yield tree
 
 
 def is_imagined(tensor: Tensor) -> bool:
@@ -250,7 +257,7 @@ def is_imagined(tensor: Tensor) -> bool:
     return tensor.is_meta or hasattr(tensor, "fake_mode")
 
 
-def storage_key(tensor: Tensor) -> Any:
+def storage_key(tensor: Tensor) -> object:
     """Equal for tensors of one memory, whether it is there or only imagined."""
     storage = tensor.untyped_storage()
     is_there = not is_imagined(tensor) and has_memory(tensor)
@@ -265,7 +272,7 @@ def share_memory(first: Tensor, second: Tensor) -> bool:
     return storage_key(one) == storage_key(other) and one.numel() > 0
 
 
-def geometry_of(tensor: Tensor) -> Any:
+def geometry_of(tensor: Tensor) -> object:
     """Equal for two tensor objects over the same elements (``as_subclass`` makes such twins)."""
     tensor = bare(tensor)
     if tensor.layout != torch.strided or tensor.numel() == 0:

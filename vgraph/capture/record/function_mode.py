@@ -7,14 +7,16 @@ is traced.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeVar
 
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from vgraph.ir.program import map_leaves
 
-_ESCAPES: frozenset[Any] = frozenset({Tensor.numpy, Tensor.tolist, Tensor.__array__})
+T = TypeVar("T")
+Change = Callable[[object], object]
+_ESCAPES = frozenset[Callable[..., object]]({Tensor.numpy, Tensor.tolist, Tensor.__array__})
 
 
 class Border(TorchFunctionMode):
@@ -24,20 +26,24 @@ class Border(TorchFunctionMode):
     hands an example's numbers to what is not recorded.
     """
 
-    def __init__(self, enter: Callable[[Any], Any], leave: Callable[[Any], Any], refuse: Callable[[str], None]) -> None:
+    def __init__(self, enter: Change, leave: Change, refuse: Callable[[str], None]) -> None:
         super().__init__()
         self.enter, self.leave, self.refuse = enter, leave, refuse
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         if func in _ESCAPES:
             self.refuse(func.__name__)
         named = {name: map_leaves(value, self.enter) for name, value in (kwargs or {}).items()}
         return map_leaves(func(*map_leaves(args, self.enter), **named), self.leave)
 
 
-def enter_both(border: Border, enter_inner: Callable[[], Any]) -> Any:
+def enter_both(border: Border, enter_inner: Callable[[], T]) -> T:
     """Enters two modes or none: where Ctrl-C comes between them, nobody would leave the first."""
     border.__enter__()
     try:

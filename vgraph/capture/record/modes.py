@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -33,7 +32,7 @@ def autocast_kind(device: torch.device) -> str:
     return "cuda" if device.type == "cuda" else "cpu"
 
 
-def hidden_switch(asked: Collection[Any], names: Collection[str]) -> str:
+def hidden_switch(asked: Collection[object], names: Collection[str]) -> str:
     """A switch of torch that a function reads and that its recording did not see as it is around the call, or nothing.
 
     ``asked``: functions of torch that it called; ``names``: attributes that it reads.

@@ -5,12 +5,52 @@ Takes: an aten operator's name and arguments. Gives: what a recording makes of i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from vgraph.ir.program import op_name
+from vgraph.ir.program import Aten, op_name
+
+
+class Argument(Protocol):
+    """One argument of an operator as its schema has it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> object: ...
+    @property
+    def is_out(self) -> bool: ...
+
+
+class Schema(Protocol):
+    """What an overload takes and gives."""
+
+    @property
+    def arguments(self) -> Sequence[Argument]: ...
+    @property
+    def returns(self) -> Sequence[object]: ...
+    @property
+    def is_mutable(self) -> bool: ...
+
+
+class Overload(Aten, Protocol):
+    """An operator as a dispatch mode sees it; torch's own class for it is private."""
+
+    @property
+    def _schema(self) -> Schema: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def tags(self) -> Sequence[torch.Tag]: ...
+
+    def decompose(self, *args: Any, **kwargs: Any) -> Any: ...
+    def _can_decompose(self) -> bool: ...
+
+
+Kwargs = Mapping[str, Any]
 
 # Views whose bases nobody reads any more: what is written to one is its own. Else they are what stands behind them.
 UNSAFE_VIEWS = {
@@ -26,22 +66,46 @@ LAZY_VIEWS = {
 }
 
 
+def schema_of(func: Overload) -> Schema:
+    """What an overload takes and gives; torch has no public name for it."""
+    return func._schema  # pyright: ignore[reportPrivateUsage]
+
+
+def pure_overloads(name: str, taken: Sequence[Argument]) -> list[Overload]:
+    """The overloads of an operator that write nowhere and take arguments of these types."""
+    packet = getattr(torch.ops.aten, name, None)
+    found = [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []
+    types = [str(argument.type) for argument in taken]
+    pure = [func for func in found if not schema_of(func).is_mutable]
+    return [func for func in pure if [str(argument.type) for argument in schema_of(func).arguments] == types]
+
+
 @cache
-def functional_twin(func: Any) -> Any:
+def functional_twin(func: Overload) -> Overload | None:
     """The operator that gives what this one writes in place, by what it takes; None if there is none.
 
     Names of overloads do not tell: ``pow_.Scalar`` takes a tensor, as ``pow.Tensor_Scalar`` does.
     """
-    packet = getattr(torch.ops.aten, op_name(func).rstrip("_"), None)
-    taken = [str(argument.type) for argument in func._schema.arguments]
-    found = [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
-    alike = [t for t in found if not t._schema.is_mutable and [str(a.type) for a in t._schema.arguments] == taken]
-    return next((t for t in alike if t._overloadname == func._overloadname), alike[0] if alike else None)
+    alike = pure_overloads(op_name(func).rstrip("_"), schema_of(func).arguments)
+    return next(
+        (t for t in alike if str(t).rpartition(".")[2] == str(func).rpartition(".")[2]), next(iter(alike), None)
+    )
 
 
-def looks_at_data(name: str, func: Any, args: tuple[Any, ...]) -> bool:
+def looks_at_data(name: str, func: Overload, args: tuple[Any, ...]) -> bool:
     """Whether an operator's result has a shape or is a number that only the data tell."""
     if name == "index":  # its shape depends on data only where it is indexed by booleans
         return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
-    tags = func.tags
-    return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+
+
+_ASSIGNMENTS = frozenset(
+    "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__ "
+    "__ilshift__ __irshift__".split()
+)
+
+
+def writes_in_place(func: Callable[..., object]) -> bool:
+    """Whether a torch function writes to its first argument."""
+    name: str = getattr(func, "__name__", "")
+    return name in _ASSIGNMENTS or (name.endswith("_") and not name.endswith("__"))

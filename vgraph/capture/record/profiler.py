@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Profiler:
     """
 
     function: int
-    argument: Any
+    argument: object
 
     def resume(self) -> None:
         """The thread's events are told to it again."""
@@ -33,7 +33,7 @@ class Profiler:
             sys.setprofile(self.argument if callable(self.argument) else None)
 
 
-def replace_profiler(by: Callable[[types.FrameType, str, Any], None] | None) -> Profiler:
+def replace_profiler(by: Callable[[types.FrameType, str, object], None] | None) -> Profiler:
     """Tells this thread's events to ``by``; gives who was told before.
 
     Whoever comes back has seen two functions begin that it does not see return, this one and its caller, and
@@ -46,8 +46,8 @@ def replace_profiler(by: Callable[[types.FrameType, str, Any], None] | None) -> 
 
 
 class _OfPython(NamedTuple):
-    set_profile: Any  # takes the addresses of a function of C and of an object
-    thread_state: Any  # its address
+    set_profile: Callable[[int | None, int | None], None]  # takes the addresses of a function of C and of an object
+    thread_state: Callable[[], int]  # its address
 
 
 _NUM_WORDS = 32  # of a thread's state; every version of CPython has more

@@ -6,6 +6,7 @@ rows only where nothing was decided by the examples' own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 
@@ -23,70 +24,68 @@ _exact = int.__int__  # the number itself, which notices nothing
 
 
 class RowCount(int):
-    """A number of rows that notices when it is compared, or becomes a number that notices nothing."""
+    """A number of rows that notices when it is compared, or becomes a number that notices nothing.
+
+    Its arithmetic is set below, by the kinds of what int can do.
+    """
 
     context: CountContext
-
-    def _noting(name: str) -> Any:  # pyright: ignore
-        method = getattr(int, name)
-
-        def compare(self: RowCount, other: object) -> bool:
-            same = isinstance(other, int) and _exact(self) == int.__int__(other)
-            # equal in both recordings: the same number of rows, not a number that the user wrote
-            if not (same and name in ("__eq__", "__ne__")):
-                self.context.note_branch()
-            return method(_exact(self), other)
-
-        return compare
-
-    __eq__, __ne__, __lt__ = _noting("__eq__"), _noting("__ne__"), _noting("__lt__")
-    __le__, __gt__, __ge__ = _noting("__le__"), _noting("__gt__"), _noting("__ge__")
 
     def __bool__(self) -> bool:
         self.context.note_branch()
         return _exact(self) != 0
 
-    def _counting(name: str) -> Any:  # pyright: ignore
-        method = getattr(int, name)
 
-        def compute(self: RowCount, other: Any) -> Any:
-            found = method(_exact(self), other)
-            return count_of(found, self.context) if type(found) is int else found
+def set_methods(kind: type, names: str, make: Callable[[str, Callable[..., Any]], Callable[..., object]]) -> None:
+    """Gives a class the methods ``__name__`` of int that ``make`` makes of them."""
+    for name in (f"__{word}__" for word in names.split()):
+        setattr(kind, name, make(name, getattr(int, name)))
 
-        return compute
 
-    def _leaving(name: str) -> Any:  # pyright: ignore
-        method = getattr(int, name)
+def _noting(name: str, method: Callable[..., bool]) -> Callable[..., bool]:
+    def compare(self: RowCount, other: object) -> bool:
+        same = isinstance(other, int) and _exact(self) == int.__int__(other)
+        # equal in both recordings: the same number of rows, not a number that the user wrote
+        if not (same and name in ("__eq__", "__ne__")):
+            self.context.note_branch()
+        return method(_exact(self), other)
 
-        def leave(self: RowCount, *other: Any) -> Any:
-            self.context.note_branch()  # what is computed from it further on is not followed
-            return method(_exact(self), *other)
+    return compare
 
-        return leave
 
-    __add__, __radd__ = _counting("__add__"), _counting("__radd__")
-    __sub__, __rsub__ = _counting("__sub__"), _counting("__rsub__")
-    __mul__, __rmul__ = _counting("__mul__"), _counting("__rmul__")
-    __floordiv__, __mod__ = _counting("__floordiv__"), _counting("__mod__")
-    __truediv__, __rtruediv__ = _leaving("__truediv__"), _leaving("__rtruediv__")
-    __pow__, __rpow__, __float__ = _leaving("__pow__"), _leaving("__rpow__"), _leaving("__float__")
-    __rfloordiv__, __rmod__ = _leaving("__rfloordiv__"), _leaving("__rmod__")
-    __divmod__, __rdivmod__ = _leaving("__divmod__"), _leaving("__rdivmod__")
-    __and__, __or__, __xor__ = _leaving("__and__"), _leaving("__or__"), _leaving("__xor__")
-    __lshift__, __rshift__, __round__ = _leaving("__lshift__"), _leaving("__rshift__"), _leaving("__round__")
-    __neg__, __abs__, __invert__ = _leaving("__neg__"), _leaving("__abs__"), _leaving("__invert__")
+def _counting(_: str, method: Callable[..., object]) -> Callable[..., object]:
+    def compute(self: RowCount, other: object) -> object:
+        found = method(_exact(self), other)
+        return count_of(found, self.context) if type(found) is int else found
 
-    def _told(name: str) -> Any:  # pyright: ignore
-        method = getattr(int, name)
+    return compute
 
-        def tell(self: RowCount, *other: Any) -> Any:
-            self.context.note_count()
-            return method(_exact(self), *other)
 
-        return tell
+def _leaving(_: str, method: Callable[..., object]) -> Callable[..., object]:
+    def leave(self: RowCount, *other: object) -> object:
+        self.context.note_branch()  # what is computed from it further on is not followed
+        return method(_exact(self), *other)
 
-    __int__, __hash__, __format__ = _told("__int__"), _told("__hash__"), _told("__format__")
-    __str__, __repr__ = _told("__str__"), _told("__repr__")
+    return leave
+
+
+def _told(_: str, method: Callable[..., object]) -> Callable[..., object]:
+    def tell(self: RowCount, *other: object) -> object:
+        self.context.note_count()
+        return method(_exact(self), *other)
+
+    return tell
+
+
+FOLLOWED = "add radd sub rsub mul rmul floordiv mod"  # what is computed of numbers of rows and may be one
+set_methods(RowCount, "eq ne lt le gt ge", _noting)
+set_methods(RowCount, FOLLOWED, _counting)
+set_methods(
+    RowCount,
+    "truediv rtruediv pow rpow float rfloordiv rmod divmod rdivmod and or xor lshift rshift round neg abs invert",
+    _leaving,
+)
+set_methods(RowCount, "int hash format str repr", _told)
 
 
 def as_count(size: int, context: CountContext) -> int:

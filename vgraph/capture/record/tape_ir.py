@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from torch import Tensor
 
@@ -30,6 +29,6 @@ class Tape:
     next_id: int
     constants: set[int] = field(default_factory=set[int])  # positions in lifted: made inside the function
 
-    def new_value(self, like: Value, **changes: Any) -> Value:
+    def new_value(self, like: Value, **changes: object) -> Value:
         self.next_id += 1
         return replace(like, id=self.next_id, **changes)

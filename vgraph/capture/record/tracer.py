@@ -6,37 +6,62 @@ Two recordings that differ only in sizes show which numbers count rows: no symbo
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vgraph.capture.errors import CaptureError, OutsideWriteError
-from vgraph.capture.record.aliases import Aliases, Cell, Ref, bare, bare_all, geometry_of, share_memory, view_step
+from vgraph.capture.record.aliases import (
+    Aliases,
+    Cell,
+    Ref,
+    bare,
+    bare_all,
+    geometry_of,
+    leaves_of,
+    share_memory,
+    view_step,
+)
 from vgraph.capture.record.device_check import refuse_elsewhere
 from vgraph.capture.record.drawing import DRAW_BEFORE, drawing_of
 from vgraph.capture.record.function_mode import Border, enter_both
-from vgraph.capture.record.op_tables import UNSAFE_VIEWS, functional_twin, looks_at_data
+from vgraph.capture.record.op_tables import UNSAFE_VIEWS, Kwargs, Overload, functional_twin, looks_at_data, schema_of
 from vgraph.ir.moves import Random
-from vgraph.ir.program import map_leaves, op_name
-from vgraph.ir.space import EDGE, GRAPH, SHARED, SOURCE, VERTEX, Space
+from vgraph.ir.program import Noun, Op, Target, Value, map_leaves, op_name
+from vgraph.ir.space import SHARED, Space
 from vgraph.user_line import recorded_line
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
     """One op as it ran: Refs for tensors, the numbers of this recording for everything else."""
 
-    target: Any
+    target: Target
     args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    kwargs: Kwargs
     results: tuple[Ref, ...]
     returns_sequence: bool
     line: str
+
+    def operands(self) -> Iterator[Ref]:
+        """Every tensor among the arguments, in order, repeats included."""
+        return (leaf for leaf in leaves_of((self.args, tuple(self.kwargs.values()))) if isinstance(leaf, Ref))
+
+    def as_op(self, value: Callable[[Ref], Value], line: str | None = None) -> Op:
+        """The same op on Values."""
+        args, named = map_leaves(
+            (self.args, tuple(self.kwargs.values())), lambda leaf: value(leaf) if isinstance(leaf, Ref) else leaf
+        )
+        results = tuple(value(ref) for ref in self.results)
+        kwargs = dict(zip(self.kwargs, named, strict=True))
+        return Op(self.target, args, kwargs, results, self.line if line is None else line, self.returns_sequence)
 
 
 @dataclass(eq=False)
@@ -53,7 +78,15 @@ class Recording:
 
 
 ALIASES = frozenset({"detach", "alias", "lift", "_reshape_alias"})
-_BASE_SPACES = (VERTEX, EDGE, SOURCE, GRAPH)
+
+
+def _is_many(out: object) -> bool:
+    return isinstance(out, (tuple, list))
+
+
+def _results(out: Any) -> list[Any]:
+    """An operator's results one by one; None is one that it left out."""
+    return list(out) if _is_many(out) else [out]
 
 
 def _refuse_escape(name: str) -> None:
@@ -68,7 +101,7 @@ class Tracer(TorchDispatchMode):
         self.recording, self.device = Recording(sizes), device  # of examples, and of all that is reached; None: any
         self.line = ""  # of what is played again; else the user's line is looked for
         self._cells: dict[int, Cell] = {}
-        self._by_geometry: dict[Any, Tensor] = {}
+        self._by_geometry: dict[object, Tensor] = {}
         self._aliases = Aliases(self._note_on_cells)
         self._paused = False
         self._guard = Border(self._enter, self._leave, _refuse_escape)
@@ -86,7 +119,7 @@ class Tracer(TorchDispatchMode):
     def __enter__(self) -> Any:
         return enter_both(self._guard, super().__enter__)
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             super().__exit__(*error)
         finally:
@@ -122,12 +155,12 @@ class Tracer(TorchDispatchMode):
             return found
         return self._aliases.current(self._cells[id(tensor)])
 
-    def _enter(self, leaf: Any) -> Any:
+    def _enter(self, leaf: object) -> object:
         """A twin for a tensor that autograd made outside: what it was made of gets its gradient there, not here.
 
         Two tensors over the same elements are two inputs: the next time they may be of different ones.
         """
-        if type(leaf) not in (Tensor, nn.Parameter) or self._paused:
+        if not isinstance(leaf, Tensor) or type(leaf) not in (Tensor, nn.Parameter) or self._paused:
             return leaf
         if id(leaf) not in self._cells and id(leaf) not in self._entered and self._is_of_outside(leaf):
             self._entered[id(leaf)] = leaf
@@ -147,7 +180,7 @@ class Tracer(TorchDispatchMode):
             return True
         return any(share_memory(known, entered) for entered in self._entered.values())
 
-    def _leave(self, leaf: Any) -> Any:
+    def _leave(self, leaf: object) -> object:
         """What no operator made, such as ``weight.data``, is what it lies over."""
         if type(leaf) is Tensor and not self._paused and id(leaf) not in self._entered:
             self.is_known(leaf)
@@ -189,20 +222,20 @@ class Tracer(TorchDispatchMode):
             self._paused = before
 
     # ------------------------------------------------------------ what happens
-    def record(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
+    def record(self, target: Target, args: tuple[Any, ...], kwargs: Kwargs, out: T) -> T:
         """Notes one op whose result is ``out`` (a tensor, or a list or tuple of them)."""
-        many = isinstance(out, (tuple, list))
-        items: list[Any] = list(out) if many else [out]
+        items = _results(out)
         if not all(t is None or isinstance(t, Tensor) for t in items):
             return out
-        refs = map_leaves((args, tuple(kwargs.values())), self._to_ref)
-        named = dict(zip(kwargs, refs[1], strict=True))
+        refs, named = map_leaves((args, tuple(kwargs.values())), self._to_ref)
         results = tuple(self._bind(t if t is not None else self._absent()) for t in items)
-        self.recording.records.append(Record(target, refs[0], named, results, many, self.line or recorded_line()))
-        if args and isinstance(args[0], Tensor) and op_name(target) not in UNSAFE_VIEWS:
+        self._note(target, refs, dict(zip(kwargs, named, strict=True)), results, out)
+        if isinstance(target, Noun) or not args or not isinstance(args[0], Tensor):
+            return out
+        if op_name(target) not in UNSAFE_VIEWS:
             for index, item in enumerate(items):
                 if item is not None and item is not args[0] and share_memory(args[0], item):
-                    step = view_step(target, args, kwargs, out, index if many else None)
+                    step = view_step(target, args, kwargs, out, index if _is_many(out) else None)
                     self._aliases.add_view(self._cells[id(item)], self._cells[id(args[0])], step)
         return out
 
@@ -211,34 +244,36 @@ class Tracer(TorchDispatchMode):
         with self.paused():
             return torch.empty(0)
 
-    def _note_on_cells(
-        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
-    ) -> tuple[Ref, ...]:
+    def _note_on_cells(self, target: Target, args: tuple[Any, ...], kwargs: Kwargs, out: object) -> tuple[Ref, ...]:
         """Notes an op on Cells; its results stand for new versions of tensors that exist."""
         refs = map_leaves(args, lambda x: x.ref if isinstance(x, Cell) else self._to_ref(x))
-        many = isinstance(out, (tuple, list))
-        items: list[Tensor] = list(out) if many else [out]
-        first = len(self.recording.tensors)
+        items, first = _results(out), len(self.recording.tensors)
         self.recording.tensors += items
         results = tuple(Ref(first + i) for i in range(len(items)))
-        self.recording.records.append(Record(target, refs, dict(kwargs), results, many, self.line or recorded_line()))
+        self._note(target, refs, dict(kwargs), results, out)
         return results
 
-    def _refuse_elsewhere(self, leaf: Any) -> None:
+    def _note(
+        self, target: Target, args: tuple[Any, ...], kwargs: Kwargs, results: tuple[Ref, ...], out: object
+    ) -> None:
+        line = self.line or recorded_line()
+        self.recording.records.append(Record(target, args, kwargs, results, _is_many(out), line))
+
+    def _refuse_elsewhere(self, leaf: object) -> None:
         if isinstance(leaf, Tensor) and leaf.device != self.device and not self.is_known(leaf):
             refuse_elsewhere("the function: a tensor that it reads", leaf, self.device)
 
-    def _to_ref(self, leaf: Any) -> Any:
+    def _to_ref(self, leaf: object) -> object:
         if isinstance(leaf, Tensor):
             return self.ref(leaf)
         return int.__int__(leaf) if isinstance(leaf, int) and type(leaf) is not bool else leaf
 
     def __torch_dispatch__(
         self,
-        func: Any,
-        types: Any,
+        func: Overload,
+        types: object,
         args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        kwargs: Kwargs | None = None,
     ) -> Any:
         named = kwargs or {}
         if self._paused:
@@ -254,11 +289,11 @@ class Tracer(TorchDispatchMode):
             return out
         if looks_at_data(name, func, args):
             raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
-        if not func._schema.returns:
+        if not schema_of(func).returns:
             raise CaptureError(f"{name} checks the data of a tensor", recorded_line())
         if torch.Tag.nondeterministic_seeded in func.tags:
             return self._random(name, func, args, named)
-        if func._schema.is_mutable:
+        if schema_of(func).is_mutable:
             return self._in_place(name, func, args, named)
         if name == "as_strided":
             return self._as_strided(*args, **named)
@@ -271,7 +306,7 @@ class Tracer(TorchDispatchMode):
         return self.record(func, args, named, out)
 
     # ------------------------------------------------------------ in place
-    def _in_place(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _in_place(self, name: str, func: Overload, args: tuple[Any, ...], kwargs: Kwargs) -> Tensor:
         """Records the functional twin and lets the written tensor stand for its result."""
         written = args[0] if args else None
         twin = functional_twin(func) if name.endswith("_") else None
@@ -306,7 +341,9 @@ class Tracer(TorchDispatchMode):
         ):
             raise OutsideWriteError("a tensor from outside the function is written in place", recorded_line())
 
-    def _as_strided(self, base: Tensor, size: Any, stride: Any, offset: int | None = None) -> Tensor:
+    def _as_strided(
+        self, base: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+    ) -> Tensor:
         """Autograd names a view of a gradient by its strides: the same views are taken again."""
         self.ref(base)
         plain = bare(base)
@@ -325,7 +362,7 @@ class Tracer(TorchDispatchMode):
         return base
 
     # ------------------------------------------------------------ random
-    def _random(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _random(self, name: str, func: Overload, args: tuple[Any, ...], kwargs: Kwargs) -> Tensor:
         """Replaces torch's generator by one that is keyed by rows."""
         with self.paused():
             drawing = drawing_of(name, func, args, kwargs)

@@ -19,7 +19,7 @@ from vgraph.capture.record.embedding_grad import sum_at_ids
 from vgraph.capture.record.op_tables import LAZY_VIEWS, UNSAFE_VIEWS
 from vgraph.capture.record.tape_ir import Tape
 from vgraph.capture.record.tracer import Record, Recording
-from vgraph.ir.program import Dim, Op, Rows, Value, map_leaves, op_name
+from vgraph.ir.program import Dim, Op, Rows, Value, op_name
 from vgraph.ir.space import EDGE, SHARED, SLOT, Space
 from vgraph.ir.tdl.rowwise import Effect, row_effects
 
@@ -145,9 +145,4 @@ def space_of(shape: tuple[Dim, ...]) -> Space:
 
 def substitute(op: Op, mapping: Mapping[int, Value]) -> Op:
     """The same op on other operands (by Value id)."""
-
-    def swap(leaf: Any) -> Any:
-        return mapping.get(leaf.id, leaf) if isinstance(leaf, Value) else leaf
-
-    kwargs = {k: map_leaves(v, swap) for k, v in op.kwargs.items()}
-    return replace(op, args=map_leaves(op.args, swap), kwargs=kwargs)
+    return op.mapped(lambda leaf: mapping.get(leaf.id, leaf) if isinstance(leaf, Value) else leaf)

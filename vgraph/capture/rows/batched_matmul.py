@@ -31,15 +31,17 @@ def multiplied(lead: int, *, is_linear: bool, args: tuple[Any, ...], named: Mapp
     return found if bias is None else found + bias.to(found.dtype)
 
 
-def contracted(lead: int, equation: Any, rows: Tensor, *others: Any) -> Tensor | None:
+def contracted(lead: int, equation: object, rows: Tensor, *others: Tensor) -> Tensor | None:
     """``einsum`` of rows and one shared tensor, which gets the places that it lacks; None for other calls.
 
     >>> import torch
     >>> contracted(1, "nhd,dk->nhk", torch.ones(3, 5, 2), torch.ones(2, 4)).shape
     torch.Size([3, 5, 4])
     """
-    words = equation.replace(" ", "").replace("->", ",").split(",") if isinstance(equation, str) else []
-    if len(words) != 3 or "->" not in equation or "." in equation or len(others) != 1 or len(words[0]) != rows.dim():
+    if not isinstance(equation, str) or "->" not in equation or "." in equation or len(others) != 1:
+        return None
+    words = equation.replace(" ", "").replace("->", ",").split(",")
+    if len(words) != 3 or len(words[0]) != rows.dim():
         return None
     left, right, out = words
     lacks = [letter for letter in left[lead:] if letter in out and letter not in right]

@@ -18,7 +18,7 @@ from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.tape_ir import Tape
 from vgraph.capture.record.unify import substitute
 from vgraph.ir.moves import AnyMove, Gather, SegmentReduce
-from vgraph.ir.program import Op, Rows, Value, map_leaves, op_name
+from vgraph.ir.program import Op, Rows, Target, Value, map_leaves, op_name
 from vgraph.ir.space import EDGE, SLOT, VERTEX
 from vgraph.ir.tdl.notation import Notation
 from vgraph.ir.tdl.rowwise import Effect, operand_atoms, row_effects
@@ -160,13 +160,8 @@ class _Lowering:
 
     def _on_edges(self, op: Op) -> Op:
         """Operands spread over edges, numbers of rows with V := E and D := 1."""
-        mapping: dict[int, Value] = {}
-        for value in op.operands():
-            mapping[value.id] = self._edge_operand(value, op)
-        moved = substitute(op, mapping)
-        args = map_leaves(moved.args, _edge_size)
-        kwargs = {k: map_leaves(v, _edge_size) for k, v in moved.kwargs.items()}
-        return replace(moved, args=args, kwargs=kwargs)
+        mapping = {value.id: self._edge_operand(value, op) for value in op.operands()}
+        return substitute(op, mapping).mapped(_edge_size)
 
     def _edge_operand(self, value: Value, op: Op) -> Value:
         now = self.final.get(value.id, value)
@@ -227,7 +222,7 @@ class _Lowering:
         self._put(op, target, (rows, *rest), result)
         return True
 
-    def _put(self, op: Op, target: Any, args: tuple[Any, ...], result: Value, **kwargs: Any) -> Value:
+    def _put(self, op: Op, target: Target, args: tuple[object, ...], result: Value, **kwargs: object) -> Value:
         two = isinstance(target, SegmentReduce) and target.info.picks
         slot = (self.tape.new_value(result, dtype=torch.int64),) if two else ()
         self.ops.append(Op(target, args, kwargs, (result, *slot), op.line))
@@ -262,7 +257,7 @@ def slot_reduction(op: Op) -> tuple[tuple[Any, ...], ...] | None:
     return size, (_aten.pow.Tensor_Scalar, order), (_SUM,), (_aten.pow.Tensor_Scalar, 1 / order)
 
 
-def _edge_size(leaf: Any) -> Any:
+def _edge_size(leaf: object) -> object:
     if not isinstance(leaf, Rows):
         return leaf
     if leaf.space == SLOT:
@@ -277,7 +272,7 @@ def _is_regrouped(op: Op) -> bool:
     return is_view and all(isinstance(size, Rows) and size.space == EDGE for size in first)
 
 
-def _loses(op: Op, notation: Notation) -> set[Any]:
+def _loses(op: Op, notation: Notation) -> set[object]:
     atoms = operand_atoms(op, notation) or {}
     kept = {part for dims in notation.outputs for dim in dims for part in dim.split()}
     return {space for name, space in atoms.items() if name not in kept}

@@ -36,7 +36,7 @@ def refuse_mixing(name: str, ops: Sequence[Op]) -> None:
 
 def over_rows(name: str, dim: Any, rank: int, over: str) -> FunctionError | None:
     """Why a reduction over some dims of rows is refused; None: it is about features alone."""
-    dims: Any = dim if isinstance(dim, (tuple, list)) else [dim]
+    dims = dim if isinstance(dim, (tuple, list)) else [dim]
     if dims and not any(d is None or d % max(rank, 1) == 0 for d in dims):
         return None
     fact = f"{name} over the dim of rows mixes {over}"

@@ -6,12 +6,13 @@ Source: Cavs section 3.1 (a vertex's own value meets its children's).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar, overload
 
 import torch
 from torch import Tensor
 
+from vgraph.capture.record.aliases import leaves_of
 from vgraph.capture.record.row_counts import as_count, count_of
 from vgraph.capture.rows.batched_matmul import contracted, multiplied
 from vgraph.capture.rows.row_mixing import over_rows
@@ -31,6 +32,8 @@ from vgraph.ir.moves import Gather
 from vgraph.ir.program import map_leaves
 from vgraph.ir.space import EDGE, GRAPH, SHARED, VERTEX, Space
 
+T = TypeVar("T")
+TorchFunction = Callable[..., Any]
 _REDUCERS = reducer_names()
 
 
@@ -78,13 +81,13 @@ class RowTensor(Tensor):
     @classmethod
     def __torch_function__(
         cls,
-        func: Any,
-        types: Any,
+        func: TorchFunction,
+        types: object,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         named = dict(kwargs or {})
-        rows = [leaf for leaf in _tensors((args, tuple(named.values()))) if isinstance(leaf, RowTensor)]
+        rows = [leaf for leaf in leaves_of((args, tuple(named.values()))) if isinstance(leaf, RowTensor)]
         if rows and func in _LOOKS and rows[0].vg_context.per_vertex:
             rows[0].vg_context.note_look(func.__name__)
         if not rows or func in _PLAIN:
@@ -112,13 +115,13 @@ class RowTensor(Tensor):
         named = dict(zip(named, values, strict=True))
         out = _by_place(func, args, named) if func in _MATRIX_PRODUCTS or func is torch.einsum else None
         out = super().__torch_function__(func, types, args, named) if out is None else out
-        return map_leaves(out, lambda leaf: as_rows(leaf, space, context)) if _rewraps(out) else out
+        return map_leaves(out, lambda leaf: as_rows(leaf, space, context) if isinstance(leaf, Tensor) else leaf)
 
     def bare(self) -> Tensor:
         """The tensor itself, without the knowledge of rows."""
         return self.as_subclass(Tensor)
 
-    def seen_as(self, space: Space, context: Any) -> RowTensor:
+    def seen_as(self, space: Space, context: RowContext) -> RowTensor:
         """The same rows, seen as rows of ``space``."""
         out = self.as_subclass(RowTensor) if hasattr(self, "vg_space") else self
         out.vg_space, out.vg_context = space, context
@@ -141,24 +144,26 @@ class RowTensor(Tensor):
         """The sizes of the other dims; the user's code has not asked for them."""
         return tuple(self.as_subclass(Tensor).shape[1:])
 
-    # Without a dim these reduce (normalise) over the slots of each vertex; torch's need one.
-    def softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Normalises over the slots of each vertex, or over a negative dim of the features."""
-        return _without_dim(self, "softmax") if dim is None else torch.softmax(self, dim, dtype)
 
-    def log_softmax(self, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """The logarithm of softmax."""
-        return _without_dim(self, "log_softmax") if dim is None else torch.log_softmax(self, dim, dtype)
+def _over_slots(name: str, of_torch: TorchFunction) -> Callable[..., Tensor]:
+    """A method that reduces (normalises) the slots of each vertex where it is given no dim, as torch's must be."""
 
-    def logsumexp(self, dim: Any = None, keepdim: bool = False) -> Tensor:
-        """log(sum(exp)) over the slots of each vertex, or over negative dims of the features."""
-        return _without_dim(self, "logsumexp") if dim is None else torch.logsumexp(self, dim, keepdim)
+    def method(self: RowTensor, dim: object = None, *args: object, **kwargs: object) -> Tensor:
+        return _without_dim(self, name) if dim is None else of_torch(self, dim, *args, **kwargs)
+
+    return method
 
 
-_PROPERTIES = ("shape", "dtype", "device", "requires_grad", "ndim", "layout", "is_sparse")
-_PLAIN: frozenset[Any] = frozenset(
-    {getattr(Tensor, name).__get__ for name in _PROPERTIES}
-    | {
+OVER_SLOTS = ("softmax", "log_softmax", "logsumexp")
+for _name in OVER_SLOTS:
+    setattr(RowTensor, _name, _over_slots(_name, getattr(torch, _name)))
+
+PROPERTIES = [
+    getattr(Tensor, name).__get__ for name in "shape dtype device requires_grad ndim layout is_sparse".split()
+]
+_PLAIN = frozenset[TorchFunction](
+    {
+        *PROPERTIES,
         Tensor.size,
         Tensor.dim,
         Tensor.numel,
@@ -169,7 +174,7 @@ _PLAIN: frozenset[Any] = frozenset(
     }
 )
 # Calls that look at the numbers of a tensor, some of them in ways that no recording sees.
-_LOOKS: frozenset[Any] = frozenset(
+_LOOKS = frozenset[TorchFunction](
     getattr(Tensor, name)
     for name in "item tolist numpy __bool__ __float__ __int__ __index__ __array__ __complex__".split()
 )
@@ -188,12 +193,12 @@ _MATRIX_PRODUCTS = frozenset(
 )
 
 
-def _widened(x: Any, matrix: Tensor, func: Any) -> Any:
+def _widened(x: Tensor, matrix: Tensor, func: TorchFunction) -> Tensor:
     width = matrix.shape[-1 if func is torch.nn.functional.linear or matrix.dim() == 1 else -2]
     return x if plain(x).shape[-1] != 1 else x.expand(*plain(x).shape[:-1], width)
 
 
-def _by_place(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Tensor | None:
+def _by_place(func: TorchFunction, args: tuple[Any, ...], named: Mapping[str, object]) -> Tensor | None:
     """Rows of several places times a matrix that all share; None for other calls (see ``places.py``)."""
     at = 1 if func is torch.einsum else 0
     if len(args) < at + 1 or not isinstance(args[at], RowTensor):
@@ -208,7 +213,7 @@ def _by_place(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Ten
     return multiplied(lead, is_linear=func is torch.nn.functional.linear, args=args, named=named)
 
 
-def _watched(func: Any, out: Any, context: RowContext) -> Any:
+def _watched(func: TorchFunction, out: Any, context: RowContext) -> object:
     """Numbers of rows and slots that the user asked for, made to notice comparisons."""
     if isinstance(out, torch.Size):
         return torch.Size([as_count(size, context) for size in out])
@@ -226,26 +231,16 @@ def finest(spaces: Iterator[Space]) -> Space:
     return VERTEX if 0 < _FINENESS.get(found, 2) < _FINENESS[VERTEX] and len(several - {SHARED}) > 1 else found
 
 
-def _rewraps(out: Any) -> bool:
-    return isinstance(out, (Tensor, tuple, list))
+def as_rows(tensor: Tensor, space: Space, context: RowContext) -> RowTensor:
+    """A tensor seen as rows of ``space``."""
+    return (tensor if isinstance(tensor, RowTensor) else tensor.as_subclass(RowTensor)).seen_as(space, context)
 
 
-def _tensors(tree: Any) -> Iterator[Any]:
-    if isinstance(tree, (tuple, list)):
-        for item in tree:
-            yield from _tensors(item)
-    else:
-        yield tree
-
-
-def as_rows(leaf: Any, space: Space, context: RowContext) -> Any:
-    """A tensor seen as rows of ``space``; anything else unchanged."""
-    if not isinstance(leaf, Tensor):
-        return leaf
-    return (leaf if isinstance(leaf, RowTensor) else leaf.as_subclass(RowTensor)).seen_as(space, context)
-
-
-def plain(leaf: Any) -> Any:
+@overload
+def plain(leaf: Tensor) -> Tensor: ...
+@overload
+def plain(leaf: T) -> T: ...
+def plain(leaf: object) -> object:
     """The tensor itself, without the knowledge of rows."""
     return leaf.bare() if isinstance(leaf, RowTensor) else leaf
 
@@ -260,7 +255,11 @@ def row_shape(tensor: Tensor) -> tuple[int, ...]:
     return tensor.row_shape() if isinstance(tensor, RowTensor) else tuple(tensor.shape[1:])
 
 
-def lift(leaf: Any, space: Space) -> Any:
+@overload
+def lift(leaf: Tensor, space: Space) -> Tensor: ...
+@overload
+def lift(leaf: object, space: Space) -> object: ...
+def lift(leaf: object, space: Space) -> object:
     """Brings a row tensor into a finer space: graph or subset to vertex, vertex to edge."""
     if not isinstance(leaf, RowTensor) or leaf.vg_space in (space, SHARED):
         return leaf
@@ -277,7 +276,7 @@ def _without_dim(x: RowTensor, name: str) -> Tensor:
     return reduced
 
 
-def _mixing(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FunctionError | None:
+def _mixing(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> FunctionError | None:
     """Why a reduction over vertices, or over slots by their dim, is refused."""
     x, rest = args[0], args[1:]
     dim = rest[0] if rest else kwargs.get("dim")
@@ -287,7 +286,7 @@ def _mixing(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Functio
     return over_rows(name, dim, plain(x).dim(), over)
 
 
-def _reduce(name: str, context: RowContext, space: Space, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _reduce(name: str, context: RowContext, space: Space, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """The reduction over slots that this call asks for, or None if it is about features."""
     x = args[0]
     if not isinstance(x, RowTensor) or x.vg_space != space:
@@ -298,28 +297,26 @@ def _reduce(name: str, context: RowContext, space: Space, args: tuple[Any, ...],
         return _reduce_mailbox(name, context, x, args[1:], kwargs)
     if space != EDGE or len(args) > 1 or kwargs.keys() - {"unbiased", "correction", "dtype"}:
         return None
-    return _wrap(REDUCERS[name](context, plain(x), **_spread_options(name, kwargs)), name, context)
+    out = REDUCERS[name](context, plain(x), **_spread_options(name, kwargs))
+    if isinstance(out, tuple):  # max and min over slots give values alone
+        return as_rows(out[0], VERTEX, context)
+    return as_rows(out, EDGE if name in KEEPS_SLOTS else VERTEX, context)
 
 
-def _spread_options(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _spread_options(name: str, kwargs: Mapping[str, Any]) -> dict[str, float]:
     if name not in ("var", "std"):
         return {}
     correction = kwargs.get("correction")
     return {"correction": (1 if kwargs.get("unbiased", True) else 0) if correction is None else correction}
 
 
-def _wrap(out: Any, name: str, context: RowContext) -> Any:
-    space = EDGE if name in KEEPS_SLOTS else VERTEX
-    if isinstance(out, tuple):  # max and min over slots give values alone
-        return as_rows(out[0], VERTEX, context)
-    return as_rows(out, space, context)
-
-
-def _reduce_mailbox(name: str, context: RowContext, x: RowTensor, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _reduce_mailbox(
+    name: str, context: RowContext, x: RowTensor, rest: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
     """A torch call that reduces dim 1 of (vertices, slots, ...) alone."""
     assert context.mailbox is not None
     dim = rest[0] if rest else kwargs.get("dim")
-    dims: Any = [dim] if isinstance(dim, int) and not isinstance(dim, bool) else dim
+    dims = [dim] if isinstance(dim, int) and not isinstance(dim, bool) else dim
     bare, (vertex, slot) = plain(x), context.mailbox
     if not isinstance(dims, (tuple, list)) or any(isinstance(x, torch.dtype) for x in (*rest, kwargs.get("dtype"))):
         return None
@@ -355,7 +352,7 @@ _PLACE_OF_KEEPDIM = {  # among what follows the tensor; before it var and std ha
 }
 
 
-def _as_mailbox_result(name: str, context: RowContext, out: Any, at: int, others: list[int], keepdim: bool) -> Any:
+def _as_mailbox_result(name: str, context: RowContext, out: Any, at: int, others: list[int], keepdim: bool) -> object:
     """Without the slot dim (at ``at`` before) and the other reduced dims, or with sizes of 1."""
 
     def shaped(part: Tensor) -> Tensor:

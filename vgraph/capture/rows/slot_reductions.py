@@ -34,22 +34,37 @@ class Context(Protocol):
         ...
 
 
+class _Saved(Protocol):
+    """What a reduction keeps from its forward for its backward."""
+
+    context: Context
+    move: Move
+    slot: Tensor
+    row: ReduceInfo
+    correction: float
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor, ...]: ...
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
+    def set_materialize_grads(self, value: bool) -> None: ...
+
+
 class _LinearMove(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, context: Context, move: Move) -> Tensor:
+    def forward(ctx: _Saved, rows: Tensor, context: Context, move: Move) -> Tensor:
         ctx.context, ctx.move = context, move
         return context.run_move(move, rows)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: _Saved, *grads: Tensor) -> object:
         return move_rows(ctx.context, ctx.move.transpose(), grads[0]), None, None
 
 
 def move_rows(context: Context, move: Move, rows: Tensor) -> Tensor:
     """A differentiable linear Move; rows that only stand for some know how they are moved."""
-    if hasattr(rows, "moved"):
-        return rows.moved(context, move)  # pyright: ignore[reportAttributeAccessIssue]
-    return _LinearMove.apply(rows, context, move)
+    moved: Callable[[Context, Move], Tensor] | None = getattr(rows, "moved", None)
+    return moved(context, move) if moved is not None else _LinearMove.apply(rows, context, move)
 
 
 def _column(numbers: Tensor, like: Tensor) -> Tensor:
@@ -76,14 +91,14 @@ class _Extremum(torch.autograd.Function):
     """What picks an edge (max, min): the gradient goes to that edge, the first of equal ones."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, context: Context, kind: str) -> tuple[Tensor, Tensor]:
+    def forward(ctx: _Saved, x: Tensor, context: Context, kind: str) -> tuple[Tensor, Tensor]:
         best, slot = context.run_move(SegmentReduce("dst", kind), x)
         ctx.context, ctx.slot = context, slot
         ctx.mark_non_differentiable(slot)
         return best, slot
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: _Saved, *grads: Tensor) -> object:
         spread, slot = _spread(ctx.context, grads[0]), _spread(ctx.context, ctx.slot)
         mine = _column(ctx.context.slots(), spread) == slot
         return torch.where(mine, spread, torch.zeros_like(spread)), None, None
@@ -105,14 +120,14 @@ class _SharedExtremum(torch.autograd.Function):
     """amax or amin; the gradient is split evenly among equal edges."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, context: Context, kind: str) -> Tensor:
+    def forward(ctx: _Saved, x: Tensor, context: Context, kind: str) -> Tensor:
         best, _ = context.run_move(SegmentReduce("dst", kind), x)
         ctx.context = context
         ctx.save_for_backward(x, best)
         return best
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: _Saved, *grads: Tensor) -> object:
         x, best = ctx.saved_tensors
         mine = (x == _spread(ctx.context, best)).to(x.dtype)
         count = _sum(ctx.context, mine)  # 0 beside a NaN, which torch gives on to all
@@ -145,14 +160,14 @@ class _Fold(torch.autograd.Function):
     """A reduction of the table that folds; the gradient is as its row says."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, context: Context, row: ReduceInfo) -> Tensor:
+    def forward(ctx: _Saved, x: Tensor, context: Context, row: ReduceInfo) -> Tensor:
         out = context.run_move(SegmentReduce("dst", row.name), x)
         ctx.context, ctx.row = context, row
         ctx.save_for_backward(x, *((out,) if row.derivative.reads_result else ()))
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: _Saved, *grads: Tensor) -> object:
         x, *given = ctx.saved_tensors
         rule, over = ctx.row.derivative, _OverSlots(ctx.context)
         if rule.over_slots is not None:
@@ -184,7 +199,7 @@ class _Softmax(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, context: Context) -> Tensor:
+    def forward(ctx: _Saved, x: Tensor, context: Context) -> Tensor:
         best, _ = context.run_move(SegmentReduce("dst", "max"), x)
         scaled = torch.exp(x - context.run_move(Gather("dst"), best))
         total = context.run_move(SegmentReduce("dst", "sum"), scaled).clamp(min=1)  # 0 where there are no slots
@@ -195,7 +210,7 @@ class _Softmax(torch.autograd.Function):
         return weights
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: _Saved, *grads: Tensor) -> object:
         (weights,) = ctx.saved_tensors
         parts = weights * grads[0]
         return parts - weights * _spread(ctx.context, _sum(ctx.context, parts)), None
@@ -204,7 +219,7 @@ class _Softmax(torch.autograd.Function):
 def _softmax(context: Context, x: Tensor) -> Tensor:
     """Numbers of 16 bits are weighed in 32, as torch does."""
     wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-    weights: Any = _Softmax.apply(wide, context)
+    weights: Tensor = _Softmax.apply(wide, context)
     return weights.to(x.dtype)
 
 
@@ -227,7 +242,7 @@ class _VarMean(torch.autograd.Function):
     """The gradient as torch writes it: through the mean the variance gets nothing, as deviations add up to 0."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, context: Context, correction: float) -> tuple[Tensor, Tensor]:
+    def forward(ctx: _Saved, x: Tensor, context: Context, correction: float) -> tuple[Tensor, Tensor]:
         mean = _mean(context, x)
         away = x - _spread(context, mean)
         ctx.context, ctx.correction = context, correction
@@ -236,7 +251,7 @@ class _VarMean(torch.autograd.Function):
         return _sum(context, away * away) / _freedom(context, x, correction).clamp(min=0), mean
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: _Saved, *grads: Tensor | None) -> object:
         x, mean = ctx.saved_tensors
         context, (of_var, of_mean) = ctx.context, grads
         parts: list[Tensor] = []
@@ -305,11 +320,7 @@ def takes_complex(name: str, *, in_mailbox: bool) -> bool:
     return False
 
 
-def reducer_names() -> dict[Any, str]:
+def reducer_names() -> dict[Callable[..., object], str]:
     """Torch functions and methods to the name of what they reduce with."""
-    names: dict[Any, str] = {}
-    for name in REDUCERS:
-        for owner in (torch, Tensor, torch.nn.functional):
-            if hasattr(owner, name):
-                names[getattr(owner, name)] = name
-    return names
+    owners = (torch, Tensor, torch.nn.functional)
+    return {getattr(owner, name): name for name in REDUCERS for owner in owners if hasattr(owner, name)}

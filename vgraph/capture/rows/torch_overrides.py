@@ -6,7 +6,6 @@ Takes: the arguments of such a function. Gives: its result, or None where it mus
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,8 +42,8 @@ def _group_norm(
 
 def _instance_norm(
     input: Tensor,
-    running_mean: Any = None,
-    running_var: Any = None,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     use_input_stats: bool = True,
@@ -76,7 +75,7 @@ def _batch_norm(
     return normed if bias is None else normed + bias.view(tail)
 
 
-STAND_INS: dict[Any, Callable[..., Any]] = {
+STAND_INS: dict[Callable[..., object], Callable[..., Tensor | None]] = {
     functional.bilinear: _bilinear,
     functional.one_hot: _one_hot,
     functional.group_norm: _group_norm,

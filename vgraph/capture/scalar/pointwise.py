@@ -21,12 +21,12 @@ from vgraph.capture.guards.code_names import Words, words_of
 from vgraph.capture.guards.purity import impurity, is_pure_module, question_of
 from vgraph.capture.recheck import check_same
 from vgraph.capture.record.aliases import Ref
-from vgraph.capture.record.tracer import Record, Recording, Tracer
+from vgraph.capture.record.tracer import Recording, Tracer
 from vgraph.capture.recording_lock import recording
 from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
 from vgraph.ir.moves import Random
-from vgraph.ir.program import Op, Pointwise, Value, map_leaves, op_name
+from vgraph.ir.program import Pointwise, Value, needed_ops, op_name
 from vgraph.ir.reductions import REDUCTIONS
 from vgraph.ir.space import SHARED
 
@@ -35,7 +35,7 @@ _EXAMPLES = 3  # numbers in each operand while the function is recorded
 _MOST_KNOWN = 512
 _TENSOR_NAMES = frozenset(dir(Tensor))
 _NUMBERS = (bool, int, float, complex)
-_known: dict[Any, Pointwise | str] = {}
+_known: dict[object, Pointwise | str] = {}
 
 
 def identity_of(dtype: torch.dtype) -> Pointwise:
@@ -59,23 +59,17 @@ def record_pointwise(function: Function, dtypes: Sequence[torch.dtype]) -> Point
     return _known[key]
 
 
-def _key(function: Any, dtypes: Sequence[torch.dtype]) -> Any:
+def _key(function: object, dtypes: Sequence[torch.dtype]) -> object:
     """Equal for functions that do the same; None for those that read what may change beside numbers and functions."""
     if not isinstance(function, types.FunctionType) or torch.is_autocast_enabled("cpu"):
         return None
     code = function.__code__
     inner = any(isinstance(constant, types.CodeType) for constant in code.co_consts)
     words = _words(code)
-    if (
-        inner
-        or words.imports
-        or function.__closure__
-        or function.__defaults__
-        or function.__kwdefaults__
-        or function.__dict__
-    ):
+    kept = (function.__closure__, function.__defaults__, function.__kwdefaults__, function.__dict__)
+    if inner or words.imports or any(kept):
         return None
-    found: list[Any] = [getattr(Tensor, name, None) for name in sorted(words.names & _TENSOR_NAMES)]
+    found: list[object] = [getattr(Tensor, name, None) for name in sorted(words.names & _TENSOR_NAMES)]
     for name in sorted(words.globals):
         thing = function.__globals__.get(name, vars(builtins).get(name))
         if not _collect(thing, words.of(name), words, found):
@@ -86,7 +80,7 @@ def _key(function: Any, dtypes: Sequence[torch.dtype]) -> Any:
 _words = functools.lru_cache(_MOST_KNOWN)(words_of)
 
 
-def _collect(thing: Any, names: set[str] | None, words: Words, found: list[Any]) -> bool:
+def _collect(thing: object, names: set[str] | None, words: Words, found: list[object]) -> bool:
     """Adds what is read of a global; whether all of it is the same whenever it is equal."""
     if isinstance(thing, types.ModuleType):
         if names is None:
@@ -96,7 +90,7 @@ def _collect(thing: Any, names: set[str] | None, words: Words, found: list[Any])
     return isinstance(thing, (*_NUMBERS, type(None), torch.dtype)) or _answers_alike(thing)
 
 
-def _answers_alike(thing: Any) -> bool:
+def _answers_alike(thing: object) -> bool:
     if isinstance(thing, types.BuiltinFunctionType):
         return not impurity(thing) and not question_of(thing)
     return isinstance(thing, (type, types.FunctionType)) and is_pure_module(thing.__module__, thing.__name__)
@@ -130,38 +124,16 @@ def _pointwise(found: Recording, given: Sequence[Ref], out: Ref) -> Pointwise | 
 
     if found.lifted:
         return "it reads a tensor that is not among its arguments"
-    ops: list[Op] = []
-    needed = {out}
-    for record in reversed(found.records):
-        if needed.isdisjoint(record.results):
-            continue
-        needed |= set(_refs(record))
-        op = Op(
-            record.target,
-            map_leaves(record.args, lambda x: value(x) if isinstance(x, Ref) else x),
-            {k: value(x) if isinstance(x, Ref) else x for k, x in record.kwargs.items()},
-            tuple(value(ref) for ref in record.results),
-            record.line,
-        )
-        if isinstance(op.target, Random) or not has_expression(op) or not _is_scalar(found, record):
+    ops = needed_ops([record.as_op(value) for record in found.records], [value(out).id])
+    for op in reversed(ops):
+        shapes = [tuple(found.tensors[v.id].shape) for v in (*op.operands(), *op.results)]
+        is_scalar = all(shape in ((), (_EXAMPLES,)) for shape in shapes)  # numbers at one position to a number there
+        if isinstance(op.target, Random) or not has_expression(op) or not is_scalar:
             return f"{op_name(op.target)} is not computed inside loops over modes"
-        ops.append(op)
-    return Pointwise(tuple(value(ref) for ref in given), tuple(reversed(ops)), value(out))
+    return Pointwise(tuple(value(ref) for ref in given), ops, value(out))
 
 
-def _refs(record: Record) -> list[Ref]:
-    found: list[Ref] = []
-    map_leaves((record.args, tuple(record.kwargs.values())), lambda x: found.append(x) if isinstance(x, Ref) else None)
-    return found
-
-
-def _is_scalar(found: Recording, record: Record) -> bool:
-    """Whether the op takes numbers at one position to a number there."""
-    shapes = [tuple(found.tensors[ref.index].shape) for ref in (*_refs(record), *record.results)]
-    return all(shape in ((), (_EXAMPLES,)) for shape in shapes)
-
-
-def checked(op: Any) -> Function:
+def checked(op: object) -> Function:
     """The function, with errors that say what is wrong with it."""
     if not callable(op):
         raise FunctionError(f"op is a {type(op).__name__}", cure=f"one of {', '.join(REDUCTIONS)}, or a function")
@@ -169,7 +141,7 @@ def checked(op: Any) -> Function:
     def combine(a: Tensor, b: Tensor) -> Tensor:
         cure = "compute with torch on tensors of any shape: torch.where(a > b, a, b) in place of an if"
         try:
-            out: Any = op(a, b)
+            out: object = op(a, b)
         except Exception as error:
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             raise FunctionError(f"the function of two scalars fails: {said}", cure=cure) from error

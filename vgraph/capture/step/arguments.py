@@ -17,23 +17,21 @@ from torch import Tensor, nn
 
 from vgraph.errors import ModelError
 
-Leaf = Callable[[str, Any], Any]
+Leaf = Callable[[str, object], object]
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, slice, range, torch.dtype, torch.device, type)
 
 
 def map_nest(nest: Any, leaf: Leaf, path: str = "input") -> Any:
     """The same nest with ``leaf(path, item)`` in place of every item that holds no others."""
     if isinstance(nest, (tuple, list)):
-        many: Sequence[Any] = nest
-        items = [map_nest(item, leaf, f"{path}[{i}]") for i, item in enumerate(many)]
+        items = [map_nest(item, leaf, f"{path}[{i}]") for i, item in enumerate(nest)]
         if isinstance(nest, list):
             return items
         return type(nest)(*items) if hasattr(nest, "_fields") else tuple(items)
     if isinstance(nest, Mapping):
-        given: Mapping[Any, Any] = nest
-        named: Any = copy.copy(given) if isinstance(given, MutableMapping) else {}
-        for key in given:
-            named[key] = map_nest(given[key], leaf, f"{path}[{key!r}]")
+        named = copy.copy(nest) if isinstance(nest, MutableMapping) else {}
+        for key in nest:
+            named[key] = map_nest(nest[key], leaf, f"{path}[{key!r}]")
         return named
     if dataclasses.is_dataclass(nest) and not isinstance(nest, type):
         made = copy.copy(nest)
@@ -43,12 +41,12 @@ def map_nest(nest: Any, leaf: Leaf, path: str = "input") -> Any:
     return leaf(path, nest)
 
 
-def map_arguments(arguments: Sequence[Any], leaf: Leaf) -> tuple[Any, ...]:
+def map_arguments(arguments: Sequence[object], leaf: Leaf) -> tuple[Any, ...]:
     """``map_nest`` of each argument; the path begins with its place: ``input 0['ids']``."""
     return tuple([map_nest(item, leaf, f"input {i}") for i, item in enumerate(arguments)])
 
 
-def as_arguments(example_inputs: Any) -> tuple[Any, ...]:
+def as_arguments(example_inputs: object) -> tuple[object, ...]:
     """A tuple or list is what the model is called with; anything else is its one argument."""
     return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
 
@@ -60,7 +58,7 @@ class Arguments:
         ModelError: an item is neither a dense tensor nor a constant: what it holds would be fixed unseen.
     """
 
-    def __init__(self, example: Sequence[Any]) -> None:
+    def __init__(self, example: Sequence[object]) -> None:
         self.leaves = _leaves(example)
         for path, item in self.leaves.items():
             if isinstance(item, Tensor):
@@ -71,7 +69,7 @@ class Arguments:
                     cure="pass tensors (torch.as_tensor), in tuples, lists, dicts or dataclasses",
                 )
 
-    def tensors(self, given: Sequence[Any]) -> list[Tensor]:
+    def tensors(self, given: Sequence[object]) -> list[Tensor]:
         """The tensors of a batch in the order of the example's, whatever the order of its dicts.
 
         Raises:
@@ -89,7 +87,7 @@ class Arguments:
             self._compare(path, found)
         return [found[path] for path in wanted]
 
-    def _compare(self, path: str, found: Mapping[str, Any]) -> None:
+    def _compare(self, path: str, found: Mapping[str, object]) -> None:
         what = f"{path} is {_what(found, path)}; the plan was made for {_what(self.leaves, path)}"
         if isinstance(found.get(path), Tensor) != isinstance(self.leaves.get(path), Tensor):
             raise ModelError(what, cure="pass what example_inputs had")
@@ -98,19 +96,19 @@ class Arguments:
             raise ModelError(f"{what}, a constant of it", cure=cure)
 
 
-def _leaves(nest: Sequence[Any]) -> dict[str, Any]:
+def _leaves(nest: Sequence[object]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     map_arguments(nest, found.__setitem__)
     return found
 
 
-def _what(leaves: Mapping[str, Any], path: str) -> str:
+def _what(leaves: Mapping[str, object], path: str) -> str:
     if path not in leaves:
         return "nothing"
     return "a tensor" if isinstance(leaves[path], Tensor) else repr(leaves[path])
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(one: object, other: object) -> bool:
     """Whether two constants are equal; tensors are compared elsewhere."""
     if isinstance(one, Tensor):
         return True

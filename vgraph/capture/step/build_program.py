@@ -7,8 +7,7 @@ Source: Tofu section 5.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch import Tensor
 from vgraph.capture.record.aliases import Ref
 from vgraph.capture.step.optimizer import Update
 from vgraph.capture.step.tracer import StepTracer
-from vgraph.ir.program import Input, Op, Program, Target, Value, map_leaves, op_name
+from vgraph.ir.program import Input, Op, Program, Target, Value, op_name
 from vgraph.ir.space import SHARED
 from vgraph.ir.step import History, OpNote, TrainingStep
 
@@ -107,12 +106,8 @@ class _Builder:
         for record, note in zip(reversed(self.recording.records), reversed(self.tracer.notes), strict=True):
             if not any(self._value(ref).id in needed and self._value(ref).id == ref.index for ref in record.results):
                 continue
-            args = map_leaves(record.args, self._leaf)
-            kwargs = {key: map_leaves(value, self._leaf) for key, value in record.kwargs.items()}
-            results = tuple(self._value(ref) for ref in record.results)
-            line = self.tracer.line_of(note, record.line)
-            target = _ANY_LAYOUT.get(op_name(record.target), record.target)
-            op = Op(target, args, kwargs, results, line, record.returns_sequence)
+            op = record.as_op(self._value, self.tracer.line_of(note, record.line))
+            op = replace(op, target=_ANY_LAYOUT.get(op_name(op.target), op.target))
             needed |= {value.id for value in op.operands()}
             kept.append((op, note))
         kept.reverse()
@@ -126,6 +121,3 @@ class _Builder:
                 source, result = self._value(operands[-1]), self._value(record.results[0])
                 if source.dtype == result.dtype and source.shape == result.shape:
                     self.values[record.results[0].index] = source
-
-    def _leaf(self, leaf: Any) -> Any:
-        return self._value(leaf) if isinstance(leaf, Ref) else leaf

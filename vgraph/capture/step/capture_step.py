@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +28,7 @@ from vgraph.ir.program import map_leaves
 from vgraph.ir.step import BACKWARD, UPDATE, TrainingStep
 
 
-def capture_forward(model: nn.Module, example_inputs: Sequence[Any]) -> tuple[TrainingStep, Any, bool]:
+def capture_forward(model: nn.Module, example_inputs: Sequence[object]) -> tuple[TrainingStep, object, bool]:
     """``model(*example_inputs)`` alone: what it returns are the Program's first outputs.
 
     Also gives the nest in which the model returns them, with a number for each tensor, and whether that is a
@@ -40,7 +39,7 @@ def capture_forward(model: nn.Module, example_inputs: Sequence[Any]) -> tuple[Tr
     """
     outputs: list[Tensor] = []
 
-    def number(leaf: Any) -> Any:
+    def number(leaf: object) -> object:
         if isinstance(leaf, dict):
             return {key: map_leaves(value, number) for key, value in leaf.items()}
         if not isinstance(leaf, Tensor):
@@ -55,7 +54,7 @@ def capture_forward(model: nn.Module, example_inputs: Sequence[Any]) -> tuple[Tr
         nest.append(result)
         return Finished(outputs[0], fakes.parameters, {}, fakes.buffers, fakes.inputs, Update(), outputs[1:])
 
-    nest: list[Any] = []
+    nest: list[object] = []
     step = _record(model, example_inputs, run)
     is_loss = isinstance(nest[0], Returned) and outputs[0].dim() == 0 and outputs[0].requires_grad
     return step, nest[0], is_loss
@@ -70,7 +69,7 @@ class Returned:
 
 def capture_step(
     model: nn.Module,
-    example_inputs: Sequence[Any],
+    example_inputs: Sequence[object],
     optimizer: Optimizer | None = None,
     max_norm: float | None = None,
 ) -> TrainingStep:
@@ -88,7 +87,7 @@ def capture_step(
 
 
 def _record(
-    model: nn.Module, example_inputs: Sequence[Any], run: Callable[[_FakeModel, StepTracer], Finished]
+    model: nn.Module, example_inputs: Sequence[object], run: Callable[[_FakeModel, StepTracer], Finished]
 ) -> TrainingStep:
     _check_model(model)
     tracer = StepTracer()
@@ -154,7 +153,7 @@ def _backward(loss: Tensor, wanted: Sequence[Tensor], tracer: StepTracer) -> tup
         raise CaptureError(reason, tracer.line_of_node(), cure) from error
 
 
-def _call(fakes: _FakeModel, tracer: StepTracer) -> Any:
+def _call(fakes: _FakeModel, tracer: StepTracer) -> object:
     try:
         with watch_modules(fakes.module, tracer), torch.enable_grad():
             return fakes.module(*fakes.arguments)
@@ -179,7 +178,7 @@ def _forward(fakes: _FakeModel, tracer: StepTracer) -> Tensor:
     return loss
 
 
-def _check_model(model: nn.Module | Callable[..., Any]) -> None:
+def _check_model(model: nn.Module | Callable[..., object]) -> None:
     """Refuses what has no shapes yet, no dense tensors, or no Python to record."""
     if not isinstance(model, nn.Module):
         raise FunctionError(
@@ -202,8 +201,8 @@ def _check_model(model: nn.Module | Callable[..., Any]) -> None:
 class _FakeModel:
     """A copy of a model around fake tensors of the same shapes, strides, dtypes."""
 
-    def __init__(self, model: nn.Module, example_inputs: Sequence[Any], mode: FakeTensorMode) -> None:
-        memo: dict[int, Any] = {}
+    def __init__(self, model: nn.Module, example_inputs: Sequence[object], mode: FakeTensorMode) -> None:
+        memo: dict[int, object] = {}
         with mode:
             for tensor in (*model.parameters(), *model.buffers()):
                 fake = _fake(tensor).requires_grad_(tensor.requires_grad)
@@ -223,7 +222,7 @@ class _FakeModel:
         with mode:
             self.arguments = map_arguments(example_inputs, self._input)
 
-    def _input(self, _: str, leaf: Any) -> Any:
+    def _input(self, _: str, leaf: object) -> object:
         if not isinstance(leaf, Tensor):
             return leaf
         self.inputs.append(_fake(leaf))

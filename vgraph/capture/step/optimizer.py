@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from vgraph.capture.errors import CaptureError
+from vgraph.capture.record.op_tables import Kwargs, writes_in_place
 from vgraph.capture.step.tracer import StepTracer
 from vgraph.errors import FunctionError, ModelError
 
@@ -78,7 +79,7 @@ def record_update(
         if max_norm is not None:
             torch.nn.utils.clip_grad_norm_([parameters[n] for n in gradients], max_norm, foreach=False)
         optimizer.step()
-    after: Any = {(names[id(p)], key): t for p, state in optimizer.state.items() for key, t in state.items()}
+    after = {(names[id(p)], key): t for p, state in optimizer.state.items() for key, t in state.items()}
     history = tuple(
         Kept(name, key, tensor, after[name, key], initial.get(key, 0.0)) for (name, key), tensor in before.items()
     )
@@ -142,37 +143,29 @@ class _NoWrites(TorchFunctionMode):
     """Writes in place give back what would have been written to, as it is."""
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        name = getattr(func, "__name__", "")
-        if name in _IN_PLACE or (name.endswith("_") and not name.endswith("__")):
-            return args[0]
-        return func(*args, **(kwargs or {}))
-
-
-_IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__", "__setitem__"})
+        self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: Kwargs | None = None
+    ) -> object:
+        return args[0] if writes_in_place(func) else func(*args, **(kwargs or {}))
 
 
 class _TensorNumbers(TorchFunctionMode):
     """Numbers that an optimizer reads out of tensors (a count of steps, a rate) stay tensors."""
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        named = dict(kwargs or {})
+        self, func: Callable[..., object], types: object, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
+    ) -> object:
+        named = kwargs or {}
         if func is Tensor.item:
             return args[0].double()  # as precise as the number would be
         scale = named.get("value", named.get("alpha"))
-        name = getattr(func, "__name__", "")
         if isinstance(scale, Tensor):
-            return _scaled(name, args, scale)
+            return _scaled(getattr(func, "__name__", ""), args, scale)
         return func(*args, **named)
 
 
-def _scaled(name: str, args: tuple[Any, ...], scale: Tensor) -> Tensor:
+def _scaled(name: str, args: tuple[Tensor, ...], scale: Tensor) -> Tensor:
     """``add_``, ``sub_``, ``addcmul_``, ``addcdiv_`` whose factor is a tensor."""
     x, first, *rest = args
     other = first if not rest else first * rest[0] if "addcmul" in name else first / rest[0]
-    sign = -1 if name.startswith("sub") else 1
-    term = (other * scale) * sign if sign < 0 else other * scale
+    term = other * scale * -1 if name.startswith("sub") else other * scale
     return x.add_(term) if name.endswith("_") else x + term

@@ -6,51 +6,45 @@ Source: none (torch's own conventions).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from vgraph.capture.record.aliases import Ref
+from vgraph.capture.record.op_tables import Kwargs, Overload, pure_overloads, schema_of
 from vgraph.capture.record.tracer import Record
-from vgraph.ir.program import map_leaves, op_name
+from vgraph.ir.program import Noun, map_leaves, op_name
 
-aten = torch.ops.aten
+T = TypeVar("T")
 _PUTS = ("index_put", "index_put_", "_index_put_impl_")
 
 
-def without_out(func: Any) -> Callable[..., Any] | None:
+def without_out(func: Overload) -> Callable[..., object] | None:
     """The overload of the same operator that returns what this one writes to ``out=``; None if it writes nowhere."""
-    outs = [a for a in func._schema.arguments if a.is_out]
-    if not outs:
-        return None
-    wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
-    packet = getattr(aten, op_name(func))
-    for name in packet.overloads():
-        other = getattr(packet, name)
-        if [(a.name, str(a.type)) for a in other._schema.arguments] == wanted and not other._schema.is_mutable:
-            return _Returning(other, [a.name for a in outs])
+    arguments = schema_of(func).arguments
+    outs = [a.name for a in arguments if a.is_out]
+    taken = [a for a in arguments if not a.is_out]
+    for other in pure_overloads(op_name(func), taken) if outs else ():
+        if [a.name for a in schema_of(other).arguments] == [a.name for a in taken]:
+            return partial(_run_into, other, outs)
     return None
 
 
-class _Returning:
+def _run_into(func: Overload, outs: Sequence[str], *args: Any, **kwargs: Any) -> object:
     """Calls a functional overload and copies its results to where the caller wants them."""
-
-    def __init__(self, func: Any, outs: list[str]) -> None:
-        self.func, self.outs = func, outs
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        found = self.func(*args, **{key: value for key, value in kwargs.items() if key not in self.outs})
-        results = found if isinstance(found, (tuple, list)) else (found,)
-        for name, result in zip(self.outs, results, strict=True):
-            if kwargs[name].shape != result.shape:
-                kwargs[name].resize_(result.shape)
-            kwargs[name].copy_(result)
-        return kwargs[self.outs[0]] if len(self.outs) == 1 else tuple(kwargs[name] for name in self.outs)
+    found = func(*args, **{key: value for key, value in kwargs.items() if key not in outs})
+    wanted = [kwargs[name] for name in outs]
+    for out, result in zip(wanted, found if isinstance(found, (tuple, list)) else (found,), strict=True):
+        if out.shape != result.shape:
+            out.resize_(result.shape)
+        out.copy_(result)
+    return wanted[0] if len(wanted) == 1 else tuple(wanted)
 
 
-def masked_write(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
+def masked_write(func: Overload, args: tuple[Any, ...], kwargs: Kwargs) -> Callable[..., Tensor] | None:
     """``x[mask] = number`` as a choice between the two, element by element; None where it is something else."""
     if op_name(func) not in _PUTS or len(args) < 3:
         return None
@@ -61,7 +55,7 @@ def masked_write(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     return _put_where if is_mask and number.numel() == 1 and not accumulates else None
 
 
-def _put_where(x: Tensor, indices: Any, number: Tensor, *_: Any, **__: Any) -> Tensor:
+def _put_where(x: Tensor, indices: Sequence[Tensor], number: Tensor, *_: object) -> Tensor:
     mask = indices[0]
     return torch.where(mask.reshape(*mask.shape, *(1,) * (x.dim() - mask.dim())), number.reshape(()), x)
 
@@ -71,25 +65,26 @@ class Constants:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.made = {ref.index: record for record in records for ref in record.results}
-        self.known: dict[int, Any] = {}
+        self.known: dict[int, Tensor] = {}
 
-    def evaluate(self, tree: Any) -> Any:
+    def evaluate(self, tree: T) -> T | None:
         """The nest with a tensor for each Ref; None where one depends on an input."""
         try:
             return map_leaves(tree, self._leaf)
         except KeyError:
             return None
 
-    def _leaf(self, leaf: Any) -> Any:
-        if isinstance(leaf, Ref) and leaf.index not in self.known:
+    def _leaf(self, leaf: object) -> object:
+        if not isinstance(leaf, Ref):
+            return leaf
+        if leaf.index not in self.known:
             self._run(self.made[leaf.index])
-        return self.known[leaf.index] if isinstance(leaf, Ref) else leaf
+        return self.known[leaf.index]
 
     def _run(self, record: Record) -> None:
-        args = map_leaves(record.args, self._leaf)
-        kwargs = {key: map_leaves(value, self._leaf) for key, value in record.kwargs.items()}
-        if not hasattr(record.target, "_schema"):
+        args, named = map_leaves((record.args, tuple(record.kwargs.values())), self._leaf)
+        if isinstance(record.target, Noun):
             raise KeyError("no torch operator")  # random numbers are drawn anew in every step
-        found = record.target(*args, **kwargs)
+        found = record.target(*args, **dict(zip(record.kwargs, named, strict=True)))
         results = found if record.returns_sequence else [found]
         self.known.update((ref.index, tensor) for ref, tensor in zip(record.results, results, strict=True))

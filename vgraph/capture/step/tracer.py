@@ -6,9 +6,11 @@ Source: Tofu section 5; a backward op is paired with its forward op by autograd'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +19,13 @@ from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _disable_current_modes,  # pyright: ignore[reportPrivateUsage]  # docs/adr/0004
 )
+from torch.utils.hooks import RemovableHandle
 
 from vgraph.capture.record.aliases import Ref
+from vgraph.capture.record.op_tables import Kwargs, Overload, schema_of
 from vgraph.capture.record.tracer import ALIASES, Tracer
 from vgraph.capture.step.rules import Constants, masked_write, without_out
-from vgraph.ir.program import map_leaves, op_name
+from vgraph.ir.program import Target, map_leaves, op_name
 from vgraph.ir.step import BACKWARD, FORWARD, OpNote
 from vgraph.user_line import recorded_line
 
@@ -51,13 +55,13 @@ class StepTracer(Tracer):
         self._pair, self._node, self._depth = -1, -1, 0
         self._last_sequence, self._fresh = -1, -2
         self._lines: dict[int, tuple[str, str, int]] = {}  # of forward ops, by pair: line, module, call
-        self._table: dict[Any, Callable[..., Any] | None] = {**_decompositions()}
+        self._table: dict[Overload, Callable[..., Any] | None] = {**_decompositions()}
 
     def __enter__(self) -> Any:
         """Fake tensors themselves refuse to hand out data."""
         return TorchDispatchMode.__enter__(self)
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         TorchDispatchMode.__exit__(self, *error)
 
     # ------------------------------------------------------------ where an op comes from
@@ -65,17 +69,14 @@ class StepTracer(Tracer):
         """Has every node of autograd's graph say that it runs."""
         seen, queue = {loss.grad_fn}, [loss.grad_fn]
         while queue:
-            node = cast(Any, queue.pop())
+            node: Any = queue.pop()
             node.register_prehook(self._entering(node._sequence_nr()))
             new = {child for child, _ in node.next_functions if child is not None} - seen
             seen |= new
             queue += new
 
-    def _entering(self, number: int) -> Callable[[Any], None]:
-        def enter(_: Any) -> None:
-            self._node = number
-
-        return enter
+    def _entering(self, number: int) -> Callable[[object], None]:
+        return lambda _: setattr(self, "_node", number)
 
     def _number_pair(self) -> None:
         """In forward an op that autograd made a node for has the newest sequence number."""
@@ -89,37 +90,33 @@ class StepTracer(Tracer):
         self._last_sequence = newest
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self, func: Overload, types: object, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
     ) -> Any:
-        if self._paused:
-            return func(*args, **(kwargs or {}))
-        if func.namespace in ("profiler", "prim"):  # look at no data
-            return func(*args, **(kwargs or {}))
+        named = kwargs or {}
+        if self._paused or func.namespace in ("profiler", "prim"):  # which look at no data
+            return func(*args, **named)
         if not self._depth and op_name(func) not in ALIASES:
             self._number_pair()
             self.last_line = recorded_line() or self.last_line
         if (known := self._constant(func, args)) is not None:
             return known
-        if (choice := masked_write(func, args, kwargs or {})) is not None:
+        if (choice := masked_write(func, args, named)) is not None:
             with self:
                 chosen = choice(*args)
-                return args[0].copy_(chosen) if func._schema.is_mutable else chosen
-        if func not in self._table and (returning := without_out(func)) is not None:
-            self._table[func] = returning
+                return args[0].copy_(chosen) if schema_of(func).is_mutable else chosen
         if func not in self._table:
-            composed = func.namespace == "aten" and func._can_decompose()
-            self._table[func] = func.decompose if composed else None
+            self._table[func] = without_out(func) or _decomposition(func)
         decompose = self._table[func]
         if decompose is None:
             return super().__torch_dispatch__(func, types, args, kwargs)
         self._depth += 1
         try:
             with self:
-                return decompose(*args, **(kwargs or {}))
+                return decompose(*args, **named)
         finally:
             self._depth -= 1
 
-    def _constant(self, func: Any, args: tuple[Any, ...]) -> Any:
+    def _constant(self, func: Overload, args: tuple[Any, ...]) -> Any:
         """What an op says of data that no input reaches, such as a mask made in place; None where one does."""
         if torch.Tag.data_dependent_output not in func.tags:
             return None
@@ -130,26 +127,16 @@ class StepTracer(Tracer):
             given = Constants(self.recording.records).evaluate(refs)
             return None if given is None else func(*given)
 
-    def record(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
-        out = super().record(target, args, kwargs, out)
-        self._note()
-        return out
-
-    def _note_on_cells(
-        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
-    ) -> tuple[Ref, ...]:
-        refs = super()._note_on_cells(target, args, kwargs, out)
-        self._note()
-        return refs
-
-    def _note(self) -> None:
+    def _note(
+        self, target: Target, args: tuple[Any, ...], kwargs: Kwargs, results: tuple[Ref, ...], out: object
+    ) -> None:
+        super()._note(target, args, kwargs, results, out)
         module, call = self.path[-1]
         if self.phase == FORWARD:
             self._lines[self._pair] = (self.last_line, module, call)
         else:
             _, module, call = self._lines.get(self._pair, ("", "", 0))
-        while len(self.notes) < len(self.recording.records):
-            self.notes.append(OpNote(self.phase, module, call, self._pair))
+        self.notes.append(OpNote(self.phase, module, call, self._pair))
 
     def line_of_node(self) -> str:
         """The user's line of the forward op that backward has come to."""
@@ -159,7 +146,9 @@ class StepTracer(Tracer):
         """The user's line of an op; of a backward op that of its forward op."""
         return line if note.phase == FORWARD else self._lines.get(note.pair, (line, "", 0))[0]
 
-    def _as_strided(self, base: Tensor, size: Any, stride: Any, offset: int | None = None) -> Tensor:
+    def _as_strided(
+        self, base: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+    ) -> Tensor:
         """The elements of a dense tensor in another shape are a view of it."""
         count, dense = 1, []
         for extent in reversed(size):
@@ -176,22 +165,16 @@ class StepTracer(Tracer):
 @contextmanager
 def watch_modules(module: nn.Module, tracer: StepTracer) -> Generator[None]:
     """Notes which module runs, and how often it ran before."""
-    calls: dict[str, int] = {}
+    calls: Counter[str] = Counter()
 
-    def enter(name: str) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
-            tracer.path.append((name, calls.get(name, 0)))
-            calls[name] = calls.get(name, 0) + 1
+    def enter(name: str) -> None:
+        tracer.path.append((name, calls[name]))
+        calls[name] += 1
 
-        return hook
-
-    def leave(*_: Any) -> None:
-        tracer.path.pop()
-
-    handles: list[Any] = []
+    handles: list[RemovableHandle] = []
     for name, inner in module.named_modules():
-        handles.append(inner.register_forward_pre_hook(enter(name)))
-        handles.append(inner.register_forward_hook(leave, always_call=True))
+        handles.append(inner.register_forward_pre_hook(lambda *_, name=name: enter(name)))
+        handles.append(inner.register_forward_hook(lambda *_: tracer.path.pop() and None, always_call=True))
     try:
         yield
     finally:
@@ -199,7 +182,7 @@ def watch_modules(module: nn.Module, tracer: StepTracer) -> Generator[None]:
             handle.remove()
 
 
-def _decompositions() -> dict[Any, Callable[..., Any]]:
+def _decompositions() -> dict[Overload, Callable[..., Any]]:
     packets = [getattr(aten, name) for name in _COMPOSED if hasattr(aten, name)]
     found: dict[Any, Callable[..., Any]] = dict(get_decompositions(packets))
     found[aten.var_mean.correction] = _var_mean
@@ -209,12 +192,18 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     return found
 
 
-def _var_mean(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def _decomposition(func: Overload) -> Callable[..., Any] | None:
+    """Torch's own way to take an operator apart that is composed of others."""
+    is_composed = func.namespace == "aten" and func._can_decompose()  # pyright: ignore[reportPrivateUsage]
+    return func.decompose if is_composed else None
+
+
+def _var_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
     """Two sums, each of which may be split."""
-    dims = list(range(x.dim())) if dim is None else list(dim)
-    count = 1
-    for d in dims:
-        count *= x.shape[d]
+    dims = list(range(x.dim()) if dim is None else dim)
+    count = math.prod(x.shape[d] for d in dims)
     mean = torch.sum(x, dims, keepdim=True) / count
     squares = torch.sum(torch.square(x - mean), dims, keepdim=True)
     var = squares / max(count - (1 if correction is None else correction), 0)
