@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from vgraph.distributed.readouts import reduce_rows, softmax_rows
 from vgraph.errors import GraphError, WorkerError
 from vgraph.graphs.data import EdgeType
 from vgraph.ir.topology import Topology
@@ -134,6 +135,14 @@ class SourceHalo:
     def folded(self, rows: Tensor) -> Tensor:
         """Own rows, to which what others have of them is added."""
         return fold(self.route, [rows], self.ntype)[0] if self.whole.ranks.size > 1 else rows
+
+    def reduced(self, rows: Tensor, reducer: str) -> Tensor:
+        """``sum``, ``mean``, ``max`` or ``min`` of the rows of all ranks, (1, ...); 0 of none."""
+        return reduce_rows(self.whole.ranks, rows, reducer)
+
+    def softmax(self, rows: Tensor) -> Tensor:
+        """Own rows of the softmax over the rows of all ranks."""
+        return softmax_rows(self.whole.ranks, rows)
 
     def agreed(self, seed: Tensor) -> Tensor:
         """The seed of rank 0."""

@@ -121,8 +121,18 @@ def add_self_loop(g: AnyGraph, edge_feat_names: Any = None, fill_data: Any = 1.0
     return rejoin(g, {**kept, key: joined}, {**{k: f.copy() for k, f in g.edge_frames.items()}, key: filled})
 
 
+def _check_all_here(g: GraphData) -> None:
+    """GraphError: other processes have the rest of the graph."""
+    if any(g.relation(key)[0].halo is not None for key in g.canonical_etypes):
+        raise GraphError(
+            "a distributed graph stays as it was partitioned: its edges would change",
+            cure="change the graph before vgraph.distributed.partition_graph",
+        )
+
+
 def _looping(g: GraphData, etype: Any) -> EdgeType:
     key = g.to_canonical_etype(etype)
+    _check_all_here(g)
     if key[0] != key[2] or g.is_block:
         fact = f"edges of type {key} cannot be self-loops"
         raise GraphError(fact, cure="choose a type that begins and ends in one type of nodes")

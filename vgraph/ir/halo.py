@@ -52,6 +52,14 @@ class Halo(Protocol):
         """Own rows, to which what others have of them is added: the transpose of ``rows``."""
         ...
 
+    def reduced(self, rows: Tensor, reducer: str) -> Tensor:
+        """``sum``, ``mean``, ``max`` or ``min`` of the rows of all processes, (1, ...); 0 of none."""
+        ...
+
+    def softmax(self, rows: Tensor) -> Tensor:
+        """Own rows of the softmax over the rows of all processes."""
+        ...
+
     def agreed(self, seed: Tensor) -> Tensor:
         """The seed of the first process."""
         ...

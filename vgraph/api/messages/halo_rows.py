@@ -32,7 +32,7 @@ def check_uncut(topology: Topology, what: str) -> None:
     """GraphError: other ranks have edges or rows that ``what`` would need."""
     if topology.halo is not None and topology.halo.is_cut:
         raise GraphError(
-            f"{what} follows edges from rank to rank, and this graph is divided among ranks",
+            f"{what} needs nodes or edges of several ranks in one place, and this graph is divided among ranks",
             cure="use update_all or apply_edges on all edges; or run it on a graph that one process holds",
         )
 

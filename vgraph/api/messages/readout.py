@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph.api.messages.halo_rows import check_uncut
 from vgraph.api.messages.segments import groups_in_graph, reduce_segments, segments, softmax_segments
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.graphs.batching import graphs_of
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import GraphData
+from vgraph.ir.halo import Halo
 from vgraph.ir.topology import Topology
 
 
@@ -49,6 +51,16 @@ def _weighted(frame: Frame, feat: str, weight: str | None) -> Tensor:
         return rows
     factor = frame[weight]
     return rows * factor.reshape(*factor.shape, *(1,) * (rows.ndim - factor.ndim))
+
+
+def _halo(graph: GraphData) -> Halo | None:
+    """Where ranks have parts of a graph: what brings their rows together."""
+    return graph.relation(graph.canonical_etypes[0])[0].halo
+
+
+def _reduced(graph: GraphData, groups: Topology, rows: Tensor, op: str) -> Tensor:
+    halo = _halo(graph)
+    return reduce_segments(groups, rows, op) if halo is None else halo.reduced(rows, op)
 
 
 def _check(op: str) -> None:
@@ -87,7 +99,7 @@ def readout_nodes(
     """
     _check(op)
     groups, frame = _nodes(graph, ntype)
-    return reduce_segments(groups, _weighted(frame, feat, weight), op)
+    return _reduced(graph, groups, _weighted(frame, feat, weight), op)
 
 
 def readout_edges(
@@ -122,7 +134,7 @@ def readout_edges(
     """
     _check(op)
     groups, frame = _edges(graph, etype)
-    return reduce_segments(groups, _weighted(frame, feat, weight), op)
+    return _reduced(graph, groups, _weighted(frame, feat, weight), op)
 
 
 def sum_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
@@ -323,7 +335,8 @@ def softmax_nodes(graph: GraphData, feat: str, *, ntype: str | None = None) -> T
         tensor([0.5000, 0.5000])
     """
     groups, frame = _nodes(graph, ntype)
-    return softmax_segments(groups, frame[feat])
+    halo = _halo(graph)
+    return softmax_segments(groups, frame[feat]) if halo is None else halo.softmax(frame[feat])
 
 
 def softmax_edges(graph: GraphData, feat: str, *, etype: Any = None) -> Tensor:
@@ -352,7 +365,8 @@ def softmax_edges(graph: GraphData, feat: str, *, etype: Any = None) -> Tensor:
         tensor([0.5000, 0.5000])
     """
     groups, frame = _edges(graph, etype)
-    return softmax_segments(groups, frame[feat])
+    halo = _halo(graph)
+    return softmax_segments(groups, frame[feat]) if halo is None else halo.softmax(frame[feat])
 
 
 def broadcast_nodes(graph: GraphData, graph_feat: Tensor, *, ntype: str | None = None) -> Tensor:
@@ -450,6 +464,7 @@ def topk_nodes(
     """
     if torch.compiler.is_dynamo_compiling():
         return compiled_calls.outside(topk_nodes, graph, feat, k, descending=descending, sortby=sortby, ntype=ntype)
+    check_uncut(graph.relation(graph.canonical_etypes[0])[0], "topk_nodes")
     return _topk(*_nodes(graph, ntype), feat, k, descending, sortby)
 
 
@@ -487,6 +502,7 @@ def topk_edges(
     """
     if torch.compiler.is_dynamo_compiling():
         return compiled_calls.outside(topk_edges, graph, feat, k, descending=descending, sortby=sortby, etype=etype)
+    check_uncut(graph.relation(etype)[0], "topk_edges")
     return _topk(*_edges(graph, etype), feat, k, descending, sortby)
 
 
