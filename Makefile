@@ -16,13 +16,21 @@ PYTHON_CHECK = import sys; sys.exit(None if sys.version_info >= (3, 10) else \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types fast campaign check-capture sanitize golden format clean
+.PHONY: help demo demo-distributed test lint types fast campaign check-capture sanitize golden format clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.made-for-demo  ## train a Tree-LSTM on the trees of Python's own standard library
 	$(BIN)/vgraph train tree-lstm
+
+# Where the data lies: yandex-research/heterophilous-graphs has the file.
+TOLOKERS ?= ../shared/data/heterophilous/tolokers.npz
+
+demo-distributed: $(VENV)/.made-for-demo  ## train a GCN on Tolokers, divided between two processes
+	@test -f $(TOLOKERS) || { echo "there is no $(TOLOKERS)"; \
+	echo "  cure: download tolokers.npz of yandex-research/heterophilous-graphs, make demo-distributed TOLOKERS=file"; exit 1; }
+	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 examples/gcn_distributed.py $(TOLOKERS) --epochs 60
 
 test: lint types fast  ## the whole check: lint, types, tests, examples, README, benchmarks
 
@@ -68,7 +76,7 @@ $(BIN)/python:
 
 # Order-only: the interpreter's own date says nothing about what is installed beside it.
 $(VENV)/.made-for-demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP_INSTALL) -e '.[plot]'
+	$(PIP_INSTALL) -e '.[plot,metis]'
 	@touch $@
 
 $(VENV)/.made-for-test: pyproject.toml constraints.txt | $(BIN)/python

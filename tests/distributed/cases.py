@@ -111,7 +111,7 @@ def many_types() -> None:
             graph.nodes[t].data["h"] = graph.nodes[t].data["x"].clone().requires_grad_()
     way = (lambda edges: {"m": edges.src["h"] * 2}, fn.sum("m", "s"))
     for graph in (whole, g):
-        graph.multi_update_all({e: way for e in graph.canonical_etypes}, "sum")
+        graph.multi_update_all(dict.fromkeys(graph.canonical_etypes, way), "sum")
         (sum(graph.nodes[t].data["s"].square().sum() for t in ("paper", "venue"))).backward()
     for t in whole.ntypes:
         own = g.orig_ids(ntype=t)

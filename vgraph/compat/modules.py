@@ -24,6 +24,7 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.data.utils": (_DATA, False),
     "dgl.dataloading": (("vgraph.sampling", "vgraph.compat.names"), False),
     "dgl.sampling": (("vgraph.sampling",), False),
+    "dgl.distributed": (("vgraph.compat.distributed", "vgraph.distributed"), False),
     "dgl.backend": (("vgraph.compat.backend",), True),
     "dgl.base": (("vgraph.compat.names",), True),
     "dgl.udf": (("vgraph.api.messages.batches",), False),

@@ -6,7 +6,7 @@ ranks. Runs once per graph (partitions) and at every step (training). Names foll
 
 from vgraph.distributed.batch_norm import BatchNorm1d, convert_batch_norm
 from vgraph.distributed.dist_graph import DistGraph
-from vgraph.distributed.job import init, num_ranks, rank
+from vgraph.distributed.job import agreed_seed, barrier, gather_rows, init, num_ranks, rank
 from vgraph.distributed.partition.partition_graph import PartitionSummary, partition_graph
 from vgraph.distributed.reductions import all_reduce_gradients, mean
 from vgraph.distributed.stored.partitioned_graph import PartitionedGraph, StoredPart
@@ -17,8 +17,11 @@ __all__ = [
     "PartitionSummary",
     "PartitionedGraph",
     "StoredPart",
+    "agreed_seed",
     "all_reduce_gradients",
+    "barrier",
     "convert_batch_norm",
+    "gather_rows",
     "init",
     "mean",
     "num_ranks",

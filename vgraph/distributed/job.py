@@ -5,7 +5,11 @@ Takes: a process group, or what torchrun tells in the environment. Gives: this p
 
 from __future__ import annotations
 
+import secrets
 from datetime import timedelta
+
+import torch
+from torch import Tensor
 
 from vgraph.errors import WorkerError
 from vgraph.runtime.distributed.ranks import current_ranks
@@ -40,3 +44,64 @@ def rank() -> int:
 def num_ranks() -> int:
     """The number of processes."""
     return current_ranks().size
+
+
+def barrier() -> None:
+    """Waits for all ranks.
+
+    Raises:
+        WorkerError: a rank is lost.
+
+    Source: MPI (MPI_Barrier).
+
+    Example:
+        >>> import vgraph.distributed as vd
+        >>> vd.barrier()
+    """
+    current_ranks().barrier("barrier")
+
+
+def agreed_seed() -> int:
+    """A number that rank 0 draws by chance, the same on all ranks: a seed, or part of a name.
+
+    Returns:
+        A whole number from 0 to 2^62 - 1.
+
+    Raises:
+        WorkerError: a rank is lost.
+
+    Source: MPI (MPI_Bcast).
+
+    Example:
+        >>> import vgraph.distributed as vd
+        >>> 0 <= vd.agreed_seed() < 2**62
+        True
+    """
+    drawn = torch.tensor(secrets.randbits(62), dtype=torch.int64)
+    return int(current_ranks().of_first(drawn, "agreed seed"))
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """The rows of all ranks, in order of ranks, on every rank: for few rows, as of a score. Without gradient.
+
+    Args:
+        rows: (own rows, ...), any number of them; of one shape and dtype on all ranks.
+
+    Returns:
+        (rows of all ranks, ...).
+
+    Raises:
+        WorkerError: a rank is lost.
+
+    Source: MPI (MPI_Allgatherv).
+
+    Example:
+        >>> import torch, vgraph.distributed as vd
+        >>> vd.gather_rows(torch.tensor([3.0, 4.0]))
+        tensor([3., 4.])
+    """
+    ranks = current_ranks()
+    own = rows.detach().contiguous()
+    counts = ranks.gather(len(own), "gather sizes")
+    sent = own.repeat(ranks.size, *(1,) * (own.ndim - 1))
+    return ranks.all_to_all(sent, [len(own)] * ranks.size, counts, "gather rows")
