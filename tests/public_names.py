@@ -124,10 +124,13 @@ def _given() -> Iterator[Public]:
 
 def _members(public: Public) -> Iterator[Public]:
     """Public methods and properties, also those of our own classes that it inherits from."""
+    seen: set[str] = set()
     for owner in public.thing.__mro__:
         if not owner.__module__.startswith("vgraph"):
             continue
         for name, member in vars(owner).items():
             thing = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
-            if not name.startswith("_") and (inspect.isfunction(thing) or isinstance(thing, property)):
+            is_member = not name.startswith("_") and (inspect.isfunction(thing) or isinstance(thing, property))
+            if is_member and name not in seen:  # what a class overrides is not its member
+                seen.add(name)
                 yield Public(f"{public.name}.{name}", thing, owner)

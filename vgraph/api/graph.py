@@ -65,8 +65,8 @@ class Graph(GraphData):
     ) -> None:
         """Sends messages along all edges, reduces them at their ends and sets the results as features.
 
-        Nodes without in-edges get zeros. On a graph without edges only ``apply_node_func`` runs, and sums of no
-        messages where a built-in of ``vgraph.function`` reduces; a warning says so.
+        Nodes without in-edges get zeros. On a graph without edges, of which a warning tells, only ``apply_node_func``
+        runs; where ``sum``, ``mean``, ``max`` or ``min`` of ``vgraph.function`` reduces, results are zeros then, too.
 
         Args:
             message_func: a function of a batch of edges that gives a dict of messages, (edges, ...) each.
