@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 
 import networkx as nx
 import pytest
@@ -387,19 +385,3 @@ def test_files_name_no_machine() -> None:
             continue
         wrong += [f"{name}:{i} {ln}" for i, ln in enumerate(lines, 1) if MACHINE_PATH.search(ln)]
     refuse(wrong, "a path that exists on one machine only")
-
-
-def test_public_names_are_documented() -> None:
-    import vgraph
-
-    public = {name: getattr(vgraph, name) for name in vgraph.__all__ if not name.startswith("__")}
-    bare: list[str] = []
-    for name, thing in public.items():
-        if isinstance(thing, ModuleType):
-            continue
-        # A class does not inherit its manual. An error is shown where it is raised.
-        text = vars(thing).get("__doc__") if inspect.isclass(thing) else inspect.getdoc(thing)
-        is_error = inspect.isclass(thing) and issubclass(thing, BaseException)
-        if not text or not (is_error or ">>>" in text):
-            bare.append(name)
-    refuse(bare, "public names without a docstring that shows a runnable example")
