@@ -17,7 +17,7 @@ PACKAGES = (
     *(f"vgraph.{part}" for part in "function ops tdl nn data sampling compat errors cli".split()),
 )
 SEALED = ("vgraph", "vgraph.tdl", "vgraph.cli", "vgraph.compat")  # what ``__all__`` leaves out is not public there
-# what public functions give or hand to a user's function, and no package exports
+# what public functions give or hand to a user's function, and none of these packages exports
 GIVEN = (
     "vgraph.api.dense.parallel:Plan",
     "vgraph.api.dense.parallel:StepResult",
@@ -31,6 +31,13 @@ GIVEN = (
     "vgraph.api.explain_report:Stored",
     "vgraph.api.messages.batches:EdgeBatch",
     "vgraph.api.messages.batches:NodeBatch",
+    "vgraph.distributed:BatchNorm1d",
+    "vgraph.distributed:DistGraph",
+    "vgraph.distributed:PartitionedGraph",
+    "vgraph.distributed:StoredPart",
+    "vgraph.distributed:all_reduce_gradients",
+    "vgraph.distributed:convert_batch_norm",
+    "vgraph.distributed:mean",
     "vgraph.graphs.frame:Frame",
     "vgraph.graphs.frame:Scheme",
     "vgraph.graphs.views:FeatureView",
@@ -52,6 +59,8 @@ MADE_BY = {
     "vgraph.api.dense.worker.Worker": "Plan.launch",
     "vgraph.api.messages.batches.EdgeBatch": "Graph.update_all",
     "vgraph.api.messages.batches.NodeBatch": "Graph.update_all",
+    "vgraph.distributed.PartitionedGraph": "PartitionedGraph.open",
+    "vgraph.distributed.StoredPart": "PartitionedGraph.part",
     "vgraph.graphs.frame.Frame": "Graph.ndata",
     "vgraph.graphs.views.FeatureView": "Graph.nodes",
     "vgraph.graphs.views.LocalScope": "Graph.local_scope",

@@ -20,7 +20,7 @@ Model = TypeVar("Model", bound=nn.Module)
 class BatchNorm1d(nn.BatchNorm1d):
     """As ``torch.nn.BatchNorm1d``, with the mean and variance of the rows of all ranks while it trains.
 
-    Called with (rows, features) or (rows, features, length); a rank may have no row. It has derivatives of any order.
+    It has derivatives of any order, and is made as torch's.
 
     Raises:
         ValueError: all ranks together have one number a feature.
@@ -28,12 +28,25 @@ class BatchNorm1d(nn.BatchNorm1d):
 
     Source: Ioffe and Szegedy 2015, algorithm 1.
 
-    >>> import torch, vgraph.distributed as vd
-    >>> vd.BatchNorm1d(2)(torch.tensor([[1.0, 0.0], [3.0, 4.0]])).round(decimals=2).tolist()
-    [[-1.0, -1.0], [1.0, 1.0]]
+    Example:
+        >>> import torch, vgraph.distributed as vd
+        >>> vd.BatchNorm1d(2)(torch.tensor([[1.0, 0.0], [3.0, 4.0]])).round(decimals=2).tolist()
+        [[-1.0, -1.0], [1.0, 1.0]]
     """
 
     def forward(self, input: Tensor) -> Tensor:
+        """The rows, normalised; all ranks call while it trains.
+
+        Args:
+            input: (rows, features) or (rows, features, length); a rank may have no row.
+
+        Returns:
+            As ``input``.
+
+        Raises:
+            ValueError: all ranks together have one number a feature, or there are other dims.
+            WorkerError: a rank is lost.
+        """
         self._check_input_dim(input)
         uses_batch = self.training or self.running_mean is None
         if not uses_batch or current_ranks().size == 1:
@@ -68,12 +81,21 @@ class BatchNorm1d(nn.BatchNorm1d):
 
 
 def convert_batch_norm(model: Model) -> Model:
-    """Replaces every ``torch.nn.BatchNorm1d`` in a model by one over all ranks, with its parameters; gives the model.
+    """Replaces every ``torch.nn.BatchNorm1d`` in a model by one over all ranks, with its parameters.
 
-    >>> import torch, vgraph.distributed as vd
-    >>> model = vd.convert_batch_norm(torch.nn.Sequential(torch.nn.BatchNorm1d(3)))
-    >>> isinstance(model[0], vd.BatchNorm1d)
-    True
+    Args:
+        model: a module; it is changed in place, unless it is such a layer itself.
+
+    Returns:
+        The model, or the layer in its place.
+
+    Source: PyTorch, ``torch.nn.SyncBatchNorm.convert_sync_batchnorm``.
+
+    Example:
+        >>> import torch, vgraph.distributed as vd
+        >>> model = vd.convert_batch_norm(torch.nn.Sequential(torch.nn.BatchNorm1d(3)))
+        >>> isinstance(model[0], vd.BatchNorm1d)
+        True
     """
     for module in model.modules():
         for name, child in module.named_children():

@@ -46,15 +46,18 @@ class DistGraph(Graph):
         WorkerError: there are more ranks than parts; ranks have different partitions; a rank is lost.
         GraphError: an operation that needs edges of other ranks.
 
-    >>> import tempfile, torch, vgraph, vgraph.distributed as vd, vgraph.function as fn
-    >>> g = vgraph.graph(([0, 1], [2, 2]))
-    >>> g.ndata["h"] = torch.ones(3)
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = vd.partition_graph(g, folder, num_parts=1)
-    >>> own = vd.DistGraph(folder)
-    >>> own.update_all(fn.copy_u("h", "m"), fn.sum("m", "s"))
-    >>> own.ndata["s"][own.new_ids(torch.tensor([2]))]
-    tensor([2.])
+    Source: DGL 1.1, ``dgl.distributed.DistGraph``.
+
+    Example:
+        >>> import tempfile, torch, vgraph, vgraph.distributed as vd, vgraph.function as fn
+        >>> g = vgraph.graph(([0, 1], [2, 2]))
+        >>> g.ndata["h"] = torch.ones(3)
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = vd.partition_graph(g, folder, num_parts=1)
+        >>> own = vd.DistGraph(folder)
+        >>> own.update_all(fn.copy_u("h", "m"), fn.sum("m", "s"))
+        >>> own.ndata["s"][own.new_ids(torch.tensor([2]))]
+        tensor([2.])
     """
 
     def __init__(self, path: str | Path | Stored, *, shares: Sequence[float] | None = None) -> None:
@@ -69,57 +72,164 @@ class DistGraph(Graph):
     # ------------------------------------------------------------ what is known of the whole
     @property
     def whole(self) -> Whole:
-        """What is known of the graph of which this is a part."""
+        """What is known of the graph of which this is a part, such as where every node lies."""
         return halo_of(next(iter(self._topologies.values()))).whole
 
     def num_nodes(self, ntype: str | None = None) -> int:
-        """The number of nodes of a type, or of all, on all ranks."""
+        """The number of nodes on all ranks, of a type or of all types together.
+
+        Args:
+            ntype: the type of nodes; None counts all.
+
+        Returns:
+            A number from 0 up, equal on all ranks.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+        """
         names = list(self._src) if ntype is None else [self._node_type(ntype)]
         return sum(self.whole.num_nodes(name) for name in names)
 
     def num_edges(self, etype: Any = None) -> int:
-        """The number of edges of a type, or of all, on all ranks."""
+        """The number of edges on all ranks, of a type or of all types together.
+
+        Args:
+            etype: the type of edges, a name or a triple; None counts all.
+
+        Returns:
+            A number from 0 up, equal on all ranks.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+        """
         names = list(self._topologies) if etype is None else [self._edge_type(etype)]
         return sum(self.whole.num_edges[name] for name in names)
 
     number_of_nodes, number_of_edges = num_nodes, num_edges
 
     def num_src_nodes(self, ntype: str | None = None) -> int:
-        """The number of nodes where edges may begin, on all ranks."""
+        """The number of nodes where edges may begin, on all ranks.
+
+        Args:
+            ntype: the type of nodes; None counts those of all ``srctypes``.
+
+        Returns:
+            A number from 0 up, equal on all ranks.
+
+        Raises:
+            NameLookupError: there is no such type.
+        """
         return sum(map(self.whole.num_nodes, self.srctypes)) if ntype is None else self.num_nodes(ntype)
 
     def num_dst_nodes(self, ntype: str | None = None) -> int:
-        """The number of nodes where edges may end, on all ranks."""
+        """The number of nodes where edges may end, on all ranks.
+
+        Args:
+            ntype: the type of nodes; None counts those of all ``dsttypes``.
+
+        Returns:
+            A number from 0 up, equal on all ranks.
+
+        Raises:
+            NameLookupError: there is no such type.
+        """
         return sum(map(self.whole.num_nodes, self.dsttypes)) if ntype is None else self.num_nodes(ntype)
 
     def num_own_nodes(self, ntype: str | None = None) -> int:
-        """The number of rows of ``ndata``."""
+        """The number of rows of ``ndata``, of a type or of all types together.
+
+        Args:
+            ntype: the type of nodes; None counts all.
+
+        Returns:
+            A number from 0 up.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+        """
         names = list(self._src) if ntype is None else [self._node_type(ntype)]
         return sum(self._src[name].num_rows for name in names)
 
     def num_own_edges(self, etype: Any = None) -> int:
-        """The number of rows of ``edata``."""
+        """The number of rows of ``edata``, of a type or of all types together.
+
+        Args:
+            etype: the type of edges, a name or a triple; None counts all.
+
+        Returns:
+            A number from 0 up.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+        """
         names = list(self._topologies) if etype is None else [self._edge_type(etype)]
         return sum(self._topologies[name].num_edges for name in names)
 
     def batch_num_nodes(self, ntype: str | None = None) -> Tensor:
-        """The number of nodes of the one graph that this is, (1,)."""
+        """The number of nodes of the one graph that this is, on all ranks.
+
+        Args:
+            ntype: the type of nodes, or None where there is one.
+
+        Returns:
+            (1,) in the dtype of ids.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+        """
         return torch.tensor([self.num_nodes(self._node_type(ntype))], dtype=self.idtype, device=self.device)
 
     def batch_num_edges(self, etype: Any = None) -> Tensor:
-        """The number of edges of the one graph that this is, (1,)."""
+        """The number of edges of the one graph that this is, on all ranks.
+
+        Args:
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            (1,) in the dtype of ids.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+        """
         return torch.tensor([self.num_edges(self._edge_type(etype))], dtype=self.idtype, device=self.device)
 
     # ------------------------------------------------------------ ids
     def own_ids(self, ntype: str | None = None) -> Tensor:
-        """New ids of own nodes, ascending: those of the rows of ``ndata``."""
+        """The new ids of own nodes: those of the rows of ``ndata``.
+
+        Args:
+            ntype: the type of nodes, or None where there is one.
+
+        Returns:
+            (own nodes,) int64, ascending.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+        """
         return torch.arange(*self.whole.own(self._node_type(ntype)), device=self.device)
 
     def orig_ids(self, ids: Any = None, ntype: str | None = None) -> Tensor:
-        """The ids that nodes had before the graph was partitioned; ``ids``: new ids of any rank, None: own.
+        """The ids that nodes had before the graph was partitioned.
+
+        Args:
+            ids: new ids (k,) of nodes of any rank; None: own nodes.
+            ntype: the type of nodes, or None where there is one.
+
+        Returns:
+            (k,) in the order of ``ids``.
 
         Raises:
-            GraphError: there is no such node. DataError: their part is not on this machine.
+            GraphError: there is no such node, or there are several types and none is named.
+            DataError: their part is not on this machine.
+            NameLookupError: there is no such type.
         """
         name = self._node_type(ntype)
         if ids is None:
@@ -127,10 +237,19 @@ class DistGraph(Graph):
         return self.whole.original_ids(name, self._known(ids, name))
 
     def new_ids(self, ids: Any, ntype: str | None = None) -> Tensor:
-        """The ids that nodes have since; ``ids``: original ids.
+        """The ids that nodes have since the graph was partitioned.
+
+        Args:
+            ids: original ids (k,).
+            ntype: the type of nodes, or None where there is one.
+
+        Returns:
+            (k,) int64 in the order of ``ids``.
 
         Raises:
-            GraphError: there is no such node. DataError: the table is not on this machine.
+            GraphError: there is no such node, or there are several types and none is named.
+            DataError: the table is not on this machine.
+            NameLookupError: there is no such type.
         """
         name = self._node_type(ntype)
         return self.whole.stored.new_ids(name).index_select(0, self._known(ids, name)).long()
@@ -143,17 +262,46 @@ class DistGraph(Graph):
         return found
 
     def own_edge_ids(self, etype: Any = None) -> Tensor:
-        """The ids that own edges had before the graph was partitioned, in the order of ``edata``."""
+        """The ids that own edges had before the graph was partitioned.
+
+        Args:
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            (own edges,), in the order of ``edata``.
+
+        Raises:
+            GraphError: there are several such types, and none of them is named.
+            NameLookupError: there is no such type.
+        """
         return self._topology(etype).original_ids["edge"].clone()
 
     @property
     def nodes(self) -> FeatureView:
-        """``g.nodes()``: new ids of own nodes; ``g.nodes["user"].data``: features."""
+        """The own nodes: called, their new ids; in brackets, some of them with their features.
+
+        ``g.nodes()`` gives all new ids; ``g.nodes["user"].data`` are features.
+        """
         split = super().nodes
         return FeatureView(self.node_frame, self.own_ids, split.split)
 
     def all_edges(self, form: str = "uv", order: str | None = "eid", etype: Any = None) -> Any:
-        """Own edges by new ids of their ends: see ``vgraph.Graph.all_edges``; their own ids count from 0."""
+        """The own edges by new ids of their ends; their own ids count from 0.
+
+        Args:
+            form: "uv" for (src, dst), "eid" for ids, "all" for (src, dst, ids).
+            order: "eid", in order of ids; None means the same.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            A tensor or a tuple of tensors, each (own edges,).
+
+        Raises:
+            GraphError: another order, or there are several types of edges and none is named.
+            NameLookupError: there is no such type.
+        """
         if order not in ("eid", None):
             raise GraphError(f"order is {order!r} on a distributed graph", cure='pass "eid"')
         key, t = self._edge_type(etype), self._topology(etype)
@@ -163,16 +311,38 @@ class DistGraph(Graph):
         return {"uv": (src, dst), "eid": ids}.get(form, (src, dst, ids))
 
     def out_degrees(self, u: Any = None, etype: Any = None) -> Any:
-        """The number of out-edges of own nodes in the whole graph; ``u``: places among own nodes."""
+        """The number of out-edges of own nodes in the whole graph.
+
+        Args:
+            u: places among own nodes: an id, ids (k,), a mask or a slice; None: all.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
+                there is one.
+
+        Returns:
+            (k,) in the dtype of ids; a plain int where ``u`` is one.
+
+        Raises:
+            GraphError: a place is out of range, or there are several types and none is named.
+            NameLookupError: there is no such type.
+        """
         degrees = halo_of(self._topology(etype)).out_degrees.to(self.device)
         return self._degrees(degrees, None if is_all(u) else u, len(degrees))
 
     # ------------------------------------------------------------ rows of others
     def fetch(self, name: str, ids: Any, ntype: str | None = None) -> Tensor:
-        """Rows of a feature of any nodes, by new ids (k,), in their order; all ranks call, also those that ask nothing.
+        """Rows of a feature of any nodes; all ranks call, also those that ask nothing.
+
+        Args:
+            name: the feature's name.
+            ids: new ids (k,).
+            ntype: the type of nodes, or None where there is one.
+
+        Returns:
+            (k, ...), in the order of ``ids``.
 
         Raises:
-            GraphError: there is no such node. NameLookupError: there is no such feature.
+            GraphError: there is no such node, or there are several types and none is named.
+            NameLookupError: there is no such feature or type.
         """
         kind = self._node_type(ntype)
         return fetch_rows(self.whole, kind, self._src[kind][name], self._known(ids, kind))
@@ -180,7 +350,15 @@ class DistGraph(Graph):
     # ------------------------------------------------------------ the same part with other frames
     @classmethod
     def of_types(cls, topologies: Any, *args: Any, **named: Any) -> Any:
-        """As of any graph, of topologies that know the whole.
+        """A distributed graph of parts that fit, of topologies that know the whole.
+
+        Args:
+            topologies: the edges by type, as of another DistGraph.
+            *args: as of ``Graph.of_types``.
+            **named: as of ``Graph.of_types``.
+
+        Returns:
+            A graph of the class that it is called on.
 
         Raises:
             GraphError: a function has made other edges.
@@ -256,13 +434,24 @@ _REFUSED = {
 }
 
 
+_REFUSAL = """Refused, as it {what}, of which a distributed graph has only those that end in own nodes.
+
+Args:
+    *args: whatever is given.
+    **named: whatever is given.
+
+Raises:
+    GraphError: always, with what to do in its place.
+"""
+
+
 def _refusing(name: str, what: str) -> Any:
     def method(self: DistGraph, *args: Any, **named: Any) -> NoReturn:
         fact = f"{name} {what}, of which a distributed graph has only those that end in own nodes"
         raise GraphError(fact, cure=_BEFORE)
 
     method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"Refused: {what}."
+    method.__doc__ = _REFUSAL.format(what=what)
     return method
 
 

@@ -17,21 +17,23 @@ from vgraph.runtime.distributed.ranks import Ranks, current_ranks
 def mean(rows: Tensor, weight: Tensor | None = None) -> Tensor:
     """The mean over the rows of all ranks, each times its weight; the loss of a distributed step.
 
-    Every rank gets the value that one process would have. Its gradient is that of one process times the number of
-    ranks, as ``DistributedDataParallel`` and ``all_reduce_gradients`` divide by it. A rank may have no row, or
-    weights of 0 alone: all ranks call.
-
     Args:
         rows: (rows, ...), a loss for each own row, as ``reduction="none"`` gives it.
-        weight: (rows,), numbers or truth values (a mask of training nodes); None: 1. It gets no gradient.
+        weight: (rows,), numbers or truth values (a mask of training nodes), without gradient; None: 1.
+
+    Returns:
+        A scalar in the dtype of ``rows``; NaN where all weights are 0.
 
     Raises:
         FeatureError: there is not one weight a row.
         WorkerError: a rank is lost.
 
-    >>> import torch, vgraph.distributed as vd
-    >>> vd.mean(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([True, True, False]))
-    tensor(1.5000)
+    Source: PyTorch, ``torch.nn.parallel.DistributedDataParallel`` (which divides gradients by the ranks).
+
+    Example:
+        >>> import torch, vgraph.distributed as vd
+        >>> vd.mean(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([True, True, False]))
+        tensor(1.5000)
     """
     if weight is not None and (not rows.ndim or weight.shape != rows.shape[:1]):
         fact = f"weight has shape {tuple(weight.shape)} for rows of shape {tuple(rows.shape)}"
@@ -66,18 +68,21 @@ class _Mean(torch.autograd.Function):
 def all_reduce_gradients(model: nn.Module) -> None:
     """Replaces every gradient of the model by its mean over ranks, as ``DistributedDataParallel`` does.
 
-    For steps that DDP does not know: derivatives of higher order, several backwards. All ranks call; a parameter
-    without gradient on this rank counts as zeros where another rank has one.
+    Args:
+        model: a module whose parameters have gradients on some rank.
 
     Raises:
         WorkerError: a rank is lost.
 
-    >>> import torch, vgraph.distributed as vd
-    >>> model = torch.nn.Linear(2, 1)
-    >>> vd.mean(model(torch.ones(3, 2)).squeeze(1)).backward()
-    >>> vd.all_reduce_gradients(model)
-    >>> model.weight.grad
-    tensor([[1., 1.]])
+    Source: PyTorch, ``torch.nn.parallel.DistributedDataParallel``.
+
+    Example:
+        >>> import torch, vgraph.distributed as vd
+        >>> model = torch.nn.Linear(2, 1)
+        >>> vd.mean(model(torch.ones(3, 2)).squeeze(1)).backward()
+        >>> vd.all_reduce_gradients(model)
+        >>> model.weight.grad
+        tensor([[1., 1.]])
     """
     ranks = current_ranks()
     parameters = [p for p in model.parameters() if p.requires_grad]
