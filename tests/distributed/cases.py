@@ -174,8 +174,9 @@ def bytes_sent() -> None:
         return sum(ranks.gather(ranks.sent_bytes - before, "test"))
 
     rows = torch.ones(g.num_own_nodes(), 602)
-    narrow = layers.GraphConv(602, 16, norm="none", allow_zero_in_degree=True)
-    assert sent(narrow, rows) == 4 * halo * (16 + 16), "GraphConv(602, 16) sends 16 columns"
+    for norm in ("none", "both"):
+        narrow = layers.GraphConv(602, 16, norm=norm, allow_zero_in_degree=True)
+        assert sent(narrow, rows) == 4 * halo * (16 + 16), "GraphConv(602, 16) sends 16 columns"
     wide = layers.GraphConv(16, 602, norm="none", allow_zero_in_degree=True)
     rows = torch.ones(g.num_own_nodes(), 16)
     assert sent(wide, rows) == 4 * halo * 16, "what has no gradient has no way back"
