@@ -75,7 +75,7 @@ def _live(tracer: Tracer, outputs: Sequence[Tensor | None], carries: list[Fed], 
     makers = {ref.index: record for record in tracer.recording.records for ref in record.results}
     seen: set[int] = set()
     waiting = [tracer.ref(t) for t in outputs[:num_outputs] if t is not None]
-    sources = {tracer.ref(target).index: tracer.ref(_made(outputs[i])) for i, target, _ in carries}
+    sources = {tracer.ref(t).index: tracer.ref(made) for i, t, _ in carries if (made := outputs[i]) is not None}
     while waiting:
         index = waiting.pop().index
         if index in seen:
@@ -86,11 +86,6 @@ def _live(tracer: Tracer, outputs: Sequence[Tensor | None], carries: list[Fed], 
         elif index in makers:
             waiting += makers[index].operands()
     return [carry for carry in carries if tracer.ref(carry[1]).index in seen]
-
-
-def _made(output: Tensor | None) -> Tensor:
-    assert output is not None, "a carry has a source"
-    return output
 
 
 def _note(

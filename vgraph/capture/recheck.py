@@ -7,14 +7,11 @@ shows here as an op, a number, an input or an output that is another one now.
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +19,7 @@ from vgraph.capture.body import Body
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.tracer_leaks import drop_kept
 from vgraph.capture.guards.watched import Numbers
+from vgraph.capture.lookup.lookup import same_random_numbers
 from vgraph.capture.record.modes import Modes
 from vgraph.capture.record_function import record_function
 from vgraph.capture.session import Specs
@@ -179,7 +177,7 @@ class Oracle:
         ``given``: the lifted tensors of this call, as the guards found them.
         """
         try:
-            with _as_it_was():
+            with same_random_numbers(), torch.random.fork_rng(devices=_devices()):
                 now = record_function(roots, specs, device, make_body, self.modes, self.standing_in)
         except CaptureError as error:
             raise stale(self.name, "it was captured", f"it cannot be captured: {error.reason}", error.line) from None
@@ -224,14 +222,6 @@ def check_same(name: str, then: str, now: str) -> None:
             raise stale(name, one, two)
 
 
-@contextmanager
-def _as_it_was() -> Generator[None]:
-    """A recording more or less draws no random number."""
-    python, numbers = random.getstate(), np.random.get_state()
-    devices: Iterable[int] = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    try:
-        with torch.random.fork_rng(devices=list(devices)):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numbers)
+def _devices() -> list[int]:
+    """On which a recording more or less must draw no random number."""
+    return [*range(torch.cuda.device_count())] if torch.cuda.is_initialized() else []

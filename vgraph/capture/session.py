@@ -76,13 +76,9 @@ class Session(Context):
 
     def input(self, name: str) -> RowTensor:
         """The example for a feature, made at its first use."""
-        known = self.tracer.recording.inputs.get(name)
         with self.tracer.paused():  # looking a feature up may select its rows
             spec = self.specs(name)
-        if known is None:
-            tensor = self.tracer.new_input(name, spec.space, spec.row_shape, spec.dtype, spec.requires_grad)
-        else:
-            tensor = self.tracer.recording.tensors[known.index]
+        tensor = self.tracer.input_once(name, spec.space, spec.row_shape, spec.dtype, spec.requires_grad)
         return as_rows(tensor, spec.space, self)
 
     def child(self, name: str, row_shape: tuple[int, ...], dtype: torch.dtype) -> RowTensor:
@@ -97,8 +93,7 @@ class Session(Context):
         return recording.tensors[recording.inputs[name].index]
 
     def _topological(self, name: str, space: Space) -> Tensor:
-        known, tensors = self.tracer.recording.inputs.get(name), self.tracer.recording.tensors
-        return self.tracer.new_input(name, space, (), torch.int64) if known is None else tensors[known.index]
+        return self.tracer.input_once(name, space, (), torch.int64, False)
 
     def ids(self, name: str, space: Space) -> RowTensor:
         """The user's ids of rows: ``$vertex_ids``, ``$edge_ids``, ``$src_ids`` or ``$dst_ids``."""

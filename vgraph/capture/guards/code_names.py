@@ -103,11 +103,8 @@ def joined(many: Iterable[Words]) -> Words:
     """The words of several code objects together."""
     whole = Words()
     for words in many:
-        whole.names |= words.names
-        whole.globals |= words.globals
-        whole.bare |= words.bare
-        whole.imports |= words.imports
-        whole.operators |= words.operators
+        for kind in ("names", "globals", "bare", "imports", "operators"):
+            getattr(whole, kind).update(getattr(words, kind))
         whole.handles |= words.handles
         for name, found in words.after.items():
             whole.after.setdefault(name, set()).update(found)

@@ -128,10 +128,8 @@ def _functions_of(found: object, here: Step) -> list[tuple[object, Step]]:
     """The functions that run where an attribute of a class is read or called, and the way to each."""
     if isinstance(found, types.FunctionType):
         return [(found, here)]
-    if isinstance(found, staticmethod) and isinstance(found.__func__, types.FunctionType):
-        return [(found.__func__, here)]
-    if isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType):
-        return [(found.__func__, here.to("{}.__func__"))]
+    if isinstance(found, (staticmethod, classmethod)) and isinstance(found.__func__, types.FunctionType):
+        return [(found.__func__, here if isinstance(found, staticmethod) else here.to("{}.__func__"))]
     if isinstance(found, functools.cached_property):
         return [(found.func, here.to("{}.func"))]
     if isinstance(found, property):

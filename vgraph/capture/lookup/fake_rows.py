@@ -98,8 +98,10 @@ class FakeRows(RowTensor):
         kwargs: Mapping[str, object] | None = None,
     ) -> Any:
         named = kwargs or {}
-        fakes = (leaf for leaf in leaves_of((args, tuple(named.values()))) if isinstance(leaf, FakeRows))
-        return _running(next(fakes)).call(func, args, named)
+        one = args[0] if args else None
+        if not isinstance(one, FakeRows):
+            one = next(leaf for leaf in leaves_of((args, tuple(named.values()))) if isinstance(leaf, FakeRows))
+        return _running(one).call(func, args, named)
 
     @classmethod
     def __torch_dispatch__(cls, func: object, types: object, args: object = (), kwargs: object = None) -> object:

@@ -142,6 +142,13 @@ class Tracer(TorchDispatchMode):
             tensor.requires_grad_(grad)
         return self.add_input(name, tensor)
 
+    def input_once(self, name: str, space: Space, row_shape: tuple[int, ...], dtype: torch.dtype, grad: bool) -> Tensor:
+        """The example for an input, made at its first use."""
+        known = self.recording.inputs.get(name)
+        if known is not None:
+            return self.recording.tensors[known.index]
+        return self.new_input(name, space, row_shape, dtype, grad)
+
     def add_input(self, name: str, tensor: Tensor) -> Tensor:
         """Lets an example stand for the input of this name."""
         self.recording.inputs[name] = self._bind(tensor)
@@ -383,7 +390,4 @@ class Tracer(TorchDispatchMode):
 
     def seed(self) -> Tensor:
         """The number drawn once a call, on which all random numbers depend."""
-        known = self.recording.inputs.get("$seed")
-        if known is not None:
-            return self.recording.tensors[known.index]
-        return self.new_input("$seed", SHARED, (), torch.int64)
+        return self.input_once("$seed", SHARED, (), torch.int64, False)

@@ -108,12 +108,9 @@ def _pick(row: ReduceInfo, context: Context, x: Tensor) -> tuple[Tensor, Tensor]
     return _Extremum.apply(x, context, row.name)
 
 
-def _place_of(kind: str) -> Callable[[Context, Tensor], Tensor]:
-    def reduce(context: Context, x: Tensor) -> Tensor:
-        """The slot of the extremum, the first of equal ones."""
-        return context.run_move(SegmentReduce("dst", kind), x.detach())[1]
-
-    return reduce
+def _place(kind: str, context: Context, x: Tensor) -> Tensor:
+    """The slot of the extremum, the first of equal ones."""
+    return context.run_move(SegmentReduce("dst", kind), x.detach())[1]
 
 
 class _SharedExtremum(torch.autograd.Function):
@@ -136,11 +133,8 @@ class _SharedExtremum(torch.autograd.Function):
         return mine * _spread(ctx.context, share), None, None
 
 
-def _shared_extremum(kind: str) -> Callable[[Context, Tensor], Tensor]:
-    def reduce(context: Context, x: Tensor) -> Tensor:
-        return _SharedExtremum.apply(x, context, kind)
-
-    return reduce
+def _shared_extremum(kind: str, context: Context, x: Tensor) -> Tensor:
+    return _SharedExtremum.apply(x, context, kind)
 
 
 class _OverSlots:
@@ -295,10 +289,10 @@ def of_row(row: ReduceInfo) -> Callable[..., Any]:
 REDUCERS: dict[str, Callable[..., Any]] = {
     **{name: of_row(row) for name, row in REDUCTIONS.items()},
     "mean": _mean,
-    "argmax": _place_of("max"),
-    "argmin": _place_of("min"),
-    "amax": _shared_extremum("max"),
-    "amin": _shared_extremum("min"),
+    "argmax": partial(_place, "max"),
+    "argmin": partial(_place, "min"),
+    "amax": partial(_shared_extremum, "max"),
+    "amin": partial(_shared_extremum, "min"),
     "softmax": _softmax,
     "log_softmax": _log_softmax,
     "logsumexp": _logsumexp,

@@ -142,27 +142,28 @@ def _run(
     return Finished(loss, fakes.parameters, gradients, fakes.buffers, fakes.inputs, update)
 
 
-def _backward(loss: Tensor, wanted: Sequence[Tensor], tracer: StepTracer) -> tuple[Tensor | None, ...]:
+@contextmanager
+def _stumbling(line: Callable[[], str], cure: str, where: str = "") -> Generator[None]:
+    """What torch, or the model itself, raises is why it cannot be captured, at the user's line."""
     try:
-        return torch.autograd.grad(loss, wanted, allow_unused=True)
+        yield
     except (CaptureError, FunctionError):
         raise
-    except Exception as error:  # what torch's own backward says, at the forward line of the op that it had come to
-        cure = "see that loss.backward() works without a plan; checkpoints need use_reentrant=False"
-        reason = f"in backward, {type(error).__name__}: {error}".splitlines()[0]
-        raise CaptureError(reason, tracer.line_of_node(), cure) from error
+    except Exception as error:
+        reason = f"{where}{type(error).__name__}: {error}".splitlines()[0]
+        raise CaptureError(reason, line(), cure) from error
+
+
+def _backward(loss: Tensor, wanted: Sequence[Tensor], tracer: StepTracer) -> tuple[Tensor | None, ...]:
+    cure = "see that loss.backward() works without a plan; checkpoints need use_reentrant=False"
+    with _stumbling(tracer.line_of_node, cure, "in backward, "):  # the forward line of the op that it had come to
+        return torch.autograd.grad(loss, wanted, allow_unused=True)
 
 
 def _call(fakes: _FakeModel, tracer: StepTracer) -> object:
-    try:
-        with watch_modules(fakes.module, tracer), torch.enable_grad():
-            return fakes.module(*fakes.arguments)
-    except (CaptureError, FunctionError):
-        raise
-    except Exception as error:  # whatever the model itself stumbles over on these inputs
-        cure = "see that the model runs on example_inputs: a tuple of its arguments, in order"
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise CaptureError(reason, tracer.last_line, cure) from error
+    cure = "see that the model runs on example_inputs: a tuple of its arguments, in order"
+    with _stumbling(lambda: tracer.last_line, cure), watch_modules(fakes.module, tracer), torch.enable_grad():
+        return fakes.module(*fakes.arguments)
 
 
 def _forward(fakes: _FakeModel, tracer: StepTracer) -> Tensor:

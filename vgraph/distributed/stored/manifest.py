@@ -127,7 +127,7 @@ def read_manifest(folder: Path) -> tuple[Manifest, str]:
 
 
 def _manifest(content: Any, path: Path) -> Manifest:
-    if not isinstance(content, dict) or content.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         _refuse("it is of another kind")
     if content["version"] != VERSION:
         fact = f"{path} has version {content['version']} of the format"
@@ -224,8 +224,8 @@ def _text(found: Any) -> str:
 
 
 def _list(found: Any) -> Sequence[Any]:
-    return found if isinstance(found, list) else _refuse(f"{str(found)[:40]} is no list")  # pyright: ignore[reportUnknownVariableType]
+    return found if isinstance(found, list) else _refuse(f"{str(found)[:40]} is no list")
 
 
 def _dict(found: Any) -> Mapping[Any, Any]:
-    return found if isinstance(found, dict) else _refuse(f"{str(found)[:40]} is no object")  # pyright: ignore[reportUnknownVariableType]
+    return found if isinstance(found, dict) else _refuse(f"{str(found)[:40]} is no object")

@@ -58,7 +58,7 @@ class ArrayWriter:
         self.file, self.dtype, self.stored = file, dtype, STORED_AS.get(dtype, dtype)
         self.digest, self.num_rows, self.num_bytes = sha256(), 0, 0
         descr = np.lib.format.dtype_to_descr(torch.empty(0, dtype=self.stored).numpy().dtype)
-        np.lib.format.write_array_header_1_0(self, {"descr": descr, "fortran_order": False, "shape": shape})  # pyright: ignore[reportArgumentType]
+        np.lib.format.write_array_header_1_0(self, {"descr": descr, "fortran_order": False, "shape": shape})
 
     def write(self, rows: Tensor | NDArray[Any] | bytes) -> None:
         """The next rows, converted to the file's dtype (or bytes of the header)."""
