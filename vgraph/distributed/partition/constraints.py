@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vgraph.distributed.partition.whole_graph import WholeGraph
+from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, WholeGraph
 from vgraph.errors import FunctionError, NameLookupError
 
 MOST_CLASSES = 64  # of a feature whose values are balanced one by one
@@ -58,6 +58,13 @@ def read_balance(whole: WholeGraph, balance: str | Sequence[str] | None) -> Bala
     return Balance(words, "edges" in words, classes)
 
 
+def training_nodes(whole: WholeGraph, balance: Balance) -> tuple[Classes, ...]:
+    """Nodes with a "train_mask", which ranks share out even where parts were not balanced by it."""
+    is_known = any("train_mask" in data for data in whole.node_data.values())
+    is_balanced = {"train", "train_mask"} & set(balance.words)
+    return (_classes(whole, "train"),) if is_known and not is_balanced else ()
+
+
 def weights_of(whole: WholeGraph, balance: Balance) -> NDArray[np.int64]:
     """One row a node, one column a constraint: (nodes, constraints)."""
     weights = np.zeros((whole.total_nodes, balance.num_constraints), np.int64)
@@ -71,6 +78,24 @@ def weights_of(whole: WholeGraph, balance: Balance) -> NDArray[np.int64]:
             weights[:, column] = found.of_nodes == value
             column += 1
     return weights
+
+
+def totals_of(whole: WholeGraph, balance: Balance) -> NDArray[np.int64]:
+    """The sum of every constraint over all nodes, (constraints,)."""
+    counts = [np.bincount(c.of_nodes, minlength=256)[: c.num_classes] for c in balance.classes]
+    edges = [whole.total_edges] if balance.edges else []
+    return np.concatenate([[whole.total_nodes, *edges], *counts]).astype(np.int64)
+
+
+def loads_of(classes: Classes, parts: NDArray[np.int32], num_parts: int) -> dict[str, tuple[int, ...]]:
+    """How many nodes of every class each part has, by the class's name."""
+    counts = np.zeros(num_parts * 256, np.int64)
+    for first in range(0, len(parts), EDGES_AT_ONCE):
+        some = slice(first, first + EDGES_AT_ONCE)
+        counts += np.bincount(parts[some].astype(np.int64) * 256 + classes.of_nodes[some], minlength=len(counts))
+    of_values = counts.reshape(num_parts, 256)[:, : classes.num_classes].T
+    names = [classes.word] if classes.num_classes == 1 else [f"{classes.word}={k}" for k in range(classes.num_classes)]
+    return {name: tuple(column.tolist()) for name, column in zip(names, of_values, strict=True)}
 
 
 def in_degrees(whole: WholeGraph) -> NDArray[np.int64]:

@@ -5,25 +5,26 @@ Takes: a ``Graph``, a path. Gives: files, and a summary of what was cut. Runs on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vgraph.distributed.partition.constraints import Balance, read_balance, weights_of
+from vgraph.distributed.partition.constraints import Balance, loads_of, read_balance, training_nodes, weights_of
 from vgraph.distributed.partition.metis import metis_parts
 from vgraph.distributed.partition.numbering import number_nodes
-from vgraph.distributed.partition.whole_graph import WholeGraph, whole_graph
+from vgraph.distributed.partition.streaming import Tell, streamed_parts
+from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, WholeGraph, whole_graph
 from vgraph.distributed.partition.write_parts import write_parts
 from vgraph.distributed.stored.manifest import Manifest
-from vgraph.distributed.stored.partitioned_graph import PartitionedGraph
 from vgraph.distributed.stored.writer import FolderWriter, write_manifest, written_folder
 from vgraph.errors import FunctionError, GraphError
+from vgraph.graphs.draw.random_numbers import below, draw, mix
 from vgraph.graphs.graph_data import GraphData
 
-METHODS = ("metis", "hash")
+METHODS = ("metis", "ldg", "fennel", "hash")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class PartitionSummary:
     """What a partition has become.
 
     ``cut``: edges whose ends are in two parts. ``halo_rows``: nodes that parts read of others, each once a part that
-    reads it. ``largest``: of every constraint, the largest part's share over the mean.
+    reads it. ``largest``: of nodes, edges and every constraint, the largest part over the mean.
     """
 
     path: Path
@@ -70,7 +71,8 @@ def partition_graph(
         g: the graph, with one or several types of nodes and edges.
         path: the folder to make.
         num_parts: how many parts.
-        method: "metis" (fewest edges between parts; needs pymetis) or "hash" (at random).
+        method: "metis" (fewest edges between parts; needs pymetis), "ldg" or "fennel" (passes over the edges, little
+            memory) or "hash" (at random).
         balance: what parts have equal shares of beside nodes: "edges", "types", or names of features of nodes that
             hold truth values or classes ("train" finds "train_mask"), in a list or joined by commas.
         seed: of whatever is drawn.
@@ -97,8 +99,8 @@ def partition_graph(
     balanced = read_balance(whole, balance)
     parts = assign_parts(whole, num_parts, method, balanced, seed)
     with written_folder(path) as writer:
-        write_partition(writer, whole, parts, num_parts, method, balanced, seed=seed, both=both)
-    return summary_of(Path(path), whole, parts, num_parts, balanced)
+        manifest = write_partition(writer, whole, parts, num_parts, method, balanced, seed=seed, both=both)
+    return summary_of(Path(path), manifest)
 
 
 def check_parts(num_parts: int, method: str) -> None:
@@ -109,19 +111,29 @@ def check_parts(num_parts: int, method: str) -> None:
         raise GraphError(f"num_parts is {num_parts}", cure="divide the graph into 1 part or more")
 
 
-def assign_parts(whole: WholeGraph, num_parts: int, method: str, balance: Balance, seed: int) -> NDArray[np.int32]:
+def assign_parts(
+    whole: WholeGraph,
+    num_parts: int,
+    method: str,
+    balance: Balance,
+    seed: int,
+    tell: Tell = lambda done, total: None,
+) -> NDArray[np.int32]:
     """The part of every node, nodes of all types numbered one after the other."""
     if method == "metis":
         return metis_parts(whole, num_parts, weights_of(whole, balance), seed)
-    return hash_parts(whole.total_nodes, num_parts, seed)
+    if method == "hash":
+        return hash_parts(whole.total_nodes, num_parts, seed)
+    return streamed_parts(whole, num_parts, method, balance, seed, tell=tell)
 
 
 def hash_parts(count: int, num_parts: int, seed: int) -> NDArray[np.int32]:
     """Parts at random, a function of seed and id alone."""
-    words = np.arange(count, dtype=np.uint64) + (np.uint64(seed) << np.uint64(40))
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
-    return ((words ^ (words >> np.uint64(31))) % np.uint64(num_parts)).astype(np.int32)
+    found = np.empty(count, np.int32)
+    for first in range(0, count, EDGES_AT_ONCE):
+        ids = np.arange(first, min(count, first + EDGES_AT_ONCE))
+        found[first : first + len(ids)] = below(draw(mix(seed), ids, 0), num_parts)
+    return found
 
 
 def write_partition(
@@ -138,12 +150,17 @@ def write_partition(
 ) -> Manifest:
     """Numbers the nodes and writes every file; ``parts`` is renumbered in place."""
     written = write_parts(writer, whole, number_nodes(whole, parts, num_parts), both, tell)
+    loads = {"nodes": _sums(n.bounds for n in written.nodes.values())}
+    loads["edges"] = _sums(e.bounds for e in written.edges.values())
+    for classes in (*training_nodes(whole, balance), *balance.classes):
+        loads |= loads_of(classes, parts, num_parts)
     manifest = Manifest(
         num_parts=num_parts,
         method=method,
         seed=seed,
         balance=balance.words,
         halo_rows=written.halo_rows,
+        loads=loads,
         nodes=written.nodes,
         edges=written.edges,
         files=writer.files,
@@ -152,24 +169,20 @@ def write_partition(
     return manifest
 
 
-def summary_of(
-    path: Path, whole: WholeGraph, parts: NDArray[np.int32], num_parts: int, balance: Balance
-) -> PartitionSummary:
-    """Counts of the folder that was written."""
-    manifest = PartitionedGraph.open(path).manifest
-    words = ["nodes", *(["edges"] if balance.edges else [])]
-    words += [
-        f"{c.word}={value}" if c.num_classes > 1 else c.word for c in balance.classes for value in range(c.num_classes)
-    ]
-    weights = weights_of(whole, balance)
-    loads = np.stack([np.bincount(parts, column, num_parts) for column in weights.T])
-    largest = loads.max(1) * num_parts / np.maximum(weights.sum(0), 1)
+def _sums(bounds: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """How many every part has over all types."""
+    return tuple(np.diff(np.array(list(bounds)).sum(0)).tolist())
+
+
+def summary_of(path: Path, manifest: Manifest) -> PartitionSummary:
+    """What a manifest says, in short."""
+    shares = {word: max(loads) * len(loads) / max(1, sum(loads)) for word, loads in manifest.loads.items()}
     return PartitionSummary(
         path=path,
-        num_parts=num_parts,
-        num_nodes=whole.total_nodes,
-        num_edges=whole.total_edges,
+        num_parts=manifest.num_parts,
+        num_nodes=manifest.num_nodes,
+        num_edges=manifest.num_edges,
         cut=manifest.cut,
         halo_rows=manifest.halo_rows,
-        largest=dict(zip(words, largest.tolist(), strict=True)),
+        largest=shares,
     )

@@ -64,7 +64,8 @@ class FileRecord:
 class Manifest:
     """A partitioned graph without its arrays; ``files`` by path below the folder.
 
-    ``balance``: what was balanced beside nodes.
+    ``balance``: what was balanced beside nodes. ``loads``: how much of "nodes", "edges", "train" (where nodes have a
+    "train_mask") and of whatever was balanced every part has.
     """
 
     num_parts: int
@@ -72,9 +73,15 @@ class Manifest:
     seed: int
     balance: tuple[str, ...]
     halo_rows: int  # of all parts and types of nodes
+    loads: Mapping[str, tuple[int, ...]]
     nodes: Mapping[str, NodeType]
     edges: Mapping[EdgeType, EdgeEnds]
     files: Mapping[str, FileRecord] = field(repr=False)
+
+    @property
+    def num_nodes(self) -> int:
+        """Of all types."""
+        return sum(found.bounds[-1] for found in self.nodes.values())
 
     @property
     def num_edges(self) -> int:
@@ -107,6 +114,7 @@ class Manifest:
             "seed": self.seed,
             "balance": self.balance,
             "halo_rows": self.halo_rows,
+            "loads": self.loads,
             "nodes": nodes,
             "edges": edges,
             "files": {name: [r.num_bytes, r.digest] for name, r in sorted(self.files.items())},
@@ -148,6 +156,7 @@ def _manifest(content: Any, path: Path) -> Manifest:
         seed=_count(content["seed"], "seed"),
         balance=tuple(map(_text, _list(content["balance"]))),
         halo_rows=_count(content["halo_rows"], "halo_rows"),
+        loads={_text(word): _loads(found, num_parts) for word, found in _dict(content["loads"]).items()},
         nodes=nodes,
         edges=edges,
         files={_text(name): _file_record(found) for name, found in _dict(content["files"]).items()},
@@ -180,6 +189,11 @@ def _bounds(found: Any, num_parts: int) -> tuple[int, ...]:
     if len(bounds) != num_parts + 1 or bounds[0] or list(bounds) != sorted(bounds):
         _refuse(f"bounds of {num_parts} parts are {str(bounds)[:80]}")
     return bounds
+
+
+def _loads(found: Any, num_parts: int) -> tuple[int, ...]:
+    loads = tuple(_count(number, "a load") for number in _list(found))
+    return loads if len(loads) == num_parts else _refuse(f"{len(loads)} of {num_parts} parts have loads")
 
 
 def _schemes_out(features: Mapping[str, Scheme]) -> dict[str, Any]:

@@ -22,6 +22,9 @@ machine that read them, and what a program writes to them stays in that program.
     part.node_data(t, name), part.edge_data(e, name) # features of own nodes; of own edges, in the order of ``src``
     part.out_ptr(e), part.out_dst(e), part.out_eid(e)  # out-edges of own sources, of a graph stored with both=True
 
+``stored.packing.pack_parts(stored.manifest, num_ranks, shares)`` tells which parts each rank takes: rank r those from
+``bounds[r]`` to ``bounds[r + 1] - 1``, at least one, weighted by nodes, edges and training nodes.
+
 Edges of one destination keep the order that they had (``eid`` ascends). Edge k of part p has the new id
 ``edge_bounds(e)[p] + k``. Ids are int32 where the largest fits, else int64.
 """
