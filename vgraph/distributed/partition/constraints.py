@@ -113,35 +113,29 @@ def _classes(whole: WholeGraph, word: str) -> Classes:
         for number, (ntype, first) in enumerate(whole.starts.items()):
             of_nodes[first : first + whole.num_nodes[ntype]] = number
         return Classes(word, of_nodes, _few(word, len(whole.num_nodes)))
-    columns = {t: _column(data, word) for t, data in whole.node_data.items()}
-    found = {t: column for t, column in columns.items() if column is not None}
+    found = {t: c for t, data in whole.node_data.items() if (c := data.get(word, data.get(f"{word}_mask"))) is not None}
     if not found:
         names = sorted({name for data in whole.node_data.values() for name in data})
         fact = f"nothing is called {word!r} of which parts could have equal shares; nodes have {names}"
         raise NameLookupError(fact, cure='name a feature of nodes, "edges" or "types"')
-    count = 0
+    count = max(_num_classes(word, column) for column in found.values())
     for ntype, column in found.items():
-        first = whole.starts[ntype]
-        values, num = _values(word, column)
-        of_nodes[first : first + len(values)] = values
-        count = max(count, num)
+        for some in range(0, len(column), EDGES_AT_ONCE):
+            values = column[some : some + EDGES_AT_ONCE]
+            classes = torch.where(values, 0, NO_CLASS) if values.dtype == torch.bool else values.long() & NO_CLASS
+            first = whole.starts[ntype] + some
+            of_nodes[first : first + len(values)] = torch.where(values < 0, NO_CLASS, classes).numpy()
     return Classes(word, of_nodes, count)
 
 
-def _column(data: object, word: str) -> Tensor | None:
-    assert isinstance(data, dict)
-    return data.get(word, data.get(f"{word}_mask"))
-
-
-def _values(word: str, column: Tensor) -> tuple[NDArray[np.uint8], int]:
-    """The class of every node; a negative number is none."""
+def _num_classes(word: str, column: Tensor) -> int:
+    """A negative number is no class."""
     if column.ndim != 1 or column.is_floating_point() or column.is_complex():
         fact = f"the feature {word!r} is {tuple(column.shape)} {column.dtype}"
         raise FunctionError(fact, cure="balance truth values or whole numbers, one a node")
     if column.dtype == torch.bool:
-        return np.where(column.numpy(), np.uint8(0), np.uint8(NO_CLASS)), 1
-    count = _few(word, 1 + max(-1, int(column.max())) if len(column) else 0)
-    return np.where(column.numpy() < 0, NO_CLASS, column.numpy()).astype(np.uint8), count
+        return 1
+    return _few(word, 1 + max(-1, int(column.max())) if len(column) else 0)
 
 
 def _few(word: str, count: int) -> int:

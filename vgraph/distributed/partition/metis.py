@@ -1,6 +1,6 @@
 """METIS: parts of equal weight with few edges between them, of a graph that fits into memory.
 
-Takes: adjacency lists, weights. Gives: a part for every node. Runs once per graph.
+Takes: adjacency lists, what parts have equal shares of. Gives: a part for every node. Runs once per graph.
 Source: Karypis and Kumar 1998 (k-way partitioning); 1999 (several constraints). pymetis hands on one weight a node;
 for several the same function of the library that it ships is called.
 """
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from vgraph.distributed.partition.constraints import Balance, weights_of
 from vgraph.distributed.partition.whole_graph import WholeGraph
 from vgraph.errors import GraphError, VGraphError
 
@@ -25,7 +26,7 @@ BYTES_A_NODE, BYTES_AN_EDGE = 120, 96  # measured peaks of symmetrising and of M
 
 
 def metis_parts(
-    whole: WholeGraph, num_parts: int, weights: NDArray[np.int64], seed: int, memory: int | None = None
+    whole: WholeGraph, num_parts: int, balance: Balance, seed: int, memory: int | None = None
 ) -> NDArray[np.int32]:
     """The part of every node, (nodes,), nodes of all types numbered one after the other.
 
@@ -43,7 +44,7 @@ def metis_parts(
     ptr, others, multiplicity = _symmetric(whole)
     if not len(others):  # any equal shares are best; METIS is not asked about graphs without edges
         return np.arange(count, dtype=np.int32) * num_parts // count
-    return _part_graph(num_parts, ptr, others, multiplicity, np.ascontiguousarray(weights), seed)
+    return _part_graph(num_parts, ptr, others, multiplicity, weights_of(whole, balance), seed)
 
 
 def _refuse_what_cannot_fit(whole: WholeGraph, memory: int | None) -> None:

@@ -7,8 +7,9 @@ Source: spectral ordering (Fiedler 1973) of the graph whose vertices are parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from vgraph.distributed.partition.whole_graph import WholeGraph, blocks_of_rows
+from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, WholeGraph, blocks_of_rows, new_array
 
 
 @dataclass(frozen=True)
@@ -24,29 +25,50 @@ class Numbering:
     """Of every type: bounds (P + 1,), the new id of every original one, and the original of every new one."""
 
     num_parts: int
-    bounds: Mapping[str, NDArray[np.int64]]
-    new_ids: Mapping[str, NDArray[np.integer]]
-    originals: Mapping[str, NDArray[np.integer]]
+    bounds: dict[str, NDArray[np.int64]]
+    new_ids: dict[str, NDArray[Any]]
+    originals: dict[str, NDArray[Any]]
 
 
-def number_nodes(whole: WholeGraph, parts: NDArray[np.int32], num_parts: int) -> Numbering:
-    """New ids: by part, then as the nodes stood; ``parts`` (nodes of all types,) is renumbered in place."""
+def number_nodes(whole: WholeGraph, parts: NDArray[np.int32], num_parts: int, folder: Path | None = None) -> Numbering:
+    """New ids: by part, then as the nodes stood; ``parts`` (nodes of all types,) is renumbered in place.
+
+    With a folder the ids lie in files there.
+    """
     rank = order_parts(edges_between(whole, parts, num_parts))
-    parts[:] = rank[parts]
-    bounds, new_ids, originals = (
-        dict[str, NDArray[np.int64]](),
-        dict[str, NDArray[np.integer]](),
-        dict[str, NDArray[np.integer]](),
-    )
+    for first in range(0, len(parts), EDGES_AT_ONCE):
+        parts[first : first + EDGES_AT_ONCE] = rank[parts[first : first + EDGES_AT_ONCE]]
+    found = Numbering(num_parts, {}, {}, {})
     for ntype, first in whole.starts.items():
         own = parts[first : first + whole.num_nodes[ntype]]
-        dtype = np.int32 if len(own) < 2**31 else np.int64
-        counts = np.bincount(own, minlength=num_parts)
-        bounds[ntype] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        originals[ntype] = np.argsort(own, kind="stable").astype(dtype)
-        new_ids[ntype] = np.empty(len(own), dtype)
-        new_ids[ntype][originals[ntype]] = np.arange(len(own), dtype=dtype)
-    return Numbering(num_parts, bounds, new_ids, originals)
+        dtype, number = np.int32 if len(own) < 2**31 else np.int64, len(found.bounds)
+        new_ids, originals = (_array(folder, f"{word}-{number}", dtype, len(own)) for word in ("new", "orig"))
+        found.bounds[ntype] = _number_type(own, num_parts, new_ids, originals)
+        found.new_ids[ntype], found.originals[ntype] = new_ids, originals
+    return found
+
+
+def _array(folder: Path | None, name: str, dtype: Any, count: int) -> NDArray[Any]:
+    return np.zeros(count, dtype) if folder is None else new_array(folder / name, dtype, count)
+
+
+def _number_type(
+    parts: NDArray[np.int32], num_parts: int, new_ids: NDArray[Any], originals: NDArray[Any]
+) -> NDArray[np.int64]:
+    """Fills the ids of one type, some million nodes at a time; gives the bounds of parts."""
+    bounds = np.zeros(num_parts + 1, np.int64)
+    for first in range(0, len(parts), EDGES_AT_ONCE):
+        bounds[1:] += np.bincount(parts[first : first + EDGES_AT_ONCE], minlength=num_parts)
+    np.cumsum(bounds, out=bounds)
+    following = bounds[:-1].copy()  # the next new id of every part
+    for first in range(0, len(parts), EDGES_AT_ONCE):
+        some = parts[first : first + EDGES_AT_ONCE]
+        order = np.argsort(some, kind="stable")
+        counts = np.bincount(some, minlength=num_parts)
+        ids = np.repeat(following - (np.cumsum(counts) - counts), counts) + np.arange(len(some))
+        new_ids[first + order], originals[ids] = ids, first + order
+        following += counts
+    return bounds
 
 
 def edges_between(whole: WholeGraph, parts: NDArray[np.int32], num_parts: int) -> NDArray[np.int64]:

@@ -5,18 +5,18 @@ Takes: a ``Graph``, a path. Gives: files, and a summary of what was cut. Runs on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vgraph.distributed.partition.constraints import Balance, loads_of, read_balance, training_nodes, weights_of
+from vgraph.distributed.partition.constraints import Balance, loads_of, read_balance, training_nodes
 from vgraph.distributed.partition.metis import metis_parts
 from vgraph.distributed.partition.numbering import number_nodes
-from vgraph.distributed.partition.streaming import Tell, streamed_parts
-from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, WholeGraph, whole_graph
+from vgraph.distributed.partition.streaming import streamed_parts
+from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, Progress, WholeGraph, no_progress, whole_graph
 from vgraph.distributed.partition.write_parts import write_parts
 from vgraph.distributed.stored.manifest import Manifest
 from vgraph.distributed.stored.writer import FolderWriter, write_manifest, written_folder
@@ -117,14 +117,18 @@ def assign_parts(
     method: str,
     balance: Balance,
     seed: int,
-    tell: Tell = lambda done, total: None,
+    memory: int | None = None,
+    progress: Progress = no_progress,
 ) -> NDArray[np.int32]:
-    """The part of every node, nodes of all types numbered one after the other."""
+    """The part of every node, nodes of all types numbered one after the other.
+
+    ``memory``: the bytes that METIS may take.
+    """
     if method == "metis":
-        return metis_parts(whole, num_parts, weights_of(whole, balance), seed)
+        return metis_parts(whole, num_parts, balance, seed, memory)
     if method == "hash":
         return hash_parts(whole.total_nodes, num_parts, seed)
-    return streamed_parts(whole, num_parts, method, balance, seed, tell=tell)
+    return streamed_parts(whole, num_parts, method, balance, seed, progress=progress)
 
 
 def hash_parts(count: int, num_parts: int, seed: int) -> NDArray[np.int32]:
@@ -146,10 +150,14 @@ def write_partition(
     *,
     seed: int,
     both: bool,
-    tell: Callable[[], None] = lambda: None,
+    folder: Path | None = None,
+    progress: Progress = no_progress,
 ) -> Manifest:
-    """Numbers the nodes and writes every file; ``parts`` is renumbered in place."""
-    written = write_parts(writer, whole, number_nodes(whole, parts, num_parts), both, tell)
+    """Numbers the nodes and writes every file; ``parts`` is renumbered in place.
+
+    ``folder``: where what grows with the graph may lie meanwhile, if not in memory.
+    """
+    written = write_parts(writer, whole, number_nodes(whole, parts, num_parts, folder), both, progress)
     loads = {"nodes": _sums(n.bounds for n in written.nodes.values())}
     loads["edges"] = _sums(e.bounds for e in written.edges.values())
     for classes in (*training_nodes(whole, balance), *balance.classes):

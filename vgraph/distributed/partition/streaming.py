@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import vgraph_kernels
 from vgraph.distributed.partition.constraints import Balance, Classes, totals_of
-from vgraph.distributed.partition.whole_graph import WholeGraph
+from vgraph.distributed.partition.whole_graph import Progress, WholeGraph, no_progress
 from vgraph.fusion.cpu.build import build_kernels
 from vgraph.runtime.cpu.kernels import no_memory
 
@@ -29,8 +29,6 @@ BLOCK = 64  # neighbours in the order of ids that stay together: about a page of
 GOLDEN = 0.6180339887498949
 GAMMA = 1.5  # Fennel's exponent
 TURNS_AT_ONCE = 1 << 18
-
-Tell = Callable[[int, int], None]  # how many turns are done, of how many
 
 
 class _Lists(NamedTuple):
@@ -50,7 +48,7 @@ def streamed_parts(
     balance: Balance,
     seed: int = 0,
     passes: int = PASSES,
-    tell: Tell = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> NDArray[np.int32]:
     """The part of every node, (nodes,), nodes of all types numbered one after the other.
 
@@ -62,7 +60,7 @@ def streamed_parts(
         for first in range(0, turns, TURNS_AT_ONCE):
             last = min(turns, first + TURNS_AT_ONCE)
             stream.run(first, last)
-            tell(done + last, total)
+            progress("pass over the lists", done + last, total)
     return stream.parts
 
 

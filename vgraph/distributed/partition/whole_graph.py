@@ -5,10 +5,14 @@ Takes: a ``Graph``, or arrays of a reader. Gives: in-edges of every node, in the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.errors import FeatureError, GraphError
@@ -17,6 +21,19 @@ from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.topology import Compressed
 
 EDGES_AT_ONCE = 1 << 22  # what passes over all edges hold in memory
+
+Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """For whom nobody asks how far it is."""
+
+
+def new_array(path: Path, dtype: Any, count: int) -> NDArray[Any]:
+    """An array in a file, all 0: its pages are the system's, not this process's memory."""
+    if not count:
+        return np.zeros(0, dtype)
+    return np.memmap(path, dtype, "w+", shape=(count,))
 
 
 @dataclass(frozen=True)

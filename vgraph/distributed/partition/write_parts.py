@@ -5,7 +5,7 @@ Takes: a ``WholeGraph`` and a ``Numbering``. Gives: files and the manifest. Runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.distributed.partition.numbering import Numbering
-from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, WholeGraph, blocks_of_rows
+from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, Progress, WholeGraph, blocks_of_rows, no_progress
 from vgraph.distributed.stored.file_names import (
     edge_feature_file,
     edge_file,
@@ -46,9 +46,9 @@ class Written:
 
 
 def write_parts(
-    writer: FolderWriter, whole: WholeGraph, numbering: Numbering, both: bool, tell: Callable[[], None] = lambda: None
+    writer: FolderWriter, whole: WholeGraph, numbering: Numbering, both: bool, progress: Progress = no_progress
 ) -> Written:
-    """Writes all files but the manifest; ``tell`` is called after every part."""
+    """Writes all files but the manifest."""
     halos = {t: np.zeros((numbering.num_parts,) * 2, np.int64) for t in whole.num_nodes}
     counts: dict[EdgeType, list[tuple[int, int, int]]] = {e: [] for e in whole.in_edges}  # edges, cut, out-edges
     seen = {t: np.zeros(count, np.bool_) for t, count in whole.num_nodes.items()}
@@ -59,7 +59,7 @@ def write_parts(
             counts[etype].append((*files.write_in_edges(etype), files.write_out_edges(etype) if both else 0))
         for ntype, halo in halos.items():
             halo[part] = files.halo_rows(ntype)
-        tell()
+        progress("write parts", part + 1, numbering.num_parts)
     for ntype, halo in halos.items():
         writer.write(new_ids_file(ntype), torch.from_numpy(numbering.new_ids[ntype]))
         writer.write(halo_file(ntype), torch.from_numpy(halo))
