@@ -4,7 +4,7 @@ Takes: paths. Gives: what the files hold, or a DataError. Runs once per file. Lo
 """
 
 from vgraph.files.archive import read_archive
-from vgraph.files.arrays import check_header, read_arrays
+from vgraph.files.arrays import check_header, extract_arrays, read_array, read_arrays
 from vgraph.files.content import (
     check_vertices,
     damage_told,
@@ -24,10 +24,12 @@ __all__ = [
     "check_header",
     "check_vertices",
     "damage_told",
+    "extract_arrays",
     "map_array",
     "most_dense",
     "most_vertices",
     "read_archive",
+    "read_array",
     "read_arrays",
     "read_bytes",
     "read_json",

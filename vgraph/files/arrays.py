@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import struct
 import zipfile
 from pathlib import Path
@@ -21,6 +22,7 @@ from vgraph.files.content import damage_told, refuse_expansion, unreadable
 
 CURE = "store plain arrays with numpy.savez"
 KINDS = "biufcSU"  # of dtypes: bool, integers, floats, complex numbers, text
+BLOCK = 1 << 24
 LONGEST_HEADER = 10_000
 MAGIC = b"\x93NUMPY"
 
@@ -41,6 +43,19 @@ def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
         raise unreadable(path, error) from error
 
 
+def read_array(path: str | Path) -> NDArray[Any]:
+    """The array of a .npy file, read whole.
+
+    Raises:
+        DataError: the file is missing, is no array, is cut short, or holds objects.
+    """
+    try:
+        with Path(path).open("rb") as file, damage_told(path, CURE, fact="not a readable .npy"):
+            return _read_array(file, Path(path).stat().st_size, "it")
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
 def _read_members(path: str | Path, file: IO[bytes]) -> dict[str, NDArray[Any]]:
     with damage_told(path, CURE, fact="not a readable .npz"):
         archive = zipfile.ZipFile(file)
@@ -52,6 +67,31 @@ def _read_members(path: str | Path, file: IO[bytes]) -> dict[str, NDArray[Any]]:
             with archive.open(info) as member:
                 found[name] = _read_array(member, info.file_size, name)
         return found
+
+
+def extract_arrays(path: str | Path, folder: Path) -> dict[str, Path]:
+    """Writes every array of an .npz to a .npy file of its own below ``folder``, a block at a time; their paths by name.
+
+    Raises:
+        DataError: as of ``read_arrays``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Path] = {}
+    try:
+        with Path(path).open("rb") as file, damage_told(path, CURE, fact="not a readable .npz"):
+            archive = zipfile.ZipFile(file)
+            infos = archive.infolist()
+            refuse_expansion(path, sum(info.file_size for info in infos), Path(path).stat().st_size)
+            for number, info in enumerate(infos):
+                name = info.filename.removesuffix(".npy")
+                with archive.open(info) as member:
+                    check_header(member, info.file_size, name)
+                with archive.open(info) as member, (folder / f"{number}.npy").open("wb") as out:
+                    shutil.copyfileobj(member, out, BLOCK)  # the checksum is compared at its end
+                found[name] = folder / f"{number}.npy"
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return found
 
 
 def _read_array(file: IO[bytes], length: int, name: str) -> NDArray[Any]:

@@ -20,7 +20,7 @@ from vgraph.api.build.stored_graph import Misfit, StoredGraph, checked_ids, chos
 from vgraph.api.graph import Graph
 from vgraph.errors import DataError
 
-FILE = 0xDD2E4FF046B4A13F
+FILE, TENSORS = 0xDD2E4FF046B4A13F, 0xDD5A9FBE3FA2443F
 ARRAY, GRAPH, TYPED, META, UNIT = (
     0xDD5E40F096B4A13F, 0xDD589FBE35224ABF, 0xDD3C5FFE20046ABF, 0xDD6CD31205DFF127, 0xDD2E60F0F6B4A127,
 )  # fmt: skip
@@ -61,9 +61,23 @@ def read_dgl_file(path: str | Path, idx_list: Sequence[int] | None) -> tuple[lis
     return [graphs[i] for i in chosen], labels
 
 
+def read_dgl_tensors(path: str | Path) -> dict[str, Tensor]:
+    """Tensors by name as ``dgl.data.utils.save_tensors`` writes them; DataError: the file is missing or damaged."""
+    try:
+        reader = _Reader(path, at=0)
+        reader.expect(TENSORS)
+        reader.number()  # as many as the next number says
+        return reader.named_arrays()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}", cure="check the path") from error
+    except (Misfit, UnicodeDecodeError) as error:
+        fact, cure = f"{path} {error} (byte {reader.at})", "write it with dgl.data.utils.save_tensors"
+        raise DataError(fact, cure=cure) from error
+
+
 class _Reader:
-    def __init__(self, path: str | Path) -> None:
-        self.data, self.at = Path(path).read_bytes(), 8
+    def __init__(self, path: str | Path, at: int = 8) -> None:
+        self.data, self.at = Path(path).read_bytes(), at
 
     def bytes(self, size: int) -> bytes:
         if not 0 <= size <= len(self.data) - self.at:

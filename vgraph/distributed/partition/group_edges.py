@@ -7,7 +7,7 @@ file is removed when its lists are written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -104,7 +104,7 @@ class _Scatter:
                 done += len(src)
                 tell(done, self.edges.num_edges)
 
-    def _write(self, own: NDArray[Any], other: NDArray[Any], first: int, files: list[BinaryIO]) -> None:
+    def _write(self, own: NDArray[Any], other: NDArray[Any], first: int, files: Sequence[BinaryIO]) -> None:
         bucket = np.searchsorted(self.bounds, own, "right").astype(np.uint16) - 1
         order = np.argsort(bucket, kind="stable")
         records = np.empty(len(own), self.record)
