@@ -1,4 +1,4 @@
-"""The command line: train, partition, place, explain, info.
+"""The command line: train, partition, place, partition-graph, check-graph, plan-graph, explain, info.
 
 Takes: arguments. Gives: an exit status. Runs once. A command loads only what it runs.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import vgraph
+from vgraph.cli.graph_parts import add_graph_parts
 from vgraph.cli.partition import add_partition
 from vgraph.cli.place import add_place
 from vgraph.errors import VGraphError
@@ -73,6 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_train(commands)
     add_partition(commands)
     add_place(commands)
+    add_graph_parts(commands)
     explain = commands.add_parser("explain", help="print how a built-in model is run")
     explain.add_argument("model", choices=("tree-lstm", "binary-tree-lstm", "gcn"))
     explain.set_defaults(command=_explain)

@@ -65,11 +65,12 @@ def read_dgl_tensors(path: str | Path) -> dict[str, Tensor]:
     """Tensors by name as ``dgl.data.utils.save_tensors`` writes them; DataError: the file is missing or damaged."""
     try:
         reader = _Reader(path, at=0)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}", cure="check the path") from error
+    try:
         reader.expect(TENSORS)
         reader.number()  # as many as the next number says
         return reader.named_arrays()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}", cure="check the path") from error
     except (Misfit, UnicodeDecodeError) as error:
         fact, cure = f"{path} {error} (byte {reader.at})", "write it with dgl.data.utils.save_tensors"
         raise DataError(fact, cure=cure) from error

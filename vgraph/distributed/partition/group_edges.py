@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from vgraph.distributed.partition.raw_graph import RawEdges
-from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, Progress, new_array
+from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, new_array
+from vgraph.distributed.progress import Progress
 from vgraph.distributed.stored.partitioned_graph import ids_dtype
 from vgraph.ir.topology import Compressed, stable_argsort
 

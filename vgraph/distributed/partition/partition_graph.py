@@ -16,8 +16,9 @@ from vgraph.distributed.partition.constraints import Balance, loads_of, read_bal
 from vgraph.distributed.partition.metis import metis_parts
 from vgraph.distributed.partition.numbering import number_nodes
 from vgraph.distributed.partition.streaming import streamed_parts
-from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, Progress, WholeGraph, no_progress, whole_graph
+from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, WholeGraph, whole_graph
 from vgraph.distributed.partition.write_parts import write_parts
+from vgraph.distributed.progress import Progress, no_progress
 from vgraph.distributed.stored.manifest import Manifest
 from vgraph.distributed.stored.writer import FolderWriter, write_manifest, written_folder
 from vgraph.errors import FunctionError, GraphError

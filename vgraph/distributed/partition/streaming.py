@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 import vgraph_kernels
 from vgraph.distributed.partition.constraints import Balance, Classes, totals_of
-from vgraph.distributed.partition.whole_graph import Progress, WholeGraph, no_progress
+from vgraph.distributed.partition.whole_graph import WholeGraph
+from vgraph.distributed.progress import Progress, no_progress
 from vgraph.fusion.cpu.build import build_kernels
 from vgraph.runtime.cpu.kernels import no_memory
 

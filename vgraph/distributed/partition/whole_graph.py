@@ -5,7 +5,7 @@ Takes: a ``Graph``, or arrays of a reader. Gives: in-edges of every node, in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,6 @@ from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.topology import Compressed
 
 EDGES_AT_ONCE = 1 << 22  # what passes over all edges hold in memory
-
-Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    """For whom nobody asks how far it is."""
 
 
 def new_array(path: Path, dtype: Any, count: int) -> NDArray[Any]:

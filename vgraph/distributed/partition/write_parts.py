@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.distributed.partition.numbering import Numbering
-from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, Progress, WholeGraph, blocks_of_rows, no_progress
+from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, WholeGraph, blocks_of_rows
+from vgraph.distributed.progress import Progress, no_progress
 from vgraph.distributed.stored.file_names import (
     edge_feature_file,
     edge_file,

@@ -93,8 +93,16 @@ class Manifest:
         """Edges whose source is in another part than their destination."""
         return sum(ends.cut for ends in self.edges.values())
 
+    @property
+    def checksum(self) -> str:
+        """The SHA-256 of all that graph.json says."""
+        return sha256(json.dumps(self._content(), separators=(",", ":")).encode()).hexdigest()
+
     def text(self) -> str:
         """What graph.json holds."""
+        return json.dumps({**self._content(), "checksum": self.checksum}, separators=(",", ":")) + "\n"
+
+    def _content(self) -> dict[str, Any]:
         nodes = {t: {"bounds": n.bounds, "features": _schemes_out(n.features)} for t, n in self.nodes.items()}
         edges = [
             {
@@ -106,7 +114,7 @@ class Manifest:
             }
             for t, e in self.edges.items()
         ]
-        content = {
+        return {
             "format": FORMAT,
             "version": VERSION,
             "num_parts": self.num_parts,
@@ -119,7 +127,6 @@ class Manifest:
             "edges": edges,
             "files": {name: [r.num_bytes, r.digest] for name, r in sorted(self.files.items())},
         }
-        return json.dumps(content, separators=(",", ":")) + "\n"
 
 
 def read_manifest(folder: Path) -> tuple[Manifest, str]:
@@ -131,7 +138,12 @@ def read_manifest(folder: Path) -> tuple[Manifest, str]:
     path = folder / MANIFEST
     data = read_bytes(path)
     with damage_told(path, CURE, fact="it describes no partitioned graph"):
-        return _manifest(json.loads(data.decode("utf-8")), path), sha256(data).hexdigest()
+        text = data.decode("utf-8")
+        content: Any = json.loads(text)
+        manifest = _manifest(content, path)
+        if content.get("checksum") != manifest.checksum or text != manifest.text():
+            _refuse("it is not what was written: the checksum differs")
+        return manifest, sha256(data).hexdigest()
 
 
 def _manifest(content: Any, path: Path) -> Manifest:
@@ -234,7 +246,10 @@ def _count(found: Any, what: str) -> int:
 
 
 def _text(found: Any) -> str:
-    return found if isinstance(found, str) else _refuse(f"{str(found)[:40]} is no name")
+    if not isinstance(found, str):
+        _refuse(f"{str(found)[:40]} is no name")
+    found.encode()  # what has no UTF-8 is no name of a file, either
+    return found
 
 
 def _list(found: Any) -> Sequence[Any]:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import vgraph
 import vgraph.distributed as vd
+from tests.distributed.stored_graphs import store_all
 from tests.distributed.test_partition_graph import drawn_graph
+from vgraph.distributed import out_of_core
 from vgraph.distributed.partition import group_edges
-from vgraph.distributed.partition.partition_files import partition_raw
 from vgraph.distributed.partition.raw_graph import EdgeSegment, RawEdges, RawGraph
 from vgraph.errors import DataError, GraphError
 
@@ -45,25 +46,38 @@ def test_as_in_memory(seed: int, method: str, num_segments: int, typed: bool) ->
         patch.setattr(group_edges, "LEAST_EDGES", 7)  # many buckets, some of one long list
         patch.setattr(group_edges, "EDGES_AT_ONCE", 3)
         patch.setattr(group_edges, "BYTES_AN_EDGE", 1 << 40)
-        partition_raw(raw, folder + "/files", 5, method, "edges,train", seed=seed, both=bool(seed % 2))
+        patch.setattr(out_of_core, "read_graph", lambda source, place: raw)
+        vd.partition_files(HERE, folder + "/files", 5, method, "edges,train", seed=seed, both=bool(seed % 2))
         opened = [vd.PartitionedGraph.open(f"{folder}/{name}") for name in ("memory", "files")]
         assert opened[0].manifest == opened[1].manifest
         assert {path.name for path in Path(folder).iterdir()} == {"memory", "files"}
 
 
+@pytest.mark.parametrize("name", ["ogb", "pair", "npy", "csr", "csc", "coo", "bin", "chunked", "dist_dgl"])
+def test_every_format(name: str, tmp_path: Path) -> None:
+    path, g = store_all(tmp_path / "all")[name]
+    summary = vd.partition_files(path, tmp_path / "g.vg", 3)
+    vd.check_graph(tmp_path / "g.vg")
+    assert summary.num_nodes == g.num_nodes() and summary.num_parts == 3
+    stored = vd.PartitionedGraph.open(tmp_path / "g.vg")
+    for ntype in stored.ntypes:
+        for feature in stored.node_schemes(ntype):
+            rows = stored.rows(ntype, feature, stored.new_ids(ntype))
+            assert feature == "train_mask" or torch.equal(rows, g.nodes[ntype].data[feature])
+
+
 def test_memory_that_is_too_little(tmp_path: Path) -> None:
-    raw = raw_of(vgraph.graph(([0], [1])), 1)
-    with pytest.raises(GraphError, match=r"0.1 GiB are too little for 2 nodes"):
-        partition_raw(raw, tmp_path / "g.vg", 2, memory=0.1)
-    assert not list(tmp_path.iterdir())
+    path, _ = store_all(tmp_path / "all")["npy"]
+    with pytest.raises(GraphError, match=r"0.1 GiB are too little for 12 nodes"):
+        vd.partition_files(path, tmp_path / "g.vg", 2, memory=0.1)
+    assert [path.name for path in tmp_path.iterdir()] == ["all"]
 
 
-def test_metis_within_memory(tmp_path: Path) -> None:
-    g = vgraph.rand_graph(100, 10_000)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vgraph.distributed.partition.metis.BYTES_AN_EDGE", 1 << 20)
-        with pytest.raises(GraphError, match=r"METIS would take about 9.8 GiB for 10000 edges; 1.0 are free"):
-            partition_raw(raw_of(g, 1), tmp_path / "g.vg", 2, "metis", memory=1)
+def test_metis_within_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = store_all(tmp_path / "all")["npy"]
+    monkeypatch.setattr("vgraph.distributed.partition.metis.BYTES_AN_EDGE", 1 << 28)
+    with pytest.raises(GraphError, match=r"METIS would take about 10.0 GiB for 40 edges; 1.0 are free"):
+        vd.partition_files(path, tmp_path / "g.vg", 2, "metis", memory=1)
 
 
 @pytest.mark.parametrize(

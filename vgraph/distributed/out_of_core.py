@@ -1,4 +1,4 @@
-"""partition_files: a graph in files, larger than memory perhaps, becomes a folder of parts.
+"""Out of core: a graph in files, larger than memory perhaps, becomes a folder of parts.
 
 Takes: a path that a reader knows. Gives: files, and a summary of what was cut. Runs once per graph.
 What grows with the graph lies in mapped files beside the result, but for a few bytes a node.
@@ -23,7 +23,9 @@ from vgraph.distributed.partition.partition_graph import (
     write_partition,
 )
 from vgraph.distributed.partition.raw_graph import RawGraph
-from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, Progress, WholeGraph, new_array, no_progress
+from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, WholeGraph, new_array
+from vgraph.distributed.progress import Progress, no_progress
+from vgraph.distributed.readers.read_graph import read_graph
 from vgraph.distributed.stored.writer import written_folder
 from vgraph.errors import GraphError
 from vgraph.graphs.data import EdgeType
@@ -34,10 +36,10 @@ FIXED_BYTES = 400 << 20  # Python, torch and blocks of a few million edges
 BYTES_A_NODE = 12  # its part, marks of halos and classes, and what sorting them takes
 
 
-def partition_raw(
-    raw: RawGraph,
+def partition_files(
+    source: str | Path,
     path: str | Path,
-    num_parts: int,
+    num_parts: int = 64,
     method: str = "ldg",
     balance: str | Sequence[str] | None = None,
     *,
@@ -46,26 +48,39 @@ def partition_raw(
     memory: float | None = None,
     progress: Progress = no_progress,
 ) -> PartitionSummary:
-    """As ``partition_graph``, of a graph in mapped files; ``memory``: GiB that may be taken beside these.
+    """As ``partition_graph``, of a graph in files, which memory need not hold.
+
+    Args:
+        source: OGB's data.npz or its folder, a folder of .npy files (``edge_index``, or ``src`` and ``dst``, and
+            features as ``node_NAME`` and ``edge_NAME``), a .npy of edges, a .npz of SciPy's, a .bin of
+            ``save_graphs``, DGL's chunked metadata.json, or the JSON file of DistDGL's partitions.
+        path: the folder to make; lists of edges lie there meanwhile.
+        num_parts, method, balance, seed, both: as in ``partition_graph``.
+        memory: how many GiB may be taken beside mapped files.
+        progress: is told what is done, how much of it, and of how much.
 
     Raises:
-        GraphError: memory is too little for so many nodes, or for METIS.
+        DataError: a file is missing, damaged or of another kind, or the folder cannot be written.
+        GraphError: memory is too little for so many nodes, or for METIS; or as of ``partition_graph``.
+
+    Source: DGL 1.1, ``tools/partition_algo`` and ``tools/dispatch_data.py``.
+
+    >>> import tempfile, numpy as np, vgraph.distributed as vd
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(folder + "/edges.npy", [[0, 1, 2, 3], [1, 0, 3, 2]])
+    ...     summary = vd.partition_files(folder + "/edges.npy", folder + "/pairs.vg", num_parts=2)
+    >>> summary.num_nodes, summary.num_edges
+    (4, 4)
     """
     check_parts(num_parts, method)
-    budget = _budget(raw, memory)
     target = Path(path)
     with written_folder(target) as writer, tempfile.TemporaryDirectory(dir=writer.folder, prefix="lists-") as folder:
+        raw = read_graph(source, Path(folder, "unpacked"))
+        budget = _budget(raw, memory)
         whole = _grouped(raw, Path(folder), budget, progress)
         balanced = read_balance(whole, balance)
-        parts = assign_parts(
-            whole,
-            num_parts,
-            method,
-            balanced,
-            seed,
-            None if memory is None else int(memory * GIB),
-            progress,
-        )
+        most = None if memory is None else int(memory * GIB)
+        parts = assign_parts(whole, num_parts, method, balanced, seed, most, progress)
         manifest = write_partition(
             writer,
             whole,

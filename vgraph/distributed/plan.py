@@ -1,0 +1,177 @@
+"""Plan: what training on so many ranks would move and hold, as whole numbers of bytes, before anything is started.
+
+Takes: a manifest, or numbers of a graph on paper; widths of a model. Gives: a table. Runs when somebody asks for it.
+
+A halo row is a node that a rank reads and another one has. A full-graph step sends every layer's halo rows forward,
+and their gradients back where the rows that were sent have any; a sampled step asks for neighbours hop by hop, then
+for features. The counters of training are compared with these formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vgraph.distributed.stored.packing import pack_parts
+from vgraph.distributed.stored.partitioned_graph import PartitionedGraph
+from vgraph.errors import GraphError
+
+UNEQUAL = 1.2  # of the fullest rank over the mean: more is worth a warning
+ID_BYTES, DEGREE_BYTES = 8, 4
+
+
+def full_graph_bytes(halo_rows: int, widths: Sequence[int], has_grad: Sequence[bool], element_size: int = 4) -> int:
+    """What all ranks receive in one step, given the halo rows of all ranks together.
+
+    ``widths``: columns that each layer sends; ``has_grad``: whether what it sends has a gradient, which comes back.
+    Inputs that never change and are kept are left out by whoever calls this.
+
+    >>> full_graph_bytes(100, [602, 16], [False, True])
+    253600
+    """
+    return element_size * halo_rows * sum(w * (1 + g) for w, g in zip(widths, has_grad, strict=True))
+
+
+def gradient_bytes(num_ranks: int, num_parameters: int, element_size: int = 4) -> int:
+    """What all ranks send while gradients of parameters are averaged around a ring.
+
+    >>> gradient_bytes(4, 1000)
+    24000
+    """
+    return 2 * (num_ranks - 1) * num_parameters * element_size
+
+
+def sampled_bytes(
+    remote: Sequence[int], drawn: Sequence[int], remote_inputs: int, row_bytes: int, *, edge_ids: bool = False
+) -> int:
+    """What one batch moves: for every hop the nodes that are asked of others and the edges that these drew.
+
+    ``remote_inputs``: input nodes whose features of ``row_bytes`` come from others, those in the cache left out.
+
+    >>> sampled_bytes([10], [25], 30, 400)
+    12560
+    """
+    edge_bytes = 2 * ID_BYTES if edge_ids else ID_BYTES
+    asked = sum(n * (ID_BYTES + DEGREE_BYTES) + d * edge_bytes for n, d in zip(remote, drawn, strict=True))
+    return asked + remote_inputs * (ID_BYTES + row_bytes)
+
+
+def frontier_bounds(batch_size: int, fanouts: Sequence[int]) -> list[int]:
+    """The most nodes that a batch reaches hop by hop, seeds first.
+
+    >>> frontier_bounds(1000, [15, 10, 5])
+    [1000, 16000, 176000, 1056000]
+    """
+    sizes = [batch_size]
+    for fanout in fanouts:
+        sizes.append(sizes[-1] * (1 + fanout))
+    return sizes
+
+
+def hashed_halo_rows(num_nodes: int, num_edges: int, num_ranks: int) -> int:
+    """Halo rows of all ranks together where nodes lie at random: at most so many, with all degrees equal.
+
+    >>> hashed_halo_rows(111_059_956, 2 * 1_615_685_872, 1024) // 1024
+    3109685
+    """
+    if not num_nodes:
+        return 0
+    missed = (1 - 1 / num_ranks) ** (num_edges / num_nodes)
+    return math.ceil(num_nodes * (num_ranks - 1) * (1 - missed))
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """Per rank: nodes, edges, halo rows, peers (ranks that it reads of).
+
+    ``is_bound``: halo rows are at most so many.
+    """
+
+    nodes: list[int]
+    edges: list[int]
+    halo_rows: list[int]
+    peers: list[int]
+    is_bound: bool
+    loads: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+
+    @property
+    def num_ranks(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def unequal(self) -> dict[str, float]:
+        """What the fullest rank has over the mean, where that is worth a warning."""
+        found = {word: max(column) * len(column) / max(1, sum(column)) for word, column in self.loads.items()}
+        return {word: share for word, share in found.items() if share > UNEQUAL}
+
+    def memory(self, width: int, element_size: int = 4) -> list[int]:
+        """Bytes of every rank's adjacency lists, own rows and halo rows of ``width`` columns."""
+        return [
+            8 * (n + 1) + 4 * e + (n + h) * width * element_size
+            for n, e, h in zip(self.nodes, self.edges, self.halo_rows, strict=True)
+        ]
+
+
+def plan_graph(stored: PartitionedGraph, num_ranks: int, shares: Sequence[float] | None = None) -> GraphPlan:
+    """What ranks would have of a partitioned graph; exact for one part a rank, else halo rows are an upper bound.
+
+    Raises:
+        GraphError: there are more ranks than parts.
+        DataError: the counts of halo rows are missing or damaged.
+
+    Source: the sizes of ``BNS-GCN`` (Wan et al. 2022), section 3.1: what a partition sends is its boundary nodes.
+
+    >>> import tempfile, vgraph
+    >>> import vgraph.distributed as vd
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     summary = vd.partition_graph(vgraph.graph(([0, 1], [1, 2])), folder, num_parts=3, method="hash")
+    ...     plan = vd.plan_graph(vd.PartitionedGraph.open(folder), num_ranks=1)
+    >>> plan.nodes, plan.halo_rows
+    ([3], [0])
+    """
+    bounds = np.array(pack_parts(stored.manifest, num_ranks, shares))
+    pairs = sum(stored.halo_rows(ntype).numpy() for ntype in stored.ntypes)
+    between = np.add.reduceat(np.add.reduceat(pairs, bounds[:-1], 0), bounds[:-1], 1)
+    np.fill_diagonal(between, 0)
+    loads = {
+        word: np.add.reduceat(np.array(column), bounds[:-1]).tolist() for word, column in stored.manifest.loads.items()
+    }
+    return GraphPlan(
+        nodes=loads["nodes"],
+        edges=loads["edges"],
+        halo_rows=between.sum(1).tolist(),
+        peers=(between > 0).sum(1).tolist(),
+        is_bound=num_ranks < stored.num_parts,
+        loads=loads,
+    )
+
+
+def plan_on_paper(num_nodes: int, num_edges: int, num_ranks: int) -> GraphPlan:
+    """The same of a graph that is only known by its size, its nodes at random.
+
+    Raises:
+        GraphError: a number is negative, or there are no ranks.
+
+    Source: none (the expectation of distinct sources on other ranks, all degrees equal).
+
+    >>> plan = plan_on_paper(111_059_956, 2 * 1_615_685_872, 1024)
+    >>> plan.nodes[0], plan.halo_rows[0]
+    (108457, 3109686)
+    """
+    if num_nodes < 0 or num_edges < 0 or num_ranks < 1:
+        fact = f"{num_nodes} nodes, {num_edges} edges and {num_ranks} ranks are no plan"
+        raise GraphError(fact, cure="give numbers from 0, and one rank or more")
+    nodes, edges, halo = (
+        _shared_out(total, num_ranks)
+        for total in (num_nodes, num_edges, hashed_halo_rows(num_nodes, num_edges, num_ranks))
+    )
+    loads = {"nodes": nodes, "edges": edges}
+    return GraphPlan(nodes, edges, halo, [num_ranks - 1] * num_ranks, True, loads)
+
+
+def _shared_out(total: int, num_ranks: int) -> list[int]:
+    each, left = divmod(total, num_ranks)
+    return [each + (rank < left) for rank in range(num_ranks)]
