@@ -21,6 +21,7 @@ import vgraph
 from benchmarks.placing.random_graphs import tree
 from examples import listops
 from tests.campaign.mutations import pack
+from tests.campaign.valid_partitions import partition_cases
 from tests.stored_by_dgl import DGL_FILES, dgl_bytes
 from vgraph import data
 from vgraph.api.dense.plan_file import CHECKSUM
@@ -61,7 +62,7 @@ def make_loaders(folder: Path) -> list[Loader]:
     torch.manual_seed(0)
     return [
         *_stored_graphs(folder), *_tensors(folder), *_texts(), *_arrays(), *_trees(), *_collections(), *_archives(),
-        *_plans(folder), _checkpoint(folder),
+        *_plans(folder), _checkpoint(folder), *(Loader(*case) for case in partition_cases(folder / "partitions")),
     ]  # fmt: skip
 
 

@@ -136,21 +136,25 @@ def run_check(arguments: argparse.Namespace) -> int:
 def run_plan(arguments: argparse.Namespace) -> int:
     """A table of ranks, bytes and seconds."""
     import vgraph.distributed as vd
-    from vgraph.distributed.stored.picture import draw_partition
+    from vgraph.distributed.stored.picture import check_picture, draw_partition
 
-    is_on_paper = arguments.nodes is not None and arguments.edges is not None
-    if is_on_paper == (arguments.path is not None):
+    path: Path | None = arguments.path
+    numbers = [n for n in (arguments.nodes, arguments.edges) if n is not None]
+    if len(numbers) != (2 if path is None else 0):
         raise FunctionError("a plan is of a folder, or of numbers", cure="give GRAPH, or both --nodes and --edges")
-    if arguments.path is None:
-        plan = vd.plan_on_paper(arguments.nodes, arguments.edges, arguments.ranks)
+    if arguments.plot:
+        check_picture(arguments.plot)
+        if path is None:
+            raise GraphError("a graph on paper has no parts to draw", cure="partition it, and give the folder")
+    if path is None:
+        plan = vd.plan_on_paper(numbers[0], numbers[1], arguments.ranks)
     else:
-        plan = vd.plan_graph(vd.PartitionedGraph.open(arguments.path), arguments.ranks)
+        stored = vd.PartitionedGraph.open(path)
+        plan = vd.plan_graph(stored, arguments.ranks)
+        if arguments.plot:
+            draw_partition(stored, arguments.plot)
     for line in describe_plan(plan, arguments):
         print(line)
-    if arguments.plot and arguments.path is None:
-        raise GraphError("a graph on paper has no parts to draw", cure="partition it, and give the folder")
-    if arguments.plot:
-        draw_partition(vd.PartitionedGraph.open(arguments.path), arguments.plot)
     return 0
 
 

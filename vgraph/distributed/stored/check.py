@@ -92,7 +92,8 @@ def _check_part(stored: PartitionedGraph, part: StoredPart, seen: dict[EdgeType,
         for name in stored.node_schemes(ntype):
             part.node_data(ntype, name)
     for etype in stored.canonical_etypes:
-        part.ptr(etype), part.outdeg(etype)
+        for read in (part.ptr, part.outdeg):
+            read(etype)
         edges = part.eid(etype).long()
         if bool(seen[etype].index_select(0, edges).any()) or len(edges.unique()) != len(edges):
             _refuse(stored, part, edge_file(etype, "eid"), "names an edge that is there already")
@@ -101,7 +102,8 @@ def _check_part(stored: PartitionedGraph, part: StoredPart, seen: dict[EdgeType,
         for name in stored.edge_schemes(etype):
             part.edge_data(etype, name)
         if stored.manifest.edges[etype].out_bounds:
-            part.out_ptr(etype), part.out_dst(etype), part.out_eid(etype)
+            for read in (part.out_ptr, part.out_dst, part.out_eid):
+                read(etype)
     for ntype, marks in halo.items():
         bounds = stored.bounds(ntype)
         marks[int(bounds[part.number]) : int(bounds[part.number + 1])] = False

@@ -140,13 +140,14 @@ def read_manifest(folder: Path) -> tuple[Manifest, str]:
     with damage_told(path, CURE, fact="it describes no partitioned graph"):
         text = data.decode("utf-8")
         content: Any = json.loads(text)
-        manifest = _manifest(content, path)
+        manifest = read_content(content, path)
         if content.get("checksum") != manifest.checksum or text != manifest.text():
             _refuse("it is not what was written: the checksum differs")
         return manifest, sha256(data).hexdigest()
 
 
-def _manifest(content: Any, path: Path) -> Manifest:
+def read_content(content: Any, path: Path) -> Manifest:
+    """What graph.json says, without its checksum; ValueError, TypeError, KeyError: its numbers do not fit together."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         _refuse("it is of another kind")
     if content["version"] != VERSION:
