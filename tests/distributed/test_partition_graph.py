@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -223,6 +224,27 @@ def test_replaced_as_a_whole(tmp_path: Path) -> None:
     vd.partition_graph(vgraph.graph(([0], [1])), path, 1)
     assert vd.PartitionedGraph.open(path).num_parts == 1
     assert not (path / "part-00001").exists() and [p.name for p in tmp_path.iterdir()] == ["g.vg"]
+
+
+def test_all_ranks_at_once(tmp_path: Path) -> None:
+    g = drawn_graph(5, typed=True)
+
+    def write(_: int) -> int:
+        return vd.partition_graph(g, tmp_path / "g.vg", 3, "hash").halo_rows
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(write, range(12)))) == 1
+    vd.check_graph(tmp_path / "g.vg")
+    assert [path.name for path in tmp_path.iterdir()] == ["g.vg"]
+
+
+def test_a_damaged_graph_is_written_again(tmp_path: Path) -> None:
+    g = drawn_graph(5, typed=False)
+    vd.partition_graph(g, tmp_path / "g.vg", 2, "hash")
+    path = tmp_path / "g.vg" / "part-00000" / "user.orig.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    vd.partition_graph(g, tmp_path / "g.vg", 2, "hash")
+    vd.check_graph(tmp_path / "g.vg")
 
 
 def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:

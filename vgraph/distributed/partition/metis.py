@@ -22,7 +22,7 @@ from vgraph.distributed.partition.whole_graph import WholeGraph
 from vgraph.errors import GraphError, VGraphError
 
 NUM_OPTIONS, OK = 40, 1  # of metis.h
-BYTES_A_NODE, BYTES_AN_EDGE = 120, 96  # measured peaks of symmetrising and of METIS together, rounded up
+BYTES_A_NODE, BYTES_AN_EDGE = 256, 208  # measured peaks of symmetrising and METIS together, rounded up
 
 
 def metis_parts(

@@ -6,11 +6,13 @@ Files go to a folder beside, which is renamed when all are written.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +26,7 @@ from vgraph.distributed.stored.file_names import MANIFEST
 from vgraph.distributed.stored.manifest import FileRecord, Manifest, read_manifest
 from vgraph.errors import DataError
 
+TRIES = 10  # while other processes rename the same folder
 STORED_AS = {torch.bfloat16: torch.int16}  # NumPy has no such numbers
 
 
@@ -86,10 +89,11 @@ def written_folder(path: str | Path) -> Generator[FolderWriter]:
     target = Path(os.path.realpath(path))
     _refuse_others(target)
     beside = target.with_name(f".{target.name[:50]}.{secrets.token_hex(4)}.tmp")
+    began = time.time_ns()
     try:
         beside.mkdir(parents=True)
         yield FolderWriter(beside)
-        _put(beside, target)
+        _put(beside, target, began)
     except OSError as error:
         fact, cure = f"cannot write {path}: {error.strerror or error}", "check the path and the room on the disk"
         raise DataError(fact, cure=cure) from error
@@ -115,15 +119,35 @@ def _refuse_others(target: Path) -> None:
         raise DataError(f"{target} exists, and holds no partitioned graph", cure=cure) from error
 
 
-def _put(beside: Path, target: Path) -> None:
-    """Renames the folder into place; a graph that is there is moved away before, and removed after."""
-    previous = beside.with_name(f"{beside.name}.previous")
-    if target.exists():
-        os.rename(target, previous)
+def _put(beside: Path, target: Path, began: int) -> None:
+    """Renames the folder into place; a graph that is there is moved away before, and removed after.
+
+    Where several processes write the same graph at once, the first one's stays: others may have mapped it already.
+    """
+    for attempt in range(TRIES):
+        if _was_written_meanwhile(beside, target, began):
+            return
+        previous = beside.with_name(f"{beside.name}.previous-{attempt}")
+        with suppress(FileNotFoundError):
+            os.rename(target, previous)
+        try:
+            os.rename(beside, target)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and attempt < TRIES - 1:
+                continue  # another process was faster
+            if previous.exists() and not target.exists():
+                os.rename(previous, target)
+            raise
+        finally:
+            if target.exists():
+                shutil.rmtree(previous, ignore_errors=True)
+        return
+
+
+def _was_written_meanwhile(beside: Path, target: Path, began: int) -> bool:
+    """Whether another process has put the same graph there since this one began."""
+    ours, theirs = beside / MANIFEST, target / MANIFEST
     try:
-        os.rename(beside, target)
+        return theirs.stat().st_mtime_ns >= began and theirs.read_bytes() == ours.read_bytes()
     except OSError:
-        if previous.exists():
-            os.rename(previous, target)
-        raise
-    shutil.rmtree(previous, ignore_errors=True)
+        return False
