@@ -27,7 +27,7 @@ from vgraph.api import reduce as reducing
 from vgraph.capture import capture
 from vgraph.fusion.cuda.build import Nvrtc, find_nvrtc, usages
 from vgraph.fusion.cuda.emit import emit_cuda
-from vgraph.fusion.cuda.reduction import emit_reduction_cuda
+from vgraph.fusion.reduction import emit_reduction_cuda
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.loop_body import LoopOnDevice
 from vgraph.ir.program import Reduction

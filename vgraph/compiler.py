@@ -27,12 +27,11 @@ from weakref import WeakKeyDictionary
 from vgraph import config
 from vgraph.fusion.cpu.build import build_kernels
 from vgraph.fusion.cpu.emit import emit_kernels
-from vgraph.fusion.cpu.reduction import emit_reduction
 from vgraph.fusion.cuda.build import build_cubin
 from vgraph.fusion.cuda.emit import emit_cuda
 from vgraph.fusion.cuda.persistent_loop import emit_loop
-from vgraph.fusion.cuda.reduction import emit_reduction_cuda
 from vgraph.fusion.grouping import group_ops, stores_edge_rows
+from vgraph.fusion.reduction import emit_reduction, emit_reduction_cuda
 from vgraph.ir.cost import is_product
 from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.loop_body import LoopOnDevice

@@ -17,7 +17,7 @@ import vgraph_kernels
 from vgraph import compiler
 from vgraph.fusion.cpu import build
 from vgraph.fusion.cuda.emit import emit_cuda
-from vgraph.fusion.cuda.reduction import emit_reduction_cuda
+from vgraph.fusion.reduction import emit_reduction_cuda
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.loop_body import LoopOnDevice
 from vgraph.ir.program import Reduction

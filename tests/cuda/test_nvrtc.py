@@ -20,7 +20,7 @@ from vgraph.capture.scalar.pointwise import identity_of
 from vgraph.fusion.cpu import build
 from vgraph.fusion.cuda import build as build_cuda
 from vgraph.fusion.cuda.emit import emit_cuda
-from vgraph.fusion.cuda.reduction import emit_reduction_cuda
+from vgraph.fusion.reduction import emit_reduction_cuda
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.program import Reduction
 from vgraph.ir.reduction import DeviceShape

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from tests.golden_prints.pipeline import KINDS, Made, Target
-from vgraph.fusion.cpu.reduction import UNIT, emit_reduction
-from vgraph.fusion.cuda.reduction import emit_reduction_cuda
+from vgraph.fusion.reduction import UNIT, emit_reduction, emit_reduction_cuda
 from vgraph.ir.kernel import DeviceLoop, Entry, HubLoop, Unit
 from vgraph.ir.loop_body import HubKernel, LoopBody, LoopOnDevice, Product, Section
 from vgraph.ir.printer import format_memory, format_program, format_schedule

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -98,7 +97,7 @@ def _convert_truth(given: str, operand: torch.dtype, kind: str, width: int | str
     return f"vg_select<vg_t<{kind}, {width}>>({given}, {kind}(1), {kind}(0))"
 
 
-def number(value: Any, dtype: torch.dtype) -> str:
+def number(value: object, dtype: torch.dtype) -> str:
     """A Python number as a constant of the operand's type, exactly."""
     if not isinstance(value, (int, float)):
         return "0"

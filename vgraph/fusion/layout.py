@@ -5,7 +5,9 @@ Takes: nothing (plain values). Gives: what stages.py plans and emitters print. R
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from vgraph.fusion.online_softmax import Riders
 from vgraph.fusion.views import whole
@@ -38,6 +40,20 @@ class Loop:
     shape: Shape
     loop_stores: list[LoopStore] = field(default_factory=list[LoopStore])
 
+    @property
+    def kinds(self) -> set[str]:
+        return {store.kind for store in self.loop_stores}
+
+    @property
+    def fills_scratch(self) -> bool:
+        """Whether later loops over the same edge or row may read what this one writes."""
+        return not self.kinds.isdisjoint(("array", "feature", "product", "left", "right"))
+
+    @property
+    def reductions(self) -> list[Op]:
+        """Those over edges."""
+        return [store.op for store in self.loop_stores if store.kind == "reduce"]
+
 
 @dataclass(eq=False)
 class Stage:
@@ -65,6 +81,20 @@ class Layout:
     row_arrays: frozenset[int]
     stage_of: dict[int, int]
     makers: dict[int, Op]
+
+    @cached_property
+    def used(self) -> frozenset[int]:
+        """Ids of what is read or stored."""
+        read = {v.id for op in self.spec.ops for v in op.operands()} | {v.id for v in self.spec.stores}
+        return frozenset(read | {place.base.id for place in self.spec.places.values()})
+
+    @property
+    def outer_sums(self) -> list[Op]:
+        return [op for op in self.spec.ops if isinstance(op.target, OuterSum)]
+
+    def made(self, ids: Collection[int]) -> list[Value]:
+        """Those of the values that the kernel makes, and reads."""
+        return [v for op in self.spec.ops for v in op.results if v.id in ids and v.id in self.used]
 
     def place(self, value: Value) -> Place:
         return place_of(self.spec, value)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from vgraph.fusion.views import whole
 from vgraph.ir.kernel import KernelSpec, Place, contiguous
@@ -18,7 +18,7 @@ from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.space import EDGE
 
-_Path: TypeAlias = "tuple[int, Any] | None"  # the id of what was multiplied last, and what came before
+_Path: TypeAlias = "tuple[int, _Path] | None"  # the id of what was multiplied last, and what came before
 Axes = tuple[int | None, ...]  # of every dim of a row: which of the summed row's dims it is; None: of size one
 
 

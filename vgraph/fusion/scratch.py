@@ -1,6 +1,6 @@
-"""Scratch: where a kernel's body keeps what it computes of one row.
+"""Scratch: where a kernel keeps what it computes of one row.
 
-Takes: the arrays that the body asks for, by size. Gives: their declarations. Runs once per function.
+Takes: the arrays that a kernel asks for, by size. Gives: their declarations in C++. Runs once per function.
 Threads may have little stack, so only so much lies there; the largest arrays, and those of every edge of a row,
 share one room of the heap, which is asked for once a call of the body.
 """
@@ -12,10 +12,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vgraph.fusion.expressions import NUMBER_TYPES
+from vgraph.fusion.layout import Layout
 from vgraph.ir.program import Value
 
 _MOST_ON_STACK = 1 << 15  # bytes of all arrays
 _LINE = 64  # bytes of the cache, and of the widest vector
+
+
+@dataclass(frozen=True)
+class Array:
+    """Under a name ``count`` rows of a value's kind, for every slot of a team its own if they are ``of_an_edge``."""
+
+    name: str
+    value: Value
+    count: int = 1
+    of_an_edge: bool = False
+
+    @property
+    def kind(self) -> str:
+        return NUMBER_TYPES[self.value.dtype]
+
+    @property
+    def size(self) -> int:
+        return self.count * math.prod(self.value.row_shape)
+
+
+def row_arrays(layout: Layout) -> list[Array]:
+    """What stages hand to later stages of the same row."""
+    needed = layout.row_arrays.union(*(stage.arrays for stage in layout.stages if not stage.over))
+    return [Array(f"t{v.id}", v) for v in layout.made(needed)]
+
+
+def edge_arrays(layout: Layout, rows: int) -> list[Array]:
+    """What loops over the features of an edge hand to later loops, and ``rows`` whose outer products are summed."""
+    needed = frozenset[int]().union(*(stage.arrays for stage in layout.stages if stage.over))
+    arrays = [Array(f"t{v.id}", v, of_an_edge=True) for v in layout.made(needed)]
+    for op in layout.outer_sums:
+        name, (left, right) = op.results[0].id, op.args
+        arrays += [Array(f"left{name}", left, rows), Array(f"right{name}", right, rows)]
+    return arrays
 
 
 @dataclass(eq=False)

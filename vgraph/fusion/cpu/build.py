@@ -14,9 +14,10 @@ import os
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from vgraph.fusion.cpu import compilers
 from vgraph.fusion.cpu.compilers import (
@@ -34,6 +35,9 @@ from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole, say
 __all__ = ["build_kernels", "find_compiler", "forget"]
 
 
+Compiled: TypeAlias = Callable[..., int]  # takes addresses; gives whether there was no memory
+
+
 class _CompilerFailed(Exception):
     """In its own words."""
 
@@ -44,7 +48,7 @@ if hasattr(os, "register_at_fork"):
 _set_aside: set[Command] = set()  # compilers that failed where another did not, or that gave no answer
 
 
-def build_kernels(source: str, count: int) -> list[Any] | None:
+def build_kernels(source: str, count: int) -> list[Compiled] | None:
     """The compiled ``kernel0``, ``kernel1`` ...; None (and one line in the log) if that cannot be had.
 
     Each gives whether there was no memory.
@@ -72,7 +76,7 @@ def build_kernels(source: str, count: int) -> list[Any] | None:
     return None
 
 
-def _build_with(compiler: Command, source: str, folder: Path, count: int) -> list[Any]:
+def _build_with(compiler: Command, source: str, folder: Path, count: int) -> list[Compiled]:
     try:
         name = hashlib.sha256("\0".join([source, fingerprint(compiler)]).encode()).hexdigest()[:32]
         library = folder / f"{name}.so"
@@ -98,7 +102,7 @@ def _run_on(compiler: Command, text: Path, built: Path, known: Command) -> subpr
     return run_on(compiler, text, built, known)
 
 
-def _compile(compiler: Command, source: str, library: Path, count: int) -> list[Any]:
+def _compile(compiler: Command, source: str, library: Path, count: int) -> list[Compiled]:
     # a system may keep files that are loaded from being removed
     with tempfile.TemporaryDirectory(prefix="vgraph-", ignore_cleanup_errors=True) as scratch:
         text, built = Path(scratch) / "kernel.cpp", Path(scratch) / "kernel.so"
@@ -122,7 +126,7 @@ def forget() -> None:
 
 
 # ---------------------------------------------------------------- the cache
-def _load_kept(library: Path, count: int) -> list[Any] | None:
+def _load_kept(library: Path, count: int) -> list[Compiled] | None:
     """The functions of a file of the cache, unless it is missing or damaged."""
     if read_whole(library) is None:  # loading a damaged one could end the process
         return None
@@ -133,13 +137,13 @@ def _load_kept(library: Path, count: int) -> list[Any] | None:
     return found
 
 
-def _load(library: Path, count: int) -> list[Any] | None:
+def _load(library: Path, count: int) -> list[Compiled] | None:
     try:
         opened = ctypes.CDLL(str(library))
-        functions: list[Any] = [getattr(opened, f"kernel{i}") for i in range(count)]
+        functions = [opened[f"kernel{i}"] for i in range(count)]
     except (OSError, AttributeError) as error:
         say(f"a kernel cannot be loaded from {library.parent} ({error})")
         return None
     for function in functions:
         function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_void_p]
-    return functions
+    return list[Compiled](functions)

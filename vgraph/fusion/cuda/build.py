@@ -14,7 +14,6 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -39,7 +38,7 @@ class Usage:
 class Nvrtc:
     """The library, and its version."""
 
-    library: Any
+    library: ctypes.CDLL
     version: tuple[int, int]
 
     def compile(self, source: str, architecture: str) -> tuple[bytes, str]:
@@ -64,7 +63,7 @@ class Nvrtc:
         finally:
             self.library.nvrtcDestroyProgram(ctypes.byref(program))
 
-    def _text(self, program: Any, what: str) -> bytes:
+    def _text(self, program: ctypes.c_void_p, what: str) -> bytes:
         size = ctypes.c_size_t()
         _check(getattr(self.library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
         room = ctypes.create_string_buffer(size.value)

@@ -1,0 +1,142 @@
+"""Vectors: a loop over the features of a row in short vectors.
+
+Takes: a Loop of a kernel's layout. Gives: its text in C++. Runs once per function.
+The last vector overlaps the one before it where the length is no multiple.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from vgraph.fusion.expressions import NUMBER_TYPES
+from vgraph.fusion.feature_body import Body, FeatureSum
+from vgraph.fusion.features import Access, Features
+from vgraph.fusion.folds import most_rows
+from vgraph.fusion.layout import sum_strides
+from vgraph.fusion.online_softmax import Ride
+from vgraph.fusion.text import block
+from vgraph.ir.program import Op
+from vgraph.ir.trampoline import Steps
+
+
+def most_within(length: int, most: int) -> int:
+    """The widest vectors that are no longer than ``length``."""
+    return min(most, 1 << (length.bit_length() - 1))
+
+
+@dataclass(eq=False)
+class VectorBody(Body):
+    """One thread walks all vectors."""
+
+    counter = "q"
+    first = "j == 0"
+    position = "(int32_t)j"
+
+    def widened(self, features: Features) -> Features:
+        features = replace(features, width=most_within(features.length, self.most))
+        fold = self._fold(features)
+        return replace(features, width=features.width * fold, fold=fold)
+
+    def _fold(self, features: Features) -> int:
+        """How many neighbours along the dims ahead of the innermost one vector holds, each all of the innermost."""
+        if len(features.groups) < 2 or features.width == 1 or features.width != features.length or self.draws:
+            return 1
+        taken = [sum_strides(store.op) for store in self.loop.loop_stores if store.kind == "feature"]
+        if "product" in self.loop.kinds or any(features.walk(strides) != (1, 0) for strides in taken):
+            return 1
+        return most_rows(self.most, features.length, features.size(-2), map(features.walk, self.accesses))
+
+    @property
+    def num_vectors(self) -> int:
+        return self.features.num_tiles
+
+    @property
+    def vector(self) -> str:
+        features = self.features
+        terms, step = ["q"], features.tiles_inside
+        for group in reversed(range(features.last)):
+            terms.append(f"i{group} * {step}")
+            step *= features.size(group)
+        return " + ".join(terms)
+
+    def text(self) -> str:
+        if not self.lines:
+            return block(self.before)
+        features, unroll = self.features, "VG_UNROLL" if self.unrolled else ""
+        nest = (f"for (int64_t i{n} = 0; i{n} < {features.size(n)}; ++i{n}) {{" for n in range(features.last))
+        return f"""
+        {block(self.before)}
+        {block(block(unroll, head) for head in nest)}
+        {block(self.around)}
+        {unroll}
+        for (int64_t q = 0; q < {features.tiles_inside}; ++q) {{
+          const int64_t f = {self._feature()}; (void)f;
+          {block(self.lines)}
+        }}
+        {block(self.after)}
+        {block("}" for _ in range(features.last))}
+        """
+
+    def _feature(self) -> str:
+        features = self.features
+        if features.fold > 1:
+            return f"q * {features.fold}"
+        if features.length % features.width == 0:
+            return f"q * {features.width}"
+        last = features.length - features.width
+        return f"q * {features.width} < {last} ? q * {features.width} : {last}"
+
+    # ------------------------------------------------------------ sums
+    def add_up(self, feature_sum: FeatureSum) -> None:
+        features, name, by = self.features, f"t{feature_sum.result.id}", feature_sum.scale
+        walk = (0, feature_sum.strides)
+        vector, place = f"vg_t<{feature_sum.kind}, {features.width}>", features.index(walk)
+        size = math.prod(feature_sum.result.row_shape)
+        self.before.append(f"for (int64_t z = 0; z < {size}; ++z) {name}[z] = 0;")
+        if features.fold > 1:
+            rows = f"vg_sums<{features.length}>(vg_set<{vector}>({feature_sum.given})){by}"
+            self._add_at(f"{name} + {place}", rows, features.fold)
+        elif features.steps(walk) or features.width == 1:
+            self._add_at(f"{name} + {place}", self._without_overlap(f"{feature_sum.given}{by}", vector), features.width)
+        else:
+            total = f"s{feature_sum.result.id}"
+            self.around.append(f"{vector} {total} = {vector}{{}};")
+            self.put(f"{total} = {total} + {self._without_overlap(feature_sum.given, vector)};")
+            self.after.append(f"{name}[{place}] += vg_lane_sum({total}){by};")
+
+    def _add_at(self, place: str, given: str, width: int) -> None:
+        self.put(f"vg_store<{width}>({place}, vg_load<{width}>({place}) + {given});")
+
+    def _without_overlap(self, given: str, vector: str) -> str:
+        """Zeros in the lanes that the vector before has taken."""
+        width, length = self.features.width, self.features.length
+        if length % width == 0:
+            return given
+        whole = f"vg_set<{vector}>({given})"
+        return f"(q * {width} > {length - width} ? vg_last({whole}, {length % width}) : {whole})"
+
+    def accumulate(self, op: Op, target: str) -> bool:
+        """Products are multiplied and added at once, where numbers are added up as what they are."""
+        (operand,), result = op.operands(), op.results[0]
+        plain = result.dtype.is_floating_point and operand.dtype == result.dtype
+        factors = self.product(operand, op) if op.reduction.is_linear and plain else None
+        if factors is not None:
+            vector = f"vg_t<{NUMBER_TYPES[result.dtype]}, {self.features.width}>"
+            one, other = (f"vg_set<{vector}>({factor})" for factor in factors)
+            self.put(f"{target} = vg_fma<{vector}>({one}, {other}, {target});")
+        return factors is not None
+
+    # ------------------------------------------------------------ running peaks
+    def above(self, op: Op, access: Access) -> Steps[str]:
+        x = yield self.operand(op, op.args[0], access)
+        peak = yield self.operand(op, op.args[1], access)
+        return f"{x} - vg_finite({peak})"
+
+    def peak(self, ride: Ride) -> str:
+        return self.of_peak(ride, "t")
+
+    def of_peak(self, ride: Ride, letter: str) -> str:
+        """What lies in the array of that letter for a peak."""
+        access = (0, ride.strides(self.features.shape))
+        return self.features.load(f"{letter}{ride.peak.id} + {self.features.index(access)}", access)

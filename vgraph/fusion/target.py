@@ -1,0 +1,87 @@
+"""Target: what differs between the kinds of devices that kernels are printed for.
+
+Takes: nothing (plain values). Gives: what ``emitter.py`` asks of a kind. Runs once per function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from vgraph.fusion.feature_body import Body
+from vgraph.fusion.layout import Loop, Stage
+from vgraph.ir.program import Op
+
+
+@dataclass(eq=False)
+class EdgePass:
+    """What one stage does with the edges of a row; ``inside`` the loop over edges, ``before`` and ``after`` it.
+
+    Where edges are taken in chains, ``first`` and ``last`` belong to each of them.
+    """
+
+    stage: Stage
+    bodies: list[Body] = field(default_factory=list[Body])  # one a loop over features
+    before: list[str] = field(default_factory=list[str])
+    first: list[str] = field(default_factory=list[str])
+    inside: list[str] = field(default_factory=list[str])
+    last: list[str] = field(default_factory=list[str])
+    after: list[str] = field(default_factory=list[str])
+
+    @property
+    def ptr(self) -> str:
+        """The index tensor that tells a row's edges."""
+        return f"{self.stage.over}_ptr"
+
+    @property
+    def rows(self) -> set[str]:
+        """Which rows the loops read."""
+        return set[str]().union(*(body.rows for body in self.bodies))
+
+
+@dataclass(frozen=True)
+class Team:
+    """Who shares a row, or an edge: what they wait for one another with, and how texts name them.
+
+    ``size``, ``lane``: the last argument of a template, and of a call.
+    """
+
+    sync: str = ""
+    size: str = ""
+    lane: str = ""
+
+
+class Target(Protocol):
+    """How one function of a kind of device addresses features, goes over edges, and shares rows among lanes."""
+
+    row_team: Team
+    edge_team: Team
+
+    def body(self, stage: Stage, loop: Loop) -> Body:
+        """A loop over features, in vectors as wide as it allows."""
+        ...
+
+    def unrolls(self, body: Body, num_sums: int) -> bool:
+        """Whether a loop is written out, as it must be for ``num_sums`` accumulators a vector to lie in registers."""
+        ...
+
+    def columns(self, count: int) -> int:
+        """How many columns of a matrix are multiplied, or added up, at a time."""
+        ...
+
+    def vectors(self, kind: str, name: str, body: Body, itemsize: int) -> str:
+        """Declares a vector for each one of the loop, of numbers of so many bytes."""
+        ...
+
+    def open_sum(self, made: EdgePass, body: Body, op: Op, opened: Callable[[str], str]) -> str:
+        """Makes room for a reduction by ``opened``, which is given a letter; the letter of what holds the result."""
+        ...
+
+    def closing(self, body: Body, op: Op, place: str) -> Body:
+        """The loop that hands a reduction over; ``place``: of the slot of what was picked."""
+        ...
+
+    def over_edges(self, passes: Sequence[EdgePass]) -> str:
+        """The loop over a row's edges, and what lies around it."""
+        ...
