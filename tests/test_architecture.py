@@ -31,6 +31,7 @@ RESTRICTED = {
     "torch.distributed": {
         "vgraph/runtime/distributed/process_group.py",
         "vgraph/runtime/distributed/ranks.py",
+        "vgraph/runtime/distributed/peers.py",
     },
     "torch.utils._python_dispatch": {"vgraph/capture/record/tracer.py", "vgraph/capture/step/tracer.py"},
     "torch._subclasses": {"vgraph/capture/step/capture_step.py"},

@@ -11,12 +11,19 @@ from vgraph.distributed.out_of_core import partition_files
 from vgraph.distributed.partition.partition_graph import PartitionSummary, partition_graph
 from vgraph.distributed.plan import GraphPlan, plan_graph, plan_on_paper
 from vgraph.distributed.reductions import all_reduce_gradients, mean
+from vgraph.distributed.sampled.graph_loader import DistGraphLoader
+from vgraph.distributed.sampled.loader import DistDataLoader
+from vgraph.distributed.sampled.sample_neighbors import sample_neighbors
+from vgraph.distributed.sampled.split import edge_split, node_split
 from vgraph.distributed.stored.check import check_graph
 from vgraph.distributed.stored.partitioned_graph import PartitionedGraph, StoredPart
+from vgraph.runtime.distributed.process_group import lost_workers
 
 __all__ = [
     "BatchNorm1d",
+    "DistDataLoader",
     "DistGraph",
+    "DistGraphLoader",
     "GraphPlan",
     "PartitionSummary",
     "PartitionedGraph",
@@ -26,13 +33,17 @@ __all__ = [
     "barrier",
     "check_graph",
     "convert_batch_norm",
+    "edge_split",
     "gather_rows",
     "init",
+    "lost_workers",
     "mean",
+    "node_split",
     "num_ranks",
     "partition_files",
     "partition_graph",
     "plan_graph",
     "plan_on_paper",
     "rank",
+    "sample_neighbors",
 ]

@@ -67,6 +67,7 @@ class Whole:
     bounds: Mapping[str, Tensor]
     num_edges: Mapping[EdgeType, int]
     original: Mapping[str, Tensor]  # of own nodes
+    first_parts: tuple[int, ...]  # of each rank, and the number of parts
     halos: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     routes: dict[str, Route] = field(default_factory=dict[str, Route])
 
@@ -193,7 +194,7 @@ def load_whole(stored: Stored, ranks: Ranks, shares: Sequence[float] | None) -> 
     bounds = {t: stored.bounds(t).index_select(0, at) for t in stored.ntypes}
     original = {t: torch.cat([stored.part(p).orig(t) for p in mine]).long() for t in stored.ntypes}
     counts = {e: stored.num_edges(e) for e in stored.canonical_etypes}
-    return Whole(ranks, stored, bounds, counts, original), mine
+    return Whole(ranks, stored, bounds, counts, original, tuple(firsts)), mine
 
 
 def _weights(stored: Stored) -> list[int]:

@@ -6,6 +6,7 @@ Takes: own rows. Gives: own rows, then those of others at the tails of own edges
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -63,3 +64,41 @@ class Halo(Protocol):
     def agreed(self, seed: Tensor) -> Tensor:
         """The seed of the first process."""
         ...
+
+
+@dataclass(frozen=True)
+class EdgesElsewhere:
+    """Of a minibatch without edges of some type, where those of other processes may have some.
+
+    What would be left out runs on no rows, so that every process's backward reaches the same parameters: those that
+    average gradients wait for each of them.
+    """
+
+    num_own: int
+    num_edges: int = 1
+    has_lonely: bool = True
+    degrees: tuple[int, ...] = (1,)
+    is_cut: bool = False
+
+    def rows(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows as they are: all are here."""
+        return dict(columns)
+
+    def folded(self, rows: Tensor) -> Tensor:
+        """The rows as they are."""
+        return rows
+
+    def reduced(self, rows: Tensor, reducer: str) -> Tensor:
+        """``sum``, ``mean``, ``max`` or ``min`` of the rows, (1, ...): a minibatch is read out by itself."""
+        if not len(rows):
+            return rows.new_zeros(1, *rows.shape[1:])
+        by_name = {"sum": rows.sum, "mean": rows.mean, "max": rows.amax, "min": rows.amin}
+        return by_name[reducer](0, keepdim=True)
+
+    def softmax(self, rows: Tensor) -> Tensor:
+        """The softmax over the rows."""
+        return rows.softmax(0)
+
+    def agreed(self, seed: Tensor) -> Tensor:
+        """This process's own seed: others have other rows."""
+        return seed

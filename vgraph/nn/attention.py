@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from vgraph.errors import FunctionError
+from vgraph.nn.inputs import is_without_edges
 
 Score = Callable[[Any], Tensor]
 
@@ -28,7 +29,7 @@ def attend(
     weights of the edges where ``get_attention`` asks for them: only then are they stored.
     ``weight``: (edges,), multiplies them after ``drop``.
     """
-    if graph.num_edges() == 0:
+    if is_without_edges(graph):
         return _attend_to_nothing(graph, get_attention)
     if get_attention:
         return _attend_in_steps(graph, score, drop, weight)
@@ -98,7 +99,7 @@ def edge_softmax(graph: vgraph.Graph, logits: Tensor, eids: Any = vgraph.ALL, no
         raise FunctionError(f"norm_by is {norm_by!r}", cure='pass "dst" or "src"')
     if not isinstance(eids, str):
         graph = graph.edge_subgraph(eids, relabel_nodes=False)
-    if graph.num_edges() == 0:
+    if is_without_edges(graph):
         return logits
     over = graph if norm_by == "dst" else graph.reverse(copy_ndata=False)
     with over.local_scope():

@@ -35,6 +35,12 @@ def receivers_of(graph: vgraph.Graph, rows: Tensor) -> Tensor:
     return rows if ends.num_src == ends.num_dst else rows[: ends.num_dst]
 
 
+def is_without_edges(graph: vgraph.Graph) -> bool:
+    """Whether there is no edge, nor one that another rank has where this one has none."""
+    halo = graph.topology.halo
+    return not (graph.num_edges() if halo is None else halo.num_edges)
+
+
 def of_all_sources(graph: vgraph.Graph, *columns: Tensor) -> tuple[Tensor, ...]:
     """Rows of all that edges begin at: where ranks have parts of a graph, those of other ranks come after own ones."""
     halo = graph.topology.halo

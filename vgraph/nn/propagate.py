@@ -12,7 +12,7 @@ from torch import Tensor
 
 import vgraph
 import vgraph.function as fn
-from vgraph.nn.inputs import check_edge_weight
+from vgraph.nn.inputs import check_edge_weight, is_without_edges
 
 Reducer = Callable[[str, str], fn.Reduce]
 OfRows = Callable[[Tensor], Tensor]
@@ -20,7 +20,7 @@ OfRows = Callable[[Tensor], Tensor]
 
 def propagate(graph: vgraph.Graph, message: fn.Message, reduce: fn.Reduce, like: Tensor) -> Tensor:
     """What ``reduce`` calls "out"; without an edge zeros, as wide as the rows of ``like``."""
-    if graph.num_edges() == 0:  # a function that is not called cannot say how wide nothing is
+    if is_without_edges(graph):  # a function that is not called cannot say how wide nothing is
         return like.new_zeros(graph.topology.num_dst, *like.shape[1:])
     graph.update_all(message, reduce)
     return graph.dstdata["out"]
@@ -55,7 +55,7 @@ def send_rows(
             graph.dstdata["behind"] = behind
         if edge_weight is not None:
             graph.edata["w"] = check_edge_weight(graph, edge_weight).reshape(-1, *(1,) * (rows.dim() - 1))
-        if graph.num_edges() == 0:
+        if is_without_edges(graph):
             rows = rows if start is None else start(rows)
             graph.dstdata["out"] = rows.new_zeros(graph.topology.num_dst, *rows.shape[1:])
             return graph.dstdata["out"] if finish is None else finish(graph.dstdata["out"])

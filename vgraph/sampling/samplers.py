@@ -32,6 +32,7 @@ from vgraph.graphs.draw.pick import renumber
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.mutation import ID
+from vgraph.ir.halo import EdgesElsewhere
 from vgraph.ir.topology import Topology
 
 Names = Sequence[str] | Mapping[Any, Sequence[str]] | None
@@ -499,10 +500,16 @@ def make_block(g: Graph, seeds: ByType, drawn: Mapping[EdgeType, Drawn]) -> tupl
         mine = drawn.get(etype, NOTHING)
         ends = (local.get(etype, NOTHING.src), mine.seed_places)
         near, far = (torch.from_numpy(end).to(g.idtype) for end in ends)
-        topologies[etype] = Topology(near, far, len(ids[etype[0]]), len(own[etype[2]]))
+        topologies[etype] = _part_of(g, etype, (near, far), (len(ids[etype[0]]), len(own[etype[2]])))
         edges[etype] = edge_frame(g.edge_frames[etype], mine.edge_ids, g.idtype, copies=False)
     src, dst = ({name: _ids_frame(g, name, part[name]) for name in g.ntypes} for part in (ids, own))
     return {name: torch.from_numpy(ids[name]) for name in g.ntypes}, type(g).of_types(topologies, src, dst, edges)
+
+
+def _part_of(g: Graph, etype: EdgeType, ends: tuple[Tensor, Tensor], sizes: tuple[int, int]) -> Topology:
+    """Some edges of a graph; where other processes draw from it, too, they may have some where there are none here."""
+    is_alone = len(ends[0]) > 0 or g.relation(etype)[0].halo is None
+    return Topology(*ends, *sizes, halo=None if is_alone else EdgesElsewhere(sizes[0]))
 
 
 def _ids_frame(g: Graph, name: str, ids: Array) -> Frame:
@@ -520,6 +527,6 @@ def _induced(g: Graph, every: Mapping[str, Array], drawn: Mapping[EdgeType, Draw
         local = renumber(np.concatenate([own, mine.src]), g.num_nodes(etype[0]))[1][len(own) :]
         is_inside = local < len(own)
         src, dst = (torch.from_numpy(end[is_inside]).to(g.idtype) for end in (local, mine.seed_places))
-        topologies[etype] = Topology(src, dst, len(own), len(every[etype[2]]))
+        topologies[etype] = _part_of(g, etype, (src, dst), (len(own), len(every[etype[2]])))
         edges[etype] = edge_frame(g.edge_frames[etype], mine.edge_ids[is_inside], g.idtype, copies=False)
     return type(g).of_types(topologies, {name: _ids_frame(g, name, ids) for name, ids in every.items()}, None, edges)

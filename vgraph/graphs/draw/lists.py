@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from vgraph.graphs.draw.kernels import address, pool, run
 from vgraph.graphs.draw.random_numbers import Array
@@ -97,23 +99,23 @@ class Lists:
 
 
 class Rows:
-    """Rows of consecutive numbers, each range of them in an array of its own: features of parts."""
+    """Rows of consecutive numbers, each range of them in a tensor of its own: features of parts, on the CPU."""
 
-    def __init__(self, parts: Sequence[Array], first_row: int = 0) -> None:
-        self.parts = [np.ascontiguousarray(part) if part.ndim else part for part in parts]
+    def __init__(self, parts: Sequence[Tensor], first_row: int = 0) -> None:
+        self.parts = [part.detach().contiguous() for part in parts]
         self.bounds = _bounds(first_row, [len(part) for part in self.parts])
-        addresses = np.array([*(address(part) for part in self.parts), 0], np.int64)
+        addresses = np.array([*(part.data_ptr() for part in self.parts), 0], np.int64)
         self._table = np.column_stack([self.bounds, addresses])
         self.shape, self.dtype = self.parts[0].shape[1:], self.parts[0].dtype
-        self.row_bytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self.row_bytes = self.shape.numel() * self.dtype.itemsize
 
-    def take(self, ids: Array) -> Array:
+    def take(self, ids: Array) -> Tensor:
         """The rows of these numbers, which lie within the bounds."""
-        found = np.empty((len(ids), *self.shape), self.dtype)
+        found = torch.empty((len(ids), *self.shape), dtype=self.dtype)
         words = [address(ids), len(ids), address(self._table), len(self.parts), self.row_bytes]
-        if run("vg_rows", [*words, address(found), pool()]) is None:
+        if run("vg_rows", [*words, found.data_ptr(), pool()]) is None:
             for part, chosen in by_part(self.bounds, ids):
-                found[chosen] = self.parts[part][ids[chosen] - self.bounds[part]]
+                found[torch.from_numpy(chosen)] = self.parts[part][torch.from_numpy(ids[chosen] - self.bounds[part])]
         return found
 
 

@@ -6,7 +6,7 @@ Source: Hamilton et al. 2017, algorithm 2; DGL section 3 (sampling).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
 from vgraph.graphs.data import EdgeType
-from vgraph.graphs.draw.lists import Lists, Rows
+from vgraph.graphs.draw.lists import Lists
 from vgraph.graphs.draw.pick import pick_uniform, pick_weighted
 from vgraph.graphs.draw.random_numbers import Array, mix, next_key
 from vgraph.graphs.frame import Frame, resolve_ids
@@ -116,7 +116,7 @@ def draw_edges(g: GraphData, hop: Hop, edge_dir: str = "in") -> dict[EdgeType, D
         if mine is not None and counts[etype]:
             topology, _, _, frame = g.relation(etype)
             lists = topology.csc if edge_dir == "in" else topology.csr
-            weights = None if hop.prob is None else weights_of(frame, hop.prob, lists)
+            weights = None if hop.prob is None else weights_of(frame, hop.prob, lists).take
             ids, key = mine.long().numpy(), hop.key_of(number)
             far, edge_ids, seed_places = draw_from(
                 Lists.of(lists), weights, ids, counts[etype], key, replace=hop.replace
@@ -128,17 +128,15 @@ def draw_edges(g: GraphData, hop: Hop, edge_dir: str = "in") -> dict[EdgeType, D
 
 
 def draw_from(
-    lists: Lists, weights: Array | Rows | None, ids: Array, fanout: int, key: int, *, replace: bool
+    lists: Lists, weights: Callable[[Array], Array] | None, ids: Array, fanout: int, key: int, *, replace: bool
 ) -> tuple[Array, Array, Array]:
-    """(other ends, edge ids, which of ``ids`` each was drawn for); ``weights``: by place."""
+    """(other ends, edge ids, which of ``ids`` each was drawn for); ``weights``: those at some places."""
     spans = lists.spans(ids)
     if weights is None:
         places, seed_places = pick_uniform(spans, fanout, key, replace=replace)
     else:
         owners, slots = spans.entries
-        at = spans.begins[owners] + slots
-        own = weights.take(at)
-        places, seed_places = pick_weighted(spans, own, fanout, key, replace=replace)
+        places, seed_places = pick_weighted(spans, weights(spans.begins[owners] + slots), fanout, key, replace=replace)
     far, edge_ids = lists.fetch(places)
     return far, edge_ids, seed_places
 

@@ -161,7 +161,20 @@ def _unpacked(buffer: Tensor, pieces: Sequence[Piece]) -> dict[int, Tensor]:
 
 @contextmanager
 def lost_workers() -> Generator[None]:
-    """Turns what a backend says of a worker that is gone, or late, into an error with a cure."""
+    """Turns what a backend says of a worker that is gone, or late, into an error with a cure.
+
+    What vgraph sends is within one already; around a training loop it serves what others send, like
+    ``DistributedDataParallel``.
+
+    Raises:
+        WorkerError: a worker was lost.
+
+    >>> import vgraph.distributed as vd
+    >>> with vd.lost_workers():
+    ...     raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
+    Traceback (most recent call last):
+    vgraph.errors.WorkerError: a worker was lost: ...
+    """
     try:
         yield
     except RuntimeError as error:
