@@ -24,6 +24,9 @@ from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vgraph import config
 from vgraph.fusion.cpu.build import build_kernels
 from vgraph.fusion.cpu.emit import emit_kernels
@@ -39,7 +42,7 @@ from vgraph.ir.memory import MemoryPlan
 from vgraph.ir.printer import log_stage
 from vgraph.ir.program import Program, Reduction, RowSum, Value
 from vgraph.ir.reduction import DeviceShape
-from vgraph.ir.schedule import Phase, Schedule
+from vgraph.ir.schedule import Leveled, Phase, Schedule
 from vgraph.ir.topology import Topology
 from vgraph.memory.arena import ArenaPool
 from vgraph.memory.liveness import lifetimes
@@ -55,15 +58,15 @@ from vgraph.runtime.cpu.native import Native, native_source
 from vgraph.runtime.cuda import driver as cuda
 from vgraph.runtime.cuda.frontier_loop import DeviceFrontiers
 from vgraph.runtime.cuda.kernel import DeviceKernel
-from vgraph.runtime.python_codegen import PhaseCode, Step, compile_phase, reads_whole
+from vgraph.runtime.python_codegen import PhaseCode, Step, compile_phase, reads_whole, run_nothing
 from vgraph.runtime.reductions.cuda import bind_device
 from vgraph.runtime.reductions.reduction import Bind, CompiledReduction, bind_cpu
 from vgraph.runtime.reductions.row_sums import runs_row_sums
+from vgraph.runtime.user_rows import move_in_loops
 from vgraph.scheduler.build import build_schedule
 from vgraph.scheduler.chunks import split_edge_rows
 from vgraph.scheduler.degrees import depends_on_degree, read_at_leaves
-from vgraph.scheduler.frontiers import Levels
-from vgraph.scheduler.frontiers import levels as find_levels
+from vgraph.scheduler.frontiers import Levels, leveled
 from vgraph.scheduler.horizontal_fusion import join_products
 from vgraph.scheduler.leaves import split_leaves
 from vgraph.scheduler.one_type import divide_by_type, interleaved_loops
@@ -111,6 +114,7 @@ def compile_program(
         phases = _cut_edge_rows(program, phases, fuses=fuse)
     varies = inner_degree is None and config.degrees_enabled() and depends_on_degree(program)
     codes = _compile_phases(program, phases, device if fuse else None)
+    codes, user_rows = move_in_loops(program, phases, codes, num_outputs, in_rows)
     stored, phase_ranges = _values_in_loops(phases, codes), interleaved_loops(phases)
     stores = [[i for index in phase_range for i in codes[index].stores] for phase_range in phase_ranges]
     alive = lifetimes(
@@ -121,6 +125,7 @@ def compile_program(
         phases=phases,
         phase_ranges=phase_ranges,
         codes=codes,
+        user_rows=user_rows,
         num_outputs=num_outputs,
         in_rows=in_rows,
         stored=stored,
@@ -253,7 +258,7 @@ def _compile_phase(
 def _loop_code(loop: FrontierLoop | DeviceFrontiers, units: Sequence[Unit]) -> PhaseCode:
     """A loop that has no code in Python beside it."""
     body = loop.body
-    return PhaseCode(str(loop), loop.refuse, body.outside, tuple(sorted(body.kept)), loop, tuple(units))
+    return PhaseCode(str(loop), run_nothing, body.outside, tuple(sorted(body.kept)), loop, tuple(units))
 
 
 @cache
@@ -390,8 +395,17 @@ def _make_plan(compiled: CompiledProgram, call_context: CallContext) -> Plan:
 
 def levels(topology: Topology) -> Levels:
     """The level of every vertex, children first; kept with the topology."""
+    return _leveled(topology).levels
+
+
+def leaf_ids(topology: Topology) -> NDArray[np.int64]:
+    """The vertices without in-edges, in order."""
+    return _leveled(topology).leaf_ids
+
+
+def _leveled(topology: Topology) -> Leveled:
     native = load_native() if config.kernels_enabled() else None
-    return find_levels(topology, native and native.levels)
+    return leveled(topology, native and native.levels)
 
 
 def level_schedule(topology: Topology) -> Schedule:
@@ -408,8 +422,14 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
         walk = native and native.levels
         keys = vertex_keys(topology, policy, None if types is None else type_numbers(types), walk)
         second = second_keys(topology, policy, keys, walk) if types is None else None
-        order = build_row_order(topology, keys, second, native and native.order_rows)
-        schedule = build_schedule(topology, policy, keys, order, native and native.bounds).on(topology.src.device)
+        found = None if keys is None or second is not None else leveled(topology, walk)
+        if found is not None and found.levels is keys and found.order is not None and found.bounds is not None:
+            order, known = found.order, found.bounds
+            schedule = build_schedule(topology, policy, keys, order, lambda *_: known)
+        else:
+            order = build_row_order(topology, keys, second, native and native.order_rows)
+            schedule = build_schedule(topology, policy, keys, order, native and native.bounds)
+        schedule = schedule.on(topology.src.device)
         if types is None:
             return schedule, types
         kinds = () if keys is None else kinds_of_frontiers(schedule, types[0])

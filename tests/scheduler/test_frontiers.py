@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vgraph.errors import CycleError, GraphError
+from vgraph.ir.schedule import Leveled
 from vgraph.ir.topology import Topology
 from vgraph.scheduler import frontiers
 from vgraph.scheduler.frontiers import levels
@@ -101,7 +102,7 @@ def test_batch_has_the_levels_of_its_graphs(parts: list[Topology]) -> None:
 
 def test_batch_reads_what_its_graphs_keep() -> None:
     part = make(2, [(0, 1)])
-    part.kept["levels"] = np.array([7, 8], np.int32)
+    part.kept["levels"] = Leveled(np.array([7, 8], np.int32))
     assert levels(batch([part, make(1, [])])).tolist() == [7, 8, 0]
 
 

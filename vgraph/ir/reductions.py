@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -37,6 +37,9 @@ class Sum:
 
     name: str
     of: Callable[..., Tensor]
+
+
+Reduced: TypeAlias = Tensor | tuple[Tensor, Tensor]  # with the slots of what picks
 
 
 @dataclass(frozen=True)
@@ -86,10 +89,10 @@ class ReduceInfo:
     identity: int | float | None
     empty: int | float
     combine: str
-    segments: Callable[[Tensor, Tensor, int | None], Any]
+    segments: Callable[[Tensor, Tensor, int | None], Reduced]
     dims: Callable[[Tensor, tuple[int, ...]], Tensor]
     derivative: Derivative
-    join: Callable[[Tensor, Tensor], Any] | None = None
+    join: Callable[[Tensor, Tensor], object] | None = None  # into the first of the two
     lift: str = ""
     finish: str = ""
     largest: bool | None = None

@@ -7,10 +7,10 @@ Source: Cavs section 3.2 (batching policy).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 from weakref import ReferenceType
 
 import numpy as np
@@ -24,12 +24,13 @@ from vgraph.ir.topology import Topology, short_order
 from vgraph.ir.upload import pack, send
 
 LEAVES_PART, INNER_PART = "leaves", "inner"
-_forms: dict[Any, int] = {}
-
+_forms: dict[tuple[object, ...], int] = {}
+# Where the rows of each key and their in-edges begin, and where the last end; in-degrees that rows share.
+Bounds: TypeAlias = tuple[list[int], list[int], list[int | None]]
 
 MANY = 1 << 20  # edges: what few of their readers ask for is sorted anew rather than kept
 LOOK_AHEAD = 32  # elements behind a tensor of 32-bit rows that may be read, though they mean nothing
-_NUM_TENSORS = 9  # of a schedule, ahead of those of its hubs
+_PACKED = ("vertex_ids", "vertex_rows", "edge_ids", "src_rows", "in_ptr", "out_ptr", "out_edges", "out_dst")
 MOST_SHORT = 2**31 - LOOK_AHEAD  # more edges than that have rows of 64 bits
 
 
@@ -47,7 +48,7 @@ class Frontier(NamedTuple):
         return self.v1 - self.v0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class RowOrder:
     """Where vertices and edges lie: row r holds vertex ``vertex_ids[r]``; None: the user's order.
 
@@ -55,22 +56,45 @@ class RowOrder:
     and a frontier's in-edges are contiguous. ``src_rows``, ``dst_rows``: (edges,); ``in_ptr``,
     ``out_ptr``: (vertices + 1,); ``out_edges``: edge rows grouped by source row. Rows of edges, and of
     vertices by edge, are int32 with LOOK_AHEAD elements of room behind them, unless there are more than
-    MOST_SHORT edges; pointers are int64. What not every kernel reads is made when asked for; ``find_edge_ids``
-    makes ``edge_ids``. ``host``: the same on the CPU, where this lies on another device and came from there.
+    MOST_SHORT edges; pointers are int64. No tensor is made before it is asked for: ``find`` gives one by its name,
+    None where rows lie in the user's order and where it is made of the others here. ``host``: the same on the CPU,
+    where this lies on another device and came from there. ``is_read``: whether its numbers, and not only how many
+    there are, were read on the CPU.
     """
 
-    vertex_ids: Tensor | None
-    vertex_rows: Tensor | None
-    find_edge_ids: Callable[[], Tensor | None]
-    src_rows: Tensor
-    in_ptr: Tensor
-    out_ptr: Tensor
+    find: Callable[[str], Tensor | None]
     host: RowOrder | None = None
+    is_read: bool = False
+
+    def _have(self, name: str) -> Tensor:
+        found = self.find(name)
+        assert found is not None, f"a row order has no {name}"
+        return found
+
+    @cached_property
+    def vertex_ids(self) -> Tensor | None:
+        return self.find("vertex_ids")
+
+    @cached_property
+    def vertex_rows(self) -> Tensor | None:
+        return self.find("vertex_rows")
 
     @cached_property
     def edge_ids(self) -> Tensor | None:
-        """The edge of every edge row; None: the user's order."""
-        return self.find_edge_ids()
+        """The edge of every edge row."""
+        return self.find("edge_ids")
+
+    @cached_property
+    def src_rows(self) -> Tensor:
+        return self._have("src_rows")
+
+    @cached_property
+    def in_ptr(self) -> Tensor:
+        return self._have("in_ptr")
+
+    @cached_property
+    def out_ptr(self) -> Tensor:
+        return self._have("out_ptr")
 
     def most(self, pointer: str) -> int:
         """No row has more edges: a power of two, so that many orders agree."""
@@ -79,21 +103,19 @@ class RowOrder:
 
     def pointer_on_host(self, name: str) -> Tensor:
         """``in_ptr`` or ``out_ptr`` on the CPU; waited for where it came from nowhere else."""
-        self.__dict__["is_read"] = True
+        self.is_read = True
         return getattr(self.host or self, name).cpu()
 
     @cached_property
     def hubs(self) -> Hubs | None:
         """Rows of very many in- or out-edges, of an order by which loops run; None: there are none."""
         pointers = {name: self.pointer_on_host(name) for name in ("in_ptr", "out_ptr") if getattr(self, name).numel()}
-        found = find_hubs(pointers)
-        device = self.in_ptr.device
-        return found if found is None or device.type == "cpu" else found.at(pack(found.tensors, device)[1])  # pyright: ignore[reportArgumentType]
+        found, device = find_hubs(pointers), self.in_ptr.device
+        return found if found is None or device.type == "cpu" else found.at(pack(found.tensors, device)[1])
 
     def read_hubs(self) -> Hubs | None:
         """``hubs``, by whose number launches are made."""
-        if self.hubs is not None:
-            self.__dict__["is_read"] = True
+        self.is_read |= self.hubs is not None
         return self.hubs
 
     @cached_property
@@ -111,11 +133,15 @@ class RowOrder:
 
     @cached_property
     def out_edges(self) -> Tensor:
-        return self._sorted_by_source()
+        found = self.find("out_edges")
+        return self._sorted_by_source() if found is None else found
 
     @cached_property
     def out_dst(self) -> Tensor:
         """The destination row of each of ``out_edges``, which are not kept where they are many."""
+        known = self.find("out_dst")
+        if known is not None:
+            return known
         is_kept = "out_edges" in vars(self) or self.src_rows.shape[0] < MANY
         dst_rows, edges = self.make_dst_rows(), self.out_edges if is_kept else self._sorted_by_source()
         if dst_rows.device.type != "cpu" or dst_rows.dtype != torch.int32:
@@ -130,12 +156,32 @@ class RowOrder:
 
     def make_dst_rows(self) -> Tensor:
         """``dst_rows``, not kept."""
+        found = self.find("dst_rows")
+        if found is not None:
+            return found
         counts = self.in_ptr[1:] - self.in_ptr[:-1]
         rows = torch.arange(counts.shape[0], dtype=self.src_rows.dtype, device=counts.device)
         return torch.repeat_interleave(rows, counts, output_size=self.src_rows.shape[0])
 
 
-def with_room(rows: NDArray[np.integer[Any]]) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class Leveled:
+    """The level of every vertex, (vertices,); the rows by level and their frontiers, where they were found with it."""
+
+    levels: NDArray[np.int32]
+    order: RowOrder | None = None
+    bounds: Bounds | None = None
+
+    @property
+    def leaf_ids(self) -> NDArray[np.int64]:
+        """The vertices of level 0, in order."""
+        if self.order is None or self.bounds is None or not len(self.levels):
+            return np.flatnonzero(self.levels == 0)
+        count, ids = self.bounds[0][1], self.order.vertex_ids
+        return np.arange(count) if ids is None else ids[:count].numpy()
+
+
+def with_room(rows: NDArray[np.integer]) -> Tensor:
     """Rows of 32 bits where they suffice, with room behind them for kernels that look ahead."""
     if len(rows) >= MOST_SHORT:
         return torch.from_numpy(rows)
@@ -158,12 +204,13 @@ class Part:
     edge_rows: Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Schedule:
     """The frontiers of a topology under one policy, in order of evaluation, and the row order.
 
     A topology keeps its schedules, so that a schedule holds its topology but weakly (``of``): index tensors of a
-    graph that is gone would else wait for the garbage collector.
+    graph that is gone would else wait for the garbage collector. ``buffer``: in which all index tensors lie, where
+    they came in one copy.
     """
 
     of: ReferenceType[Topology]
@@ -172,6 +219,7 @@ class Schedule:
     frontiers: tuple[Frontier, ...]
     parts: Mapping[str, Part] = field(default_factory=dict[str, Part])
     kinds: tuple[str, ...] = ()  # with parts: the type of every frontier's vertices
+    buffer: Tensor | None = None
 
     @property
     def topology(self) -> Topology:
@@ -192,52 +240,55 @@ class Schedule:
         return self._packed(device, self.order)
 
     def _packed(self, device: torch.device, host: RowOrder | None) -> Schedule:
-        buffer, found = pack(self._tensors, device)
-        (ids, rows, edge_ids, *fields, out_edges, out_dst, v_ptr), cut = found[:_NUM_TENSORS], found[_NUM_TENSORS:]
-        order = RowOrder(ids, rows, lambda: edge_ids, *fields, host=host)  # pyright: ignore[reportArgumentType]
-        made = replace(self, order=order)
-        made.order.__dict__.update(out_edges=out_edges, out_dst=out_dst)
+        tensors, hubs = self._tensors, self._hubs
+        buffer, found = pack([*tensors.values(), *(hubs.tensors if hubs else ())], device)
+        here = dict(zip(tensors, found, strict=False))
+        made = replace(self, order=RowOrder(here.get, host), buffer=buffer)
+        made.v_ptr = here["v_ptr"]
         if len(self.frontiers) > 1:
-            hubs = self.order.hubs
-            made.order.__dict__["hubs"] = hubs and hubs.at(cut)  # pyright: ignore[reportArgumentType]
-        made.__dict__.update(v_ptr=v_ptr, buffer=buffer)
+            made.order.hubs = hubs and hubs.at(found[len(tensors) :])
         return made
 
     @property
-    def _tensors(self) -> tuple[Tensor | None, ...]:
-        o = self.order
-        rows = (o.vertex_ids, o.vertex_rows, o.edge_ids, o.src_rows, o.in_ptr, o.out_ptr, o.out_edges)
-        hubs = o.hubs if len(self.frontiers) > 1 else None
-        return (*rows, o.out_dst, self.v_ptr, *(() if hubs is None else hubs.tensors))
+    def _tensors(self) -> dict[str, Tensor]:
+        """All index tensors but those of hubs, by name."""
+        known = {"v_ptr": self.v_ptr} | {name: getattr(self.order, name) for name in _PACKED}
+        return {name: tensor for name, tensor in known.items() if tensor is not None}
+
+    @property
+    def _hubs(self) -> Hubs | None:
+        return self.order.hubs if len(self.frontiers) > 1 else None
 
     # ------------------------------------------------------------ recordings
     @cached_property
     def form(self) -> int:
         """A number that schedules share where all that is sized by rows has the same sizes."""
         t = self.topology
-        nothing = tuple(None if x is None else x.dtype for x in self._tensors)
-        words = (self.policy, t.num_src, t.num_dst, t.num_edges, t.graph_sizes, nothing, self.frontiers)
+        kinds = tuple((name, tensor.dtype) for name, tensor in self._tensors.items())
+        sizes = None if self._hubs is None else tuple(len(tensor) for tensor in self._hubs.tensors)
+        words = (self.policy, t.num_src, t.num_dst, t.num_edges, t.graph_sizes, kinds, sizes, self.frontiers)
         words = (*words, *map(self.order.most, ("in_ptr", "out_ptr")))
         return _forms.setdefault(words, len(_forms))
 
     def twin(self) -> Schedule:
         """The same in memory of its own, from which nothing was derived yet; see ``refill`` and ``is_read``."""
-        made = self._packed(self.order.src_rows.device, self.order.host or self.order)
-        made.order.__dict__["is_read"] = False
-        return made
+        return self._packed(self.order.src_rows.device, self.order.host or self.order)
 
     @property
     def is_read(self) -> bool:
         """Whether a twin's numbers, and not only how many there are, were read on the CPU."""
-        return vars(self.order)["is_read"]
+        return self.order.is_read
 
     def refill(self, other: Schedule) -> None:
         """The numbers of another schedule of the same form."""
-        if "buffer" in vars(other):
-            vars(self)["buffer"].copy_(vars(other)["buffer"])
+        if self.buffer is not None and other.buffer is not None:
+            self.buffer.copy_(other.buffer)
             return
-        for mine, its in zip(self._tensors, other._tensors, strict=True):
-            if mine is not None and its is not None:
+        theirs = other._tensors
+        for name, tensor in self._tensors.items():
+            tensor.copy_(theirs[name])
+        if self._hubs is not None and other._hubs is not None:
+            for mine, its in zip(self._hubs.tensors, other._hubs.tensors, strict=True):
                 mine.copy_(its)
 
     @property
@@ -254,8 +305,8 @@ class Schedule:
         """The frontiers of a phase's part as runs of one type of vertices each."""
         numbers, kinds = self.numbers(part), self.kinds
         runs = [(kind, list(run)) for kind, run in groupby(numbers, key=kinds.__getitem__)]
-        fields = (self.of, self.policy, self.order, self.frontiers, self.parts, kinds)
-        return [(kind, FrontierRange(*fields, range(run[0], run[-1] + 1))) for kind, run in runs]
+        whole = {f.name: getattr(self, f.name) for f in fields(Schedule)}
+        return [(kind, FrontierRange(**whole, only=range(run[0], run[-1] + 1))) for kind, run in runs]
 
     @cached_property
     def inner_degree(self) -> int | None:
@@ -273,7 +324,7 @@ class Schedule:
         return range(first, last)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class FrontierRange(Schedule):
     """A schedule of which loops run some neighbouring frontiers alone."""
 

@@ -23,25 +23,24 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def upload(tensors: Sequence[Tensor | None], device: torch.device) -> list[Tensor | None]:
-    """All in one buffer, each where wide loads may begin; None stays None."""
+def upload(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """All in one buffer, each where wide loads may begin."""
     return pack(tensors, device)[1]
 
 
-def pack(tensors: Sequence[Tensor | None], device: torch.device) -> tuple[Tensor, list[Tensor | None]]:
+def pack(tensors: Sequence[Tensor], device: torch.device) -> tuple[Tensor, list[Tensor]]:
     """The buffer, and all within it."""
-    ends, end = list[int](), 0
+    starts, end = list[int](), 0
     for tensor in tensors:
-        end += 0 if tensor is None else -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
-        ends.append(end)
-    near = next((t.device for t in tensors if t is not None), device)
+        starts.append(end)
+        end += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+    near = tensors[0].device if tensors else device
     pins = device.type == "cuda" and near.type == "cpu"
     buffer = torch.empty(end + _ALIGNMENT, dtype=torch.uint8, pin_memory=pins, device=near)
-    for tensor, start in zip(tensors, [0, *ends], strict=False):
-        if tensor is not None:
-            _part(buffer, start, tensor).copy_(tensor)
+    for tensor, start in zip(tensors, starts, strict=True):
+        _part(buffer, start, tensor).copy_(tensor)
     there = send(buffer, device)
-    return there, [t if t is None else _part(there, start, t) for t, start in zip(tensors, [0, *ends], strict=False)]
+    return there, [_part(there, start, tensor) for tensor, start in zip(tensors, starts, strict=True)]
 
 
 def _part(buffer: Tensor, start: int, like: Tensor) -> Tensor:

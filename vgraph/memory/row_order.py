@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,8 +19,8 @@ from vgraph.ir.schedule import MANY, MOST_SHORT, RowOrder, with_room
 from vgraph.ir.topology import Topology, short_order, stable_argsort
 
 _MANY = 1 << 14  # edges from which on memory traffic counts more than calls
-Keys: TypeAlias = NDArray[np.integer[Any]]
-Ids: TypeAlias = NDArray[np.integer[Any]]
+Keys: TypeAlias = NDArray[np.integer]
+Ids: TypeAlias = NDArray[np.integer]
 SortRows: TypeAlias = Callable[[NDArray[np.int32], Tensor, Tensor], RowOrder]
 
 
@@ -33,9 +33,6 @@ def build_row_order(
     keys vertices keep the user's order, and sources may be other vertices than destinations. ``sort``: does
     the same in native code, of one kind of keys. All on the CPU.
     """
-    known = getattr(vertex_keys, "rows", None) if second_keys is None else None
-    if isinstance(known, RowOrder):  # whoever found the keys found them at once
-        return known
     topology = topology.on_host
     keys = _joined(vertex_keys, second_keys)
     if sort is not None and keys is not None and _is_plain(topology, keys):
@@ -50,19 +47,15 @@ def build_row_order(
     if edge_ids is not None:
         src = _taken(src, edge_ids)
     out_ptr = _pointer(src, topology.num_src)
-    find_edge_ids = (
-        _kept(edge_ids)
-        if edge_ids is None or len(src) < MANY
-        else partial(_edge_ids, topology.dst, topology.num_dst, rows)
-    )
-    return RowOrder(
-        _as_tensor(vertex_ids), _as_tensor(rows), find_edge_ids, with_room(src), _as_tensor(in_ptr), _as_tensor(out_ptr)
-    )
-
-
-def _kept(edge_ids: Ids | None) -> Callable[[], Tensor | None]:
-    tensor = None if edge_ids is None else with_room(edge_ids)
-    return lambda: tensor
+    tensors = {"src_rows": with_room(src), "in_ptr": torch.from_numpy(in_ptr), "out_ptr": torch.from_numpy(out_ptr)}
+    if vertex_ids is not None and rows is not None:
+        tensors |= {"vertex_ids": torch.from_numpy(vertex_ids), "vertex_rows": torch.from_numpy(rows)}
+    if edge_ids is not None and len(src) >= MANY:  # few readers ask for them: they are found once more
+        again = partial(_edge_ids, topology.dst, topology.num_dst, rows)
+        return RowOrder(lambda name: again() if name == "edge_ids" else tensors.get(name))
+    if edge_ids is not None:
+        tensors["edge_ids"] = with_room(edge_ids)
+    return RowOrder(tensors.get)
 
 
 def _edge_ids(ends: Tensor, num_dst: int, rows: Ids | None) -> Tensor:
@@ -125,7 +118,3 @@ def _on_cpu(ids: Tensor) -> Ids:
     """The ids in memory, many of them in as few bits as they need."""
     is_short = _MANY <= ids.shape[0] < MOST_SHORT
     return ids.numpy().astype(np.int32 if is_short else np.int64, copy=False)
-
-
-def _as_tensor(array: Ids | None) -> Any:
-    return None if array is None else torch.from_numpy(array)

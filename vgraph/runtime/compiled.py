@@ -26,13 +26,14 @@ from vgraph.ir.topology import Topology
 from vgraph.runtime.arena_rows import ArenaRows, CallValues, Form, forms_of
 from vgraph.runtime.call_rows import CallContext, CallRows, has_order
 from vgraph.runtime.chunks import MOST_BYTES, ChunkedCode, chunked_code, chunks_of
+from vgraph.runtime.cpu.frontier_loop import FrontierLoop
 from vgraph.runtime.cpu.kernels import Empty
 from vgraph.runtime.cuda import driver as cuda
 from vgraph.runtime.cuda.cuda_graphs import CudaGraphs
 from vgraph.runtime.cuda.side_stream import SideStream
 from vgraph.runtime.in_memory import as_recorded, in_memory
 from vgraph.runtime.python_codegen import PhaseCode
-from vgraph.runtime.user_rows import move_in_loops
+from vgraph.runtime.user_rows import UserRows
 from vgraph.runtime.windows import Ahead, Windows, choose_windows, find_ahead
 
 
@@ -83,6 +84,7 @@ class CompiledProgram:
     phases: tuple[Phase, ...]
     phase_ranges: Sequence[range]  # phases that run one after the other; several of one range take turns
     codes: tuple[PhaseCode, ...]
+    user_rows: UserRows  # what those move from and to the user's order
     num_outputs: int
     in_rows: frozenset[int]
     stored: tuple[Value, ...]  # what loops write, slice by slice
@@ -96,9 +98,6 @@ class CompiledProgram:
     inner_degree: int | None  # the only one of vertices that are no leaves, on all topologies that it runs on
     varies: bool  # there may be better code for those
     make_for: Callable[[str, int | None], CompiledProgram]
-
-    def __post_init__(self) -> None:
-        self._user_rows = move_in_loops(self.program, self.phases, self.codes, self.num_outputs, self.in_rows)
 
     @cached_property
     def _others(self) -> dict[tuple[str, int | None], CompiledProgram]:
@@ -200,9 +199,9 @@ class CompiledProgram:
 
     def _in_user_order(self, env: dict[int, Tensor], inputs: Mapping[str, Tensor], schedule: Schedule) -> None:
         """What loops move themselves: inputs as they are given, and room for outputs."""
-        for item in self._user_rows.ins:
+        for item in self.user_rows.ins:
             env[in_user_order(item.value.id)] = inputs[item.name].contiguous()
-        for value in self._user_rows.outs:
+        for value in self.user_rows.outs:
             env[in_user_order(value.id)] = self.empty((schedule.topology.num_dst, *value.row_shape), value.dtype)
 
     def _run_phases(
@@ -213,9 +212,12 @@ class CompiledProgram:
             self._interleave(phase_range, env, arena, rows)
         elif windows is not None and phase_range[0] in windows.ahead:
             windows.begin(phase_range[0], env, whole())
-        elif self.codes[phase_range[0]].loop is not None:
+        elif (loop := self.codes[phase_range[0]].loop) is not None:
             parts = None if windows is None else windows.of_loop(phase_range[0], first, whole())
-            self.codes[phase_range[0]].loop.run(env, arena, rows.schedule, *(() if parts is None else (parts,)))
+            if parts is not None and isinstance(loop, FrontierLoop):
+                loop.run(env, arena, rows.schedule, parts)
+            else:
+                loop.run(env, arena, rows.schedule)
         elif not (first.is_chunked and self._run_in_chunks(phase_range[0], env, rows.schedule)):
             self.codes[phase_range[0]].run(env, arena, rows.extents(first))
 
@@ -311,7 +313,7 @@ class CompiledProgram:
     def _read_inputs(self) -> tuple[Input, ...]:
         """Kernels compute for themselves what they can tell from the topology."""
         read = {i for code in self.codes for i in code.reads} | {v.id for v in self.program.outputs if v is not None}
-        moved = {item.value.id for item in self._user_rows.ins}
+        moved = {item.value.id for item in self.user_rows.ins}
         inputs = [item for item in self.program.inputs if item.value.id not in moved]
         return tuple(item for item in inputs if item.value.id in read or not item.is_topological)
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from vgraph.ir.reductions import reduce_info
+from vgraph.ir.reductions import Reduced, reduce_info
 from vgraph.ir.schedule import Frontier, RowOrder, Schedule
 from vgraph.ir.space import OF_LEAVES
 from vgraph.ir.topology import Topology
 from vgraph.runtime.cpu.kernels import Empty, torch_empty
 from vgraph_kernels import reference
+
+Parameters: TypeAlias = Sequence[Any]  # of a distribution: numbers, or a tensor of chances
 
 
 class Extent:
@@ -183,7 +185,7 @@ class Extent:
             return torch.cat([leaves, others]) if leaves.shape[0] else others
         return rows.index_select(0, self.subsets[name][0][self.v0 : self.v1])
 
-    def reduce_dst(self, reduction: str, rows: Tensor) -> Any:
+    def reduce_dst(self, reduction: str, rows: Tensor) -> Reduced:
         return reduce_info(reduction).segments(rows, self.in_ptr, self.degree)
 
     def reduce_src(self, reduction: str, rows: Tensor) -> Tensor:
@@ -235,7 +237,7 @@ class Extent:
         kind: str,
         shape: tuple[int, ...],
         dtype: torch.dtype,
-        extra: tuple[Any, ...],
+        extra: Parameters,
     ) -> Tensor:
         """Numbers keyed by the user's ids of this extent's rows."""
         return draw_random(distribution, number, seed, self._ids_of(kind, shape), shape, dtype, extra)
@@ -255,7 +257,7 @@ def draw_random(
     ids: Tensor | None,
     shape: tuple[int, ...],
     dtype: torch.dtype,
-    extra: tuple[Any, ...],
+    extra: Parameters,
 ) -> Tensor:
     """Numbers keyed by the ids of rows; without ids by the position in the whole tensor."""
     return _DISTRIBUTIONS[distribution](seed, number, ids, shape, dtype, extra)
@@ -278,7 +280,7 @@ def _bernoulli(
     ids: Tensor | None,
     shape: tuple[int, ...],
     dtype: torch.dtype,
-    extra: Any,
+    extra: Parameters,
 ) -> Tensor:
     chance = extra[0] if extra else 0.5
     drawn = reference.random_uniform(seed, number, ids, shape, torch.float64)
@@ -291,7 +293,7 @@ def _uniform(
     ids: Tensor | None,
     shape: tuple[int, ...],
     dtype: torch.dtype,
-    extra: Any,
+    extra: Parameters,
 ) -> Tensor:
     if not extra:
         return reference.random_uniform(seed, number, ids, shape, dtype)
@@ -307,7 +309,7 @@ def _normal(
     ids: Tensor | None,
     shape: tuple[int, ...],
     dtype: torch.dtype,
-    extra: Any,
+    extra: Parameters,
 ) -> Tensor:
     drawn = reference.random_normal(seed, number, ids, shape, dtype)
     return drawn if not extra else drawn * (extra[1] if len(extra) > 1 else 1.0) + extra[0]
@@ -319,7 +321,7 @@ def _exponential(
     ids: Tensor | None,
     shape: tuple[int, ...],
     dtype: torch.dtype,
-    extra: Any,
+    extra: Parameters,
 ) -> Tensor:
     drawn = reference.random_uniform(seed, number, ids, shape, torch.float64)
     return (-torch.log1p(-drawn) / (extra[0] if extra else 1.0)).to(dtype)
@@ -332,16 +334,3 @@ _DISTRIBUTIONS: dict[str, Callable[..., Tensor]] = {
     "normal": _normal,
     "exponential": _exponential,
 }
-
-
-def draw(
-    distribution: str,
-    seed: Tensor,
-    number: int,
-    ids: Tensor,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    extra: tuple[Any, ...],
-) -> Tensor:
-    """Random numbers keyed by ``ids``, one for each leading entry."""
-    return _DISTRIBUTIONS[distribution](seed, number, ids, shape, dtype, extra)

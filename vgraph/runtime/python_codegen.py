@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from vgraph.ir.kernel import Unit
+from vgraph.ir.loop_body import LoopBody
 from vgraph.ir.moves import (
     AnyMove,
     Gather,
@@ -26,9 +28,11 @@ from vgraph.ir.moves import (
     TakeSlot,
 )
 from vgraph.ir.program import Noun, Op, Routine, Rows, Target, Value, op_name
-from vgraph.ir.schedule import Phase
+from vgraph.ir.schedule import Phase, Schedule
+from vgraph.runtime.arena_rows import ArenaRows
 
-Step = tuple[Unit, Any]  # a unit, and what runs it if it is a kernel
+Step = tuple[Unit, object]  # a unit, and what runs it if it is a kernel
+StandIn = Callable[[Op], Callable[..., Tensor] | None]  # what runs an op in the library's place, if it gives anything
 SLICED = ("vertex", "edge")  # kinds of spaces of which a frontier sees a slice
 
 
@@ -39,7 +43,24 @@ def reads_whole(target: Target) -> bool:
     return isinstance(target, SegmentReduce) and target.end != "dst"
 
 
-@dataclass(eq=False)
+class Loop(Protocol):
+    """Runs all frontiers of a phase's part of a schedule, in its direction; ``body``: what one frontier does."""
+
+    @property
+    def body(self) -> LoopBody: ...
+
+    def run(self, env: Mapping[int, Tensor], arena: ArenaRows, schedule: Schedule) -> None: ...
+
+
+Run = Callable[[dict[int, Tensor], Mapping[int, Tensor], Sequence[object]], None]
+
+
+def run_nothing(env: Mapping[int, Tensor], arena: Mapping[int, Tensor], extents: Sequence[object]) -> None:
+    """Stands for code in Python beside a loop, of which there is none."""
+    raise AssertionError("a phase with a loop of its own runs as that alone")
+
+
+@dataclass(frozen=True, eq=False)
 class PhaseCode:
     """``run(env, arena, extents)``: reads values by id from env, stores into arena (loops) or env.
 
@@ -48,10 +69,10 @@ class PhaseCode:
     """
 
     source: str
-    run: Callable[[dict[int, Any], Mapping[int, Any], Sequence[Any]], None]
+    run: Run
     reads: tuple[int, ...]
     stores: tuple[int, ...]
-    loop: Any = None
+    loop: Loop | None = None
     units: tuple[Unit, ...] = ()
 
 
@@ -60,8 +81,8 @@ def compile_phase(
     wanted: Iterable[int],
     name: str,
     steps: Sequence[Step] | None = None,
-    stand_in: Callable[[Op], Any] | None = None,
-    of_rows: Callable[..., Any] | None = None,
+    stand_in: StandIn | None = None,
+    of_rows: Callable[..., Tensor] | None = None,
 ) -> PhaseCode:
     """``wanted``: ids of the values that later phases, the caller or a Carry need of this one.
 
@@ -72,7 +93,7 @@ def compile_phase(
     plain: list[Step] = [(Unit(op=op), None) for op in phase.ops]
     writer = _Writer(phase, set(wanted), plain if steps is None else steps, stand_in, of_rows)
     source = writer.loop(name) if phase.is_loop else writer.once(name)
-    space = dict(writer.constants)
+    space: dict[str, Any] = dict(writer.constants)
     exec(compile(source, f"<vgraph {name}>", "exec"), space)
     return PhaseCode(source, space[name], tuple(writer.outside), tuple(writer.stored))
 
@@ -82,9 +103,9 @@ class _Writer:
     phase: Phase
     wanted: set[int]
     steps: Sequence[Step]
-    stand_in: Callable[[Op], Any] | None = None
-    of_rows: Callable[..., Any] | None = None
-    constants: dict[str, Any] = field(default_factory=dict[str, Any])
+    stand_in: StandIn | None = None
+    of_rows: Callable[..., Tensor] | None = None
+    constants: dict[str, object] = field(default_factory=dict[str, object])
     outside: dict[int, Value] = field(default_factory=dict[int, Value])
     stored: list[int] = field(default_factory=list[int])
     wholes: set[int] = field(default_factory=set[int])
@@ -147,7 +168,7 @@ class _Writer:
                 lines.append(f"    del {', '.join(f'v{i}' for i in dead)}")
         return "\n".join(lines) + "\n"
 
-    def launch(self, unit: Unit, runner: Any) -> str:
+    def launch(self, unit: Unit, runner: object) -> str:
         """A kernel over all rows."""
         assert unit.kernel is not None
         results = "".join(f"v{v.id}, " for v in unit.kernel.stores)
@@ -289,7 +310,7 @@ class _Writer:
         given += [f"{key}={self.text(value)}" for key, value in op.kwargs.items()]
         return f"{function}({', '.join(given)})"
 
-    def operand(self, name: str, arg: Any, op: Op) -> str:
+    def operand(self, name: str, arg: object, op: Op) -> str:
         """An argument as the operator takes it, where that is not as it lies."""
         text = self.text(arg)
         if name in _READ_AS_DENSE and isinstance(arg, Value):
@@ -316,7 +337,7 @@ class _Writer:
             f"{self.text(tuple(shape))}, {self.text(dtype)}, {rest})"
         )
 
-    def text(self, leaf: Any) -> str:
+    def text(self, leaf: object) -> str:
         """An argument as Python text; anything without a literal becomes a named constant."""
         if isinstance(leaf, Value):
             if self.phase.is_loop and leaf.space.kind not in SLICED and leaf.id in self.wholes:
@@ -336,7 +357,7 @@ class _Writer:
             return repr(leaf)
         return self.constant(leaf, "constant")
 
-    def constant(self, thing: Any, hint: str) -> str:
+    def constant(self, thing: object, hint: str) -> str:
         for name, known in self.constants.items():
             if known is thing:
                 return name

@@ -6,7 +6,7 @@ Source: Cavs section 3.3 (pull and push as memory movement): a row that is in th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,11 +28,11 @@ class UserRows(NamedTuple):
 
 def move_in_loops(
     program: Program, phases: Sequence[Phase], codes: Sequence[PhaseCode], num_outputs: int, in_rows: Collection[int]
-) -> UserRows:
-    """Makes native loops move what no other phase moves; before any of them ran."""
+) -> tuple[tuple[PhaseCode, ...], UserRows]:
+    """The same code with native loops that move what no other phase moves."""
     loops = {i: code.loop for i, code in enumerate(codes) if isinstance(code.loop, FrontierLoop) and not phases[i].kind}
     if not loops:
-        return UserRows()
+        return tuple(codes), UserRows()
     made = [v for i, v in enumerate(program.outputs[:num_outputs]) if v is not None and i not in in_rows]
     outs = [v for v in made if _has_plain_rows(v) and made.count(v) == 1 and _is_made_by(v, phases, loops)]
     given = {
@@ -40,21 +40,21 @@ def move_in_loops(
     }
     read = {i for index, code in enumerate(codes) if index not in loops for i in code.reads}
     read |= {v.id for v in program.outputs if v is not None}
-    moved = dict[int, Input]()
+    moved, changed = dict[int, Input](), list(codes)
     for index, loop in loops.items():
         ins = [given[i].value for i in loop.body.outside if i in given and i not in read | loop.body.whole]
         mine = [v for v in outs if v.id in loop.body.kept]
-        loop.body = _with_moves(loop.body, tuple(ins), tuple(mine))
-        codes[index].reads = loop.body.outside
+        body = _with_moves(loop.body, tuple(ins), tuple(mine))
+        changed[index] = replace(codes[index], loop=replace(loop, body=body), reads=body.outside)
         moved.update((v.id, given[v.id]) for v in ins)
-    return UserRows(tuple(moved.values()), tuple(outs))
+    return tuple(changed), UserRows(tuple(moved.values()), tuple(outs))
 
 
 def _has_plain_rows(value: Value) -> bool:
     return value.space == VERTEX and value.row_dim == 0 and value.shape[0] == Rows(VERTEX)
 
 
-def _is_made_by(value: Value, phases: Sequence[Phase], loops: dict[int, FrontierLoop]) -> bool:
+def _is_made_by(value: Value, phases: Sequence[Phase], loops: Mapping[int, FrontierLoop]) -> bool:
     makers = [i for i, phase in enumerate(phases) if any(v.id == value.id for op in phase.ops for v in op.results)]
     return bool(makers) and all(
         i in loops and value.id in loops[i].body.kept and loops[i].body.place(value).root.id == value.id for i in makers

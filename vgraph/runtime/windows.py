@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,31 +115,31 @@ class Windows:
     schedule: Schedule
     held: dict[int, dict[int, Tensor]] = field(default_factory=dict[int, dict[int, Tensor]])
 
-    def begin(self, index: int, env: dict[int, Tensor], extents: Sequence[Any]) -> None:
+    def begin(self, index: int, env: dict[int, Tensor], extents: Sequence[object]) -> None:
         """What of a phase is no rows, and the row behind those of leaves; the others are put off."""
         one = self.ahead[index]
         self.held[index] = {i: env[i] for i in one.code.reads}
         env.update(self._run(one, self.schedule.num_leaves if one.is_of_leaves else 0, int(one.is_of_leaves), extents))
 
-    def of_loop(self, number: int, phase: Phase, extents: Sequence[Any]) -> Iterator[Window] | None:
+    def of_loop(self, number: int, phase: Phase, extents: Sequence[object]) -> Iterator[Window] | None:
         """The windows of a loop, if it reads what was put off."""
         mine = [one for one in self.ahead.values() if number in one.loops]
         return self._made(mine, range_of(phase, self.schedule), extents) if mine else None
 
-    def _made(self, mine: Sequence[Ahead], frontiers: tuple[int, int], extents: Sequence[Any]) -> Iterator[Window]:
+    def _made(self, mine: Sequence[Ahead], frontiers: tuple[int, int], extents: Sequence[object]) -> Iterator[Window]:
         first, stop = frontiers
         most = max(LEAST_ROWS, WINDOW_BYTES // sum(one.row_bytes for one in mine))
         for bounds in cut_frontiers(bounds_of(self.schedule)[first : stop + 1], most):
             yield self._window(mine, bounds, extents)  # kept nowhere: the next one takes its memory
 
-    def _window(self, mine: Sequence[Ahead], bounds: NDArray[np.int64], extents: Sequence[Any]) -> Window:
+    def _window(self, mine: Sequence[Ahead], bounds: NDArray[np.int64], extents: Sequence[object]) -> Window:
         start, given = int(bounds[0]), dict[int, Tensor]()
         for one in mine:
             found = self._run(one, start, int(bounds[-1]) - start, extents)
             given.update((value.id, found[value.id].contiguous()) for value in one.made)
         return Window(bounds, given)
 
-    def _run(self, one: Ahead, start: int, count: int, extents: Sequence[Any]) -> dict[int, Tensor]:
+    def _run(self, one: Ahead, start: int, count: int, extents: Sequence[object]) -> dict[int, Tensor]:
         held = self.held[one.index]
         part = {**held, **{i: held[i].narrow(0, start, count) for i in one.reads}}
         one.code.run(part, {}, extents)

@@ -14,17 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vgraph.ir.schedule import Frontier, RowOrder, Schedule
+from vgraph.ir.schedule import Bounds, Frontier, RowOrder, Schedule
 from vgraph.ir.topology import Topology
 from vgraph.scheduler.frontiers import Levels
 from vgraph.scheduler.policy import SERIAL
 
-# of keys and ``in_ptr``: where the rows of each key and their in-edges begin, in-degrees that rows share
-Bounds: TypeAlias = Callable[[Levels, Tensor], tuple[list[int], list[int], list[int | None]]]
+FindBounds: TypeAlias = Callable[[Levels, Tensor], Bounds]  # of keys and ``in_ptr``
 
 
 def build_schedule(
-    topology: Topology, policy: str, keys: Levels | None, order: RowOrder, bounds: Bounds | None = None
+    topology: Topology, policy: str, keys: Levels | None, order: RowOrder, bounds: FindBounds | None = None
 ) -> Schedule:
     """The frontiers, children first; ``keys``: of ``vertex_keys``; by them ``order``, on the CPU, sorts rows.
 

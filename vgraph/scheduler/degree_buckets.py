@@ -45,8 +45,8 @@ def active_part(topology: Topology) -> DegreeBucket | None:
 def _sent(bucket: DegreeBucket, topology: Topology) -> DegreeBucket:
     """Made on the CPU, where nobody waits for a GPU, and sent in one copy to where the topology lies."""
     part = bucket.topology
-    found = upload((bucket.vertex_ids, bucket.edge_ids, part.src, part.dst), topology.src.device)
-    vertex_ids, edge_ids, src, dst = (t for t in found if t is not None)
+    given = (bucket.vertex_ids, bucket.edge_ids, part.src, part.dst)
+    vertex_ids, edge_ids, src, dst = upload(given, topology.src.device)
     ids = _original(topology, vertex_ids, edge_ids)
     there = replace(part, src=src, dst=dst, original_ids=ids, host=part)
     return DegreeBucket(bucket.degree, vertex_ids, edge_ids, there)

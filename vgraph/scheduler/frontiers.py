@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.errors import CycleError
-from vgraph.ir.schedule import MOST_SHORT
+from vgraph.ir.schedule import MOST_SHORT, Leveled
 from vgraph.ir.topology import Topology
 
 Levels: TypeAlias = NDArray[np.int32]
-Walk: TypeAlias = Callable[[Tensor, Tensor, int], Levels | None]
+Walk: TypeAlias = Callable[[Tensor, Tensor, int], Leveled | None]
 
 # A round over arrays costs about what Python needs for this many vertices and edges.
 ROUND_COST = 128
@@ -28,15 +28,17 @@ MOST_SHOWN = 8
 
 
 def levels(topology: Topology, walk: Walk | None = None) -> Levels:
-    """The longest path to every vertex from one without in-edges, (vertices,) on the CPU; kept.
+    """The longest path to every vertex from one without in-edges, (vertices,) on the CPU; kept."""
+    return leveled(topology, walk).levels
 
-    ``walk`` gives the same in native code, None where there is a cycle.
-    """
+
+def leveled(topology: Topology, walk: Walk | None = None) -> Leveled:
+    """The levels, and what was found with them; ``walk`` gives the same in native code, None where there is a cycle."""
     host = topology.on_host
     return host.keep("levels", lambda: _make_levels(host, walk))
 
 
-def _make_levels(topology: Topology, walk: Walk | None) -> Levels:
+def _make_levels(topology: Topology, walk: Walk | None) -> Leveled:
     assert topology.num_src == topology.num_dst, "levels need edges within one set of vertices"
     if walk is not None and max(topology.num_edges, topology.num_dst) < MOST_SHORT:
         known = walk(topology.src, topology.dst, topology.num_dst)
@@ -49,7 +51,7 @@ def _make_levels(topology: Topology, walk: Walk | None) -> Levels:
     if found.min(initial=0) < 0:
         cycle = _find_cycle(topology, found < 0)
         raise _cycle_error(cycle, _graph_of(topology, cycle[0]))
-    return found
+    return Leveled(found)
 
 
 def _graph_of(topology: Topology, vertex: int) -> str:
@@ -60,16 +62,16 @@ def _graph_of(topology: Topology, vertex: int) -> str:
 
 def _batched_levels(topology: Topology, parts: tuple[Topology, ...]) -> Levels:
     """What is known of the graphs of a batch is not computed again; many new ones are computed together."""
-    known: list[Levels | None] = [part.kept.get("levels") for part in parts]
+    known: list[Leveled | None] = [part.kept.get("levels") for part in parts]
     if sum(one is None for one in known) * 2 > len(parts) > 1:
         whole = _peel(topology, MOST_ROUNDS)
         if whole is not None:
             return whole
     found = [np.empty(0, np.int32)]
     for part, one in zip(parts, known, strict=True):
-        found.append(_single_levels(part) if one is None else one)
+        found.append(_single_levels(part) if one is None else one.levels)
         if found[-1].min(initial=0) >= 0:
-            part.kept.setdefault("levels", found[-1])
+            part.kept.setdefault("levels", Leveled(found[-1]))
     return np.concatenate(found)
 
 

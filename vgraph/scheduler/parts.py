@@ -38,7 +38,8 @@ def _part(schedule: Schedule, is_mine: Tensor, is_my_edge: Tensor) -> Part:
     empty = rows.new_zeros(0)
     edge_ids = _picked(order.edge_ids, edges)
     src_rows = order.src_rows.index_select(0, edges)
-    part = RowOrder(_picked(order.vertex_ids, rows), None, lambda: edge_ids, src_rows, in_ptr, empty)
+    tensors = {"vertex_ids": _picked(order.vertex_ids, rows), "edge_ids": edge_ids}
+    part = RowOrder((tensors | {"src_rows": src_rows, "in_ptr": in_ptr, "out_ptr": empty}).get)
     return Part(part, _frontiers(schedule, rows, in_ptr, degrees), rows, edges)
 
 

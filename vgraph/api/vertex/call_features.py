@@ -17,7 +17,8 @@ from torch import Tensor
 from vgraph import config
 from vgraph.api.vertex.padding import Padded
 from vgraph.capture.session import Spec
-from vgraph.compiler import empty, levels
+from vgraph.compiler import empty
+from vgraph.compiler import leaf_ids as find_leaves
 from vgraph.errors import DTypeError, FeatureError, NameLookupError
 from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.space import EDGE, GRAPH, OF_LEAVES, VERTEX, Space, subset
@@ -288,12 +289,7 @@ def leaf_ids(topology: Topology) -> Tensor:
 
 
 def _leaves(topology: Topology) -> NDArray[np.int64]:
-    return topology.keep("leaves", lambda: _make_leaves(levels(topology)))
-
-
-def _make_leaves(found: NDArray[np.int32]) -> NDArray[np.int64]:
-    known: NDArray[np.int64] | None = getattr(found, "leaf_ids", None)  # where rows were put into order with them
-    return np.flatnonzero(found == 0) if known is None else known
+    return topology.keep("leaves", lambda: find_leaves(topology))
 
 
 def _check_kind(name: str, value: Any) -> None:

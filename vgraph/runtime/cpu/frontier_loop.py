@@ -39,7 +39,7 @@ ALIGNMENT = 64
 ARGUMENTS, FIRST_INDEX = (0, 0, 0, 1, 1, 1, 1, 1, 0, 0), 3
 VERTEX_IDS = 5  # behind the index tensors of kernels
 
-Steps = Sequence[tuple[Unit, Any]]
+Steps = Sequence[tuple[Unit, object]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +67,6 @@ class FrontierLoop:
     steps: Steps
     native: Native
     _layout: Layout | None = None
-
-    def refuse(self, env: Any, arena: Any, extents: Any) -> None:
-        """There is no code in Python beside it."""
-        raise AssertionError("a phase with a native loop runs as that alone")
 
     def __str__(self) -> str:
         steps = [f"  {u.op.target}" if u.op is not None else "  kernel" for u, _ in self.steps]
@@ -209,6 +205,7 @@ class _Writer:
             self.in_user_order(value, is_out=False)
         for unit, runner in self.loop.steps:
             if unit.kernel is not None:
+                assert isinstance(runner, CpuKernel)
                 self.instruction(lambda spec=unit.kernel, runner=runner: self.kernel(spec, runner))
             elif unit.op is not None:
                 self.op(unit.op)

@@ -25,7 +25,6 @@ from vgraph.ir.program import Op
 from vgraph.ir.reduction import ACCUMULATED
 from vgraph.ir.schedule import LOOK_AHEAD, MOST_SHORT, RowOrder
 from vgraph.ir.space import SHARED
-from vgraph.runtime.cpu.sorted_rows import SortedRows
 
 
 @cache
@@ -110,11 +109,16 @@ def _straddles(rows: Tensor, edges: int) -> bool:
 
 def index_addresses(order: RowOrder) -> tuple[int, ...]:
     """Of ``index_tensors``, and of the vertex of every row, 0 if they are in order; kept with them."""
-    known = order.addresses if isinstance(order, SortedRows) else _addresses.get(order)
+    known = _addresses.get(order)
     if known is None:
         ids = 0 if order.vertex_ids is None else order.vertex_ids.data_ptr()
         known = _addresses[order] = (*[t.data_ptr() for t in index_tensors(order)], ids)
     return known
+
+
+def keep_addresses(order: RowOrder, addresses: tuple[int, ...]) -> None:
+    """Of an order whose tensors need not be made, as ``index_addresses`` gives them."""
+    _addresses[order] = addresses
 
 
 def _short(rows: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +21,9 @@ from torch import Tensor
 
 import vgraph_kernels
 from vgraph.ir.program import Op, op_name
-from vgraph.ir.schedule import RowOrder
-from vgraph.runtime.cpu.kernels import Empty, no_memory, pool_address, torch_empty
-from vgraph.runtime.cpu.sorted_rows import Bounds, PlannedLevels, SortedRows
+from vgraph.ir.schedule import Bounds, Leveled, RowOrder
+from vgraph.runtime.cpu.kernels import Empty, keep_addresses, no_memory, pool_address, torch_empty
+from vgraph.runtime.cpu.sorted_rows import SortedRows, places_in, room_for
 
 FLOATS = (torch.float32, torch.float64)
 _EXPORTS = (
@@ -106,43 +106,40 @@ class Native:
             room = self._room.bytes = self.empty((num_bytes,), torch.uint8)
         return room
 
-    def levels(self, src: Tensor, dst: Tensor, num_vertices: int) -> NDArray[np.int32] | None:
+    def levels(self, src: Tensor, dst: Tensor, num_vertices: int) -> Leveled | None:
         """The longest path to every vertex; None: there is a cycle. Ids on the CPU.
 
-        Whoever asks for levels asks for rows in their order next: they know it, see ``PlannedLevels``.
+        Whoever asks for levels asks for rows in their order next, which are found at once where they may be asked for.
         """
         n, m = num_vertices, src.shape[0]
         ends = [t if t.dtype == torch.int64 and t.is_contiguous() else t.long().contiguous() for t in (src, dst)]
-        rows, found = SortedRows(n, m), np.empty(n, np.int32)
+        found, (wide, short) = np.empty(n, np.int32), room_for(n, m)
         bounds, room = np.empty((3, n + 1), np.int64), self.room(4 * (7 * n + m + 16))
-        at, wide, free = bounds.ctypes.data, 8 * (n + 1), room.data_ptr()
-        places = (found.ctypes.data, *vars(rows)["places"], at, at + wide, at + 2 * wide, free + 8 * (2 * n + 4), free)
-        words = (ctypes.c_int64 * 19)(n, m, ends[0].data_ptr(), ends[1].data_ptr(), *places)
+        places, free = places_in(wide, short), room.data_ptr()
+        at, step = bounds.ctypes.data, bounds.strides[0]
+        own = (at, at + step, at + 2 * step, free + 8 * (2 * n + 4), free)
+        given = (ends[0].data_ptr(), ends[1].data_ptr(), found.ctypes.data)
+        words = (ctypes.c_int64 * 19)(n, m, *given, *places, *own)
         self.plan_rows(ctypes.addressof(words))
         if words[0] != n:
             return None
-        made = found.view(PlannedLevels)
-        if not words[4]:
-            rows.finish(is_sorted=bool(words[2]), is_grouped=bool(words[3]))
-            made.rows, made.frontiers = rows, _bounds(bounds[:, : words[1] + 1])
-        return made
+        if words[4]:
+            return Leveled(found)
+        order = _row_order(SortedRows(wide, short, bool(words[2]), bool(words[3])), places)
+        return Leveled(found, order, _bounds(bounds[:, : words[1] + 1]))
 
     def order_rows(self, keys: NDArray[np.int32], src: Tensor, dst: Tensor) -> RowOrder:
         """Vertices by key, edges by destination row; all in int64 on the CPU, fewer than MOST_SHORT edges."""
         n, m, count = len(keys), src.shape[0], int(keys.max(initial=-1)) + 1
-        rows, room = SortedRows(n, m), self.room(8 * (n + count + 2))
-        places = (*vars(rows)["places"], room.data_ptr(), room.data_ptr() + 8 * (count + 1))
+        (wide, short), room = room_for(n, m), self.room(8 * (n + count + 2))
+        places = places_in(wide, short)
         given = (keys.ctypes.data, count, src.data_ptr(), dst.data_ptr())
-        words = (ctypes.c_int64 * 17)(n, m, *given, *places)
+        words = (ctypes.c_int64 * 17)(n, m, *given, *places, room.data_ptr(), room.data_ptr() + 8 * (count + 1))
         self.sort_rows(ctypes.addressof(words))
-        rows.finish(is_sorted=bool(words[0]), is_grouped=bool(words[1]))
-        return rows
+        return _row_order(SortedRows(wide, short, bool(words[0]), bool(words[1])), places)
 
     def bounds(self, keys: NDArray[np.int32], in_ptr: Tensor) -> Bounds:
         """Where the rows of each key and their in-edges begin, and where the last end; in-degrees that rows share."""
-        known = getattr(keys, "frontiers", None)
-        if known is not None:
-            return known
         keys = np.ascontiguousarray(keys, np.int32)
         count = int(keys.max(initial=-1)) + 1
         found = np.empty((3, count + 1), np.int64)
@@ -189,15 +186,23 @@ class Native:
         return self.multiply(a, b, None, None, ids)
 
     @property
-    def of_rows(self) -> Any:
+    def of_rows(self) -> Callable[[Tensor, tuple[Tensor, Tensor]], Tensor] | None:
         """``mm_of_rows``, if products are made here."""
         return self.mm_of_rows if self.multiplies else None
 
-    def stand_in(self, op: Op) -> Any:
+    def stand_in(self, op: Op) -> Callable[..., Tensor] | None:
         """What runs an op here in torch's place, or None."""
         if not self.multiplies or op.kwargs or not all(v.dtype in FLOATS for v in op.operands()):
             return None
         return {"mm": self.mm, "addmm": self.addmm}.get(op_name(op.target)) if len(op.args) <= 3 else None
+
+
+def _row_order(rows: SortedRows, places: tuple[int, ...]) -> RowOrder:
+    """With the addresses that kernels ask for."""
+    order = RowOrder(rows.find)
+    ids, _, in_ptr, out_ptr, _, src_rows, _, out_edges, out_dst = places
+    keep_addresses(order, (in_ptr, src_rows, out_ptr, out_edges, out_dst, 0 if rows.is_sorted else ids))
+    return order
 
 
 def _bounds(found: NDArray[np.int64]) -> Bounds:

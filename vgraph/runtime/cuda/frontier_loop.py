@@ -73,10 +73,6 @@ class DeviceFrontiers:
     def body(self) -> LoopBody:
         return self.loop.body
 
-    def refuse(self, env: Any, arena: Any, extents: Any) -> None:
-        """There is no code in Python beside it."""
-        raise AssertionError("a phase with a loop of its own runs as that alone")
-
     def __str__(self) -> str:
         sections = sum(isinstance(step, Section) for step in self.loop.steps)
         products = len(self.loop.steps) - sections

@@ -67,9 +67,8 @@ def _make_buckets(order: RowOrder, pointer: str, most_narrow: int, most_wide: in
     found = (rows[int(num_longer) :], rows[int(num_hubs) : int(num_longer)].sort().values)
     found = [*(t.to(torch.int32) for t in found), *(hubs.tensors if hubs else ())]
     narrow, wide, *cut = found if device.type == "cpu" else upload(found, device)
-    assert narrow is not None and wide is not None
     both = (narrow, narrow.shape[0]), (wide, wide.shape[0])
-    return Buckets(*both, hubs and hubs.at(cut))  # pyright: ignore[reportArgumentType]
+    return Buckets(*both, hubs and hubs.at(cut))
 
 
 @cache

@@ -14,7 +14,7 @@ from torch import Tensor
 from vgraph.ir.index_set import IndexSet
 from vgraph.ir.moves import Random, RandomPart
 from vgraph.ir.program import Op, Value, map_leaves
-from vgraph.runtime.extent import draw
+from vgraph.runtime.extent import draw_random
 
 
 def evaluate(op: Op, env: dict[int, Tensor], device: torch.device | None = None) -> None:
@@ -42,7 +42,9 @@ def _random(target: Random | RandomPart, op: Op) -> Tensor:
     else:
         ids = torch.arange(math.prod(shape), device=seed.device)
     flat = map_leaves(tuple(extra), lambda leaf: leaf.flatten() if isinstance(leaf, Tensor) else leaf)
-    return draw(target.distribution, seed, target.number, ids, (ids.shape[0],), dtype, flat).reshape(tuple(shape))
+    return draw_random(target.distribution, target.number, seed, ids, (ids.shape[0],), dtype, flat).reshape(
+        tuple(shape)
+    )
 
 
 def _positions(shape: tuple[int, ...], region: tuple[IndexSet, ...], device: torch.device) -> Tensor:

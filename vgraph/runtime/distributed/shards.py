@@ -7,7 +7,6 @@ Source: Tofu section 6 (MultiFetch).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +34,9 @@ def take(shard: Tensor, have: Region, part: Region) -> Tensor:
     return shard
 
 
-def put(result: Tensor, need: Region, part: Region, data: Tensor, join: Callable[[Tensor, Tensor], Any] | None) -> None:
+def put(
+    result: Tensor, need: Region, part: Region, data: Tensor, join: Callable[[Tensor, Tensor], object] | None
+) -> None:
     """Writes a piece to its place; ``join`` reduces it with what is there."""
     places = [(result, data)]
     for dim, (whole, entries) in enumerate(zip(need, part, strict=True)):

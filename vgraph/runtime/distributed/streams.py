@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import count
 from threading import Lock
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,10 +22,14 @@ from vgraph.ir.exchange import Exchange, Fetch
 from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.program import Noun, Op, Program, Routine, Value, takes
 from vgraph.ir.schedule import Phase
+from vgraph.ir.sharding import Region
 from vgraph.ir.space import SHARED
 from vgraph.runtime.distributed.shards import take
-from vgraph.runtime.extent import draw_random
-from vgraph.runtime.python_codegen import compile_phase
+from vgraph.runtime.extent import Parameters, draw_random
+from vgraph.runtime.python_codegen import Run, compile_phase
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def enter_device(torch_device: torch.device, num_threads: int) -> None:
@@ -48,9 +52,9 @@ class DeviceStream:
         torch.set_num_threads(before)  # that is put back
         weakref.finalize(self, self._pool.shutdown, wait=False)
 
-    def submit(self, work: Callable[..., Any], *given: Any) -> Future[Any]:
+    def submit(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
         """Runs ``work(*given)`` after what came before."""
-        return self._pool.submit(work, *given)
+        return self._pool.submit(work, *given, **named)
 
     def finish(self) -> None:
         """Waits until the device has done what its thread has begun."""
@@ -102,14 +106,14 @@ def one_copy(link: DeviceStream, target: torch.device) -> tuple[Callable[[Tensor
     return _Send([(link, target, slot)]), _Receive(slot)
 
 
-def _mark(tensor: Tensor) -> Any:
+def _mark(tensor: Tensor) -> torch.cuda.Event | None:
     """When a GPU will have made the tensor; None on a CPU, where it has."""
     if not tensor.is_cuda:
         return None
     return _mark_of(tensor.device)  # pragma: no cover - needs a GPU
 
 
-def _mark_of(device: torch.device) -> Any:
+def _mark_of(device: torch.device) -> torch.cuda.Event | None:
     """When a GPU will have done what its caller asked of it so far; None on a CPU, which has."""
     if device.type != "cuda":
         return None
@@ -118,7 +122,7 @@ def _mark_of(device: torch.device) -> Any:
     return event  # pragma: no cover
 
 
-def _copy(tensor: Tensor, made: Any, target: torch.device, arrived: Future[Tensor]) -> None:
+def _copy(tensor: Tensor, made: torch.cuda.Event | None, target: torch.device, arrived: Future[Tensor]) -> None:
     """On a link's thread. A copy between CPU devices is a copy too: their memory is thought to be apart."""
     try:
         if tensor.is_cuda or target.type == "cuda":  # pragma: no cover - needs a GPU
@@ -131,7 +135,9 @@ def _copy(tensor: Tensor, made: Any, target: torch.device, arrived: Future[Tenso
             arrived.set_exception(error)
 
 
-def _copy_cuda(tensor: Tensor, made: Any, target: torch.device) -> Tensor:  # pragma: no cover - needs a GPU
+def _copy_cuda(  # pragma: no cover - needs a GPU
+    tensor: Tensor, made: torch.cuda.Event | None, target: torch.device
+) -> Tensor:
     """On the link's own stream: the device's stream goes on meanwhile."""
     stream = torch.cuda.current_stream(target if target.type == "cuda" else tensor.device)
     if made is not None:
@@ -154,7 +160,7 @@ class _Draw:
         kind: str,
         shape: tuple[int, ...],
         dtype: torch.dtype,
-        extra: tuple[Any, ...],
+        extra: Parameters,
     ) -> Tensor:
         return draw_random(distribution, number, seed, None, shape, dtype, extra)
 
@@ -163,7 +169,7 @@ class _Draw:
 class _Part:
     """One device's code: reads inputs from ``env`` by id, leaves outputs there."""
 
-    run: Callable[[dict[int, Any], dict[int, Any], Sequence[Any]], None]
+    run: Run
     inputs: Mapping[int, int]  # position among all inputs -> value id
     outputs: Mapping[int, int]  # position among all outputs -> value id
 
@@ -299,13 +305,15 @@ class PlacedProgram:
                     tensor.record_stream(torch.cuda.current_stream(tensor.device))
             return found
 
-    def _run_part(self, number: int, inputs: Sequence[Tensor], made_by_caller: Any) -> dict[int, Tensor]:
+    def _run_part(
+        self, number: int, inputs: Sequence[Tensor], made_by_caller: torch.cuda.Event | None
+    ) -> dict[int, Tensor]:
         part, device = self._parts[number], self.devices[number]
         with torch.no_grad():
             try:
                 if made_by_caller is not None:  # pragma: no cover - an optimizer's step may still be under way
                     torch.cuda.current_stream(device.torch_device).wait_event(made_by_caller)
-                env: dict[int, Any] = {value: self._input(number, i, inputs[i]) for i, value in part.inputs.items()}
+                env = {value: self._input(number, i, inputs[i]) for i, value in part.inputs.items()}
                 part.run(env, {}, [_Draw()])
                 device.finish()
             except BaseException:
@@ -343,7 +351,7 @@ def _makes_from_nothing(op: Op) -> bool:
     return not isinstance(op.target, Noun) and takes(op.target, "device") and not any(op.operands())
 
 
-def _owner(regions: Sequence[Any] | None) -> int | None:
+def _owner(regions: Sequence[Region | None] | None) -> int | None:
     """The first device that has an output."""
     if regions is None:
         return None

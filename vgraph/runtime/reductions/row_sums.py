@@ -7,17 +7,16 @@ Source: Koç, multi-mode tensor reduction on GPUs. Few rows, and layouts without
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 
 from vgraph.ir.program import Op, Reduction, RowSum, Value
+from vgraph.runtime.python_codegen import StandIn
 from vgraph.runtime.reductions.reduction import CompiledReduction
 
 _FEW = 1 << 17  # elements of an operand that torch passes over sooner than a loop of our own begins
 _ALONE = 1 << 15  # that one thread of torch adds up to one number; several add in another order
 _COLUMNS = 4096  # whose sums are apart: each is made by one thread
-StandIn = Callable[[Op], Any]
 
 
 class SummedRows:
@@ -66,7 +65,7 @@ def _one_number(rows: Tensor) -> Tensor:
 def runs_row_sums(compile_reduction: Callable[[Reduction], CompiledReduction], otherwise: StandIn | None) -> StandIn:
     """What runs an op in the library's place: a sum over rows, or whatever ``otherwise`` gives."""
 
-    def stand_in(op: Op) -> Any:
+    def stand_in(op: Op) -> Callable[..., Tensor] | None:
         if isinstance(op.target, RowSum):
             return SummedRows(op.target, compile_reduction(op.target.reduction))
         return None if otherwise is None else otherwise(op)
