@@ -83,6 +83,7 @@ class ReduceInfo:
         widens: whether whole numbers and truth values become int64 first, as in torch.
         takes_complex: whether complex numbers can be reduced.
         many_dims: whether torch's function of this name takes several dims.
+        joins: operators over dims of which it joins what several workers give, each of a part of the dims.
     """
 
     name: str
@@ -102,6 +103,7 @@ class ReduceInfo:
     widens: bool = False
     takes_complex: bool = False
     many_dims: bool = False
+    joins: tuple[str, ...] = ()
 
     @property
     def picks(self) -> bool:
@@ -208,6 +210,7 @@ _ROWS = (
         widens=True,
         takes_complex=True,
         many_dims=True,
+        joins=("sum", "mean", "nansum"),
     ),
     ReduceInfo(
         name="prod",
@@ -225,6 +228,7 @@ _ROWS = (
         team="vg_team_multiply",
         widens=True,
         takes_complex=True,
+        joins=("prod",),
     ),
     ReduceInfo(
         name="max",
@@ -236,6 +240,7 @@ _ROWS = (
         derivative=_EQUALS,
         join=_maximum,
         largest=True,
+        joins=("max", "amax", "any"),
     ),
     ReduceInfo(
         name="min",
@@ -247,6 +252,7 @@ _ROWS = (
         derivative=_EQUALS,
         join=_minimum,
         largest=False,
+        joins=("min", "amin", "all"),
     ),
     ReduceInfo(
         name="nansum",

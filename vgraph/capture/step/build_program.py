@@ -18,6 +18,7 @@ from vgraph.capture.step.tracer import StepTracer
 from vgraph.ir.program import Input, Op, Program, Target, Value, op_name
 from vgraph.ir.space import SHARED
 from vgraph.ir.step import History, OpNote, TrainingStep
+from vgraph.ir.verify import verify
 
 aten = torch.ops.aten
 
@@ -75,8 +76,10 @@ class _Builder:
         constants = {self._value(ref).id: tensor for tensor, ref in self.recording.lifted}
         inputs = [Input(value, name) for name, value in self.by_name.items()]
         inputs += [Input(self._value(ref), f"constant:{i}") for i, (_, ref) in enumerate(self.recording.lifted)]
+        program = Program("training_step", tuple(inputs), ops, outputs)
+        verify(program)
         return TrainingStep(
-            program=Program("training_step", tuple(inputs), ops, outputs),
+            program=program,
             notes=notes,
             loss=loss,
             parameters={name: self.by_name[f"parameter:{name}"] for name in end.parameters},

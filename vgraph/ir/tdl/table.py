@@ -13,6 +13,7 @@ from vgraph.errors import DescriptionError
 from vgraph.ir.moves import AnyMove, Random
 from vgraph.ir.operators import POINTWISE
 from vgraph.ir.program import Op, Value, op_name
+from vgraph.ir.reductions import REDUCTIONS
 from vgraph.ir.tdl import layer_rules as layers
 from vgraph.ir.tdl import rules
 from vgraph.ir.tdl import view_rules as views
@@ -116,9 +117,9 @@ _CONTRACTIONS: Mapping[str, Rule] = {
     "addmv": rules.table("m, m k, k -> m", "addend"),
 }
 _REDUCTIONS: Mapping[str, Rule] = {
-    kind: rules.reduction(kind) for kind in "sum mean amax amin prod any all logsumexp max min".split()
-} | {
+    **{kind: rules.reduction(kind) for row in REDUCTIONS.values() for kind in row.joins},
     "nansum": rules.reduction("sum"),
+    "logsumexp": rules.reduction("logsumexp"),
     "linalg_vector_norm": rules.reduction("whole", 2),
     "norm": rules.reduction("whole", 2),
     **_named("argmax argmin var std var_mean std_mean median", rules.reduction("whole")),

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vgraph.ir.program import Op, Value, map_leaves
+from vgraph.ir.reductions import REDUCTIONS
 from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
 from vgraph.ir.tdl.affine import parse_access
 from vgraph.ir.tdl.notation import Indices, Notation
@@ -18,10 +19,7 @@ from vgraph.partition.rewrite.regions import index_sizes, keep_notation, notatio
 from vgraph.partition.search.linear import linear_operands
 
 Factors = Mapping[int, Sequence[frozenset[int]]]  # value id -> outer factors of each dim worth a cut of the inner one
-REDUCERS = {
-    "sum": "sum", "mean": "sum", "addend": "sum", "nansum": "sum", "prod": "prod",
-    "amax": "max", "max": "max", "amin": "min", "min": "min", "any": "max", "all": "min",
-}  # fmt: skip
+_REDUCERS = {kind: row.name for row in REDUCTIONS.values() for kind in row.joins} | {"addend": "sum"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +137,7 @@ def _made(
     read = notation.reads.get(number, range(len(notation.inputs)))
     if not any(_has(dim, index) for operand in read for dim in notation.inputs[operand]):
         return Replicate()
-    reducer = REDUCERS.get(notation.reduced.get(index, "") or notation.located.get(index, ""))
+    reducer = _REDUCERS.get(notation.reduced.get(index, "") or notation.located.get(index, ""))
     return Partial(reducer) if reducer else None
 
 
