@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,10 @@ def partition_files(
         balanced = read_balance(whole, balance)
         most = None if memory is None else int(memory * GIB)
         parts = assign_parts(whole, num_parts, method, balanced, seed, most, progress)
+        if not both:  # out-edges have served: their room on the disk is free before parts are written
+            whole = replace(whole, out_edges=None)
+            for path_of_list in Path(folder).glob("*/out/*"):
+                path_of_list.unlink()
         manifest = write_partition(
             writer,
             whole,
