@@ -16,18 +16,27 @@ from vgraph.runtime.distributed.ranks import current_ranks
 
 
 def init(timeout: float | timedelta | None = None) -> int:
-    """Joins the processes of the job and gives this one's rank; alone, where no torchrun has started the program.
+    """Joins the processes of the job; alone, where no torchrun has started the program.
 
     A process group that the program, Ray Train or a scheduler has made is used as it is; else one is made from
-    torchrun's environment. ``timeout``: how long a collective may take, in seconds or as a timedelta (30 minutes);
-    whoever waits longer for a rank raises a WorkerError.
+    torchrun's environment. Called again with another timeout, it joins them anew.
+
+    Args:
+        timeout: how long a collective may take, in seconds or as a timedelta, before who waits raises a WorkerError;
+            None: 30 minutes.
+
+    Returns:
+        This process's rank, from 0 up.
 
     Raises:
         WorkerError: a rank is lost; the timeout is not above 0.
 
-    >>> import vgraph.distributed as vd
-    >>> vd.init(timeout=120)
-    0
+    Source: PyTorch, ``torch.distributed.init_process_group``.
+
+    Example:
+        >>> import vgraph.distributed as vd
+        >>> vd.init(timeout=120)
+        0
     """
     if timeout is not None and not isinstance(timeout, timedelta):
         timeout = timedelta(seconds=timeout)
@@ -37,12 +46,40 @@ def init(timeout: float | timedelta | None = None) -> int:
 
 
 def rank() -> int:
-    """This process's number, from 0."""
+    """This process's number in the job.
+
+    Returns:
+        A number from 0 up; 0 where the process is alone.
+
+    Raises:
+        WorkerError: a rank is lost.
+
+    Source: PyTorch, ``torch.distributed.get_rank``.
+
+    Example:
+        >>> import vgraph.distributed as vd
+        >>> vd.rank()
+        0
+    """
     return current_ranks().rank
 
 
 def num_ranks() -> int:
-    """The number of processes."""
+    """The number of processes in the job.
+
+    Returns:
+        A number from 1 up.
+
+    Raises:
+        WorkerError: a rank is lost.
+
+    Source: PyTorch, ``torch.distributed.get_world_size``.
+
+    Example:
+        >>> import vgraph.distributed as vd
+        >>> vd.num_ranks()
+        1
+    """
     return current_ranks().size
 
 
