@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from vgraph import config
 from vgraph.api.explain_report import Explanation, FunctionSteps, Hoisted, PhaseSteps, ProgramSteps, Step, Stored
 from vgraph.api.graph import Graph
 from vgraph.api.messages.update_all import capture_update
+from vgraph.api.vertex.call_features import At
 from vgraph.api.vertex.function import VertexFunction, capture_vertex
 from vgraph.atomic_file import write_text
 from vgraph.capture.capture import Bound, Run, watch_runs
@@ -42,7 +43,7 @@ _OFF = "kernels are off: every operator is torch's own, and stores what it gives
 
 
 def explain(
-    target: Graph | nn.Module, *args: Any, source: str | os.PathLike[str] | None = None, **features: Any
+    target: Graph | nn.Module, *args: Any, source: str | os.PathLike[str] | None = None, **features: Tensor | At
 ) -> Explanation:
     """What functions became: what was hoisted, fused and stored, with the user's lines, bytes and operations.
 
@@ -78,7 +79,7 @@ def explain(
     return Explanation(functions, "" if config.kernels_enabled() else _OFF, files)
 
 
-def _runs(target: Any, args: tuple[Any, ...], features: Mapping[str, Any]) -> list[Run]:
+def _runs(target: Graph | nn.Module, args: tuple[Any, ...], features: Mapping[str, Tensor | At]) -> list[Run]:
     """The functions that ran, or would run, with their situations."""
     name = getattr(args[0], "__name__", type(args[0]).__name__) if isinstance(target, Graph) and args else ""
     try:
@@ -98,7 +99,7 @@ def _runs(target: Any, args: tuple[Any, ...], features: Mapping[str, Any]) -> li
 
 def _merged(functions: Sequence[FunctionSteps]) -> tuple[FunctionSteps, ...]:
     """Calls that ran alike, once."""
-    made: dict[Any, list[FunctionSteps]] = {}
+    made: dict[tuple[object, ...], list[FunctionSteps]] = {}
     for f in functions:
         made.setdefault((f.name, f.reason, f.line, f.hoisted, f.programs), []).append(f)
     return tuple(_counted(same) for same in made.values())

@@ -8,6 +8,7 @@ Source: DGL section 3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor
@@ -15,15 +16,17 @@ from torch import Tensor
 from vgraph.api.manual import manual_of
 from vgraph.api.messages import filter as selection
 from vgraph.api.messages import multi_update, propagation, update_all
+from vgraph.api.messages.batches import EdgeBatch, NodeBatch, OfEdges, OfNodes
 from vgraph.graphs import reorder, to_networkx, transform
 from vgraph.graphs import subgraph as parts
 from vgraph.graphs.draw import neighbors, unjoined_pairs
-from vgraph.graphs.graph_data import AnyGraph, GraphData, restored
+from vgraph.graphs.graph_data import GraphData, restored
+from vgraph.graphs.types import Device, Edges, EdgeType, Ends, EType, Ids, Nodes
 
 if TYPE_CHECKING:
     import networkx as nx
+    from typing_extensions import Self
 
-Func: TypeAlias = Callable[..., Any]
 Count: TypeAlias = int  # a graph has a method of the name int
 
 
@@ -61,7 +64,7 @@ class Graph(GraphData):
 
     # ------------------------------------------------------------ messages
     def update_all(
-        self, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+        self, message_func: OfEdges, reduce_func: OfNodes, apply_node_func: OfNodes | None = None, etype: EType = None
     ) -> None:
         """Sends messages along all edges, reduces them at their ends and sets the results as features.
 
@@ -94,9 +97,9 @@ class Graph(GraphData):
 
     def multi_update_all(
         self,
-        etype_dict: Mapping[Any, tuple[Any, ...]],
+        etype_dict: Mapping[str, multi_update.Functions] | Mapping[EdgeType, multi_update.Functions],
         cross_reducer: str | multi_update.Merge,
-        apply_node_func: Func | None = None,
+        apply_node_func: OfNodes | None = None,
     ) -> None:
         """``update_all`` along several edge types; what ends in one type of nodes is combined, name by name.
 
@@ -124,7 +127,7 @@ class Graph(GraphData):
         """
         multi_update.multi_update_all(self, etype_dict, cross_reducer, apply_node_func)
 
-    def apply_edges(self, func: Func, edges: Any = None, etype: Any = None) -> None:
+    def apply_edges(self, func: OfEdges, edges: Ids | Ends | None = None, etype: EType = None) -> None:
         """Sets what a function of edges gives as features of all edges, or of those given.
 
         Args:
@@ -149,7 +152,7 @@ class Graph(GraphData):
         """
         update_all.apply_edges(self, func, edges, etype)
 
-    def apply_nodes(self, func: Func, v: Any = None, ntype: str | None = None) -> None:
+    def apply_nodes(self, func: OfNodes, v: Ids | None = None, ntype: str | None = None) -> None:
         """Sets what a function of nodes gives as features of all nodes, or of those given.
 
         Args:
@@ -174,7 +177,12 @@ class Graph(GraphData):
         update_all.apply_nodes(self, func, v, ntype)
 
     def send_and_recv(
-        self, edges: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+        self,
+        edges: Ids | Ends,
+        message_func: OfEdges,
+        reduce_func: OfNodes,
+        apply_node_func: OfNodes | None = None,
+        etype: EType = None,
     ) -> None:
         """As ``update_all``, with the messages of some edges; only nodes where they end change.
 
@@ -205,7 +213,12 @@ class Graph(GraphData):
         update_all.send_and_recv(self, edges, message_func, reduce_func, apply_node_func, etype)
 
     def pull(
-        self, v: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+        self,
+        v: Ids,
+        message_func: OfEdges,
+        reduce_func: OfNodes,
+        apply_node_func: OfNodes | None = None,
+        etype: EType = None,
     ) -> None:
         """As ``update_all``, with the in-edges of some nodes; only these nodes change.
 
@@ -235,7 +248,12 @@ class Graph(GraphData):
         update_all.pull(self, v, message_func, reduce_func, apply_node_func, etype)
 
     def push(
-        self, u: Any, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+        self,
+        u: Ids,
+        message_func: OfEdges,
+        reduce_func: OfNodes,
+        apply_node_func: OfNodes | None = None,
+        etype: EType = None,
     ) -> None:
         """As ``update_all``, with the out-edges of some nodes; only nodes where they end change.
 
@@ -264,7 +282,7 @@ class Graph(GraphData):
         """
         update_all.push(self, u, message_func, reduce_func, apply_node_func, etype)
 
-    def send(self, edges: Any, message_func: Func, etype: Any = None) -> None:
+    def send(self, edges: Ids | Ends | None, message_func: OfEdges, etype: EType = None) -> None:
         """Computes messages of edges and leaves them there until ``recv`` takes them.
 
         Messages sent again replace what lay there. They stay with this object: copies, pickles and other devices do
@@ -293,7 +311,9 @@ class Graph(GraphData):
         """
         update_all.send(self, edges, message_func, etype)
 
-    def recv(self, v: Any, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None) -> None:
+    def recv(
+        self, v: Ids | None, reduce_func: OfNodes, apply_node_func: OfNodes | None = None, etype: EType = None
+    ) -> None:
         """Reduces the messages that lie on the in-edges of some nodes, and removes them.
 
         Args:
@@ -325,11 +345,11 @@ class Graph(GraphData):
     @manual_of(propagation.prop_nodes)
     def prop_nodes(
         self,
-        nodes_generator: Iterable[Any],
-        message_func: Func,
-        reduce_func: Func,
-        apply_node_func: Func | None = None,
-        etype: Any = None,
+        nodes_generator: Iterable[Ids],
+        message_func: OfEdges,
+        reduce_func: OfNodes,
+        apply_node_func: OfNodes | None = None,
+        etype: EType = None,
     ) -> None:
         """``pull`` for every group of nodes that the generator gives; see ``vgraph.prop_nodes``."""
         propagation.prop_nodes(self, nodes_generator, message_func, reduce_func, apply_node_func, etype)
@@ -337,31 +357,35 @@ class Graph(GraphData):
     @manual_of(propagation.prop_edges)
     def prop_edges(
         self,
-        edges_generator: Iterable[Any],
-        message_func: Func,
-        reduce_func: Func,
-        apply_node_func: Func | None = None,
-        etype: Any = None,
+        edges_generator: Iterable[Ids | Ends],
+        message_func: OfEdges,
+        reduce_func: OfNodes,
+        apply_node_func: OfNodes | None = None,
+        etype: EType = None,
     ) -> None:
         """``send_and_recv`` for every group of edges that the generator gives; see ``vgraph.prop_edges``."""
         propagation.prop_edges(self, edges_generator, message_func, reduce_func, apply_node_func, etype)
 
     # ------------------------------------------------------------ ids by what functions say of them
     @manual_of(selection.filter_nodes)
-    def filter_nodes(self, predicate: Callable[[Any], Tensor], nodes: Any = None, ntype: str | None = None) -> Tensor:
+    def filter_nodes(
+        self, predicate: Callable[[NodeBatch], Tensor], nodes: Ids | None = None, ntype: str | None = None
+    ) -> Tensor:
         """Ids of the nodes for which ``predicate(nodes)`` is true, (k,); see ``vgraph.filter_nodes``."""
         return selection.filter_nodes(self, predicate, nodes, ntype)
 
     @manual_of(selection.filter_edges)
-    def filter_edges(self, predicate: Callable[[Any], Tensor], edges: Any = None, etype: Any = None) -> Tensor:
+    def filter_edges(
+        self, predicate: Callable[[EdgeBatch], Tensor], edges: Ids | Ends | None = None, etype: EType = None
+    ) -> Tensor:
         """Ids of the edges for which ``predicate(edges)`` is true, (k,); see ``vgraph.filter_edges``."""
         return selection.filter_edges(self, predicate, edges, etype)
 
     # ------------------------------------------------------------ parts of the graph
     @manual_of(parts.node_subgraph)
     def subgraph(
-        self: AnyGraph, nodes: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
-    ) -> AnyGraph:
+        self, nodes: Nodes, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Device = None
+    ) -> Self:
         """The nodes given, in that order, and the edges between them; see ``vgraph.node_subgraph``."""
         return parts.node_subgraph(
             self, nodes, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device
@@ -371,8 +395,8 @@ class Graph(GraphData):
 
     @manual_of(parts.edge_subgraph)
     def edge_subgraph(
-        self: AnyGraph, edges: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
-    ) -> AnyGraph:
+        self, edges: Edges, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Device = None
+    ) -> Self:
         """The edges given, in that order, and the nodes at their ends; see ``vgraph.edge_subgraph``."""
         return parts.edge_subgraph(
             self, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device
@@ -380,8 +404,8 @@ class Graph(GraphData):
 
     @manual_of(parts.in_subgraph)
     def in_subgraph(
-        self: AnyGraph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
-    ) -> AnyGraph:
+        self, nodes: Nodes, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Device = None
+    ) -> Self:
         """All nodes and the edges that end in those given; see ``vgraph.in_subgraph``."""
         return parts.in_subgraph(
             self, nodes, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device
@@ -389,8 +413,8 @@ class Graph(GraphData):
 
     @manual_of(parts.out_subgraph)
     def out_subgraph(
-        self: AnyGraph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
-    ) -> AnyGraph:
+        self, nodes: Nodes, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Device = None
+    ) -> Self:
         """All nodes and the edges that begin in those given; see ``vgraph.out_subgraph``."""
         return parts.out_subgraph(
             self, nodes, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device
@@ -398,7 +422,13 @@ class Graph(GraphData):
 
     @manual_of(parts.khop_in_subgraph)
     def khop_in_subgraph(
-        self, nodes: Any, k: Count, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+        self,
+        nodes: Nodes,
+        k: Count,
+        *,
+        relabel_nodes: bool = True,
+        store_ids: bool = True,
+        output_device: Device = None,
     ) -> Any:
         """The nodes from which those given are reached in k steps; see ``vgraph.khop_in_subgraph``."""
         return parts.khop_in_subgraph(
@@ -407,7 +437,13 @@ class Graph(GraphData):
 
     @manual_of(parts.khop_out_subgraph)
     def khop_out_subgraph(
-        self, nodes: Any, k: Count, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+        self,
+        nodes: Nodes,
+        k: Count,
+        *,
+        relabel_nodes: bool = True,
+        store_ids: bool = True,
+        output_device: Device = None,
     ) -> Any:
         """The nodes that are reached from those given in k steps; see ``vgraph.khop_out_subgraph``."""
         return parts.khop_out_subgraph(
@@ -415,35 +451,37 @@ class Graph(GraphData):
         )
 
     @manual_of(parts.node_type_subgraph)
-    def node_type_subgraph(self: AnyGraph, ntypes: Iterable[str], output_device: Any = None) -> AnyGraph:
+    def node_type_subgraph(self, ntypes: Iterable[str], output_device: Device = None) -> Self:
         """All nodes of some types and the edges between them; see ``vgraph.node_type_subgraph``."""
         return parts.node_type_subgraph(self, ntypes, output_device)
 
     @manual_of(parts.edge_type_subgraph)
-    def edge_type_subgraph(self: AnyGraph, etypes: Iterable[Any], output_device: Any = None) -> AnyGraph:
+    def edge_type_subgraph(self, etypes: Iterable[EType], output_device: Device = None) -> Self:
         """All edges of some types and the nodes of the types at their ends; see ``vgraph.edge_type_subgraph``."""
         return parts.edge_type_subgraph(self, etypes, output_device)
 
     # ------------------------------------------------------------ the same nodes with other edges
     @manual_of(transform.reverse)
     def reverse(
-        self: AnyGraph,
+        self,
         copy_ndata: bool = True,
         copy_edata: bool = False,
         *,
         share_ndata: bool | None = None,
         share_edata: bool | None = None,
-    ) -> AnyGraph:
+    ) -> Self:
         """The graph with every edge turned round; edges keep their ids. See ``vgraph.reverse``."""
         return transform.reverse(self, copy_ndata, copy_edata, share_ndata=share_ndata, share_edata=share_edata)
 
     @manual_of(transform.add_self_loop)
-    def add_self_loop(self: AnyGraph, edge_feat_names: Any = None, fill_data: Any = 1.0, etype: Any = None) -> AnyGraph:
+    def add_self_loop(
+        self, edge_feat_names: Sequence[str] | None = None, fill_data: transform.Fill = 1.0, etype: EType = None
+    ) -> Self:
         """A graph with one more edge v -> v for every node, after all others; see ``vgraph.add_self_loop``."""
         return transform.add_self_loop(self, edge_feat_names, fill_data, etype)
 
     @manual_of(transform.remove_self_loop)
-    def remove_self_loop(self: AnyGraph, etype: Any = None) -> AnyGraph:
+    def remove_self_loop(self, etype: EType = None) -> Self:
         """A graph without the edges v -> v; see ``vgraph.remove_self_loop``."""
         return transform.remove_self_loop(self, etype)
 
@@ -460,23 +498,23 @@ class Graph(GraphData):
         return transform.to_simple(self, return_counts, writeback_mapping, copy_ndata, copy_edata, aggregator)
 
     @manual_of(transform.to_bidirected)
-    def to_bidirected(self: AnyGraph, copy_ndata: bool = False, readonly: bool | None = None) -> AnyGraph:
+    def to_bidirected(self, copy_ndata: bool = False, readonly: bool | None = None) -> Self:
         """A graph with every edge in both directions once, sorted; see ``vgraph.to_bidirected``."""
         return transform.to_bidirected(self, copy_ndata, readonly)
 
     @manual_of(transform.line_graph)
-    def line_graph(self: AnyGraph, backtracking: bool = True, shared: bool = False) -> AnyGraph:
+    def line_graph(self, backtracking: bool = True, shared: bool = False) -> Self:
         """The graph whose nodes are the edges; see ``vgraph.line_graph``."""
         return transform.line_graph(self, backtracking, shared)
 
     @manual_of(reorder.reorder_graph)
     def reorder_graph(
-        self: AnyGraph,
+        self,
         node_permute_algo: str | None = None,
         edge_permute_algo: str = "src",
         store_ids: bool = True,
-        permute_config: Mapping[str, Any] | None = None,
-    ) -> AnyGraph:
+        permute_config: Mapping[str, Ids] | None = None,
+    ) -> Self:
         """The graph with nodes and edges numbered anew; see ``vgraph.reorder_graph``."""
         return reorder.reorder_graph(self, node_permute_algo, edge_permute_algo, store_ids, permute_config)
 
@@ -490,17 +528,17 @@ class Graph(GraphData):
     # ------------------------------------------------------------ what is drawn at random
     @manual_of(neighbors.sample_neighbors)
     def sample_neighbors(
-        self: AnyGraph,
-        nodes: Any,
-        fanout: Any,
+        self,
+        nodes: Nodes,
+        fanout: neighbors.Fanout,
         edge_dir: str = "in",
         prob: str | None = None,
         replace: bool = False,
         copy_ndata: bool = True,
         copy_edata: bool = True,
-        exclude_edges: Any = None,
-        output_device: Any = None,
-    ) -> AnyGraph:
+        exclude_edges: Edges | None = None,
+        output_device: Device = None,
+    ) -> Self:
         """All nodes with up to ``fanout`` in-edges of each of ``nodes``; see ``vgraph.sampling.sample_neighbors``."""
         return neighbors.sample_neighbors(
             g=self,
@@ -517,16 +555,16 @@ class Graph(GraphData):
 
     @manual_of(neighbors.select_topk)
     def select_topk(
-        self: AnyGraph,
+        self,
         k: Count,
         weight: str,
-        nodes: Any = None,
+        nodes: Nodes | None = None,
         edge_dir: str = "in",
         ascending: bool = False,
         copy_ndata: bool = True,
         copy_edata: bool = True,
-        output_device: Any = None,
-    ) -> AnyGraph:
+        output_device: Device = None,
+    ) -> Self:
         """All nodes with the k heaviest in-edges of each of ``nodes``; see ``vgraph.sampling.select_topk``."""
         return neighbors.select_topk(
             g=self,
@@ -546,7 +584,7 @@ class Graph(GraphData):
         num_samples: Count,
         exclude_self_loops: bool = True,
         replace: bool = False,
-        etype: Any = None,
+        etype: EType = None,
         redundancy: float | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Pairs of nodes that no edge joins; see ``vgraph.sampling.global_uniform_negative_sampling``."""
@@ -555,6 +593,4 @@ class Graph(GraphData):
         )
 
 
-def _restore(is_block: bool, topologies: Any, frames: Any, sizes: Any) -> Graph:  # pyright: ignore[reportUnusedFunction]
-    """What pickles name that were made before GraphData had its own class."""
-    return restored(Graph, is_block, topologies, frames, sizes)
+_restore = partial(restored, Graph)  # what pickles name that were made before GraphData had its own class

@@ -29,7 +29,8 @@ class _Linear(torch.autograd.Function):
         return native.mm(rows, weight.t()) if bias is None else native.addmm(bias, rows, weight.t())
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grad_outputs
         rows, weight = ctx.saved_tensors
         of_rows, of_weight, of_bias = ctx.needs_input_grad
         return (

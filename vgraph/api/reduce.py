@@ -29,11 +29,11 @@ from vgraph.runtime.reductions.reduction import CompiledReduction, torch_reduce
 
 _MOST_KEPT = 512
 _compiled: dict[str, CompiledReduction] = {}
-_plain: set[Any] = set()  # layouts of sums that torch computes: the way there is as short as it can be
+_plain: set[tuple[object, ...]] = set()  # layouts of sums that torch computes: the way there is as short as it can be
 logger = logging.getLogger("vgraph")
 
 
-def _layout(tensor: Tensor) -> tuple[Any, ...]:
+def _layout(tensor: Tensor) -> tuple[object, ...]:
     return tensor.shape, tensor.stride(), tensor.device, tensor.dtype
 
 
@@ -125,17 +125,18 @@ def _reduce(call: _Call, tensors: tuple[Tensor, ...], shape: tuple[int, ...], id
     if call.of is not None and call.kernel(tensors) is None:  # stored first
         tensors, call = (call.element(tensors),), replace(call, of=None)
     if grads and call.kernel(tensors) is not None:
-        result: Any = _Reduce.apply(call, *tensors)
-        return result
+        return _Reduce.apply(call, *tensors)
     return call.run(tensors)
 
 
 # ---------------------------------------------------------------- what was asked for
-def _tensors(given: Any, of: Function | None) -> tuple[Tensor, ...]:
-    tensors: list[Any] = list(given) if isinstance(given, (tuple, list)) else [given]
-    if not tensors or not all(isinstance(t, Tensor) for t in tensors):
-        found = type(next((t for t in tensors if not isinstance(t, Tensor)), given)).__name__
+def _tensors(given: object, of: Function | None) -> tuple[Tensor, ...]:
+    items: list[object] = list(given) if isinstance(given, (tuple, list)) else [given]
+    strange = [t for t in items if not isinstance(t, Tensor)]
+    if strange or not items:
+        found = type(strange[0] if strange else given).__name__
         raise DTypeError(f"reduce was given a {found}", cure="give a tensor, or several and of=")
+    tensors = [t for t in items if isinstance(t, Tensor)]
     if len(tensors) > 1 and of is None:
         raise FunctionError(
             f"reduce was given {len(tensors)} tensors and no function of them",
@@ -163,14 +164,18 @@ def _shape(tensors: Sequence[Tensor]) -> tuple[int, ...]:
 def _dims(given: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     asked = tuple(range(rank)) if given is None else (given,) if isinstance(given, int) else tuple(given)
     for dim in asked:
-        if not isinstance(dim, int) or not -max(rank, 1) <= dim < max(rank, 1):  # pyright: ignore[reportUnnecessaryIsInstance]
-            cure = f"name dims from {-rank} to {rank - 1}" if rank else "leave dims out"
-            raise DimError(f"dim {dim!r} of a tensor of {rank} dims", cure=cure)
+        _check_dim(dim, rank)
     found = sorted(dim % rank for dim in asked) if rank else []
     for one, other in itertools.pairwise(found):
         if one == other:
             raise DimError(f"dim {one} is named twice in {asked}", cure="name it once")
     return tuple(found)
+
+
+def _check_dim(dim: object, rank: int) -> None:
+    if not isinstance(dim, int) or not -max(rank, 1) <= dim < max(rank, 1):
+        cure = f"name dims from {-rank} to {rank - 1}" if rank else "leave dims out"
+        raise DimError(f"dim {dim!r} of a tensor of {rank} dims", cure=cure)
 
 
 def _of_nothing(call: _Call, tensors: Sequence[Tensor], shape: tuple[int, ...], identity: float | None) -> Tensor:
@@ -259,7 +264,7 @@ class _Call:
         return Reduction(element, self.name, function, after) if same else "then gives numbers of another dtype"
 
 
-def _one_for_each(out: Any, shape: torch.Size, fact: str) -> Tensor:
+def _one_for_each(out: object, shape: torch.Size, fact: str) -> Tensor:
     if not isinstance(out, Tensor) or out.shape != shape:
         kind = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         said = fact.format(kind, tuple(shape))
@@ -284,7 +289,8 @@ class _Reduce(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grad_outputs
         out, *tensors = ctx.saved_tensors
         wanted = [i for i, needs in enumerate(ctx.needs_input_grad[1:]) if needs]
         if torch.is_grad_enabled() or ctx.call.combine is not None:

@@ -10,7 +10,6 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import vgraph
 from vgraph.cli.graph_parts import add_graph_parts
@@ -71,9 +70,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="vgraph", description="Neural networks on trees, DAGs and graphs.")
     parser.add_argument("--version", action="version", version=f"vgraph {vgraph.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_train(commands)
-    add_partition(commands)
-    add_place(commands)
+    _add_train(commands.add_parser)
+    add_partition(commands.add_parser)
+    add_place(commands.add_parser)
     add_graph_parts(commands)
     explain = commands.add_parser("explain", help="print how a built-in model is run")
     explain.add_argument("model", choices=("tree-lstm", "binary-tree-lstm", "gcn"))
@@ -83,8 +82,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_train(commands: Any) -> None:
-    train = commands.add_parser(
+def _add_train(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
+    train = add_parser(
         "train",
         help="train a built-in model",
         description=TRAIN,

@@ -56,7 +56,7 @@ class Checkpoint:
 
     path: Path
     progress: Progress
-    parts: Mapping[str, Mapping[str, Any]]
+    parts: Mapping[str, Mapping[str, object]]
     random_states: Mapping[str, Any]
 
     def progress_of(self, seeds: range) -> Progress:
@@ -182,7 +182,7 @@ def _read_progress(stored: Mapping[str, Any]) -> Progress:
     return Progress(**stored)
 
 
-def _check_identity(path: Path, found: Mapping[str, Any], wanted: Identity) -> None:
+def _check_identity(path: Path, found: Mapping[str, object], wanted: Identity) -> None:
     wrong = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
     if wrong:
         there = ", ".join(f"{name}={found.get(name)}" for name in wrong)
@@ -194,7 +194,7 @@ def _check_identity(path: Path, found: Mapping[str, Any], wanted: Identity) -> N
         )
 
 
-def _check_part(path: Path, name: str, part: nn.Module | torch.optim.Optimizer, stored: Any) -> None:
+def _check_part(path: Path, name: str, part: nn.Module | torch.optim.Optimizer, stored: object) -> None:
     if not isinstance(stored, Mapping):
         raise _damaged(path, f"{name} is missing")
     fits = fits_module(part, stored) if isinstance(part, nn.Module) else fits_optimizer(part, stored)

@@ -15,16 +15,16 @@ MERSENNE_WORDS = 624
 HISTORY = ("seed", "epoch", "loss", "val", "test", "seconds")
 
 
-def fits_module(module: nn.Module, stored: Mapping[Any, Any]) -> bool:
+def fits_module(module: nn.Module, stored: Mapping[str, object]) -> bool:
     """Whether the tensors have the same names, shapes and dtypes."""
     return _shapes(module.state_dict()) == _shapes(stored)
 
 
-def _shapes(state: Mapping[Any, Any]) -> dict[Any, Any]:
+def _shapes(state: Mapping[str, object]) -> dict[str, object]:
     return {k: (t.shape, t.dtype, t.layout) if isinstance(t, Tensor) else None for k, t in state.items()}
 
 
-def fits_optimizer(optimizer: torch.optim.Optimizer, stored: Mapping[Any, Any]) -> bool:
+def fits_optimizer(optimizer: torch.optim.Optimizer, stored: Mapping[str, object]) -> bool:
     """Whether groups have as many parameters and the same settings, and what is kept of each has its shape."""
     own, groups, kept = optimizer.param_groups, stored.get("param_groups"), stored.get("state")
     if not isinstance(groups, list) or not isinstance(kept, dict) or len(groups) != len(own):
@@ -39,7 +39,7 @@ def fits_optimizer(optimizer: torch.optim.Optimizer, stored: Mapping[Any, Any]) 
     return all(number in known and _fits_slots(known[number], slots) for number, slots in kept.items())
 
 
-def _fits_group(own: Mapping[str, Any], there: Any) -> bool:
+def _fits_group(own: Mapping[str, Any], there: object) -> bool:
     """Settings may have changed in training, but not what kind of thing they are."""
     if not isinstance(there, dict) or there.keys() != own.keys() or not isinstance(there["params"], list):
         return False
@@ -47,18 +47,18 @@ def _fits_group(own: Mapping[str, Any], there: Any) -> bool:
     return len(there["params"]) == len(own["params"]) and all(_is_alike(own[key], there[key]) for key in settings)
 
 
-def _is_alike(own: Any, there: Any) -> bool:
+def _is_alike(own: object, there: object) -> bool:
     if isinstance(own, (tuple, list)):
         return type(there) is type(own) and len(there) == len(own) and all(map(_is_alike, own, there))
     is_number = isinstance(own, (int, float)) and not isinstance(own, bool)
     return _is_amount(there) if is_number else type(own) is type(there)
 
 
-def _is_amount(value: Any) -> bool:
+def _is_amount(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
-def _fits_slots(parameter: Tensor, slots: Any) -> bool:
+def _fits_slots(parameter: Tensor, slots: object) -> bool:
     return isinstance(slots, dict) and all(
         isinstance(t, Tensor) and t.layout == torch.strided and (not t.dim() or t.shape == parameter.shape)
         for t in slots.values()
@@ -72,7 +72,7 @@ def check_progress(stored: Mapping[str, Any]) -> None:
             raise ValueError(f"{name}={stored[name]!r}")
     if not _is_loss(stored["loss_sum"]) or not _is_amount(stored["seconds"]):
         raise ValueError(f"loss_sum={stored['loss_sum']!r}, seconds={stored['seconds']!r}")
-    order: Any = stored["order"]
+    order = stored["order"]
     if not isinstance(order, list) or any(type(number) is not int for number in order):
         raise ValueError("an order that is no list of samples")
     if sorted(order) != list(range(len(order))) or stored["position"] > len(order):
@@ -80,15 +80,15 @@ def check_progress(stored: Mapping[str, Any]) -> None:
     _check_history(stored["history"])
 
 
-def _check_history(history: Any) -> None:
-    entries: list[Any] = history if isinstance(history, list) else [{}]
+def _check_history(history: object) -> None:
+    entries = history if isinstance(history, list) else [{}]
     for entry in entries:
         is_entry = isinstance(entry, dict) and all(name in entry for name in HISTORY)
         if not is_entry or not all(isinstance(name, str) and _is_loss(value) for name, value in entry.items()):
             raise ValueError("a history that is no list of measurements")
 
 
-def _is_loss(value: Any) -> bool:
+def _is_loss(value: object) -> bool:
     """A number, which training may have made infinite or no number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 

@@ -5,30 +5,19 @@ Takes: a name. Gives: text. Runs once.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 import vgraph
 import vgraph.function as fn
-from vgraph.errors import NameLookupError
 from vgraph.nn import ChildSumTreeLSTM, NaryTreeLSTM
 
 
 def explain(name: str) -> str:
-    """The explanation of a model on a tree of seven vertices, or on a square with self-loops.
-
-    Raises:
-        NameLookupError: this vgraph has no ``explain``.
-    """
-    show: Any = getattr(vgraph, "explain", None)
-    if show is None:
-        fact = f"vgraph {vgraph.__version__} has no vgraph.explain"
-        raise NameLookupError(fact, cure="use a newer one, or VGRAPH_LOG=program,schedule")
+    """The explanation of a model on a tree of seven vertices, or on a square with self-loops."""
     if name == "gcn":
         square = vgraph.add_self_loop(vgraph.graph(([0, 1, 2, 3], [1, 2, 3, 0])))
         square.ndata["h"] = torch.ones(4, 16)
-        return str(show(square, fn.copy_u("h", "m"), fn.sum("m", "h")))
+        return str(vgraph.explain(square, fn.copy_u("h", "m"), fn.sum("m", "h")))
     tree = vgraph.graph(([0, 1, 2, 3, 4, 5], [4, 4, 5, 5, 6, 6]))
     cell = ChildSumTreeLSTM(8, 16) if name == "tree-lstm" else NaryTreeLSTM(8, 16)
-    return str(show(cell, tree, x=torch.ones(7, 8)))
+    return str(vgraph.explain(cell, tree, x=torch.ones(7, 8)))

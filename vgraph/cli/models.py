@@ -10,14 +10,14 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
 
 from vgraph.errors import DataError, NameLookupError
 
-Example = tuple[nn.Module, tuple[Any, ...]]
+Example = tuple[nn.Module, tuple[object, ...]]
 
 
 class TwoBranches(nn.Module):
@@ -62,7 +62,7 @@ def load_model(text: str) -> Example:
     return model, inputs if isinstance(inputs, tuple) else (inputs,)
 
 
-def _function(text: str) -> Callable[[], Any]:
+def _function(text: str) -> Callable[[], object]:
     if text in BUILT_IN:
         return BUILT_IN[text]
     place, colon, name = text.rpartition(":")
@@ -77,7 +77,7 @@ def _function(text: str) -> Callable[[], Any]:
     return function
 
 
-def _load_file(path: Path) -> Any:
+def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise NameLookupError(f"there is no file {path}", cure="name file.py:function")
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -89,7 +89,7 @@ def _load_file(path: Path) -> Any:
     return module
 
 
-def _load_module(name: str) -> Any:
+def _load_module(name: str) -> ModuleType:
     sys.path.insert(0, "")
     try:
         return importlib.import_module(name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -27,9 +26,9 @@ OPTIMIZERS: dict[str, Callable[[Sequence[torch.Tensor]], torch.optim.Optimizer]]
 }
 
 
-def add_partition(commands: Any) -> None:
+def add_partition(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     """The command's options."""
-    partition = commands.add_parser(
+    partition = add_parser(
         "partition",
         help="divide a model's training step among workers",
         description=PARTITION,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import vgraph
 from vgraph.cli.models import load_model
@@ -24,9 +24,9 @@ v100-nvlink or v100-pcie, four V100-32GB by estimated costs.
 """
 
 
-def add_place(commands: Any) -> None:
+def add_place(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     """The command's options."""
-    place = commands.add_parser(
+    place = add_parser(
         "place",
         help="put a model's operators on several devices",
         description=PLACE,
@@ -65,7 +65,7 @@ def run_place(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(placements: dict[str, vgraph.Placement], inputs: tuple[Any, ...], count: int) -> None:
+def _measure(placements: dict[str, vgraph.Placement], inputs: tuple[object, ...], count: int) -> None:
     """Medians of alternating runs; the first of each prepares and does not count."""
     times: dict[str, list[float]] = {name: [] for name in placements}
     for number in range(count + 1):

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from vgraph.atomic_file import atomic_file, write_text
 from vgraph.errors import FunctionError, VGraphError
@@ -67,7 +67,7 @@ def split_seeds(history: Sequence[Entry]) -> dict[int, list[Entry]]:
     return seeds
 
 
-def write_log(path: Path, config: Mapping[str, Any], history: Sequence[Entry], **more: Any) -> None:
+def write_log(path: Path, config: Mapping[str, object], history: Sequence[Entry], **more: object) -> None:
     """One object an epoch, and a summary, as one JSON document."""
     summary = vars(summarize(history)) if history else None
     content = {"config": config, "epochs": history, "summary": summary, **more}

@@ -5,7 +5,7 @@ Takes: features and graphs. Gives: pairs, tensors. Runs at every call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -42,17 +42,17 @@ def check_eq_shape(input_: Any) -> None:
         raise FeatureError(fact, cure="give both the same")
 
 
-def to_dgl_context(ctx: Any) -> torch.device:
+def to_dgl_context(ctx: torch.device | str | int) -> torch.device:
     """A device."""
     return torch.device(ctx)
 
 
-def toindex(data: Any, dtype: str = "int64") -> Tensor:
+def toindex(data: object, dtype: str = "int64") -> Tensor:
     """Ids as a tensor."""
     return torch.as_tensor(data, dtype=getattr(torch, dtype)).reshape(-1)
 
 
-def apply_each(data: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
+def apply_each(data: object, fn: Callable[..., object], *args: object, **kwargs: object) -> Any:
     """A function of every tensor in a nest of lists, tuples and dicts."""
     if isinstance(data, Mapping):
         return {key: apply_each(value, fn, *args, **kwargs) for key, value in data.items()}

@@ -6,7 +6,6 @@ Takes: graphs. Gives: graphs. Runs once per sample.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -68,7 +67,9 @@ class AddEdge(BaseTransform):
 class AddMetaPaths(BaseTransform):
     """A type of edges for every path of types: who is reached along it. Others stay if asked."""
 
-    def __init__(self, metapaths: Mapping[str, Sequence[Any]], keep_orig_edges: bool = True) -> None:
+    def __init__(
+        self, metapaths: Mapping[str, Sequence[str | tuple[str, str, str]]], keep_orig_edges: bool = True
+    ) -> None:
         self.metapaths, self.keep_orig_edges = metapaths, keep_orig_edges
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
@@ -84,7 +85,7 @@ class ToLevi(BaseTransform):
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
         (src, dst), ids = g.edges(), g.edges(form="eid")
-        ends: Any = {("node", "n2e", "edge"): (src, ids), ("edge", "e2n", "node"): (ids, dst)}
+        ends = {("node", "n2e", "edge"): (src, ids), ("edge", "e2n", "node"): (ids, dst)}
         made = vgraph.heterograph(ends, {"node": g.num_nodes(), "edge": g.num_edges()}, g.idtype)
         made.nodes["node"].data.update(g.ndata)
         made.nodes["edge"].data.update(g.edata)

@@ -5,12 +5,16 @@ Takes: torch tensors. Gives: torch tensors. Runs at every call.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Device = torch.device | str | int | None
 
 backend_name = "pytorch"
 float16, float32, float64 = torch.float16, torch.float32, torch.float64
@@ -61,7 +65,7 @@ def ndim(input: Tensor) -> int:
     return input.dim()
 
 
-def is_tensor(obj: Any) -> Any:
+def is_tensor(obj: object) -> builtins.bool:
     """Whether it is a tensor."""
     return isinstance(obj, Tensor)
 
@@ -71,12 +75,12 @@ def astype(input: Tensor, ty: torch.dtype) -> Tensor:
     return input.to(ty)
 
 
-def asnumpy(input: Any) -> Any:
+def asnumpy(input: Tensor) -> NDArray[np.generic]:
     """The tensor as an array, without gradient."""
     return input.numpy(force=True)
 
 
-def copy_to(input: Tensor, ctx: Any, **kwargs: Any) -> Tensor:
+def copy_to(input: Tensor, ctx: torch.device | str | int, **kwargs: Any) -> Tensor:
     """The tensor on a device."""
     return input.to(ctx, **kwargs)
 
@@ -86,22 +90,22 @@ def cat(seq: Sequence[Tensor], dim: int = 0) -> Tensor:
     return torch.cat(list(seq), dim)
 
 
-def zeros(shape: Any, dtype: torch.dtype = float32, ctx: Any = None) -> Tensor:
+def zeros(shape: Sequence[int], dtype: torch.dtype = float32, ctx: Device = None) -> Tensor:
     """Zeros."""
     return torch.zeros(shape, dtype=dtype, device=ctx)
 
 
-def ones(shape: Any, dtype: torch.dtype = float32, ctx: Any = None) -> Tensor:
+def ones(shape: Sequence[int], dtype: torch.dtype = float32, ctx: Device = None) -> Tensor:
     """Ones."""
     return torch.ones(shape, dtype=dtype, device=ctx)
 
 
-def arange(start: int, stop: int, dtype: torch.dtype = int64, ctx: Any = None) -> Tensor:
+def arange(start: int, stop: int, dtype: torch.dtype = int64, ctx: Device = None) -> Tensor:
     """start, start + 1, ... below stop."""
     return torch.arange(start, stop, dtype=dtype, device=ctx)
 
 
-def full_1d(length: int, fill_value: Any, dtype: torch.dtype, ctx: Any = None) -> Tensor:
+def full_1d(length: int, fill_value: float, dtype: torch.dtype, ctx: Device = None) -> Tensor:
     """A number again and again."""
     return torch.full((length,), fill_value, dtype=dtype, device=ctx)
 
@@ -109,22 +113,22 @@ def full_1d(length: int, fill_value: Any, dtype: torch.dtype, ctx: Any = None) -
 zeros_like, ones_like = torch.zeros_like, torch.ones_like
 
 
-def randn(shape: Any) -> Tensor:
+def randn(shape: Sequence[int]) -> Tensor:
     """Numbers of a normal distribution."""
     return torch.randn(*shape)
 
 
-def uniform(shape: Any, dtype: torch.dtype, ctx: Any, low: float, high: float) -> Tensor:
+def uniform(shape: Sequence[int], dtype: torch.dtype, ctx: Device, low: float, high: float) -> Tensor:
     """Numbers of a uniform distribution."""
     return torch.empty(shape, dtype=dtype, device=ctx).uniform_(low, high)
 
 
-def sum(input: Tensor, dim: Any, keepdims: Any = False) -> Tensor:
+def sum(input: Tensor, dim: int | tuple[int, ...], keepdims: builtins.bool = False) -> Tensor:
     """The sum along dims."""
     return torch.sum(input, dim=dim, keepdim=keepdims)
 
 
-def mean(input: Tensor, dim: Any) -> Tensor:
+def mean(input: Tensor, dim: int | tuple[int, ...]) -> Tensor:
     """The mean along dims."""
     return torch.mean(input, dim=dim)
 
@@ -144,12 +148,12 @@ def prod(input: Tensor, dim: int) -> Tensor:
     return torch.prod(input, dim=dim)
 
 
-def argsort(input: Tensor, dim: int, descending: Any) -> Tensor:
+def argsort(input: Tensor, dim: int, descending: builtins.bool) -> Tensor:
     """The order that sorts a dim."""
     return torch.argsort(input, dim=dim, descending=descending)
 
 
-def reshape(input: Tensor, shape: Any) -> Tensor:
+def reshape(input: Tensor, shape: Sequence[int]) -> Tensor:
     """The tensor in another shape."""
     return torch.reshape(input, shape)
 
@@ -184,12 +188,12 @@ def nonzero_1d(input: Tensor) -> Tensor:
     return torch.nonzero(input).squeeze(1)
 
 
-def zerocopy_from_numpy(np_array: Any) -> Tensor:
+def zerocopy_from_numpy(np_array: NDArray[np.generic]) -> Tensor:
     """An array as a tensor over the same memory."""
     return torch.from_numpy(np.ascontiguousarray(np_array))
 
 
-def zerocopy_to_numpy(input: Tensor) -> Any:
+def zerocopy_to_numpy(input: Tensor) -> NDArray[np.generic]:
     """A tensor as an array over the same memory."""
     return input.detach().numpy()
 

@@ -161,7 +161,7 @@ class KarateClubDataset(DGLDataset):
         super().__init__("karate_club", transform=transform)
 
     def process(self) -> None:
-        club: Any = networkx.karate_club_graph()
+        club = networkx.karate_club_graph()
         ends = np.array(sorted([*club.edges, *((v, u) for u, v in club.edges)]))
         self._graph = vgraph.graph((torch.from_numpy(ends[:, 0]), torch.from_numpy(ends[:, 1])), num_nodes=34)
         sides = [0 if club.nodes[i]["club"] == "Mr. Hi" else 1 for i in range(34)]

@@ -68,7 +68,7 @@ def check_sha1(filename: str | Path, sha1_hash: str) -> bool:
     return hashlib.sha1(read_bytes(filename), usedforsecurity=False).hexdigest() == sha1_hash
 
 
-def save_info(path: str | Path, info: Mapping[str, Any]) -> None:
+def save_info(path: str | Path, info: Mapping[str, object]) -> None:
     """Writes numbers, text, lists, dicts and tensors by name."""
     with atomic_file(path) as file:
         torch.save(dict(info), file)
@@ -95,7 +95,7 @@ class DGLDataset:
         url: str | None = None,
         raw_dir: str | None = None,
         save_dir: str | None = None,
-        hash_key: tuple[Any, ...] = (),
+        hash_key: tuple[object, ...] = (),
         force_reload: bool = False,
         verbose: bool = False,
         transform: Callable[[vgraph.Graph], vgraph.Graph] | None = None,
@@ -177,7 +177,7 @@ class DGLBuiltinDataset(DGLDataset):
         name: str,
         url: str | None,
         raw_dir: str | None = None,
-        hash_key: tuple[Any, ...] = (),
+        hash_key: tuple[object, ...] = (),
         force_reload: bool = False,
         verbose: bool = False,
         transform: Callable[[vgraph.Graph], vgraph.Graph] | None = None,

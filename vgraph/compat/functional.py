@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import csgraph
 from torch import Tensor
 
@@ -83,7 +84,7 @@ def shortest_dist(g: vgraph.Graph, root: int | None = None, return_paths: bool =
     Ways are (roots, nodes, longest) edge ids, filled up with -1.
     """
     matrix = g.adj_external(scipy_fmt="csr")
-    found: Any = csgraph.dijkstra(matrix, indices=root, return_predecessors=True, unweighted=True)
+    found = csgraph.dijkstra(matrix, indices=root, return_predecessors=True, unweighted=True)
     apart, before = (np.atleast_2d(rows) for rows in found)
     apart = np.where(np.isinf(apart), -1, apart).astype(np.int64)
     steps = torch.from_numpy(apart if root is None else apart[0]).to(g.device)
@@ -118,8 +119,8 @@ def svd_pe(g: vgraph.Graph, k: int, padding: bool = False, random_flip: bool = T
 
 def double_radius_node_labeling(g: vgraph.Graph, src: int, dst: int) -> Tensor:
     """A number for each node by its distances from two others, each taken without the other (Zhang and Chen 2018)."""
-    matrix: Any = g.adj_external(scipy_fmt="csr")
-    sides: list[Any] = []
+    matrix = g.adj_external(scipy_fmt="csr")
+    sides: list[NDArray[np.float64]] = []
     for end, other in ((src, dst), (dst, src)):
         kept = np.delete(np.arange(g.num_nodes()), other)
         place = int(np.searchsorted(kept, end))
@@ -132,7 +133,9 @@ def double_radius_node_labeling(g: vgraph.Graph, src: int, dst: int) -> Tensor:
     return torch.from_numpy(np.nan_to_num(labels, nan=0, posinf=0).astype(np.int64))
 
 
-def _as_graph(matrix: Any, name: str, kind: Any, like: tuple[int, int], idtype: torch.dtype) -> vgraph.Graph:
+def _as_graph(
+    matrix: Any, name: str, kind: tuple[str, str, str], like: tuple[int, int], idtype: torch.dtype
+) -> vgraph.Graph:
     entries = matrix.tocsr()
     entries.sort_indices()
     entries = entries.tocoo()

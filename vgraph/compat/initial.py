@@ -5,17 +5,19 @@ Takes: shape, dtype, device, the rows that are new. Gives: their features. Runs 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 
-def zero_initializer(shape: tuple[int, ...], dtype: torch.dtype, ctx: Any, id_range: slice) -> Tensor:
+def zero_initializer(
+    shape: tuple[int, ...], dtype: torch.dtype, ctx: torch.device | str | int, id_range: slice
+) -> Tensor:
     """Zeros."""
     return torch.zeros(shape, dtype=dtype, device=ctx)
 
 
-def base_initializer(shape: tuple[int, ...], dtype: torch.dtype, ctx: Any, id_range: slice) -> Tensor:
+def base_initializer(
+    shape: tuple[int, ...], dtype: torch.dtype, ctx: torch.device | str | int, id_range: slice
+) -> Tensor:
     """Zeros; the name that programs give when they mean the default."""
     return zero_initializer(shape, dtype, ctx, id_range)

@@ -72,7 +72,7 @@ def names_of(module: str) -> list[str]:
     return sorted(found)
 
 
-def _is_own(thing: Any) -> bool:
+def _is_own(thing: object) -> bool:
     """Neither a module nor what a module imported from elsewhere."""
     return not isinstance(thing, ModuleType) and getattr(thing, "__module__", "vgraph").startswith("vgraph")
 

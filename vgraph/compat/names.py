@@ -6,7 +6,6 @@ Takes: nothing. Gives: constants, the class of graphs, errors. Runs once per pro
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import vgraph
 from vgraph.compat import arguments
@@ -29,6 +28,6 @@ def dgl_warning(message: str, category: type[Warning] = DGLWarning, stacklevel: 
     warnings.warn(message, category, stacklevel=stacklevel)
 
 
-def is_all(arg: Any) -> bool:
+def is_all(arg: object) -> bool:
     """Whether an argument is DGL's word for all nodes or edges."""
     return isinstance(arg, str) and arg == ALL

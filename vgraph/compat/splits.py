@@ -8,19 +8,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from vgraph.errors import GraphError
 
 
+class Dataset(Protocol):
+    """Samples by number."""
+
+    def __getitem__(self, item: int, /) -> Any: ...
+    def __len__(self) -> int: ...
+
+
 class Subset:
     """Some samples of a data set."""
 
-    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+    def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
 
     def __getitem__(self, item: int) -> Any:
@@ -31,7 +39,7 @@ class Subset:
 
 
 def split_dataset(
-    dataset: Any, frac_list: Sequence[float] | None = None, shuffle: bool = False, random_state: Any = None
+    dataset: Dataset, frac_list: Sequence[float] | None = None, shuffle: bool = False, random_state: int | None = None
 ) -> list[Subset]:
     """A data set in parts of these shares, 0.8, 0.1 and 0.1 unless said otherwise.
 
@@ -48,13 +56,13 @@ def split_dataset(
     return [Subset(dataset, order[low:high].tolist()) for low, high in pairwise([0, *accumulate(sizes)])]
 
 
-def idx2mask(idx: Any, len: int) -> Any:
+def idx2mask(idx: ArrayLike, len: int) -> NDArray[np.bool_]:
     """A boolean array, true at these places."""
     mask = np.zeros(len, bool)
     mask[np.asarray(idx)] = True
     return mask
 
 
-def generate_mask_tensor(mask: Any) -> Tensor:
+def generate_mask_tensor(mask: ArrayLike) -> Tensor:
     """A mask as a boolean tensor."""
     return torch.as_tensor(np.asarray(mask), dtype=torch.bool)

@@ -6,7 +6,6 @@ Takes: graphs. Gives: graphs. Runs once per sample.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,15 +45,15 @@ class AddSelfLoop(BaseTransform):
         allow_duplicate: bool = False,
         new_etypes: bool = False,
         edge_feat_names: Sequence[str] | None = None,
-        fill_data: Any = 1.0,
+        fill_data: float | Tensor | str = 1.0,
     ) -> None:
         self.allow_duplicate, self.new_etypes = allow_duplicate, new_etypes
-        self.options = {"edge_feat_names": edge_feat_names, "fill_data": fill_data}
+        self.edge_feat_names, self.fill_data = edge_feat_names, fill_data
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
         for etype in _looping(g):
             plain = g if self.allow_duplicate else vgraph.remove_self_loop(g, etype=etype)
-            g = vgraph.add_self_loop(plain, etype=etype, **self.options)
+            g = vgraph.add_self_loop(plain, self.edge_feat_names, self.fill_data, etype)
         return with_relations(g, {(t, "self", t): (g.nodes(t), g.nodes(t)) for t in g.ntypes}) if self.new_etypes else g
 
 
@@ -96,10 +95,10 @@ class ToSimple(BaseTransform):
     """``to_simple``, with the features of edges."""
 
     def __init__(self, return_counts: str | None = "count", aggregator: str = "arbitrary") -> None:
-        self.options = {"return_counts": return_counts, "aggregator": aggregator}
+        self.return_counts, self.aggregator = return_counts, aggregator
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
-        return vgraph.to_simple(g, copy_edata=True, **self.options)  # pyright: ignore[reportArgumentType]
+        return vgraph.to_simple(g, self.return_counts, copy_edata=True, aggregator=self.aggregator)
 
 
 class LineGraph(BaseTransform):
@@ -112,12 +111,12 @@ class LineGraph(BaseTransform):
         return vgraph.line_graph(g, self.backtracking, shared=True)
 
 
-def _looping(g: vgraph.Graph) -> list[Any]:
+def _looping(g: vgraph.Graph) -> list[tuple[str, str, str]]:
     """Types of edges that begin and end in one type of nodes."""
     return [etype for etype in g.canonical_etypes if etype[0] == etype[2]]
 
 
-def with_relations(g: vgraph.Graph, more: Mapping[Any, Ends], *, keep: bool = True) -> vgraph.Graph:
+def with_relations(g: vgraph.Graph, more: Mapping[tuple[str, str, str], Ends], *, keep: bool = True) -> vgraph.Graph:
     """The graph with more types of edges, or with these alone; features stay."""
     kept = g.canonical_etypes if keep else []
     every = {**{t: g.edges(etype=t) for t in kept}, **more}

@@ -7,7 +7,6 @@ Source: Platonov et al. 2023 (the data and the splits).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -72,7 +71,7 @@ def load_heterophilous(path: str | Path, split: int = 0) -> CitationGraph:
     return CitationGraph(graph, int(label.max(initial=-1)) + 1, feat.shape[1])
 
 
-def _member(members: dict[str, NDArray[Any]], name: str, path: str | Path, kinds: str) -> NDArray[Any]:
+def _member(members: dict[str, NDArray[np.generic]], name: str, path: str | Path, kinds: str) -> NDArray[np.generic]:
     if name not in members:
         fact = f"member {name!r} is missing; the file has {', '.join(sorted(members))}"
         raise DataError(fact, line=str(path), cure="use the files of heterophilous-graphs")

@@ -87,7 +87,7 @@ class CitationGraph:
 
 
 def parse_planetoid(
-    members: Mapping[str, NDArray[Any]], *, normalize: bool = True, path: str | Path = "<arrays>"
+    members: Mapping[str, NDArray[np.generic]], *, normalize: bool = True, path: str | Path = "<arrays>"
 ) -> CitationArrays:
     """Checks the arrays of a file and expands the features, which it stores as CSR.
 
@@ -183,7 +183,7 @@ def _expand_features(check: _Checker, num_bytes: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class _Checker:
-    members: Mapping[str, NDArray[Any]]
+    members: Mapping[str, NDArray[np.generic]]
     path: str | Path
 
     def member(self, name: str, size: int | None = None) -> NDArray[Any]:

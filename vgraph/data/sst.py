@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import torch
@@ -346,7 +346,7 @@ def flatten_forests(names: Sequence[str], forests: Sequence[Forest]) -> dict[str
     return arrays
 
 
-def restore_forests(names: Sequence[str], arrays: Mapping[str, NDArray[Any]], path: str | Path) -> list[Forest]:
+def restore_forests(names: Sequence[str], arrays: Mapping[str, NDArray[np.generic]], path: str | Path) -> list[Forest]:
     """What ``flatten_forests`` was given; DataError where the arrays do not fit together."""
     cure = "delete the file"
     try:
@@ -378,7 +378,7 @@ def _fits(forest: Forest) -> bool:
 
 
 def _restore_forest(
-    arrays: Mapping[str, NDArray[Any]], name: str, tokens: tuple[str, ...], classes: tuple[str, ...]
+    arrays: Mapping[str, NDArray[np.generic]], name: str, tokens: tuple[str, ...], classes: tuple[str, ...]
 ) -> Forest:
     ptr, parent, label = (arrays[f"{name}.{key}"].astype(np.int64) for key in ("ptr", "parent", "label"))
     prefix = f"{name}.features."

@@ -11,7 +11,7 @@ import struct
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,10 +77,14 @@ class _Records:
             raise ValueError(f"record {info.filename!r} lies outside the file")
         self.file.seek(start)
         raw = torch.empty(info.file_size, dtype=torch.uint8)
-        into: Any = raw.numpy()
+        into = raw.numpy().data
         if self.file.readinto(into) != info.file_size or zlib.crc32(into) != info.CRC:
             raise ValueError(f"the checksum of {info.filename!r} does not fit")
         return raw
+
+
+Size = tuple[int, ...]
+Metadata = Mapping[str, bool] | None
 
 
 class _Storage(NamedTuple):
@@ -98,11 +102,11 @@ class _Reader:
 
     def __init__(self, records: _Records) -> None:
         self.records = records
-        self.stack: list[Any] = []
-        self.marks: list[list[Any]] = []
-        self.memo: dict[int, Any] = {}
+        self.stack: list[object] = []
+        self.marks: list[list[object]] = []
+        self.memo: dict[int, object] = {}
 
-    def read(self, program: bytes) -> Any:
+    def read(self, program: bytes) -> object:
         for op, argument, place in pickletools.genops(program):
             known = _OPS.get(op.name)
             if known is None:
@@ -115,18 +119,18 @@ class _Reader:
                 raise ValueError(f"{op.name} at byte {place} finds nothing to work on") from None
         return self.stack.pop()
 
-    def push(self, value: Any) -> None:
+    def push(self, value: object) -> None:
         self.stack.append(value)
 
-    def to_mark(self) -> list[Any]:
+    def to_mark(self) -> list[object]:
         items, self.stack = self.stack, self.marks.pop()
         return items
 
-    def mark(self, _: Any) -> None:
+    def mark(self, _: object) -> None:
         self.marks.append(self.stack)
         self.stack = []
 
-    def put(self, key: Any) -> None:
+    def put(self, key: int | None) -> None:
         self.memo[len(self.memo) if key is None else key] = self.stack[-1]
 
     def get(self, key: int) -> None:
@@ -138,21 +142,24 @@ class _Reader:
         items = self.to_mark() if count is None else [self.stack.pop() for _ in range(count)][::-1]
         self.push(tuple(items))
 
-    def append(self, items: list[Any]) -> None:
-        if type(self.stack[-1]) is not list:
+    def append(self, items: list[object]) -> None:
+        last = self.stack[-1]
+        if type(last) is not list:
             raise ValueError("it appends to what is no list")
-        self.stack[-1].extend(items)
+        last.extend(items)
 
-    def set_items(self, items: list[Any]) -> None:
-        if not isinstance(self.stack[-1], dict):
+    def set_items(self, items: list[object]) -> None:
+        last = self.stack[-1]
+        if not isinstance(last, dict):
             raise ValueError("it sets items of what is no dict")
-        self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
+        last.update(zip(items[::2], items[1::2], strict=True))
 
-    def add_items(self, _: Any) -> None:
+    def add_items(self, _: object) -> None:
         items = self.to_mark()
-        if type(self.stack[-1]) is not set:
+        last = self.stack[-1]
+        if type(last) is not set:
             raise ValueError("it adds items to what is no set")
-        self.stack[-1].update(items)
+        last.update(items)
 
     def name(self, words: str | None) -> None:
         if words is None:
@@ -162,20 +169,21 @@ class _Reader:
             raise ValueError(f"it names {words!r}, which no data need")
         self.push(_NAMES[words])
 
-    def call(self, _: Any) -> None:
+    def call(self, _: object) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(function, _Function) or type(arguments) is not tuple:
             raise ValueError("it calls what is no function of data")
         self.push(function.run(*arguments))
 
-    def build(self, _: Any) -> None:
+    def build(self, _: object) -> None:
         """Attributes: of an OrderedDict (which modules' states have) they are left out."""
         self.stack.pop()
         if type(self.stack[-1]) is not OrderedDict:
             raise ValueError("it sets attributes of what has none")
 
-    def storage(self, _: Any) -> None:
-        word, kind, key, _where, count = self.stack.pop()
+    def storage(self, _: object) -> None:
+        named = self.stack.pop()
+        word, kind, key, _where, count = named if isinstance(named, tuple) and len(named) == 5 else [None] * 5
         if word != "storage" or not isinstance(kind, _Kind) or type(key) is not str or type(count) is not int:
             raise ValueError("it names a storage in another way than torch does")
         raw = self.records.named(f"data/{key}")
@@ -191,23 +199,20 @@ class _Reader:
 class _Function(NamedTuple):
     """What may be called for one of the names."""
 
-    run: Callable[..., Any]
+    run: Callable[..., object]
 
 
 def _tensor(
-    storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, _hooks: Any, metadata: Any = None
+    storage: _Storage,
+    offset: int,
+    size: Size,
+    stride: Size,
+    needs_grad: bool,
+    _hooks: object,
+    metadata: Metadata = None,
 ) -> Tensor:
-    return _strided(storage.elements, offset, size, stride, requires_grad, metadata)
-
-
-def _tensor_of_bytes(
-    storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, _hooks: Any, dtype: Any, metadata: Any = None
-) -> Tensor:
-    return _strided(storage.elements.view(dtype), offset, size, stride, requires_grad, metadata)
-
-
-def _strided(elements: Tensor, offset: int, size: Any, stride: Any, requires_grad: Any, metadata: Any) -> Tensor:
     """A view of stored elements; ValueError: it reaches beyond them."""
+    elements = storage.elements
     numbers = (offset, *size, *stride)
     if len(size) != len(stride) or not all(type(n) is int and 0 <= n < 2**62 for n in numbers):
         raise ValueError(f"a tensor has offset, size and stride {numbers}")
@@ -219,7 +224,13 @@ def _strided(elements: Tensor, offset: int, size: Any, stride: Any, requires_gra
         made = made.conj().resolve_conj()
     if metadata and metadata.get("neg"):
         made = made.neg()
-    return made.requires_grad_() if requires_grad is True else made
+    return made.requires_grad_() if needs_grad is True else made
+
+
+def _tensor_of_bytes(storage: _Storage, *geometry: Any) -> Tensor:
+    """The same, of bytes; the dtype comes before the metadata."""
+    *most, dtype = geometry[:6]
+    return _tensor(_Storage(storage.elements.view(dtype)), *most, *geometry[6:])
 
 
 def _sparse_tensor(layout: torch.layout, data: Any) -> Tensor:
@@ -230,24 +241,16 @@ def _sparse_tensor(layout: torch.layout, data: Any) -> Tensor:
     return torch.sparse_compressed_tensor(ptr, other, values, size, layout=layout, check_invariants=True)
 
 
-def _ordered(*arguments: Any) -> OrderedDict[Any, Any]:
+def _ordered(*arguments: Iterable[tuple[Hashable, object]]) -> OrderedDict[Hashable, object]:
     return OrderedDict(*(dict(items) for items in arguments))
 
 
-def _layout(name: str) -> torch.layout:
-    return _LAYOUTS[name]
-
-
-def _size(numbers: Any) -> torch.Size:
-    return torch.Size(numbers)
-
-
 _LAYOUTS = {str(kind): kind for kind in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)}
-_NAMES: dict[str, Any] = {
+_NAMES: dict[str, object] = {
     "collections OrderedDict": _Function(_ordered),
-    "torch Size": _Function(_size),
+    "torch Size": _Function(torch.Size),
     "torch device": _Function(torch.device),
-    "torch.serialization _get_layout": _Function(_layout),
+    "torch.serialization _get_layout": _Function(_LAYOUTS.__getitem__),
     "torch._utils _rebuild_tensor_v2": _Function(_tensor),
     "torch._utils _rebuild_tensor_v3": _Function(_tensor_of_bytes),
     "torch._utils _rebuild_sparse_tensor": _Function(_sparse_tensor),

@@ -16,13 +16,14 @@ from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import GraphError
 from vgraph.graphs.counts import Counts
 from vgraph.graphs.frame import as_ids, resolve_ids
+from vgraph.graphs.types import EType, Ids
 from vgraph.ir.topology import Compressed, Topology
 
 
 class Adjacency(Counts):
     """The part of a Graph that asks its topologies only; ``etype`` may be left out where there is one."""
 
-    def in_degrees(self, v: Any = None, etype: Any = None) -> Any:
+    def in_degrees(self, v: Ids | None = None, etype: EType = None) -> Any:
         """The number of in-edges of all nodes, or of some.
 
         Args:
@@ -46,7 +47,7 @@ class Adjacency(Counts):
         t = self._topology(etype)
         return self._degrees(_degrees_of(t, out=False), v, t.num_dst)
 
-    def out_degrees(self, u: Any = None, etype: Any = None) -> Any:
+    def out_degrees(self, u: Ids | None = None, etype: EType = None) -> Any:
         """The number of out-edges of all nodes, or of some.
 
         Args:
@@ -70,14 +71,14 @@ class Adjacency(Counts):
         t = self._topology(etype)
         return self._degrees(_degrees_of(t, out=True), u, t.num_src)
 
-    def _degrees(self, degrees: Tensor, v: Any, count: int) -> Any:
+    def _degrees(self, degrees: Tensor, v: Ids | None, count: int) -> Any:
         if is_all(v):
             return degrees.to(self.idtype, copy=True)  # the topology's own must not be written to
         found = degrees.index_select(0, self._ids(v, count)).to(self.idtype)
         return int(found) if isinstance(v, Integral) else found
 
     # ------------------------------------------------------------ who is joined to whom
-    def all_edges(self, form: str = "uv", order: str | None = "eid", etype: Any = None) -> Any:
+    def all_edges(self, form: str = "uv", order: str | None = "eid", etype: EType = None) -> Any:
         """All edges of a type: their ends, their ids, or both.
 
         Args:
@@ -110,7 +111,7 @@ class Adjacency(Counts):
         ids = _sorted_pairs(t)[1]
         return _pick(form, t.src.index_select(0, ids), t.dst.index_select(0, ids), ids.to(self.idtype, copy=True))
 
-    def in_edges(self, v: Any, form: str = "uv", etype: Any = None) -> Any:
+    def in_edges(self, v: Ids, form: str = "uv", etype: EType = None) -> Any:
         """The edges that end in some nodes, node by node, and by id within a node.
 
         Args:
@@ -136,7 +137,7 @@ class Adjacency(Counts):
         src, dst, ids = self._incident(t.csc, v, t)
         return _pick(form, src, dst, ids)
 
-    def out_edges(self, u: Any, form: str = "uv", etype: Any = None) -> Any:
+    def out_edges(self, u: Ids, form: str = "uv", etype: EType = None) -> Any:
         """The edges that begin in some nodes, node by node, and by id within a node.
 
         Args:
@@ -162,7 +163,7 @@ class Adjacency(Counts):
         dst, src, ids = self._incident(t.csr, u, t)
         return _pick(form, src, dst, ids)
 
-    def predecessors(self, v: Any, etype: Any = None) -> Tensor:
+    def predecessors(self, v: Ids, etype: EType = None) -> Tensor:
         """The nodes where the in-edges of ``v`` begin.
 
         Args:
@@ -184,7 +185,7 @@ class Adjacency(Counts):
         """
         return self.in_edges(v, etype=etype)[0]
 
-    def successors(self, v: Any, etype: Any = None) -> Tensor:
+    def successors(self, v: Ids, etype: EType = None) -> Tensor:
         """The nodes where the out-edges of ``v`` end.
 
         Args:
@@ -206,7 +207,7 @@ class Adjacency(Counts):
         """
         return self.out_edges(v, etype=etype)[1]
 
-    def find_edges(self, eid: Any, etype: Any = None) -> tuple[Tensor, Tensor]:
+    def find_edges(self, eid: Ids, etype: EType = None) -> tuple[Tensor, Tensor]:
         """The ends of edges by id.
 
         Args:
@@ -231,7 +232,7 @@ class Adjacency(Counts):
         ids = resolve_ids(eid, t.num_edges, self.device, "edge")
         return t.src.index_select(0, ids), t.dst.index_select(0, ids)
 
-    def has_nodes(self, vid: Any, ntype: str | None = None) -> Any:
+    def has_nodes(self, vid: Ids, ntype: str | None = None) -> Any:
         """Whether there are nodes of such ids.
 
         Args:
@@ -255,7 +256,7 @@ class Adjacency(Counts):
         found = (ids >= 0) & (ids < self.node_frame(ntype).num_rows)
         return bool(found) if isinstance(vid, Integral) else found
 
-    def has_edges_between(self, u: Any, v: Any, etype: Any = None) -> Any:
+    def has_edges_between(self, u: Ids, v: Ids, etype: EType = None) -> Any:
         """Whether edges ``u[i] -> v[i]`` exist.
 
         Args:
@@ -280,7 +281,7 @@ class Adjacency(Counts):
         found = self._find(self._topology(etype), u, v)[1] >= 0
         return bool(found) if isinstance(u, Integral) and isinstance(v, Integral) else found
 
-    def edge_ids(self, u: Any, v: Any, return_uv: bool = False, etype: Any = None) -> Any:
+    def edge_ids(self, u: Ids, v: Ids, return_uv: bool = False, etype: EType = None) -> Any:
         """The id of an edge ``u[i] -> v[i]``, or of all such edges; ``edge_id`` is the same.
 
         Args:
@@ -317,7 +318,7 @@ class Adjacency(Counts):
         is_one = isinstance(u, Integral) and isinstance(v, Integral)
         return int(found) if is_one else found.to(self.idtype)
 
-    def has_edge_between(self, u: Any, v: Any, etype: Any = None) -> bool:
+    def has_edge_between(self, u: Ids, v: Ids, etype: EType = None) -> bool:
         """Whether there is an edge ``u -> v``.
 
         Args:
@@ -353,7 +354,7 @@ class Adjacency(Counts):
         """
         return any(t.keep("is multigraph", lambda t=t: _has_twins(t)) for t in self._topologies.values())
 
-    def _find(self, t: Topology, u: Any, v: Any) -> tuple[Tensor, Tensor]:
+    def _find(self, t: Topology, u: Ids, v: Ids) -> tuple[Tensor, Tensor]:
         """Pairs as numbers, and the edge that joins each, or -1."""
         starts, ends = self._ids(u, t.num_src), self._ids(v, t.num_dst)
         if starts.shape != ends.shape and 1 not in (len(starts), len(ends)):
@@ -372,7 +373,7 @@ class Adjacency(Counts):
         ids = edges.index_select(0, places)
         return t.src.index_select(0, ids), t.dst.index_select(0, ids), ids.to(self.idtype)
 
-    def _incident(self, grouped: Compressed, v: Any, t: Topology) -> tuple[Tensor, Tensor, Tensor]:
+    def _incident(self, grouped: Compressed, v: Ids, t: Topology) -> tuple[Tensor, Tensor, Tensor]:
         """The other end, this end and the id of every edge of ``v``."""
         own = self._ids(v, grouped.ptr.shape[0] - 1)
         first = grouped.ptr[own]
@@ -381,7 +382,7 @@ class Adjacency(Counts):
         edges = (at if grouped.edge_ids is None else grouped.edge_ids[at]).to(self.idtype)
         return grouped.other[at], own.repeat_interleave(counts).to(self.idtype), edges
 
-    def _ids(self, v: Any, count: int) -> Tensor:
+    def _ids(self, v: Ids | None, count: int) -> Tensor:
         return resolve_ids(v, count, self.device)
 
     def _arange(self, count: int) -> Tensor:
@@ -394,7 +395,7 @@ def _degrees_of(topology: Topology, *, out: bool) -> Tensor:
     return topology.out_degrees if out else topology.in_degrees
 
 
-def is_all(ids: Any) -> bool:
+def is_all(ids: object) -> bool:
     """Whether ids are left out, or DGL's word for all of them."""
     return ids is None or (isinstance(ids, str) and ids == "__ALL__")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -104,7 +103,7 @@ class Whole:
             {UNTYPED: topology}, {NODE: nodes}, None, {UNTYPED: edge_frame}, gdata, {NODE: tuple(sizes)}
         )
 
-    def _ranges_of(self, numbers: Sequence[int], num_rows: int) -> tuple[Numbers, Numbers, NDArray[Any]]:
+    def _ranges_of(self, numbers: Sequence[int], num_rows: int) -> tuple[Numbers, Numbers, NDArray[np.signedinteger]]:
         """Rows and edges of some graphs, and the ends of those edges in a batch of them."""
         native = load_native()
         if native is not None:

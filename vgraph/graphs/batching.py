@@ -7,7 +7,6 @@ Source: DGL section 3 (a batch is one graph of many components).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +14,12 @@ from torch import Tensor
 
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.batch_slices import Whole, batch_of_members
-from vgraph.graphs.data import NODE, UNTYPED, EdgeType
+from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import MAX_INT32
 from vgraph.graphs.frame import Frame, concat_frames
 from vgraph.graphs.graph_data import AnyGraph, GraphData
-from vgraph.graphs.mutation import ID
+from vgraph.graphs.mutation import ID, Counts
+from vgraph.graphs.types import EdgeType
 from vgraph.ir.joined_ends import join_ends
 from vgraph.ir.topology import Topology
 
@@ -27,7 +27,7 @@ Names = Sequence[str] | None
 Sizes = tuple[int, ...]
 
 
-def batch(graphs: Iterable[AnyGraph], ndata: Any = "__ALL__", edata: Any = "__ALL__") -> AnyGraph:
+def batch(graphs: Iterable[AnyGraph], ndata: Names = "__ALL__", edata: Names = "__ALL__") -> AnyGraph:
     """One graph of all ``graphs``, their nodes, edges and features one after the other.
 
     Differentiable in every feature. A batch among ``graphs`` counts as the graphs it was made of.
@@ -75,7 +75,7 @@ def batch(graphs: Iterable[AnyGraph], ndata: Any = "__ALL__", edata: Any = "__AL
     return type(first).of_types(topologies, nodes, None, edges, concat_frames([g.gdata for g in members]), sizes)
 
 
-def _concat(frames: Sequence[Frame], names: Any) -> Frame:
+def _concat(frames: Sequence[Frame], names: Names) -> Frame:
     if names == "__ALL__":
         return concat_frames(frames)
     chosen: list[Frame] = []
@@ -93,14 +93,10 @@ def _sizes(graphs: Sequence[GraphData], ntype: str) -> Sizes:
     return tuple(found)
 
 
-def _check_members(graphs: Sequence[Any]) -> None:
+def _check_members(graphs: Sequence[GraphData]) -> None:
     if not graphs:
         raise GraphError("there are no graphs to batch", cure="pass one or more")
-    wrong = next((i for i, g in enumerate(graphs) if not isinstance(g, GraphData)), None)
-    if wrong is not None:
-        fact = f"item {wrong} of the batch is a {type(graphs[wrong]).__name__}, not a graph"
-        cure = "pass the graphs alone, as in batch([sample.graph for sample in samples])"
-        raise FunctionError(fact, cure=cure)
+    _refuse_others(graphs)
     form = graphs[0].form
     if not form[2] and all(g.form is form or g.form == form for g in graphs):
         return
@@ -121,6 +117,14 @@ def _check_members(graphs: Sequence[Any]) -> None:
             raise GraphError(fact, cure="batch graphs of the same types")
 
 
+def _refuse_others(items: Sequence[object]) -> None:
+    for index, item in enumerate(items):
+        if not isinstance(item, GraphData):
+            fact = f"item {index} of the batch is a {type(item).__name__}, not a graph"
+            cure = "pass the graphs alone, as in batch([sample.graph for sample in samples])"
+            raise FunctionError(fact, cure=cure)
+
+
 def _join(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequence[int], sizes: Sizes) -> Topology:
     first = parts[0].src
     totals = (sum(num_src), sum(num_dst))
@@ -135,7 +139,11 @@ def _join(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequence[i
 
 
 # ---------------------------------------------------------------- one as many
-def unbatch(g: AnyGraph, node_split: Any = None, edge_split: Any = None) -> list[AnyGraph]:
+def unbatch(
+    g: AnyGraph,
+    node_split: Counts | Mapping[str, Counts] | None = None,
+    edge_split: Counts | Mapping[EdgeType, Counts] | None = None,
+) -> list[AnyGraph]:
     """The graphs that a batch was made of; their features are views of the batch's.
 
     Features of edges that are not in order of the graphs are copies.

@@ -13,15 +13,17 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import GraphError
-from vgraph.graphs.data import EdgeType
 from vgraph.graphs.frame import Frame, resolve_ids
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import first_seen, take, touched_nodes
+from vgraph.graphs.types import EdgeType, Nodes
 from vgraph.ir.topology import Topology
 
 
-def to_block(g: AnyGraph, dst_nodes: Any = None, include_dst_in_src: bool = True, src_nodes: Any = None) -> AnyGraph:
+def to_block(
+    g: AnyGraph, dst_nodes: Nodes | None = None, include_dst_in_src: bool = True, src_nodes: Nodes | None = None
+) -> AnyGraph:
     """The edges of a graph as a block: sources and destinations are numbered apart.
 
     Features come along; ``"_ID"`` of srcdata, dstdata and edata hold the ids in ``g``.
@@ -66,7 +68,7 @@ def to_block(g: AnyGraph, dst_nodes: Any = None, include_dst_in_src: bool = True
     return type(g).of_types(topologies, sides[0], sides[1], edges)
 
 
-def _given(g: GraphData, nodes: Any) -> dict[str, Tensor]:
+def _given(g: GraphData, nodes: Nodes) -> dict[str, Tensor]:
     by_type = nodes if isinstance(nodes, Mapping) else {g.ntypes[g.get_ntype_id(None)]: nodes}
     for name in by_type:
         g.get_ntype_id(name)
@@ -77,7 +79,7 @@ def _given(g: GraphData, nodes: Any) -> dict[str, Tensor]:
     return found
 
 
-def _destinations(g: GraphData, dst_nodes: Any) -> dict[str, Tensor]:
+def _destinations(g: GraphData, dst_nodes: Nodes | None) -> dict[str, Tensor]:
     if dst_nodes is not None:
         return _given(g, dst_nodes)
     ends: dict[str, list[Tensor]] = {name: [] for name in g.ntypes}
@@ -109,7 +111,9 @@ def _side(g: GraphData, name: str, ids: Tensor) -> Frame:
     return frame
 
 
-def compact_graphs(graphs: Any, always_preserve: Any = None, copy_ndata: bool = True, copy_edata: bool = True) -> Any:
+def compact_graphs(
+    graphs: Any, always_preserve: Nodes | None = None, copy_ndata: bool = True, copy_edata: bool = True
+) -> Any:
     """Graphs without the nodes that have no edge in any of them; all number their nodes alike.
 
     Args:

@@ -7,13 +7,13 @@ Source: DGL section 3; its words (num_nodes, batch_num_nodes) are kept.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from vgraph.graphs.data import EdgeType, Relations
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.types import EType
 from vgraph.ir.topology import Topology
 
 
@@ -86,7 +86,7 @@ class Counts(Relations):
             return self._dst[self._node_type(ntype, self._dst)].num_rows
         return _num_rows(self._dst[t] for t in self.dsttypes)
 
-    def num_edges(self, etype: Any = None) -> int:
+    def num_edges(self, etype: EType = None) -> int:
         """The number of edges of a type, or of all types together; ``number_of_edges`` is the same.
 
         Args:
@@ -148,7 +148,7 @@ class Counts(Relations):
         sizes = (self.node_frame(name).num_rows,) if self._sizes is None else self._sizes[name]
         return torch.tensor(sizes, dtype=self.idtype, device=self.device)
 
-    def batch_num_edges(self, etype: Any = None) -> Tensor:
+    def batch_num_edges(self, etype: EType = None) -> Tensor:
         """The number of edges of every graph of the batch; an edge belongs to the graph of its destination.
 
         Args:

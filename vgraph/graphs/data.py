@@ -7,13 +7,14 @@ Source: DGL section 3 (heterogeneous graphs); a graph without types is the case 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vgraph.errors import GraphError, NameLookupError
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.types import EdgeType, EType
 from vgraph.ir.topology import Topology
 from vgraph.late import late
 
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
 else:
     nx = late("networkx")
 
-EdgeType: TypeAlias = tuple[str, str, str]  # (type of sources, name, type of destinations)
 NODE, EDGE = "_N", "_E"  # what DGL calls the types of a graph that has none
 UNTYPED: EdgeType = (NODE, EDGE, NODE)
 _MOST_FORMS = 1000
-_forms: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # one object each, so that hundreds are compared at a glance
+_forms: dict[tuple[object, ...], tuple[object, ...]] = {}  # one object each, so that hundreds are compared at a glance
 
 
 class Relations:
@@ -49,7 +49,7 @@ class Relations:
 
     def _join(self, topologies: Mapping[EdgeType, Topology], sizes: Mapping[str, tuple[int, ...]] | None) -> None:
         """Other edges between the nodes that there are."""
-        self.member: Any = None  # which slice of a whole this is
+        self.member: object = None  # which slice of a whole this is
         self._topologies, self._sizes = dict(topologies), sizes
         self.messages: dict[EdgeType, tuple[Tensor, dict[str, Tensor]]] = {}  # sent, not received
         self._single = next(iter(self._topologies.values())) if len(self._topologies) == 1 else None
@@ -59,7 +59,7 @@ class Relations:
         form = (tuple(self._src), tuple(self._topologies), self.is_block, ids.dtype, ids.device)
         self.form = _forms.setdefault(form, form) if len(_forms) < _MOST_FORMS else form
 
-    form: tuple[Any, ...]  # equal for graphs that can be batched: types, and where and what ids are
+    form: tuple[object, ...]  # equal for graphs that can be batched: types, and where and what ids are
 
     @property
     def topology(self) -> Topology:
@@ -225,7 +225,7 @@ class Relations:
         """
         return self.is_block or self._splits
 
-    def to_canonical_etype(self, etype: Any) -> EdgeType:
+    def to_canonical_etype(self, etype: EType) -> EdgeType:
         """The triple (type of sources, name, type of destinations) that an edge type's name means.
 
         Args:
@@ -266,7 +266,7 @@ class Relations:
         """
         return self.ntypes.index(self._node_type(ntype))
 
-    def get_etype_id(self, etype: Any = None) -> int:
+    def get_etype_id(self, etype: EType = None) -> int:
         """The place of an edge type in ``canonical_etypes``, which numbers the types in ``to_homogeneous``.
 
         Args:
@@ -305,7 +305,7 @@ class Relations:
             made.add_edge(s, d, key=name)
         return made
 
-    def _edge_type(self, etype: Any) -> EdgeType:
+    def _edge_type(self, etype: EType) -> EdgeType:
         """What a name, a triple or None (there is only one) means."""
         if isinstance(etype, tuple) and len(etype) == 3 and etype in self._topologies:
             return etype
@@ -336,7 +336,7 @@ class Relations:
         fact = f"the graph has {len(there)} node types: {known}"
         raise GraphError(fact, cure="name one of them with ntype=")
 
-    def _topology(self, etype: Any = None) -> Topology:
+    def _topology(self, etype: EType = None) -> Topology:
         if etype is None and self._single is not None:
             return self._single
         return self._topologies[self._edge_type(etype)]
@@ -371,7 +371,7 @@ class Relations:
         fact = f"a block has nodes of type {ntype!r} on either side"
         raise GraphError(fact, cure="use srcnodes or dstnodes, srcdata or dstdata")
 
-    def relation(self, etype: Any = None) -> tuple[Topology, Frame, Frame, Frame]:
+    def relation(self, etype: EType = None) -> tuple[Topology, Frame, Frame, Frame]:
         """One type of edges: its topology, and the features of its sources, destinations and edges.
 
         Args:

@@ -7,7 +7,7 @@ Source: DGL section 3; the forms are those that its programs use.
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.errors import DeviceError, DTypeError, GraphError
 from vgraph.graphs.frame import as_ids, refuse_meta
+from vgraph.graphs.types import Device
 from vgraph.ir.topology import Topology
 from vgraph.late import late
 
@@ -30,7 +31,7 @@ NODES_AN_ID = 64  # or so many for every id that is given
 IDTYPES = (torch.int64, torch.int32)
 
 
-def read_edges(data: Any, device: object = None) -> tuple[Tensor, Tensor]:
+def read_edges(data: object, device: Device = None) -> tuple[Tensor, Tensor]:
     """Sources and destinations, each (num_edges,), in order of edge ids; GraphError: they do not fit."""
     src, dst = (as_ids(end, name) for end, name in zip(_ends(data), ("src", "dst"), strict=True))
     _check_pair(src, dst, device)
@@ -55,33 +56,32 @@ def make_topology(
     return Topology(src, dst, num_src, num_dst)
 
 
-def _ends(data: Any) -> tuple[Any, Any]:
+def _ends(data: object) -> tuple[object, object]:
     # a list of two could be edges as well as ends
     if isinstance(data, (Tensor, np.ndarray)) and data.ndim == 2 and len(data) == 2:
         return data[0], data[1]
     if isinstance(data, tuple) and len(data) == 2:
-        return _from_format(data) if isinstance(data[0], str) else data
+        return _from_format(*data) if isinstance(data[0], str) else data
     if isinstance(data, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in data):
         pairs = list(data)
         return [u for u, _ in pairs], [v for _, v in pairs]
     if sparse.issparse(data):
-        entries: Any = data.tocoo()  # pyright: ignore[reportAttributeAccessIssue]
+        entries = sparse.coo_matrix(data)
         return entries.row.astype(np.int64), entries.col.astype(np.int64)
     fact = f"edges are given as a {type(data).__name__}, not as a pair of ends"
     raise GraphError(fact, cure="pass (src, dst)")
 
 
-def _from_format(data: tuple[Any, Any]) -> tuple[Any, Any]:
+def _from_format(name: str, parts: object) -> tuple[object, object]:
     """("coo", (src, dst)), or ("csr" | "csc", (indptr, indices, edge ids))."""
-    name, parts = data
-    count = len(parts) if isinstance(parts, (tuple, list)) else 0
-    if name == "coo" and count == 2:
-        return parts[0], parts[1]
-    if name not in ("csr", "csc") or count != 3:
-        fact = f"edges are given as {name!r} of {count} arrays"
+    given = parts if isinstance(parts, (tuple, list)) else ()
+    if name == "coo" and len(given) == 2:
+        return given[0], given[1]
+    if name not in ("csr", "csc") or len(given) != 3:
+        fact = f"edges are given as {name!r} of {len(given)} arrays"
         cure = 'pass ("coo", (src, dst)) or ("csr", (indptr, indices, edge_ids))'
         raise GraphError(fact, cure=cure)
-    ptr, other, ids = (as_ids(part, f"{name} {what}") for part, what in zip(parts, _PARTS, strict=True))
+    ptr, other, ids = (as_ids(part, f"{name} {what}") for part, what in zip(given, _PARTS, strict=True))
     # compared, not subtracted: differences of int32 wrap around
     is_ascending = not bool((ptr[1:] < ptr[:-1]).any())
     if ptr.numel() == 0 or int(ptr[0]) != 0 or int(ptr[-1]) != other.shape[0] or not is_ascending:
@@ -102,7 +102,7 @@ def _from_format(data: tuple[Any, Any]) -> tuple[Any, Any]:
 _PARTS = ("indptr", "indices", "edge ids")
 
 
-def _check_pair(src: Tensor, dst: Tensor, device: object) -> None:
+def _check_pair(src: Tensor, dst: Tensor, device: Device) -> None:
     if src.shape != dst.shape:
         longer, first = ("src", len(dst)) if len(src) > len(dst) else ("dst", len(src))
         fact = f"src has {len(src)} ids and dst has {len(dst)}: edge {first} has only a {longer}"
@@ -114,7 +114,7 @@ def _check_pair(src: Tensor, dst: Tensor, device: object) -> None:
         refuse_meta(end, name)
 
 
-def count_nodes(ends: tuple[Tensor, Tensor], num_nodes: Any) -> int:
+def count_nodes(ends: tuple[Tensor, Tensor], num_nodes: object) -> int:
     """The number of nodes; GraphError names the first edge with an id outside."""
     return check_count(num_nodes, num_nodes_of(ends) if num_nodes is None else 0, ends)
 
@@ -133,7 +133,7 @@ def check_likely(count: int, largest: int, given: int, cure: str) -> None:
         raise GraphError(fact, cure=f"number the nodes 0, 1, 2, ..., or {cure}")
 
 
-def check_count(num_nodes: Any, least: int, ends: tuple[Tensor, Tensor], word: str = "nodes") -> int:
+def check_count(num_nodes: object, least: int, ends: tuple[Tensor, Tensor], word: str = "nodes") -> int:
     """``num_nodes``, or ``least`` where it is None; GraphError names the first edge with an id outside."""
     if num_nodes is not None and not (isinstance(num_nodes, Integral) and int(num_nodes) >= 0):
         fact = f"num_nodes is {num_nodes!r}"
@@ -146,7 +146,7 @@ def check_count(num_nodes: Any, least: int, ends: tuple[Tensor, Tensor], word: s
     return count
 
 
-def check_counts(**counts: Any) -> None:
+def check_counts(**counts: object) -> None:
     """GraphError: one of them, by name, counts nothing."""
     for name, count in counts.items():
         if not (isinstance(count, Integral) and 0 <= int(count) <= MOST_NODES):
@@ -184,7 +184,7 @@ def check_idtype(idtype: torch.dtype, num_nodes: int, num_edges: int) -> torch.d
     return idtype
 
 
-def check_device(device: Any) -> None:
+def check_device(device: torch.device | str | int) -> None:
     """DeviceError: it is a GPU that torch does not find here, or no device at all."""
     try:
         wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)

@@ -7,7 +7,7 @@ Source: DGL section 3 (graphs with features), with nothing written in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
 import torch
@@ -17,6 +17,13 @@ from vgraph.errors import DeviceError, DTypeError, FeatureError, GraphError, Nam
 
 # (shape, dtype, device, the rows that are new) -> their features
 Initializer: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device, slice], Tensor]
+Default = TypeVar("Default")
+
+
+class Origin(Protocol):
+    """What is told that a feature is replaced."""
+
+    intact: bool
 
 
 class Scheme(NamedTuple):
@@ -74,7 +81,7 @@ class Frame(MutableMapping[str, Tensor]):
         self.num_rows, self.device, self.kind, self.type_name = num_rows, device, kind, type_name
         self.columns: dict[str, Tensor] = dict(columns) if columns else {}
         self.initializers: Mapping[str | None, Initializer] | None = None
-        self.origin: Any = None  # what is told that a feature is replaced
+        self.origin: Origin | None = None
 
     def __getitem__(self, name: str) -> Tensor:
         try:
@@ -82,13 +89,13 @@ class Frame(MutableMapping[str, Tensor]):
         except KeyError:
             raise self._missing(name) from None
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: object, value: object) -> None:
         if (
             isinstance(value, Tensor)
             and value.ndim
             and value.shape[0] == self.num_rows
             and value.device == self.device
-            and isinstance(name, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+            and isinstance(name, str)
         ):
             self.columns[name] = value
             if self.origin is not None:
@@ -112,7 +119,11 @@ class Frame(MutableMapping[str, Tensor]):
     def __contains__(self, name: object) -> bool:
         return name in self.columns
 
-    def get(self, name: str, default: Any = None) -> Any:
+    @overload
+    def get(self, name: str) -> Tensor | None: ...
+    @overload
+    def get(self, name: str, default: Tensor | Default) -> Tensor | Default: ...
+    def get(self, name: str, default: object = None) -> object:
         """A feature, or a default where there is none.
 
         Args:
@@ -323,7 +334,7 @@ class Frame(MutableMapping[str, Tensor]):
             cure=f"set it first, as in {self._access}[{name!r}] = tensor",
         )
 
-    def _misfit(self, name: object, value: Any) -> VGraphError:
+    def _misfit(self, name: object, value: object) -> VGraphError:
         what, kind = f"{self._words} {name!r}", self.kind
         if not isinstance(name, str):
             return DTypeError(f"the name of {what} is no string", cure="name it")
@@ -399,7 +410,7 @@ def describe(tensor: Tensor) -> str:
 # ---------------------------------------------------------------- ids
 
 
-def as_ids(values: Any, what: str) -> Tensor:
+def as_ids(values: object, what: str) -> Tensor:
     """Whole numbers as a tensor (k,), int32 if so given, else int64; ``what`` names it in an error.
 
     Raises:
@@ -432,7 +443,7 @@ def refuse_meta(ids: Tensor, what: str) -> None:
         raise DeviceError(fact, cure="pass them on the CPU or a GPU")
 
 
-def _from_array(values: Any, what: str) -> Tensor:
+def _from_array(values: object, what: str) -> Tensor:
     try:
         if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray):
             return torch.from_dlpack(values)
@@ -444,7 +455,7 @@ def _from_array(values: Any, what: str) -> Tensor:
         raise DTypeError(fact, cure="pass a tensor, an array or a list") from error
 
 
-def resolve_ids(ids: Any, count: int, device: torch.device, kind: str = "node") -> Tensor:
+def resolve_ids(ids: object, count: int, device: torch.device, kind: str = "node") -> Tensor:
     """The rows meant by an int, a list, an array, a tensor, a slice or a mask: (k,) int64.
 
     Raises:

@@ -7,22 +7,25 @@ Runs once per topology. Source: DGL section 3; its words (ndata, edata, srcdata)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from vgraph.errors import GraphError, NameLookupError
-from vgraph.graphs.data import NODE, UNTYPED, EdgeType
+from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import check_device, check_idtype
-from vgraph.graphs.frame import Frame, Initializer
+from vgraph.graphs.frame import Frame, Initializer, Scheme
 from vgraph.graphs.mutation import Mutation
+from vgraph.graphs.types import EdgeType, EType
 from vgraph.graphs.views import FeatureView, LocalScope, TypedData
 from vgraph.ir.topology import Topology
 
 Count: TypeAlias = int  # the class below has a method of the name int
 CPU = torch.device("cpu")
+StoredEdges = tuple[EdgeType, Tensor, Tensor, Count, Count, tuple[Count, ...] | None]
+Key = TypeVar("Key", str, EdgeType)
 AnyGraph = TypeVar("AnyGraph", bound="GraphData")  # what a function is given decides of which class its result is
 
 
@@ -39,9 +42,7 @@ class GraphData(Mutation):
         if topology is None:
             ids = torch.empty(0, dtype=torch.int64)
             topology = Topology(ids, ids, 0, 0)
-        if not isinstance(topology, Topology):  # pyright: ignore[reportUnnecessaryIsInstance]
-            fact = f"a Graph is made from a Topology, not from a {type(topology).__name__}"
-            raise GraphError(fact, cure="call vgraph.graph((src, dst))")
+        _check_topology(topology)
         device, graph_sizes = topology.src.device, topology.graph_sizes
         nodes = {NODE: Frame(topology.num_dst, device, "node") if ndata is None else ndata}
         edges = {UNTYPED: Frame(topology.num_edges, device, "edge") if edata is None else edata}
@@ -106,7 +107,7 @@ class GraphData(Mutation):
             >>> g.ndata
             {'h': float32 (3, 4)}
         """
-        return self._typed(self._src, self.node_frame) if self._src is self._dst else self.node_frame()
+        return _typed(self._src, self._node_type) if self._src is self._dst else self.node_frame()
 
     @property
     def srcdata(self) -> Any:
@@ -119,9 +120,7 @@ class GraphData(Mutation):
             >>> block.srcdata["h"].shape
             torch.Size([3, 4])
         """
-        if len(self._src) == 1:
-            return next(iter(self._src.values()))
-        return self._typed({t: self._src[t] for t in self.srctypes}, self.node_frame)
+        return _typed({t: self._src[t] for t in self.srctypes}, self._node_type)
 
     @property
     def dstdata(self) -> Any:
@@ -134,9 +133,7 @@ class GraphData(Mutation):
             >>> block.dstdata["h"].shape
             torch.Size([1, 4])
         """
-        if len(self._dst) == 1:
-            return next(iter(self._dst.values()))
-        return self._typed({t: self._dst[t] for t in self.dsttypes}, self.node_frame)
+        return _typed({t: self._dst[t] for t in self.dsttypes}, self._node_type)
 
     @property
     def edata(self) -> Any:
@@ -149,12 +146,7 @@ class GraphData(Mutation):
             >>> g.edata["w"]
             tensor([0.5000, 2.0000])
         """
-        return self._typed(self._edges, self._edge_type)
-
-    def _typed(self, frames: Mapping[Any, Frame], find_type: Any) -> Any:
-        if len(frames) == 1:
-            return next(iter(frames.values()))
-        return TypedData(frames, self._node_type if find_type == self.node_frame else find_type)
+        return _typed(self._edges, self._edge_type)
 
     @property
     def gdata(self) -> Frame:
@@ -198,21 +190,17 @@ class GraphData(Mutation):
             >>> "h" in g.ndata
             False
         """
-        return self._with(
-            {t: f.copy() for t, f in self._src.items()},
-            {t: f.copy() for t, f in self._dst.items()},
-            {t: f.copy() for t, f in self._edges.items()},
-            self._gdata.copy(),
-        )
+        return type(self).of_types(self._topologies, *self._frames_by(Frame.copy), self._sizes)
 
     clone = __copy__ = local_var
 
-    def _with(
-        self: AnyGraph, src: dict[str, Frame], dst: dict[str, Frame], edges: Mapping[EdgeType, Frame], gdata: Frame
-    ) -> AnyGraph:
-        """The same edges with other frames."""
-        sides = (src, dst if self.is_block else None)
-        return type(self).of_types(self._topologies, *sides, edges, gdata, self._sizes)
+    def _frames_by(
+        self, change: Callable[[Frame], Frame]
+    ) -> tuple[dict[str, Frame], dict[str, Frame] | None, dict[EdgeType, Frame], Frame]:
+        """Frames of sources, destinations, edges and graphs, each as ``change`` makes it."""
+        src, dst = ({t: change(f) for t, f in side.items()} for side in (self._src, self._dst))
+        edges = {t: change(f) for t, f in self._edges.items()}
+        return src, dst if self.is_block else None, edges, change(self._gdata)
 
     @property
     def nodes(self) -> FeatureView:
@@ -306,7 +294,7 @@ class GraphData(Mutation):
         frame = self.node_frame(ntype)
         frame.initializers = {**(frame.initializers or {}), field: initializer}
 
-    def set_e_initializer(self, initializer: Initializer, field: str | None = None, etype: Any = None) -> None:
+    def set_e_initializer(self, initializer: Initializer, field: str | None = None, etype: EType = None) -> None:
         """Sets what gives the features of edges that are added, and of rows that are set in part.
 
         Args:
@@ -331,7 +319,7 @@ class GraphData(Mutation):
         frame = self._edges[self._edge_type(etype)]
         frame.initializers = {**(frame.initializers or {}), field: initializer}
 
-    def node_attr_schemes(self, ntype: str | None = None) -> dict[str, Any]:
+    def node_attr_schemes(self, ntype: str | None = None) -> dict[str, Scheme]:
         """The row shape and the dtype of every feature of the nodes.
 
         Args:
@@ -353,7 +341,7 @@ class GraphData(Mutation):
         """
         return self.node_frame(ntype).schemes()
 
-    def edge_attr_schemes(self, etype: Any = None) -> dict[str, Any]:
+    def edge_attr_schemes(self, etype: EType = None) -> dict[str, Scheme]:
         """The row shape and the dtype of every feature of the edges.
 
         Args:
@@ -377,7 +365,7 @@ class GraphData(Mutation):
         return self._edges[self._edge_type(etype)].schemes()
 
     # ------------------------------------------------------------ the same graph elsewhere
-    def __getitem__(self: AnyGraph, key: Any) -> AnyGraph:
+    def __getitem__(self: AnyGraph, key: str | tuple[str | slice, ...]) -> AnyGraph:
         """One edge type as a graph that shares the features: by name, or by a triple that may hold ":"."""
         etype = self._matching(key)
         frames = (self._src, self._dst)
@@ -505,7 +493,9 @@ class GraphData(Mutation):
         check_idtype(idtype, self.num_nodes(), self.num_edges())
         return self._stored(idtype)
 
-    def _stored(self: AnyGraph, place: Any, non_blocking: bool = False) -> AnyGraph:
+    def _stored(
+        self: AnyGraph, place: torch.device | str | torch.dtype | Count, non_blocking: bool = False
+    ) -> AnyGraph:
         """The same graph with ids of another dtype, or with everything on another device."""
         moved = {
             e: (t.src.to(place, non_blocking=non_blocking), t.dst.to(place, non_blocking=non_blocking))
@@ -516,14 +506,13 @@ class GraphData(Mutation):
         # the parts stay as they are: their levels do not depend on how ids are stored
         topologies = {e: t.stored(*moved[e]) for e, t in self._topologies.items()}
         device = next(iter(topologies.values())).src.device
-        src, dst, edges = (
-            {t: f.to(device, non_blocking=non_blocking) for t, f in frames.items()}
-            for frames in (self._src, self._dst, self._edges)
-        )
-        gdata = self._gdata.to(device, non_blocking=non_blocking)
-        return type(self).of_types(topologies, src, dst if self.is_block else None, edges, gdata, self._sizes)  # type: ignore[arg-type]
 
-    def __reduce__(self) -> Any:
+        def move(frame: Frame) -> Frame:
+            return frame.to(device, non_blocking=non_blocking)
+
+        return type(self).of_types(topologies, *self._frames_by(move), self._sizes)
+
+    def __reduce__(self) -> tuple[object, ...]:
         topologies = [
             (e, _own(t.src), _own(t.dst), t.num_src, t.num_dst, t.graph_sizes) for e, t in self._topologies.items()
         ]
@@ -544,14 +533,25 @@ class GraphData(Mutation):
         return f"Graph({', '.join(parts)})"
 
     def _describe(self) -> str:
-        edges: Any = {t: u.num_edges for t, u in self._topologies.items()}
+        edges = {t: u.num_edges for t, u in self._topologies.items()}
         if self.is_block:
             src, dst = ({t: f.num_rows for t, f in side.items()} for side in (self._src, self._dst))
             return f"Block(num_src_nodes={src}, num_dst_nodes={dst}, num_edges={edges})"
         return f"Graph(num_nodes={ {t: f.num_rows for t, f in self._src.items()} }, num_edges={edges})"
 
 
-def _is_full(key: Any) -> bool:
+def _check_topology(topology: object) -> None:
+    if not isinstance(topology, Topology):
+        fact = f"a Graph is made from a Topology, not from a {type(topology).__name__}"
+        raise GraphError(fact, cure="call vgraph.graph((src, dst))")
+
+
+def _typed(frames: Mapping[Key, Frame], find_type: Callable[[Any], Key]) -> Any:
+    """The only frame, or features by type."""
+    return TypedData(frames, find_type) if len(frames) > 1 else next(iter(frames.values()))
+
+
+def _is_full(key: object) -> bool:
     return isinstance(key, slice) and key == slice(None)
 
 
@@ -567,9 +567,15 @@ def _own(tensor: Tensor) -> Tensor:
     return tensor.clone() if is_view else tensor
 
 
-def restored(kind: type[AnyGraph], is_block: bool, topologies: Any, frames: Any, sizes: Any) -> AnyGraph:
+def restored(
+    kind: type[AnyGraph],
+    is_block: bool,
+    topologies: Sequence[StoredEdges],
+    frames: Sequence[Sequence[tuple[Any, int, Mapping[str, Tensor]]]],
+    sizes: Mapping[str, tuple[int, ...]] | None,
+) -> AnyGraph:
     """A graph from what ``__reduce__`` gave of it."""
-    made = {etype: Topology(*rest) for etype, *rest in topologies}
+    made = {e: Topology(src, dst, m, n, graph_sizes) for e, src, dst, m, n, graph_sizes in topologies}
     device = next(iter(made.values())).src.device
     kinds = ("node", "node", "edge", "graph")
     src, dst, edges, graphs = (

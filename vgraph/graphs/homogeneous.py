@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import FeatureError, GraphError, NameLookupError
-from vgraph.graphs.data import NODE, UNTYPED, EdgeType
+from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.transform import one_type
+from vgraph.graphs.types import EdgeType
 from vgraph.ir.topology import Topology
 
 TYPE = "_TYPE"  # the feature that holds the number of a type
@@ -88,10 +89,10 @@ def _stacked(frames: Sequence[Frame], names: Sequence[str] | None, idtype: torch
 def to_heterogeneous(
     G: AnyGraph,
     ntypes: Sequence[str],
-    etypes: Sequence[Any],
+    etypes: Sequence[str | EdgeType],
     ntype_field: str = TYPE,
     etype_field: str = TYPE,
-    metagraph: Any = None,
+    metagraph: object = None,
 ) -> AnyGraph:
     """A typed graph from numbers of types as features; ``"_ID"`` holds the ids in ``G``.
 
@@ -144,7 +145,7 @@ def to_heterogeneous(
 
 
 def _edges_by_type(
-    first: Tensor, middle: Tensor, last: Tensor, ntypes: Sequence[str], etypes: Sequence[Any]
+    first: Tensor, middle: Tensor, last: Tensor, ntypes: Sequence[str], etypes: Sequence[str | EdgeType]
 ) -> Mapping[EdgeType, Tensor]:
     """Ids by type: a name may stand for several types, one for each pair of node types that it joins."""
     found: dict[EdgeType, Tensor] = {}
@@ -154,7 +155,7 @@ def _edges_by_type(
                 known = ", ".join(map(repr, ntypes))
                 fact = f"{given!r} names a node type that there is not; there is: {known}"
                 raise NameLookupError(fact, cure="name one of them")
-            found[tuple(given)] = (middle == number).nonzero().squeeze(1)
+            found[given[0], given[1], given[2]] = (middle == number).nonzero().squeeze(1)
             continue
         own = (middle == number).nonzero().squeeze(1)
         pairs = first[own] * len(ntypes) + last[own]

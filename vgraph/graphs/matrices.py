@@ -6,6 +6,7 @@ Source: DGL section 3; SciPy's names of the formats are kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.adjacency import Adjacency
+from vgraph.graphs.types import Device, EType
 from vgraph.ir.topology import Compressed
 from vgraph.late import late
 
@@ -28,7 +30,7 @@ FORMATS = ("coo", "csr", "csc")
 class Matrices(Adjacency):
     """The part of a Graph that gives matrices; rows are sources, columns destinations."""
 
-    def coo(self, etype: Any = None) -> tuple[Tensor, Tensor]:
+    def coo(self, etype: EType = None) -> tuple[Tensor, Tensor]:
         """The edges in order of their ids.
 
         Args:
@@ -50,7 +52,7 @@ class Matrices(Adjacency):
         t = self._topology(etype)
         return t.src.clone(), t.dst.clone()
 
-    def csr(self, etype: Any = None) -> tuple[Tensor, Tensor, Tensor]:
+    def csr(self, etype: EType = None) -> tuple[Tensor, Tensor, Tensor]:
         """The out-edges, source by source (compressed sparse rows).
 
         Args:
@@ -71,7 +73,7 @@ class Matrices(Adjacency):
         """
         return self._compressed(self._topology(etype).csr)
 
-    def csc(self, etype: Any = None) -> tuple[Tensor, Tensor, Tensor]:
+    def csc(self, etype: EType = None) -> tuple[Tensor, Tensor, Tensor]:
         """The in-edges, destination by destination (compressed sparse columns).
 
         Args:
@@ -97,7 +99,7 @@ class Matrices(Adjacency):
         edges = self._arange(grouped.other.shape[0]) if given is None else given.to(self.idtype, copy=True)
         return grouped.ptr.to(self.idtype, copy=True), grouped.other.clone(), edges
 
-    def adj_tensors(self, fmt: str, etype: Any = None) -> tuple[Tensor, ...]:
+    def adj_tensors(self, fmt: str, etype: EType = None) -> tuple[Tensor, ...]:
         """``coo``, ``csr`` or ``csc``, by name; ``adj_sparse`` is the same.
 
         Args:
@@ -124,11 +126,11 @@ class Matrices(Adjacency):
 
     def adj(
         self,
-        etype: Any = None,
+        etype: EType | bool = None,
         eweight_name: str | None = None,
         *,
         transpose: bool = False,
-        ctx: Any = None,
+        ctx: Device = None,
         scipy_fmt: str | None = None,
     ) -> Any:
         """The adjacency as a sparse torch tensor, its entries in order of edge ids; ``adjacency_matrix`` is the same.
@@ -174,9 +176,9 @@ class Matrices(Adjacency):
     def adj_external(
         self,
         transpose: bool = False,
-        ctx: Any = None,
+        ctx: Device = None,
         scipy_fmt: str | None = None,
-        etype: Any = None,
+        etype: EType = None,
         eweight_name: str | None = None,
     ) -> Any:
         """As ``adj``; with ``scipy_fmt`` the SciPy matrix that counts the edges from row to column.
@@ -212,7 +214,7 @@ class Matrices(Adjacency):
         made = sparse.coo_matrix((entries, (src, dst)), shape=(t.num_src, t.num_dst), copy=True)
         return (made.T if transpose else made).asformat(scipy_fmt)
 
-    def to_scipy(self, transpose: bool = False, *, scipy_fmt: str = "csr", etype: Any = None) -> Any:
+    def to_scipy(self, transpose: bool = False, *, scipy_fmt: str = "csr", etype: EType = None) -> Any:
         """The adjacency as a SciPy matrix, as ``adj_external`` gives it.
 
         Args:
@@ -235,7 +237,7 @@ class Matrices(Adjacency):
         """
         return self.adj_external(transpose, None, scipy_fmt, etype)
 
-    def inc(self, typestr: str, ctx: Any = None, etype: Any = None) -> Tensor:
+    def inc(self, typestr: str, ctx: Device = None, etype: EType = None) -> Tensor:
         """The incidence of nodes (rows) and edges (columns) as a sparse tensor.
 
         Args:
@@ -276,7 +278,7 @@ class Matrices(Adjacency):
         return made if ctx is None else made.to(ctx)
 
     # ------------------------------------------------------------ formats are made when asked for
-    def formats(self, formats: Any = None) -> Any:
+    def formats(self, formats: str | Sequence[str] | None = None) -> Any:
         """The formats of the adjacency that are there already; they are made when they are first used.
 
         Args:
@@ -316,6 +318,6 @@ class Matrices(Adjacency):
             _ = t.csr, t.csc, t.in_degrees, t.out_degrees
 
 
-def _check_format(name: Any) -> None:
+def _check_format(name: object) -> None:
     if name not in FORMATS:
         raise GraphError(f"scipy_fmt is {name!r}", cure='pass "csr", "csc" or "coo"')

@@ -6,21 +6,21 @@ Source: DGL section 3. A Topology is replaced, never changed, so what was planne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from vgraph.errors import GraphError
-from vgraph.graphs.data import EdgeType
 from vgraph.graphs.edge_formats import check_counts, check_idtype, check_likely
 from vgraph.graphs.frame import as_ids, refuse_meta, resolve_ids
 from vgraph.graphs.matrices import Matrices
+from vgraph.graphs.types import EdgeType, EType, Ids
 from vgraph.ir.topology import Topology
 
+Counts = Tensor | Sequence[int]  # one a graph
 ID = "_ID"  # the feature that holds the ids of before
 
 
@@ -74,7 +74,7 @@ class Mutation(Matrices):
         counts = {t: frame.num_rows for t, frame in self._src.items()}
         self._join({e: _resized(t, counts, e) for e, t in self._topologies.items()}, None)
 
-    def add_edges(self, u: Any, v: Any, data: Mapping[str, Tensor] | None = None, etype: Any = None) -> None:
+    def add_edges(self, u: Ids, v: Ids, data: Mapping[str, Tensor] | None = None, etype: EType = None) -> None:
         """Appends edges ``u[i] -> v[i]``, numbered after those there are; ``add_edge`` is the same.
 
         Nodes that do not exist yet are added, with features from their initializers.
@@ -118,7 +118,7 @@ class Mutation(Matrices):
 
     add_edge = add_edges
 
-    def _new_ends(self, end: Any, what: str) -> Tensor:
+    def _new_ends(self, end: Ids, what: str) -> Tensor:
         is_one = isinstance(end, Integral) or (isinstance(end, Tensor) and end.ndim == 0)
         given = end.reshape(1) if isinstance(end, Tensor) and is_one else [end] if is_one else end
         ids = as_ids(given, what)
@@ -138,7 +138,7 @@ class Mutation(Matrices):
             check_likely(count, largest[name], ends[name].shape[0], "call add_nodes first")
         return {name: count for name, count in found.items() if count > 0}
 
-    def remove_edges(self, eids: Any, etype: Any = None, store_ids: bool = False) -> None:
+    def remove_edges(self, eids: Ids, etype: EType = None, store_ids: bool = False) -> None:
         """Removes edges by id; the others keep their order and features, and are numbered anew.
 
         Args:
@@ -164,7 +164,7 @@ class Mutation(Matrices):
         gone = resolve_ids(eids, count, self.device, "edge")
         self._keep({}, {key: _others(gone, count)}, store_ids)
 
-    def remove_nodes(self, nids: Any, ntype: str | None = None, store_ids: bool = False) -> None:
+    def remove_nodes(self, nids: Ids, ntype: str | None = None, store_ids: bool = False) -> None:
         """Removes nodes by id and the edges at them; the others are numbered anew, in order.
 
         Args:
@@ -209,7 +209,7 @@ class Mutation(Matrices):
         self._join(topologies, sizes)
 
     # ------------------------------------------------------------ batches
-    def set_batch_num_nodes(self, val: Any) -> None:
+    def set_batch_num_nodes(self, val: Counts | Mapping[str, Counts]) -> None:
         """Says that the nodes are those of several graphs, one after the other; see ``batch_num_nodes``.
 
         Args:
@@ -240,7 +240,7 @@ class Mutation(Matrices):
         if self._gdata.num_rows != self.batch_size:
             self._gdata.columns, self._gdata.num_rows = {}, self.batch_size
 
-    def set_batch_num_edges(self, val: Any) -> None:
+    def set_batch_num_edges(self, val: Counts | Mapping[EdgeType, Counts]) -> None:
         """Checks the number of edges of every graph, which follows from ``set_batch_num_nodes``, called before.
 
         Args:

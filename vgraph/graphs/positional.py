@@ -17,6 +17,7 @@ from vgraph.errors import FeatureError, GraphError
 from vgraph.graphs.batching import unbatch
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import GraphData
+from vgraph.graphs.types import EType
 from vgraph.late import late
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ else:
     sparse = late("scipy.sparse")
 
 
-def norm_by_dst(g: GraphData, etype: Any = None) -> Tensor:
+def norm_by_dst(g: GraphData, etype: EType = None) -> Tensor:
     """1 over the in-degree of the node where an edge ends, (edges,) float32.
 
     Args:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vgraph.errors import FunctionError, GraphError
-from vgraph.graphs.data import EdgeType
 from vgraph.graphs.frame import resolve_ids
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import take
 from vgraph.graphs.transform import one_type, rejoin
+from vgraph.graphs.types import EdgeType, EType, Ids
 from vgraph.ir.topology import Topology
 from vgraph.late import late
 
@@ -35,7 +35,7 @@ def reorder_graph(
     node_permute_algo: str | None = None,
     edge_permute_algo: str = "src",
     store_ids: bool = True,
-    permute_config: Mapping[str, Any] | None = None,
+    permute_config: Mapping[str, Ids] | None = None,
 ) -> AnyGraph:
     """The graph with nodes and edges numbered anew; ``"_ID"`` (the permutation) holds the ids of before.
 
@@ -77,7 +77,7 @@ def reorder_graph(
     return made
 
 
-def _node_order(g: GraphData, t: Topology, algorithm: str | None, config: Mapping[str, Any]) -> Tensor:
+def _node_order(g: GraphData, t: Topology, algorithm: str | None, config: Mapping[str, Ids]) -> Tensor:
     if algorithm is None:
         return torch.arange(t.num_dst, device=g.device)
     if algorithm == "degree":
@@ -89,7 +89,7 @@ def _node_order(g: GraphData, t: Topology, algorithm: str | None, config: Mappin
     return _custom(algorithm, "nodes_perm", config, t.num_dst, g)
 
 
-def _custom(algorithm: str, name: str, config: Mapping[str, Any], count: int, g: GraphData) -> Tensor:
+def _custom(algorithm: str, name: str, config: Mapping[str, Ids], count: int, g: GraphData) -> Tensor:
     if algorithm != "custom" or name not in config:
         known = '"degree", "rcmk" or "custom"' if name == "nodes_perm" else '"src", "dst" or "custom"'
         fact = f"there is no order {algorithm!r}" if algorithm != "custom" else f"permute_config has no {name!r}"
@@ -152,7 +152,7 @@ def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
     )
 
 
-def metapath_reachable_graph(g: AnyGraph, metapath: Sequence[Any]) -> AnyGraph:
+def metapath_reachable_graph(g: AnyGraph, metapath: Sequence[EType]) -> AnyGraph:
     """The graph with an edge u -> v where v is reached from u along edges of these types, one after the other.
 
     Args:

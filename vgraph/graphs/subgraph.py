@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import GraphError
-from vgraph.graphs.data import EdgeType
 from vgraph.graphs.frame import Frame, resolve_ids
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID, kept_topology
+from vgraph.graphs.types import Device, Edges, EdgeType, EType, Nodes
 from vgraph.ir.topology import Topology
 
 NodeIds = Mapping[str, Tensor]
@@ -54,7 +54,7 @@ def _stored(g: AnyGraph, made: AnyGraph) -> AnyGraph:
     return made
 
 
-def _by_node_type(g: GraphData, nodes: Any) -> dict[str, Tensor]:
+def _by_node_type(g: GraphData, nodes: Nodes) -> dict[str, Tensor]:
     """Ids by node type, as the user gave them; none of types that are not named."""
     if not isinstance(nodes, Mapping):
         if len(g.src_frames) > 1:
@@ -68,13 +68,14 @@ def _by_node_type(g: GraphData, nodes: Any) -> dict[str, Tensor]:
     return found
 
 
-def _by_edge_type(g: GraphData, edges: Any) -> dict[EdgeType, Tensor]:
+def _by_edge_type(g: GraphData, edges: Edges) -> dict[EdgeType, Tensor]:
     given = edges if isinstance(edges, Mapping) else {g.to_canonical_etype(None): edges}
     found = {t: resolve_ids([], 0, g.device, "edge") for t in g.canonical_etypes}
     for etype, ids in given.items():
         key = g.to_canonical_etype(etype)
         if isinstance(ids, tuple):
-            ids = g.edge_ids(*ids, etype=key)
+            u, v = ids
+            ids = g.edge_ids(u, v, etype=key)
         found[key] = resolve_ids(ids, g.num_edges(key), g.device, "edge")
     return found
 
@@ -94,7 +95,7 @@ def _by_source(t: Topology, ids: Tensor, places: Tensor) -> Tensor:
 
 
 def node_subgraph(
-    graph: AnyGraph, nodes: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+    graph: AnyGraph, nodes: Nodes, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Device = None
 ) -> AnyGraph:
     """The nodes given, in that order, and the edges between them, in order of their sources.
 
@@ -146,12 +147,12 @@ def _places(ids: Tensor, count: int) -> Tensor:
     return places
 
 
-def _placed(g: AnyGraph, device: Any) -> AnyGraph:
+def _placed(g: AnyGraph, device: Device) -> AnyGraph:
     return g if device is None else g.to(device)
 
 
 def edge_subgraph(
-    graph: AnyGraph, edges: Any, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Any = None
+    graph: AnyGraph, edges: Edges, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Device = None
 ) -> AnyGraph:
     """The edges given, in that order, and the nodes at their ends.
 
@@ -206,7 +207,7 @@ def first_seen(ids: Tensor) -> Tensor:
 
 
 def in_subgraph(
-    graph: AnyGraph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
+    graph: AnyGraph, nodes: Nodes, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Device = None
 ) -> AnyGraph:
     """All nodes and the edges that end in those given.
 
@@ -240,7 +241,7 @@ def in_subgraph(
 
 
 def out_subgraph(
-    graph: AnyGraph, nodes: Any, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Any = None
+    graph: AnyGraph, nodes: Nodes, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Device = None
 ) -> AnyGraph:
     """All nodes and the edges that begin in those given.
 
@@ -275,12 +276,12 @@ def out_subgraph(
 
 def khop_in_subgraph(
     graph: GraphData,
-    nodes: Any,
+    nodes: Nodes,
     k: int,
     *,
     relabel_nodes: bool = True,
     store_ids: bool = True,
-    output_device: Any = None,
+    output_device: Device = None,
 ) -> Any:
     """The nodes from which those given are reached in at most ``k`` steps, and the edges between them.
 
@@ -315,12 +316,12 @@ def khop_in_subgraph(
 
 def khop_out_subgraph(
     graph: GraphData,
-    nodes: Any,
+    nodes: Nodes,
     k: int,
     *,
     relabel_nodes: bool = True,
     store_ids: bool = True,
-    output_device: Any = None,
+    output_device: Device = None,
 ) -> Any:
     """The nodes that are reached from those given in at most ``k`` steps, and the edges between them.
 
@@ -352,7 +353,7 @@ def khop_out_subgraph(
     return _khop(graph, nodes, k, (False, relabel_nodes, store_ids, output_device))
 
 
-def _khop(g: GraphData, nodes: Any, k: int, options: tuple[bool, bool, bool, Any]) -> Any:
+def _khop(g: GraphData, nodes: Nodes, k: int, options: tuple[bool, bool, bool, Device]) -> Any:
     is_in, relabel_nodes, store_ids, output_device = options
     if k < 0:
         raise GraphError(f"k is {k}", cure="pass how many steps, from 0 up")
@@ -373,7 +374,7 @@ def _khop(g: GraphData, nodes: Any, k: int, options: tuple[bool, bool, bool, Any
     return made, new if isinstance(nodes, Mapping) else next(iter(new.values()))
 
 
-def node_type_subgraph(graph: AnyGraph, ntypes: Iterable[str], output_device: Any = None) -> AnyGraph:
+def node_type_subgraph(graph: AnyGraph, ntypes: Iterable[str], output_device: Device = None) -> AnyGraph:
     """All nodes of some types and the edges between them, features included.
 
     Args:
@@ -401,7 +402,7 @@ def node_type_subgraph(graph: AnyGraph, ntypes: Iterable[str], output_device: An
     return _placed(_of_some_types(_whole(graph), names, edges), output_device)
 
 
-def edge_type_subgraph(graph: AnyGraph, etypes: Iterable[Any], output_device: Any = None) -> AnyGraph:
+def edge_type_subgraph(graph: AnyGraph, etypes: Iterable[EType], output_device: Device = None) -> AnyGraph:
     """All edges of some types and all nodes of the types at their ends, features included.
 
     Args:

@@ -6,19 +6,22 @@ Source: DGL section 3; the order of edges is the one that DGL gives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vgraph.errors import FunctionError, GraphError
-from vgraph.graphs.data import NODE, UNTYPED, EdgeType
+from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import check_idtype
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.subgraph import take
+from vgraph.graphs.types import EdgeType, EType, Ids
 from vgraph.ir.topology import Topology
+
+Fill = float | Tensor | str
 
 
 def rejoin(
@@ -83,7 +86,9 @@ def reverse(
     return rejoin(g, turned, edges, copy_ndata=copy_ndata)
 
 
-def add_self_loop(g: AnyGraph, edge_feat_names: Any = None, fill_data: Any = 1.0, etype: Any = None) -> AnyGraph:
+def add_self_loop(
+    g: AnyGraph, edge_feat_names: Sequence[str] | None = None, fill_data: Fill = 1.0, etype: EType = None
+) -> AnyGraph:
     """A graph with one more edge v -> v for every node, after all others.
 
     Args:
@@ -130,7 +135,7 @@ def _check_all_here(g: GraphData) -> None:
         )
 
 
-def _looping(g: GraphData, etype: Any) -> EdgeType:
+def _looping(g: GraphData, etype: EType) -> EdgeType:
     key = g.to_canonical_etype(etype)
     _check_all_here(g)
     if key[0] != key[2] or g.is_block:
@@ -139,7 +144,7 @@ def _looping(g: GraphData, etype: Any) -> EdgeType:
     return key
 
 
-def _fill(t: Topology, column: Tensor, given: Any) -> Tensor:
+def _fill(t: Topology, column: Tensor, given: Fill) -> Tensor:
     shape = (t.num_dst, *column.shape[1:])
     if not isinstance(given, str):
         return torch.as_tensor(given, dtype=column.dtype, device=column.device).expand(shape).clone()
@@ -152,7 +157,7 @@ def _fill(t: Topology, column: Tensor, given: Any) -> Tensor:
     return zeros.scatter_reduce(0, ends, column, reductions[given], include_self=False)
 
 
-def remove_self_loop(g: AnyGraph, etype: Any = None) -> AnyGraph:
+def remove_self_loop(g: AnyGraph, etype: EType = None) -> AnyGraph:
     """A graph without the edges v -> v; the others keep their order and features.
 
     Args:
@@ -391,7 +396,7 @@ def add_nodes(g: AnyGraph, num: int, data: Mapping[str, Tensor] | None = None, n
     return made
 
 
-def add_edges(g: AnyGraph, u: Any, v: Any, data: Mapping[str, Tensor] | None = None, etype: Any = None) -> AnyGraph:
+def add_edges(g: AnyGraph, u: Ids, v: Ids, data: Mapping[str, Tensor] | None = None, etype: EType = None) -> AnyGraph:
     """A graph with more edges, numbered after those there are; the given one stays as it is.
 
     Args:
@@ -423,7 +428,7 @@ def add_edges(g: AnyGraph, u: Any, v: Any, data: Mapping[str, Tensor] | None = N
     return made
 
 
-def remove_nodes(g: AnyGraph, nids: Any, ntype: str | None = None, store_ids: bool = False) -> AnyGraph:
+def remove_nodes(g: AnyGraph, nids: Ids, ntype: str | None = None, store_ids: bool = False) -> AnyGraph:
     """A graph without some nodes and the edges at them; the given one stays as it is.
 
     Args:
@@ -452,7 +457,7 @@ def remove_nodes(g: AnyGraph, nids: Any, ntype: str | None = None, store_ids: bo
     return made
 
 
-def remove_edges(g: AnyGraph, eids: Any, etype: Any = None, store_ids: bool = False) -> AnyGraph:
+def remove_edges(g: AnyGraph, eids: Ids, etype: EType = None, store_ids: bool = False) -> AnyGraph:
     """A graph without some edges; the given one stays as it is.
 
     Args:

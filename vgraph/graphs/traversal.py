@@ -19,6 +19,7 @@ from vgraph.graphs.frame import resolve_ids
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.subgraph import first_seen
 from vgraph.graphs.transform import one_type
+from vgraph.graphs.types import Ids
 from vgraph.ir.topology import Compressed, Topology
 from vgraph.scheduler.frontiers import levels
 
@@ -37,7 +38,7 @@ def _out(t: Topology, nodes: Tensor) -> tuple[Tensor, Tensor]:
     return t.csr.other.index_select(0, at).long(), at if t.csr.edge_ids is None else t.csr.edge_ids.index_select(0, at)
 
 
-def _bfs(g: GraphData, source: Any, reverse: bool) -> Iterator[tuple[Tensor, Tensor]]:
+def _bfs(g: GraphData, source: Ids, reverse: bool) -> Iterator[tuple[Tensor, Tensor]]:
     """The nodes of every step and the edges by which they were found."""
     t = _walked(g, reverse)
     front = resolve_ids(source, t.num_src, g.device)
@@ -57,7 +58,7 @@ def _bfs(g: GraphData, source: Any, reverse: bool) -> Iterator[tuple[Tensor, Ten
         seen.index_fill_(0, front, True)
 
 
-def bfs_nodes_generator(graph: GraphData, source: Any, reverse: bool = False) -> list[Tensor]:
+def bfs_nodes_generator(graph: GraphData, source: Ids, reverse: bool = False) -> list[Tensor]:
     """The nodes at distance 0, 1, 2 ... from some nodes.
 
     Args:
@@ -82,7 +83,7 @@ def bfs_nodes_generator(graph: GraphData, source: Any, reverse: bool = False) ->
     return [nodes for nodes, _ in _bfs(graph, source, reverse)]
 
 
-def bfs_edges_generator(graph: GraphData, source: Any, reverse: bool = False) -> list[Tensor]:
+def bfs_edges_generator(graph: GraphData, source: Ids, reverse: bool = False) -> list[Tensor]:
     """The edges by which a breadth-first walk finds new nodes, step by step.
 
     Args:
@@ -134,7 +135,7 @@ def topological_nodes_generator(graph: GraphData, reverse: bool = False) -> list
     return list(order.split(counts)) if counts else []
 
 
-def dfs_edges_generator(graph: GraphData, source: Any, reverse: bool = False) -> list[Tensor]:
+def dfs_edges_generator(graph: GraphData, source: Ids, reverse: bool = False) -> list[Tensor]:
     """The edges by which depth-first walks find new nodes; walks of several sources go in step.
 
     Args:
@@ -161,7 +162,7 @@ def dfs_edges_generator(graph: GraphData, source: Any, reverse: bool = False) ->
 
 def dfs_labeled_edges_generator(
     graph: GraphData,
-    source: Any,
+    source: Ids,
     reverse: bool = False,
     has_reverse_edge: bool = False,
     has_nontree_edge: bool = False,
@@ -208,7 +209,7 @@ def _in_step(graph: GraphData, walks: list[list[int]]) -> list[Tensor]:
     return [torch.tensor(step, dtype=graph.idtype, device=graph.device) for step in steps]
 
 
-def _dfs(g: GraphData, source: Any, reverse: bool) -> list[list[tuple[int, int]]]:
+def _dfs(g: GraphData, source: Ids, reverse: bool) -> list[list[tuple[int, int]]]:
     """Edges and labels of a walk from each source."""
     t = _walked(g, reverse)
     ptr, ends, ids = _on_cpu(t.csr)

@@ -7,12 +7,15 @@ Source: DGL section 3; nothing is written in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
 
 from vgraph.errors import DTypeError, NameLookupError
 from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.types import EdgeType
+
+Key = TypeVar("Key", str, EdgeType)  # the name of a type
 
 
 class RowsView(MutableMapping[str, Tensor]):
@@ -72,15 +75,15 @@ class LazyRows(Mapping[str, Tensor]):
         return len(self._frame)
 
 
-class TypedData(MutableMapping[str, dict[Any, Tensor]]):
+class TypedData(MutableMapping[str, dict[Key, Tensor]]):
     """Features of several types: names to tensors by type, as in ``g.ndata["h"]["user"]``."""
 
     __slots__ = ("_frames", "_type")
 
-    def __init__(self, frames: Mapping[Any, Frame], find_type: Callable[[Any], Any]) -> None:
+    def __init__(self, frames: Mapping[Key, Frame], find_type: Callable[[Any], Key]) -> None:
         self._frames, self._type = frames, find_type
 
-    def __getitem__(self, name: str) -> dict[Any, Tensor]:
+    def __getitem__(self, name: str) -> dict[Key, Tensor]:
         found = {key: frame[name] for key, frame in self._frames.items() if name in frame}
         if not found:
             there = ", ".join(map(repr, self)) or "none"
@@ -88,7 +91,7 @@ class TypedData(MutableMapping[str, dict[Any, Tensor]]):
             raise NameLookupError(fact, cure="set it first, for one type or more")
         return found
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         if not isinstance(value, Mapping):
             fact = f"{name!r} is a {type(value).__name__} where there are {len(self._frames)} types"
             cure = "pass tensors by type, as in {" + repr(next(iter(self._frames))) + ": tensor}"
@@ -139,14 +142,14 @@ class FeatureView:
     __slots__ = ("_call", "_frame", "split")
 
     def __init__(
-        self, frame: Callable[[Any], Frame], call: Callable[..., Any], split: Callable[[Any], tuple[Any, Any]]
+        self, frame: Callable[..., Frame], call: Callable[..., Any], split: Callable[[object], tuple[object, object]]
     ) -> None:
         self._frame, self._call, self.split = frame, call, split
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, *args: object, **named: object) -> Any:
         return self._call(*args, **named)
 
-    def __getitem__(self, key: Any) -> Selection:
+    def __getitem__(self, key: object) -> Selection:
         ids, name = self.split(key)
         frame = self._frame(name)
         if ids is None:
@@ -170,7 +173,7 @@ class LocalScope:
 
     __slots__ = ("_frames", "_graph", "_saved", "_structure")
 
-    def __init__(self, graph: dict[str, Any], frames: Sequence[Frame]) -> None:
+    def __init__(self, graph: dict[str, object], frames: Sequence[Frame]) -> None:
         self._graph, self._frames = graph, frames
 
     def __enter__(self) -> None:

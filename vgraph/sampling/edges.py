@@ -16,12 +16,15 @@ from vgraph.api.build.construct import heterograph
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError
 from vgraph.graphs.blocks import compact_graphs
-from vgraph.graphs.data import EdgeType
+from vgraph.graphs.draw.unjoined_pairs import Pairs
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import edge_subgraph
-from vgraph.sampling.samplers import Names, Sampler, as_given, wanted_of_edges
+from vgraph.graphs.types import Edges, EdgeType, Ids
+from vgraph.sampling.samplers import BlockSampler, Names, Sampler, ShaDowKHopSampler, as_given, wanted_of_edges
 
 EdgesByType = dict[EdgeType, Tensor]
+Exclude = Callable[[Tensor | EdgesByType], Edges]
+NegativeSampler = Callable[[Graph, Edges], Pairs | Mapping[str, Pairs] | Mapping[EdgeType, Pairs]]
 
 
 class EdgePredictionSampler(Sampler):
@@ -54,11 +57,11 @@ class EdgePredictionSampler(Sampler):
 
     def __init__(
         self,
-        sampler: Any,
-        exclude: str | Callable[[Any], Any] | None = None,
-        reverse_eids: Any = None,
-        reverse_etypes: Mapping[Any, Any] | None = None,
-        negative_sampler: Callable[[Graph, Any], Any] | None = None,
+        sampler: BlockSampler | ShaDowKHopSampler,
+        exclude: str | Exclude | None = None,
+        reverse_eids: Ids | Mapping[str, Ids] | Mapping[EdgeType, Ids] | None = None,
+        reverse_etypes: Mapping[str, str] | Mapping[EdgeType, EdgeType] | None = None,
+        negative_sampler: NegativeSampler | None = None,
         prefetch_labels: Names = None,
     ) -> None:
         if isinstance(exclude, str) and exclude not in ("self", "reverse_id", "reverse_types"):
@@ -72,7 +75,7 @@ class EdgePredictionSampler(Sampler):
         self.sampler, self.exclude, self.negative_sampler = sampler, exclude, negative_sampler
         self.reverse_eids, self.reverse_etypes, self.prefetch_labels = reverse_eids, reverse_etypes, prefetch_labels
 
-    def sample(self, g: Graph, indices: Any) -> tuple[Any, ...]:
+    def sample(self, g: Graph, indices: Edges) -> tuple[object, ...]:
         """A minibatch for some edges.
 
         Args:
@@ -99,16 +102,16 @@ class EdgePredictionSampler(Sampler):
         given, _, blocks = self.sampler.sample(g, seeds, self._excluded(g, edges))
         return given, *graphs, blocks
 
-    def _negative_graph(self, g: Graph, indices: Any) -> Graph:
+    def _negative_graph(self, g: Graph, indices: Edges) -> Graph:
         assert self.negative_sampler is not None
         made = self.negative_sampler(g, indices)
         by_type = made if isinstance(made, Mapping) else {g.canonical_etypes[0]: made}
         ends = {g.to_canonical_etype(key): pair for key, pair in by_type.items()}
         nothing = torch.empty(0, dtype=g.idtype)
-        every: Any = {etype: ends.get(etype, (nothing, nothing)) for etype in g.canonical_etypes}
+        every = {etype: ends.get(etype, (nothing, nothing)) for etype in g.canonical_etypes}
         return heterograph(every, num_nodes_dict={name: g.num_nodes(name) for name in g.ntypes}, idtype=g.idtype)
 
-    def _excluded(self, g: Graph, edges: EdgesByType) -> Any:
+    def _excluded(self, g: Graph, edges: EdgesByType) -> Edges | None:
         """Ids by type that messages must not go along: they are what is to be predicted."""
         if self.exclude is None:
             return None
@@ -128,11 +131,11 @@ class EdgePredictionSampler(Sampler):
         return {key: torch.cat(parts) for key, parts in found.items()}
 
 
-def _key_in(table: Mapping[Any, Any], etype: EdgeType) -> Any:
+def _key_in(table: Mapping[Any, object], etype: EdgeType) -> Any:
     return next((key for key in (etype, etype[1]) if key in table), None)
 
 
-def edges_by_type(g: Graph, indices: Any) -> EdgesByType:
+def edges_by_type(g: Graph, indices: Edges) -> EdgesByType:
     """Edge ids by type; what is not a mapping is of the only type."""
     if isinstance(indices, Mapping):
         return {g.to_canonical_etype(key): torch.as_tensor(ids) for key, ids in indices.items()}
@@ -142,11 +145,11 @@ def edges_by_type(g: Graph, indices: Any) -> EdgesByType:
 
 
 def as_edge_prediction_sampler(
-    sampler: Any,
-    exclude: str | Callable[[Any], Any] | None = None,
-    reverse_eids: Any = None,
-    reverse_etypes: Mapping[Any, Any] | None = None,
-    negative_sampler: Callable[[Graph, Any], Any] | None = None,
+    sampler: BlockSampler | ShaDowKHopSampler,
+    exclude: str | Exclude | None = None,
+    reverse_eids: Ids | Mapping[str, Ids] | Mapping[EdgeType, Ids] | None = None,
+    reverse_etypes: Mapping[str, str] | Mapping[EdgeType, EdgeType] | None = None,
+    negative_sampler: NegativeSampler | None = None,
     prefetch_labels: Names = None,
 ) -> EdgePredictionSampler:
     """A sampler of blocks made into one for edges.

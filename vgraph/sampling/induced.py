@@ -14,6 +14,7 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError
 from vgraph.graphs.draw.random_numbers import next_key
+from vgraph.graphs.types import Device
 from vgraph.sampling.samplers import Names, Sampler
 from vgraph.sampling.walks import pack_traces, random_walk
 
@@ -49,14 +50,14 @@ class SAINTSampler(Sampler):
         cache: bool = True,
         prefetch_ndata: Names = None,
         prefetch_edata: Names = None,
-        output_device: Any = "cpu",
+        output_device: Device = "cpu",
     ) -> None:
         if mode not in ("node", "edge", "walk"):
             raise FunctionError(f"mode is {mode!r}", cure='pass "node", "edge" or "walk"')
         self.mode, self.budget, self.cache, self.output_device = mode, budget, cache, output_device
         self._chances: Tensor | None = None
 
-    def sample(self, g: Graph, indices: Any) -> Graph:
+    def sample(self, g: Graph, indices: object) -> Graph:
         """A subgraph of what is drawn.
 
         Args:

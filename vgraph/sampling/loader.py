@@ -7,7 +7,7 @@ Workers are threads: what draws edges lets go of the interpreter, and nothing is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +19,8 @@ from vgraph.api.serving.prefetch import prefetched
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.batching import batch
 from vgraph.graphs.draw.random_numbers import keyed, mix
+from vgraph.graphs.types import Device, Edges, Nodes
+from vgraph.sampling.samplers import Sampler
 
 logger = logging.getLogger("vgraph")
 # Arguments for processes and for GPUs that read the host's memory; programs pass them.
@@ -67,9 +69,9 @@ class DataLoader:
     def __init__(
         self,
         graph: Graph,
-        indices: Any,
-        graph_sampler: Any,
-        device: Any = None,
+        indices: Nodes | Edges,
+        graph_sampler: Sampler,
+        device: Device = None,
         use_ddp: bool = False,
         ddp_seed: int = 0,
         batch_size: int = 1,
@@ -78,7 +80,7 @@ class DataLoader:
         num_workers: int = 0,
         prefetch_factor: int | None = None,
         generator: torch.Generator | None = None,
-        **others: Any,
+        **others: object,
     ) -> None:
         if not callable(getattr(graph_sampler, "sample", None)):
             fact = f"{type(graph_sampler).__name__} has no method sample"
@@ -114,7 +116,7 @@ class DataLoader:
         with keyed(key):
             return self.graph_sampler.sample(self.graph, self._chosen(places))
 
-    def _chosen(self, places: Tensor) -> Any:
+    def _chosen(self, places: Tensor) -> Tensor | dict[Hashable, Tensor]:
         """The ids at these places, by type where they were given so."""
         names, ids, kinds = self._ids
         if not names:
@@ -126,7 +128,7 @@ class DataLoader:
         return made if self.device is None else _to(made, self.device)
 
 
-def _flat(indices: Any) -> tuple[list[Any], Tensor, Tensor]:
+def _flat(indices: object) -> tuple[list[Hashable], Tensor, Tensor]:
     """Names of types, all ids, the number of each one's type; no names where ids are of one type."""
     if not isinstance(indices, Mapping):
         ids = torch.as_tensor(indices)
@@ -137,7 +139,7 @@ def _flat(indices: Any) -> tuple[list[Any], Tensor, Tensor]:
     return list(parts), torch.cat(list(parts.values())), torch.cat(kinds)
 
 
-def _note_others(others: Mapping[str, Any]) -> None:
+def _note_others(others: Mapping[str, object]) -> None:
     unknown = sorted(set(others) - _WITHOUT_EFFECT)
     if unknown:
         raise FunctionError(f"DataLoader has no argument {unknown[0]!r}", cure="see its documentation")
@@ -145,7 +147,7 @@ def _note_others(others: Mapping[str, Any]) -> None:
         logger.info("DataLoader: %s has no effect, since workers are threads of this process", name)
 
 
-def _to(made: Any, device: Any) -> Any:
+def _to(made: Any, device: torch.device | str | int) -> Any:
     if isinstance(made, (Tensor, Graph)):
         return made.to(device)
     if isinstance(made, Mapping):

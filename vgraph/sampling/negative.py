@@ -15,16 +15,16 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError, GraphError
-from vgraph.graphs.data import EdgeType
 from vgraph.graphs.draw.random_numbers import below, draw, next_key
 from vgraph.graphs.draw.unjoined_pairs import Pairs, global_uniform_negative_sampling
+from vgraph.graphs.types import Edges, EdgeType
 
 
 class _NegativeSampler:
-    def __call__(self, g: Graph, eids: Any) -> Any:
+    def __call__(self, g: Graph, eids: Edges) -> Any:
         """(sources, destinations), by edge type where ``eids`` are so."""
         if isinstance(eids, Mapping):
-            return {key: self._pairs(g, ids, g.to_canonical_etype(key)) for key, ids in eids.items()}
+            return {key: self._pairs(g, torch.as_tensor(ids), g.to_canonical_etype(key)) for key, ids in eids.items()}
         if len(g.canonical_etypes) != 1:
             raise FunctionError("edges without a type in a graph of several", cure="give a dict by edge type")
         return self._pairs(g, torch.as_tensor(eids), g.canonical_etypes[0])

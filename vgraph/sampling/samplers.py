@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,11 +16,11 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError, GraphError
-from vgraph.graphs.data import EdgeType
 from vgraph.graphs.draw.neighbors import (
     NOTHING,
     ByType,
     Drawn,
+    Fanout,
     Hop,
     Hops,
     edge_frame,
@@ -32,10 +32,14 @@ from vgraph.graphs.draw.pick import renumber
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.mutation import ID
+from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
 from vgraph.ir.halo import EdgesElsewhere
 from vgraph.ir.topology import Topology
 
-Names = Sequence[str] | Mapping[Any, Sequence[str]] | None
+Names = Sequence[str] | Mapping[str, Sequence[str]] | Mapping[EdgeType, Sequence[str]] | None
+IdsByType = Tensor | dict[str, Tensor]  # by type where there are several
+Minibatch = tuple[IdsByType, IdsByType, list[Graph]]
+Key = TypeVar("Key", str, EdgeType)
 
 
 class Sampler:
@@ -99,12 +103,12 @@ class BlockSampler(Sampler):
         prefetch_node_feats: Names = None,
         prefetch_labels: Names = None,
         prefetch_edge_feats: Names = None,
-        output_device: Any = None,
+        output_device: Device = None,
     ) -> None:
         self.prefetch_node_feats, self.prefetch_labels = prefetch_node_feats or (), prefetch_labels or ()
         self.prefetch_edge_feats, self.output_device = prefetch_edge_feats or (), output_device
 
-    def sample_blocks(self, g: Graph, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Graph]]:
+    def sample_blocks(self, g: Graph, seed_nodes: Nodes, exclude_eids: Edges | None = None) -> Minibatch:
         """The blocks for some vertices, without features; to be written by subclasses.
 
         Args:
@@ -123,7 +127,7 @@ class BlockSampler(Sampler):
             f"{type(self).__name__} has no method sample_blocks", cure="define sample_blocks(self, g, seed_nodes)"
         )
 
-    def sample(self, g: Graph, indices: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Graph]]:
+    def sample(self, g: Graph, indices: Nodes, exclude_eids: Edges | None = None) -> Minibatch:
         """A minibatch for some vertices: as ``sample_blocks``, with features in the blocks.
 
         Args:
@@ -165,7 +169,7 @@ class BlockSampler(Sampler):
             found += wanted_of_edges(g, block, self.prefetch_edge_feats)
         return found
 
-    def moved(self, made: tuple[Any, Any, list[Graph]]) -> tuple[Any, Any, list[Graph]]:
+    def moved(self, made: Minibatch) -> Minibatch:
         """A minibatch on the output device.
 
         Args:
@@ -176,8 +180,8 @@ class BlockSampler(Sampler):
         """
         if self.output_device is None:
             return made
-        move = _mover(self.output_device)
-        return move(made[0]), move(made[1]), [block.to(self.output_device) for block in made[2]]
+        device = self.output_device
+        return _moved(made[0], device), _moved(made[1], device), [block.to(device) for block in made[2]]
 
 
 @dataclass(frozen=True)
@@ -208,11 +212,11 @@ def wanted_of_edges(g: Graph, part: Graph, names: Names) -> list[Want]:
     return [Want(part.edge_frames[etype], etype, name) for etype, name in named]
 
 
-def _mover(device: Any) -> Any:
-    return lambda ids: {k: v.to(device) for k, v in ids.items()} if isinstance(ids, Mapping) else ids.to(device)
+def _moved(ids: IdsByType, device: torch.device | str | int) -> IdsByType:
+    return ids.to(device) if isinstance(ids, Tensor) else {k: v.to(device) for k, v in ids.items()}
 
 
-def listed(names: Any, types: Sequence[Any]) -> list[tuple[Any, str]]:
+def listed(names: Any, types: Sequence[Key]) -> list[tuple[Key, str]]:
     """(type, name) of every feature that is named."""
     by_type = names if isinstance(names, Mapping) else {types[0]: names}
     return [(key, name) for key, some in by_type.items() for name in some]
@@ -253,7 +257,7 @@ class NeighborSampler(BlockSampler):
 
     def __init__(
         self,
-        fanouts: Sequence[Any],
+        fanouts: Sequence[Fanout],
         edge_dir: str = "in",
         prob: str | None = None,
         mask: str | None = None,
@@ -261,7 +265,7 @@ class NeighborSampler(BlockSampler):
         prefetch_node_feats: Names = None,
         prefetch_labels: Names = None,
         prefetch_edge_feats: Names = None,
-        output_device: Any = None,
+        output_device: Device = None,
         fused: bool = True,
     ) -> None:
         super().__init__(prefetch_node_feats, prefetch_labels, prefetch_edge_feats, output_device)
@@ -272,7 +276,7 @@ class NeighborSampler(BlockSampler):
             raise FunctionError("both prob and mask are given", cure="multiply them into one feature")
         self.fanouts, self.prob, self.replace = list(fanouts), prob if mask is None else mask, replace
 
-    def sample_blocks(self, g: Graph, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Graph]]:
+    def sample_blocks(self, g: Graph, seed_nodes: Nodes, exclude_eids: Edges | None = None) -> Minibatch:
         """The blocks for some vertices, without features.
 
         Args:
@@ -291,7 +295,7 @@ class NeighborSampler(BlockSampler):
         """
         return follow(g, self.hops(g, seed_nodes, exclude_eids))
 
-    def hops(self, g: Graph, seed_nodes: Any, exclude_eids: Any = None) -> Hops[tuple[Any, Any, list[Graph]]]:
+    def hops(self, g: Graph, seed_nodes: Nodes, exclude_eids: Edges | None = None) -> Hops[Minibatch]:
         """What ``sample_blocks`` does, layer by layer, of edges that may be drawn elsewhere.
 
         Args:
@@ -369,17 +373,17 @@ class ShaDowKHopSampler(Sampler):
 
     def __init__(
         self,
-        fanouts: Sequence[Any],
+        fanouts: Sequence[Fanout],
         replace: bool = False,
         prob: str | None = None,
         prefetch_node_feats: Names = None,
         prefetch_edge_feats: Names = None,
-        output_device: Any = None,
+        output_device: Device = None,
     ) -> None:
         self.fanouts, self.replace, self.prob, self.output_device = list(fanouts), replace, prob, output_device
         self.prefetch_node_feats, self.prefetch_edge_feats = prefetch_node_feats or (), prefetch_edge_feats or ()
 
-    def sample(self, g: Graph, indices: Any, exclude_eids: Any = None) -> tuple[Any, Any, Graph]:
+    def sample(self, g: Graph, indices: Nodes, exclude_eids: Edges | None = None) -> tuple[IdsByType, IdsByType, Graph]:
         """A minibatch for some vertices.
 
         Args:
@@ -400,7 +404,9 @@ class ShaDowKHopSampler(Sampler):
             want.take_from(g)
         return self.moved(made)
 
-    def hops(self, g: Graph, indices: Any, exclude_eids: Any = None) -> Hops[tuple[Any, Any, Graph]]:
+    def hops(
+        self, g: Graph, indices: Nodes, exclude_eids: Edges | None = None
+    ) -> Hops[tuple[IdsByType, IdsByType, Graph]]:
         """What ``sample`` does, hop by hop, of edges that may be drawn elsewhere.
 
         Args:
@@ -444,7 +450,7 @@ class ShaDowKHopSampler(Sampler):
         found = [Want(part.src_frames[t], t, name) for t, name in listed(self.prefetch_node_feats, g.ntypes)]
         return found + wanted_of_edges(g, part, self.prefetch_edge_feats)
 
-    def moved(self, made: tuple[Any, Any, Graph]) -> tuple[Any, Any, Graph]:
+    def moved(self, made: tuple[IdsByType, IdsByType, Graph]) -> tuple[IdsByType, IdsByType, Graph]:
         """A minibatch on the output device.
 
         Args:
@@ -455,11 +461,11 @@ class ShaDowKHopSampler(Sampler):
         """
         if self.output_device is None:
             return made
-        move = _mover(self.output_device)
-        return move(made[0]), move(made[1]), made[2].to(self.output_device)
+        device = self.output_device
+        return _moved(made[0], device), _moved(made[1], device), made[2].to(device)
 
 
-def as_given(g: Graph, ids: ByType) -> Any:
+def as_given(g: Graph, ids: ByType) -> IdsByType:
     """Ids as users write them: of the graph's dtype, without a type where there is one only."""
     found = {name: some.to(g.idtype) for name, some in ids.items()}
     return found[g.ntypes[0]] if len(g.ntypes) == 1 else found

@@ -7,7 +7,6 @@ Source: Ying et al. 2018, section 3.1 (importance-based neighbourhoods).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from vgraph.api.build.construct import heterograph
 from vgraph.api.graph import Graph
 from vgraph.errors import GraphError
 from vgraph.graphs.draw.neighbors import select_topk
+from vgraph.graphs.types import EType, Ids
 from vgraph.sampling.walks import random_walk
 
 
@@ -55,7 +55,7 @@ class RandomWalkNeighborSampler:
         termination_prob: float,
         num_random_walks: int,
         num_neighbors: int,
-        metapath: Sequence[Any] | None = None,
+        metapath: Sequence[EType] | None = None,
         weight_column: str = "weights",
     ) -> None:
         if metapath is None and len(G.canonical_etypes) > 1:
@@ -70,7 +70,7 @@ class RandomWalkNeighborSampler:
         self.restart_prob = torch.zeros(len(self.metapath))
         self.restart_prob[self.hops :: self.hops] = termination_prob
 
-    def __call__(self, seed_nodes: Any) -> Graph:
+    def __call__(self, seed_nodes: Ids) -> Graph:
         seeds = torch.as_tensor(seed_nodes, dtype=self.G.idtype).repeat_interleave(self.num_random_walks)
         walks, _ = random_walk(self.G, seeds, metapath=self.metapath, restart_prob=self.restart_prob)
         met = walks[:, self.hops :: self.hops]
@@ -78,7 +78,7 @@ class RandomWalkNeighborSampler:
         ends = torch.stack([src, dst])[:, src >= 0].long()
         pairs, counts = torch.unique(ends, dim=1, return_counts=True)
         count = self.G.num_nodes(self.ntype)
-        every: Any = {(self.ntype, "_E", self.ntype): tuple(pairs.to(self.G.idtype))}
+        every = {(self.ntype, "_E", self.ntype): tuple(pairs.to(self.G.idtype))}
         near = heterograph(every, {self.ntype: count}, self.G.idtype)
         near.edata[self.weight_column] = counts
         found = select_topk(near, self.num_neighbors, self.weight_column)

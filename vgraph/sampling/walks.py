@@ -16,20 +16,20 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError, GraphError
-from vgraph.graphs.data import EdgeType
 from vgraph.graphs.draw.kernels import address, run
 from vgraph.graphs.draw.neighbors import weights_of
 from vgraph.graphs.draw.pick import among_sums, signed
 from vgraph.graphs.draw.random_numbers import Array, below, draw, next_key, uniform
 from vgraph.graphs.frame import resolve_ids
+from vgraph.graphs.types import EdgeType, EType, Ids
 from vgraph.ir.topology import Compressed
 
 
 def random_walk(
     g: Graph,
-    nodes: Any,
+    nodes: Ids,
     *,
-    metapath: Sequence[Any] | None = None,
+    metapath: Sequence[EType] | None = None,
     length: int | None = None,
     prob: str | None = None,
     restart_prob: float | Tensor | None = None,
@@ -84,7 +84,7 @@ def random_walk(
     return (traces, *([torch.from_numpy(edges).to(g.idtype)] if return_eids else []), torch.tensor(types))
 
 
-def _path(g: Graph, metapath: Sequence[Any] | None, length: int | None) -> list[EdgeType]:
+def _path(g: Graph, metapath: Sequence[EType] | None, length: int | None) -> list[EdgeType]:
     if (metapath is None) == (length is None):
         raise FunctionError("a walk has either a metapath or a length", cure="pass one of them")
     if metapath is None:
@@ -151,7 +151,7 @@ def _walk(
 
 
 def node2vec_random_walk(
-    g: Graph, nodes: Any, p: float, q: float, walk_length: int, prob: str | None = None, return_eids: bool = False
+    g: Graph, nodes: Ids, p: float, q: float, walk_length: int, prob: str | None = None, return_eids: bool = False
 ) -> Any:
     """Walks that remember one step: back weighs 1 / p, to a neighbour of the last node 1, elsewhere 1 / q.
 
@@ -208,6 +208,7 @@ def node2vec_random_walk(
 
 
 def _remember(
+    *,
     g: Graph,
     etype: EdgeType,
     lists: Compressed,

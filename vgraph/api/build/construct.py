@@ -7,14 +7,13 @@ Source: DGL section 3 (homogeneous and heterogeneous graphs, blocks).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.errors import DTypeError, GraphError
-from vgraph.graphs.data import EDGE, NODE, EdgeType
+from vgraph.graphs.data import EDGE, NODE
 from vgraph.graphs.edge_formats import (
     check_count,
     check_counts,
@@ -26,13 +25,14 @@ from vgraph.graphs.edge_formats import (
 )
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.seed import generator
+from vgraph.graphs.types import EdgeType
 
 Device = torch.device | str | None
 Ends = tuple[Tensor, Tensor]
 
 
 def graph(
-    data: Any,
+    data: object,
     *,
     num_nodes: int | None = None,
     idtype: torch.dtype | None = None,
@@ -78,7 +78,7 @@ def graph(
 
 
 def heterograph(
-    data_dict: Mapping[EdgeType, Any],
+    data_dict: Mapping[EdgeType, object],
     num_nodes_dict: Mapping[str, int] | None = None,
     idtype: torch.dtype | None = None,
     device: Device = None,
@@ -124,8 +124,8 @@ def typed_frames(counts: Mapping[str, int], device: torch.device) -> dict[str, F
     return {t: Frame(counts[t], device, "node", type_name=t if named else "") for t in sorted(counts)}
 
 
-def _read_typed(data_dict: Mapping[Any, Any], device: object) -> dict[EdgeType, Ends]:
-    if not isinstance(data_dict, Mapping) or not data_dict:  # pyright: ignore[reportUnnecessaryIsInstance]
+def _read_typed(data_dict: object, device: Device) -> dict[EdgeType, Ends]:
+    if not isinstance(data_dict, Mapping) or not data_dict:
         cure = 'pass {("user", "plays", "game"): (src, dst)}'
         raise GraphError("a heterogeneous graph needs edges by type", cure=cure)
     for key in data_dict:
@@ -157,9 +157,9 @@ def _common_idtype(edges: Mapping[EdgeType, Ends]) -> torch.dtype:
 
 
 def create_block(
-    data_dict: Any,
-    num_src_nodes: Any = None,
-    num_dst_nodes: Any = None,
+    data_dict: object,
+    num_src_nodes: int | Mapping[str, int] | None = None,
+    num_dst_nodes: int | Mapping[str, int] | None = None,
     idtype: torch.dtype | None = None,
     device: Device = None,
 ) -> Graph:
@@ -203,7 +203,7 @@ def create_block(
     return Graph.of_types(topologies, typed_frames(sides[0], place), typed_frames(sides[1], place))
 
 
-def _by_type(given: Any, is_plain: bool) -> Mapping[str, int]:
+def _by_type(given: int | Mapping[str, int], is_plain: bool) -> Mapping[str, int]:
     if is_plain and not isinstance(given, Mapping):
         return {NODE: given}
     if isinstance(given, Mapping):

@@ -28,7 +28,7 @@ def save_graphs(
     filename: str | Path,
     g_list: Graph | Sequence[Graph],
     labels: Mapping[str, Tensor] | None = None,
-    formats: Any = None,
+    formats: object = None,
 ) -> None:
     """Writes graphs with all their features, and tensors by name, to one file, as a whole or not at all.
 
@@ -54,14 +54,8 @@ def save_graphs(
         ([Graph(num_nodes=2, num_edges=1, ndata={}, edata={})], {})
     """
     graphs = [g_list] if isinstance(g_list, Graph) else list(g_list)
-    for index, g in enumerate(graphs):
-        if not isinstance(g, Graph):  # pyright: ignore[reportUnnecessaryIsInstance]
-            fact = f"item {index} is a {type(g).__name__}, not a graph"
-            raise FunctionError(fact, cure="pass a list of graphs")
     found = dict(labels or {})
-    wrong = [name for name, label in found.items() if not isinstance(label, Tensor)]  # pyright: ignore[reportUnnecessaryIsInstance]
-    if wrong:
-        raise FunctionError(f"the label {wrong[0]!r} is no tensor", cure="pass torch.as_tensor(label)")
+    _refuse_others(graphs, found)
     _refuse_unbelievable(graphs)
     content = {"format": FORMAT, "version": VERSION, "graphs": [_packed(g) for g in graphs], "labels": _own(found)}
     try:
@@ -70,6 +64,16 @@ def save_graphs(
     except OSError as error:
         fact, cure = f"cannot write {filename}: {error.strerror or error}", "check the path and the room on the disk"
         raise DataError(fact, cure=cure) from error
+
+
+def _refuse_others(graphs: Sequence[object], labels: Mapping[str, object]) -> None:
+    for index, g in enumerate(graphs):
+        if not isinstance(g, Graph):
+            fact = f"item {index} is a {type(g).__name__}, not a graph"
+            raise FunctionError(fact, cure="pass a list of graphs")
+    for name, label in labels.items():
+        if not isinstance(label, Tensor):
+            raise FunctionError(f"the label {name!r} is no tensor", cure="pass torch.as_tensor(label)")
 
 
 def load_graphs(filename: str | Path, idx_list: Sequence[int] | None = None) -> tuple[list[Graph], dict[str, Tensor]]:
@@ -174,8 +178,8 @@ def _refuse_unbelievable(graphs: Sequence[Graph]) -> None:
         raise GraphError(fact, cure="give them a feature")
 
 
-def _packed(g: Graph) -> dict[str, Any]:
-    def frames(found: Mapping[Any, Frame]) -> list[Any]:
+def _packed(g: Graph) -> dict[str, object]:
+    def frames(found: Mapping[str, Frame] | Mapping[int, Frame]) -> list[object]:
         return [[key, frame.num_rows, _own(frame)] for key, frame in found.items()]
 
     topologies = [(key, g.relation(key)[0]) for key in g.canonical_etypes]
@@ -190,7 +194,7 @@ def _packed(g: Graph) -> dict[str, Any]:
     }
 
 
-def _unpacked(filename: str | Path, num_bytes: int, graphs: Sequence[Any], index: int) -> Graph:
+def _unpacked(filename: str | Path, num_bytes: int, graphs: Sequence[Mapping[str, Any]], index: int) -> Graph:
     try:
         return _stored(graphs[index]).build(num_bytes)
     except (Misfit, KeyError, TypeError, ValueError, AttributeError) as error:

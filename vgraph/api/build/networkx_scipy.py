@@ -6,7 +6,7 @@ Source: DGL section 3. The other way: ``vgraph/graphs/to_networkx.py`` and ``Gra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 else:
     nx = late("networkx")
     sparse = late("scipy.sparse")
+
+Attributes = Mapping[str, Any]
+NxEdge = tuple[Hashable, Hashable, Attributes]
 
 
 def from_networkx(
@@ -94,7 +97,7 @@ def _sorted_names(names: list[Any]) -> list[Any]:
         return names
 
 
-def sorted_edges(edges: list[Any], attr: str | None) -> list[Any]:
+def sorted_edges(edges: list[NxEdge], attr: str | None) -> list[NxEdge]:
     """Edges (u, v, attributes) in the order that an attribute numbers them; GraphError: it does not."""
     if attr is None:
         return edges
@@ -105,14 +108,14 @@ def sorted_edges(edges: list[Any], attr: str | None) -> list[Any]:
     return [edges[i] for i in np.argsort(ids)]
 
 
-def _attribute(attributes: Any, attr: str, whose: str) -> Any:
+def _attribute(attributes: Attributes, attr: str, whose: str) -> Any:
     if attr in attributes:
         return attributes[attr]
     fact = f"{whose} has no attribute {attr!r}"
     raise NameLookupError(fact, cure="give it to all of them")
 
 
-def stack_attribute(attr: str, rows: list[tuple[str, Any]]) -> Tensor:
+def stack_attribute(attr: str, rows: list[tuple[str, Attributes]]) -> Tensor:
     """One attribute of (whose, attributes) as a tensor; NameLookupError, FeatureError: it cannot be."""
     values = [(whose, _attribute(attributes, attr, whose)) for whose, attributes in rows]
     if all(isinstance(value, (bool, int, float)) for _, value in values):

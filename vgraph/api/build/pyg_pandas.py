@@ -6,17 +6,19 @@ Takes: their objects. Gives: Graphs, and back. Runs once per sample. None of the
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.api.build.construct import Device, graph, heterograph
 from vgraph.api.build.networkx_scipy import sorted_edges, stack_attribute
 from vgraph.api.graph import Graph
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.graphs.frame import Frame
 from vgraph.graphs.transform import one_type
 from vgraph.late import late
 
@@ -73,7 +75,7 @@ def from_pyg(data: Any, *, idtype: torch.dtype | None = None, device: Device = N
     return g
 
 
-def _sizes_of(data: Any, num_nodes: int) -> list[int] | None:
+def _sizes_of(data: object, num_nodes: int) -> list[int] | None:
     """The nodes of every graph of a batch; None: it is none."""
     ptr, batch = getattr(data, "ptr", None), getattr(data, "batch", None)
     if isinstance(ptr, Tensor) and ptr.ndim == 1 and ptr.numel() > 1 and int(ptr[-1]) == num_nodes:
@@ -84,7 +86,7 @@ def _sizes_of(data: Any, num_nodes: int) -> list[int] | None:
     return torch.bincount(batch).tolist() if is_sorted else None
 
 
-def _frame_of(g: Graph, data: Any, name: str, value: Tensor) -> Any:
+def _frame_of(g: Graph, data: Any, name: str, value: Tensor) -> Frame | None:
     if hasattr(data, "is_node_attr"):
         return g.ndata if data.is_node_attr(name) else g.edata if data.is_edge_attr(name) else _graph_frame(g, value)
     rows = value.shape[0]
@@ -94,7 +96,7 @@ def _frame_of(g: Graph, data: Any, name: str, value: Tensor) -> Any:
     return g.ndata if rows == g.num_nodes() else _graph_frame(g, value)
 
 
-def _graph_frame(g: Graph, value: Tensor) -> Any:
+def _graph_frame(g: Graph, value: Tensor) -> Frame | None:
     return g.gdata if value.shape[0] == g.batch_size else None
 
 
@@ -127,7 +129,7 @@ def to_pyg(g: Graph) -> Any:
         made = importlib.import_module("torch_geometric.data").Data
     except ImportError as error:
         raise FunctionError("to_pyg needs torch_geometric", cure="install it") from error
-    features: dict[str, Any] = {**g.ndata, **g.edata, **g.gdata}
+    features: dict[str, Tensor] = {**g.ndata, **g.edata, **g.gdata}
     if g.sizes is not None:
         sizes = g.batch_num_nodes().to(g.device)
         features["batch"] = torch.arange(len(sizes), device=g.device).repeat_interleave(sizes)
@@ -136,7 +138,7 @@ def to_pyg(g: Graph) -> Any:
 
 
 def from_pandas(
-    frame: Any,
+    frame: Mapping[str, object],
     source: str = "src",
     target: str = "dst",
     edge_attrs: Sequence[str] | None = None,
@@ -181,7 +183,7 @@ def from_pandas(
     return g
 
 
-def _column(frame: Any, name: str) -> Any:
+def _column(frame: Mapping[str, object], name: str) -> NDArray[np.generic]:
     if name not in frame:
         known = ", ".join(map(repr, frame))
         raise NameLookupError(f"there is no column {name!r}; there is: {known}", cure="name one of them")
@@ -311,7 +313,7 @@ def bipartite_from_networkx(
         >>> vgraph.bipartite_from_networkx(made, "a", "to", "b").edges()
         (tensor([1]), tensor([0]))
     """
-    sides: list[dict[Any, int]] = [{}, {}]
+    sides: list[dict[Hashable, int]] = [{}, {}]
     for name, attributes in nx_graph.nodes(data=True):
         side = attributes.get("bipartite")
         if side not in (0, 1):

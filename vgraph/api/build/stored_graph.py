@@ -17,12 +17,13 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError
 from vgraph.files import most_vertices
-from vgraph.graphs.data import EdgeType
 from vgraph.graphs.frame import Frame, describe
+from vgraph.graphs.types import EdgeType
 from vgraph.ir.topology import Topology
 
 CPU = torch.device("cpu")
 Columns = Mapping[str, Tensor]
+Side = Mapping[Any, tuple[object, object]]  # type of nodes: their number and features
 
 
 class Misfit(ValueError):
@@ -41,28 +42,29 @@ class StoredGraph:
     the number of nodes and their features by type. ``sizes``: the nodes of every graph of the batch, by type.
     """
 
-    edges: Sequence[tuple[Any, Any, Any, Any, Any, Any]]
-    src: Mapping[Any, tuple[Any, Any]]
-    dst: Mapping[Any, tuple[Any, Any]] | None = None
-    gdata: Any = field(default_factory=dict[str, Tensor])
-    sizes: Any = None
+    edges: Sequence[Sequence[object]]
+    src: Side
+    dst: Side | None = None
+    gdata: object = field(default_factory=dict[str, Tensor])
+    sizes: Mapping[str, Sequence[int]] | None = None
 
     def build(self, num_bytes: int) -> Graph:
         """The graph; Misfit: a part is no such part, or does not fit another. ``num_bytes``: of the whole file."""
         sides = [self._counts(self.src, num_bytes), self._counts(self.src if self.dst is None else self.dst, num_bytes)]
-        sizes = None if self.sizes is None else self._checked_sizes(sides[1])
+        sizes = None if self.sizes is None else _checked_sizes(self.sizes, sides[1])
         num_graphs = 1 if sizes is None else len(next(iter(sizes.values())))
         topologies: dict[EdgeType, Topology] = {}
         for key, src, dst, num_src, num_dst, _ in self.edges:
             etype = _edge_type(key, sides)
             if etype in topologies:
                 refuse(f"the edge type {etype} is there twice")
-            if (num_src, num_dst) != (sides[0][etype[0]], sides[1][etype[2]]):
+            counts = sides[0][etype[0]], sides[1][etype[2]]
+            if (num_src, num_dst) != counts:
                 refuse(f"{etype[1]!r} joins {num_src} and {num_dst} nodes where there are others")
-            ends = checked_ids(src, num_src, etype[1]), checked_ids(dst, num_dst, etype[1])
+            ends = checked_ids(src, counts[0], etype[1]), checked_ids(dst, counts[1], etype[1])
             if ends[0].shape != ends[1].shape:
                 refuse(f"the edges {etype[1]!r} have {len(ends[0])} sources and {len(ends[1])} destinations")
-            topologies[etype] = Topology(*ends, num_src, num_dst, None if sizes is None else sizes[etype[2]])
+            topologies[etype] = Topology(*ends, *counts, None if sizes is None else sizes[etype[2]])
         if not topologies or len({end.dtype for t in topologies.values() for end in (t.src, t.dst)}) > 1:
             refuse("the ids of its edges are of several dtypes, or there is no type of edges")
         is_typed = len(topologies) > 1
@@ -70,33 +72,33 @@ class StoredGraph:
             key: _frame(t.num_edges, "edge", part[5], key[1] if is_typed else "")
             for part, (key, t) in zip(self.edges, topologies.items(), strict=True)
         }
-        frames = [None if side is None else _frames(side) for side in (self.src, self.dst)]
-        assert frames[0] is not None
-        return Graph.of_types(
-            topologies, frames[0], frames[1], edges, _frame(num_graphs, "graph", self.gdata, ""), sizes
-        )
+        src, dst = _frames(self.src, sides[0]), None if self.dst is None else _frames(self.dst, sides[1])
+        return Graph.of_types(topologies, src, dst, edges, _frame(num_graphs, "graph", self.gdata, ""), sizes)
 
-    def _counts(self, side: Mapping[Any, tuple[Any, Any]], num_bytes: int) -> dict[str, int]:
+    def _counts(self, side: Side, num_bytes: int) -> dict[str, int]:
+        found: dict[str, int] = {}
         for name, (count, _) in side.items():
-            if not isinstance(name, str) or type(count) is not int or count < 0:
+            if not isinstance(name, str) or not isinstance(count, int) or isinstance(count, bool) or count < 0:
                 refuse(f"there are {count!r} nodes of type {name!r}")
             if count > most_vertices(num_bytes):
                 refuse(f"{num_bytes} bytes name {count} nodes of type {name!r}")
-        return {name: count for name, (count, _) in side.items()}
-
-    def _checked_sizes(self, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Of every type as many sizes, which sum to the nodes of the type."""
-        found = {name: tuple(sizes) for name, sizes in self.sizes.items()}
-        for name, count in counts.items():
-            sizes = found.get(name, ())
-            if not sizes or any(type(size) is not int or size < 0 for size in sizes) or sum(sizes) != count:
-                refuse(f"the graphs of the batch do not have the {count} nodes of type {name!r}")
-        if found.keys() != counts.keys() or len({len(sizes) for sizes in found.values()}) > 1:
-            refuse("its types have different numbers of graphs")
+            found[name] = count
         return found
 
 
-def chosen_graphs(ids: Any, count: int) -> Sequence[int]:
+def _checked_sizes(given: Mapping[str, Sequence[int]], counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Of every type as many sizes, which sum to the nodes of the type."""
+    found = {name: tuple(sizes) for name, sizes in given.items()}
+    for name, count in counts.items():
+        sizes = found.get(name, ())
+        if not sizes or any(type(size) is not int or size < 0 for size in sizes) or sum(sizes) != count:
+            refuse(f"the graphs of the batch do not have the {count} nodes of type {name!r}")
+    if found.keys() != counts.keys() or len({len(sizes) for sizes in found.values()}) > 1:
+        refuse("its types have different numbers of graphs")
+    return found
+
+
+def chosen_graphs(ids: Sequence[int] | None, count: int) -> Sequence[int]:
     """Which of ``count`` graphs to read; FunctionError: there is no such graph."""
     if ids is None:
         return range(count)
@@ -108,7 +110,7 @@ def chosen_graphs(ids: Any, count: int) -> Sequence[int]:
     return chosen
 
 
-def _edge_type(key: Any, sides: Sequence[Mapping[str, int]]) -> EdgeType:
+def _edge_type(key: object, sides: Sequence[Mapping[str, int]]) -> EdgeType:
     if not (isinstance(key, (list, tuple)) and len(key) == 3 and all(isinstance(name, str) for name in key)):
         refuse(f"{key!r} is no edge type")
     if key[0] not in sides[0] or key[2] not in sides[1]:
@@ -116,10 +118,14 @@ def _edge_type(key: Any, sides: Sequence[Mapping[str, int]]) -> EdgeType:
     return key[0], key[1], key[2]
 
 
-def checked_ids(ids: Any, count: int, what: str) -> Tensor:
+def checked_ids(ids: object, count: int, what: str) -> Tensor:
     """Ids below ``count`` as a Topology takes them: contiguous, (k,), int64 or int32."""
-    is_ids = isinstance(ids, Tensor) and ids.layout == torch.strided and ids.dtype in (torch.int64, torch.int32)
-    if not is_ids or ids.ndim != 1:
+    if (
+        not isinstance(ids, Tensor)
+        or ids.layout != torch.strided
+        or ids.dtype not in (torch.int64, torch.int32)
+        or ids.ndim != 1
+    ):
         refuse(f"the ends of {what!r} are no list of int64 or int32")
     if ids.numel():
         low, high = (int(bound) for bound in torch.aminmax(ids))
@@ -128,21 +134,22 @@ def checked_ids(ids: Any, count: int, what: str) -> Tensor:
     return ids.contiguous()
 
 
-def _frames(side: Mapping[str, tuple[int, Any]]) -> dict[str, Frame]:
+def _frames(side: Side, counts: Mapping[str, int]) -> dict[str, Frame]:
     is_typed = len(side) > 1
-    return {name: _frame(count, "node", columns, name if is_typed else "") for name, (count, columns) in side.items()}
+    return {name: _frame(count, "node", side[name][1], name if is_typed else "") for name, count in counts.items()}
 
 
-def _frame(count: int, kind: str, columns: Any, type_name: str) -> Frame:
-    for name, column in checked_columns(columns).items():
+def _frame(count: int, kind: str, columns: object, type_name: str) -> Frame:
+    found = checked_columns(columns)
+    for name, column in found.items():
         if not column.ndim or column.shape[0] != count:
             refuse(f"the {kind} feature {name!r} is {describe(column)} for {count} rows")
         if column.layout == torch.strided and column.nbytes > column.untyped_storage().nbytes():
             refuse(f"the {kind} feature {name!r} has more rows than are stored")
-    return Frame(count, CPU, kind, columns, type_name)
+    return Frame(count, CPU, kind, found, type_name)
 
 
-def checked_columns(columns: Any) -> dict[str, Tensor]:
+def checked_columns(columns: object) -> dict[str, Tensor]:
     """The same; Misfit: they are no tensors by name."""
     if not isinstance(columns, dict):
         refuse(f"a {type(columns).__name__} stands where tensors by name should")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from vgraph.errors import ModelError
 from vgraph.ir.program import Value
 from vgraph.ir.step import TrainingStep
 
-Init = Callable[..., Any]
+Init = Callable[..., object]
 
 
 class StepState:
@@ -67,7 +66,7 @@ class StepState:
             )
         return found.to(value.dtype)
 
-    def batch(self, given: Sequence[Any]) -> list[Tensor]:
+    def batch(self, given: Sequence[object]) -> list[Tensor]:
         """The tensors of a batch, checked against those that the step was captured with."""
         found, wanted = self.arguments.tensors(given), self.step.inputs
         for place, (tensor, value) in enumerate(zip(found, wanted, strict=True)):

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -204,7 +203,7 @@ class Plan:
         self.__dict__.update(parts=parts, book=book, footprint=footprint)
         return self
 
-    def with_options(self, **switches: Any) -> Plan:
+    def with_options(self, **switches: bool) -> Plan:
         """The same plan with switches of the generated program set.
 
         Args:
@@ -224,7 +223,7 @@ class Plan:
 
     @torch.no_grad()
     def run_in_process(
-        self, *inputs: Any, state: dict[int, Tensor] | None = None, lr: float | None = None, seed: int | None = None
+        self, *inputs: object, state: dict[int, Tensor] | None = None, lr: float | None = None, seed: int | None = None
     ) -> StepResult:
         """One step of all workers in this process: the reference that distributed runs agree with.
 
@@ -250,7 +249,7 @@ class Plan:
         return self._result(given, whole)
 
     def given(
-        self, inputs: Sequence[Any], state: dict[int, Tensor], lr: float | None, seed: int | None
+        self, inputs: Sequence[object], state: dict[int, Tensor], lr: float | None, seed: int | None
     ) -> dict[int, Tensor]:
         """The tensors that a step begins with, whole.
 
@@ -322,7 +321,7 @@ class Plan:
 
 def parallelize(
     model: nn.Module,
-    example_inputs: Any,
+    example_inputs: object,
     num_workers: int,
     *,
     optimizer: Optimizer | None = None,

@@ -81,7 +81,7 @@ class Placement:
         """Simulated seconds of one step on the one device that is fastest alone."""
         return self.starts["one device"][1]
 
-    def run(self, *inputs: Any) -> Any:
+    def run(self, *inputs: object) -> Any:
         """What the model returns, computed on the devices.
 
         A loss carries the gradients, which the same step has computed: ``loss.backward()`` hands them to the
@@ -152,7 +152,7 @@ def busy_seconds(timeline: Timeline, cluster: Cluster) -> list[float]:
 
 def place(
     model: nn.Module | str | Path,
-    example_inputs: Any = None,
+    example_inputs: object = None,
     devices: Sequence[str] | str = ("cpu",),
     profile: Profile | str | Path | None = None,
     *,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,11 @@ def plan_digest(sharding: ShardingPlan, step: TrainingStep) -> int:
     return _checksum(_content_of(sharding, step))
 
 
-def _checksum(content: dict[str, Any]) -> int:
+def _checksum(content: Mapping[str, object]) -> int:
     return zlib.crc32(json.dumps(content).encode())
 
 
-def _content_of(sharding: ShardingPlan, step: TrainingStep) -> dict[str, Any]:
+def _content_of(sharding: ShardingPlan, step: TrainingStep) -> dict[str, object]:
     places = {value: place for place, value in _places(step).items()}
     return {
         "format": _FORMAT,
@@ -142,7 +143,7 @@ def _signature(step: TrainingStep) -> list[str]:
     return [f"{op_name(op.target)} {' '.join(str(tuple(v.shape)) for v in op.results)}" for op in step.ops]
 
 
-def _text(placement: Placement) -> list[Any]:
+def _text(placement: Placement) -> list[object]:
     if isinstance(placement, Split):
         return ["split", placement.dim, placement.outer]
     if isinstance(placement, Partial):
@@ -151,11 +152,11 @@ def _text(placement: Placement) -> list[Any]:
 
 
 def _placement(text: list[Any]) -> Placement:
-    kinds: dict[str, Any] = {"split": Split, "partial": Partial, "at": At, "replicate": Replicate}
+    kinds: dict[str, type[Placement]] = {"split": Split, "partial": Partial, "at": At, "replicate": Replicate}
     return kinds[text[0]](*text[1:])
 
 
-def _strategy_text(strategy: Strategy) -> list[Any]:
+def _strategy_text(strategy: Strategy) -> list[object]:
     halo = [[operand, *width] for operand, width in strategy.halo.items()]
     inputs, outputs = ([_text(p) for p in side] for side in (strategy.inputs, strategy.outputs))
     return [strategy.index, strategy.outer, inputs, outputs, halo]

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from vgraph.atomic_file import atomic_file
 from vgraph.ir.program import Value, op_name
@@ -18,6 +18,12 @@ from vgraph.ir.sharding import Placement, Region, ShardingPlan, shard_region
 from vgraph.ir.step import BACKWARD, FORWARD
 from vgraph.partition.accounting.account import Account, Placements
 from vgraph.partition.accounting.footprint import Footprint
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.patches import Rectangle
+    from matplotlib.typing import ColorType
 
 HEAVY = frozenset("mm bmm addmm baddbmm convolution convolution_backward embedding embedding_dense_backward".split())
 MOST_TILES = 60
@@ -118,7 +124,7 @@ def save_tiles(book: Account, path: str | Path) -> None:
     rows = -(-len(tensors) // columns)
     size = (2.2 * columns, 2.3 * rows + 0.6)
     figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-    colours: Any = matplotlib.colormaps["tab20" if book.plan.num_workers > 10 else "tab10"]
+    colours = matplotlib.colormaps["tab20" if book.plan.num_workers > 10 else "tab10"]
     for axes, entry in itertools.zip_longest(grid.flat, tensors):
         axes.set_axis_off()
         if entry is not None:
@@ -144,7 +150,7 @@ def _tensors(book: Account) -> list[tuple[str, Value, Placements]]:
     return found[::stride]
 
 
-def _draw(axes: Any, entry: tuple[str, Value, Placements], plan: ShardingPlan, colours: Any) -> None:
+def _draw(axes: Axes, entry: tuple[str, Value, Placements], plan: ShardingPlan, colours: Colormap) -> None:
     """The two dims that are cut most, or the first two; a worker's tile is where its region lies."""
     name, value, homes = entry
     shape = tuple(d for d in value.shape if isinstance(d, int))
@@ -175,7 +181,7 @@ def _sharers(homes: Sequence[Placement], axes: Sequence[int]) -> int:
     return shared
 
 
-def _rectangle(box: tuple[float, ...], colour: Any, alpha: float) -> Any:
+def _rectangle(box: tuple[float, ...], colour: ColorType, alpha: float) -> Rectangle:
     from matplotlib.patches import Rectangle  # noqa: PLC0415
 
     left, top, width, height = box

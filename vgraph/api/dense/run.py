@@ -30,6 +30,8 @@ from vgraph.runtime.distributed.streams import DeviceStream, PlacedProgram
 
 logger = logging.getLogger("vgraph")
 
+Layout = tuple[tuple[int, ...], torch.dtype, bool, str]  # shape, dtype, whether it is trained, its first name
+
 
 @dataclass(frozen=True, eq=False)
 class Captured:
@@ -39,13 +41,13 @@ class Captured:
     step: TrainingStep
     program: Program
     modules: list[str]
-    returns: Any  # the nest of what the model returns, with a Returned for each tensor
+    returns: object  # the nest of what the model returns, with a Returned for each tensor
     is_training: bool
-    example: tuple[Any, ...]
+    example: tuple[object, ...]
     arguments: Arguments
     sources: tuple[Callable[[Sequence[Tensor]], Tensor], ...]  # one an input of the Program
     modes: list[bool]  # whether each module was in training
-    model_tensors: dict[str, Any]  # see tensors_of
+    model_tensors: dict[str, Layout]  # see tensors_of
     unchanged: Callable[[], bool]  # whether what its code reads beside tensors is as it was
 
     @property
@@ -60,13 +62,13 @@ class Captured:
         """Values of one device: a buffer and its new contents."""
         return [(self.step.buffers[name], value) for name, value in self.step.new_buffers.items()]
 
-    def tensors(self, inputs: Sequence[Any]) -> list[Tensor]:
+    def tensors(self, inputs: Sequence[object]) -> list[Tensor]:
         """The Program's inputs for these inputs of the model."""
         batch = self.arguments.tensors(inputs)
         return [source(batch) for source in self.sources]
 
 
-def capture_model(model: nn.Module, example: tuple[Any, ...]) -> Captured:
+def capture_model(model: nn.Module, example: tuple[object, ...]) -> Captured:
     """The model's training step, if it returns a loss, else its forward.
 
     Raises:
@@ -101,13 +103,13 @@ def modes_of(model: nn.Module) -> list[bool]:
     return [module.training for module in model.modules()]
 
 
-def tensors_of(model: nn.Module) -> dict[str, Any]:
+def tensors_of(model: nn.Module) -> dict[str, Layout]:
     """Of parameters and buffers by name what a recording depends on: another may take the place of one.
 
     That is shape, dtype, whether it is trained, and which names it has.
     """
     first: dict[int, str] = {}
-    found: dict[str, Any] = {}
+    found: dict[str, Layout] = {}
     for tensors in (model.named_parameters, model.named_buffers):
         for name, tensor in tensors(remove_duplicate=False):
             found[name] = (tuple(tensor.shape), tensor.dtype, tensor.requires_grad, first.setdefault(id(tensor), name))
@@ -139,7 +141,7 @@ def _source(model: nn.Module, step: TrainingStep, name: str, value: Value) -> Ca
     return lambda batch: getattr(model.get_submodule(owner), attribute)
 
 
-def _tensors(inputs: Sequence[Any]) -> list[Tensor]:
+def _tensors(inputs: Sequence[object]) -> list[Tensor]:
     found: list[Tensor] = []
     map_arguments(inputs, lambda _, leaf: found.append(leaf) if isinstance(leaf, Tensor) else None)
     return found
@@ -175,7 +177,7 @@ class Runner:
         self.program = PlacedProgram(parts, streams)
         self.expected = [(tuple(t.shape), t.dtype) for t in _tensors(captured.example)]
 
-    def __call__(self, inputs: Sequence[Any]) -> Any:
+    def __call__(self, inputs: Sequence[object]) -> Any:
         captured = self.captured
         self._check(_tensors(inputs))
         outputs = [tensor for tensor in self.program.run(captured.tensors(inputs)) if tensor is not None]
@@ -208,8 +210,8 @@ class Runner:
                 names[name].copy_(made[value.id])
 
 
-def _restore(nest: Any, tensors: Sequence[Tensor]) -> Any:
-    def leaf(item: Any) -> Any:
+def _restore(nest: object, tensors: Sequence[Tensor]) -> Any:
+    def leaf(item: object) -> object:
         if isinstance(item, dict):
             return {key: map_leaves(value, leaf) for key, value in item.items()}
         return tensors[item.number] if isinstance(item, Returned) else item
@@ -230,6 +232,6 @@ class _Deliver(torch.autograd.Function):
         return loss.clone()
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (above,) = grad_outputs
         return (None, None, *(gradient * above for gradient in ctx.gradients))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -111,7 +110,7 @@ class Worker(nn.Module):
         return self._layouts[{**self._step.parameters, **self._step.buffers}[name].id]
 
     # ------------------------------------------------------------ a step
-    def forward(self, *batch: Any) -> Tensor:
+    def forward(self, *batch: object) -> Tensor:
         """One step on the full batch.
 
         Args:
@@ -180,7 +179,7 @@ class Worker(nn.Module):
         return norm
 
     # ------------------------------------------------------------ checkpoints
-    def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
+    def state_dict(self, *_: object, **__: object) -> dict[str, Tensor]:
         """Parameters, buffers and history as DTensors in equal chunks, whatever the plan; all workers call it.
 
         Args:
@@ -192,7 +191,7 @@ class Worker(nn.Module):
         """
         return {name: self._chunk(value, self._held[value.id].detach()) for name, value in self._named().items()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Takes over what ``state_dict`` gave, on any number of workers; all workers call it.
 
         Args:
@@ -233,7 +232,10 @@ class Worker(nn.Module):
         Raises:
             CheckpointError: there is none, or it is of another model or optimizer.
         """
-        state: dict[str, Any] = {"model": self.state_dict(), "optimizer": self._optimizer_state(optimizer)}
+        state: dict[str, dict[str, Tensor]] = {
+            "model": self.state_dict(),
+            "optimizer": self._optimizer_state(optimizer),
+        }
         load_sharded(state, Path(path), self._group)
         self.load_state_dict(state["model"])
         for name, held in state["optimizer"].items():
@@ -243,9 +245,9 @@ class Worker(nn.Module):
             with torch.no_grad():
                 tensor.copy_(self._unchunk(parameter, held) if tensor.dim() else held)
 
-    def _optimizer_state(self, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
+    def _optimizer_state(self, optimizer: torch.optim.Optimizer | None) -> dict[str, Tensor]:
         """What an optimizer holds beside each parameter lies as the parameter does."""
-        found: dict[str, Any] = {}
+        found: dict[str, Tensor] = {}
         for name, value in self._step.parameters.items() if optimizer is not None else ():
             assert optimizer is not None
             parameter = self._held[value.id]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +24,9 @@ from vgraph.ir.moves import Gather
 from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.user_line import recorded_line
 
+Names = Callable[[str], Sequence[str]]  # of the features of "src", "dst" or "edge"
+Count = int | Callable[[], int]  # on examples a number of rows is made when it is asked for
+EdgeEnds = tuple[Tensor, Tensor, Tensor]  # sources, destinations and edge ids
 SET = "edges.data:"  # stands before the name of a feature that a function of edges sets itself
 
 
@@ -59,8 +61,7 @@ class Columns(MutableMapping[str, Tensor]):
                 if self._asked is not None:
                     self._asked.absent.add(f"{self._kind}:{name}")
                 raise NameLookupError(
-                    f"there is no {self._words} {name!r}",
-                    cure=f"one of {sorted(self._names())} is there",
+                    f"there is no {self._words} {name!r}", cure=f"one of {sorted(self._names())} is there"
                 )
             with torch.set_grad_enabled(self._grad):
                 self._made[name] = self._get(name)
@@ -96,7 +97,7 @@ class EdgeBatch:
         tensor([6., 7.])
     """
 
-    def __init__(self, src: Columns, dst: Columns, data: Columns, ids: Callable[[], Any], count: Any) -> None:
+    def __init__(self, src: Columns, dst: Columns, data: Columns, ids: Callable[[], EdgeEnds], count: Count) -> None:
         self.src, self.dst, self.data, self._ids, self._count = src, dst, data, ids, count
 
     def batch_size(self) -> int:
@@ -134,11 +135,7 @@ class NodeBatch:
     """
 
     def __init__(
-        self,
-        data: Mapping[str, Tensor],
-        mailbox: Mapping[str, Tensor],
-        ids: Callable[[], Any],
-        count: Any,
+        self, data: Mapping[str, Tensor], mailbox: Mapping[str, Tensor], ids: Callable[[], Tensor], count: Count
     ) -> None:
         self.data, self.mailbox, self._ids, self._count = data, mailbox, ids, count
 
@@ -159,12 +156,15 @@ class NodeBatch:
         return self._ids()
 
 
-def _count_of(count: Any) -> int:
-    """On examples a number of rows is made when it is asked for."""
-    return count() if callable(count) else count  # pyright: ignore[reportReturnType]
+OfEdges = Callable[[EdgeBatch], dict[str, Tensor]]
+OfNodes = Callable[[NodeBatch], dict[str, Tensor]]
 
 
-def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor]:
+def _count_of(count: Count) -> int:
+    return count() if callable(count) else count
+
+
+def checked(function: object, given: object, rows: int, what: str) -> dict[str, Tensor]:
     """The dict that a user's function returned, or an error that says what it returned instead."""
     name = getattr(function, "__name__", type(function).__name__)
     line = definition(function)
@@ -185,13 +185,13 @@ def checked(function: Any, given: Any, rows: int, what: str) -> dict[str, Tensor
     return given
 
 
-def definition(function: Any) -> str:
+def definition(function: object) -> str:
     """``file:line`` where a function is defined, or nothing."""
     code = getattr(function, "__code__", None) or getattr(getattr(function, "__func__", None), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
-def on_edges(function: Any, edges: EdgeBatch, rows: int) -> dict[str, Tensor]:
+def on_edges(function: OfEdges, edges: EdgeBatch, rows: int) -> dict[str, Tensor]:
     """What a function of edges returns, and what it sets in ``edges.data``, under names that begin with ``SET``."""
     given = checked(function, function(edges), rows, "edges")
     if not edges.data.written:
@@ -236,7 +236,7 @@ class UpdateBody:
     spaces: tuple[Space, ...] = ()
 
     def __init__(
-        self, message: Any, reduce: Any, names: Callable[[str], Sequence[str]], mailbox: bool | int, apply: Any = None
+        self, message: OfEdges, reduce: OfNodes, names: Names, mailbox: bool | int, apply: OfNodes | None = None
     ) -> None:
         self.name = getattr(message, "__name__", "message")
         self.message, self.reduce, self.names, self.mailbox = message, reduce, names, mailbox
@@ -250,11 +250,11 @@ class UpdateBody:
         with as_raised():
             given = self.reduced(session)
             if self.apply is not None:
-                given.update(self._applied(session, given))
+                given.update(self._applied(self.apply, session, given))
         self.output_names = tuple(given)
         return Given([plain(t) for t in given.values()], [], len(given))
 
-    def _applied(self, session: Session, fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _applied(self, apply: OfNodes, session: Session, fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
         rows = {name: as_rows(plain(tensor), VERTEX, session) for name, tensor in fresh.items()}
         size = session.sizes[VERTEX]
         columns = Columns(
@@ -265,7 +265,7 @@ class UpdateBody:
             "dst",
         )
         nodes = NodeBatch(columns, {}, lambda: session.ids("$vertex_ids", VERTEX), _count(size, session))
-        given = checked(self.apply, self.apply(nodes), size, "nodes")
+        given = checked(apply, apply(nodes), size, "nodes")
         session.note_checked()
         return given
 
@@ -313,7 +313,7 @@ class EdgeBody:
     per_vertex = False
     spaces: tuple[Space, ...] = ()
 
-    def __init__(self, function: Any, names: Callable[[str], Sequence[str]]) -> None:
+    def __init__(self, function: OfEdges, names: Names) -> None:
         self.name = getattr(function, "__name__", "function")
         self.function, self.names = function, names
         self.output_names: tuple[str, ...] = ()
@@ -330,10 +330,7 @@ class EdgeBody:
 
 
 def run_message(
-    function: Any,
-    session: Session,
-    names: Callable[[str], Sequence[str]],
-    at_source: Callable[[str], Tensor | None] | None = None,
+    function: OfEdges, session: Session, names: Names, at_source: Callable[[str], Tensor | None] | None = None
 ) -> dict[str, Tensor]:
     """A function of edges on the session's examples; ``at_source`` may know rows of edges for a name."""
 
@@ -351,7 +348,7 @@ def run_message(
         Columns("feature at the source", lambda: names("src"), end("src"), session.asked, "src"),
         Columns("feature at the destination", lambda: names("dst"), end("dst"), session.asked, "dst"),
         Columns("edge feature", lambda: names("edge"), lambda n: session.input(f"edge:{n}"), session.asked, "edge"),
-        lambda: tuple(session.ids(f"${end}_ids", EDGE) for end in ("src", "dst", "edge")),
+        lambda: (session.ids("$src_ids", EDGE), session.ids("$dst_ids", EDGE), session.ids("$edge_ids", EDGE)),
         _count(session.sizes[EDGE], session),
     )
     return on_edges(function, edges, session.sizes[EDGE])

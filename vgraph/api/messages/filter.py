@@ -6,23 +6,22 @@ Takes: a graph, a predicate. Gives: ids. Runs at every call. Source: DGL section
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from vgraph.api.messages.batches import EdgeBatch, NodeBatch
 from vgraph.api.messages.propagate import evaluate_edges
 from vgraph.api.messages.update_all import Relation, results_on_nodes, some_edges
 from vgraph.errors import FunctionError
 from vgraph.graphs.adjacency import is_all
 from vgraph.graphs.frame import resolve_ids
 from vgraph.graphs.graph_data import GraphData
-
-Predicate = Callable[[Any], Tensor]
+from vgraph.graphs.types import Ends, EType, Ids
 
 
 def filter_nodes(
-    graph: GraphData, predicate: Callable[[Any], Tensor], nodes: Any = None, ntype: str | None = None
+    graph: GraphData, predicate: Callable[[NodeBatch], Tensor], nodes: Ids | None = None, ntype: str | None = None
 ) -> Tensor:
     """The ids of the nodes for which a function is true.
 
@@ -55,7 +54,9 @@ def filter_nodes(
     return _chosen(mask, ids).to(graph.idtype)
 
 
-def filter_edges(graph: GraphData, predicate: Predicate, edges: Any = None, etype: Any = None) -> Tensor:
+def filter_edges(
+    graph: GraphData, predicate: Callable[[EdgeBatch], Tensor], edges: Ids | Ends | None = None, etype: EType = None
+) -> Tensor:
     """The ids of the edges for which a function is true.
 
     Args:

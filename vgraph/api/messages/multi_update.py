@@ -7,17 +7,18 @@ Source: DGL section 3 (heterogeneous graphs: what arrives along several types is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from vgraph.api.messages import update_all as updates
+from vgraph.api.messages.batches import OfEdges, OfNodes
 from vgraph.errors import FunctionError
-from vgraph.graphs.data import EdgeType
 from vgraph.graphs.graph_data import GraphData
+from vgraph.graphs.types import EdgeType
 
 Results = dict[str, Tensor]
+Functions = tuple[OfEdges, OfNodes] | tuple[OfEdges, OfNodes, OfNodes]
 Merge = Callable[[Sequence[Tensor]], Tensor]
 
 _MERGES: dict[str, Merge] = {
@@ -31,30 +32,36 @@ _MERGES: dict[str, Merge] = {
 
 def multi_update_all(
     g: GraphData,
-    etype_dict: Mapping[Any, tuple[Any, ...]],
+    etype_dict: Mapping[str, Functions] | Mapping[EdgeType, Functions],
     cross_reducer: str | Merge,
-    apply_node_func: Any = None,
+    apply_node_func: OfNodes | None = None,
 ) -> None:
     """What ``Graph.multi_update_all`` does; the method's docstring is the manual."""
     merge = _MERGES.get(cross_reducer) if isinstance(cross_reducer, str) else cross_reducer
     if merge is None:
         cure = f"one of {', '.join(_MERGES)}, or a function of a list of tensors"
         raise FunctionError(f"there is no cross reducer {cross_reducer!r}", cure=cure)
-    if not isinstance(etype_dict, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        fact = f"the functions by edge type are a {type(etype_dict).__name__}"
-        raise FunctionError(fact, cure="pass {edge type: (message, reduce)}")
+    _check_functions(etype_dict)
     found: dict[EdgeType, Results] = {}
-    for etype, functions in etype_dict.items():
-        if not isinstance(functions, tuple) or not 2 <= len(functions) <= 3:  # pyright: ignore[reportUnnecessaryIsInstance]
-            fact = f"{etype!r} has no message and reduce function"
-            raise FunctionError(fact, cure="pass (message, reduce)")
-        found[g.to_canonical_etype(etype)] = updates.results_of(g, *functions, etype=etype)
+    for etype, (message, reduce, *apply) in etype_dict.items():
+        results = updates.results_of(g, message, reduce, apply[0] if apply else None, etype)
+        found[g.to_canonical_etype(etype)] = results
     for ntype in dict.fromkeys(key[2] for key in found):
         parts = [found[key] for key in g.canonical_etypes if key in found and key[2] == ntype]
         frame = g.dst_frames[ntype]
         frame.update(_merged(parts, merge, is_stack=cross_reducer == "stack"))
         if apply_node_func is not None:
             updates.apply_on(frame, apply_node_func)
+
+
+def _check_functions(by_type: object) -> None:
+    if not isinstance(by_type, Mapping):
+        fact = f"the functions by edge type are a {type(by_type).__name__}"
+        raise FunctionError(fact, cure="pass {edge type: (message, reduce)}")
+    for etype, functions in by_type.items():
+        if not isinstance(functions, tuple) or not 2 <= len(functions) <= 3:
+            fact = f"{etype!r} has no message and reduce function"
+            raise FunctionError(fact, cure="pass (message, reduce)")
 
 
 def _merged(parts: Sequence[Results], merge: Merge, *, is_stack: bool) -> Results:

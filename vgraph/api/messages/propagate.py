@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,10 @@ from vgraph.api.messages.batches import (
     EdgeBatch,
     EdgeBody,
     EdgeWritesError,
+    Names,
     NodeBatch,
+    OfEdges,
+    OfNodes,
     UpdateBody,
     checked,
     on_edges,
@@ -44,7 +46,8 @@ from vgraph.scheduler.degree_buckets import DegreeBucket, active_part, degree_bu
 logger = logging.getLogger("vgraph")
 Frames = Mapping[str, Mapping[str, Tensor]]  # "src", "dst" and "edge" to features
 Results = dict[str, Tensor]
-Names = Callable[[str], tuple[str, ...]]
+Roots = tuple[OfEdges, OfNodes]
+Function = OfEdges | OfNodes
 _SPACES = {"src": SOURCE, "dst": VERTEX, "edge": EDGE}
 
 
@@ -82,22 +85,22 @@ class _Part:
     def spec(self, full: str) -> Spec:
         value = self.find(full)
         assert value is not None, full
-        return Spec(
-            _SPACES[full.partition(":")[0]],
-            tuple(value.shape[1:]),
-            value.dtype,
-            value.requires_grad,
-        )
+        return Spec(_SPACES[full.partition(":")[0]], tuple(value.shape[1:]), value.dtype, value.requires_grad)
 
-    def evaluate(self, key: Any, roots: tuple[Any, ...], make_body: Callable[[], Body]) -> Results:
+    def evaluate(self, key: tuple[object, ...], roots: tuple[Function, ...], make_body: Callable[[], Body]) -> Results:
         """Outputs by name; raises CaptureError where the functions cannot be captured so."""
         features = Features(self.find, self.spec, self.topology.src.device, self.names)
         family = family_of(key)
         bound, tensors = find_captured(family, roots, features, make_body)
         if self._arrivals is not None:
             tensors = self._arrivals.inputs(bound.captured.names, tensors)
-        outputs: Any = bound(tensors, self.topology, "once")
-        return dict(zip(bound.captured.facts, outputs, strict=True))
+        return outputs_of(bound, tensors, self.topology, "once")
+
+
+def outputs_of(bound: Bound, tensors: tuple[Tensor, ...], topology: Topology, policy: str) -> Results:
+    """What a captured function gives, by name."""
+    outputs = bound(tensors, topology, policy)
+    return {name: rows for name, rows in zip(bound.captured.facts, outputs, strict=True) if rows is not None}
 
 
 def arrivals_on(topology: Topology) -> Arrivals | None:
@@ -106,7 +109,9 @@ def arrivals_on(topology: Topology) -> Arrivals | None:
 
 
 # ---------------------------------------------------------------- message and reduce
-def propagate(topology: Topology, frames: Frames, message: Any, reduce: Any, writes: Results | None = None) -> Results:
+def propagate(
+    topology: Topology, frames: Frames, message: OfEdges, reduce: OfNodes, writes: Results | None = None
+) -> Results:
     """One row for every destination: zeros where it has no in-edge.
 
     ``writes`` takes what the message function sets as features of edges.
@@ -135,12 +140,12 @@ def propagate(topology: Topology, frames: Frames, message: Any, reduce: Any, wri
     return _uncaptured(topology, frames, message, reduce, writes)
 
 
-def as_sent(edges: Any) -> Results:
+def as_sent(edges: EdgeBatch) -> Results:
     """The message function of messages that lie on the edges."""
     return dict(edges.data)
 
 
-def _as_segments(topology: Topology, frames: Frames, roots: tuple[Any, Any], key: Any) -> Results:
+def _as_segments(topology: Topology, frames: Frames, roots: Roots, key: tuple[object, ...]) -> Results:
     """All degrees at once, over the vertices that have in-edges."""
     bucket = None if getattr(roots[1], "is_total", False) else active_part(topology)
     part = _Part(topology, frames, bucket)
@@ -149,7 +154,7 @@ def _as_segments(topology: Topology, frames: Frames, roots: tuple[Any, Any], key
     return found if bucket is None else _join([(bucket, found)], topology)
 
 
-def applied(topology: Topology, frames: Frames, roots: tuple[Any, Any, Any]) -> Results | None:
+def applied(topology: Topology, frames: Frames, roots: tuple[OfEdges, OfNodes, OfNodes]) -> Results | None:
     """Message, reduce and a function of all nodes as one; None where the last must run by itself.
 
     That is where a node has no in-edge and the reduce function may not give zeros by itself.
@@ -168,7 +173,9 @@ def applied(topology: Topology, frames: Frames, roots: tuple[Any, Any, Any]) -> 
         return None
 
 
-def capture_segments(topology: Topology, frames: Frames, message: Any, reduce: Any) -> tuple[Bound, CallContext]:
+def capture_segments(
+    topology: Topology, frames: Frames, message: OfEdges, reduce: OfNodes
+) -> tuple[Bound, CallContext]:
     """What ``propagate`` would run over all degrees; raises CaptureError where it would not."""
     part, roots = _Part(topology, frames), (message, reduce)
     names, features = part.names, Features(part.find, part.spec, topology.src.device, part.names)
@@ -177,7 +184,7 @@ def capture_segments(topology: Topology, frames: Frames, message: Any, reduce: A
     return bound, CallContext(part.topology, "once", {})
 
 
-def _by_degree(topology: Topology, frames: Frames, roots: tuple[Any, Any], key: Any, why: CaptureError) -> Results:
+def _by_degree(topology: Topology, frames: Frames, roots: Roots, key: tuple[object, ...], why: CaptureError) -> Results:
     """One dense mailbox a degree: for reduce functions that mix slots, or branch on the degree."""
     done: list[tuple[DegreeBucket, Results]] = []
     arrivals = arrivals_on(topology)
@@ -193,10 +200,10 @@ def _by_degree(topology: Topology, frames: Frames, roots: tuple[Any, Any], key: 
     return _join(done, topology)
 
 
-_logged: set[Any] = set()
+_logged: set[tuple[object, ...]] = set()
 
 
-def log_once(key: Any, what: str, why: CaptureError) -> None:
+def log_once(key: tuple[object, ...], what: str, why: CaptureError) -> None:
     """Says at INFO why a function does not run as fast as it could."""
     note_run(name_of(key[0]), why, what)
     if key not in _logged:
@@ -210,8 +217,7 @@ def _join(done: list[tuple[DegreeBucket, Results]], topology: Topology) -> Resul
     for name in done[0][1] if done else ():
         if any(name not in results or results[name].shape[1:] != done[0][1][name].shape[1:] for _, results in done):
             raise FunctionError(
-                f"{name!r} has not the same shape for every degree",
-                cure="return rows of one shape whatever the degree",
+                f"{name!r} has not the same shape for every degree", cure="return rows of one shape whatever the degree"
             )
         rows = torch.cat([results[name] for _, results in done])
         ids = torch.cat([bucket.vertex_ids for bucket, _ in done])
@@ -220,7 +226,7 @@ def _join(done: list[tuple[DegreeBucket, Results]], topology: Topology) -> Resul
 
 
 def _uncaptured(
-    topology: Topology, frames: Frames, message: Any, reduce: Any, writes: Results | None = None
+    topology: Topology, frames: Frames, message: OfEdges, reduce: OfNodes, writes: Results | None = None
 ) -> Results:
     """DGL's own batches: the message on all edges at once, the reduce once a degree."""
     messages, written = without_set(_run_on_edges(topology, frames, message))
@@ -229,8 +235,9 @@ def _uncaptured(
     done: list[tuple[DegreeBucket, Results]] = []
     for bucket in degree_buckets(topology):
         count, degree = bucket.vertex_ids.shape[0], bucket.degree
+        assert degree is not None
 
-        def slots(name: str, bucket: DegreeBucket = bucket, shape: Any = (count, degree)) -> Tensor:
+        def slots(name: str, bucket: DegreeBucket = bucket, shape: tuple[int, int] = (count, degree)) -> Tensor:
             return messages[name].index_select(0, bucket.edge_ids).view(*shape, *messages[name].shape[1:])
 
         nodes = NodeBatch(
@@ -250,7 +257,7 @@ def columns_of(words: str, frame: Mapping[str, Tensor], ids: Tensor | None) -> C
     return Columns(words, lambda: tuple(frame), get)
 
 
-def evaluate_edges(topology: Topology, frames: Frames, function: Any, writes: Results | None = None) -> Results:
+def evaluate_edges(topology: Topology, frames: Frames, function: OfEdges, writes: Results | None = None) -> Results:
     """What a function of edges gives, by name; ``writes`` takes what it sets."""
     if torch.compiler.is_dynamo_compiling():
         made = None if topology.halo is not None else compiled_calls.edges_evaluated(topology, frames, function)
@@ -271,7 +278,7 @@ def evaluate_edges(topology: Topology, frames: Frames, function: Any, writes: Re
     return found
 
 
-def _run_on_edges(topology: Topology, frames: Frames, function: Any) -> Results:
+def _run_on_edges(topology: Topology, frames: Frames, function: OfEdges) -> Results:
     halo, own = topology.halo, frames["src"]
     edges = EdgeBatch(
         columns_of("feature at the source", own if halo is None else ReadArrivals(halo, own), topology.src),

@@ -7,26 +7,27 @@ Source: DGL section 3 (propagation); in topological order all steps are one sche
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
+from vgraph.api.messages.batches import OfEdges, OfNodes
 from vgraph.api.messages.topological_update import run_flow
 from vgraph.api.messages.update_all import Relation, apply_on, pull, results_on_part, send_and_recv
 from vgraph.capture.errors import CaptureError
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.transform import one_type
 from vgraph.graphs.traversal import bfs_nodes_generator, dfs_labeled_edges_generator, topological_nodes_generator
+from vgraph.graphs.types import Ends, EType, Ids
 from vgraph.scheduler.frontiers import levels
 
 
 def prop_nodes(
     graph: GraphData,
-    nodes_generator: Iterable[Any],
-    message_func: Any,
-    reduce_func: Any,
-    apply_node_func: Any = None,
-    etype: Any = None,
+    nodes_generator: Iterable[Ids],
+    message_func: OfEdges,
+    reduce_func: OfNodes,
+    apply_node_func: OfNodes | None = None,
+    etype: EType = None,
 ) -> None:
     """``pull`` for every group of nodes that the generator gives, one after the other.
 
@@ -62,11 +63,11 @@ def prop_nodes(
 
 def prop_edges(
     graph: GraphData,
-    edges_generator: Iterable[Any],
-    message_func: Any,
-    reduce_func: Any,
-    apply_node_func: Any = None,
-    etype: Any = None,
+    edges_generator: Iterable[Ids | Ends],
+    message_func: OfEdges,
+    reduce_func: OfNodes,
+    apply_node_func: OfNodes | None = None,
+    etype: EType = None,
 ) -> None:
     """``send_and_recv`` for every group of edges that the generator gives, one after the other.
 
@@ -102,11 +103,11 @@ def prop_edges(
 
 def prop_nodes_bfs(
     graph: GraphData,
-    source: Any,
-    message_func: Any,
-    reduce_func: Any,
+    source: Ids,
+    message_func: OfEdges,
+    reduce_func: OfNodes,
     reverse: bool = False,
-    apply_node_func: Any = None,
+    apply_node_func: OfNodes | None = None,
 ) -> None:
     """``prop_nodes`` in the order of a breadth-first walk.
 
@@ -140,13 +141,13 @@ def prop_nodes_bfs(
 
 def prop_edges_dfs(
     graph: GraphData,
-    source: Any,
-    message_func: Any,
-    reduce_func: Any,
+    source: Ids,
+    message_func: OfEdges,
+    reduce_func: OfNodes,
     reverse: bool = False,
     has_reverse_edge: bool = False,
     has_nontree_edge: bool = False,
-    apply_node_func: Any = None,
+    apply_node_func: OfNodes | None = None,
 ) -> None:
     """``prop_edges`` in the order of depth-first walks.
 
@@ -182,7 +183,11 @@ def prop_edges_dfs(
 
 
 def prop_nodes_topo(
-    graph: GraphData, message_func: Any, reduce_func: Any, reverse: bool = False, apply_node_func: Any = None
+    graph: GraphData,
+    message_func: OfEdges,
+    reduce_func: OfNodes,
+    reverse: bool = False,
+    apply_node_func: OfNodes | None = None,
 ) -> None:
     """``pull`` for every node, after all nodes that it hears from: one schedule, not a loop of pulls.
 

@@ -6,7 +6,7 @@ Source: DGL section 3 (readout functions).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from vgraph.errors import FeatureError, FunctionError
 from vgraph.graphs.batching import graphs_of
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import GraphData
+from vgraph.graphs.types import EType
 from vgraph.ir.halo import Halo
 from vgraph.ir.topology import Topology
 
@@ -37,7 +38,7 @@ def _nodes(g: GraphData, ntype: str | None) -> tuple[Topology, Frame]:
     return g.relation(g.canonical_etypes[0])[0].keep(("graphs of nodes", name), build), frame
 
 
-def _edges(g: GraphData, etype: Any) -> tuple[Topology, Frame]:
+def _edges(g: GraphData, etype: EType) -> tuple[Topology, Frame]:
     """The graphs of the edges: those where they end."""
     t, _, _, frame = g.relation(etype)
     if torch.compiler.is_dynamo_compiling():
@@ -103,7 +104,7 @@ def readout_nodes(
 
 
 def readout_edges(
-    graph: GraphData, feat: str, weight: str | None = None, *, op: str = "sum", etype: Any = None
+    graph: GraphData, feat: str, weight: str | None = None, *, op: str = "sum", etype: EType = None
 ) -> Tensor:
     """One row a graph from the features of its edges, (batch_size, ...); 0 where it has none.
 
@@ -137,177 +138,70 @@ def readout_edges(
     return _reduced(graph, groups, _weighted(frame, feat, weight), op)
 
 
-def sum_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
-    """The sum of a feature over the nodes of every graph.
+class NodeReadout(Protocol):
+    """``sum_nodes`` and its like."""
 
-    Args:
-        graph: a batch; a graph that is none counts as one of a single graph.
-        feat: the name of a feature of the nodes, (nodes, ...).
-        weight: the name of a feature, (nodes,) or (nodes, 1), that multiplies the rows first; None: nothing does.
-        ntype: the type of nodes, or None where there is one.
-
-    Returns:
-        (batch_size, ...); 0 for a graph without nodes.
-
-    Raises:
-        NameLookupError: there is no such feature, or no such type.
-        GraphError: there are several types of nodes, and none is named.
-
-    Source: DGL 1.1, ``dgl.sum_nodes``.
-
-    Example:
-        >>> import torch, vgraph
-        >>> g = vgraph.graph(([0], [1]))
-        >>> g.ndata["h"] = torch.ones(2)
-        >>> vgraph.sum_nodes(g, "h")
-        tensor([2.])
-    """
-    return readout_nodes(graph, feat, weight, op="sum", ntype=ntype)
+    def __call__(
+        self, graph: GraphData, feat: str, weight: str | None = None, *, ntype: str | None = None
+    ) -> Tensor: ...
 
 
-def mean_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
-    """The mean of a feature over the nodes of every graph.
+class EdgeReadout(Protocol):
+    """``sum_edges`` and its like."""
 
-    Args:
-        graph: a batch; a graph that is none counts as one of a single graph.
-        feat: the name of a feature of the nodes, (nodes, ...).
-        weight: the name of a feature, (nodes,) or (nodes, 1), that multiplies the rows first; the sum is still
-            divided by the nodes.
-        ntype: the type of nodes, or None where there is one.
-
-    Returns:
-        (batch_size, ...); 0 for a graph without nodes.
-
-    Raises:
-        NameLookupError: there is no such feature, or no such type.
-        GraphError: there are several types of nodes, and none is named.
-
-    Source: DGL 1.1, ``dgl.mean_nodes``.
-
-    Example:
-        >>> import torch, vgraph
-        >>> g = vgraph.graph(([0], [1]))
-        >>> g.ndata["h"] = torch.tensor([1.0, 2.0])
-        >>> vgraph.mean_nodes(g, "h")
-        tensor([1.5000])
-    """
-    return readout_nodes(graph, feat, weight, op="mean", ntype=ntype)
+    def __call__(self, graph: GraphData, feat: str, weight: str | None = None, *, etype: EType = None) -> Tensor: ...
 
 
-def max_nodes(graph: GraphData, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
-    """The largest of a feature over the nodes of every graph, elementwise.
+_MANUAL = """The {what} of a feature over the {rows} of every graph.
 
-    Args:
-        graph: a batch; a graph that is none counts as one of a single graph.
-        feat: the name of a feature of the nodes, (nodes, ...).
-        weight: the name of a feature, (nodes,) or (nodes, 1), that multiplies the rows first; None: nothing does.
-        ntype: the type of nodes, or None where there is one.
+Args:
+    graph: a batch; a graph that is none counts as one of a single graph.
+    feat: the name of a feature of the {rows}, ({rows}, ...).
+    weight: the name of a feature, ({rows},) or ({rows}, 1), that multiplies the rows first; None: nothing does. A
+        mean divides by the number of {rows} all the same.
+    {kind}: the type of {rows}, or None where there is one.
 
-    Returns:
-        (batch_size, ...); 0 for a graph without nodes.
+Returns:
+    (batch_size, ...); 0 for a graph without {rows}.
 
-    Raises:
-        NameLookupError: there is no such feature, or no such type.
-        GraphError: there are several types of nodes, and none is named.
+Raises:
+    NameLookupError: there is no such feature, or no such type.
+    GraphError: there are several types of {rows}, and none is named.
 
-    Source: DGL 1.1, ``dgl.max_nodes``.
+Source: DGL 1.1, ``dgl.{op}_{rows}``.
 
-    Example:
-        >>> import torch, vgraph
-        >>> g = vgraph.graph(([0], [1]))
-        >>> g.ndata["h"] = torch.tensor([1.0, 2.0])
-        >>> vgraph.max_nodes(g, "h")
-        tensor([2.])
-    """
-    return readout_nodes(graph, feat, weight, op="max", ntype=ntype)
-
-
-def sum_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
-    """The sum of a feature over the edges of every graph.
-
-    Args:
-        graph: a batch; a graph that is none counts as one of a single graph.
-        feat: the name of a feature of the edges, (edges, ...).
-        weight: the name of a feature, (edges,) or (edges, 1), that multiplies the rows first; None: nothing does.
-        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
-            is one.
-
-    Returns:
-        (batch_size, ...); 0 for a graph without edges.
-
-    Raises:
-        NameLookupError: there is no such feature, or no such type.
-        GraphError: there are several types of edges, and none is named.
-
-    Source: DGL 1.1, ``dgl.sum_edges``.
-
-    Example:
-        >>> import torch, vgraph
-        >>> g = vgraph.graph(([0, 0], [1, 1]))
-        >>> g.edata["w"] = torch.ones(2)
-        >>> vgraph.sum_edges(g, "w")
-        tensor([2.])
-    """
-    return readout_edges(graph, feat, weight, op="sum", etype=etype)
+Example:
+    >>> import torch, vgraph
+    >>> g = vgraph.graph(([0, 0], [1, 1]))
+    >>> g.{frame}["h"] = torch.tensor([1.0, 2.0])
+    >>> vgraph.{op}_{rows}(g, "h")
+    tensor([{shown}])
+"""
+_READOUTS = {"sum": ("sum", "3."), "mean": ("mean", "1.5000"), "max": ("largest", "2.")}  # words, the example's result
 
 
-def mean_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
-    """The mean of a feature over the edges of every graph.
+def _of_nodes(op: str) -> NodeReadout:
+    def readout(graph: GraphData, feat: str, weight: str | None = None, *, ntype: str | None = None) -> Tensor:
+        return readout_nodes(graph, feat, weight, op=op, ntype=ntype)
 
-    Args:
-        graph: a batch; a graph that is none counts as one of a single graph.
-        feat: the name of a feature of the edges, (edges, ...).
-        weight: the name of a feature, (edges,) or (edges, 1), that multiplies the rows first; the sum is still
-            divided by the edges.
-        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
-            is one.
-
-    Returns:
-        (batch_size, ...); 0 for a graph without edges.
-
-    Raises:
-        NameLookupError: there is no such feature, or no such type.
-        GraphError: there are several types of edges, and none is named.
-
-    Source: DGL 1.1, ``dgl.mean_edges``.
-
-    Example:
-        >>> import torch, vgraph
-        >>> g = vgraph.graph(([0, 0], [1, 1]))
-        >>> g.edata["w"] = torch.ones(2)
-        >>> vgraph.mean_edges(g, "w")
-        tensor([1.])
-    """
-    return readout_edges(graph, feat, weight, op="mean", etype=etype)
+    what, shown = _READOUTS[op]
+    readout.__name__ = readout.__qualname__ = f"{op}_nodes"
+    readout.__doc__ = _MANUAL.format(op=op, what=what, rows="nodes", kind="ntype", frame="ndata", shown=shown)
+    return readout
 
 
-def max_edges(graph: GraphData, feat: str, weight: str | None = None, *, etype: Any = None) -> Tensor:
-    """The largest of a feature over the edges of every graph, elementwise.
+def _of_edges(op: str) -> EdgeReadout:
+    def readout(graph: GraphData, feat: str, weight: str | None = None, *, etype: EType = None) -> Tensor:
+        return readout_edges(graph, feat, weight, op=op, etype=etype)
 
-    Args:
-        graph: a batch; a graph that is none counts as one of a single graph.
-        feat: the name of a feature of the edges, (edges, ...).
-        weight: the name of a feature, (edges,) or (edges, 1), that multiplies the rows first; None: nothing does.
-        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
-            is one.
+    what, shown = _READOUTS[op]
+    readout.__name__ = readout.__qualname__ = f"{op}_edges"
+    readout.__doc__ = _MANUAL.format(op=op, what=what, rows="edges", kind="etype", frame="edata", shown=shown)
+    return readout
 
-    Returns:
-        (batch_size, ...); 0 for a graph without edges.
 
-    Raises:
-        NameLookupError: there is no such feature, or no such type.
-        GraphError: there are several types of edges, and none is named.
-
-    Source: DGL 1.1, ``dgl.max_edges``.
-
-    Example:
-        >>> import torch, vgraph
-        >>> g = vgraph.graph(([0, 0], [1, 1]))
-        >>> g.edata["w"] = torch.arange(2.0)
-        >>> vgraph.max_edges(g, "w")
-        tensor([1.])
-    """
-    return readout_edges(graph, feat, weight, op="max", etype=etype)
+sum_nodes, mean_nodes, max_nodes = (_of_nodes(op) for op in _READOUTS)
+sum_edges, mean_edges, max_edges = (_of_edges(op) for op in _READOUTS)
 
 
 def softmax_nodes(graph: GraphData, feat: str, *, ntype: str | None = None) -> Tensor:
@@ -339,7 +233,7 @@ def softmax_nodes(graph: GraphData, feat: str, *, ntype: str | None = None) -> T
     return softmax_segments(groups, frame[feat]) if halo is None else halo.softmax(frame[feat])
 
 
-def softmax_edges(graph: GraphData, feat: str, *, etype: Any = None) -> Tensor:
+def softmax_edges(graph: GraphData, feat: str, *, etype: EType = None) -> Tensor:
     """The softmax of a feature over the edges of every graph.
 
     Args:
@@ -396,7 +290,7 @@ def broadcast_nodes(graph: GraphData, graph_feat: Tensor, *, ntype: str | None =
     return _spread(graph, _nodes(graph, ntype)[0], graph_feat)
 
 
-def broadcast_edges(graph: GraphData, graph_feat: Tensor, *, etype: Any = None) -> Tensor:
+def broadcast_edges(graph: GraphData, graph_feat: Tensor, *, etype: EType = None) -> Tensor:
     """The row of its graph for every edge; differentiable.
 
     Args:
@@ -469,7 +363,13 @@ def topk_nodes(
 
 
 def topk_edges(
-    graph: GraphData, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, etype: Any = None
+    graph: GraphData,
+    feat: str,
+    k: int,
+    *,
+    descending: bool = True,
+    sortby: int | None = None,
+    etype: EType = None,
 ) -> tuple[Tensor, Tensor]:
     """The k largest of a feature among the edges of every graph, and which of its edges they are.
 
@@ -527,13 +427,8 @@ def _topk(
     chosen = order.index_select(0, places.clamp(max=max(rows.shape[0] - 1, 0)).flatten())  # (graphs * k, columns)
     found = rows.gather(0, chosen.expand(-1, rows.shape[1])).view(*places.shape, rows.shape[1])
     found = found.masked_fill(missing.unsqueeze(2), 0)
-    starts = _first_rows(groups).repeat_interleave(k).unsqueeze(1)
+    starts = first.repeat_interleave(k).unsqueeze(1)  # groups lie one after the other
     ids = (chosen - starts).view(*places.shape, -1).masked_fill(missing.unsqueeze(2), 0)
     if is_flat:
         return found.squeeze(2), ids.squeeze(2)
     return found, ids if sortby is None else ids.squeeze(2)
-
-
-def _first_rows(groups: Topology) -> Tensor:
-    """The first row of every group, from which its rows are counted; groups lie one after the other."""
-    return groups.csc.ptr[:-1]

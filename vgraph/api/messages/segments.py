@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from vgraph.api.messages.batches import EdgeBatch, NodeBatch
 from vgraph.api.messages.propagate import evaluate_edges, propagate
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError, FunctionError
@@ -47,27 +48,27 @@ def segments_of_lengths(lengths: Tensor) -> Topology:
     return segments(torch.repeat_interleave(groups, lengths.long()), lengths.shape[0])
 
 
-def _send(edges: Any) -> dict[str, Tensor]:
+def _send(edges: EdgeBatch) -> dict[str, Tensor]:
     return {"m": edges.data["x"]}
 
 
-def _sum(nodes: Any) -> dict[str, Tensor]:
+def _sum(nodes: NodeBatch) -> dict[str, Tensor]:
     return {"x": nodes.mailbox["m"].sum(1)}
 
 
-def _mean(nodes: Any) -> dict[str, Tensor]:
+def _mean(nodes: NodeBatch) -> dict[str, Tensor]:
     return {"x": nodes.mailbox["m"].mean(1)}
 
 
-def _max(nodes: Any) -> dict[str, Tensor]:
+def _max(nodes: NodeBatch) -> dict[str, Tensor]:
     return {"x": torch.max(nodes.mailbox["m"], 1).values}
 
 
-def _min(nodes: Any) -> dict[str, Tensor]:
+def _min(nodes: NodeBatch) -> dict[str, Tensor]:
     return {"x": torch.min(nodes.mailbox["m"], 1).values}
 
 
-def _peak_and_total(nodes: Any) -> dict[str, Tensor]:
+def _peak_and_total(nodes: NodeBatch) -> dict[str, Tensor]:
     """The largest row and the logarithm of the sum beside it: apart, as a peak of -1e9 has no room for the other."""
     rows = nodes.mailbox["m"]
     peak = torch.max(rows.detach(), 1).values
@@ -76,7 +77,7 @@ def _peak_and_total(nodes: Any) -> dict[str, Tensor]:
 
 _REDUCTIONS = {"sum": _sum, "mean": _mean, "max": _max, "min": _min}
 for _reduction in _REDUCTIONS.values():
-    _reduction.is_total = True  # type: ignore[attr-defined]  # gives 0 for no rows by itself
+    vars(_reduction)["is_total"] = True  # gives 0 for no rows by itself
 
 
 def reduce_segments(topology: Topology, rows: Tensor, reducer: str) -> Tensor:
@@ -89,7 +90,7 @@ def reduce_segments(topology: Topology, rows: Tensor, reducer: str) -> Tensor:
     return propagate(topology, {"src": {}, "dst": {}, "edge": {"x": rows}}, _send, _REDUCTIONS[reducer])["x"]
 
 
-def _normalise(edges: Any) -> dict[str, Tensor]:
+def _normalise(edges: EdgeBatch) -> dict[str, Tensor]:
     return {"x": torch.exp(edges.data["x"] - edges.dst["peak"] - edges.dst["total"])}
 
 

@@ -6,14 +6,19 @@ Carries, so that all steps are one schedule. Runs once per function. Source: Cav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from vgraph.api.messages.batches import Columns, NodeBatch, UpdateBody, as_raised, checked
-from vgraph.api.messages.propagate import Results, log_once
+from vgraph.api.messages.batches import (
+    Names,
+    OfEdges,
+    OfNodes,
+    UpdateBody,
+    as_raised,
+)
+from vgraph.api.messages.propagate import Results, log_once, outputs_of
 from vgraph.capture.body import Given
 from vgraph.capture.capture import family_of, find_captured
 from vgraph.capture.capture_cache import function_key
@@ -26,6 +31,7 @@ from vgraph.ir.space import EDGE, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
 
 State = tuple[tuple[int, ...], torch.dtype]
+Roots = tuple[OfEdges, OfNodes, OfNodes | None]
 
 
 class FlowBody(UpdateBody):
@@ -36,8 +42,8 @@ class FlowBody(UpdateBody):
 
     def __init__(
         self,
-        roots: tuple[Any, Any, Any],
-        names: Callable[[str], Sequence[str]],
+        roots: Roots,
+        names: Names,
         states: Mapping[str, State],
     ) -> None:
         super().__init__(roots[0], roots[1], names, True)
@@ -56,7 +62,7 @@ class FlowBody(UpdateBody):
         with as_raised():
             given = self.reduced(session, at_source)
             if self.apply is not None:
-                given.update(self._applied(session, given))
+                given.update(self._applied(self.apply, session, given))
         has_edges = session.in_degree() > 0
         outputs = [self._kept(session, has_edges, name, rows) for name, rows in given.items()]
         self.output_names = tuple(given)
@@ -66,18 +72,6 @@ class FlowBody(UpdateBody):
         ]
         states = [outputs[places[name]] for name in children]
         return Given([*outputs, *states], carries, len(given))
-
-    def _applied(self, session: Session, fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        size = session.sizes[VERTEX]
-        columns = Columns(
-            "feature",
-            lambda: tuple(dict.fromkeys([*self.names("dst"), *fresh])),
-            lambda n: fresh[n] if n in fresh else session.input(f"dst:{n}"),
-            session.asked,
-            "dst",
-        )
-        nodes = NodeBatch(columns, {}, lambda: session.ids("$vertex_ids", VERTEX), size)
-        return checked(self.apply, self.apply(nodes), size, "nodes")
 
     def _kept(self, session: Session, has_edges: Tensor, name: str, rows: Tensor) -> Tensor:
         is_there = name in self.names("dst")
@@ -90,7 +84,7 @@ def run_flow(
     topology: Topology,
     frame: Mapping[str, Tensor],
     edges: Mapping[str, Tensor],
-    roots: tuple[Any, Any, Any],
+    roots: Roots,
     given: Mapping[str, Tensor],
 ) -> Results:
     """All steps at once; raises CaptureError where the functions cannot be captured so.
@@ -121,5 +115,4 @@ def run_flow(
     except CaptureError as error:
         log_once((function_key(roots[0]), "flow"), "runs step by step", error)
         raise
-    outputs: Any = bound(tensors, topology, "frontier")
-    return dict(zip(bound.captured.facts, outputs, strict=True))
+    return outputs_of(bound, tensors, topology, "frontier")

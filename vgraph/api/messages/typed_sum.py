@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from vgraph.api.messages.batches import EdgeBatch, NodeBatch
 from vgraph.api.messages.grouped_matmul import TILE, Tiles, check_types
 from vgraph.api.messages.propagate import evaluate_edges, propagate
 from vgraph.compiled_calls import compiled_calls
@@ -103,7 +104,7 @@ def _sum_of_bases(topology: Topology, x: Tensor, coefficients: Tensor, types: Te
     return _weighted_sum(plan.exits, rows, norm, None)
 
 
-def _combine(edges: Any) -> dict[str, Tensor]:
+def _combine(edges: EdgeBatch) -> dict[str, Tensor]:
     return {"x": (edges.src["x"] * edges.dst["a"].unsqueeze(-1)).sum(1)}
 
 
@@ -129,19 +130,19 @@ def _weighted_sum(topology: Topology, rows: Tensor, norm: Tensor | None, edges: 
     return propagate(topology, frames, _send_scaled, _sum)["x"]
 
 
-def _send(edges: Any) -> dict[str, Tensor]:
+def _send(edges: EdgeBatch) -> dict[str, Tensor]:
     return {"m": edges.src["x"]}
 
 
-def _send_scaled(edges: Any) -> dict[str, Tensor]:
+def _send_scaled(edges: EdgeBatch) -> dict[str, Tensor]:
     return {"m": edges.src["x"] * edges.data["norm"]}
 
 
-def _sum(nodes: Any) -> dict[str, Tensor]:
+def _sum(nodes: NodeBatch) -> dict[str, Tensor]:
     return {"x": nodes.mailbox["m"].sum(1)}
 
 
-_sum.is_total = True  # type: ignore[attr-defined]  # gives 0 for no rows by itself
+vars(_sum)["is_total"] = True  # gives 0 for no rows by itself
 
 
 def _kept(topology: Topology, types: Tensor, num_types: int, make: Callable[[Topology, Tensor, int], P]) -> P:

@@ -7,13 +7,12 @@ Source: DGL section 3.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from vgraph.api.messages.batches import Columns, NodeBatch, checked
+from vgraph.api.messages.batches import Columns, NodeBatch, OfEdges, OfNodes, checked
 from vgraph.api.messages.halo_rows import check_uncut, is_without_edges
 from vgraph.api.messages.propagate import (
     Frames,
@@ -30,11 +29,10 @@ from vgraph.errors import DTypeError, FunctionError, GraphError
 from vgraph.graphs.adjacency import incident, is_all
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import GraphData
+from vgraph.graphs.types import Ends, EType, Ids
 from vgraph.graphs.views import LazyRows
 from vgraph.ir.topology import Topology
 from vgraph.runtime.compiled import CallContext
-
-Func = Callable[..., Any]
 
 
 class Relation:
@@ -42,7 +40,7 @@ class Relation:
 
     __slots__ = ("dst", "edge", "src", "topology")
 
-    def __init__(self, graph: GraphData, etype: Any) -> None:
+    def __init__(self, graph: GraphData, etype: EType) -> None:
         self.topology, self.src, self.dst, self.edge = graph.relation(etype)
 
     def frames(self) -> Frames:
@@ -50,7 +48,11 @@ class Relation:
 
 
 def update_all(
-    graph: GraphData, message_func: Func, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None
+    graph: GraphData,
+    message_func: OfEdges,
+    reduce_func: OfNodes,
+    apply_node_func: OfNodes | None = None,
+    etype: EType = None,
 ) -> None:
     """What ``Graph.update_all`` does; the method's docstring is the manual, as for the functions below."""
     on = Relation(graph, etype)
@@ -67,12 +69,14 @@ def update_all(
     on.dst.update(results)
 
 
-def results_of(graph: GraphData, message: Any, reduce: Any, apply: Any = None, etype: Any = None) -> Results:
+def results_of(
+    graph: GraphData, message: OfEdges, reduce: OfNodes, apply: OfNodes | None = None, etype: EType = None
+) -> Results:
     """What ``update_all`` would set; zeros where no edge ends."""
     return _results_of(Relation(graph, etype), message, reduce, apply)
 
 
-def _results_of(on: Relation, message: Any, reduce: Any, apply: Any) -> Results:
+def _results_of(on: Relation, message: OfEdges, reduce: OfNodes, apply: OfNodes | None) -> Results:
     if apply is not None:
         found = applied(on.topology, on.frames(), (message, reduce, apply))
         if found is not None:
@@ -86,13 +90,13 @@ def _results_of(on: Relation, message: Any, reduce: Any, apply: Any) -> Results:
     return results
 
 
-def capture_update(graph: GraphData, message: Any, reduce: Any) -> tuple[Bound, CallContext]:
+def capture_update(graph: GraphData, message: OfEdges, reduce: OfNodes) -> tuple[Bound, CallContext]:
     """What ``update_all`` would run over all degrees; raises CaptureError where it would not."""
     on = Relation(graph, None)
     return capture_segments(on.topology, on.frames(), message, reduce)
 
 
-def apply_edges(graph: GraphData, func: Func, edges: Any = None, etype: Any = None) -> None:
+def apply_edges(graph: GraphData, func: OfEdges, edges: Ids | Ends | None = None, etype: EType = None) -> None:
     """What ``Graph.apply_edges`` does."""
     on = Relation(graph, etype)
     ids, part, frames = some_edges(graph, on, edges, etype)
@@ -102,25 +106,27 @@ def apply_edges(graph: GraphData, func: Func, edges: Any = None, etype: Any = No
         on.edge[name] = rows if ids is None else _with_rows(on.edge, name, ids, rows)
 
 
-def apply_nodes(graph: GraphData, func: Func, v: Any = None, ntype: str | None = None) -> None:
+def apply_nodes(graph: GraphData, func: OfNodes, v: Ids | None = None, ntype: str | None = None) -> None:
     """What ``Graph.apply_nodes`` does."""
     frame = graph.node_frame(ntype) if ntype is not None or not graph.is_block else graph.dstdata
     ids = None if is_all(v) else _ids_of(v, frame.num_rows, "node", graph.device)
     apply_on(frame, func, ids)
 
 
-def apply_on(frame: Frame, function: Any, ids: Tensor | None = None) -> None:
+def apply_on(frame: Frame, function: OfNodes, ids: Tensor | None = None) -> None:
     """Sets what a function of nodes returns in a frame, on all rows or on those given."""
     for name, rows in _results_on(frame, function, ids, {}).items():
         frame[name] = rows if ids is None else _with_rows(frame, name, ids, rows)
 
 
-def results_on_nodes(frame: Frame, function: Any, ids: Tensor | None) -> Results:
+def results_on_nodes(frame: Frame, function: OfNodes, ids: Tensor | None) -> Results:
     """What a function of nodes gives on all rows of a frame, or on those given; nothing is set."""
     return _results_on(frame, function, ids, {})
 
 
-def some_edges(graph: GraphData, on: Relation, edges: Any, etype: Any) -> tuple[Tensor | None, Topology, Frames]:
+def some_edges(
+    graph: GraphData, on: Relation, edges: Ids | Ends | None, etype: EType
+) -> tuple[Tensor | None, Topology, Frames]:
     """Ids, topology and features of the edges given; None for ids of all."""
     if is_all(edges):
         return None, on.topology, on.frames()
@@ -128,14 +134,12 @@ def some_edges(graph: GraphData, on: Relation, edges: Any, etype: Any) -> tuple[
     return ids, *_edge_part(on, ids)
 
 
-def _results_on(frame: Frame, function: Any, ids: Tensor | None, fresh: Mapping[str, Tensor]) -> Results:
+def _results_on(frame: Frame, function: OfNodes, ids: Tensor | None, fresh: Mapping[str, Tensor]) -> Results:
     """A function of nodes; ``fresh`` features (one row for each of ``ids``) hide the graph's."""
     count = frame.num_rows if ids is None else ids.shape[0]
     known = columns_of("feature", frame, ids)
     columns = Columns(
-        "feature",
-        lambda: tuple({**dict.fromkeys(known), **fresh}),
-        lambda n: fresh[n] if n in fresh else known[n],
+        "feature", lambda: tuple({**dict.fromkeys(known), **fresh}), lambda n: fresh[n] if n in fresh else known[n]
     )
     all_ids = torch.arange(count, device=frame.device) if ids is None else ids
     nodes = NodeBatch(columns, {}, all_ids.clone, count)
@@ -144,11 +148,11 @@ def _results_on(frame: Frame, function: Any, ids: Tensor | None, fresh: Mapping[
 
 def send_and_recv(
     graph: GraphData,
-    edges: Any,
-    message_func: Func,
-    reduce_func: Func,
-    apply_node_func: Func | None = None,
-    etype: Any = None,
+    edges: Ids | Ends,
+    message_func: OfEdges,
+    reduce_func: OfNodes,
+    apply_node_func: OfNodes | None = None,
+    etype: EType = None,
 ) -> None:
     """What ``Graph.send_and_recv`` does."""
     on, ids = Relation(graph, etype), edge_ids_of(graph, edges, etype, repeats=True)
@@ -158,11 +162,11 @@ def send_and_recv(
 
 def pull(
     graph: GraphData,
-    v: Any,
-    message_func: Func,
-    reduce_func: Func,
-    apply_node_func: Func | None = None,
-    etype: Any = None,
+    v: Ids,
+    message_func: OfEdges,
+    reduce_func: OfNodes,
+    apply_node_func: OfNodes | None = None,
+    etype: EType = None,
 ) -> None:
     """What ``Graph.pull`` does."""
     on = Relation(graph, etype)
@@ -172,11 +176,11 @@ def pull(
 
 def push(
     graph: GraphData,
-    u: Any,
-    message_func: Func,
-    reduce_func: Func,
-    apply_node_func: Func | None = None,
-    etype: Any = None,
+    u: Ids,
+    message_func: OfEdges,
+    reduce_func: OfNodes,
+    apply_node_func: OfNodes | None = None,
+    etype: EType = None,
 ) -> None:
     """What ``Graph.push`` does."""
     on = Relation(graph, etype)
@@ -185,12 +189,14 @@ def push(
     _update_part(on, ids, touched, message_func, reduce_func, apply_node_func)
 
 
-def _update_part(on: Relation, ids: Tensor, touched: Tensor, message: Any, reduce: Any, apply: Any) -> None:
+def _update_part(
+    on: Relation, ids: Tensor, touched: Tensor, message: OfEdges, reduce: OfNodes, apply: OfNodes | None
+) -> None:
     check_uncut(on.topology, "passing messages along some edges")
     _set_rows(on.dst, touched, _results_of_part(on, _edge_part(on, ids, touched), touched, message, reduce, apply))
 
 
-def results_on_part(on: Relation, touched: Tensor, message: Any, reduce: Any, apply: Any) -> Results:
+def results_on_part(on: Relation, touched: Tensor, message: OfEdges, reduce: OfNodes, apply: OfNodes | None) -> Results:
     """What ``pull`` would set at the vertices ``touched`` (k,) ascending."""
     check_uncut(on.topology, "passing messages to some nodes")
     ids = incident(on.topology.csc, touched)
@@ -198,7 +204,12 @@ def results_on_part(on: Relation, touched: Tensor, message: Any, reduce: Any, ap
 
 
 def _results_of_part(
-    on: Relation, part: tuple[Topology, Frames], touched: Tensor, message: Any, reduce: Any, apply: Any
+    on: Relation,
+    part: tuple[Topology, Frames],
+    touched: Tensor,
+    message: OfEdges,
+    reduce: OfNodes,
+    apply: OfNodes | None,
 ) -> Results:
     """Rows of the vertices that a part ends in, and of no others."""
     results = propagate(*part, message, reduce) if part[0].num_edges else {}
@@ -227,7 +238,7 @@ def _edge_part(on: Relation, ids: Tensor, touched: Tensor | None = None) -> tupl
 
 
 # ---------------------------------------------------------------- send and recv apart
-def send(graph: GraphData, edges: Any, message_func: Func, etype: Any = None) -> None:
+def send(graph: GraphData, edges: Ids | Ends | None, message_func: OfEdges, etype: EType = None) -> None:
     """What ``Graph.send`` does."""
     key, on = graph.to_canonical_etype(etype), Relation(graph, etype)
     count = on.topology.num_edges
@@ -244,7 +255,9 @@ def send(graph: GraphData, edges: Any, message_func: Func, etype: Any = None) ->
     graph.messages = {**graph.messages, key: (all_ids, fresh)}
 
 
-def recv(graph: GraphData, v: Any, reduce_func: Func, apply_node_func: Func | None = None, etype: Any = None) -> None:
+def recv(
+    graph: GraphData, v: Ids | None, reduce_func: OfNodes, apply_node_func: OfNodes | None = None, etype: EType = None
+) -> None:
     """What ``Graph.recv`` does."""
     key, on = graph.to_canonical_etype(etype), Relation(graph, etype)
     count, device = on.dst.num_rows, graph.device
@@ -275,7 +288,7 @@ def _with_rows(frame: Frame, name: str, ids: Tensor, rows: Tensor) -> Tensor:
     return old.index_copy(0, ids, rows)
 
 
-def edge_ids_of(graph: GraphData, edges: Any, etype: Any = None, *, repeats: bool = False) -> Tensor:
+def edge_ids_of(graph: GraphData, edges: Ids | Ends | None, etype: EType = None, *, repeats: bool = False) -> Tensor:
     """Edge ids from ids, from a pair (sources, destinations), or from a boolean mask; ascending, each once.
 
     ``repeats``: as often as they are given.
@@ -286,7 +299,7 @@ def edge_ids_of(graph: GraphData, edges: Any, etype: Any = None, *, repeats: boo
     return _ids_of(edges, graph.num_edges(etype), "edge", graph.device, repeats=repeats)
 
 
-def _ids_of(given: Any, count: int, word: str, device: torch.device, *, repeats: bool = False) -> Tensor:
+def _ids_of(given: Ids | None, count: int, word: str, device: torch.device, *, repeats: bool = False) -> Tensor:
     """Each once: what is written twice has two gradients, and messages lie in order of edge ids."""
     method = 'edges("eid")' if word == "edge" else "nodes()"
     try:
@@ -304,8 +317,5 @@ def _ids_of(given: Any, count: int, word: str, device: torch.device, *, repeats:
     if ids.numel() == 0:
         return ids.to(torch.int64)
     if ids.is_floating_point() or int(ids.min()) < 0 or int(ids.max()) >= count:
-        raise GraphError(
-            f"{word} ids must be whole numbers from 0 to {count - 1}",
-            cure=f"give ids as g.{method} does",
-        )
+        raise GraphError(f"{word} ids must be whole numbers from 0 to {count - 1}", cure=f"give ids as g.{method} does")
     return torch.sort(ids.to(torch.int64)).values if repeats else torch.unique(ids.to(torch.int64))

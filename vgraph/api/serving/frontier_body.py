@@ -7,7 +7,6 @@ Source: Cavs section 3.2 (a batch is a set of vertices that are ready, of whatev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from vgraph.api.vertex.call_features import Feed
 from vgraph.api.vertex.function import VertexFunction
@@ -16,7 +15,7 @@ from vgraph.api.vertex.vertex import StateSpec, Vertex, VertexBody, VertexFacts
 from vgraph.capture.body import Given
 from vgraph.capture.record.modes import ambient, current_modes
 from vgraph.capture.recording_lock import recording
-from vgraph.capture.rows.row_tensor import as_rows, plain
+from vgraph.capture.rows.row_tensor import RowTensor, as_rows, plain
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
 from vgraph.ir.moves import Gather
@@ -38,7 +37,7 @@ class FrontierBody(VertexBody):
 
 
 class _FrontierVertex(Vertex):
-    def child_state(self, name: str) -> Any:
+    def child_state(self, name: str) -> RowTensor:
         if name not in self.gathered:
             super().child_state(name) if name not in self.states else None
             below = self.session.input(f"below:{name}")

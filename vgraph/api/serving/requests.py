@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.api.serving.frontier_body import FrontierBody
-from vgraph.api.vertex.call_features import At, Feed
+from vgraph.api.vertex.call_features import At, Features, Feed
 from vgraph.capture.session import Spec
 from vgraph.compiler import level_schedule
 from vgraph.ir.schedule import Schedule
@@ -49,7 +49,7 @@ class Request:
     depth: int  # frontiers
     width: int  # vertices of the next frontier
     body: FrontierBody | None = None  # the function on one frontier of such features
-    alone: Mapping[str, Any] | None = None  # all features as they came, of a graph that nothing is batched with
+    alone: Features | None = None  # all features as they came, of a graph that nothing is batched with
     base: int = 0  # where its states begin in the pool
     at: int = 0
     found: list[Sequence[Tensor]] = field(default_factory=list[Sequence[Tensor]])
@@ -59,7 +59,7 @@ class Request:
         return self.feed.topology.num_dst
 
     @cached_property
-    def kind(self) -> tuple[Any, ...]:
+    def kind(self) -> tuple[object, ...]:
         """Equal for graphs that can be batched."""
         if self.alone is not None:
             return (id(self),)
@@ -152,7 +152,7 @@ def result_of(request: Request, names: Sequence[str]) -> dict[str, Tensor]:
     return {n: t if rows is None else t.index_select(0, rows) for n, t in zip(names, whole, strict=True)}
 
 
-def dense(value: Any, topology: Topology) -> Any:
+def dense(value: Tensor | At, topology: Topology) -> Tensor:
     """A feature of some vertices is one of all where a frontier is run alone: it has few rows."""
     if not isinstance(value, At):
         return value
@@ -160,7 +160,7 @@ def dense(value: Any, topology: Topology) -> Any:
     return whole.index_copy(0, value.ids, value.rows)
 
 
-def rows_or_at(feed: Feed, features: Mapping[str, Any], full: str) -> Tensor | At:
+def rows_or_at(feed: Feed, features: Features, full: str) -> Tensor | At:
     """A copy of a feature, without gradient: whoever gave it may change it while it waits."""
     kind, _, name = full.partition(":")
     value = features.get(name)
@@ -188,6 +188,6 @@ def own_graph(graph: Graph) -> Graph:
 
 
 def _in_rows(value: Tensor | At, full: str, schedule: Schedule) -> Tensor:
-    rows: Tensor = dense(value, schedule.topology)
+    rows = dense(value, schedule.topology)
     ids = {"vertex": schedule.order.vertex_ids, "edge": schedule.order.edge_ids}.get(full.partition(":")[0])
     return rows if ids is None else rows.index_select(0, ids)

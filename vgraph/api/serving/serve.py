@@ -13,7 +13,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
 
 import numpy as np
 import torch
@@ -99,7 +98,13 @@ def serve(
     return Server(function, most_vertices, whole, Bound(max_waiting, when_full, timeout))
 
 
-def _check_numbers(**given: tuple[Any, int]) -> None:
+def _check_function(function: object) -> None:
+    if not isinstance(function, VertexFunction):
+        fact = f"serve is given a {type(function).__name__}, which is no vertex function"
+        raise FunctionError(fact, cure="give a vgraph.VertexFunction, made")
+
+
+def _check_numbers(**given: tuple[object, int]) -> None:
     for name, (number, least) in given.items():
         if type(number) is not int or number < least:
             raise FunctionError(
@@ -135,9 +140,7 @@ class Server:
     """
 
     def __init__(self, function: VertexFunction, most_vertices: int, whole: int, bound: Bound) -> None:
-        if not isinstance(function, VertexFunction):  # pyright: ignore[reportUnnecessaryIsInstance]
-            fact = f"serve is given a {type(function).__name__}, which is no vertex function"
-            raise FunctionError(fact, cure="give a vgraph.VertexFunction, made")
+        _check_function(function)
         if function.part_spaces():
             raise FunctionError(
                 f"{type(function).__name__} has several types of vertices, which are not served",
@@ -147,10 +150,10 @@ class Server:
         self.num_frontiers = 0  # evaluated so far
         self._read: tuple[str, ...] | None = None  # features, by full name
         self._is_uncaptured = False  # graphs run one by one, one vertex at a time
-        self._bodies: OrderedDict[tuple[Any, ...], FrontierBody] = OrderedDict()  # by what features are like
+        self._bodies: OrderedDict[tuple[object, ...], FrontierBody] = OrderedDict()  # by what features are like
         self._queue = RequestQueue(bound)
         self._running: list[Request] = []
-        self._pools: dict[tuple[Any, ...], dict[str, Tensor]] = {}  # states, likewise
+        self._pools: dict[tuple[object, ...], dict[str, Tensor]] = {}  # states, likewise
         self._room, self._end = 0, 0  # rows of a pool, and where the free ones begin
         self._recording = threading.Lock()
         self._runs_whole = False  # a function that cannot be captured runs no frontier alone
@@ -159,7 +162,7 @@ class Server:
         atexit.register(self._exit)
 
     # ------------------------------------------------------------ the caller's side
-    def submit(self, graph: Graph, **features: Any) -> Future[dict[str, Tensor]]:
+    def submit(self, graph: Graph, **features: Tensor | At) -> Future[dict[str, Tensor]]:
         """Hands a graph over; the Future gives what the function pushes, one row a vertex.
 
         Features are copied: they may be changed afterwards. A Future that is cancelled before its graph's turn frees
@@ -339,7 +342,7 @@ class Server:
         room = 2 * (used + num_rows)
         kept = [torch.arange(r.base, r.base + r.num_rows) for r in self._running]
         rows = torch.cat([*kept, torch.empty(0, dtype=torch.int64, device="cpu")])
-        in_use, moved = {r.kind for r in self._running}, dict[tuple[Any, ...], dict[str, Tensor]]()
+        in_use, moved = {r.kind for r in self._running}, dict[tuple[object, ...], dict[str, Tensor]]()
         for kind, pools in self._pools.items():
             if kind in in_use:
                 moved[kind] = {name: _grown(pool, rows, room) for name, pool in pools.items()}

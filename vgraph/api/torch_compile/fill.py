@@ -6,11 +6,19 @@ Takes: the slot of ``vgraph/compiled_calls.py``. Gives: its functions; runs once
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from torch import Tensor
 
+from vgraph.api.messages.batches import OfEdges, OfNodes
+from vgraph.api.messages.propagate import Frames
+from vgraph.api.vertex.function import VertexFunction
 from vgraph.compiled_calls import CompiledCalls, Results
+from vgraph.graphs.graph_data import GraphData
+from vgraph.ir.topology import Topology
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 
 
 def fill(calls: CompiledCalls) -> None:
@@ -23,28 +31,28 @@ def fill(calls: CompiledCalls) -> None:
     calls.groups = groups
 
 
-def outside(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+def outside(function: Callable[Given, Made], *args: Given.args, **named: Given.kwargs) -> Made:
     """Calls a function outside the compiled graph."""
     from vgraph.api.torch_compile import probe
 
     return probe.outside(function, *args, **named)
 
 
-def updated(topology: Any, frames: Any, message: Any, reduce: Any) -> Results | None:
+def updated(topology: Topology, frames: Frames, message: OfEdges, reduce: OfNodes) -> Results | None:
     """What ``propagate`` gives, by an operator."""
     from vgraph.api.torch_compile import probe
 
     return probe.updated(topology, frames, message, reduce)
 
 
-def edges_evaluated(topology: Any, frames: Any, function: Any) -> Results | None:
+def edges_evaluated(topology: Topology, frames: Frames, function: OfEdges) -> Results | None:
     """What ``evaluate_edges`` gives, by an operator."""
     from vgraph.api.torch_compile import probe
 
     return probe.edges_evaluated(topology, frames, function)
 
 
-def vertices_evaluated(function: Any, graph: Any, features: dict[str, Any]) -> Results | None:
+def vertices_evaluated(function: VertexFunction, graph: GraphData, features: dict[str, object]) -> Results | None:
     """What a call of a VertexFunction gives, by an operator."""
     from vgraph.api.torch_compile import probe
 

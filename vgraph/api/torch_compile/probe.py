@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
-from vgraph.api.messages.batches import Columns, EdgeBatch, NodeBatch
+from vgraph.api.messages.batches import Columns, EdgeBatch, NodeBatch, OfEdges, OfNodes
+from vgraph.api.messages.propagate import Frames
 from vgraph.api.torch_compile import tape
+from vgraph.api.torch_compile.tape import ColumnFields
+from vgraph.api.vertex.function import VertexFunction
+from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.topology import Topology
 from vgraph.runtime.custom_op import call
 from vgraph.user_line import PACKAGE, is_user_file
 
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 _TORCH, _STANDARD = (str(Path(module).parent) for module in (torch.__file__, contextlib.__file__))
 
 
@@ -39,14 +45,17 @@ def _is_piece() -> bool:
     return not name or (name.startswith(PACKAGE) and not is_user_file(name, layers=True))
 
 
-_constant: Callable[[Any], Any] = torch.compiler.assume_constant_result
+def _constant(function: Callable[Given, Made]) -> Callable[Given, Made]:
+    return torch.compiler.assume_constant_result(function)
+
+
 _begin_update, _begin_vertex = _constant(tape.begin_update), _constant(tape.begin_vertex)
 _finish_update, _finish_vertex = _constant(tape.finish_update), _constant(tape.finish_vertex)
 _note, _broke_apart = _constant(tape.note), _constant(_is_piece)
 
 
 @torch.compiler.disable(reason="a vgraph function that cannot become one operator runs outside the graph")
-def outside(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+def outside(function: Callable[Given, Made], *args: Given.args, **named: Given.kwargs) -> Made:
     """Leaves the compiled graph: what cannot become an operator runs as it does uncompiled."""
     return function(*args, **named)
 
@@ -66,18 +75,18 @@ class _Noted:
         self.inputs: dict[str, Tensor] = {}
         self.lifted: list[Tensor] = []
 
-    def note(self, action: Any, args: Any, kwargs: Any) -> Any:
-        fresh: list[Any] = []
+    def note(self, action: Callable[..., object] | str, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
+        fresh: list[ColumnFields] = []
         given = tuple([self._leaf(arg, fresh) for arg in args])
         named = tuple([(name, self._leaf(arg, fresh)) for name, arg in kwargs.items()])
         return self._made(_note(self.number, action, given, named, tuple(fresh)))
 
-    def column(self, action: str, name: str, tensor: Tensor) -> Any:
+    def column(self, action: str, name: str, tensor: Tensor) -> Probe:
         """A feature as the function sees it; ``tensor`` is what the operator will be given."""
         self.inputs[name] = tensor
         return self._made(_note(self.number, action, (("const", name),), (), (describe(name, tensor),)))
 
-    def _leaf(self, arg: Any, fresh: list[Any]) -> Any:
+    def _leaf(self, arg: object, fresh: list[ColumnFields]) -> tuple[str, object]:
         if isinstance(arg, Probe):
             return ("probe", arg.place)
         if isinstance(arg, Tensor):
@@ -95,7 +104,7 @@ class _Noted:
             return ("const", _static(arg))
         return ("const", arg)
 
-    def _lift(self, tensor: Tensor, fresh: list[Any]) -> int:
+    def _lift(self, tensor: Tensor, fresh: list[ColumnFields]) -> int:
         for place, known in enumerate(self.lifted):
             if known is tensor:
                 return place
@@ -122,8 +131,8 @@ class _Noted:
 class _Extremum(NamedTuple):
     """What torch's functions of two results return."""
 
-    values: Any
-    indices: Any
+    values: Tensor
+    indices: Tensor
 
 
 class Probe(Tensor):
@@ -134,13 +143,17 @@ class Probe(Tensor):
 
     @classmethod
     def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        cls,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> Any:
         named = kwargs or {}
         return _noted_of((args, tuple(named.values()))).note(func, args, named)
 
 
-def _noted_of(tree: Any) -> Any:
+def _noted_of(tree: Iterable[object]) -> Any:
     for item in tree:
         if isinstance(item, Probe):
             return item.noted
@@ -151,7 +164,7 @@ def _noted_of(tree: Any) -> Any:
     return None
 
 
-def describe(name: str, tensor: Tensor) -> tuple[Any, ...]:
+def describe(name: str, tensor: Tensor) -> ColumnFields:
     """A feature as constants; see ``tape.Column``."""
     return (name, _sizes(tensor, 1), tensor.dtype, tensor.requires_grad)
 
@@ -168,13 +181,13 @@ def _is_static(number: float) -> bool:
     return has_static_value(number)
 
 
-def _static(number: float) -> Any:
+def _static(number: float) -> float:
     from torch.fx.experimental.symbolic_shapes import guard_scalar
 
     return guard_scalar(number)
 
 
-def _twice(run: Callable[[int, bool], Any]) -> tuple[Any, Any] | None:
+def _twice(run: Callable[[int, bool], Made]) -> tuple[Made, Made] | None:
     """A function noted on both sizes of examples; None where it is refused."""
     if _broke_apart():
         return None
@@ -186,20 +199,23 @@ def _twice(run: Callable[[int, bool], Any]) -> tuple[Any, Any] | None:
     return None
 
 
+NotedRun = tuple[_Noted, dict[str, Probe]]  # and what it gave
+
+
 # ---------------------------------------------------------------- functions of edges and nodes
-def updated(topology: Topology, frames: Any, message: Any, reduce: Any) -> dict[str, Tensor] | None:
+def updated(topology: Topology, frames: Frames, message: OfEdges, reduce: OfNodes) -> dict[str, Tensor] | None:
     """What ``propagate`` gives, by the operator; None where the functions cannot become one."""
     both = _twice(lambda which, moves: _noted_update(which, moves, frames, message, reduce))
     return None if both is None else _called(topology, both, is_partial=not getattr(reduce, "is_total", False))
 
 
-def edges_evaluated(topology: Topology, frames: Any, function: Any) -> dict[str, Tensor] | None:
+def edges_evaluated(topology: Topology, frames: Frames, function: OfEdges) -> dict[str, Tensor] | None:
     """What ``evaluate_edges`` gives, by the operator; None where the function cannot become one."""
     both = _twice(lambda which, moves: _noted_edges(which, moves, frames, function))
     return None if both is None else _called(topology, both, is_partial=False)
 
 
-def _noted_update(which: int, moves: bool, frames: Any, message: Any, reduce: Any) -> Any:
+def _noted_update(which: int, moves: bool, frames: Frames, message: OfEdges, reduce: OfNodes) -> NotedRun:
     number, num_vertices, num_edges = _begin_update(which, True)
     noted = _Noted(number, moves)
     messages = _messages(noted, frames, message, num_edges)
@@ -215,7 +231,7 @@ def _noted_update(which: int, moves: bool, frames: Any, message: Any, reduce: An
     return noted, given
 
 
-def _noted_edges(which: int, moves: bool, frames: Any, function: Any) -> Any:
+def _noted_edges(which: int, moves: bool, frames: Frames, function: OfEdges) -> NotedRun:
     number, _, num_edges = _begin_update(which, False)
     noted = _Noted(number, moves)
     given = _messages(noted, frames, function, num_edges)
@@ -223,12 +239,15 @@ def _noted_edges(which: int, moves: bool, frames: Any, function: Any) -> Any:
     return noted, given
 
 
-def _messages(noted: _Noted, frames: Any, function: Any, num_edges: int) -> dict[str, Any]:
+def _messages(noted: _Noted, frames: Frames, function: OfEdges, num_edges: int) -> dict[str, Probe]:
+    def ids(end: str) -> Tensor:
+        return noted.note("ids", (f"${end}_ids", "edge"), {})
+
     edges = EdgeBatch(
         _columns(noted, "column", "src", frames["src"]),
         _columns(noted, "column", "dst", frames["dst"]),
         _columns(noted, "column", "edge", frames["edge"]),
-        lambda: tuple([noted.note("ids", (f"${end}_ids", "edge"), {}) for end in ("src", "dst", "edge")]),
+        lambda: (ids("src"), ids("dst"), ids("edge")),
         num_edges,
     )
     given = _checked(function(edges), num_edges)
@@ -237,11 +256,11 @@ def _messages(noted: _Noted, frames: Any, function: Any, num_edges: int) -> dict
     return given
 
 
-def _columns(noted: _Noted, action: str, kind: str, frame: Any) -> Columns:
+def _columns(noted: _Noted, action: str, kind: str, frame: Mapping[str, Tensor]) -> Columns:
     return Columns("feature", lambda: tuple(frame), lambda name: noted.column(action, f"{kind}:{name}", frame[name]))
 
 
-def _checked(given: Any, rows: int) -> dict[str, Any]:
+def _checked(given: object, rows: int) -> dict[str, Probe]:
     """Outside the compiled graph the error says what is wrong."""
     if not isinstance(given, dict):
         raise Refused("no dict")
@@ -251,7 +270,7 @@ def _checked(given: Any, rows: int) -> dict[str, Any]:
     return given
 
 
-def _called(topology: Topology, both: tuple[Any, Any], *, is_partial: bool) -> dict[str, Tensor] | None:
+def _called(topology: Topology, both: tuple[NotedRun, NotedRun], *, is_partial: bool) -> dict[str, Tensor] | None:
     (one, given), (two, _) = both
     outputs = tuple([rows.place for rows in given.values()])
     found = _finish_update((one.number, two.number), "update", outputs, is_partial)
@@ -261,7 +280,9 @@ def _called(topology: Topology, both: tuple[Any, Any], *, is_partial: bool) -> d
     return dict(zip(given, _run(topology, key, names, draws, one.inputs)))  # noqa: B905 (of vertex functions, states follow)
 
 
-def _run(topology: Topology, key: str, names: Any, draws: bool, inputs: dict[str, Tensor]) -> Any:
+def _run(
+    topology: Topology, key: str, names: Sequence[str], draws: bool, inputs: Mapping[str, Tensor]
+) -> Sequence[Tensor]:
     seed = torch.ops.aten.random(torch.empty((), dtype=torch.int64, device="cpu")) if draws else None
     tensors = [inputs[name] for name in names]
     return call(key, topology.handle, topology.num_dst, topology.num_edges, seed, tensors)
@@ -274,47 +295,47 @@ class _Vertex:
     def __init__(self, noted: _Noted, states: tuple[str, ...], find: Callable[[str, str], Tensor]) -> None:
         self.noted, self.states, self.find = noted, states, find
 
-    def gather(self, k: int | None = None, *, default: float | None = None) -> Mapping[str, Any]:
+    def gather(self, k: int | None = None, *, default: float | None = None) -> Mapping[str, Probe]:
         return _Children(self.noted, self.states, k, default)
 
-    def _pulled(self, kind: str, name: str) -> Any:
+    def _pulled(self, kind: str, name: str) -> Probe:
         return self.noted.column("at_vertex", f"{kind}:{name}", self.find(kind, name))
 
-    def pull(self, name: str) -> Any:
+    def pull(self, name: str) -> Probe:
         return self._pulled("vertex", name)
 
-    def pull_edge(self, name: str) -> Any:
+    def pull_edge(self, name: str) -> Probe:
         return self._pulled("edge", name)
 
-    def pull_graph(self, name: str) -> Any:
+    def pull_graph(self, name: str) -> Probe:
         return self._pulled("graph", name)
 
     @property
-    def in_degree(self) -> Any:
+    def in_degree(self) -> Probe:
         return self.noted.note("on_vertex", ("in_degree",), {})
 
-    def scatter(self, **states: Any) -> None:
+    def scatter(self, **states: object) -> None:
         self.noted.note("on_vertex", ("scatter",), states)
 
-    def push(self, **outputs: Any) -> None:
+    def push(self, **outputs: object) -> None:
         self.noted.note("on_vertex", ("push",), outputs)
 
 
-class _Children(Mapping[str, Any]):
+class _Children(Mapping[str, Probe]):
     def __init__(self, noted: _Noted, states: tuple[str, ...], k: int | None, default: float | None) -> None:
         self.noted, self.states, self.k, self.default = noted, states, k, default
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Probe:
         return self.noted.note("gathered", (name, self.k, self.default), {})
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self.states)
 
     def __len__(self) -> int:
         return len(self.states)
 
 
-def vertices_evaluated(function: Any, graph: Any, given: dict[str, Any]) -> dict[str, Tensor] | None:
+def vertices_evaluated(function: VertexFunction, graph: GraphData, given: dict[str, Any]) -> dict[str, Tensor] | None:
     """What a call of a VertexFunction gives, by the operator; None where it cannot become one."""
     if not function.has_operator or any(not isinstance(value, Tensor) for value in given.values()):
         return None
@@ -330,10 +351,12 @@ def vertices_evaluated(function: Any, graph: Any, given: dict[str, Any]) -> dict
     return dict(zip(outputs, made))  # noqa: B905 (states follow)
 
 
-def _noted_vertex(which: int, moves: bool, function: Any, graph: Any, given: dict[str, Any]) -> _Noted:
+def _noted_vertex(
+    which: int, moves: bool, function: VertexFunction, graph: GraphData, given: Mapping[str, Tensor]
+) -> _Noted:
     frames = {"vertex": graph.ndata, "edge": graph.edata, "graph": graph.gdata}
     counts = {"vertex": graph.num_nodes(), "edge": graph.num_edges(), "graph": graph.gdata.num_rows}
-    columns: list[Any] = []
+    columns: list[ColumnFields] = []
     for kind, frame in frames.items():
         known = {**frame.columns, **given}
         columns.extend([describe(f"{kind}:{name}", tensor) for name, tensor in known.items() if tensor.dim()])
@@ -348,5 +371,5 @@ def _noted_vertex(which: int, moves: bool, function: Any, graph: Any, given: dic
         return tensor
 
     noted = _Noted(begun[0], moves)
-    function.forward(_Vertex(noted, begun[1], find))
+    function.forward(_Vertex(noted, begun[1], find))  # pyright: ignore[reportArgumentType]
     return noted

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.vertex.function import check_children
+from vgraph.api.vertex.function import VertexFunction, check_children
 from vgraph.api.vertex.infer_states import infer_states
 from vgraph.api.vertex.vertex import StateSpec, Vertex, VertexBody
 from vgraph.capture.body import Body, Given, compile_options
@@ -51,6 +51,10 @@ class Column(NamedTuple):
         return Spec(SPACES[self.name.partition(":")[0]], self.row_shape, self.dtype, self.requires_grad)
 
 
+ColumnFields = tuple[str, tuple[int, ...], torch.dtype, bool]  # those of Column
+Finished = tuple[str, tuple[str, ...], bool]  # an operator's key, its inputs' names, whether it draws
+
+
 # ---------------------------------------------------------------- bodies that play a tape
 @dataclass(eq=False)
 class TapeBody:
@@ -69,8 +73,8 @@ class TapeBody:
             player.play(event)
         return Given([plain(player.results[i]) for i in self.outputs], [], len(self.outputs))
 
-    def facts(self) -> Any:
-        return None
+    def facts(self) -> None:
+        """A tape says by itself what it gives."""
 
 
 class TapeModule(nn.Module):
@@ -99,7 +103,7 @@ class TapedFunction:
     is_partial: bool  # vertices without in-edges get zeros
     outputs: tuple[Rows, ...] = ()
     states: tuple[Rows, ...] = ()
-    num_slots_needed: tuple[Any, ...] = ()
+    num_slots_needed: tuple[int | tuple[int, str], ...] = ()
     reverses: bool = False
     programs: dict[Derivation, CompiledProgram] = field(default_factory=dict[Derivation, CompiledProgram])
 
@@ -120,7 +124,12 @@ class TapedFunction:
         return level_program(body.name, found, compile_options(body), with_states=not derivation)
 
     def evaluate(
-        self, derivation: Derivation, names: tuple[str, ...], tensors: Sequence[Tensor], topology: Topology, seed: Any
+        self,
+        derivation: Derivation,
+        names: tuple[str, ...],
+        tensors: Sequence[Tensor],
+        topology: Topology,
+        seed: Tensor | None,
     ) -> list[Tensor | None]:
         program = self.level(derivation)
         topology = topology.reversed if self.reverses else topology
@@ -166,7 +175,7 @@ class _Noting:
     specs: dict[str, Spec]
     mailbox: bool | int
     events: list[Event] = field(default_factory=list[Event])
-    module: Any = None  # of a vertex function: what inferred its states
+    states: tuple[str, Mapping[str, StateSpec]] | None = None  # of a vertex function: its name and its states
 
 
 _notings: dict[int, _Noting] = {}
@@ -195,7 +204,9 @@ def begin_update(which: int, mailbox: bool) -> tuple[int, int, int]:
     return _started(_begin(which, mailbox, per_vertex=False))
 
 
-def begin_vertex(which: int, function: Any, columns: tuple[tuple[Any, ...], ...]) -> Any:
+def begin_vertex(
+    which: int, function: VertexFunction, columns: tuple[ColumnFields, ...]
+) -> tuple[int, tuple[str, ...]] | str:
     """A run of a vertex function, whose states are inferred first: its number and the names of the states.
 
     A text where they cannot be inferred.
@@ -212,7 +223,7 @@ def begin_vertex(which: int, function: Any, columns: tuple[tuple[Any, ...], ...]
     except Exception as error:  # the call outside the compiled graph will tell
         return f"{type(error).__name__}: {error}"
     noting.player.vertex = Vertex(noting.player.session, states, find)
-    noting.module = (type(function).__name__, states)
+    noting.states = (type(function).__name__, states)
     return _started(noting)[0], tuple(states)
 
 
@@ -225,7 +236,13 @@ def _finder(specs: Mapping[str, Spec]) -> Callable[[str, str], str]:
     return find
 
 
-def note(number: int, action: Any, args: Any, kwargs: Any, lifted: tuple[Any, ...]) -> Any:
+def note(
+    number: int,
+    action: Callable[..., object] | str,
+    args: tuple[object, ...],
+    kwargs: tuple[tuple[str, object], ...],
+    lifted: tuple[ColumnFields, ...],
+) -> Any:
     """Plays one event and keeps it; ("refused", reason) where it cannot be played."""
     noting = _notings[number]
     noting.specs.update((c[0], Column(*c).spec()) for c in lifted)
@@ -239,7 +256,7 @@ def note(number: int, action: Any, args: Any, kwargs: Any, lifted: tuple[Any, ..
     return found
 
 
-def finish_update(numbers: tuple[int, int], name: str, outputs: tuple[int, ...], is_partial: bool) -> Any:
+def finish_update(numbers: tuple[int, int], name: str, outputs: tuple[int, ...], is_partial: bool) -> Finished | str:
     """The operator's key, its inputs' names and whether it draws; a text where it is refused."""
     notings = _ended(numbers)
     mailbox, tapes = notings[0].mailbox, (notings[0].events, notings[1].events)
@@ -251,11 +268,14 @@ def finish_update(numbers: tuple[int, int], name: str, outputs: tuple[int, ...],
     return _finished(function, notings, (mailbox, outputs, is_partial))
 
 
-def finish_vertex(numbers: tuple[int, int], policy: str, reverses: bool) -> Any:
+def finish_vertex(
+    numbers: tuple[int, int], policy: str, reverses: bool
+) -> tuple[str, tuple[str, ...], bool, tuple[str, ...]] | str:
     """As ``finish_update``, for a vertex function; the names of its outputs beside."""
     notings = _ended(numbers)
-    vertex, (name, states) = notings[0].player.vertex, notings[0].module
-    assert isinstance(vertex, Vertex)
+    vertex, inferred = notings[0].player.vertex, notings[0].states
+    assert isinstance(vertex, Vertex) and inferred is not None
+    name, states = inferred
     module, find = TapeModule((notings[0].events, notings[1].events)), vertex.find
 
     def make_body() -> VertexBody:
@@ -286,7 +306,7 @@ def _ended(numbers: tuple[int, int]) -> tuple[_Noting, _Noting]:
     return first, second
 
 
-def _finished(function: TapedFunction, notings: tuple[_Noting, _Noting], facts: Any) -> Any:
+def _finished(function: TapedFunction, notings: tuple[_Noting, _Noting], facts: object) -> Finished | str:
     inputs = notings[0].tracer.recording.inputs
     function.names = tuple(name for name in inputs if not name.startswith(("$", "child:")))
     draws = "$seed" in inputs
@@ -309,7 +329,7 @@ def _key(function: TapedFunction, *parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _spell(thing: Any) -> str:
+def _spell(thing: object) -> str:
     if isinstance(thing, (tuple, list)):
         return f"({','.join(_spell(item) for item in thing)})"
     if callable(thing) and not isinstance(thing, type):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.vertex.call_features import Features
 from vgraph.api.vertex.function import VertexFunction, refuse_hooks
 from vgraph.api.vertex.type_parts import PartVertex, joined, spaces_of_parts
 from vgraph.api.vertex.vertex import Vertex
@@ -68,7 +69,7 @@ class ByType(VertexFunction):
         of_parts = {name: shape for f in functions.values() for name, shape in f.given_states.items()}
         self.given_states = of_parts | self.given_states
 
-    def vertex_types(self, graph: GraphData, given: Mapping[str, Any]) -> tuple[Tensor, tuple[int, ...]]:
+    def vertex_types(self, graph: GraphData, given: Features) -> tuple[Tensor, tuple[int, ...]]:
         """The type of every vertex, checked, and the types there are functions for.
 
         Args:
@@ -107,7 +108,7 @@ class ByType(VertexFunction):
         graph.topology.keep(("types checked", known, id(types)), lambda: (_check_known(types, known), types))
         return types, known
 
-    def parts(self, graph: GraphData, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
+    def parts(self, graph: GraphData, given: Features) -> tuple[Sequence[VertexFunction], Sequence[int]]:
         """The functions there are, and which of them every vertex runs.
 
         Args:
@@ -123,7 +124,7 @@ class ByType(VertexFunction):
             FeatureError: there is not one type a vertex.
         """
         types, known = self.vertex_types(graph, given)
-        functions: list[Any] = list(self.functions.values())
+        functions = [f for f in self.functions.values() if isinstance(f, VertexFunction)]
         return functions, [known.index(kind) for kind in types.tolist()]
 
     def part_spaces(self) -> tuple[Space, ...]:
@@ -149,20 +150,27 @@ class ByType(VertexFunction):
         v.push(**joined(v, {key: part.pushed for key, part in seen}))
 
 
-def _check_functions(functions: Any, direction: str) -> None:
-    fact = None
+_CURE = "ByType({0: Word(), 1: Phrase()}, direction=...): a VertexFunction for each whole number, one direction"
+
+
+def _check_functions(functions: object, direction: str) -> None:
     if not isinstance(functions, Mapping) or not functions:
-        fact = f"ByType is given {'no functions' if not functions else f'a {type(functions).__name__}'}"
-    for kind, function in () if fact else functions.items():
-        if not hasattr(kind, "__index__"):
-            fact = f"{kind!r} is no type"
-        elif not isinstance(function, VertexFunction) or isinstance(function, ByType):
-            fact = f"the function of type {kind} is a {type(function).__name__}"
-        elif function.direction not in (direction, "forward"):
-            fact = f"the function of type {kind} has the direction {function.direction!r}, ByType {direction!r}"
-    if fact is not None:
-        cure = "ByType({0: Word(), 1: Phrase()}, direction=...): a VertexFunction for each whole number, one direction"
-        raise FunctionError(fact, cure=cure)
+        given = f"a {type(functions).__name__}" if functions else "no functions"
+        raise FunctionError(f"ByType is given {given}", cure=_CURE)
+    for kind, function in functions.items():
+        fact = _misfit(kind, function, direction)
+        if fact:
+            raise FunctionError(fact, cure=_CURE)
+
+
+def _misfit(kind: object, function: object, direction: str) -> str:
+    if not hasattr(kind, "__index__"):
+        return f"{kind!r} is no type"
+    if not isinstance(function, VertexFunction) or isinstance(function, ByType):
+        return f"the function of type {kind} is a {type(function).__name__}"
+    if function.direction not in (direction, "forward"):
+        return f"the function of type {kind} has the direction {function.direction!r}, ByType {direction!r}"
+    return ""
 
 
 def _settled(types: Tensor, graph: GraphData) -> Tensor:

@@ -36,6 +36,9 @@ class At:
     ids: Tensor
 
 
+Features = Mapping[str, Tensor | At]
+
+
 def at(rows: Tensor, ids: Tensor) -> At:
     """A vertex feature given for some vertices only; all others see zeros.
 
@@ -58,16 +61,11 @@ def at(rows: Tensor, ids: Tensor) -> At:
         >>> import torch, vgraph
         >>> words = vgraph.at(torch.ones(2, 4), ids=torch.tensor([0, 2]))
     """
-    _check_tensors("at", rows, ids)
+    _check("at", rows, ids)
     if rows.shape[:1] != ids.shape or ids.dim() != 1:
         raise FeatureError(
             f"at(rows, ids) has {rows.shape[0]} rows for ids of shape {tuple(ids.shape)}",
             cure="give one row for every id",
-        )
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise DTypeError(
-            f"the ids of at(rows, ids) are {ids.dtype}",
-            cure="give whole numbers; for a mask, mask.nonzero().squeeze(1)",
         )
     return At(rows, ids.long())
 
@@ -98,10 +96,7 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
         tensor([[3.],
                 [1.]])
     """
-    _check_tensors("rows_at", rows, ids)
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        fact, cure = f"the ids of rows_at(rows, ids) are {ids.dtype}", "give whole numbers"
-        raise DTypeError(fact, cure=f"{cure}; for a mask, mask.nonzero().squeeze(1)")
+    _check("rows_at", rows, ids)
     if ids.device not in (rows.device, torch.device("cpu")):
         fact = f"rows_at(rows, ids) has ids on {ids.device} for rows on {rows.device}"
         raise FeatureError(fact, cure="move one of them with .to(...)")
@@ -117,11 +112,14 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
     return _Taken.apply(rows, send(ids, rows.device))
 
 
-def _check_tensors(name: str, rows: Any, ids: Any) -> None:
+def _check(name: str, rows: object, ids: object) -> None:
     for words, given in (("rows", rows), ("ids", ids)):
         if not isinstance(given, Tensor):
             fact = f"the {words} of {name}(rows, ids) are a {type(given).__name__}"
             raise FeatureError(fact, cure="give a tensor: torch.as_tensor(...)")
+        if given is ids and (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool):
+            fact = f"the ids of {name}(rows, ids) are {given.dtype}"
+            raise DTypeError(fact, cure="give whole numbers; for a mask, mask.nonzero().squeeze(1)")
 
 
 class _Taken(torch.autograd.Function):
@@ -152,9 +150,7 @@ class _Put(torch.autograd.Function):
 class Feed:
     """The features of one call: keywords first, then the graph's frames."""
 
-    def __init__(
-        self, graph: GraphData, topology: Topology, given: Mapping[str, Any], *, is_typed: bool = False
-    ) -> None:
+    def __init__(self, graph: GraphData, topology: Topology, given: Features, *, is_typed: bool = False) -> None:
         self.graph, self.topology, self.given = graph, topology, given
         self.leaves_in_order = config.leaves_enabled() and not is_typed  # of several types, rows go by type first
         self.padded: Padded | None = None  # where calls of one form share recordings
@@ -292,7 +288,7 @@ def _leaves(topology: Topology) -> NDArray[np.int64]:
     return topology.keep("leaves", lambda: find_leaves(topology))
 
 
-def _check_kind(name: str, value: Any) -> None:
+def _check_kind(name: str, value: object) -> None:
     if value is not None and not isinstance(value, At):
         raise FeatureError(
             f"the feature {name!r} is a {type(value).__name__}",

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from vgraph.api.messages.halo_rows import check_uncut
-from vgraph.api.vertex.call_features import Feed, subset_names
+from vgraph.api.vertex.call_features import At, Feed, subset_names
+from vgraph.api.vertex.call_features import Features as Given
 from vgraph.api.vertex.infer_states import infer_states
 from vgraph.api.vertex.padding import pad
 from vgraph.api.vertex.serial import child_error, run_serially
@@ -108,7 +108,7 @@ class VertexFunction(nn.Module):
             cure="define forward(self, v) with gather, pull, scatter, push",
         )
 
-    def vertex_types(self, graph: GraphData, given: Mapping[str, Any]) -> VertexTypes | None:
+    def vertex_types(self, graph: GraphData, given: Given) -> VertexTypes | None:
         """The type of every vertex; None, as all vertices are alike but in ``ByType``.
 
         Args:
@@ -120,7 +120,7 @@ class VertexFunction(nn.Module):
         """
         return None
 
-    def parts(self, graph: GraphData, given: Mapping[str, Any]) -> tuple[Sequence[VertexFunction], Sequence[int]]:
+    def parts(self, graph: GraphData, given: Given) -> tuple[Sequence[VertexFunction], Sequence[int]]:
         """The functions there are, and which of them every vertex runs.
 
         Args:
@@ -140,7 +140,7 @@ class VertexFunction(nn.Module):
         """
         return ()
 
-    def __call__(self, graph: GraphData, **features: Any) -> dict[str, Tensor]:
+    def __call__(self, graph: GraphData, **features: Tensor | At) -> dict[str, Tensor]:
         """Evaluates every vertex of ``graph``; ``features`` are looked up before the graph's frames."""
         if torch.compiler.is_dynamo_compiling():
             made = compiled_calls.vertices_evaluated(self, graph, features)
@@ -154,13 +154,13 @@ class VertexFunction(nn.Module):
         except CaptureError as error:
             why = without_frames(error)
         else:
-            outputs: Any = bound.run(tensors, call_context)
+            outputs = [rows for rows in bound.run(tensors, call_context) if rows is not None]
             if feed.padded is not None:
-                outputs = [output[: feed.topology.num_dst] for output in outputs]
+                outputs = [rows[: feed.topology.num_dst] for rows in outputs]
             return dict(zip(bound.captured.facts.names, outputs, strict=True))
         _say_serial(self, why)
         feed = _feed(self, graph, features)  # without vertices that were added
-        return run_serially(self, *self.parts(graph, features), feed)
+        return run_serially(self, self.given_states, *self.parts(graph, features), feed)
 
 
 _said: WeakKeyDictionary[VertexFunction, str] = WeakKeyDictionary()
@@ -175,15 +175,13 @@ def _say_serial(function: VertexFunction, why: CaptureError) -> None:
         logger.info("%s runs one vertex at a time, uncaptured: %s %s", name, why.reason, why.line)
 
 
-def capture_vertex(
-    function: VertexFunction, graph: GraphData, features: Mapping[str, Any]
-) -> tuple[Bound, CallContext]:
+def capture_vertex(function: VertexFunction, graph: GraphData, features: Given) -> tuple[Bound, CallContext]:
     """What a call would run; raises CaptureError where it would run one vertex at a time."""
     bound, _, call_context = _bind(function, _feed(function, graph, features))
     return bound, call_context
 
 
-def _row_shape(name: str, shape: Any) -> tuple[int, ...]:
+def _row_shape(name: str, shape: object) -> tuple[int, ...]:
     sizes = (shape,) if isinstance(shape, int) else shape
     if not isinstance(sizes, (tuple, list)) or not all(isinstance(n, int) and n >= 0 for n in sizes):
         raise FunctionError(
@@ -193,13 +191,13 @@ def _row_shape(name: str, shape: Any) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _feed(function: VertexFunction, graph: Any, features: Mapping[str, Any]) -> Feed:
+def _feed(function: VertexFunction, graph: GraphData, features: Given) -> Feed:
     topology = check_call(function, graph)
     known_levels(topology)  # a cycle is refused before anything else happens
     return Feed(graph, topology, features, is_typed=bool(function.part_spaces()))
 
 
-def check_call(function: VertexFunction, graph: Any) -> Topology:
+def check_call(function: VertexFunction, graph: object) -> Topology:
     """What a call runs on; refuses what is no graph, and functions that are not ready or have hooks."""
     if "given_states" not in function.__dict__:
         raise FunctionError(
@@ -282,7 +280,7 @@ def _write_error(function: VertexFunction, error: CaptureError) -> FunctionError
 
 
 def check_children(
-    needs: Sequence[Any], lines: Mapping[int, str], topology: Topology, types: VertexTypes | None
+    needs: Sequence[int | tuple[int, str]], lines: Mapping[int, str], topology: Topology, types: VertexTypes | None
 ) -> None:
     """``gather(k)`` without a default needs vertices with no children at all, or more than k."""
     for need in needs:

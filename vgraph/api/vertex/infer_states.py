@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
-from typing import Any
 
 import torch
 from torch import nn
@@ -48,7 +47,7 @@ class _Unknown(dict[str, StateSpec]):
         self.asked: dict[str, None] = {}  # of unknown shape
         self.is_read = False
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> StateSpec:
         self.is_read = True
         if key not in self.given:
             self.asked[key] = None
@@ -69,7 +68,9 @@ class _Search:
     is_read: bool = False  # whether any state is
     progress: int = 0  # how many ops the last evaluation came to
     inputs: dict[str, Spec] = field(default_factory=dict[str, Spec])
-    done: list[Any] = field(default_factory=list[Any])  # operators of the last evaluation, and their plain arguments
+    done: list[object] = field(
+        default_factory=list[object]
+    )  # operators of the last evaluation, and their plain arguments
     met: dict[torch.dtype, None] = field(default_factory=dict[torch.dtype, None])  # of tensors from outside
     counted: bool = False  # rows were counted by ``len``
 
@@ -198,9 +199,9 @@ class _Refusals:
         raise FunctionError(error.fact, cure=cure, line=error.line) from error
 
 
-def _plain_leaves(record: Record) -> Iterator[Any]:
+def _plain_leaves(record: Record) -> Iterator[object]:
     yield record.target
-    leaves: list[Any] = []
+    leaves: list[object] = []
     map_leaves((record.args, tuple(record.kwargs.values())), leaves.append)
     yield from (leaf for leaf in leaves if not isinstance(leaf, (Ref, torch.Tensor)))
 

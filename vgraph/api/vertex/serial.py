@@ -7,15 +7,15 @@ Source: Cavs section 3.2 (the serial policy is its baseline).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from vgraph.api.vertex.call_features import Feed
 from vgraph.api.vertex.infer_states import ask_for_states, likely_shapes
-from vgraph.api.vertex.vertex import StateSpec, Vertex
+from vgraph.api.vertex.vertex import StateSpec, Vertex, check_scattered
 from vgraph.capture.rows.row_tensor import RowTensor, as_rows, plain
-from vgraph.errors import ChildIndexError, FunctionError, NameLookupError
+from vgraph.errors import ChildIndexError, FunctionError
 from vgraph.ir.moves import Gather, Move, PutSlot, SegmentReduce, TakeSlot
 from vgraph.ir.space import EDGE, VERTEX
 from vgraph.scheduler.frontiers import levels
@@ -29,7 +29,7 @@ class VertexSession:
     row_sizes: frozenset[int] = frozenset()
     per_vertex = True
 
-    def __init__(self, feed: Any, vertex: int, edge_ids: Tensor, children: Mapping[str, Tensor]) -> None:
+    def __init__(self, feed: Feed, vertex: int, edge_ids: Tensor, children: Mapping[str, Tensor]) -> None:
         self.feed, self.vertex, self.edge_ids, self.children = feed, vertex, edge_ids, children
         self.num_slots_needed = _Needs(vertex, edge_ids.shape[0])
         self.widens = edge_ids.shape[0] == 0
@@ -39,6 +39,7 @@ class VertexSession:
 
     def input(self, name: str) -> RowTensor:
         rows, kind = self.feed.find(name), name.partition(":")[0]
+        assert rows is not None, name
         self.gave_numbers |= rows.dim() == 1
         if rows.is_floating_point() and rows.dtype not in self.floats:
             self.floats.append(rows.dtype)
@@ -77,7 +78,7 @@ class VertexSession:
     def slots(self) -> Tensor:
         return torch.arange(self.edge_ids.shape[0], device=self.edge_ids.device)
 
-    def run_move(self, move: Move, rows: Tensor) -> Any:
+    def run_move(self, move: Move, rows: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         count = self.edge_ids.shape[0]
         ptr = self.edge_ids.new_tensor([0, count])
         if isinstance(move, Gather):
@@ -100,14 +101,14 @@ def child_error(k: int, vertex: int, degree: int, line: str | None = None) -> Ch
     )
 
 
-class _Needs(set[Any]):
+class _Needs(set[int]):
     """``gather(k)`` without a default, checked on the spot."""
 
     def __init__(self, vertex: int, degree: int) -> None:
         super().__init__()
         self.vertex, self.degree = vertex, degree
 
-    def add(self, element: Any) -> None:
+    def add(self, element: int) -> None:
         if 0 < self.degree <= element:
             raise child_error(element, self.vertex, self.degree)
 
@@ -122,7 +123,7 @@ class _Known(dict[str, StateSpec]):
     guess = StateSpec((1,), torch.float32)
     shapes: Sequence[tuple[int, ...]] = ()
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> StateSpec:
         return super().get(key) or self.guess
 
     def guesses(self, session: VertexSession) -> Iterator[StateSpec]:
@@ -132,14 +133,20 @@ class _Known(dict[str, StateSpec]):
             yield StateSpec(shape, self.dtype if len(session.floats) != 1 or self.is_told else session.floats[0])
 
 
-def run_serially(module: Any, parts: Sequence[Any], part_of_vertex: Sequence[int], feed: Any) -> dict[str, Tensor]:
+def run_serially(
+    module: nn.Module,
+    given_states: Mapping[str, tuple[int, ...]],
+    parts: Sequence[nn.Module],
+    part_of_vertex: Sequence[int],
+    feed: Feed,
+) -> dict[str, Tensor]:
     """Evaluates vertices in an order that puts children first; ordinary autograd does the rest.
 
     ``parts``: the functions; ``part_of_vertex``: which of them each vertex runs.
     """
     topology = feed.topology
     csc = topology.csc
-    known, ptr, others = _known(module), csc.ptr.tolist(), csc.other.tolist()
+    known, ptr, others = _known(module, given_states), csc.ptr.tolist(), csc.other.tolist()
     states: list[dict[str, Tensor]] = [{} for _ in range(topology.num_dst)]
     pushed: list[dict[str, Tensor]] = [{} for _ in range(topology.num_dst)]
     order = torch.argsort(torch.as_tensor(levels(topology)), stable=True).tolist()
@@ -149,26 +156,26 @@ def run_serially(module: Any, parts: Sequence[Any], part_of_vertex: Sequence[int
     for v in order:
         first, last = ptr[v], ptr[v + 1]
         kids = _stacked([states[u] for u in others[first:last]])
-        session: Any = VertexSession(feed, v, edge_ids[first:last], kids)
+        session = VertexSession(feed, v, edge_ids[first:last], kids)
         part = parts[part_of_vertex[v]]
         states[v], pushed[v] = _run_vertex(part, session, known, feed, is_alone)
     if not order:  # a made-up vertex tells which outputs there are
-        made_up: Any = VertexSession(feed, -1, ids, {})
+        made_up = VertexSession(feed, -1, ids, {})
         found = [_run_vertex(part, made_up, known, feed, is_alone)[1] for part in parts]
         pushed = [{name: rows[:0] for name, rows in one.items()} for one in found]
     return _stacked(pushed)
 
 
-def _known(module: Any) -> _Known:
+def _known(module: nn.Module, given_states: Mapping[str, tuple[int, ...]]) -> _Known:
     own = next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
     dtype = own or torch.get_default_dtype()
-    known = _Known({name: StateSpec(shape, dtype) for name, shape in module.given_states.items()})
+    known = _Known({name: StateSpec(shape, dtype) for name, shape in given_states.items()})
     known.dtype, known.is_told, known.shapes = dtype, own is not None, likely_shapes(module, ())
     return known
 
 
 def _run_vertex(
-    module: Any, session: Any, known: _Known, feed: Any, is_alone: bool
+    module: nn.Module, session: VertexSession, known: _Known, feed: Feed, is_alone: bool
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """What one vertex scatters and pushes; the first is run again where states were not as assumed."""
     rounds = _MOST_ROUNDS if not session.edge_ids.shape[0] else 1  # children give what they have
@@ -177,7 +184,7 @@ def _run_vertex(
     for _ in range(rounds):
         vertex = _run_somehow(module, session, known, feed)
         if is_alone:
-            _check_scattered(vertex)
+            check_scattered(vertex)
         scattered = {name: plain(t) for name, t in vertex.scattered.items()}
         pushed = {name: plain(t) for name, t in vertex.pushed.items()}
         specs = {n: StateSpec(tuple(t.shape[1:]), t.dtype) for n, t in scattered.items()}
@@ -188,12 +195,12 @@ def _run_vertex(
     return scattered, pushed
 
 
-def _run_somehow(module: Any, session: Any, known: _Known, feed: Any) -> Vertex:
+def _run_somehow(module: nn.Module, session: VertexSession, known: _Known, feed: Feed) -> Vertex:
     """A vertex function run once; states of unknown shape are tried in several."""
     failed: tuple[Exception, str] | None = None  # the first
     for guess in known.guesses(session):
         known.guess = guess
-        vertex = Vertex(session, known, feed.full_name)
+        vertex = Vertex(session, known, feed.full_name)  # pyright: ignore[reportArgumentType]
         try:
             module.forward(vertex)
         except Exception as error:
@@ -210,7 +217,7 @@ def _run_somehow(module: Any, session: Any, known: _Known, feed: Any) -> Vertex:
     raise ask_for_states(module, f"evaluating it without children fails: {error}", line) from error
 
 
-def _is_unsure(vertex: Vertex, session: Any, known: _Known) -> bool:
+def _is_unsure(vertex: Vertex, session: VertexSession, known: _Known) -> bool:
     """Whether states are numbers because they were guessed so, where nothing else is a number: columns are meant."""
     if known.guess.row_shape:
         return False
@@ -229,13 +236,3 @@ def _stacked(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         name: torch.cat([one[name] if name in one else zero.new_zeros(zero.shape) for one in rows])
         for name, zero in like.items()
     }
-
-
-def _check_scattered(vertex: Vertex) -> None:
-    for name in vertex.gathered:
-        if name not in vertex.scattered:
-            raise NameLookupError(
-                f"the state {name!r} is gathered but never scattered",
-                cure=f"scatter it: v.scatter({name}=...)",
-                line=vertex.state_lines.get(name, ""),
-            )

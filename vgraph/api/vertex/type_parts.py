@@ -45,7 +45,7 @@ class PartVertex(Vertex):
 class _Needs:
     """``gather(k)`` of one type asks nothing of the others' vertices."""
 
-    def __init__(self, needs: set[Any], key: str) -> None:
+    def __init__(self, needs: set[int | tuple[int, str]], key: str) -> None:
         self._needs, self._key = needs, key
 
     def add(self, k: int) -> None:

@@ -6,10 +6,10 @@ Source: Cavs section 3.1 (gather, scatter, pull, push).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,8 @@ from vgraph.errors import ChildIndexError, FunctionError, NameLookupError
 from vgraph.ir.moves import Gather, Move, TakeSlot
 from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.user_line import recorded_line
+
+Find = Callable[[str, str], str]  # the full name of a feature of some kind; NameLookupError: there is none
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Vertex:
         tensor([1., 3., 7.])
     """
 
-    def __init__(self, session: Session, states: Mapping[str, StateSpec], find: Any) -> None:
+    def __init__(self, session: Session, states: Mapping[str, StateSpec], find: Find) -> None:
         self.session, self.states, self.find = session, states, find
         self.gathered: dict[str, RowTensor] = {}
         self.scattered: dict[str, Tensor] = {}
@@ -165,7 +167,7 @@ class Vertex:
         """
         self._give("push", self.pushed, outputs)
 
-    def _give(self, verb: str, into: dict[str, Tensor], tensors: Mapping[str, Any]) -> None:
+    def _give(self, verb: str, into: dict[str, Tensor], tensors: Mapping[str, object]) -> None:
         for name, tensor in tensors.items():
             if name in into:
                 raise FunctionError(
@@ -174,7 +176,7 @@ class Vertex:
                 )
             into[name] = self._one_row_a_vertex(verb, name, tensor)
 
-    def _one_row_a_vertex(self, verb: str, name: str, tensor: Any) -> Tensor:
+    def _one_row_a_vertex(self, verb: str, name: str, tensor: object) -> Tensor:
         if isinstance(tensor, RowTensor) and tensor.vg_space != EDGE:
             lifted = lift(tensor, VERTEX)
             if lifted.dim() and num_rows(lifted) == self.session.num_vertices:
@@ -204,16 +206,28 @@ class Vertex:
         if name not in self.gathered:
             spec = self.states.get(name)
             if spec is None:
-                raise NameLookupError(
-                    f"the state {name!r} is gathered but never scattered",
-                    cure=f"scatter it, v.scatter({name}=...), or gather one of {sorted(self.states)}",
-                )
+                _refuse_unscattered(name, self.states)
             self.state_lines[name] = recorded_line()
             self.gathered[name] = self.session.child(name, spec.row_shape, spec.dtype)
         return self.gathered[name]
 
 
-def _check_index(k: Any) -> None:
+def check_scattered(vertex: Vertex) -> None:
+    """NameLookupError: a state that was gathered is not among those that were scattered."""
+    for name in vertex.gathered:
+        if name not in vertex.scattered:
+            _refuse_unscattered(name, vertex.scattered, vertex.state_lines.get(name, ""))
+
+
+def _refuse_unscattered(name: str, states: Iterable[str], line: str | None = None) -> NoReturn:
+    raise NameLookupError(
+        f"the state {name!r} is gathered but never scattered",
+        cure=f"scatter it, v.scatter({name}=...), or gather one of {sorted(states)}",
+        line=line,
+    )
+
+
+def _check_index(k: object) -> None:
     if isinstance(k, bool) or not isinstance(k, int) or k < 0:
         raise ChildIndexError(
             f"gather({k!r}): there is no such child",
@@ -283,7 +297,7 @@ class VertexBody:
         self,
         module: nn.Module,
         states: Mapping[str, StateSpec],
-        find: Any,
+        find: Find,
         spaces: tuple[Space, ...],
     ) -> None:
         self.name = type(module).__name__
@@ -294,9 +308,9 @@ class VertexBody:
     def facts(self) -> VertexFacts:
         return self._facts
 
-    def _check_given(self, returned: Any) -> None:
+    def _check_given(self, returned: object) -> None:
         line = definition(self.module.forward)
-        leaves: Any = list(returned.values()) if isinstance(returned, Mapping) else returned
+        leaves = list(returned.values()) if isinstance(returned, Mapping) else returned
         if any(isinstance(t, Tensor) for t in (leaves if isinstance(leaves, (tuple, list)) else [leaves])):
             raise FunctionError(
                 f"{self.name}.forward returns a tensor, which nobody sees",
@@ -310,15 +324,10 @@ class VertexBody:
             self._check_given(self.module.forward(vertex))
         self._facts = VertexFacts(tuple(vertex.pushed), vertex.gather_lines)
         self.seen = {name: StateSpec(row_shape(t), t.dtype) for name, t in vertex.scattered.items()}
+        check_scattered(vertex)
         outputs = [plain(t) for t in vertex.pushed.values()]
         carries: list[tuple[int, Tensor, Move]] = []
         for name in vertex.gathered:
-            if name not in vertex.scattered:
-                raise NameLookupError(
-                    f"the state {name!r} is gathered but never scattered",
-                    cure=f"scatter it, v.scatter({name}=...), or gather one of {sorted(vertex.scattered)}",
-                    line=vertex.state_lines.get(name, ""),
-                )
             carries.append((len(outputs), session.leaf(f"child:{name}"), Gather("src")))
             outputs.append(plain(vertex.scattered[name]))
         return Given(outputs, carries, len(vertex.pushed))

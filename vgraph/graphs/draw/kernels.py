@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import vgraph_kernels
 from vgraph.fusion.cpu.build import build_kernels
@@ -21,7 +20,7 @@ _EXPORTS = ("vg_spans", "vg_sample", "vg_fetch", "vg_rows", "vg_renumber", "vg_w
 
 
 @cache
-def compiled() -> dict[str, Any] | None:
+def compiled() -> dict[str, Callable[[int], int]] | None:
     """The functions of sampling.h by name; None where nothing compiles."""
     text = (Path(vgraph_kernels.__file__).parent / "sampling.h").read_text().replace("#pragma once", "")
     exports = [f'extern "C" int64_t kernel{i}(int64_t* a) {{ return {name}(a); }}' for i, name in enumerate(_EXPORTS)]

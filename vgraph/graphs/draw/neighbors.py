@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
-from vgraph.graphs.data import EdgeType
 from vgraph.graphs.draw.lists import Lists
 from vgraph.graphs.draw.pick import pick_uniform, pick_weighted
 from vgraph.graphs.draw.random_numbers import Array, mix, next_key
 from vgraph.graphs.frame import Frame, resolve_ids
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
+from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
 from vgraph.ir.topology import Compressed, Topology
 
 ByType = Mapping[str, Tensor]
+Fanout = int | Mapping[str, int] | Mapping[EdgeType, int]
 Made = TypeVar("Made")
 
 
@@ -37,7 +39,7 @@ class Drawn:
     edge_ids: Array
     seed_places: Array
 
-    def where(self, stays: Any) -> Drawn:
+    def where(self, stays: NDArray[np.bool_]) -> Drawn:
         """Some of the edges."""
         return Drawn(self.src[stays], self.dst[stays], self.edge_ids[stays], self.seed_places[stays])
 
@@ -45,7 +47,7 @@ class Drawn:
 NOTHING = Drawn(*(np.empty(0, np.int64) for _ in range(4)))
 
 
-def nodes_by_type(g: GraphData, nodes: Any) -> dict[str, Tensor]:
+def nodes_by_type(g: GraphData, nodes: Nodes) -> dict[str, Tensor]:
     """Ids by type of vertex, checked; what is not a mapping is of the only type."""
     if not isinstance(nodes, Mapping):
         if len(g.ntypes) != 1:
@@ -60,9 +62,9 @@ def nodes_by_type(g: GraphData, nodes: Any) -> dict[str, Tensor]:
     return found
 
 
-def fanouts_of(g: GraphData, fanout: Any) -> dict[EdgeType, int]:
+def fanouts_of(g: GraphData, fanout: Fanout) -> dict[EdgeType, int]:
     """How many edges of every type; GraphError: no whole number from -1 up."""
-    found: dict[EdgeType, Any] = dict.fromkeys(g.canonical_etypes, 0 if isinstance(fanout, Mapping) else fanout)
+    found: dict[EdgeType, int] = dict.fromkeys(g.canonical_etypes, 0 if isinstance(fanout, Mapping) else fanout)
     if isinstance(fanout, Mapping):
         found.update({g.to_canonical_etype(key): value for key, value in fanout.items()})
     for value in found.values():
@@ -79,7 +81,7 @@ class Hop:
     """
 
     seeds: ByType
-    fanout: Any
+    fanout: Fanout
     prob: str | None = None
     replace: bool = False
     key: int = field(default_factory=next_key)
@@ -154,15 +156,15 @@ def weights_of(frame: Frame, prob: str, lists: Compressed) -> Array:
 
 def sample_neighbors(
     g: AnyGraph,
-    nodes: Any,
-    fanout: Any,
+    nodes: Nodes,
+    fanout: Fanout,
     edge_dir: str = "in",
     prob: str | None = None,
     replace: bool = False,
     copy_ndata: bool = True,
     copy_edata: bool = True,
-    exclude_edges: Any = None,
-    output_device: Any = None,
+    exclude_edges: Edges | None = None,
+    output_device: Device = None,
 ) -> AnyGraph:
     """A graph of all nodes with up to ``fanout`` in-edges (out-edges) of each of ``nodes``.
 
@@ -223,7 +225,7 @@ def edge_frame(whole: Frame, edge_ids: Array, idtype: torch.dtype, copies: bool)
     return frame
 
 
-def without(g: GraphData, drawn: dict[EdgeType, Drawn], exclude: Any) -> dict[EdgeType, Drawn]:
+def without(g: GraphData, drawn: dict[EdgeType, Drawn], exclude: Edges | None) -> dict[EdgeType, Drawn]:
     """What was drawn less the edges of these ids (by type)."""
     if exclude is None:
         return drawn
@@ -241,12 +243,12 @@ def select_topk(
     g: AnyGraph,
     k: int,
     weight: str,
-    nodes: Any = None,
+    nodes: Nodes | None = None,
     edge_dir: str = "in",
     ascending: bool = False,
     copy_ndata: bool = True,
     copy_edata: bool = True,
-    output_device: Any = None,
+    output_device: Device = None,
 ) -> AnyGraph:
     """A graph of all nodes with the k heaviest (lightest) in-edges (out-edges) of each of ``nodes``, or of all.
 

@@ -6,14 +6,13 @@ Source: Mikolov et al. 2013, section 2.2; DGL's words.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from vgraph.graphs.draw.random_numbers import below, draw, next_key
 from vgraph.graphs.graph_data import GraphData
+from vgraph.graphs.types import EType
 
 Pairs = tuple[Tensor, Tensor]
 
@@ -23,7 +22,7 @@ def global_uniform_negative_sampling(
     num_samples: int,
     exclude_self_loops: bool = True,
     replace: bool = False,
-    etype: Any = None,
+    etype: EType = None,
     redundancy: float | None = None,
 ) -> Pairs:
     """Up to ``num_samples`` pairs (sources, destinations) that no edge of the type joins.
