@@ -26,6 +26,7 @@ class Groups(NamedTuple):
     num_src: int
     num_dst: int
     num_edges: int
+    halo: None = None  # what is divided among processes runs outside a compiled graph
 
 
 def groups_in_graph(topology: Topology, of_edges: bool, count: int, num_rows: int) -> Any:
