@@ -51,7 +51,7 @@ class Session(Context):
         if mailbox is not False:
             slots = sizes[EDGE] // sizes[VERTEX]
             self.mailbox = (sizes[VERTEX], slots)
-        self.num_slots_needed: set[object] = set()  # k, or (k, type)
+        self.num_slots_needed: set[int | tuple[int, str]] = set()  # k, or (k, type)
         self.num_vertices, self.asked = sizes[VERTEX], Asked()
         self.mixed: FunctionError | None = None  # where it reduced all rows to one number
         self.num_checked = 0  # ops, the first of the recording, that must not mix rows

@@ -294,7 +294,7 @@ def finish_vertex(
         is_partial=False,
         outputs=tuple(rows),
         states=tuple(Rows(False, tuple(plain(t).shape[1:]), t.dtype) for t in carried),
-        num_slots_needed=tuple(sorted(vertex.session.num_slots_needed)),
+        num_slots_needed=tuple(sorted(vertex.session.num_slots_needed, key=str)),
         reverses=reverses,
     )
     found = _finished(function, notings, (name, policy, reverses, tuple(vertex.pushed)))

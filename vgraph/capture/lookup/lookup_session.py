@@ -48,7 +48,7 @@ class SessionPlayer(Player):
     def moved(self, tensor: Tensor, move: Move, *part: Any) -> Tensor:
         return move_rows(self._context(*part), move, tensor)
 
-    def needs(self, element: object) -> None:
+    def needs(self, element: int | tuple[int, str]) -> None:
         self.session.num_slots_needed.add(element)
 
 
