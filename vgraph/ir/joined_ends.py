@@ -6,7 +6,6 @@ Takes: Topologies. Gives: ``src`` and ``dst`` of a batch. Runs at every step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +28,7 @@ def join_ends(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequen
     shifts = [_offsets(num_src, counts)]
     shifts.append(shifts[0] if num_dst is num_src else _offsets(num_dst, counts))
     if is_known:
-        pairs: NDArray[Any] = np.frombuffer(b"".join(known), np.int32 if width == 8 else np.int64).reshape(-1, 2)
+        pairs: NDArray[np.integer] = np.frombuffer(b"".join(known), np.int32 if width == 8 else np.int64).reshape(-1, 2)
         joined = np.empty(pairs.shape[::-1], pairs.dtype)
         for row, (ids, shift) in enumerate(zip(pairs.T, shifts, strict=True)):
             np.add(ids, shift, out=joined[row], casting="same_kind")

@@ -6,7 +6,6 @@ Takes: Program, Schedule, MemoryPlan. Gives: text. Runs when asked (VGRAPH_LOG, 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from vgraph import config
 from vgraph.ir.memory import MemoryPlan
@@ -54,7 +53,7 @@ class _Names:
         parts += [f"{key}={self.leaf(value)}" for key, value in op.kwargs.items()]
         return f"{op_name(op.target)}({', '.join(parts)})"
 
-    def leaf(self, leaf: Any) -> str:
+    def leaf(self, leaf: object) -> str:
         if isinstance(leaf, Value):
             return self.of(leaf)
         if isinstance(leaf, Rows):
@@ -64,7 +63,7 @@ class _Names:
         return repr(leaf)
 
 
-def _is_plain_row(value: Value, dim: Any) -> bool:
+def _is_plain_row(value: Value, dim: object) -> bool:
     return isinstance(dim, Rows) and dim.times == 1 and value.row_dim == 0
 
 
@@ -93,7 +92,7 @@ def format_memory(plan: MemoryPlan) -> str:
     return "\n".join(text) + "\n"
 
 
-def log_stage(topic: str, value: Any) -> None:
+def log_stage(topic: str, value: object) -> None:
     """Prints a stage's value if ``VGRAPH_LOG`` names its topic."""
     if topic not in config.log_topics():
         return

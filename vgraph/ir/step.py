@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from torch import Tensor
 
 from vgraph.ir.program import Op, Program, Value
 
@@ -56,7 +57,7 @@ class TrainingStep:
     new_buffers: Mapping[str, Value] = field(default_factory=dict[str, Value])  # those that the step writes
     history: tuple[History, ...] = ()
     learning_rate: Value | None = None
-    constants: Mapping[int, Any] = field(default_factory=dict[int, Any])  # value id -> a tensor the model holds
+    constants: Mapping[int, Tensor] = field(default_factory=dict[int, Tensor])  # value id -> a tensor the model holds
 
     @property
     def ops(self) -> tuple[Op, ...]:

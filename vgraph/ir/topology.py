@@ -195,7 +195,7 @@ def stable_argsort(keys: Tensor, num_keys: int) -> Tensor:
     return torch.from_numpy(counting_order(keys.numpy(), num_keys).astype(np.int64))
 
 
-def counting_order(keys: NDArray[np.integer[Any]], num_keys: int) -> NDArray[np.int32]:
+def counting_order(keys: NDArray[np.integer], num_keys: int) -> NDArray[np.int32]:
     """``stable_argsort`` of many keys, fewer than 2^31, as 32-bit numbers."""
     count = len(keys)
     ones, rows = np.ones(count, np.int8), keys.astype(np.int32, copy=False)
@@ -203,7 +203,7 @@ def counting_order(keys: NDArray[np.integer[Any]], num_keys: int) -> NDArray[np.
     return counted.indices.astype(np.int32, copy=False)
 
 
-def short_order(keys: NDArray[np.integer[Any]], num_keys: int) -> NDArray[np.integer[Any]]:
+def short_order(keys: NDArray[np.integer], num_keys: int) -> NDArray[np.integer]:
     """``stable_argsort`` in as few bits as it takes, on the CPU."""
     if 1 << 14 <= len(keys) < 2**31 and num_keys <= len(keys):
         return counting_order(keys, num_keys)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
 from vgraph.ir.moves import AnyMove, Gather, Random, SegmentReduce
-from vgraph.ir.program import Op, Rows, Value, map_leaves, op_name
+from vgraph.ir.program import Dim, Op, Rows, Value, op_name
 from vgraph.ir.space import EDGE, SHARED, Space
 from vgraph.ir.tdl.rowwise import Effect, row_effects
 from vgraph.ir.trampoline import Steps, run_deep
@@ -49,7 +48,7 @@ class _Hoist:
     ops: list[Op] = field(default_factory=list[Op])
     spread: dict[int, tuple[Gather, Value]] = field(default_factory=dict[int, "tuple[Gather, Value]"])
     sums: dict[tuple[str, int], Value] = field(default_factory=dict["tuple[str, int]", Value])
-    parts: dict[Any, Value] = field(default_factory=dict[Any, Value])
+    parts: dict[tuple[int, ...], Value] = field(default_factory=dict[tuple[int, ...], Value])
 
     def add(self, op: Op) -> None:
         for law in (self._note_gather, self._at_one_end, self._product, self._moved_sum, self._sum_of_rows):
@@ -80,14 +79,13 @@ class _Hoist:
         return True
 
     def _run_at(self, op: Op, move: Gather) -> None:
-        def at_end(leaf: Any) -> Any:
+        def at_end(leaf: object) -> object:
             if isinstance(leaf, Value) and leaf.id in self.spread:
                 return self.spread[leaf.id][1]
             return _on(leaf, move.source) if isinstance(leaf, Rows) else leaf
 
         results = tuple(self._at(value, move.source) for value in op.results)
-        kwargs = {key: map_leaves(value, at_end) for key, value in op.kwargs.items()}
-        self.ops.append(replace(op, args=map_leaves(op.args, at_end), kwargs=kwargs, results=results))
+        self.ops.append(replace(op.mapped(at_end), results=results))
         for value, inner in zip(op.results, results, strict=True):
             self.spread[value.id] = (move, inner)
             self._gather(move, inner, value, op.line)
@@ -316,12 +314,12 @@ class _Hoist:
         return True
 
 
-def _on(dim: Any, space: Space) -> Any:
+def _on(dim: Dim, space: Space) -> Dim:
     """A number of edges turned into one of rows of ``space``."""
     return Rows(space, dim.times) if isinstance(dim, Rows) and dim.space == EDGE else dim
 
 
-def _apart(shape: Sequence[Any]) -> tuple[Any, ...]:
+def _apart(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     """A shape with what each row holds of a flattened dim in a dim of its own."""
     parts = [(Rows(d.space), d.times) if isinstance(d, Rows) and d.times != 1 else (d,) for d in shape]
     return tuple(size for part in parts for size in part)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from vgraph.ir.moves import AnyMove
-from vgraph.ir.program import Noun, Op, Program, Rows, Value, map_leaves, op_name, takes
+from vgraph.ir.program import Dim, Noun, Op, Program, Rows, Value, map_leaves, op_name, takes
 from vgraph.ir.schedule import Phase
 from vgraph.ir.space import SHARED
 from vgraph.ir.tdl.table import is_pointwise
@@ -38,8 +37,8 @@ class _Tidy:
         self.stands_for: dict[int, Value] = {}
         self.bases: dict[int, Value] = {}  # a reshape's result -> what it reshapes
         self.transposed: dict[int, Value] = {}  # t(x) -> x
-        self.shapes: dict[tuple[int, Any], Value] = {}  # (base, shape) -> the reshape that exists
-        self.casts: dict[tuple[int, Any], Value] = {}  # (what all rows share, how) -> the cast that exists
+        self.shapes: dict[tuple[int, tuple[Dim, ...]], Value] = {}  # (base, shape) -> the reshape that exists
+        self.casts: dict[tuple[int, str], Value] = {}  # (what all rows share, how) -> the cast that exists
 
     def add(self, op: Op) -> None:
         op = self._on_known(op)
@@ -60,11 +59,10 @@ class _Tidy:
                     self.transposed[op.results[0].id] = op.args[0]
 
     def _on_known(self, op: Op) -> Op:
-        def now(leaf: Any) -> Any:
+        def now(leaf: object) -> object:
             return self.stands_for.get(leaf.id, leaf) if isinstance(leaf, Value) else leaf
 
-        kwargs = {key: map_leaves(value, now) for key, value in op.kwargs.items()}
-        return replace(op, args=map_leaves(op.args, now), kwargs=kwargs)
+        return op.mapped(now)
 
     def _is_cast(self, op: Op) -> bool:
         """Whether this cast was made before: autocast casts a parameter wherever it is used."""

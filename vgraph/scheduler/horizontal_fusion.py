@@ -6,15 +6,14 @@ Source: Cavs section 3.5 (fewer kernels a batch); matrices are put side by side 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
 
 import torch
 
 from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import Op, Rows, Value, map_leaves, op_name
+from vgraph.ir.program import Dim, Op, Rows, Value, op_name
 from vgraph.ir.schedule import Phase
 from vgraph.ir.space import EDGE, SHARED
 
@@ -47,7 +46,7 @@ def join_products(phases: Sequence[Phase], outside: Iterable[int], *, more_work:
 class _Join:
     phase: Phase
     outside: set[int]
-    numbers: Any
+    numbers: Iterator[int]
     more_work: bool
     before: list[Op] = field(default_factory=list[Op])
 
@@ -81,7 +80,7 @@ class _Join:
         """Whether no one else reads it."""
         return value.id not in self.outside and self.uses.get(value.id, 0) == readers
 
-    def _value(self, like: Value, shape: tuple[Any, ...]) -> Value:
+    def _value(self, like: Value, shape: tuple[Dim, ...]) -> Value:
         return replace(like, id=next(self.numbers), shape=shape)
 
     def _replace(self, old: Op, *new: Op) -> None:
@@ -202,14 +201,12 @@ def _read_once(ops: Sequence[Op]) -> list[Op]:
     """Readers of equal sums over the same slots read the first of them; what nobody reads then is left out later."""
     first, known, found = dict[tuple[int, str], Value](), dict[int, Value](), list[Op]()
 
-    def now(leaf: Any) -> Any:
+    def now(leaf: object) -> object:
         return known.get(leaf.id, leaf) if isinstance(leaf, Value) else leaf
 
     for op in ops:
         if any(v.id in known for v in op.operands()):
-            op = replace(
-                op, args=map_leaves(op.args, now), kwargs={k: map_leaves(v, now) for k, v in op.kwargs.items()}
-            )
+            op = op.mapped(now)
         if op.target == SegmentReduce("dst", "sum"):
             made = first.setdefault((op.args[0].id, str(op.results[0].dtype)), op.results[0])
             if made is not op.results[0]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
 
 import torch
 
 from vgraph.ir.moves import AnyMove, Gather, PutSlot, Random, SegmentReduce, Select, TakeSlot
 from vgraph.ir.operators import zero_by
-from vgraph.ir.program import Op, Program, Rows, Value, map_leaves, needed_ops, op_name
+from vgraph.ir.program import Dim, Op, Program, Rows, Value, map_leaves, needed_ops, op_name
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
 from vgraph.ir.space import EDGE, OF_LEAVES, SHARED, Space
 from vgraph.ir.tdl.table import is_pointwise
@@ -92,7 +91,7 @@ def _split(
                 raise
             found.append(phase)
 
-    def new(like: Value, space: Space, shape: tuple[Any, ...]) -> Value:
+    def new(like: Value, space: Space, shape: tuple[Dim, ...]) -> Value:
         return Value(next(numbers), space, like.dtype, shape, like.line)
 
     last = find_last_rows(program, num_outputs, found)
@@ -130,7 +129,7 @@ class _Half:
     phase: Phase
     part: str
     wanted: set[int]
-    numbers: Any
+    numbers: Iterator[int]
     degrees: Degrees
     features: frozenset[int]  # of leaves alone
     zeros: set[int]
@@ -163,11 +162,10 @@ class _Half:
         if not any(v.id in self.same for v in op.operands()):
             return op
 
-        def now(leaf: Any) -> Any:
+        def now(leaf: object) -> object:
             return self.same.get(leaf.id, leaf) if isinstance(leaf, Value) else leaf
 
-        kwargs = {key: map_leaves(value, now) for key, value in op.kwargs.items()}
-        return replace(op, args=map_leaves(op.args, now), kwargs=kwargs)
+        return op.mapped(now)
 
     def add(self, op: Op) -> None:
         if self.is_chosen(op):
@@ -244,7 +242,7 @@ class _Half:
         row = self.rows[value.id] = self.new(value, SHARED, (1, *value.row_shape))
         return row
 
-    def new(self, like: Value, space: Any, shape: tuple[Any, ...]) -> Value:
+    def new(self, like: Value, space: Space, shape: tuple[Dim, ...]) -> Value:
         return Value(next(self.numbers), space, like.dtype, shape, like.line)
 
     # ------------------------------------------------------------ maps
@@ -297,7 +295,7 @@ class _Half:
             self.on_one_row(op)
 
     def on_one_row(self, op: Op) -> None:
-        def now(leaf: Any) -> Any:
+        def now(leaf: object) -> object:
             if isinstance(leaf, Value):
                 return self.rows.get(leaf.id, leaf)
             return leaf.times if isinstance(leaf, Rows) else leaf
@@ -331,13 +329,12 @@ class _Half:
         """An op that differs from leaf to leaf; rows that do not are broadcast by pointwise ops."""
         pointwise = is_pointwise(op.target) and all(v.row_dim == 0 for v in op.results)
 
-        def now(leaf: Any) -> Any:
+        def now(leaf: object) -> object:
             if not isinstance(leaf, Value) or leaf.id not in self.rows:
                 return leaf
             return self.flattened(leaf) if pointwise else self.spread_out(leaf)
 
-        kwargs = {key: map_leaves(value, now) for key, value in op.kwargs.items()}
-        self.ops.append(replace(op, args=map_leaves(op.args, now), kwargs=kwargs))
+        self.ops.append(op.mapped(now))
 
     def flattened(self, value: Value) -> Value:
         """One row without the dim of rows; a number keeps one dim, so that types are promoted as before."""

@@ -7,12 +7,11 @@ Source: Tofu section 4 (tensor description language), short form "m k, k n -> m 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from vgraph.errors import DescriptionError
 from vgraph.ir.moves import AnyMove, Random
 from vgraph.ir.operators import POINTWISE
-from vgraph.ir.program import Op, Value, op_name
+from vgraph.ir.program import Op, Target, Value, op_name
 from vgraph.ir.reductions import REDUCTIONS
 from vgraph.ir.tdl import layer_rules as layers
 from vgraph.ir.tdl import rules
@@ -57,7 +56,7 @@ def along_ops() -> frozenset[str]:
     return frozenset(_ALONG)
 
 
-def is_view(target: Any) -> bool:
+def is_view(target: Target) -> bool:
     """Whether the result shares its operand's memory."""
     return op_name(target) in _VIEWS
 
@@ -67,7 +66,7 @@ def may_share(op: Op) -> bool:
     return isinstance(op.target, AnyMove) or is_view(op.target) or bool(getattr(op.target, "is_view", False))
 
 
-def is_pointwise(target: Any) -> bool:
+def is_pointwise(target: Target) -> bool:
     """Whether every element of the result depends on the same element of each operand."""
     return op_name(target) in POINTWISE
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 
-from vgraph.ir.program import Op, Target, Value, map_leaves
+from vgraph.ir.program import Op, Target, Value
 from vgraph.ir.sharding import Region, Strategy
 from vgraph.ir.space import SHARED
 from vgraph.ir.tdl.notation import Notation
@@ -46,17 +47,20 @@ class Share:
     digits: tuple[int, ...]
     builder: Builder
 
+    @cached_property
+    def _local(self) -> Op:
+        """The op on the local operands."""
+        local = iter(self.operands)
+        return self.op.mapped(lambda leaf: next(local) if isinstance(leaf, Value) else leaf)
+
     @property
     def args(self) -> tuple[Any, ...]:
         """The op's arguments with the local operands in their places."""
-        local = iter(self.operands)
-        args, _ = _replaced(self.op, local)
-        return args
+        return self._local.args
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
-        _, kwargs = _replaced(self.op, iter(self.operands))
-        return kwargs
+        return self._local.kwargs
 
     def shape(self, result: int = 0) -> tuple[int, ...]:
         return local_shape(self.regions.outputs[result])
@@ -83,14 +87,6 @@ class Share:
             Op(target or op.target, given, self.kwargs, results, op.line, op.returns_sequence, op.is_rowwise)
         )
         return results
-
-
-def _replaced(op: Op, local: Iterator[Value]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    def swap(leaf: Any) -> Any:
-        return next(local) if isinstance(leaf, Value) else leaf
-
-    args = map_leaves(op.args, swap)
-    return args, {key: map_leaves(value, swap) for key, value in op.kwargs.items()}
 
 
 def local_shape(region: Region) -> tuple[int, ...]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from vgraph.ir.schedule import Bounds, Leveled, RowOrder
 from vgraph.runtime.cpu.kernels import Empty, keep_addresses, no_memory, pool_address, torch_empty
 from vgraph.runtime.cpu.sorted_rows import SortedRows, places_in, room_for
 
+Function = Callable[[int], int]  # of the address of an array of numbers; whether there was no memory
 FLOATS = (torch.float32, torch.float64)
 _EXPORTS = (
     "vg_frontiers", "vg_bind", "vg_pack_matrices", "vg_product", "vg_tall_product", "vg_packed_bytes", "vg_sort_rows",
@@ -42,17 +42,17 @@ FEW = 4  # rows for which packing the matrix costs more than it gains
 class Native:
     """The functions of ``frontiers.h`` and ``rows.h`` in ``vgraph_kernels`` as loaded: see there for arguments."""
 
-    frontiers: Any
-    bind: Any
-    pack_matrices: Any
-    product: Any
-    tall_product: Any
-    packed_bytes: Any
-    sort_rows: Any
-    find_levels: Any
-    find_bounds: Any
-    plan_rows: Any
-    members: Any
+    frontiers: Function
+    bind: Function
+    pack_matrices: Function
+    product: Function
+    tall_product: Function
+    packed_bytes: Function
+    sort_rows: Function
+    find_levels: Function
+    find_bounds: Function
+    plan_rows: Function
+    members: Function
     multiplies: bool = True  # whether products of phases that run once are made here
     empty: Empty = torch_empty
 
@@ -148,8 +148,12 @@ class Native:
         return _bounds(found)
 
     def take_members(
-        self, numbers: Sequence[int], bounds: Sequence[NDArray[np.int64]], pairs: NDArray[Any], sizes: tuple[int, int]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+        self,
+        numbers: Sequence[int],
+        bounds: Sequence[NDArray[np.int64]],
+        pairs: NDArray[np.integer],
+        sizes: tuple[int, int],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.integer]]:
         """Rows and edges of some graphs of a whole, and (2, edges) ends as in a batch of them.
 
         ``bounds``: where the rows of each graph of the whole begin, how many they are, and the same of edges.
@@ -231,7 +235,7 @@ def native_source() -> tuple[str, int]:
     return "\n".join([*texts, *exports]), len(exports)
 
 
-def call(function: Any, words: Sequence[int]) -> bool:
+def call(function: Function, words: Sequence[int]) -> bool:
     """Runs a function of one array of numbers; gives whether it found memory."""
     array = (ctypes.c_int64 * len(words))(*words)
     return not function(ctypes.addressof(array))

@@ -72,7 +72,7 @@ def _time_step(
 def _time_op(op: Op, env: dict[int, Tensor], device: DeviceStream) -> float | None:
     """Runs an op and keeps its results; None if it cannot be run here."""
 
-    def swap(leaf: Any) -> Any:
+    def swap(leaf: object) -> object:
         if isinstance(leaf, Value):
             return env[leaf.id]
         return device.torch_device if isinstance(leaf, torch.device) else leaf
