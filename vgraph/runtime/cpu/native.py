@@ -151,9 +151,9 @@ class Native:
         self,
         numbers: Sequence[int],
         bounds: Sequence[NDArray[np.int64]],
-        pairs: NDArray[np.integer],
+        pairs: NDArray[np.signedinteger],
         sizes: tuple[int, int],
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.integer]]:
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.signedinteger]]:
         """Rows and edges of some graphs of a whole, and (2, edges) ends as in a batch of them.
 
         ``bounds``: where the rows of each graph of the whole begin, how many they are, and the same of edges.
