@@ -14,7 +14,7 @@ from typing import Any
 
 PACKAGES = (
     "vgraph",
-    *(f"vgraph.{part}" for part in "function ops tdl nn data sampling compat errors cli".split()),
+    *(f"vgraph.{part}" for part in "function ops tdl nn data distributed sampling compat errors cli".split()),
 )
 SEALED = ("vgraph", "vgraph.tdl", "vgraph.cli", "vgraph.compat")  # what ``__all__`` leaves out is not public there
 # what public functions give or hand to a user's function, and none of these packages exports
@@ -31,19 +31,6 @@ GIVEN = (
     "vgraph.api.explain_report:Stored",
     "vgraph.api.messages.batches:EdgeBatch",
     "vgraph.api.messages.batches:NodeBatch",
-    "vgraph.distributed:BatchNorm1d",
-    "vgraph.distributed:DistGraph",
-    "vgraph.distributed:PartitionedGraph",
-    "vgraph.distributed:StoredPart",
-    "vgraph.distributed:agreed_seed",
-    "vgraph.distributed:all_reduce_gradients",
-    "vgraph.distributed:barrier",
-    "vgraph.distributed:convert_batch_norm",
-    "vgraph.distributed:gather_rows",
-    "vgraph.distributed:init",
-    "vgraph.distributed:mean",
-    "vgraph.distributed:num_ranks",
-    "vgraph.distributed:rank",
     "vgraph.graphs.frame:Frame",
     "vgraph.graphs.frame:Scheme",
     "vgraph.graphs.views:FeatureView",

@@ -56,22 +56,34 @@ def partition_files(
             features as ``node_NAME`` and ``edge_NAME``), a .npy of edges, a .npz of SciPy's, a .bin of
             ``save_graphs``, DGL's chunked metadata.json, or the JSON file of DistDGL's partitions.
         path: the folder to make; lists of edges lie there meanwhile.
-        num_parts, method, balance, seed, both: as in ``partition_graph``.
-        memory: how many GiB may be taken beside mapped files.
-        progress: is told what is done, how much of it, and of how much.
+        num_parts: how many parts.
+        method: "ldg", "fennel", "hash" or, where memory holds the graph, "metis", as of ``partition_graph``.
+        balance: what parts have equal shares of beside nodes, as of ``partition_graph``.
+        seed: a whole number, from which whatever is drawn follows.
+        both: whether out-edges are stored, too, as ``reverse`` needs them.
+        memory: how many GiB may be taken beside mapped files; None: 1 GiB where edges are sorted, and what METIS
+            needs.
+        progress: a function that is told what is done, how much of it, and of how much.
+
+    Returns:
+        A PartitionSummary: the counts of the whole graph, and what was cut.
 
     Raises:
         DataError: a file is missing, damaged or of another kind, or the folder cannot be written.
-        GraphError: memory is too little for so many nodes, or for METIS; or as of ``partition_graph``.
+        GraphError: a number of parts below 1; memory is too little for so many nodes, or for METIS.
+        FunctionError: another method, or a balance of numbers that are no classes.
+        NameLookupError: a balance that names nothing.
+        VGraphError: the method is "metis", and pymetis is not installed, or METIS gives up.
 
     Source: DGL 1.1, ``tools/partition_algo`` and ``tools/dispatch_data.py``.
 
-    >>> import tempfile, numpy as np, vgraph.distributed as vd
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.save(folder + "/edges.npy", [[0, 1, 2, 3], [1, 0, 3, 2]])
-    ...     summary = vd.partition_files(folder + "/edges.npy", folder + "/pairs.vg", num_parts=2)
-    >>> summary.num_nodes, summary.num_edges
-    (4, 4)
+    Example:
+        >>> import tempfile, numpy as np, vgraph.distributed as vd
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.save(folder + "/edges.npy", [[0, 1, 2, 3], [1, 0, 3, 2]])
+        ...     summary = vd.partition_files(folder + "/edges.npy", folder + "/pairs.vg", num_parts=2)
+        >>> summary.num_nodes, summary.num_edges
+        (4, 4)
     """
     check_parts(num_parts, method)
     target = Path(path)

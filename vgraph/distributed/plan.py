@@ -26,11 +26,25 @@ ID_BYTES, DEGREE_BYTES = 8, 4
 def full_graph_bytes(halo_rows: int, widths: Sequence[int], has_grad: Sequence[bool], element_size: int = 4) -> int:
     """What all ranks receive in one step, given the halo rows of all ranks together.
 
-    ``widths``: columns that each layer sends; ``has_grad``: whether what it sends has a gradient, which comes back.
     Inputs that never change and are kept are left out by whoever calls this.
 
-    >>> full_graph_bytes(100, [602, 16], [False, True])
-    253600
+    Args:
+        halo_rows: of all ranks together.
+        widths: for each layer the columns that it sends.
+        has_grad: for each layer whether what it sends has a gradient, which comes back.
+        element_size: bytes of a number.
+
+    Returns:
+        A number of bytes.
+
+    Raises:
+        ValueError: there are not as many ``widths`` as ``has_grad``.
+
+    Source: none (every halo row once a layer, and its gradient once).
+
+    Example:
+        >>> full_graph_bytes(100, [602, 16], [False, True])
+        253600
     """
     return element_size * halo_rows * sum(w * (1 + g) for w, g in zip(widths, has_grad, strict=True))
 
@@ -38,8 +52,19 @@ def full_graph_bytes(halo_rows: int, widths: Sequence[int], has_grad: Sequence[b
 def gradient_bytes(num_ranks: int, num_parameters: int, element_size: int = 4) -> int:
     """What all ranks send while gradients of parameters are averaged around a ring.
 
-    >>> gradient_bytes(4, 1000)
-    24000
+    Args:
+        num_ranks: the number of processes, from 1 up.
+        num_parameters: numbers that the model learns, each with a gradient.
+        element_size: bytes of a number.
+
+    Returns:
+        A number of bytes.
+
+    Source: Patarasuk and Yuan 2009 (a ring sends 2 (P - 1) / P of the data a rank).
+
+    Example:
+        >>> gradient_bytes(4, 1000)
+        24000
     """
     return 2 * (num_ranks - 1) * num_parameters * element_size
 
@@ -49,10 +74,24 @@ def sampled_bytes(
 ) -> int:
     """What one batch moves: for every hop the nodes that are asked of others and the edges that these drew.
 
-    ``remote_inputs``: input nodes whose features of ``row_bytes`` come from others, those in the cache left out.
+    Args:
+        remote: for every hop the nodes that others are asked for.
+        drawn: for every hop the edges that these drew.
+        remote_inputs: input nodes whose features come from others, those in the cache left out.
+        row_bytes: bytes of one node's features.
+        edge_ids: whether edges come with their ids.
 
-    >>> sampled_bytes([10], [25], 30, 400)
-    12560
+    Returns:
+        A number of bytes.
+
+    Raises:
+        ValueError: ``remote`` and ``drawn`` are not of as many hops.
+
+    Source: none (ids asked for, degrees and sources answered, then ids and rows of features).
+
+    Example:
+        >>> sampled_bytes([10], [25], 30, 400)
+        12560
     """
     edge_bytes = 2 * ID_BYTES if edge_ids else ID_BYTES
     asked = sum(n * (ID_BYTES + DEGREE_BYTES) + d * edge_bytes for n, d in zip(remote, drawn, strict=True))
@@ -62,8 +101,18 @@ def sampled_bytes(
 def frontier_bounds(batch_size: int, fanouts: Sequence[int]) -> list[int]:
     """The most nodes that a batch reaches hop by hop, seeds first.
 
-    >>> frontier_bounds(1000, [15, 10, 5])
-    [1000, 16000, 176000, 1056000]
+    Args:
+        batch_size: the number of seeds.
+        fanouts: for every hop the edges drawn for a node, from 0 up.
+
+    Returns:
+        A number of nodes for the seeds, and one for every hop.
+
+    Source: Hamilton et al. 2017, section 3.1 (the product of sample sizes bounds a batch).
+
+    Example:
+        >>> frontier_bounds(1000, [15, 10, 5])
+        [1000, 16000, 176000, 1056000]
     """
     sizes = [batch_size]
     for fanout in fanouts:
@@ -74,8 +123,19 @@ def frontier_bounds(batch_size: int, fanouts: Sequence[int]) -> list[int]:
 def hashed_halo_rows(num_nodes: int, num_edges: int, num_ranks: int) -> int:
     """Halo rows of all ranks together where nodes lie at random: at most so many, with all degrees equal.
 
-    >>> hashed_halo_rows(111_059_956, 2 * 1_615_685_872, 1024) // 1024
-    3109685
+    Args:
+        num_nodes: the number of nodes, from 0 up.
+        num_edges: the number of edges, from 0 up.
+        num_ranks: the number of processes, from 1 up.
+
+    Returns:
+        A number of rows.
+
+    Source: none (the expectation of distinct sources on other ranks).
+
+    Example:
+        >>> hashed_halo_rows(111_059_956, 2 * 1_615_685_872, 1024) // 1024
+        3109685
     """
     if not num_nodes:
         return 0
@@ -85,9 +145,23 @@ def hashed_halo_rows(num_nodes: int, num_edges: int, num_ranks: int) -> int:
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """Per rank: nodes, edges, halo rows, peers (ranks that it reads of).
+    """What every rank would have of a graph: lists with a number a rank; made by ``plan_graph`` or ``plan_on_paper``.
 
-    ``is_bound``: halo rows are at most so many.
+    Attributes:
+        nodes: own nodes.
+        edges: edges that end there.
+        halo_rows: nodes of other ranks that are read.
+        peers: ranks of which some are read.
+        is_bound: whether halo rows are at most so many; else they are exact.
+        loads: what every rank has of "nodes", "edges" and whatever was balanced, by name.
+
+    Source: Wan et al. 2022 (BNS-GCN), section 3.1: what a partition sends is its boundary nodes.
+
+    Example:
+        >>> import vgraph.distributed as vd
+        >>> plan = vd.GraphPlan(nodes=[3, 1], edges=[4, 2], halo_rows=[1, 2], peers=[1, 1], is_bound=False)
+        >>> plan.num_ranks, plan.memory(width=16)
+        (2, [304, 216])
     """
 
     nodes: list[int]
@@ -99,16 +173,25 @@ class GraphPlan:
 
     @property
     def num_ranks(self) -> int:
+        """The number of processes."""
         return len(self.nodes)
 
     @property
     def unequal(self) -> dict[str, float]:
-        """What the fullest rank has over the mean, where that is worth a warning."""
+        """What the fullest rank has over the mean, by name, where that is worth a warning."""
         found = {word: max(column) * len(column) / max(1, sum(column)) for word, column in self.loads.items()}
         return {word: share for word, share in found.items() if share > UNEQUAL}
 
     def memory(self, width: int, element_size: int = 4) -> list[int]:
-        """Bytes of every rank's adjacency lists, own rows and halo rows of ``width`` columns."""
+        """Bytes of every rank's adjacency lists, own rows and halo rows.
+
+        Args:
+            width: columns of a row.
+            element_size: bytes of a number.
+
+        Returns:
+            A list with a number of bytes a rank.
+        """
         return [
             8 * (n + 1) + 4 * e + (n + h) * width * element_size
             for n, e, h in zip(self.nodes, self.edges, self.halo_rows, strict=True)
@@ -118,19 +201,28 @@ class GraphPlan:
 def plan_graph(stored: PartitionedGraph, num_ranks: int, shares: Sequence[float] | None = None) -> GraphPlan:
     """What ranks would have of a partitioned graph; exact for one part a rank, else halo rows are an upper bound.
 
+    Args:
+        stored: the partitioned graph.
+        num_ranks: the number of processes, from 1 up.
+        shares: for each rank a number above 0, how much of the graph it gets; None: as much as any other.
+
+    Returns:
+        A GraphPlan.
+
     Raises:
-        GraphError: there are more ranks than parts.
+        GraphError: there are more ranks than parts, or no ranks; a share that is no positive number.
         DataError: the counts of halo rows are missing or damaged.
 
-    Source: the sizes of ``BNS-GCN`` (Wan et al. 2022), section 3.1: what a partition sends is its boundary nodes.
+    Source: Wan et al. 2022 (BNS-GCN), section 3.1: what a partition sends is its boundary nodes.
 
-    >>> import tempfile, vgraph
-    >>> import vgraph.distributed as vd
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     summary = vd.partition_graph(vgraph.graph(([0, 1], [1, 2])), folder, num_parts=3, method="hash")
-    ...     plan = vd.plan_graph(vd.PartitionedGraph.open(folder), num_ranks=1)
-    >>> plan.nodes, plan.halo_rows
-    ([3], [0])
+    Example:
+        >>> import tempfile, vgraph
+        >>> import vgraph.distributed as vd
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     summary = vd.partition_graph(vgraph.graph(([0, 1], [1, 2])), folder, num_parts=3, method="hash")
+        ...     plan = vd.plan_graph(vd.PartitionedGraph.open(folder), num_ranks=1)
+        >>> plan.nodes, plan.halo_rows
+        ([3], [0])
     """
     bounds = np.array(pack_parts(stored.manifest, num_ranks, shares))
     pairs = sum(stored.halo_rows(ntype).numpy() for ntype in stored.ntypes)
@@ -152,14 +244,24 @@ def plan_graph(stored: PartitionedGraph, num_ranks: int, shares: Sequence[float]
 def plan_on_paper(num_nodes: int, num_edges: int, num_ranks: int) -> GraphPlan:
     """The same of a graph that is only known by its size, its nodes at random.
 
+    Args:
+        num_nodes: the number of nodes, from 0 up.
+        num_edges: the number of edges, from 0 up.
+        num_ranks: the number of processes, from 1 up.
+
+    Returns:
+        A GraphPlan, whose halo rows are an upper bound where all degrees are equal.
+
     Raises:
         GraphError: a number is negative, or there are no ranks.
 
     Source: none (the expectation of distinct sources on other ranks, all degrees equal).
 
-    >>> plan = plan_on_paper(111_059_956, 2 * 1_615_685_872, 1024)
-    >>> plan.nodes[0], plan.halo_rows[0]
-    (108457, 3109686)
+    Example:
+        >>> import vgraph.distributed as vd
+        >>> plan = vd.plan_on_paper(111_059_956, 2 * 1_615_685_872, 1024)
+        >>> plan.nodes[0], plan.halo_rows[0]
+        (108457, 3109686)
     """
     if num_nodes < 0 or num_edges < 0 or num_ranks < 1:
         fact = f"{num_nodes} nodes, {num_edges} edges and {num_ranks} ranks are no plan"

@@ -30,10 +30,25 @@ METHODS = ("metis", "ldg", "fennel", "hash")
 
 @dataclass(frozen=True)
 class PartitionSummary:
-    """What a partition has become.
+    """What a partition has become; ``str`` tells it in a line.
 
-    ``cut``: edges whose ends are in two parts. ``halo_rows``: nodes that parts read of others, each once a part that
-    reads it. ``largest``: of nodes, edges and every constraint, the largest part over the mean.
+    Attributes:
+        path: the folder.
+        num_parts: the number of parts.
+        num_nodes: the number of nodes, of all types.
+        num_edges: the number of edges, of all types.
+        cut: how many edges have their ends in two parts.
+        halo_rows: how many nodes parts read of others, each once a part that reads it.
+        largest: the largest part over the mean, of "nodes", "edges" and every constraint, by name.
+
+    Source: none (what ``gpmetis`` of METIS prints, the edge cut and the balance, and the halo rows).
+
+    Example:
+        >>> import tempfile, vgraph, vgraph.distributed as vd
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     summary = vd.partition_graph(vgraph.graph(([0, 1], [2, 2])), folder, num_parts=1)
+        >>> summary.num_nodes, summary.num_edges, summary.cut, summary.largest
+        (3, 2, 0, {'nodes': 1.0, 'edges': 1.0})
     """
 
     path: Path
@@ -76,24 +91,30 @@ def partition_graph(
             memory) or "hash" (at random).
         balance: what parts have equal shares of beside nodes: "edges", "types", or names of features of nodes that
             hold truth values or classes ("train" finds "train_mask"), in a list or joined by commas.
-        seed: of whatever is drawn.
+        seed: a whole number, from which whatever is drawn follows.
         both: whether out-edges are stored, too, as ``reverse`` needs them.
 
+    Returns:
+        A PartitionSummary: the counts of the whole graph, and what was cut.
+
     Raises:
-        GraphError: a number of parts below 1, a block, a graph that METIS has no memory for.
+        GraphError: a number of parts below 1, a block, features of whole graphs, a graph that METIS has no memory for.
+        FeatureError: a feature is sparse.
         FunctionError: another method, or a balance of numbers that are no classes.
         NameLookupError: a balance that names nothing.
         DataError: the folder cannot be written, or something else is there.
+        VGraphError: the method is "metis", and pymetis is not installed, or METIS gives up.
 
     Source: DGL 1.1, ``dgl.distributed.partition_graph``.
 
-    >>> import tempfile, vgraph
-    >>> import vgraph.distributed as vd
-    >>> g = vgraph.graph(([0, 1, 2, 3], [1, 0, 3, 2]))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     summary = vd.partition_graph(g, folder + "/pairs.vg", num_parts=2)
-    >>> summary.cut, summary.halo_rows
-    (0, 0)
+    Example:
+        >>> import tempfile, vgraph
+        >>> import vgraph.distributed as vd
+        >>> g = vgraph.graph(([0, 1, 2, 3], [1, 0, 3, 2]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     summary = vd.partition_graph(g, folder + "/pairs.vg", num_parts=2)
+        >>> summary.cut, summary.halo_rows
+        (0, 0)
     """
     check_parts(num_parts, method)
     whole = whole_graph(g)

@@ -39,18 +39,34 @@ class GlobalBatches:
         return self.count // self.batch_size if self.drop_last else -(-self.count // self.batch_size)
 
     def places_of(self, epoch: int, step: int) -> Array:
-        """Which items a batch has, in their order."""
+        """Which items a batch has, in their order: of all ranks together.
+
+        Args:
+            epoch: its number, from 0 up.
+            step: the batch's number in the epoch, from 0 up.
+
+        Returns:
+            (items of the batch,) int64, places among all items of the loader, as a NumPy array.
+        """
         places = np.arange(step * self.batch_size, min((step + 1) * self.batch_size, self.count))
         return permuted(self.count, self._key(epoch), places) if self.shuffle else places
 
     def key_of(self, epoch: int, step: int) -> int:
-        """What is drawn for a batch follows from this."""
+        """The number from which all that is drawn for a batch follows, on any number of ranks.
+
+        Args:
+            epoch: its number, from 0 up.
+            step: the batch's number in the epoch, from 0 up.
+
+        Returns:
+            A whole number from 0 to 2^64 - 1.
+        """
         return mix(self._key(epoch) + mix(step + 1) & _MASK)
 
     def _key(self, epoch: int) -> int:
         return mix(mix(self.seed & _MASK) + mix(epoch + 1) & _MASK)
 
-    def begin(self) -> Iterator[int]:
+    def _begin(self) -> Iterator[int]:
         """The numbers of the batches that an iteration gives; each counts as given when it is taken.
 
         An epoch that was left early is over, but for one whose state was loaded.
@@ -69,7 +85,12 @@ class GlobalBatches:
 
     # ------------------------------------------------------------ state
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, the same on all ranks; a loader on another number of ranks goes on from there."""
+        """Where the loader stands, the same on all ranks; a loader on another number of ranks goes on from there.
+
+        Returns:
+            A dict of numbers, truth values and a text, by name: the epoch, how many of its batches were given, and
+            what the batches follow from.
+        """
         return {"format": FORMAT, "epoch": self.epoch, "steps": self.steps, **self._identity()}
 
     def _identity(self) -> dict[str, Any]:
@@ -83,6 +104,9 @@ class GlobalBatches:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on behind the last batch that was given.
+
+        Args:
+            state_dict: what ``state_dict`` gave, of a loader with the same items, batch size, order and seed.
 
         Raises:
             CheckpointError: the state is of another version, or of a loader of other items, batches or seed.

@@ -30,27 +30,33 @@ class DistGraphLoader(GlobalBatches):
     given out first, each to the rank that has least work then. Samples are collated as ``GraphDataLoader`` does it.
     The batched graph's ``gdata["_WEIGHT"]`` is 1 for every graph; a rank for which there is none gets one graph of
     weight 0, so that all ranks make the same steps: ``vd.mean(rows, batch.gdata["_WEIGHT"]).backward()``.
+    ``state_dict`` and ``load_state_dict`` tell where the loader stands, on any number of ranks.
 
     Args:
         graphs: the same on all ranks, in the same order. Their sizes are read once, when the loader is made.
         batch_size: graphs of a batch, on all ranks together.
-        shuffle: another order in every epoch. drop_last: leaves out the last batch if it is smaller.
+        shuffle: whether every epoch has another order; without it graphs come as they are given.
+        seed: a whole number, from which the order follows.
+        drop_last: whether the last batch is left out if it is smaller.
         measure: a function of a collated batch that does what a step does; it is timed on rank 0 to find out what a
             vertex, an edge and a frontier cost. Without it vertices and edges cost alike, and frontiers nothing.
-        num_workers: threads that batch graphs ahead.
-
-    ``state_dict`` and ``load_state_dict`` tell where the loader stands, on any number of ranks.
+        num_workers: threads that batch graphs ahead; 0: each batch is made when it is asked for.
 
     Raises:
-        GraphError: there are no graphs, a sample has none, or a batch size that cannot be.
-        WorkerError: ranks have been given different graphs; ``measure`` failed on rank 0.
+        GraphError: there are no graphs, a sample has none, or a batch size that cannot be; graphs of a batch differ in
+            device, dtype of ids or types.
+        FeatureError: a feature is missing in some graphs of a batch, or differs in dtype or shape.
+        WorkerError: ranks have been given different graphs; ``measure`` failed on rank 0; a rank is lost.
 
-    >>> import torch, vgraph
-    >>> import vgraph.distributed as vd
-    >>> chains = [vgraph.graph((torch.arange(n), torch.arange(1, n + 1))) for n in (5, 1, 3)]
-    >>> loader = vd.DistGraphLoader(chains, batch_size=2, seed=0)
-    >>> [(batch.batch_size, batch.gdata["_WEIGHT"].tolist()) for batch in loader]
-    [(2, [1.0, 1.0]), (1, [1.0])]
+    Source: DGL 1.1, ``dgl.dataloading.GraphDataLoader``; shares: Graham 1969 (longest first).
+
+    Example:
+        >>> import torch, vgraph
+        >>> import vgraph.distributed as vd
+        >>> chains = [vgraph.graph((torch.arange(n), torch.arange(1, n + 1))) for n in (5, 1, 3)]
+        >>> loader = vd.DistGraphLoader(chains, batch_size=2, seed=0)
+        >>> [(batch.batch_size, batch.gdata["_WEIGHT"].tolist()) for batch in loader]
+        [(2, [1.0, 1.0]), (1, [1.0])]
     """
 
     def __init__(
@@ -79,7 +85,7 @@ class DistGraphLoader(GlobalBatches):
         self.work = Work() if measure is None else self._fitted(measure)
 
     def __iter__(self) -> Iterator[Any]:
-        numbers = self.begin()
+        numbers = self._begin()
         epoch, first = self.epoch, self.steps
         made = prefetched(
             lambda step: self._make(epoch, step), range(first, len(self)), self.num_workers, 2 * self.num_workers

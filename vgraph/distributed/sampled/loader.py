@@ -42,35 +42,43 @@ class DistDataLoader(GlobalBatches):
     block (``ndata["_WEIGHT"]`` of a subgraph) is 1 for the ids of a batch, and 0 for the one that a rank gets which
     has none: ``vd.mean(rows, blocks[-1].dstdata["_WEIGHT"]).backward()``.
 
-    Args:
-        g: a ``DistGraph``.
-        train_ids: new ids of nodes, or a mask of own nodes, by type where there are several. Each rank gives some
-            (``node_split``), or all ranks give the same.
-        sampler: ``NeighborSampler``, ``MultiLayerFullNeighborSampler`` or ``ShaDowKHopSampler``; the features that it
-            is told to prefetch come with the minibatch, from whichever rank has them.
-        batch_size: ids of a batch, on all ranks together.
-        shuffle: another order in every epoch; without it ids come by original ids. drop_last: leaves out the last
-            batch if it is smaller. seed: of the order, and of what is drawn.
-        prefetch: batches that are made ahead by a thread; 0: they are made when they are asked for.
-        bulk: batches that share the rounds of an exchange, and are in memory together.
-        cache_bytes: memory for rows of other machines that are asked for often.
-        device: where minibatches are moved to.
-
     ``state_dict`` and ``load_state_dict`` tell where the loader stands, on any number of ranks; the loader is a
     ``Stateful`` of ``torch.distributed.checkpoint``. ``statistics`` counts what travelled.
 
-    Raises:
-        FunctionError: a sampler of another kind. GraphError: no ids, ids given twice, sizes that cannot be.
-        NameLookupError: a feature that was not stored with the graph. WorkerError: a rank is lost, or out of step.
+    Args:
+        g: a ``DistGraph``.
+        train_ids: (k,) new ids of nodes, whole numbers, or (own nodes,) truth values, by type where there are several.
+            Each rank gives some (``node_split``), or all ranks give the same.
+        sampler: ``NeighborSampler``, ``MultiLayerFullNeighborSampler`` or ``ShaDowKHopSampler``; the features that it
+            is told to prefetch come with the minibatch, from whichever rank has them.
+        batch_size: ids of a batch, on all ranks together.
+        shuffle: whether every epoch has another order; without it ids come by original ids.
+        drop_last: whether the last batch is left out if it is smaller.
+        seed: a whole number, from which the order and what is drawn follow.
+        prefetch: batches that are made ahead by a thread; 0: they are made when they are asked for.
+        bulk: batches that share the rounds of an exchange, and are in memory together.
+        cache_bytes: memory for rows of other machines that are asked for often.
+        device: where minibatches are moved to; None: they stay where they were made, on the CPU.
 
-    >>> import tempfile, torch, vgraph, vgraph.distributed as vd
-    >>> from vgraph.sampling import NeighborSampler
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = vd.partition_graph(vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0])), folder, num_parts=2)
-    >>> g = vd.DistGraph(folder)
-    >>> loader = vd.DistDataLoader(g, g.own_ids(), NeighborSampler([2]), batch_size=3)
-    >>> [g.orig_ids(outputs).tolist() for inputs, outputs, blocks in loader]
-    [[0, 1, 2], [3]]
+    Raises:
+        FunctionError: a sampler of another kind.
+        GraphError: no ids, ids given twice or of no node, a mask of another length, sizes that cannot be.
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type of nodes; a feature was not stored with the graph.
+        WorkerError: ranks have made different loaders; a rank is lost, or out of step.
+
+    Source: DGL 1.1, ``dgl.dataloading.DistNodeDataLoader``; what is kept of other machines' rows: Kaler et al. 2023
+    (SALIENT++), section 4.
+
+    Example:
+        >>> import tempfile, torch, vgraph, vgraph.distributed as vd
+        >>> from vgraph.sampling import NeighborSampler
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = vd.partition_graph(vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0])), folder, num_parts=2)
+        >>> g = vd.DistGraph(folder)
+        >>> loader = vd.DistDataLoader(g, g.own_ids(), NeighborSampler([2]), batch_size=3)
+        >>> [g.orig_ids(outputs).tolist() for inputs, outputs, blocks in loader]
+        [[0, 1, 2], [3]]
     """
 
     def __init__(
@@ -110,7 +118,7 @@ class DistDataLoader(GlobalBatches):
 
     # ------------------------------------------------------------ iteration
     def __iter__(self) -> Iterator[Any]:
-        numbers = self.begin()
+        numbers = self._begin()
         epoch, first = self.epoch, self.steps
         rounds = [range(step, min(step + self.bulk, len(self))) for step in range(first, len(self), self.bulk)]
         return self._batches(epoch, rounds, numbers)

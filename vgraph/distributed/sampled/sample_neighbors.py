@@ -39,25 +39,34 @@ def sample_neighbors(
     """A graph of all nodes with up to ``fanout`` in-edges of each of ``nodes``; all ranks call, also with no nodes.
 
     Args:
-        nodes: new ids of any nodes, by type where there are several; those of other ranks are asked for there.
+        g: the distributed graph.
+        nodes: (k,) new ids of any nodes, by type where there are several; those of other ranks are asked for there.
         fanout: how many edges of each type, or by edge type, the same on all ranks; -1: all.
-        prob: the stored feature of the edges that they are drawn in proportion to.
+        edge_dir: "in": parts hold the edges that end in their nodes.
+        prob: the name of the stored feature, one number from 0 up an edge, that edges are drawn in proportion to;
+            None: all alike.
+        replace: whether an edge may be drawn more than once.
         seed: what is drawn follows from this, from how many calls there were before, and from original ids.
 
     Returns:
         A graph in memory, of new ids; its edges' feature ``"_ID"`` holds new ids of edges.
 
     Raises:
-        GraphError: ids or fanouts that cannot be; ``edge_dir`` is "out". WorkerError: a rank is lost.
+        GraphError: ids or fanouts that cannot be; ``edge_dir`` is not "in".
+        DTypeError: ids are not whole numbers.
+        NameLookupError: there is no such type, or no such feature was stored.
+        FeatureError: ``prob`` names a feature that is not one number from 0 up an edge.
+        WorkerError: a rank is lost, or out of step.
 
     Source: DGL 1.1, ``dgl.distributed.sample_neighbors``.
 
-    >>> import tempfile, vgraph, vgraph.distributed as vd
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = vd.partition_graph(vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0])), folder, num_parts=1)
-    >>> g = vd.DistGraph(folder)
-    >>> vd.sample_neighbors(g, g.new_ids([3]), 2).num_edges()
-    2
+    Example:
+        >>> import tempfile, vgraph, vgraph.distributed as vd
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = vd.partition_graph(vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0])), folder, num_parts=1)
+        >>> g = vd.DistGraph(folder)
+        >>> vd.sample_neighbors(g, g.new_ids([3]), 2).num_edges()
+        2
     """
     if edge_dir != "in":
         fact = f"edge_dir is {edge_dir!r}, and parts are served by in-edges"

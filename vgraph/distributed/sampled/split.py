@@ -20,19 +20,25 @@ def node_split(nodes: Any, g: DistGraph, ntype: str | None = None) -> Tensor:
     Loaders make batches of the ids of all ranks, so that ranks need not have as many as one another.
 
     Args:
-        nodes: a mask of own nodes (``g.ndata["train_mask"]``) or of all, by new ids; or new ids of any nodes.
+        nodes: (own nodes,) or (all nodes,) truth values, by new ids, as ``g.ndata["train_mask"]``; or (k,) new ids of
+            any nodes.
         g: the distributed graph.
+        ntype: the type of nodes; None: the first of ``g.ntypes``.
+
+    Returns:
+        (own nodes among them,): of a mask int64 and ascending, of ids in their dtype and order.
 
     Raises:
         GraphError: a mask of another length.
 
     Source: DGL 1.1, ``dgl.distributed.node_split``.
 
-    >>> import tempfile, torch, vgraph, vgraph.distributed as vd
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = vd.partition_graph(vgraph.graph(([0, 1, 2], [1, 2, 0])), folder, num_parts=1)
-    >>> vd.node_split(torch.tensor([True, False, True]), vd.DistGraph(folder))
-    tensor([0, 2])
+    Example:
+        >>> import tempfile, torch, vgraph, vgraph.distributed as vd
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = vd.partition_graph(vgraph.graph(([0, 1, 2], [1, 2, 0])), folder, num_parts=1)
+        >>> vd.node_split(torch.tensor([True, False, True]), vd.DistGraph(folder))
+        tensor([0, 2])
     """
     first, last = g.whole.own(g.ntypes[0] if ntype is None else ntype)
     return _split(nodes, first, last, g.num_nodes(ntype), "nodes")
@@ -42,19 +48,27 @@ def edge_split(edges: Any, g: DistGraph, etype: Any = None) -> Tensor:
     """The new ids of own edges among some: those that end in own nodes.
 
     Args:
-        edges: a mask of own edges (``g.edata["train_mask"]``) or of all, by new ids; or new ids of any edges.
+        edges: (own edges,) or (all edges,) truth values, by new ids, as ``g.edata["train_mask"]``; or (k,) new ids of
+            any edges.
         g: the distributed graph.
+        etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
+            is one.
+
+    Returns:
+        (own edges among them,): of a mask int64 and ascending, of ids in their dtype and order.
 
     Raises:
-        GraphError: a mask of another length.
+        GraphError: a mask of another length; there are several types of edges, and none of them is named.
+        NameLookupError: there is no such type.
 
     Source: DGL 1.1, ``dgl.distributed.edge_split``.
 
-    >>> import tempfile, torch, vgraph, vgraph.distributed as vd
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = vd.partition_graph(vgraph.graph(([0, 1, 2], [1, 2, 0])), folder, num_parts=1)
-    >>> vd.edge_split(torch.tensor([2, 0]), vd.DistGraph(folder))
-    tensor([2, 0])
+    Example:
+        >>> import tempfile, torch, vgraph, vgraph.distributed as vd
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = vd.partition_graph(vgraph.graph(([0, 1, 2], [1, 2, 0])), folder, num_parts=1)
+        >>> vd.edge_split(torch.tensor([2, 0]), vd.DistGraph(folder))
+        tensor([2, 0])
     """
     key = g.to_canonical_etype(etype)
     firsts, bounds = g.whole.first_parts, g.whole.stored.edge_bounds(key)

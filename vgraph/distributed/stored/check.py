@@ -28,19 +28,21 @@ def check_graph(path: str | Path, parts: Iterable[int] | None = None, *, progres
 
     Args:
         path: a folder of ``partition_graph``.
-        parts: those that this machine has; None: all.
-        progress: is told how many bytes and parts are compared.
+        parts: the numbers of those that this machine has; None: all.
+        progress: a function that is told how many bytes and parts are compared: (what, how much of it, of how much).
 
     Raises:
         DataError: a file is missing, cut short or changed, or does not fit the others; it names the file.
+        GraphError: there is no such part.
 
     Source: none (checksums are SHA-256, as the manifest holds them).
 
-    >>> import tempfile, vgraph
-    >>> import vgraph.distributed as vd
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     summary = vd.partition_graph(vgraph.graph(([0], [1])), folder, num_parts=1)
-    ...     vd.check_graph(folder)
+    Example:
+        >>> import tempfile, vgraph
+        >>> import vgraph.distributed as vd
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     summary = vd.partition_graph(vgraph.graph(([0], [1])), folder, num_parts=1)
+        ...     vd.check_graph(folder)
     """
     stored = PartitionedGraph.open(path)
     chosen = range(stored.num_parts) if parts is None else sorted(set(parts))

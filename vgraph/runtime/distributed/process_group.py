@@ -166,14 +166,20 @@ def lost_workers() -> Generator[None]:
     What vgraph sends is within one already; around a training loop it serves what others send, like
     ``DistributedDataParallel``.
 
+    Yields:
+        Nothing: what is within the block runs. Other errors pass as they are.
+
     Raises:
         WorkerError: a worker was lost.
 
-    >>> import vgraph.distributed as vd
-    >>> with vd.lost_workers():
-    ...     raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
-    Traceback (most recent call last):
-    vgraph.errors.WorkerError: a worker was lost: ...
+    Source: PyTorch, ``torch.distributed.DistBackendError`` and Gloo's errors, which come without a cure.
+
+    Example:
+        >>> import vgraph.distributed as vd
+        >>> with vd.lost_workers():
+        ...     raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
+        Traceback (most recent call last):
+        vgraph.errors.WorkerError: a worker was lost: ...
     """
     try:
         yield
