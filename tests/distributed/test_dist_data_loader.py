@@ -13,7 +13,7 @@ from torch import Tensor
 import vgraph
 import vgraph.distributed as vd
 from tests.distributed.sampled_edges import edges_of, outputs_of, rows_of
-from tests.distributed.sampled_graphs import SAMPLERS, graph_for, homogeneous, seeds_for
+from tests.distributed.sampled_graphs import SAMPLERS, graph_for, heterogeneous, homogeneous, seeds_for
 from vgraph.distributed.sampled.permutation import permuted
 from vgraph.distributed.sampled.seeds import share_out
 from vgraph.errors import CheckpointError, FeatureError, FunctionError, GraphError, NameLookupError
@@ -186,6 +186,16 @@ def test_refusals(tmp_path: Path) -> None:
         changed.edata["w"] = torch.ones(900, 2)
         other = parted(changed, tmp_path)
         list(vd.DistDataLoader(other, [0], NeighborSampler([2], prob="w")))
+
+
+def test_a_split_of_nodes_asks_for_their_type(tmp_path: Path) -> None:
+    g = parted(heterogeneous(), tmp_path)
+    with pytest.raises(GraphError, match="type"):
+        vd.node_split([0], g)
+    for ntype in g.ntypes:
+        mask = torch.zeros(g.num_nodes(ntype), dtype=torch.bool)
+        mask[-1] = True
+        assert vd.node_split(mask, g, ntype).tolist() == [g.num_nodes(ntype) - 1]
 
 
 def test_splits_and_neighbours(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def describe_plan(plan: Any, arguments: argparse.Namespace) -> list[str]:
         remote = [n * (ranks - 1) // ranks for n in sizes]
         drawn = [n * f for n, f in zip(remote[:-1], arguments.fanouts, strict=True)]
         row = widths[0] * size
-        moved = sampled_bytes(remote[:-1], drawn, remote[-1], row)
+        moved = sampled_bytes(remote[:-1], drawn, remote[-1], row, edge_ids=True)
         fanouts = ",".join(map(str, arguments.fanouts))
         lines.append(
             f"sampled, {arguments.batch_size} seeds of a rank, fanouts {fanouts}, random nodes, no cache: at most "

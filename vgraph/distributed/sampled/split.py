@@ -23,13 +23,14 @@ def node_split(nodes: Any, g: DistGraph, ntype: str | None = None) -> Tensor:
         nodes: (own nodes,) or (all nodes,) truth values, by new ids, as ``g.ndata["train_mask"]``; or (k,) new ids of
             any nodes.
         g: the distributed graph.
-        ntype: the type of nodes; None: the first of ``g.ntypes``.
+        ntype: the type of nodes; None where there is one.
 
     Returns:
         (own nodes among them,): of a mask int64 and ascending, of ids in their dtype and order.
 
     Raises:
-        GraphError: a mask of another length.
+        GraphError: a mask of another length, or no type where there are several.
+        NameLookupError: there is no such type.
 
     Source: DGL 1.1, ``dgl.distributed.node_split``.
 
@@ -40,8 +41,9 @@ def node_split(nodes: Any, g: DistGraph, ntype: str | None = None) -> Tensor:
         >>> vd.node_split(torch.tensor([True, False, True]), vd.DistGraph(folder))
         tensor([0, 2])
     """
-    first, last = g.whole.own(g.ntypes[0] if ntype is None else ntype)
-    return _split(nodes, first, last, g.num_nodes(ntype), "nodes")
+    found = g.ntypes[g.get_ntype_id(ntype)]
+    first, last = g.whole.own(found)
+    return _split(nodes, first, last, g.num_nodes(found), "nodes")
 
 
 def edge_split(edges: Any, g: DistGraph, etype: Any = None) -> Tensor:
