@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vgraph.ir.program import Input, Op, Program, Value
+from vgraph.ir.program import Input, Op, Program, Routine, Value
 from vgraph.ir.space import SHARED
 from vgraph.partition.placement.program_graph import build_program_graph, placement_plan
 from vgraph.partition.rewrite.rewrite import rewrite
@@ -19,22 +19,9 @@ from vgraph.runtime.distributed.streams import DeviceStream, PlacedProgram, _mak
 CPU = torch.device("cpu")
 
 
-class Named:
-    """A function that generated code can call by name."""
-
-    def __init__(self, work: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        self.work = work
-
-    def __str__(self) -> str:
-        return "work"
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self.work(x)
-
-
 def ladder(function: Callable[[torch.Tensor], torch.Tensor]) -> Program:
     """x -> a, b (each made by ``function``) -> their sum."""
-    work = Named(function)
+    work = Routine("work", function)
     x, a, b, total = (Value(i, SHARED, torch.float32, (4,)) for i in range(4))
     ops = (Op(work, (x,), {}, (a,)), Op(work, (x,), {}, (b,)), Op(torch.ops.aten.add.Tensor, (a, b), {}, (total,)))
     return Program("ladder", (Input(x, "x"),), ops, (total, a))

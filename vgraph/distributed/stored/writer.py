@@ -46,6 +46,8 @@ class FolderWriter:
             writer = ArrayWriter(file, dtype, tuple(shape))
             yield writer
             assert writer.num_rows == shape[0], f"{writer.num_rows} of {shape[0]} rows of {name} are written"
+            file.flush()
+            os.fsync(file.fileno())
         self.files[name] = FileRecord(writer.num_bytes, writer.digest.hexdigest())
 
     def write(self, name: str, rows: Tensor) -> None:
