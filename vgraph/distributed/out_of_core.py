@@ -17,9 +17,9 @@ import torch
 from vgraph.distributed.partition.constraints import read_balance
 from vgraph.distributed.partition.group_edges import group_edges
 from vgraph.distributed.partition.partition_graph import (
+    PartitionOptions,
     PartitionSummary,
     assign_parts,
-    check_parts,
     summary_of,
     write_partition,
 )
@@ -85,32 +85,18 @@ def partition_files(
         >>> summary.num_nodes, summary.num_edges
         (4, 4)
     """
-    check_parts(num_parts, method)
-    target = Path(path)
-    with written_folder(target) as writer, tempfile.TemporaryDirectory(dir=writer.folder, prefix="lists-") as folder:
-        raw = read_graph(source, Path(folder, "unpacked"))
-        budget = _budget(raw, memory)
-        whole = _grouped(raw, Path(folder), budget, progress)
+    options = PartitionOptions(num_parts, method, seed, both)
+    with written_folder(path) as writer, tempfile.TemporaryDirectory(dir=writer.folder, prefix="lists-") as lists:
+        folder = Path(lists)
+        raw = read_graph(source, folder / "unpacked")
+        whole = _grouped(raw, folder, _budget(raw, memory), progress)
         balanced = read_balance(whole, balance)
         most = None if memory is None else int(memory * GIB)
-        parts = assign_parts(whole, num_parts, method, balanced, seed, most, progress)
-        if not both:  # out-edges have served: their room on the disk is free before parts are written
-            whole = replace(whole, out_edges=None)
-            for path_of_list in Path(folder).glob("*/out/*"):
-                path_of_list.unlink()
-        manifest = write_partition(
-            writer,
-            whole,
-            parts,
-            num_parts,
-            method,
-            balanced,
-            seed=seed,
-            both=both,
-            folder=Path(folder),
-            progress=progress,
-        )
-    return summary_of(target, manifest)
+        parts = assign_parts(whole, options, balanced, most, progress)
+        if not both:
+            whole = _without_out_edges(whole, folder)
+        manifest = write_partition(writer, whole, parts, options, balanced, folder, progress)
+    return summary_of(Path(path), manifest)
 
 
 def _budget(raw: RawGraph, memory: float | None) -> int:
@@ -134,6 +120,13 @@ def _grouped(raw: RawGraph, folder: Path, memory: int, progress: Progress) -> Wh
         out_edges[etype] = group_edges(edges, num_src, num_dst, True, own / "out", memory, progress)
         degrees[etype] = _lengths(out_edges[etype], own / "degrees")
     return WholeGraph(raw.num_nodes, in_edges, degrees, raw.node_data, raw.edge_data, out_edges)
+
+
+def _without_out_edges(whole: WholeGraph, folder: Path) -> WholeGraph:
+    """Out-edges have served: their room on the disk is free before parts are written."""
+    for path in folder.glob("*/out/*"):
+        path.unlink()
+    return replace(whole, out_edges=None)
 
 
 def _lengths(lists: Compressed, path: Path) -> torch.Tensor:

@@ -6,7 +6,7 @@ Takes: their objects. Gives: Graphs, and back. Runs once per sample. None of the
 from __future__ import annotations
 
 import importlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -313,19 +313,9 @@ def bipartite_from_networkx(
         >>> vgraph.bipartite_from_networkx(made, "a", "to", "b").edges()
         (tensor([1]), tensor([0]))
     """
-    sides: list[dict[Hashable, int]] = [{}, {}]
-    for name, attributes in nx_graph.nodes(data=True):
-        side = attributes.get("bipartite")
-        if side not in (0, 1):
-            fact = f"node {name!r} has bipartite={side!r}"
-            raise GraphError(fact, cure="give every node 0 or 1")
-        sides[side][name] = len(sides[side])
+    sides = _two_sides(nx_graph.nodes(data=True))
     edges = sorted_edges(list(nx_graph.edges(data=True)), edge_id_attr_name)
-    wrong = next(((u, v) for u, v, _ in edges if u not in sides[0] or v not in sides[1]), None)
-    if wrong is not None:
-        fact = f"edge {wrong!r} does not lead from bipartite=0 to bipartite=1"
-        raise GraphError(fact, cure="turn it round, or remove it")
-    ends = ([sides[0][u] for u, _, _ in edges], [sides[1][v] for _, v, _ in edges])
+    ends = _ends_across([(u, v) for u, v, _ in edges], sides)
     counts = {utype: len(sides[0]), vtype: len(sides[1])}
     g = heterograph({(utype, etype, vtype): ends}, counts, idtype, device)
     nodes = [[(f"node {name!r}", nx_graph.nodes[name]) for name in side] for side in sides]
@@ -334,3 +324,27 @@ def bipartite_from_networkx(
         for attr in attrs or ():
             frame[attr] = stack_attribute(attr, rows).to(g.device)
     return g
+
+
+def _two_sides(nodes: Iterable[tuple[Hashable, Mapping[str, object]]]) -> tuple[dict[Hashable, int], ...]:
+    """The numbers of the nodes of each side; GraphError: a node is on none."""
+    sides: tuple[dict[Hashable, int], ...] = ({}, {})
+    for name, attributes in nodes:
+        side = attributes.get("bipartite")
+        if side not in (0, 1):
+            fact = f"node {name!r} has bipartite={side!r}"
+            raise GraphError(fact, cure="give every node 0 or 1")
+        mine = sides[1 if side else 0]
+        mine[name] = len(mine)
+    return sides
+
+
+def _ends_across(
+    edges: Sequence[tuple[Hashable, Hashable]], sides: tuple[dict[Hashable, int], ...]
+) -> tuple[list[int], list[int]]:
+    """The numbers of edges' sources and destinations; GraphError: an edge does not lead across."""
+    wrong = next(((u, v) for u, v in edges if u not in sides[0] or v not in sides[1]), None)
+    if wrong is not None:
+        fact = f"edge {wrong!r} does not lead from bipartite=0 to bipartite=1"
+        raise GraphError(fact, cure="turn it round, or remove it")
+    return [sides[0][u] for u, _ in edges], [sides[1][v] for _, v in edges]

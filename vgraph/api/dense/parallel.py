@@ -35,6 +35,7 @@ from vgraph.partition.accounting.simulate import Simulation, simulate
 from vgraph.partition.rewrite.replicas import average_gradients
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search.fit import search_best
+from vgraph.partition.search.search import Found
 from vgraph.partition.search.unequal import search_unequal
 from vgraph.runtime.distributed.in_process import collect, run_all, scatter
 from vgraph.runtime.distributed.process_group import WorkerGroup, join, local_device, replica_groups
@@ -98,11 +99,12 @@ class Plan:
         learning_rate: float,
         options: RewriteOptions,
         devices: tuple[int, ...] | None = None,
+        search_seconds: float = 0.0,
     ) -> None:
         self.step, self.sharding, self.options = step, sharding, options
         self.devices = tuple(range(sharding.num_workers)) if devices is None else devices  # that of each worker
         self.learning_rate = learning_rate
-        self.search_seconds = 0.0  # coarsening, strategies and search, without capture
+        self.search_seconds = search_seconds  # coarsening, strategies and search, without capture
         self._state = state
 
     @property
@@ -341,17 +343,15 @@ def parallelize(
         num_workers: how many workers; each dim that is split is divided by their factors, largest first.
         optimizer: a factory, ``lambda parameters: torch.optim.SGD(parameters, lr=0.1)``, which adds the update to the
             step; None: the step is forward and backward.
-        max_norm: what the optimizer's gradients are clipped to, by their norm over all parameters; None: they are
-            not.
+        max_norm: what gradients' norm over all parameters is clipped to before the update; None: they stay.
         init: for models on the meta device: a function of (name, tensor) that fills a parameter in place; None: the
             model has its numbers.
         options: switches of the generated program, for comparisons; None: the defaults.
         memory_limit: bytes that one worker may need at once; None: any.
         machine: where links are a hierarchy ("hosts", or a Machine of your own), the plan that keeps them busy for
             the shortest time: what moves most is divided inside a host. None: bytes count alike.
-        speeds: where the ``num_workers`` devices are unequal, how fast each is. The plan then has as many equal
-            workers as simulates fastest, a fast device several and a slow one perhaps none (``plan.devices``). None:
-            they are equal.
+        speeds: how fast each of unequal devices is; None: they are equal. Such a plan has as many equal workers as
+            simulates fastest, a fast device several and a slow one perhaps none (``plan.devices``).
 
     Returns:
         A Plan, which shows what is divided how, runs in this process, or launches workers.
@@ -377,15 +377,25 @@ def parallelize(
     _check(num_workers, speeds, memory_limit, max_norm, optimizer)
     links = None if machine is None else find_machine(machine)
     step = capture_step(model, inputs, optimizer, max_norm)
+    found, devices = _search(step, num_workers, speeds, memory_limit, links)
+    state, rate = StepState(model, step, init, arguments), _learning_rate(optimizer)
+    return Plan(step, state, found.plan, rate, options or RewriteOptions(), devices, found.seconds)
+
+
+def _search(
+    step: TrainingStep,
+    num_workers: int,
+    speeds: Sequence[float] | None,
+    memory_limit: float | None,
+    links: Machine | None,
+) -> tuple[Found, tuple[int, ...]]:
+    """The plan found, and the device of each worker; ModelError: it divides nothing that takes time."""
     if speeds is None:
         found, devices = search_best(step, num_workers, memory_limit, links), tuple(range(num_workers))
     else:
         found, devices = search_unequal(step, speeds, memory_limit, links)
     _refuse_undivided(found.plan, step, found.plan.num_workers)
-    state, rate = StepState(model, step, init, arguments), _learning_rate(optimizer)
-    plan = Plan(step, state, found.plan, rate, options or RewriteOptions(), devices)
-    plan.search_seconds = found.seconds
-    return plan
+    return found, devices
 
 
 def _check(

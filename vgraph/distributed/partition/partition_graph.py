@@ -29,6 +29,25 @@ METHODS = ("metis", "ldg", "fennel", "hash")
 
 
 @dataclass(frozen=True)
+class PartitionOptions:
+    """What a partition shall be; FunctionError: there is no such method; GraphError: no such number of parts.
+
+    ``both``: whether out-edges are stored, too.
+    """
+
+    num_parts: int
+    method: str
+    seed: int
+    both: bool
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise FunctionError(f"there is no method {self.method!r}", cure=f"take one of {', '.join(METHODS)}")
+        if self.num_parts < 1:
+            raise GraphError(f"num_parts is {self.num_parts}", cure="divide the graph into 1 part or more")
+
+
+@dataclass(frozen=True)
 class PartitionSummary:
     """What a partition has become; ``str`` tells it in a line.
 
@@ -116,29 +135,19 @@ def partition_graph(
         >>> summary.cut, summary.halo_rows
         (0, 0)
     """
-    check_parts(num_parts, method)
+    options = PartitionOptions(num_parts, method, seed, both)
     whole = whole_graph(g)
     balanced = read_balance(whole, balance)
-    parts = assign_parts(whole, num_parts, method, balanced, seed)
+    parts = assign_parts(whole, options, balanced)
     with written_folder(path) as writer:
-        manifest = write_partition(writer, whole, parts, num_parts, method, balanced, seed=seed, both=both)
+        manifest = write_partition(writer, whole, parts, options, balanced)
     return summary_of(Path(path), manifest)
-
-
-def check_parts(num_parts: int, method: str) -> None:
-    """FunctionError: there is no such method; GraphError: no such number of parts."""
-    if method not in METHODS:
-        raise FunctionError(f"there is no method {method!r}", cure=f"take one of {', '.join(METHODS)}")
-    if num_parts < 1:
-        raise GraphError(f"num_parts is {num_parts}", cure="divide the graph into 1 part or more")
 
 
 def assign_parts(
     whole: WholeGraph,
-    num_parts: int,
-    method: str,
+    options: PartitionOptions,
     balance: Balance,
-    seed: int,
     memory: int | None = None,
     progress: Progress = no_progress,
 ) -> NDArray[np.int32]:
@@ -146,11 +155,12 @@ def assign_parts(
 
     ``memory``: the bytes that METIS may take.
     """
-    if method == "metis":
+    num_parts, seed = options.num_parts, options.seed
+    if options.method == "metis":
         return metis_parts(whole, num_parts, balance, seed, memory)
-    if method == "hash":
+    if options.method == "hash":
         return hash_parts(whole.total_nodes, num_parts, seed)
-    return streamed_parts(whole, num_parts, method, balance, seed, progress=progress)
+    return streamed_parts(whole, num_parts, options.method, balance, seed, progress=progress)
 
 
 def hash_parts(count: int, num_parts: int, seed: int) -> NDArray[np.int32]:
@@ -166,12 +176,8 @@ def write_partition(
     writer: FolderWriter,
     whole: WholeGraph,
     parts: NDArray[np.int32],
-    num_parts: int,
-    method: str,
+    options: PartitionOptions,
     balance: Balance,
-    *,
-    seed: int,
-    both: bool,
     folder: Path | None = None,
     progress: Progress = no_progress,
 ) -> Manifest:
@@ -179,15 +185,16 @@ def write_partition(
 
     ``folder``: where what grows with the graph may lie meanwhile, if not in memory.
     """
-    written = write_parts(writer, whole, number_nodes(whole, parts, num_parts, folder), both, progress)
+    numbers = number_nodes(whole, parts, options.num_parts, folder)
+    written = write_parts(writer, whole, numbers, options.both, progress)
     loads = {"nodes": _sums(n.bounds for n in written.nodes.values())}
     loads["edges"] = _sums(e.bounds for e in written.edges.values())
     for classes in (*training_nodes(whole, balance), *balance.classes):
-        loads |= loads_of(classes, parts, num_parts)
+        loads |= loads_of(classes, parts, options.num_parts)
     manifest = Manifest(
-        num_parts=num_parts,
-        method=method,
-        seed=seed,
+        num_parts=options.num_parts,
+        method=options.method,
+        seed=options.seed,
         balance=balance.words,
         halo_rows=written.halo_rows,
         loads=loads,

@@ -8,19 +8,14 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
-
 from vgraph.api.graph import Graph
 from vgraph.distributed.dist_graph import DistGraph
 from vgraph.distributed.sampled.drawing import draw_hops
 from vgraph.distributed.sampled.layout import layout_of
 from vgraph.distributed.whole import Whole
 from vgraph.errors import GraphError
-from vgraph.graphs.data import EdgeType
-from vgraph.graphs.draw.neighbors import NOTHING, Hop, edge_frame, nodes_by_type
+from vgraph.graphs.draw.neighbors import Hop, edges_by_type, nodes_by_type
 from vgraph.graphs.draw.random_numbers import mix
-from vgraph.graphs.frame import Frame
-from vgraph.ir.topology import Topology
 from vgraph.runtime.distributed.peers import Peers
 
 _peers: WeakKeyDictionary[Whole, tuple[Peers, list[int]]] = WeakKeyDictionary()
@@ -79,11 +74,5 @@ def sample_neighbors(
     outline = layout.served.outline()
     hop = Hop(nodes_by_type(outline, nodes), fanout, prob, replace, key=mix(mix(seed) + calls[0]))
     drawn = draw_hops(layout.served, peers, outline, [hop], (0, calls[0]))[0]
-    topologies: dict[EdgeType, Topology] = {}
-    edges: dict[EdgeType, Frame] = {}
-    for etype in outline.canonical_etypes:
-        mine, whole_type = drawn.get(etype, NOTHING), outline.relation(etype)[0]
-        ends = torch.from_numpy(mine.src), torch.from_numpy(mine.dst)
-        topologies[etype] = Topology(*ends, whole_type.num_src, whole_type.num_dst)
-        edges[etype] = edge_frame(outline.edge_frames[etype], mine.edge_ids, outline.idtype, copies=False)
+    topologies, edges = edges_by_type(outline, drawn, copies=False)
     return Graph.of_types(topologies, dict(outline.src_frames), None, edges)

@@ -201,18 +201,25 @@ def sample_neighbors(
         [0, 0, 0, 2]
     """
     drawn = draw_edges(g, Hop(nodes_by_type(g, nodes), fanout, prob, replace), edge_dir)
-    drawn = without(g, drawn, exclude_edges)
+    topologies, edges = edges_by_type(g, without(g, drawn, exclude_edges), copy_edata)
+    frames = {name: frame.copy() if copy_ndata else frame.empty() for name, frame in g.src_frames.items()}
+    made = type(g).of_types(topologies, frames, None, edges)
+    return made if output_device is None else made.to(output_device)
+
+
+def edges_by_type(
+    g: GraphData, drawn: Mapping[EdgeType, Drawn], copies: bool
+) -> tuple[dict[EdgeType, Topology], dict[EdgeType, Frame]]:
+    """Edges that were drawn among all vertices of a graph, of every type; ``copies``: with their features."""
     topologies: dict[EdgeType, Topology] = {}
-    edges: dict[EdgeType, Frame] = {}
+    frames: dict[EdgeType, Frame] = {}
     for etype in g.canonical_etypes:
         whole, _, _, frame = g.relation(etype)
         mine = drawn.get(etype, NOTHING)
         src, dst = (torch.from_numpy(end).to(g.idtype) for end in (mine.src, mine.dst))
         topologies[etype] = Topology(src, dst, whole.num_src, whole.num_dst)
-        edges[etype] = edge_frame(frame, mine.edge_ids, g.idtype, copy_edata)
-    frames = {name: frame.copy() if copy_ndata else frame.empty() for name, frame in g.src_frames.items()}
-    made = type(g).of_types(topologies, frames, None, edges)
-    return made if output_device is None else made.to(output_device)
+        frames[etype] = edge_frame(frame, mine.edge_ids, g.idtype, copies)
+    return topologies, frames
 
 
 def edge_frame(whole: Frame, edge_ids: Array, idtype: torch.dtype, copies: bool) -> Frame:
@@ -294,12 +301,17 @@ def select_topk(
             raise FeatureError(f"{weight!r} has shape {tuple(rows.shape)}", cure="give one number an edge")
         group = (topology.dst if edge_dir == "in" else topology.src).numpy()
         keys = rows.reshape(-1).double().numpy(force=True) * (1 if ascending else -1)
-        order = np.lexsort((keys, group))
-        first = np.searchsorted(group[order], group[order], side="left")
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order)) - first
-        whole.remove_edges(torch.from_numpy((rank >= k).nonzero()[0]), etype)
+        whole.remove_edges(torch.from_numpy((_ranks(keys, group) >= k).nonzero()[0]), etype)
         for name in list(whole.edge_frames[etype]) if not copy_edata else ():
             if name != ID:
                 del whole.edge_frames[etype][name]
     return whole if output_device is None else whole.to(output_device)
+
+
+def _ranks(keys: NDArray[np.float64], group: Array) -> Array:
+    """How many elements of its own group sort before each."""
+    order = np.lexsort((keys, group))
+    first = np.searchsorted(group[order], group[order], side="left")
+    found = np.empty(len(order), np.int64)
+    found[order] = np.arange(len(order)) - first
+    return found
