@@ -38,7 +38,8 @@ class _Stand(ModuleType):
         try:
             found = lookup(self.__name__, name)
         except LookupError:
-            cure = "docs/compat.md lists the names that there are"
+            page = "distributed" if self.__name__.startswith("dgl.distributed") else "compat"
+            cure = f"docs/{page}.md lists the names that there are"
             raise _MissingNameError(f"{self.__name__} has no {name!r} in vgraph", cure=cure) from None
         setattr(self, name, found)
         return found

@@ -11,6 +11,8 @@ from typing import Any
 
 _TRANSFORMS = tuple(f"vgraph.compat.{name}" for name in ("transforms", "functional", "diffusion", "augment"))
 _DATA = tuple(f"vgraph.compat.{name}" for name in ("data", "splits", "files", "collections"))
+_LOADING = ("vgraph.sampling", "vgraph.compat.names", "vgraph.compat.distributed.loaders")
+_DISTRIBUTED = ("vgraph.compat.distributed", "vgraph.distributed")
 HIDDEN = ("heterograph", "batch", "merge")  # modules that functions of the same name hide
 # a module of DGL -> where its names are looked up, in this order; True: it is that module itself
 MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
@@ -22,9 +24,9 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.nn.functional": (("vgraph.nn", "vgraph.ops"), False),
     "dgl.data": ((*_DATA, "vgraph.data"), False),
     "dgl.data.utils": (_DATA, False),
-    "dgl.dataloading": (("vgraph.sampling", "vgraph.compat.names"), False),
+    "dgl.dataloading": (_LOADING, False),
     "dgl.sampling": (("vgraph.sampling",), False),
-    "dgl.distributed": (("vgraph.compat.distributed", "vgraph.distributed"), False),
+    "dgl.distributed": (_DISTRIBUTED, False),
     "dgl.backend": (("vgraph.compat.backend",), True),
     "dgl.base": (("vgraph.compat.names",), True),
     "dgl.udf": (("vgraph.api.messages.batches",), False),
@@ -39,8 +41,14 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
         for name in "dgl_dataset citation_graph tu gindt karate graph_serialize".split()
     },
     **{
-        f"dgl.dataloading.{name}": (("vgraph.sampling", "vgraph.compat.names"), False)
-        for name in "base dataloader negative_sampler neighbor_sampler shadow graphsaint".split()
+        f"dgl.dataloading.{name}": (_LOADING, False)
+        for name in "base dataloader dist_dataloader negative_sampler neighbor_sampler shadow graphsaint".split()
+    },
+    **{
+        f"dgl.distributed.{name}": (_DISTRIBUTED, False)
+        for name in (
+            "dist_context dist_dataloader dist_graph dist_tensor graph_partition_book graph_services partition"
+        ).split()
     },
     **{f"dgl.{name}": (("vgraph.compat.names", "vgraph"), False) for name in HIDDEN},
     **{
