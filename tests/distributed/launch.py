@@ -15,7 +15,7 @@ def torchrun(module: str, ranks: int, *args: str, fails: bool = False, seconds: 
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     settings = {"PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'kernels'}", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, "-m", "tests.distributed.run_program", module, *args],
+        [*command, "-m", module, *args],
         cwd=PROJECT,
         env=os.environ | settings | env,
         stdout=subprocess.PIPE,

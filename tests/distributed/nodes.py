@@ -20,17 +20,7 @@ def start_nodes(module: str, ranks: list[int], *args: str, **env: str) -> list[s
     command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
     return [
         subprocess.Popen(
-            [
-                *command,
-                "--node-rank",
-                str(node),
-                "--nproc-per-node",
-                str(number),
-                "-m",
-                "tests.distributed.run_program",
-                module,
-                *args,
-            ],
+            [*command, "--node-rank", str(node), "--nproc-per-node", str(number), "-m", module, *args],
             cwd=PROJECT,
             env=os.environ | settings | env,
             stdout=subprocess.PIPE,

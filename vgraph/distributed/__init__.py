@@ -17,7 +17,7 @@ from vgraph.distributed.sampled.sample_neighbors import sample_neighbors
 from vgraph.distributed.sampled.split import edge_split, node_split
 from vgraph.distributed.stored.check import check_graph
 from vgraph.distributed.stored.partitioned_graph import PartitionedGraph, StoredPart
-from vgraph.runtime.distributed.process_group import lost_workers
+from vgraph.runtime.distributed.groups import lost_workers
 
 __all__ = [
     "BatchNorm1d",

@@ -37,8 +37,9 @@ from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search.fit import search_best
 from vgraph.partition.search.search import Found
 from vgraph.partition.search.unequal import search_unequal
+from vgraph.runtime.distributed.groups import join
 from vgraph.runtime.distributed.in_process import collect, run_all, scatter
-from vgraph.runtime.distributed.process_group import WorkerGroup, join, local_device, replica_groups
+from vgraph.runtime.distributed.process_group import WorkerGroup, local_device, replica_groups
 
 
 @dataclass(frozen=True, eq=False)

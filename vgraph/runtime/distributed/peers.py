@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from vgraph.errors import WorkerError
-from vgraph.runtime.distributed.process_group import lost_workers
+from vgraph.runtime.distributed.groups import Group, lost_workers, make_group
 from vgraph.runtime.distributed.ranks import Ranks
 
 MOST_BYTES = 2**31 - 1  # that one all-to-all can count
@@ -65,19 +65,23 @@ class Peers:
         self.machine, self.num_machines = machines.of(ranks.rank), len(machines.ranks)
         self.sent_bytes = 0
         members = [ranks.rank]
-        self._group: Any = None
+        self._own: Group | None = None
         if self.num_machines > 1:
             local = machines.ranks[self.machine].index(ranks.rank)
             for group in _groups(machines):
-                made = dist.new_group(group, timeout=ranks.timeout, backend="gloo")
+                made = make_group(group, ranks.timeout, "gloo")
                 if ranks.rank in group:
-                    self._group, members = made, group
+                    self._own, members = made, group
             with lost_workers():  # connections are made at the first collective, which waits longer than any later one
                 dist.barrier(group=self._group)
             self.places = [members.index(own[local % len(own)]) for own in machines.ranks]
         else:
             self.places = [0]
         self.size, self.place = len(members), members.index(ranks.rank)
+
+    @property
+    def _group(self) -> Any:
+        return self._own and self._own.handle
 
     def swap_counts(self, counts: Tensor) -> Tensor:
         """A row of numbers for every member of the group, against one of every member: (size, n)."""

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from vgraph.errors import CheckpointError, WorkerError
 from vgraph.ir.buffers import Overwrites
 from vgraph.ir.exchange import Exchange, Piece, ReplicaMean
 from vgraph.ir.program import Program
+from vgraph.runtime.distributed.groups import Group, lost_workers, make_group
 from vgraph.runtime.distributed.shards import assemble, run_worker, take
 
 
@@ -34,14 +33,27 @@ class WorkerGroup:
     ``peers``: the processes that are the same worker of other replicas.
     """
 
-    def __init__(self, rank: int, group: Any, peers: Any, device: torch.device, *, is_first: bool = True) -> None:
-        self.rank, self.group, self.peers, self.device = rank, group, peers, device
+    def __init__(
+        self, rank: int, group: Group | None, peers: Group | None, device: torch.device, *, is_first: bool = True
+    ) -> None:
+        self.rank, self.device = rank, device
+        self._group, self._peers = group, peers
         self.is_first_replica = is_first
         self.sent_bytes = 0
 
     @property
     def has_replicas(self) -> bool:
-        return self.peers is not None
+        return self._peers is not None
+
+    @property
+    def group(self) -> Any:
+        """Torch's group of the replica's workers; None: the default one."""
+        return self._group and self._group.handle
+
+    @property
+    def peers(self) -> Any:
+        """Torch's group of the same worker of all replicas; None: there is one replica."""
+        return self._peers and self._peers.handle
 
     def run(self, program: Program, inputs: Sequence[Tensor], overwrites: Overwrites = ()) -> list[Tensor | None]:
         """One step of this worker, which updates inputs in their own memory."""
@@ -159,39 +171,6 @@ def _unpacked(buffer: Tensor, pieces: Sequence[Piece]) -> dict[int, Tensor]:
     return found
 
 
-@contextmanager
-def lost_workers() -> Generator[None]:
-    """Turns what a backend says of a worker that is gone, or late, into an error with a cure.
-
-    What vgraph sends is within one already; around a training loop it serves what others send, like
-    ``DistributedDataParallel``.
-
-    Yields:
-        Nothing: what is within the block runs. Other errors pass as they are.
-
-    Raises:
-        WorkerError: a worker was lost.
-
-    Source: PyTorch, ``torch.distributed.DistBackendError`` and Gloo's errors, which come without a cure.
-
-    Example:
-        >>> import vgraph.distributed as vd
-        >>> with vd.lost_workers():
-        ...     raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
-        Traceback (most recent call last):
-        vgraph.errors.WorkerError: a worker was lost: ...
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if not isinstance(error, dist.DistBackendError) and "gloo" not in str(error).lower():
-            raise
-        raise WorkerError(
-            f"a worker was lost: {str(error).splitlines()[0]}",
-            cure="start all workers again; a checkpoint that was saved before is whole: worker.load(path)",
-        ) from error
-
-
 def local_device(name: str | torch.device | None) -> torch.device:
     """The device of this process: the CPU unless one is named; "cuda" is the GPU of the process's local rank.
 
@@ -218,38 +197,16 @@ def local_device(name: str | torch.device | None) -> torch.device:
     return device
 
 
-def join(num_workers: int, device: torch.device, timeout: timedelta) -> tuple[int, int]:
-    """This process's rank and the number of processes; the default group is made where there is none."""
-    if not dist.is_initialized():
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        if "RANK" in os.environ:
-            dist.init_process_group(backend, timeout=timeout)
-        elif num_workers == 1:
-            dist.init_process_group(backend, timeout=timeout, store=dist.HashStore(), rank=0, world_size=1)
-        else:
-            raise WorkerError(
-                f"the plan is for {num_workers} workers and this process is alone: torchrun did not start it",
-                cure=f"start torchrun --nproc-per-node {num_workers} program.py, or use plan.run_in_process(*batch)",
-            )
-    rank, size = dist.get_rank(), dist.get_world_size()
-    if size % num_workers:
-        raise WorkerError(
-            f"the plan is for {num_workers} workers and there are {size} processes",
-            cure=f"start torchrun --nproc-per-node {num_workers}, or a multiple of it to add data parallelism",
-        )
-    return rank, size
-
-
-def replica_groups(num_workers: int, rank: int, size: int) -> tuple[Any, Any]:
+def replica_groups(num_workers: int, rank: int, size: int) -> tuple[Group | None, Group | None]:
     """The group of this process's replica of the plan, and that of its peers in the other replicas."""
     if size == num_workers:
         return None, None
     mine = peers = None
     for start in range(0, size, num_workers):
-        group = dist.new_group(list(range(start, start + num_workers)))
+        group = make_group(list(range(start, start + num_workers)), None, None)
         mine = group if start <= rank < start + num_workers else mine
     for place in range(num_workers):
-        group = dist.new_group(list(range(place, size, num_workers)))
+        group = make_group(list(range(place, size, num_workers)), None, None)
         peers = group if rank % num_workers == place else peers
     return mine, peers
 

@@ -6,7 +6,6 @@ Engine: torch.distributed, in whatever group torchrun, a scheduler or the progra
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from vgraph import config
 from vgraph.errors import WorkerError
-from vgraph.runtime.distributed.process_group import join, lost_workers
+from vgraph.runtime.distributed.groups import Group, begin, end, join, lost_workers, make_group
 
 MOST_BYTES = 2**31 - 1  # elements that one all-to-all can count
 _HEADER_BYTES = 512
@@ -31,24 +30,25 @@ class Ranks:
     """
 
     def __init__(self, timeout: timedelta) -> None:
-        is_ours = not dist.is_initialized()
         self.rank, self.size = join(1, torch.device("cpu"), timeout)
-        if is_ours:  # threads of a group that is still there when the interpreter ends may abort it
-            atexit.register(_leave)
         self.timeout, self.sent_bytes, self.num_collectives = timeout, 0, 0
-        self.world: Any = dist.group.WORLD
+        self._world = Group(dist.group.WORLD)
         with lost_workers():
-            self._group: Any = dist.new_group(timeout=timeout, backend="gloo")
+            self._of_cpu = make_group(None, timeout, "gloo")
             # connections are made at the first collective, which waits longer than any later one
             dist.barrier(group=self._group)
-        self._on_gpus: Any = None
+        self._of_gpus: Group | None = None
         if "nccl" in str(dist.get_backend()):  # pragma: no cover - needs GPUs
-            self._on_gpus = dist.new_group(timeout=timeout, backend="nccl")
+            self._of_gpus = make_group(None, timeout, "nccl")
 
     @property
     def is_current(self) -> bool:
         """Whether the group from which these were made is still there."""
-        return dist.is_initialized() and dist.group.WORLD is self.world
+        return self._world.is_default
+
+    @property
+    def _group(self) -> Any:
+        return self._of_cpu.handle
 
     # ------------------------------------------------------------ collectives
     def all_to_all(self, given: Tensor, counts: Sequence[int], expected: Sequence[int], what: str) -> Tensor:
@@ -110,7 +110,9 @@ class Ranks:
 
     def _group_of(self, tensor: Tensor) -> Any:
         """The group that moves tensors where this one lies; None: they are moved by way of the CPU."""
-        return self._group if tensor.device.type == "cpu" else self._on_gpus
+        if tensor.device.type == "cpu":
+            return self._group
+        return self._of_gpus and self._of_gpus.handle
 
     # ------------------------------------------------------------ checks
     def check_equal(self, number: int, fact: str, cure: str) -> None:
@@ -145,11 +147,15 @@ class Arriving:
 
     def __init__(self, work: Any, room: Tensor, out: Tensor, staged: Tensor) -> None:
         self._work, self._room, self._out, self._staged = work, room, out, staged
+        begin(work)
 
     def wait(self) -> Tensor:
         """What has arrived; WorkerError: a rank is lost, or too late."""
-        with lost_workers():
-            self._work.wait()
+        try:
+            with lost_workers():
+                self._work.wait()
+        finally:
+            end(self._work)
         return self._out if self._room is self._out else self._out.copy_(self._room)
 
 
@@ -160,11 +166,6 @@ def _row_bytes(rows: Tensor) -> int:
 def has_group() -> bool:
     """Whether the program has made a process group, or torchrun has started it."""
     return dist.is_initialized() or dist.is_torchelastic_launched()
-
-
-def _leave() -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 _current: list[Ranks] = []
