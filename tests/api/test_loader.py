@@ -66,12 +66,17 @@ def test_errors_of_the_thread_are_raised() -> None:
         list(vgraph.GraphLoader([*graphs(3), cyclic], 2))
 
 
+def prefetches() -> bool:
+    return any(t.name.startswith("vgraph-prefetch") for t in threading.enumerate())
+
+
 def test_an_abandoned_epoch_ends_its_thread() -> None:
     found = iter(vgraph.GraphLoader(graphs(), 2, prefetch=1))
     next(found)
+    assert prefetches()
     found.close()
     for _ in range(100):
-        if not any(t.name.startswith("vgraph-prefetch") for t in threading.enumerate()):
+        if not prefetches():
             return
         time.sleep(0.05)
     pytest.fail("the thread goes on")

@@ -97,7 +97,9 @@ def test_factors_of_sums(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_loop_in_which_nothing_runs() -> None:
     code = compile_phase(Phase((), is_loop=True), (), "nothing", [])
-    code.run({}, {}, [object()])
+    values = {7: torch.ones(2)}
+    code.run(values, {}, [object()])
+    assert list(values) == [7] and not code.reads and not code.stores
 
 
 def normalised(x: Tensor) -> Tensor:

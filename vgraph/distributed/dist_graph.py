@@ -22,6 +22,7 @@ from vgraph.errors import GraphError
 from vgraph.graphs.adjacency import is_all
 from vgraph.graphs.data import EdgeType
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.types import EType, Ids
 from vgraph.graphs.views import FeatureView
 from vgraph.ir.topology import Topology
 from vgraph.runtime.distributed.ranks import current_ranks
@@ -88,10 +89,9 @@ class DistGraph(Graph):
             GraphError: there are several such types, and none of them is named.
             NameLookupError: there is no such type.
         """
-        names = list(self._src) if ntype is None else [self._node_type(ntype)]
-        return sum(self.whole.num_nodes(name) for name in names)
+        return sum(map(self.whole.num_nodes, self._node_types(ntype)))
 
-    def num_edges(self, etype: Any = None) -> int:
+    def num_edges(self, etype: EType = None) -> int:
         """The number of edges on all ranks, of a type or of all types together.
 
         Args:
@@ -104,8 +104,7 @@ class DistGraph(Graph):
             GraphError: there are several such types, and none of them is named.
             NameLookupError: there is no such type.
         """
-        names = list(self._topologies) if etype is None else [self._edge_type(etype)]
-        return sum(self.whole.num_edges[name] for name in names)
+        return sum(self.whole.num_edges[name] for name in self._edge_types(etype))
 
     number_of_nodes, number_of_edges = num_nodes, num_edges
 
@@ -150,10 +149,9 @@ class DistGraph(Graph):
             GraphError: there are several such types, and none of them is named.
             NameLookupError: there is no such type.
         """
-        names = list(self._src) if ntype is None else [self._node_type(ntype)]
-        return sum(self._src[name].num_rows for name in names)
+        return sum(self._src[name].num_rows for name in self._node_types(ntype))
 
-    def num_own_edges(self, etype: Any = None) -> int:
+    def num_own_edges(self, etype: EType = None) -> int:
         """The number of rows of ``edata``, of a type or of all types together.
 
         Args:
@@ -166,8 +164,15 @@ class DistGraph(Graph):
             GraphError: there are several such types, and none of them is named.
             NameLookupError: there is no such type.
         """
-        names = list(self._topologies) if etype is None else [self._edge_type(etype)]
-        return sum(self._topologies[name].num_edges for name in names)
+        return sum(self._topologies[name].num_edges for name in self._edge_types(etype))
+
+    def _node_types(self, ntype: str | None) -> list[str]:
+        """All types of nodes, or the one that is named."""
+        return list(self._src) if ntype is None else [self._node_type(ntype)]
+
+    def _edge_types(self, etype: EType) -> list[EdgeType]:
+        """All types of edges, or the one that is named."""
+        return list(self._topologies) if etype is None else [self._edge_type(etype)]
 
     def batch_num_nodes(self, ntype: str | None = None) -> Tensor:
         """The number of nodes of the one graph that this is, on all ranks.
@@ -184,7 +189,7 @@ class DistGraph(Graph):
         """
         return torch.tensor([self.num_nodes(self._node_type(ntype))], dtype=self.idtype, device=self.device)
 
-    def batch_num_edges(self, etype: Any = None) -> Tensor:
+    def batch_num_edges(self, etype: EType = None) -> Tensor:
         """The number of edges of the one graph that this is, on all ranks.
 
         Args:
@@ -261,7 +266,7 @@ class DistGraph(Graph):
             raise GraphError(fact, cure="give ids from 0 up, below num_nodes()")
         return found
 
-    def own_edge_ids(self, etype: Any = None) -> Tensor:
+    def own_edge_ids(self, etype: EType = None) -> Tensor:
         """The ids that own edges had before the graph was partitioned.
 
         Args:
@@ -286,7 +291,7 @@ class DistGraph(Graph):
         split = super().nodes
         return FeatureView(self.node_frame, self.own_ids, split.split)
 
-    def all_edges(self, form: str = "uv", order: str | None = "eid", etype: Any = None) -> Any:
+    def all_edges(self, form: str = "uv", order: str | None = "eid", etype: EType = None) -> Any:
         """The own edges by new ids of their ends; their own ids count from 0.
 
         Args:
@@ -310,7 +315,7 @@ class DistGraph(Graph):
         ids = torch.arange(t.num_edges, device=self.device)
         return {"uv": (src, dst), "eid": ids}.get(form, (src, dst, ids))
 
-    def out_degrees(self, u: Any = None, etype: Any = None) -> Any:
+    def out_degrees(self, u: Ids | None = None, etype: EType = None) -> Any:
         """The number of out-edges of own nodes in the whole graph.
 
         Args:

@@ -6,7 +6,7 @@ Source: DGL section 3; its words (num_nodes, batch_num_nodes) are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -61,9 +61,7 @@ class Counts(Relations):
             >>> vgraph.to_block(vgraph.graph(([0, 1], [2, 2])), [2]).num_src_nodes()
             3
         """
-        if ntype is not None:
-            return self._src[self._node_type(ntype, self._src)].num_rows
-        return _num_rows(self._src[t] for t in self.srctypes)
+        return self._count(self._src, self.srctypes, ntype)
 
     def num_dst_nodes(self, ntype: str | None = None) -> int:
         """The number of nodes where edges may end; ``number_of_dst_nodes`` is the same.
@@ -82,9 +80,11 @@ class Counts(Relations):
             >>> vgraph.to_block(vgraph.graph(([0, 1], [2, 2])), [2]).num_dst_nodes()
             1
         """
-        if ntype is not None:
-            return self._dst[self._node_type(ntype, self._dst)].num_rows
-        return _num_rows(self._dst[t] for t in self.dsttypes)
+        return self._count(self._dst, self.dsttypes, ntype)
+
+    def _count(self, side: Mapping[str, Frame], ntypes: Iterable[str], ntype: str | None) -> int:
+        """The nodes of one side of the edges: of a type, or of all that edges of the graph have there."""
+        return _num_rows(side[t] for t in (ntypes if ntype is None else [self._node_type(ntype, side)]))
 
     def num_edges(self, etype: EType = None) -> int:
         """The number of edges of a type, or of all types together; ``number_of_edges`` is the same.

@@ -31,7 +31,7 @@ Edges of one destination keep the order that they had (``eid`` ascends). Edge k 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -365,8 +365,7 @@ class StoredPart:
         Raises:
             KeyError: there is no such type.
         """
-        bounds = self.stored.manifest.nodes[ntype].bounds
-        return bounds[self.number + 1] - bounds[self.number]
+        return self._own(self.stored.manifest.nodes[ntype].bounds)
 
     def num_edges(self, etype: EdgeType) -> int:
         """The number of edges of a type that end in own nodes.
@@ -380,8 +379,7 @@ class StoredPart:
         Raises:
             KeyError: there is no such type.
         """
-        bounds = self.stored.manifest.edges[etype].bounds
-        return bounds[self.number + 1] - bounds[self.number]
+        return self._own(self.stored.manifest.edges[etype].bounds)
 
     def orig(self, ntype: str) -> Tensor:
         """The original id of every own node.
@@ -515,6 +513,10 @@ class StoredPart:
         if not bounds:
             fact = f"{self.stored.path} holds no out-edges"
             raise GraphError(fact, cure="partition the graph with both=True (--both)")
+        return self._own(bounds)
+
+    def _own(self, bounds: Sequence[int]) -> int:
+        """How many of what lies between the bounds of parts are this part's."""
         return bounds[self.number + 1] - bounds[self.number]
 
     def node_data(self, ntype: str, name: str) -> Tensor:
