@@ -19,6 +19,7 @@ SOURCES = {".py", ".h", ".cuh", ".cpp", ".cu"}
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 MAX_POSITIONAL = 7  # arguments of a call that are not named
+MAX_ANY = 650  # of vgraph in all: what torch, files and users give without a type
 
 EMPTY_NAMES = {"utils", "util", "common", "base", "helpers", "helper", "misc", "manager"}
 
@@ -179,6 +180,15 @@ def test_long_calls_name_their_arguments() -> None:
         if isinstance(item, ast.Call) and sum(not isinstance(arg, ast.Starred) for arg in item.args) > MAX_POSITIONAL
     ]
     refuse(wrong, f"calls with more than {MAX_POSITIONAL} arguments by position: name them")
+
+
+def test_little_is_any() -> None:
+    found = sum(
+        isinstance(item, ast.Name) and item.id == "Any"
+        for name in python_files("vgraph")
+        for item in ast.walk(parse(name))
+    )
+    assert found <= MAX_ANY, f"Any stands {found} times in vgraph: a type, a protocol or object says more"
 
 
 def test_modules_are_named_for_what_they_do() -> None:

@@ -45,8 +45,6 @@ ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*): +(\S.*)?$", re.MULTILIN
 # (what, exception) -> why it cannot be raised there
 NEVER: dict[tuple[str, str], str] = {
     ("vgraph.Graph.topology", "NameLookupError"): "no type is named",
-    ("vgraph.Graph.num_src_nodes", "GraphError"): "a type is always named",
-    ("vgraph.Graph.num_dst_nodes", "GraphError"): "a type is always named",
     ("vgraph.to_bidirected", "FunctionError"): "the aggregator is the default",
     ("vgraph.sampling.open_features", "ValueError"): "told as a DataError",
     ("vgraph.partition.placement.profile.Profile.from_text", "ValueError"): "told as a DataError",

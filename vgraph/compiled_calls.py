@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor
 
 Results = dict[str, Tensor]
 
 
-def _empty(*_args: Any, **_named: Any) -> Any:
+def _empty(*_args: object, **_named: object) -> NoReturn:
     raise AssertionError("vgraph/__init__.py fills this slot")
 
 

@@ -5,8 +5,6 @@ Takes: what went wrong. Gives: exceptions that also subclass the fitting built-i
 
 from __future__ import annotations
 
-from typing import Any
-
 from vgraph.user_line import user_line
 
 
@@ -40,11 +38,11 @@ class VGraphError(Exception):
     def __str__(self) -> str:
         return str(self.args[0])
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _restored, (type(self), self.args, self.__dict__)
 
 
-def _restored(kind: type[VGraphError], args: tuple[Any, ...], attributes: dict[str, Any]) -> VGraphError:
+def _restored(kind: type[VGraphError], args: tuple[object, ...], attributes: dict[str, object]) -> VGraphError:
     """An error that comes from another process: the line is where it was raised."""
     error = kind.__new__(kind, *args)
     error.args = args

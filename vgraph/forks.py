@@ -7,20 +7,20 @@ A child has none of its parent's other threads, so that a lock that one of them 
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from weakref import WeakSet
 
 
 class Lock(Protocol):
     """What a fork waits for."""
 
-    def acquire(self) -> Any: ...
+    def acquire(self) -> object: ...
     def release(self) -> None: ...
 
 
 L = TypeVar("L", bound=Lock)
-_locks: list[WeakSet[Any]] = [WeakSet(), WeakSet()]
-_held: list[Any] = []
+_locks: list[WeakSet[Lock]] = [WeakSet(), WeakSet()]
+_held: list[Lock] = []
 
 
 def held_by_forks(lock: L, *, last: bool = True) -> L:

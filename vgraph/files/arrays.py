@@ -12,7 +12,7 @@ import shutil
 import struct
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ LONGEST_HEADER = 10_000
 MAGIC = b"\x93NUMPY"
 
 
-def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
+def read_arrays(path: str | Path) -> dict[str, NDArray[np.generic]]:
     """Every array of an .npz, by name.
 
     Raises:
@@ -43,7 +43,7 @@ def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
         raise unreadable(path, error) from error
 
 
-def read_array(path: str | Path) -> NDArray[Any]:
+def read_array(path: str | Path) -> NDArray[np.generic]:
     """The array of a .npy file, read whole.
 
     Raises:
@@ -56,12 +56,12 @@ def read_array(path: str | Path) -> NDArray[Any]:
         raise unreadable(path, error) from error
 
 
-def _read_members(path: str | Path, file: IO[bytes]) -> dict[str, NDArray[Any]]:
+def _read_members(path: str | Path, file: IO[bytes]) -> dict[str, NDArray[np.generic]]:
     with damage_told(path, CURE, fact="not a readable .npz"):
         archive = zipfile.ZipFile(file)
         infos = archive.infolist()
         refuse_expansion(path, sum(info.file_size for info in infos), Path(path).stat().st_size)
-        found: dict[str, NDArray[Any]] = {}
+        found: dict[str, NDArray[np.generic]] = {}
         for info in infos:
             name = info.filename.removesuffix(".npy")
             with archive.open(info) as member:
@@ -94,7 +94,7 @@ def extract_arrays(path: str | Path, folder: Path) -> dict[str, Path]:
     return found
 
 
-def _read_array(file: IO[bytes], length: int, name: str) -> NDArray[Any]:
+def _read_array(file: IO[bytes], length: int, name: str) -> NDArray[np.generic]:
     dtype, shape, is_fortran, offset = check_header(file, length, name)
     raw = file.read(length - offset)
     if len(raw) != length - offset or file.read(1):
@@ -106,7 +106,7 @@ def _read_array(file: IO[bytes], length: int, name: str) -> NDArray[Any]:
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def check_header(file: IO[bytes], length: int, name: str) -> tuple[np.dtype[Any], tuple[int, ...], bool, int]:
+def check_header(file: IO[bytes], length: int, name: str) -> tuple[np.dtype[np.generic], tuple[int, ...], bool, int]:
     """The dtype, the shape, whether columns come first, and where data begin, of an array of ``length`` bytes in all.
 
     ValueError: it is no array of plain numbers or text, or its shape takes other bytes than there are.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from vgraph.ir.program import Value
 
@@ -44,14 +44,14 @@ class OpInfo:
 
     name: str
     text: str = ""
-    choose: Callable[[Sequence[Any]], str] | None = None
+    choose: Callable[[Sequence[object]], str] | None = None
     costly: bool = False
     types: Types = "same"
     mask: int | None = None
     whole_numbers: bool = False
     zero: Literal["", "all", "any", "first"] = ""
-    defaults: tuple[Any, ...] = ()
-    words: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    defaults: tuple[object, ...] = ()
+    words: Mapping[str, object] = field(default_factory=dict[str, object])
     unread: int = 0
     pointwise: bool = True
 
@@ -65,14 +65,14 @@ class OpInfo:
         """Whether the text speaks of no argument at all."""
         return bool(self.text) and not any(f"{{{d}}}" in self.text for d in range(_MOST_OPERANDS))
 
-    def arguments(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    def arguments(self, given: tuple[object, ...]) -> tuple[object, ...]:
         """With the defaults that were left out; without arguments that change no number."""
         if self.unread:
             given = given[: self.num_arguments]
         missing = self.num_arguments - len(given)
         return given + self.defaults[-missing:] if self.defaults and missing > 0 else given
 
-    def template(self, given: Sequence[Any]) -> str:
+    def template(self, given: Sequence[object]) -> str:
         """The C text for these arguments; empty where there is none."""
         return self.text if self.choose is None else self.choose(given)
 
@@ -89,13 +89,15 @@ _AT_LEAST = "vg_select<{V}>({0} < {1}, {1}, {0})"
 AT_MOST = "vg_select<{V}>({0} > {1}, {1}, {0})"
 
 
-def _power(given: Sequence[Any]) -> str:
+def _power(given: Sequence[object]) -> str:
     """A constant exponent alone."""
-    is_plain = isinstance(given[1], (int, float)) and isinstance(given[0], Value)
-    return _POWERS.get(given[1], "") if is_plain else ""
+    exponent = given[1]
+    if isinstance(exponent, (int, float)) and isinstance(given[0], Value):
+        return _POWERS.get(exponent, "")
+    return ""
 
 
-def _clamp(given: Sequence[Any]) -> str:
+def _clamp(given: Sequence[object]) -> str:
     low = len(given) > 1 and given[1] is not None
     high = len(given) > 2 and given[2] is not None
     text = _AT_LEAST if low else "{0}"
@@ -105,7 +107,7 @@ def _clamp(given: Sequence[Any]) -> str:
 _AWAY = "vg_exp(-vg_abs({0} - {1}))"  # of two numbers, the exponential of the distance from the larger to the smaller
 # log(1 + z) by a logarithm that there is in vectors: what 1 + z was rounded to is divided out again
 _LOG1P = "vg_select<{V}>({T}(1) + {z} == {T}(1), {z}, vg_log({T}(1) + {z}) * ({z} / ({T}(1) + {z} - {T}(1))))"
-_IN_FULL: Mapping[str, Any] = {"approximate": "none"}
+_IN_FULL: Mapping[str, object] = {"approximate": "none"}
 _WITH_TEXT = (
     OpInfo("add", "{0} + {1}", zero="all"),
     OpInfo("sub", "{0} - {1}", zero="all"),

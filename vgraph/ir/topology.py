@@ -5,7 +5,7 @@ Takes: COO ids. Gives: CSC and CSR on demand, kept; the reverse. Runs once per t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -69,10 +69,10 @@ class Topology:
         object.__setattr__(self, "handle", torch.tensor(number, device="cpu"))  # now: Dynamo may only read it
         _by_number[number] = self
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name not in ("handle", "_turned_from")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self.__post_init__()
 
@@ -99,11 +99,11 @@ class Topology:
         return Topology(self.src.cpu(), self.dst.cpu(), self.num_src, self.num_dst, self.graph_sizes)
 
     @cached_property
-    def kept(self) -> dict[Any, Any]:
+    def kept(self) -> dict[Hashable, Any]:
         """What was derived from this topology, by key: schedules, degree buckets ..."""
         return {}
 
-    def keep(self, key: Any, make: Callable[[], T]) -> T:
+    def keep(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value derived under ``key``, made at the first call."""
         if key not in self.kept:
             self.kept[key] = make()

@@ -61,7 +61,7 @@ class HeteroGraphConv(nn.Module):
             aggregate = AGGREGATES[check_name(aggregate, AGGREGATES, "aggregate")]
         self.agg_fn = aggregate
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "mod_dict": list(self.mod_dict)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -79,8 +79,8 @@ class HeteroGraphConv(nn.Module):
         self,
         g: vgraph.Graph,
         inputs: ByType | tuple[ByType, ByType],
-        mod_args: Mapping[str, tuple[Any, ...]] | None = None,
-        mod_kwargs: Mapping[str, Mapping[str, Any]] | None = None,
+        mod_args: Mapping[str, tuple[object, ...]] | None = None,
+        mod_kwargs: Mapping[str, Mapping[str, object]] | None = None,
     ) -> dict[str, Any]:
         """What arrives at every type of vertex.
 

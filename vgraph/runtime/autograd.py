@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import FunctionError
-from vgraph.runtime.compiled import CallContext, CompiledProgram, Outcome
+from vgraph.runtime.compiled import CallContext, CompiledProgram
+from vgraph.runtime.outcome import Outcome
 
 _logger = logging.getLogger("vgraph")
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import compress
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -32,16 +31,10 @@ from vgraph.runtime.cuda import driver as cuda
 from vgraph.runtime.cuda.cuda_graphs import CudaGraphs
 from vgraph.runtime.cuda.side_stream import SideStream
 from vgraph.runtime.in_memory import as_recorded, in_memory
+from vgraph.runtime.outcome import Lease, Outcome
 from vgraph.runtime.python_codegen import PhaseCode
 from vgraph.runtime.user_rows import UserRows
 from vgraph.runtime.windows import Ahead, Windows, choose_windows, find_ahead
-
-
-class Lease(Protocol):
-    """A buffer of bytes that nobody else holds until it is released or forgotten."""
-
-    buffer: Tensor
-
 
 _ONCE = Phase((), is_loop=False)
 MOST_DEGREES = 4  # in-degrees for which there is code of their own
@@ -57,19 +50,6 @@ class Plan:
     @cached_property
     def memory(self) -> MemoryPlan:
         return self.plan_memory()
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """Outputs, values saved for the backward (in row order) and what keeps their memory.
-
-    ``shared``: saved values that lie in an output's memory, and which output that is, both by their places.
-    """
-
-    outputs: list[Tensor | None]
-    saved: list[Tensor]
-    lease: Lease | None
-    shared: Mapping[int, int] = field(default_factory=dict[int, int])
 
 
 @dataclass(eq=False)
@@ -222,7 +202,11 @@ class CompiledProgram:
             self.codes[phase_range[0]].run(env, arena, rows.extents(first))
 
     def _stream_of(
-        self, number: int, env: Mapping[int, Tensor], arena: Mapping[int, Tensor], side_stream: SideStream | None
+        self,
+        number: int,
+        env: Mapping[int, Tensor],
+        arena: Mapping[int, Tensor],
+        side_stream: SideStream | None,
     ) -> AbstractContextManager[None]:
         """Where a turn's work goes, if there are two streams."""
         if side_stream is None:

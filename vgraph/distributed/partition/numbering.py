@@ -26,8 +26,8 @@ class Numbering:
 
     num_parts: int
     bounds: dict[str, NDArray[np.int64]]
-    new_ids: dict[str, NDArray[Any]]
-    originals: dict[str, NDArray[Any]]
+    new_ids: dict[str, NDArray[np.generic]]
+    originals: dict[str, NDArray[np.generic]]
 
 
 def number_nodes(whole: WholeGraph, parts: NDArray[np.int32], num_parts: int, folder: Path | None = None) -> Numbering:
@@ -48,12 +48,12 @@ def number_nodes(whole: WholeGraph, parts: NDArray[np.int32], num_parts: int, fo
     return found
 
 
-def _array(folder: Path | None, name: str, dtype: Any, count: int) -> NDArray[Any]:
+def _array(folder: Path | None, name: str, dtype: Any, count: int) -> NDArray[np.generic]:
     return np.zeros(count, dtype) if folder is None else new_array(folder / name, dtype, count)
 
 
 def _number_type(
-    parts: NDArray[np.int32], num_parts: int, new_ids: NDArray[Any], originals: NDArray[Any]
+    parts: NDArray[np.int32], num_parts: int, new_ids: NDArray[np.generic], originals: NDArray[np.generic]
 ) -> NDArray[np.int64]:
     """Fills the ids of one type, some million nodes at a time; gives the bounds of parts."""
     bounds = np.zeros(num_parts + 1, np.int64)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 
@@ -102,7 +102,7 @@ class Manifest:
         """What graph.json holds."""
         return json.dumps({**self._content(), "checksum": self.checksum}, separators=(",", ":")) + "\n"
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, object]:
         nodes = {t: {"bounds": n.bounds, "features": _schemes_out(n.features)} for t, n in self.nodes.items()}
         edges = [
             {
@@ -139,24 +139,25 @@ def read_manifest(folder: Path) -> tuple[Manifest, str]:
     data = read_bytes(path)
     with damage_told(path, CURE, fact="it describes no partitioned graph"):
         text = data.decode("utf-8")
-        content: Any = json.loads(text)
+        content = _dict(json.loads(text))
         manifest = read_content(content, path)
         if content.get("checksum") != manifest.checksum or text != manifest.text():
             _refuse("it is not what was written: the checksum differs")
         return manifest, sha256(data).hexdigest()
 
 
-def read_content(content: Any, path: Path) -> Manifest:
+def read_content(said: object, path: Path) -> Manifest:
     """What graph.json says, without its checksum; ValueError, TypeError, KeyError: its numbers do not fit together."""
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    content = _dict(said)
+    if content.get("format") != FORMAT:
         _refuse("it is of another kind")
     if content["version"] != VERSION:
         fact = f"{path} has version {content['version']} of the format"
         raise DataError(fact, line=str(path), cure="read it with the vgraph that wrote it")
     num_parts = _count(content["num_parts"], "num_parts")
-    nodes = {_text(t): _node_type(found, num_parts) for t, found in _dict(content["nodes"]).items()}
+    nodes = {_text(t): _node_type(_dict(found), num_parts) for t, found in _dict(content["nodes"]).items()}
     edges: dict[EdgeType, EdgeEnds] = {}
-    for found in _list(content["edges"]):
+    for found in map(_dict, _list(content["edges"])):
         etype = _edge_type(found["type"], nodes)
         if etype in edges:
             _refuse(f"the edge type {etype} is there twice")
@@ -176,11 +177,11 @@ def read_content(content: Any, path: Path) -> Manifest:
     )
 
 
-def _node_type(found: Any, num_parts: int) -> NodeType:
+def _node_type(found: Mapping[object, object], num_parts: int) -> NodeType:
     return NodeType(_bounds(found["bounds"], num_parts), _schemes_in(found["features"]))
 
 
-def _edge_ends(found: Any, num_parts: int) -> EdgeEnds:
+def _edge_ends(found: Mapping[object, object], num_parts: int) -> EdgeEnds:
     bounds, cut = _bounds(found["bounds"], num_parts), _count(found["cut"], "cut")
     if cut > bounds[-1]:
         _refuse(f"{cut} of {bounds[-1]} edges are cut")
@@ -190,39 +191,40 @@ def _edge_ends(found: Any, num_parts: int) -> EdgeEnds:
     return EdgeEnds(bounds, cut, out_bounds, _schemes_in(found["features"]))
 
 
-def _edge_type(found: Any, nodes: Mapping[str, NodeType]) -> EdgeType:
+def _edge_type(found: object, nodes: Mapping[str, NodeType]) -> EdgeType:
     names = tuple(map(_text, _list(found)))
     if len(names) != 3 or names[0] not in nodes or names[2] not in nodes:
         _refuse(f"{names} is no type of edges between its nodes")
     return names
 
 
-def _bounds(found: Any, num_parts: int) -> tuple[int, ...]:
+def _bounds(found: object, num_parts: int) -> tuple[int, ...]:
     bounds = tuple(_count(number, "a bound") for number in _list(found))
     if len(bounds) != num_parts + 1 or bounds[0] or list(bounds) != sorted(bounds):
         _refuse(f"bounds of {num_parts} parts are {str(bounds)[:80]}")
     return bounds
 
 
-def _loads(found: Any, num_parts: int) -> tuple[int, ...]:
+def _loads(found: object, num_parts: int) -> tuple[int, ...]:
     loads = tuple(_count(number, "a load") for number in _list(found))
     return loads if len(loads) == num_parts else _refuse(f"{len(loads)} of {num_parts} parts have loads")
 
 
-def _schemes_out(features: Mapping[str, Scheme]) -> dict[str, Any]:
+def _schemes_out(features: Mapping[str, Scheme]) -> dict[str, object]:
     return {name: [dtype_name(s.dtype, name), *s.shape] for name, s in features.items()}
 
 
-def _schemes_in(found: Any) -> dict[str, Scheme]:
+def _schemes_in(found: object) -> dict[str, Scheme]:
     features: dict[str, Scheme] = {}
-    for name, (dtype, *shape) in _dict(found).items():
+    for name, said in _dict(found).items():
+        dtype, *shape = _list(said)
         if dtype not in DTYPES:
             _refuse(f"the feature {name!r} is of dtype {dtype!r}")
-        features[_text(name)] = Scheme(tuple(_count(n, "a width") for n in shape), DTYPES[dtype])
+        features[_text(name)] = Scheme(tuple(_count(n, "a width") for n in shape), DTYPES[_text(dtype)])
     return features
 
 
-def _file_record(found: Any) -> FileRecord:
+def _file_record(found: object) -> FileRecord:
     num_bytes, digest = _list(found)
     return FileRecord(_count(num_bytes, "a length"), _text(digest))
 
@@ -240,22 +242,22 @@ def _refuse(fact: str) -> NoReturn:
     raise ValueError(fact)
 
 
-def _count(found: Any, what: str) -> int:
+def _count(found: object, what: str) -> int:
     if type(found) is not int or not 0 <= found < 2**62:
         _refuse(f"{what} is {str(found)[:40]!r}")
     return found
 
 
-def _text(found: Any) -> str:
+def _text(found: object) -> str:
     if not isinstance(found, str):
         _refuse(f"{str(found)[:40]} is no name")
     found.encode()  # what has no UTF-8 is no name of a file, either
     return found
 
 
-def _list(found: Any) -> Sequence[Any]:
+def _list(found: object) -> Sequence[object]:
     return found if isinstance(found, list) else _refuse(f"{str(found)[:40]} is no list")
 
 
-def _dict(found: Any) -> Mapping[Any, Any]:
+def _dict(found: object) -> Mapping[object, object]:
     return found if isinstance(found, dict) else _refuse(f"{str(found)[:40]} is no object")

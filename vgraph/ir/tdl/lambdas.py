@@ -9,14 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from vgraph.errors import DescriptionError
 from vgraph.ir.program import Op
 from vgraph.ir.tdl.affine import Affine, parse_access
 from vgraph.ir.tdl.notation import Indices, Notation
 
-Function = Callable[..., Any]
+Function = Callable[..., object]
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Index:
     terms: tuple[tuple[str, int], ...]
     constant: int = 0
 
-    def _plus(self, other: Any, sign: int) -> Index:
+    def _plus(self, other: object, sign: int) -> Index:
         if isinstance(other, int):
             return Index(self.terms, self.constant + sign * other)
         if not isinstance(other, Index):
@@ -39,19 +38,19 @@ class Index:
             terms[name] = terms.get(name, 0) + sign * factor
         return Index(tuple((n, f) for n, f in terms.items() if f), self.constant + sign * other.constant)
 
-    def __add__(self, other: Any) -> Index:
+    def __add__(self, other: object) -> Index:
         return self._plus(other, 1)
 
-    def __radd__(self, other: Any) -> Index:
+    def __radd__(self, other: object) -> Index:
         return self._plus(other, 1)
 
-    def __sub__(self, other: Any) -> Index:
+    def __sub__(self, other: object) -> Index:
         return self._plus(other, -1)
 
-    def __rsub__(self, other: Any) -> Index:
+    def __rsub__(self, other: object) -> Index:
         return (self * -1)._plus(other, 1)
 
-    def __mul__(self, factor: Any) -> Index:
+    def __mul__(self, factor: object) -> Index:
         if not isinstance(factor, int):
             raise DescriptionError(
                 f"{self} times {factor} is not affine",
@@ -83,7 +82,7 @@ class Expression:
         return Expression(self.accesses, tuple((n, "whole") for n, _ in self.reduced), self.sizes, self.whole | hidden)
 
     @staticmethod
-    def of(*parts: Any) -> Expression:
+    def of(*parts: object) -> Expression:
         """What depends on all parts, element by element."""
         found = [p.inner() for p in parts if isinstance(p, Expression)]
         return Expression(
@@ -95,18 +94,18 @@ class Expression:
 
     @classmethod
     def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        cls, func: object, types: object, args: tuple[object, ...] = (), kwargs: Mapping[str, object] | None = None
     ) -> Expression:
         return cls.of(*args, *(kwargs or {}).values())
 
-    def __getitem__(self, indices: Any) -> Expression:
+    def __getitem__(self, indices: object) -> Expression:
         """Of an opaque function's result: it is made whole along the dims that are named."""
         named = indices if isinstance(indices, tuple) else (indices,)
         names = {name for index in named if isinstance(index, Index) for name, _ in index.terms}
         return Expression(self.accesses, self.reduced, self.sizes, self.whole | names)
 
 
-def _pointwise(self: Any, *others: Any) -> Expression:
+def _pointwise(self: object, *others: object) -> Expression:
     return Expression.of(self, *others)
 
 
@@ -118,12 +117,12 @@ for _name in "add radd sub rsub mul rmul truediv rtruediv pow rpow neg abs lt le
 class _Tensor:
     number: int
 
-    def __getitem__(self, indices: Any) -> Expression:
+    def __getitem__(self, indices: object) -> Expression:
         given = indices if isinstance(indices, tuple) else (indices,)
         return Expression(((self.number, tuple(_dim(index) for index in given)),))
 
 
-def _dim(index: Any) -> str:
+def _dim(index: object) -> str:
     if isinstance(index, Index):
         return str(index)
     if isinstance(index, int) and not isinstance(index, bool):
@@ -201,7 +200,7 @@ def opaque(name: str = "opaque") -> Callable[..., Expression]:
         b ? ? -> b i j
     """
 
-    def function(*parts: Any) -> Expression:
+    def function(*parts: object) -> Expression:
         return Expression.of(*parts)
 
     function.__name__ = name

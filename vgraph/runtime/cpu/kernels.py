@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -135,10 +135,23 @@ _NOTHING = torch.empty(0, dtype=torch.int32, device="cpu")
 _NO_IDS = (None, None)
 
 
+class Covered(Protocol):
+    """Rows that one evaluation covers, as a kernel asks for them: an Extent."""
+
+    order: RowOrder
+    v0: int
+    v1: int
+    e0: int
+    e1: int
+
+    def count(self, kind: str) -> int: ...
+    def user_ids(self, kind: str) -> Tensor | None: ...
+
+
 class CpuKernel:
     """A compiled loop over vertices [v0, v1): see ``fusion/cpu/emit.py`` for its arguments."""
 
-    def __init__(self, function: Any, spec: KernelSpec, empty: Empty = torch_empty) -> None:
+    def __init__(self, function: Callable[[int], int], spec: KernelSpec, empty: Empty = torch_empty) -> None:
         self.function, self.stores, self.is_source = function, spec.stores, spec.is_source
         self.empty, self.line = empty, first_line(spec.ops)
         self._indices = _indices_read(spec)
@@ -164,7 +177,7 @@ class CpuKernel:
         arguments = (ctypes.c_int64 * (3 + len(pointers)))(0, 0, pool_address(), *pointers)
         function, address, line = self.function, ctypes.addressof(arguments), self.line
 
-        def call(v0: int, v1: int, keep: Any = (index, given, stores, ids, arguments)) -> None:
+        def call(v0: int, v1: int, keep: object = (index, given, stores, ids, arguments)) -> None:
             arguments[0], arguments[1] = v0, v1
             if function(address):
                 raise no_memory("a kernel", line)
@@ -177,7 +190,7 @@ class CpuKernel:
             return rows
         return self.empty(rows.shape, rows.dtype).copy_(rows)
 
-    def run(self, extent: Any, *loads: Tensor) -> tuple[Tensor, ...]:
+    def run(self, extent: Covered, *loads: Tensor) -> tuple[Tensor, ...]:
         """Once over all rows; allocates what it stores."""
         made = tuple([self._empty(extent, *room) for room in self._rooms])
         rows = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
@@ -195,7 +208,9 @@ class CpuKernel:
             return made
         return tuple(t.sum(0).to(v.dtype) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
 
-    def _empty(self, extent: Any, kind: str, is_shared: bool, row_shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    def _empty(
+        self, extent: Covered, kind: str, is_shared: bool, row_shape: tuple[int, ...], dtype: torch.dtype
+    ) -> Tensor:
         if is_shared:  # one sum for each piece of the work
             return torch.zeros((_MOST_PIECES, *row_shape), dtype=ACCUMULATED.get(dtype, dtype), device="cpu")
         return self.empty((extent.count(kind), *row_shape), dtype)

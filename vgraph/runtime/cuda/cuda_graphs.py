@@ -8,22 +8,24 @@ same numbers of rows everywhere), so that graphs of one form share one recording
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-from weakref import WeakValueDictionary, ref
+from weakref import ReferenceType, WeakValueDictionary, ref
 
 import torch
 from torch import Tensor
 
 from vgraph.ir.schedule import Schedule
+from vgraph.runtime.outcome import Outcome
 
 logger = logging.getLogger("vgraph")
 MOST_RECORDINGS = 32  # of one Program
 _LAST_SEEN = 1024  # forms of calls that are remembered
 _BY_ADDRESS = ("saved:", "state", "lifted:")  # parameters and what a recorded call has saved lie where they lay
-Evaluate = Callable[[Mapping[str, Tensor], Schedule], Any]
-Record = Callable[[Callable[[], Any]], tuple[Any, Callable[[], None]]]  # runs work; its result, and what repeats it
+Form = tuple[Hashable, ...]  # all that calls must have in common to share a recording
+Evaluate = Callable[[Mapping[str, Tensor], Schedule], Outcome]
+# Runs work, and gives its result and what repeats it.
+Record = Callable[[Callable[[], Outcome]], tuple[Outcome, Callable[[], None]]]
 
 
 @dataclass(eq=False)
@@ -46,15 +48,15 @@ class Recording:
 
     given: Mapping[str, Tensor]
     twin: Schedule
-    exact: Any  # the schedule whose very numbers it depends on, weakly; None: any of its form
-    outcome: Any
+    exact: ReferenceType[Schedule] | None  # the schedule whose very numbers it depends on; None: any of its form
+    outcome: Outcome
     repeat: Callable[[], None]
     is_used: bool = False
 
     def fits(self, schedule: Schedule) -> bool:
         return not self.is_used and (self.exact is None or self.exact() is schedule)
 
-    def run(self, inputs: Mapping[str, Tensor], schedule: Schedule) -> Any:
+    def run(self, inputs: Mapping[str, Tensor], schedule: Schedule) -> Outcome:
         if self.exact is None:
             self.twin.refill(schedule)
         for name, place in self.given.items():
@@ -72,11 +74,13 @@ _kept: WeakValueDictionary[int, Recording] = WeakValueDictionary()  # by address
 class CudaGraphs:
     """Of one Program. ``evaluate(inputs, schedule)``: runs it on a schedule of the call's form."""
 
-    known: dict[Any, list[Recording]] = field(default_factory=dict[Any, list[Recording]])
-    seen: dict[Any, None] = field(default_factory=dict[Any, None])
+    known: dict[Form, list[Recording]] = field(default_factory=dict[Form, list[Recording]])
+    seen: dict[Form, None] = field(default_factory=dict[Form, None])
     is_full: bool = False
 
-    def call(self, record: Record, inputs: Mapping[str, Tensor], schedule: Schedule, evaluate: Evaluate) -> Any:
+    def call(
+        self, record: Record, inputs: Mapping[str, Tensor], schedule: Schedule, evaluate: Evaluate
+    ) -> Outcome | None:
         """The Outcome; None: the call is the first of its kind, or none that can be recorded."""
         key = self._key(inputs, schedule)
         if key is None:
@@ -89,14 +93,14 @@ class CudaGraphs:
             self.known.setdefault(key, []).append(found)
         return found.run(inputs, schedule)
 
-    def _key(self, inputs: Mapping[str, Tensor], schedule: Schedule) -> Any:
+    def _key(self, inputs: Mapping[str, Tensor], schedule: Schedule) -> Form | None:
         """All that a recording depends on beside what is copied."""
         device = schedule.order.src_rows.device
-        words: list[Any] = [schedule.form]
+        words: list[Hashable] = [schedule.form]
         for name, tensor in inputs.items():
             if tensor.device != device or tensor.layout != torch.strided:
                 return None
-            word: tuple[Any, ...] = (name, tuple(tensor.shape), tensor.dtype)
+            word: Form = (name, tuple(tensor.shape), tensor.dtype)
             if name.startswith(_BY_ADDRESS):
                 address = tensor.data_ptr()
                 if not name.startswith("lifted:") and address not in _kept:
@@ -105,7 +109,7 @@ class CudaGraphs:
             words.append(word)
         return tuple(words)
 
-    def _is_wanted(self, key: Any) -> bool:
+    def _is_wanted(self, key: Form) -> bool:
         """Whether the like was seen before, and there is room."""
         if key not in self.seen:
             self.seen[key] = None

@@ -22,6 +22,7 @@ from vgraph import config
 from vgraph.errors import DeviceError
 from vgraph.runtime.cuda.cuda_graphs import Record
 from vgraph.runtime.cuda.side_stream import SideStream
+from vgraph.runtime.outcome import Outcome
 
 _MOST_PLAIN = 48 * 1024  # bytes of a block's own memory that need no asking
 _MOST_ROOM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -58,7 +59,7 @@ def architecture(device: int | None = None) -> str:
     return f"sm_{major}{minor}"
 
 
-_sides: dict[torch.device, Any] = {}
+_sides: dict[torch.device, torch.cuda.Stream] = {}
 
 
 def two_streams(device: torch.device) -> SideStream | None:
@@ -76,7 +77,7 @@ def recorder(kind: str) -> Record | None:
     return _record if kind == "cuda" and config.graphs() else None
 
 
-def _record(work: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:  # pragma: no cover - needs a GPU
+def _record(work: Callable[[], Outcome]) -> tuple[Outcome, Callable[[], None]]:  # pragma: no cover - needs a GPU
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
     with torch.cuda.graph(graph):
@@ -84,7 +85,7 @@ def _record(work: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:  # pragm
     return made, graph.replay
 
 
-def on(device: torch.device) -> AbstractContextManager[Any]:
+def on(device: torch.device) -> AbstractContextManager[object]:
     """While it lasts, that GPU is the current one: what is compiled, loaded and launched is for it."""
     if device.type != "cuda" or device.index in (None, torch.cuda.current_device()):
         return nullcontext()

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,7 +24,7 @@ from vgraph.ir.reduction import ACCUMULATED
 from vgraph.ir.schedule import RowOrder
 from vgraph.ir.space import SHARED
 from vgraph.ir.upload import send, upload
-from vgraph.runtime.cpu.kernels import index_tensors
+from vgraph.runtime.cpu.kernels import Covered, index_tensors
 from vgraph.runtime.cuda.driver import Launch
 
 _ALIGNMENT = 16  # bytes of the widest access
@@ -99,7 +98,7 @@ class DeviceKernel:
         if self.loop.wide is not None and self._mean_degree(order) > self.loop.most_narrow:
             entry = self.loop.wide
 
-        def call(v0: int, v1: int, keep: Any = keep) -> None:
+        def call(v0: int, v1: int, keep: object = keep) -> None:
             found = range(0) if hubs is None else self._hubs_between(hubs, v0, v1)
             if hubs is not None and found:
                 self._run_hubs(hubs, found, words)
@@ -116,9 +115,9 @@ class DeviceKernel:
         return order.src_rows.shape[0] / max(order.in_ptr.shape[0] - 1, 1)
 
     # ------------------------------------------------------------ once
-    def run(self, extent: Any, *loads: Tensor) -> tuple[Tensor, ...]:
+    def run(self, extent: Covered, *loads: Tensor) -> tuple[Tensor, ...]:
         """Once over all rows; allocates what it stores."""
-        order: RowOrder = extent.order
+        order = extent.order
         count = extent.count("source") if self.is_source else extent.v1 - extent.v0
         work, chunks = self._work(order, count, tiled=self._is_tiled(loads))
         num_teams = max((self._grid(entry, n) * _teams(entry) for entry, _, n in work), default=0)
@@ -161,7 +160,7 @@ class DeviceKernel:
         assert self.loop.hubs is not None
         run_hubs(self.loop.hubs, self.functions, hubs, found, words)
 
-    def _empty(self, extent: Any, value: Value, num_teams: int) -> Tensor:
+    def _empty(self, extent: Covered, value: Value, num_teams: int) -> Tensor:
         device = extent.order.src_rows.device
         if value.space == SHARED:  # one sum for each team
             dtype = ACCUMULATED.get(value.dtype, value.dtype)
@@ -171,7 +170,7 @@ class DeviceKernel:
     # ------------------------------------------------------------ launching
     def _words(
         self, order: RowOrder, loads: Sequence[Tensor], stores: Sequence[Tensor], ids: Sequence[Tensor | None]
-    ) -> tuple[list[Any], list[int]]:
+    ) -> tuple[list[object], list[int]]:
         """What must stay alive, and the arguments behind the first ones."""
         index = index_tensors(order)
         device = index[0].device

@@ -7,28 +7,34 @@ makes. Runs at every step. Source: Cavs section 3.5 (streaming of eager and lazy
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias
 
+import torch
 from torch import Tensor
+from torch.cuda import Stream
 
-Note = Callable[[Tensor, Any], None]  # that a stream uses a tensor's memory, though another stream gave it
+Event: TypeAlias = "torch.cuda.Event | torch.Event"
 
 
 @dataclass(eq=False)
 class SideStream:
-    """One call's two streams. ``switch``: a context in which work goes to a stream; ``note``: see ``Note``."""
+    """One call's two streams.
 
-    main: Any
-    side: Any
-    switch: Callable[[Any], Any]
-    note: Note
-    made: dict[int, tuple[Any, Any]] = field(default_factory=dict[int, tuple[Any, Any]])  # stream and event
+    ``switch``: a context in which work goes to a stream. ``note``: that a stream uses a tensor's memory, though
+    another stream gave it.
+    """
+
+    main: Stream
+    side: Stream
+    switch: Callable[[Stream], AbstractContextManager[object]]
+    note: Callable[[Tensor, Stream], object]
+    made: dict[int, tuple[Stream, Event]] = field(default_factory=dict[int, tuple[Stream, Event]])  # stream and event
     waited: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])  # stream and event, by id
-    last: Any = None  # the event behind the last phase beside
-    reader: Any = None  # ... behind the last one that reads the arena
-    begun: Any = None  # the event behind what the caller gave, which may still be under way
+    last: Event | None = None  # the event behind the last phase beside
+    reader: Event | None = None  # ... behind the last one that reads the arena
+    begun: Event = field(init=False)  # the event behind what the caller gave, which may still be under way
 
     def __post_init__(self) -> None:
         self.begun = self.main.record_event()
@@ -66,7 +72,7 @@ class SideStream:
         for tensor in tensors:
             self.note(tensor, self.main)
 
-    def _wait(self, stream: Any, event: Any) -> None:
+    def _wait(self, stream: Stream, event: Event | None) -> None:
         """Once an event and stream; a later event of a stream stands behind its earlier ones."""
         if event is not None and (id(stream), id(event)) not in self.waited:
             stream.wait_event(event)
