@@ -154,8 +154,8 @@ def test_functions_of_edges_are_cut_too() -> None:
         for name, rows in wanted.items():
             torch.testing.assert_close(found[name], rows, rtol=1e-12, atol=1e-12)
     assert isinstance(parts.halo, OneRank)
-    sent = {"src:*0": NARROW, "src:*1": NARROW}
-    assert parts.halo.sent == [sent, sent]
+    with_gradients, alone = {"src:x": WIDE}, {"src:*0": NARROW, "src:*1": NARROW}  # which would come back
+    assert parts.halo.sent == [with_gradients, alone]
 
 
 def test_a_whole_graph_has_no_cut() -> None:
