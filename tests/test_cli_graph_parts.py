@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+import vgraph
+import vgraph.distributed as vd
 from tests.distributed.stored_graphs import store_all
 from vgraph.cli import main
 from vgraph.distributed.plan import hashed_halo_rows
@@ -30,6 +33,17 @@ def test_from_files_to_a_plan(edges: Path, tmp_path: Path, capsys: pytest.Captur
     said = capsys.readouterr().out
     assert "2 ranks: " in said and "gradients of 10 parameters: 80 bytes a step" in said and "sampled, " in said
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_unequal_parts_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = torch.arange(200)
+    ring, hubs = (ids, ids.roll(1)), (ids.repeat(3), ids.repeat(3) % 6)
+    skewed = [torch.cat(ends) for ends in zip(ring, hubs, strict=True)]
+    for ends, is_told in ((ring, False), (skewed, True)):
+        vd.partition_graph(vgraph.graph(tuple(ends)), tmp_path / "g.vg", 4, "ldg", balance=None if is_told else "edges")
+        capsys.readouterr()
+        assert main(["plan-graph", str(tmp_path / "g.vg"), "--ranks", "4", "--widths", "8"]) == 0
+        assert ("times the mean of edges; partition with --balance edges" in capsys.readouterr().out) == is_told
 
 
 def test_plan_on_paper(capsys: pytest.CaptureFixture[str]) -> None:

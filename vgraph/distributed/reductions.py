@@ -48,7 +48,9 @@ def mean(rows: Tensor, weight: Tensor | None = None) -> Tensor:
         chosen = torch.where((factor != 0).reshape(-1, *(1,) * (rows.ndim - 1)), rows, 0)
         own = (chosen * factor.reshape(-1, *(1,) * (rows.ndim - 1))).sum()
         count = factor.double().sum() * width
-    return _Mean.apply(ranks, own, count)
+    found = _Mean.apply(ranks, own, count)
+    ranks.step()
+    return found
 
 
 class _Mean(torch.autograd.Function):

@@ -55,7 +55,8 @@ def join(num_workers: int, device: torch.device, timeout: timedelta) -> tuple[in
     if not dist.is_initialized():
         backend = "nccl" if device.type == "cuda" else "gloo"
         if "RANK" in os.environ:
-            dist.init_process_group(backend, timeout=timeout)
+            with lost_workers():
+                dist.init_process_group(backend, timeout=timeout)
         elif num_workers == 1:
             dist.init_process_group(backend, timeout=timeout, store=dist.HashStore(), rank=0, world_size=1)
         else:
@@ -135,8 +136,10 @@ def lost_workers() -> Generator[None]:
     begin(block)
     try:
         yield
+    except WorkerError:  # a RuntimeError that has been told already
+        raise
     except RuntimeError as error:
-        if not isinstance(error, dist.DistBackendError) and "gloo" not in str(error).lower():
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
             raise
         raise WorkerError(
             f"a worker was lost: {str(error).splitlines()[0]}",

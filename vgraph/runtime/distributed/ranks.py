@@ -17,6 +17,7 @@ from torch import Tensor
 from vgraph import config
 from vgraph.errors import WorkerError
 from vgraph.runtime.distributed.groups import Group, begin, end, join, lost_workers, make_group
+from vgraph.runtime.distributed.waits import Waits
 
 MOST_BYTES = 2**31 - 1  # elements that one all-to-all can count
 _HEADER_BYTES = 512
@@ -32,6 +33,7 @@ class Ranks:
     def __init__(self, timeout: timedelta) -> None:
         self.rank, self.size = join(1, torch.device("cpu"), timeout)
         self.timeout, self.sent_bytes, self.num_collectives = timeout, 0, 0
+        self.waits = Waits()
         self._world = Group(dist.group.WORLD)
         with lost_workers():
             self._of_cpu = make_group(None, timeout, "gloo")
@@ -69,7 +71,7 @@ class Ranks:
             work = dist.all_to_all_single(
                 room, staged, list(expected), list(counts), group=group or self._group, async_op=True
             )
-        return Arriving(work, room, out, staged)
+        return Arriving(work, room, out, staged, self.waits)
 
     def sum(self, tensor: Tensor, what: str) -> Tensor:
         """The sum over ranks, as a new tensor."""
@@ -84,7 +86,7 @@ class Ranks:
         group = self._group_of(tensor)
         total = tensor.detach().clone(memory_format=torch.contiguous_format)
         total = total if group is not None else total.cpu()
-        with lost_workers():
+        with lost_workers(), self.waits:
             dist.all_reduce(total, kind, group=group or self._group)
         return total.to(tensor.device)
 
@@ -105,8 +107,13 @@ class Ranks:
     def barrier(self, what: str) -> None:
         """Waits for all ranks."""
         self.announce(what)
-        with lost_workers():
+        with lost_workers(), self.waits:
             dist.barrier(group=self._group)
+
+    def step(self) -> None:
+        """All ranks have come to the end of a step, such as a loss."""
+        if self.size > 1:
+            self.waits.step(self.rank, self.gather)
 
     def _group_of(self, tensor: Tensor) -> Any:
         """The group that moves tensors where this one lies; None: they are moved by way of the CPU."""
@@ -145,14 +152,14 @@ class Ranks:
 class Arriving:
     """An exchange that is under way; what is sent stays as it is until it is over."""
 
-    def __init__(self, work: Any, room: Tensor, out: Tensor, staged: Tensor) -> None:
-        self._work, self._room, self._out, self._staged = work, room, out, staged
+    def __init__(self, work: Any, room: Tensor, out: Tensor, staged: Tensor, waits: Waits) -> None:
+        self._work, self._room, self._out, self._staged, self._waits = work, room, out, staged, waits
         begin(work)
 
     def wait(self) -> Tensor:
         """What has arrived; WorkerError: a rank is lost, or too late."""
         try:
-            with lost_workers():
+            with lost_workers(), self._waits:
                 self._work.wait()
         finally:
             end(self._work)
