@@ -80,6 +80,28 @@ def _dropping(inner: nn.Linear) -> tuple[Any, ...]:
     )
 
 
+class Narrowing(nn.Module):
+    """Functions that make rows of sources narrower, of which the narrow ones travel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.gate = nn.Linear(WIDTH, 2), nn.Linear(2, CLASSES), nn.Linear(WIDTH, 1)
+
+    def forward(self, g: vgraph.Graph, x: Tensor) -> Tensor:
+        first, second, gate = self.first, self.second, self.gate
+        with g.local_scope():
+            g.ndata["x"] = x
+            g.update_all(
+                lambda edges: {"m": torch.tanh(first(edges.src["x"])), "s": gate(edges.src["x"]) * edges.data["w1"]},
+                lambda nodes: {"h": (torch.softmax(nodes.mailbox["s"], 1) * nodes.mailbox["m"]).sum(1)},
+            )
+            g.apply_edges(lambda edges: {"k": torch.sigmoid(gate(edges.src["x"]) - gate(edges.dst["x"]))})
+            g.update_all(
+                lambda edges: {"m": second(F.dropout(edges.src["h"] * 2, 0.0)) * edges.data["k"]}, fn.max("m", "out")
+            )
+            return g.ndata["out"] + 0 * x[:, :1]
+
+
 def _ids(inner: nn.Linear) -> tuple[Any, ...]:
     """What functions see of ids are those of the whole graph."""
 
@@ -110,6 +132,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
         RelGraphConv(WIDTH, 5, 3, "basis", num_bases=2), RelGraphConv(5, CLASSES, 3), "kind"
     ),
     "lambda": lambda: Function(_attending),
+    "narrowing": Narrowing,
     "buckets": lambda: Function(_median),
     "uncaptured": lambda: Function(_uncaptured),
     "dropout": lambda: Function(_dropping),

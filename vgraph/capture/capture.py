@@ -79,6 +79,7 @@ class Captured:
     check: Check = lambda roots: None
     programs: dict[Derivation, CompiledProgram] = field(default_factory=dict[Derivation, CompiledProgram])
     pairs: dict[tuple[Derivation, tuple[str, ...]], Pair] = field(default_factory=dict[Any, Pair])
+    cuts: dict[frozenset[str], object] = field(default_factory=dict[frozenset[str], object])  # see cut.py
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -225,16 +226,19 @@ def find_captured(
     make_body: Callable[[], Body],
     make_again: Callable[[Captured], Body] | None = None,
     with_states: Callable[[Any], Body] | None = None,
+    *,
+    compiles: bool = True,
 ) -> tuple[Bound, tuple[Tensor, ...]]:
     """The capture that holds for this call and its input tensors; raises CaptureError if there is none.
 
     ``make_again`` makes the body from what was captured, where ``make_body`` needs features; ``with_states`` from
-    states that are known, where ``make_body`` infers them.
+    states that are known, where ``make_body`` infers them. ``compiles``: a new capture's Programs are made at once,
+    not when they first run.
     """
     with recording:
         modes = current_modes(features.device)
         found = _known(family, modes, roots, features, make_body)
-        entry, tensors = found or _Call(family, roots, features, make_body, with_states, modes).capture()
+        entry, tensors = found or _Call(family, roots, features, make_body, with_states, modes, compiles).capture()
     if entry.replayed is not None:
         replayed = entry.replayed
         return Bound(entry, lambda _: replayed, ()), tensors
@@ -267,6 +271,7 @@ class _Call:
     make_body: Callable[[], Body]
     with_states: Callable[[Any], Body] | None
     modes: Modes
+    compiles: bool
 
     def capture(self) -> tuple[Captured, tuple[Tensor, ...]]:
         """A new capture, or one found by what the functions do; and the call's input tensors."""
@@ -372,6 +377,8 @@ class _Call:
             moving=moving,
             facts=body.facts(),
         )
+        if not self.compiles:
+            return entry
         if found.step is None:
             entry.programs[()] = level_program(entry.name, found, entry.options)
         else:

@@ -55,6 +55,7 @@ class Session(Context):
         self.num_vertices, self.asked = sizes[VERTEX], Asked()
         self.mixed: FunctionError | None = None  # where it reduced all rows to one number
         self.num_checked = 0  # ops, the first of the recording, that must not mix rows
+        self.at_sources = False  # outputs are rows of edges that follow from their sources; made at those
 
     @property
     def sizes(self) -> Mapping[Space, int]:

@@ -24,6 +24,7 @@ from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.capture.record.tape_ir import Tape
 from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.record.unify import unify
+from vgraph.capture.rows.lower_edges import lower_edges
 from vgraph.capture.rows.lower_mailbox import lower_mailbox, name_counts, refuse_mixed_batches
 from vgraph.capture.session import Session, Specs
 from vgraph.ir.program import Carry, Op, Rows, Value, needed_ops
@@ -107,12 +108,14 @@ def _assemble(body: Body, sessions: Sequence[Session], run: _Run) -> Trace:
     if not body.per_vertex:
         refuse_mixed_batches(tape, session.num_checked)
     if body.mailbox is True:
-        lower_mailbox(tape, [ref.index for ref in levels[0].outputs if ref is not None])
+        lower_mailbox(tape, [ref.index for ref in levels[0].outputs if ref is not None and not session.at_sources])
     tape.ops, renamed = tidy(tape.ops, tape.new_value)
     tape.values = {index: renamed.get(value.id, value) for index, value in tape.values.items()}
     as_written = tuple(tape.ops)
     kept: frozenset[int] = frozenset()
-    if isinstance(body.mailbox, bool) and not body.per_vertex and config.hoists():
+    if session.at_sources:
+        lower_edges(tape, {tape.values[ref.index].id for level in levels for ref in level.outputs if ref is not None})
+    elif isinstance(body.mailbox, bool) and not body.per_vertex and config.hoists():
         tape.ops = hoist(tape.ops, tape.new_value)
         tape.ops, kept = _sum_less(tape, levels)
     needs = tuple(sorted(session.num_slots_needed, key=str))

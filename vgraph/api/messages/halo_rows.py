@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor
 
+from vgraph.capture.capture import Bound
+from vgraph.capture.cut import cut_of
 from vgraph.errors import GraphError
 from vgraph.ir.halo import Halo
 from vgraph.ir.topology import Topology
@@ -40,8 +42,26 @@ def check_uncut(topology: Topology, what: str) -> None:
 class Arrivals:
     """Rows of all sources by name, each exchanged once while a function runs on parts of a topology."""
 
-    def __init__(self, halo: Halo) -> None:
-        self._halo, self._known = halo, dict[str, Tensor]()
+    def __init__(self, topology: Topology) -> None:
+        assert topology.halo is not None
+        self._topology, self._halo, self._known = topology, topology.halo, dict[str, Tensor]()
+
+    def arrive(self, bound: Bound, tensors: tuple[Tensor, ...]) -> tuple[Bound, tuple[Tensor, ...]]:
+        """What runs where rows have arrived, and its inputs; what is narrowest is sent.
+
+        That may be what the function makes of rows of sources: then they make it, and send that.
+        """
+        cut = cut_of(bound) if self._halo.is_cut else None
+        if cut is None:
+            return bound, self.inputs(bound.captured.names, tensors)
+        given = dict(zip(bound.captured.names, tensors, strict=True))
+        at_sources, on_edges = cut.bind(bound)
+        own = tuple(given[name] for name in at_sources.captured.names)
+        for name, rows in zip(cut.places, at_sources(own, _own_sources(self._topology), "once"), strict=True):
+            assert rows is not None, name
+            given[name] = rows
+        names = on_edges.captured.names
+        return on_edges, self.inputs(names, tuple(given[name] for name in names))
 
     def inputs(self, names: Sequence[str], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """A function's inputs, those called ``src:`` with the rows of others; one exchange of what is not known."""
@@ -50,6 +70,16 @@ class Arrivals:
         if new:
             self._known.update(self._halo.rows({name: given[name] for name in new}))
         return tuple(self._known.get(name, tensor) for name, tensor in given.items())
+
+
+def _own_sources(topology: Topology) -> Topology:
+    """Own sources as vertices without edges; kept."""
+
+    def make() -> Topology:
+        none = topology.src.new_empty(0)
+        return Topology(none, none, topology.num_own_sources, topology.num_own_sources)
+
+    return topology.keep("own_sources", make)
 
 
 class ReadArrivals(Mapping[str, Tensor]):

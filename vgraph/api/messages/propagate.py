@@ -64,7 +64,7 @@ class _Part:
         """``arrivals``: what parts of one topology have exchanged for all of them."""
         self.topology = topology if bucket is None else bucket.topology
         self.frames = frames
-        self._arrivals = arrivals or arrivals_on(topology)
+        self._arrivals, self._is_shared = arrivals or arrivals_on(topology), arrivals is not None
         # as they are now: a further derivative may be recorded when they have changed, and only the names,
         # for what a backward holds would hold the last step's results, and so all steps before
         self.names = {kind: tuple(frame) for kind, frame in frames.items()}.__getitem__
@@ -91,9 +91,12 @@ class _Part:
         """Outputs by name; raises CaptureError where the functions cannot be captured so."""
         features = Features(self.find, self.spec, self.topology.src.device, self.names)
         family = family_of(key)
-        bound, tensors = find_captured(family, roots, features, make_body)
-        if self._arrivals is not None:
+        whole = self._arrivals is None or self._is_shared
+        bound, tensors = find_captured(family, roots, features, make_body, compiles=whole)
+        if self._arrivals is not None and self._is_shared:
             tensors = self._arrivals.inputs(bound.captured.names, tensors)
+        elif self._arrivals is not None:
+            bound, tensors = self._arrivals.arrive(bound, tensors)
         return outputs_of(bound, tensors, self.topology, "once")
 
 
@@ -105,7 +108,7 @@ def outputs_of(bound: Bound, tensors: tuple[Tensor, ...], topology: Topology, po
 
 def arrivals_on(topology: Topology) -> Arrivals | None:
     """Where other processes have rows of the sources: what brings them."""
-    return None if topology.halo is None else Arrivals(topology.halo)
+    return None if topology.halo is None else Arrivals(topology)
 
 
 # ---------------------------------------------------------------- message and reduce

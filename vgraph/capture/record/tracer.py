@@ -107,10 +107,12 @@ class Tracer(TorchDispatchMode):
         self._guard = Border(self._enter, self._leave, _refuse_escape)
         self._entered: dict[int, Tensor] = {}  # what the function reached outside, by ids
         self._twins: dict[int, Tensor] = {}  # of those that autograd made
+        self.passing: Callable[[Tensor], Tensor] | None = None  # given what torch functions return, gives it on
+        self.written: list[Tensor] = []  # in place
 
     def forget(self) -> None:
         """Lets go of all tensors: autograd's nodes hold us, and they hold autograd's nodes."""
-        for kept in (self.recording.tensors, self.recording.lifted, self.recording.records):
+        for kept in (self.recording.tensors, self.recording.lifted, self.recording.records, self.written):
             kept.clear()
         for table in (self._cells, self._by_geometry, self._entered, self._twins, self.recording.inputs):
             table.clear()
@@ -191,6 +193,8 @@ class Tracer(TorchDispatchMode):
         """What no operator made, such as ``weight.data``, is what it lies over."""
         if type(leaf) is Tensor and not self._paused and id(leaf) not in self._entered:
             self.is_known(leaf)
+        if self.passing is not None and isinstance(leaf, Tensor) and not self._paused:
+            return self.passing(leaf)
         return leaf
 
     def as_used(self, tensor: Tensor) -> Tensor:
@@ -320,6 +324,7 @@ class Tracer(TorchDispatchMode):
         if not isinstance(written, Tensor) or twin is None:
             raise CaptureError(f"{name} writes to its arguments", recorded_line())
         self.check_writable(written)
+        self.written.append(written)
         with self.paused():
             out = twin(*bare_all(args), **kwargs)
         self.record(twin, args, kwargs, out)
@@ -336,6 +341,7 @@ class Tracer(TorchDispatchMode):
         return written
 
     def _write(self, written: Tensor, by: Tensor) -> None:
+        self.written.append(written)
         self.ref(written)
         if not self._aliases.write(self._cells[id(written)], self.ref(by)):
             raise CaptureError("a tensor is written in place through a view of it", recorded_line())
