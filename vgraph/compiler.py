@@ -38,7 +38,7 @@ from vgraph.fusion.reduction import emit_reduction, emit_reduction_cuda
 from vgraph.ir.cost import is_product
 from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.loop_body import LoopOnDevice
-from vgraph.ir.memory import MemoryPlan
+from vgraph.ir.memory import Lifetime, MemoryPlan
 from vgraph.ir.printer import log_stage
 from vgraph.ir.program import Program, Reduction, RowSum, Value
 from vgraph.ir.reduction import DeviceShape
@@ -94,32 +94,32 @@ def compile_program(
 ) -> CompiledProgram:
     """Once a function: a Program made ready to run on any topology.
 
-    The first ``num_outputs`` outputs are the caller's, the others are saved for a backward Program;
-    outputs of ``in_rows`` stay in row order. ``per_vertex``: an op that TDL does not describe sees
-    one vertex at a time. ``fuse``: groups of ops may become compiled kernels, for the kind of ``device``.
-    ``zero_at_leaves``: ids of inputs; ``unread_at_leaves``: of outputs. ``inner_degree``: for topologies
-    where all vertices but leaves have that many in-edges.
+    The first ``num_outputs`` outputs are the caller's, the others are saved for a backward Program; outputs of
+    ``in_rows`` stay in row order. ``per_vertex``: an op that TDL does not describe sees one vertex at a time.
+    ``fuse``: groups of ops may become compiled kernels, for the kind of ``device``. ``zero_at_leaves``: ids of inputs;
+    ``unread_at_leaves``: of outputs. ``inner_degree``: how many in-edges all vertices but leaves have.
     """
     log_stage("program", program)
-    given = (num_outputs, in_rows, per_vertex, fuse, zero_at_leaves, unread_at_leaves)
+    again = partial(
+        compile_program,
+        num_outputs=num_outputs,
+        in_rows=in_rows,
+        per_vertex=per_vertex,
+        fuse=fuse,
+        zero_at_leaves=zero_at_leaves,
+        unread_at_leaves=unread_at_leaves,
+    )
     fuse = fuse and config.kernels_enabled() and device in TARGETS
     phases = _make_phases(program, per_vertex=per_vertex, fuse=fuse, device=device)
     if config.leaves_enabled():
         known = (inner_degree, unread_at_leaves, num_outputs, fuse and device == "cpu")
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, *known)
-    phases = tuple(constants_on(phase, device) for phase in divide_by_type(program, phases))
-    if len(program.outputs) == num_outputs and config.windows_enabled():
-        phases = products_apart(phases)
-    if not per_vertex:
-        phases = _cut_edge_rows(program, phases, fuses=fuse)
-    varies = inner_degree is None and config.degrees_enabled() and depends_on_degree(program)
+    saves = len(program.outputs) > num_outputs
+    phases = _divide(program, phases, device, per_vertex=per_vertex, fuse=fuse, saves=saves)
     codes = _compile_phases(program, phases, device if fuse else None)
     codes, user_rows = move_in_loops(program, phases, codes, num_outputs, in_rows)
     stored, phase_ranges = _values_in_loops(phases, codes), interleaved_loops(phases)
-    stores = [[i for index in phase_range for i in codes[index].stores] for phase_range in phase_ranges]
-    alive = lifetimes(
-        [_joined([phases[i] for i in phase_range]) for phase_range in phase_ranges], stores, program.outputs
-    )
+    alive = _lifetimes(program, phases, codes, phase_ranges)
     return CompiledProgram(
         program=program,
         phases=phases,
@@ -137,33 +137,28 @@ def compile_program(
         empty=empty,
         device=device,
         inner_degree=inner_degree,
-        varies=varies,
-        make_for=lambda kind, degree: _compile_again(on_device(program, device, kind), kind, degree, *given),
+        varies=inner_degree is None and config.degrees_enabled() and depends_on_degree(program),
+        make_for=lambda kind, degree: again(on_device(program, device, kind), device=kind, inner_degree=degree),
     )
 
 
-def _compile_again(
-    program: Program,
-    device: str,
-    inner_degree: int | None,
-    num_outputs: int,
-    in_rows: frozenset[int],
-    per_vertex: bool,
-    fuse: bool,
-    zero_at_leaves: frozenset[int],
-    unread_at_leaves: frozenset[int],
-) -> CompiledProgram:
-    return compile_program(
-        program,
-        num_outputs=num_outputs,
-        in_rows=in_rows,
-        per_vertex=per_vertex,
-        fuse=fuse,
-        device=device,
-        zero_at_leaves=zero_at_leaves,
-        unread_at_leaves=unread_at_leaves,
-        inner_degree=inner_degree,
-    )
+def _divide(
+    program: Program, phases: tuple[Phase, ...], device: str, *, per_vertex: bool, fuse: bool, saves: bool
+) -> tuple[Phase, ...]:
+    """Loops by type; products in phases of their own, where nothing is saved; edges in chunks."""
+    phases = tuple(constants_on(phase, device) for phase in divide_by_type(program, phases))
+    if not saves and config.windows_enabled():
+        phases = products_apart(phases)
+    return phases if per_vertex else _cut_edge_rows(program, phases, fuses=fuse)
+
+
+def _lifetimes(
+    program: Program, phases: Sequence[Phase], codes: Sequence[PhaseCode], phase_ranges: Sequence[range]
+) -> dict[int, Lifetime]:
+    """Of every value that is stored, from which turn to which it is there."""
+    turns = [_joined([phases[i] for i in phase_range]) for phase_range in phase_ranges]
+    stores = [[i for index in phase_range for i in codes[index].stores] for phase_range in phase_ranges]
+    return lifetimes(turns, stores, program.outputs)
 
 
 def _joined(phases: Sequence[Phase]) -> Phase:

@@ -17,7 +17,7 @@ from vgraph.ir.sharding import At, Partial, Placement, Replicate, ShardingPlan, 
 from vgraph.ir.step import UPDATE, TrainingStep
 from vgraph.ir.tdl.table import is_absent
 from vgraph.partition.search.cost_graph import CostGraph, Costs
-from vgraph.partition.search.critical import critical_dp
+from vgraph.partition.search.critical import solve_by_paths
 from vgraph.partition.search.options import Options
 from vgraph.partition.search.search import Found, search
 from vgraph.partition.search.step_costs import StepCosts
@@ -47,7 +47,7 @@ def icml18(step: TrainingStep, axes: Sequence[int], *, reduces: bool = False) ->
 
 def by_paths(step: TrainingStep, axes: Sequence[int]) -> Found:
     """CriticalDP throughout, as in the first version of the paper."""
-    return search(step, axes, solve=lambda problem: critical_dp(problem.graph()))
+    return search(step, axes, solve=lambda problem: solve_by_paths(problem.graph(), 0))
 
 
 # ---------------------------------------------------------------- without a search

@@ -16,11 +16,12 @@ from vgraph.ir.step import TrainingStep
 from vgraph.partition.accounting.account import Account, account
 from vgraph.partition.accounting.footprint import Footprint, footprint, keep_within, program_footprint, whole_footprint
 from vgraph.partition.accounting.machines import MACHINES
-from vgraph.partition.accounting.simulate import compute_seconds, sensitivity, simulate
+from vgraph.partition.accounting.simulate import compute_seconds, simulate
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search.fit import FAIR_SHARE, search_best
 from vgraph.partition.search.search import Found, search
 
+from .sensitivity import sensitivity
 from .workloads import GIB, PAPER, PUBLISHED_SAMPLES, PUBLISHED_WORDS, samples, step_of
 
 Rows = list[dict[str, Any]]

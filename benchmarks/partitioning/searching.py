@@ -17,7 +17,7 @@ from tqdm import tqdm
 from benchmarks.partitioning.optimum import optimum
 from benchmarks.partitioning.plain_dp import plain_dp
 from vgraph.errors import ModelError
-from vgraph.partition.search.critical import critical_dp, solve
+from vgraph.partition.search.critical import solve, solve_by_paths
 from vgraph.partition.search.fit import search_best
 from vgraph.partition.search.options import Options
 from vgraph.partition.search.search import factorised, search
@@ -73,7 +73,7 @@ def section_quality(options: argparse.Namespace) -> Rows:
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(4, 41)))
         least, ours = graph.cost(optimum(graph)), graph.cost(solve(graph))
-        by_paths = graph.cost(critical_dp(graph))
+        by_paths = graph.cost(solve_by_paths(graph, 0))
         equal += abs(ours - least) <= 1e-6 * max(least, 1)
         paths += abs(by_paths - least) <= 1e-6 * max(least, 1)
         worst = max(worst, by_paths / least if least else 1.0)

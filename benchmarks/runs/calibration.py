@@ -19,6 +19,7 @@ import torch.distributed as dist
 from models.lstm import StackedLSTM
 from models.resnet import WideResNet
 from models.transformer import Llama
+from partitioning.sensitivity import sensitivity
 from scipy.optimize import nnls
 from torch import Tensor, nn
 
@@ -27,7 +28,7 @@ from vgraph.ir.exchange import Exchange
 from vgraph.ir.program import Op, op_name
 from vgraph.ir.tdl.table import is_view
 from vgraph.partition.accounting.machines import Link, Machine
-from vgraph.partition.accounting.simulate import num_flops, sensitivity
+from vgraph.partition.accounting.simulate import num_flops
 from vgraph.runtime.distributed import shards
 
 from .processes import results

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 import vgraph
+from benchmarks.partitioning.sensitivity import sensitivity
 from tests.partition.test_search import Heads, Perceptron
 from vgraph.api.dense.parallel import Plan
 from vgraph.cli import main
 from vgraph.errors import ModelError, NameLookupError
 from vgraph.partition.accounting.machines import MACHINES
-from vgraph.partition.accounting.simulate import sensitivity
 
 
 def plan_of(model: nn.Module, *inputs: torch.Tensor, workers: int = 4) -> Plan:

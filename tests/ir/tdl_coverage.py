@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vgraph.ir.operators import POINTWISE
-from vgraph.ir.tdl.table import FACTORIES, along_ops, described_ops, rearranging_ops
+from vgraph.ir.tdl import table
+from vgraph.ir.tdl.table import FACTORIES, described_ops
 
 # Operators that torch tags as core ATen; torch.export reduces any model to these.
 CORE = frozenset(
@@ -49,9 +50,9 @@ def coverage() -> Mapping[str, str]:
     >>> coverage()["mm"], coverage()["exp"], coverage()["_softmax"]
     ('described', 'derived', 'opaque')
     """
-    derived = POINTWISE | FACTORIES | rearranging_ops() | DECOMPOSED
+    derived = POINTWISE | FACTORIES | table._REARRANGED.keys() | DECOMPOSED
     kinds = {name: "derived" if name in derived else "described" for name in described_ops() | DECOMPOSED}
-    kinds |= dict.fromkeys(along_ops(), "opaque")
+    kinds |= dict.fromkeys(table._ALONG, "opaque")
     return {name: kinds.get(name, "not") for name in sorted(CORE)}
 
 

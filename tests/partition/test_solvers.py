@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.partitioning.optimum import brute_force, optimum
 from vgraph.errors import ModelError
 from vgraph.partition.search.cost_graph import CostGraph
-from vgraph.partition.search.critical import critical_dp, solve
+from vgraph.partition.search.critical import solve, solve_by_paths
 from vgraph.partition.search.dominance import prune
 from vgraph.partition.search.eliminate import MAX_ENTRIES, Elimination, eliminate
 
@@ -35,7 +35,7 @@ def test_elimination_is_exact(seed: int, size: int) -> None:
     found = eliminate(pruned.graph)
     assert found is not None
     assert graph.cost(pruned.restore(found)) == pytest.approx(least)
-    assert graph.cost(critical_dp(graph)) >= least - 1e-9
+    assert graph.cost(solve_by_paths(graph, 0)) >= least - 1e-9
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -127,7 +127,6 @@ def test_parts_are_read_as_one(by: str, width: Any) -> None:
     places = random.integers(0, ptr[-1], 200)
     for left, right in zip(whole.fetch(places), parts.fetch(places), strict=True):
         assert np.array_equal(left, right)
-    assert np.array_equal(parts.vertices_at(places), np.searchsorted(ptr, places, side="right") - 1)
     assert np.array_equal(Rows([torch.from_numpy(rows[r]) for r in ranges]).take(seeds).numpy(), rows[seeds])
 
 

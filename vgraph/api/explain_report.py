@@ -173,11 +173,6 @@ class ProgramSteps:
         """Bytes read and written, each kernel's and operator's own."""
         return sum(step.bytes_read + step.bytes_written for step in self.steps)
 
-    @property
-    def not_fused(self) -> tuple[Step, ...]:
-        """Operators of the library, each with its reason."""
-        return tuple(step for step in self.steps if step.kernel is None)
-
 
 @dataclass(frozen=True)
 class FunctionSteps:

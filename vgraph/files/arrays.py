@@ -56,13 +56,18 @@ def read_array(path: str | Path) -> NDArray[np.generic]:
         raise unreadable(path, error) from error
 
 
+def _opened(path: str | Path, file: IO[bytes]) -> zipfile.ZipFile:
+    """An archive that is not much larger unpacked than it makes likely."""
+    archive = zipfile.ZipFile(file)
+    refuse_expansion(path, sum(info.file_size for info in archive.infolist()), Path(path).stat().st_size)
+    return archive
+
+
 def _read_members(path: str | Path, file: IO[bytes]) -> dict[str, NDArray[np.generic]]:
     with damage_told(path, CURE, fact="not a readable .npz"):
-        archive = zipfile.ZipFile(file)
-        infos = archive.infolist()
-        refuse_expansion(path, sum(info.file_size for info in infos), Path(path).stat().st_size)
+        archive = _opened(path, file)
         found: dict[str, NDArray[np.generic]] = {}
-        for info in infos:
+        for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
             with archive.open(info) as member:
                 found[name] = _read_array(member, info.file_size, name)
@@ -79,10 +84,8 @@ def extract_arrays(path: str | Path, folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     try:
         with Path(path).open("rb") as file, damage_told(path, CURE, fact="not a readable .npz"):
-            archive = zipfile.ZipFile(file)
-            infos = archive.infolist()
-            refuse_expansion(path, sum(info.file_size for info in infos), Path(path).stat().st_size)
-            for number, info in enumerate(infos):
+            archive = _opened(path, file)
+            for number, info in enumerate(archive.infolist()):
                 name = info.filename.removesuffix(".npy")
                 with archive.open(info) as member:
                     check_header(member, info.file_size, name)

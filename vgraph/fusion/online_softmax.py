@@ -17,9 +17,9 @@ from vgraph.ir.kernel import KernelSpec, Place, contiguous
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.space import EDGE
+from vgraph.passes.factors import Axes, axes_of
 
 _Path: TypeAlias = "tuple[int, _Path] | None"  # the id of what was multiplied last, and what came before
-Axes = tuple[int | None, ...]  # of every dim of a row: which of the summed row's dims it is; None: of size one
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class _Finder:
     def _only_peak(self, value: Value) -> Ride | None:
         """The exp(x - peak[dst]) that is a factor of the value, once, and the dims along which it varies."""
         rides, seen = list[Ride](), set[int]()
-        stack: list[tuple[Value, Axes, _Path]] = [(value, _axes(value.row_shape), None)]
+        stack: list[tuple[Value, Axes, _Path]] = [(value, axes_of(value.row_shape), None)]
         while stack and len(rides) < 2:
             one, axes, path = stack.pop()
             base = self._edge_base(one)
@@ -154,8 +154,3 @@ def _way_back(path: _Path) -> Iterator[int]:
     while path is not None:
         value_id, path = path
         yield value_id
-
-
-def _axes(row_shape: tuple[int, ...]) -> Axes:
-    numbers = iter(range(len(row_shape)))
-    return tuple(None if n == 1 else next(numbers) for n in row_shape)

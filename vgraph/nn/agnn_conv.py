@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.nn.attention import attend
-from vgraph.nn.inputs import both_ends, check_in_degrees
+from vgraph.nn.inputs import NeedsInEdges, both_ends
 
 
-class AGNNConv(nn.Module):
+class AGNNConv(NeedsInEdges):
     """In-neighbours weighed by a softmax of ``beta * cos(u, v)``; nothing else is learned.
 
     Args:
@@ -47,14 +47,6 @@ class AGNNConv(nn.Module):
         else:
             self.register_buffer("beta", beta)
 
-    def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accepts vertices without in-edges from now on, or refuses them.
-
-        Args:
-            set_value: True to accept them.
-        """
-        self._allow_zero_in_degree = set_value
-
     def forward(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> Tensor:
         """The in-neighbours' rows, weighed.
 
@@ -68,8 +60,7 @@ class AGNNConv(nn.Module):
         Raises:
             GraphError: a vertex has no in-edge, and that is not allowed.
         """
-        if not self._allow_zero_in_degree:
-            check_in_degrees(graph)
+        self._check_in_degrees(graph)
         src, dst = both_ends(graph, feat)
         with graph.local_scope():
             graph.srcdata["ft"] = src

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
-from vgraph.nn.inputs import both_ends, check_in_degrees
+from vgraph.nn.inputs import NeedsInEdges, both_ends
 from vgraph.nn.propagate import propagate
 
 
-class EdgeConv(nn.Module):
+class EdgeConv(NeedsInEdges):
     """The maximum over in-neighbours of ``theta(v - u) + phi(v)``, elementwise.
 
     Args:
@@ -44,14 +44,6 @@ class EdgeConv(nn.Module):
         if batch_norm:
             self.bn = nn.BatchNorm1d(out_feat)
 
-    def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accepts vertices without in-edges from now on, or refuses them.
-
-        Args:
-            set_value: True to accept them.
-        """
-        self._allow_zero_in_degree = set_value
-
     def forward(self, g: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> Tensor:
         """The maximum of the messages, elementwise.
 
@@ -65,8 +57,7 @@ class EdgeConv(nn.Module):
         Raises:
             GraphError: a vertex has no in-edge, and that is not allowed.
         """
-        if not self._allow_zero_in_degree:
-            check_in_degrees(g)
+        self._check_in_degrees(g)
         src, dst = both_ends(g, feat)
         with g.local_scope():
             # theta is linear: theta(v - u) + phi(v) is a row of v less one of u

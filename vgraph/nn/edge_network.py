@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from vgraph.errors import FeatureError
-from vgraph.nn.inputs import both_ends, check_in_degrees, check_name, pair
+from vgraph.nn.inputs import NeedsInEdges, both_ends, check_name, pair
 from vgraph.nn.propagate import propagate
 
 REDUCERS = {"sum": fn.sum, "mean": fn.mean, "max": fn.max}
@@ -165,7 +165,7 @@ class CFConv(nn.Module):
             return self.project_out(propagate(g, fn.u_mul_e("h", "w", "m"), fn.sum("m", "out"), g.srcdata["h"]))
 
 
-class GMMConv(nn.Module):
+class GMMConv(NeedsInEdges):
     """Gaussian mixtures: maps of the senders' rows, weighed by Gaussians of the edges' pseudo-coordinates.
 
     Args:
@@ -223,14 +223,6 @@ class GMMConv(nn.Module):
         nn.init.normal_(self.mu, 0, 0.1)
         nn.init.ones_(self.inv_sigma)
 
-    def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accepts vertices without in-edges from now on, or refuses them.
-
-        Args:
-            set_value: True to accept them.
-        """
-        self._allow_zero_in_degree = set_value
-
     def forward(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor], pseudo: Tensor) -> Tensor:
         """The weighed rows, aggregated and summed over Gaussians.
 
@@ -246,8 +238,7 @@ class GMMConv(nn.Module):
         Raises:
             GraphError: a vertex has no in-edge, and that is not allowed.
         """
-        if not self._allow_zero_in_degree:
-            check_in_degrees(graph)
+        self._check_in_degrees(graph)
         src, dst = both_ends(graph, feat)
         away = (pseudo.unsqueeze(1) - self.mu) * self.inv_sigma
         with graph.local_scope():

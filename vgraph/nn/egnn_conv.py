@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.errors import FeatureError
+from vgraph.nn.inputs import check_edge_feat
 
 TINY = 1e-30  # a vertex may stand where its neighbour stands
 
@@ -69,10 +69,7 @@ class EGNNConv(nn.Module):
         Raises:
             FeatureError: the edges' feature is missing, or not asked for.
         """
-        if (edge_feat is None) != (self.edge_feat_size == 0):
-            fact = f"the layer was made for edges of {self.edge_feat_size} features"
-            given = "none is given" if edge_feat is None else f"{tuple(edge_feat.shape)} is given"
-            raise FeatureError(f"{fact}, {given}", cure="pass edge_feat where edge_feat_size is not 0, else not")
+        check_edge_feat(edge_feat, self.edge_feat_size)
         with graph.local_scope():
             graph.ndata["h"], graph.ndata["x"] = node_feat, coord_feat
             if edge_feat is not None:

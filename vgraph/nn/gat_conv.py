@@ -15,10 +15,10 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import add_residual, by_head, init_glorot, is_linear, make_head_vector, mapped_by
-from vgraph.nn.inputs import check_edge_weight, check_in_degrees, pair, receivers_of
+from vgraph.nn.inputs import NeedsInEdges, check_edge_weight, pair, receivers_of
 
 
-class GATConv(nn.Module):
+class GATConv(NeedsInEdges):
     """Weighs in-neighbours by a softmax of ``leaky_relu(attn_l . Wu + attn_r . Wv)``, head by head.
 
     Args:
@@ -89,14 +89,6 @@ class GATConv(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accepts vertices without in-edges from now on, or refuses them.
-
-        Args:
-            set_value: True to accept them.
-        """
-        self._allow_zero_in_degree = set_value
-
     def forward(
         self,
         graph: vgraph.Graph,
@@ -121,8 +113,7 @@ class GATConv(nn.Module):
             GraphError: a vertex has no in-edge, and that is not allowed.
             FeatureError: ``edge_weight`` is not one number an edge.
         """
-        if not self._allow_zero_in_degree:
-            check_in_degrees(graph)
+        self._check_in_degrees(graph)
         weight = None if edge_weight is None else check_edge_weight(graph, edge_weight)
         feat_src, feat_dst, own = self._mapped(graph, feat)
         slope = self.leaky_relu.negative_slope

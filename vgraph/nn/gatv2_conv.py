@@ -15,10 +15,10 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import add_residual, init_glorot, make_head_vector, mapped_by
-from vgraph.nn.inputs import check_in_degrees, pair, receivers_of
+from vgraph.nn.inputs import NeedsInEdges, pair, receivers_of
 
 
-class GATv2Conv(nn.Module):
+class GATv2Conv(NeedsInEdges):
     """Weighs in-neighbours by a softmax of ``attn . leaky_relu(W_src u + W_dst v)``, head by head.
 
     Args:
@@ -83,14 +83,6 @@ class GATv2Conv(nn.Module):
         """Draws Glorot's normal weights with the gain of relu, and sets biases to zeros."""
         init_glorot(self, "fc_src", *(() if self.share_weights else ("fc_dst",)), "attn", "res_fc")
 
-    def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accepts vertices without in-edges from now on, or refuses them.
-
-        Args:
-            set_value: True to accept them.
-        """
-        self._allow_zero_in_degree = set_value
-
     def forward(
         self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor], get_attention: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
@@ -108,8 +100,7 @@ class GATv2Conv(nn.Module):
         Raises:
             GraphError: a vertex has no in-edge, and that is not allowed.
         """
-        if not self._allow_zero_in_degree:
-            check_in_degrees(graph)
+        self._check_in_degrees(graph)
         feat_src, feat_dst, own = self._mapped(graph, feat)
         slope, attn = self.leaky_relu.negative_slope, self.attn
 

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import FunctionError
-from vgraph.nn.inputs import check_in_degrees
+from vgraph.nn.inputs import NeedsInEdges
 from vgraph.nn.norm import degree_factor
 from vgraph.nn.propagate import send_rows
 
 NORMS = ("none", "both", "right", "left")
 
 
-class GraphConv(nn.Module):
+class GraphConv(NeedsInEdges):
     """Sums what the in-neighbours hold, normalised by degrees, times ``weight``, plus ``bias``.
 
     Args:
@@ -78,14 +78,6 @@ class GraphConv(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accepts vertices without in-edges from now on, or refuses them.
-
-        Args:
-            set_value: True to accept them.
-        """
-        self._allow_zero_in_degree = set_value
-
     def forward(
         self,
         graph: vgraph.Graph,
@@ -109,8 +101,7 @@ class GraphConv(nn.Module):
             FunctionError: a weight is passed to a layer that has its own.
             FeatureError: ``edge_weight`` is not one number an edge.
         """
-        if not self._allow_zero_in_degree:
-            check_in_degrees(graph)
+        self._check_in_degrees(graph)
         weight = self._chosen(weight)
         rows = feat[0] if isinstance(feat, tuple) else feat
         if weight is not None and rows.layout != torch.strided:  # only torch reads those

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import FeatureError, GraphError, NameLookupError
@@ -47,6 +47,24 @@ def of_all_sources(graph: vgraph.Graph, *columns: Tensor) -> tuple[Tensor, ...]:
     return columns if halo is None else tuple(halo.rows({str(i): rows for i, rows in enumerate(columns)}).values())
 
 
+class NeedsInEdges(nn.Module):
+    """A layer that gives a vertex what its in-edges bring: one without any is refused, unless that is allowed."""
+
+    _allow_zero_in_degree: bool
+
+    def set_allow_zero_in_degree(self, set_value: bool) -> None:
+        """Accepts vertices without in-edges from now on, or refuses them.
+
+        Args:
+            set_value: True to accept them.
+        """
+        self._allow_zero_in_degree = set_value
+
+    def _check_in_degrees(self, graph: vgraph.Graph) -> None:
+        if not self._allow_zero_in_degree:
+            check_in_degrees(graph)
+
+
 def check_in_degrees(graph: vgraph.Graph) -> None:
     """GraphError: a vertex has no in-edge; RuntimeError where the layer is compiled."""
     if torch.compiler.is_compiling():
@@ -70,6 +88,14 @@ def check_edge_weight(graph: vgraph.Graph, edge_weight: Tensor) -> Tensor:
         fact = f"edge_weight has shape {tuple(edge_weight.shape)} for {count} edges"
         raise FeatureError(fact, cure="give one number for every edge")
     return edge_weight
+
+
+def check_edge_feat(edge_feat: Tensor | None, size: int) -> None:
+    """FeatureError: edges have a feature where the layer was made for none, or none where it needs one."""
+    if (edge_feat is None) != (size == 0):
+        fact = f"the layer was made for edges of {size} features"
+        given = "none is given" if edge_feat is None else f"{tuple(edge_feat.shape)} is given"
+        raise FeatureError(f"{fact}, {given}", cure="pass edge_feat where edge_feat_size is not 0, else not")
 
 
 def check_name(name: str, known: Iterable[str], what: str) -> str:

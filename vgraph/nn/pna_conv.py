@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.errors import FeatureError, GraphError
-from vgraph.nn.inputs import check_name
+from vgraph.errors import GraphError
+from vgraph.nn.inputs import check_edge_feat, check_name
 
 TINY = 1e-30  # keeps the derivative of a root finite
 
@@ -172,10 +172,7 @@ class PNAConv(nn.Module):
         Raises:
             FeatureError: the edges' feature is missing, or not asked for.
         """
-        if (edge_feat is None) != (self.edge_feat_size == 0):
-            fact = f"the layer was made for edges of {self.edge_feat_size} features"
-            given = "none is given" if edge_feat is None else f"{tuple(edge_feat.shape)} is given"
-            raise FeatureError(f"{fact}, {given}", cure="pass edge_feat where edge_feat_size is not 0, else not")
+        check_edge_feat(edge_feat, self.edge_feat_size)
         parts = node_feat.split(self.tower_in_size, 1)
         rows = [tower(graph, part, edge_feat) for tower, part in zip(self.towers, parts, strict=True)]
         mixed = self.mixing_layer(torch.cat(rows, 1))

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import vgraph
 from vgraph.errors import FeatureError
-from vgraph.nn.inputs import check_in_degrees
+from vgraph.nn.inputs import NeedsInEdges
 from vgraph.nn.norm import EdgeWeightNorm, degree_factor
 from vgraph.nn.propagate import send_rows
 
@@ -117,7 +117,7 @@ class ChebConv(nn.Module):
         return 2 / given.repeat_interleave(counts, output_size=feat.shape[0]).unsqueeze(1)
 
 
-class SGConv(nn.Module):
+class SGConv(NeedsInEdges):
     """``k`` steps of the normalised adjacency, then one linear map.
 
     Args:
@@ -165,14 +165,6 @@ class SGConv(nn.Module):
         if self.fc.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
             nn.init.zeros_(self.fc.bias)
 
-    def set_allow_zero_in_degree(self, set_value: bool) -> None:
-        """Accepts vertices without in-edges from now on, or refuses them.
-
-        Args:
-            set_value: True to accept them.
-        """
-        self._allow_zero_in_degree = set_value
-
     def forward(self, graph: vgraph.Graph, feat: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The rows after the steps, mapped.
 
@@ -188,8 +180,7 @@ class SGConv(nn.Module):
             GraphError: a vertex has no in-edge, and that is not allowed.
             FeatureError: weights are not one number above 0 an edge.
         """
-        if not self._allow_zero_in_degree:
-            check_in_degrees(graph)
+        self._check_in_degrees(graph)
         if self._cached_h is not None:
             return self.fc(self._cached_h)
         hop = make_hop(graph, feat, edge_weight)

@@ -36,7 +36,7 @@ class StepState:
         if value.id in self.names:
             return self._named(self.names[value.id], value)
         if value.id in self.history:
-            return torch.full(shape_of(value), self.history[value.id].initial, dtype=value.dtype)
+            return torch.full(value.row_shape, self.history[value.id].initial, dtype=value.dtype)
         if value.id in self.step.constants:
             return self.step.constants[value.id]
         if self.step.learning_rate is not None and value.id == self.step.learning_rate.id:
@@ -55,7 +55,7 @@ class StepState:
                 f"{name} is on the meta device, which holds no numbers",
                 cure="pass init=, a function of (name, tensor) that fills each tensor in place",
             )
-        tensor = torch.empty(shape_of(value), dtype=value.dtype)
+        tensor = torch.empty(value.row_shape, dtype=value.dtype)
         with torch.no_grad():
             made = self.init(name, tensor) if _takes_two(self.init) else self.init(tensor)
         found = made.detach() if isinstance(made, Tensor) else tensor
@@ -70,18 +70,13 @@ class StepState:
         """The tensors of a batch, checked against those that the step was captured with."""
         found, wanted = self.arguments.tensors(given), self.step.inputs
         for place, (tensor, value) in enumerate(zip(found, wanted, strict=True)):
-            if tuple(tensor.shape) != shape_of(value) or tensor.dtype != value.dtype:
+            if tuple(tensor.shape) != value.row_shape or tensor.dtype != value.dtype:
                 raise ModelError(
                     f"input {place} is {tensor.dtype}{list(tensor.shape)}; "
-                    f"the plan was made for {value.dtype}{list(shape_of(value))}",
+                    f"the plan was made for {value.dtype}{list(value.row_shape)}",
                     cure="pass batches of one size, or make a plan for each size",
                 )
         return found
-
-
-def shape_of(value: Value) -> tuple[int, ...]:
-    """The sizes of a dense value."""
-    return tuple(d for d in value.shape if isinstance(d, int))
 
 
 def _takes_two(init: Init) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.initial_state import Init, StepState, shape_of
+from vgraph.api.dense.initial_state import Init, StepState
 from vgraph.api.dense.plan_file import load_plan, plan_digest, save_plan
 from vgraph.api.dense.plan_report import describe, save_tiles
 from vgraph.api.dense.worker import Worker
@@ -248,7 +248,7 @@ class Plan:
         whole: dict[int, Tensor] = {}
         for place, (value, layout) in enumerate(zip(program.outputs, parts.output_layouts, strict=True)):
             assert value is not None and layout is not None
-            whole[value.id] = collect([outputs[place] for outputs in found], layout, shape_of(value))
+            whole[value.id] = collect([outputs[place] for outputs in found], layout, value.row_shape)
         return self._result(given, whole)
 
     def given(

@@ -153,7 +153,7 @@ def _tensors(book: Account) -> list[tuple[str, Value, Placements]]:
 def _draw(axes: Axes, entry: tuple[str, Value, Placements], plan: ShardingPlan, colours: Colormap) -> None:
     """The two dims that are cut most, or the first two; a worker's tile is where its region lies."""
     name, value, homes = entry
-    shape = tuple(d for d in value.shape if isinstance(d, int))
+    shape = value.row_shape
     cut = [getattr(p, "dim", None) for p in homes]
     dims = sorted(range(len(shape)), key=lambda d: (-cut.count(d), d))[:2]
     down, across = (min(dims), max(dims)) if len(dims) == 2 else (0, None)

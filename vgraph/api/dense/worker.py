@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.initial_state import StepState, shape_of
+from vgraph.api.dense.initial_state import StepState
 from vgraph.errors import CheckpointError
 from vgraph.ir.partitioned import Layout, PartitionedProgram
 from vgraph.ir.program import Value
@@ -263,12 +263,12 @@ class Worker(nn.Module):
         return {**self._step.parameters, **self._step.buffers, **history}
 
     def _chunk(self, value: Value, shard: Tensor) -> Tensor:
-        chunks = chunk_layout(shape_of(value), self._workers)
+        chunks = chunk_layout(value.row_shape, self._workers)
         part = self._move(value, self._layouts[value.id], chunks, shard)
-        return as_dtensor(part, shape_of(value), self._group)
+        return as_dtensor(part, value.row_shape, self._group)
 
     def _unchunk(self, value: Value, tensor: Tensor) -> Tensor:
-        chunks = chunk_layout(shape_of(value), self._workers)
+        chunks = chunk_layout(value.row_shape, self._workers)
         return self._move(value, chunks, self._layouts[value.id], local_part(tensor))
 
     def _move(self, value: Value, before: Layout, after: Layout, shard: Tensor) -> Tensor:

@@ -32,7 +32,6 @@ class FrontierBody(VertexBody):
         self.module.forward(vertex)
         self._facts = VertexFacts((*vertex.pushed, *vertex.scattered), vertex.gather_lines)
         outputs = [plain(t) for t in (*vertex.pushed.values(), *vertex.scattered.values())]
-        self.num_pushed = len(vertex.pushed)
         return Given(outputs, [], len(outputs))
 
 

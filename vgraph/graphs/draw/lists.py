@@ -89,14 +89,6 @@ class Lists:
                 edge_ids[chosen] = places[chosen] if own.edge_ids is None else own.edge_ids[local]
         return other, edge_ids
 
-    def vertices_at(self, places: Array) -> Array:
-        """Whose lists some places are in."""
-        found = np.empty(len(places), np.int64)
-        for part, chosen in by_part(self.places, places):
-            local = np.searchsorted(self.parts[part].ptr, places[chosen] - self.places[part], side="right") - 1
-            found[chosen] = self.vertices[part] + local
-        return found
-
 
 class Rows:
     """Rows of consecutive numbers, each range of them in a tensor of its own: features of parts, on the CPU."""

@@ -46,16 +46,6 @@ def described_ops() -> frozenset[str]:
     return frozenset(_RULES)
 
 
-def rearranging_ops() -> frozenset[str]:
-    """Operators that move elements and compute nothing: their notation is an index map."""
-    return frozenset(_REARRANGED)
-
-
-def along_ops() -> frozenset[str]:
-    """Operators that need some dims whole and keep the others apart."""
-    return frozenset(_ALONG)
-
-
 def is_view(target: Target) -> bool:
     """Whether the result shares its operand's memory."""
     return op_name(target) in _VIEWS

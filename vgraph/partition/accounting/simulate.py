@@ -7,8 +7,8 @@ Source: alpha-beta transfers and roofline operators; one compute and one copy st
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from vgraph.ir.program import Op, op_name
 from vgraph.ir.sharding import Split, Strategy
@@ -81,24 +81,6 @@ def link_seconds(book: Account, machine: Machine) -> float:
     return total
 
 
-def sensitivity(book: Account, machine: Machine) -> Mapping[str, float]:
-    """Simulated seconds if one number of the machine were half or twice as large."""
-
-    def scaled(links: float = 1.0, **changes: float) -> float:
-        wires = tuple(replace(link, bandwidth=link.bandwidth * links) for link in machine.links)
-        return simulate(book, replace(machine, links=wires, **changes)).seconds
-
-    return {
-        "as described": scaled(),
-        "links half": scaled(0.5),
-        "links twice": scaled(2.0),
-        "flops half": scaled(flops=machine.flops / 2),
-        "flops twice": scaled(flops=machine.flops * 2),
-        "memory bandwidth half": scaled(memory_bandwidth=machine.memory_bandwidth / 2),
-        "memory bandwidth twice": scaled(memory_bandwidth=machine.memory_bandwidth * 2),
-    }
-
-
 def _pairs(book: Account) -> Sequence[tuple[Op, tuple[Strategy, ...]]]:
     return list(zip(book.step.ops, book.plan.strategies, strict=True))
 
@@ -107,8 +89,8 @@ def _pairs(book: Account) -> Sequence[tuple[Op, tuple[Strategy, ...]]]:
 def num_flops(op: Op) -> float:
     """Operations of the whole op; a multiplication and an addition count as two."""
     name, operands = op_name(op.target), list(op.operands())
-    sizes = [[d for d in v.shape if isinstance(d, int)] for v in operands]
-    made = math.prod(d for d in op.results[0].shape if isinstance(d, int))
+    sizes = [list(v.row_shape) for v in operands]
+    made = math.prod(op.results[0].row_shape)
     if name in ("mm", "bmm"):
         return 2.0 * made * sizes[0][-1]
     if name in ("addmm", "baddbmm"):

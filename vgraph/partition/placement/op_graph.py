@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -236,15 +236,17 @@ def _find_cycle(left: set[int], edges: Iterable[tuple[int, int]]) -> list[int]:
     return list(trail)[trail[op] :][::-1]
 
 
+def root_of(parent: list[int], op: int) -> int:
+    """What stands for the set that an op is in; the way there becomes shorter."""
+    while parent[op] != op:
+        parent[op] = op = parent[parent[op]]
+    return op
+
+
 def _groups(num_ops: int, pairs: Iterable[tuple[int, int]]) -> Ints:
     """Connected components of the pairs, numbered; -1 for ops in none."""
     parent = list(range(num_ops))
-
-    def find(op: int) -> int:
-        while parent[op] != op:
-            parent[op] = op = parent[parent[op]]
-        return op
-
+    find = partial(root_of, parent)
     touched: set[int] = set()
     for a, b in pairs:
         touched |= {a, b}

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from vgraph.partition.placement.devices import Cluster
 from vgraph.partition.placement.list_schedule import Timeline, excess_bytes, list_schedule
-from vgraph.partition.placement.op_graph import Ints, OpGraph
+from vgraph.partition.placement.op_graph import Ints, OpGraph, root_of
 
 Score = tuple[float, float]  # bytes over the limits, seconds
 SHARES = (1 / 4, 1 / 16, 1 / 64, 0.0)  # how much of a device's even share of the seconds a piece may hold
@@ -191,11 +192,7 @@ def build_units(graph: OpGraph, cluster: Cluster) -> Iterator[Ints]:
 
 def _grow(graph: OpGraph, pairs: list[tuple[int, int]], cap: float) -> Ints:
     parent, seconds = list(range(graph.num_ops)), graph.mean_costs.tolist()
-
-    def find(op: int) -> int:
-        while parent[op] != op:
-            parent[op] = op = parent[parent[op]]
-        return op
+    find = partial(root_of, parent)
 
     def join(a: int, b: int) -> None:
         parent[b] = a

@@ -64,20 +64,16 @@ def num_operations(op: Op) -> int:
     """Multiplications and additions of an op: those of products and convolutions, else one an element."""
     name, operands = op_name(op.target), list(op.operands())
     if name in ("mm", "addmm", "bmm", "baddbmm"):
-        return 2 * _size(op.results[0]) * _dims(operands[-1])[-2]
+        return 2 * _size(op.results[0]) * operands[-1].row_shape[-2]
     if name == "convolution":
-        return 2 * _size(op.results[0]) * math.prod(_dims(operands[1])[1:])
+        return 2 * _size(op.results[0]) * math.prod(operands[1].row_shape[1:])
     if name == "convolution_backward":
         gradient, weight = operands[0], operands[2]
         products = sum(not is_absent(result) for result in op.results[:2])
-        return 2 * products * _size(gradient) * math.prod(_dims(weight)[1:])
+        return 2 * products * _size(gradient) * math.prod(weight.row_shape[1:])
     largest = max((_size(value) for value in (*operands, *op.results)), default=0)
     return largest * (20 if isinstance(op.target, Random) else 1)
 
 
-def _dims(value: Value) -> tuple[int, ...]:
-    return tuple(d for d in value.shape if isinstance(d, int))
-
-
 def _size(value: Value) -> int:
-    return math.prod(_dims(value))
+    return math.prod(value.row_shape)

@@ -26,7 +26,7 @@ class _Block:
         assert share.regions.sets[index].is_interval
 
     def _emit(self, target: Target, *args: object, dtype: torch.dtype | None = None) -> Value:
-        shape = [d for d in self.ids.shape if isinstance(d, int)]
+        shape = list(self.ids.row_shape)
         result = self.share.builder.value(shape, dtype or self.ids.dtype, self.share.op.line)
         return self.share.builder.emit(target, args, result)
 
@@ -54,7 +54,7 @@ def _embedding(share: Share) -> tuple[Value, ...]:
     (rows,), (result,) = share.results(), share.results()
     mask, builder = block.mask(), share.builder
     builder.emit(aten.embedding.default, (weight, block.clamped()), rows)
-    wide = builder.value([*(d for d in ids.shape if isinstance(d, int)), 1], torch.bool)
+    wide = builder.value([*ids.row_shape, 1], torch.bool)
     builder.emit(aten.unsqueeze.default, (mask, -1), wide)
     return (builder.emit(aten.where.ScalarOther, (wide, rows, 0), result),)
 
@@ -85,7 +85,7 @@ def _adding(share: Share) -> tuple[Value, ...]:
     if all(share.is_first_term(index) for index in added):
         return share.plain()
     table = share.operands[0]
-    shape = [d for d in table.shape if isinstance(d, int)]
+    shape = list(table.row_shape)
     zeros = share.builder.emit(aten.zeros_like.default, (table,), share.builder.value(shape, table.dtype))
     return share.plain([zeros, *share.args[1:]])
 

@@ -29,7 +29,7 @@ def emit_share(share: Share) -> tuple[Value, ...]:
 
 
 def _random(share: Share, drawn: Random) -> tuple[Value, ...]:
-    shape = tuple(d for d in share.op.results[0].shape if isinstance(d, int))
+    shape = share.op.results[0].row_shape
     part = RandomPart(drawn, shape, share.regions.outputs[0])
     return share.plain([list(share.shape()), *share.args[1:]], part)
 
@@ -74,7 +74,7 @@ def _new(share: Share) -> tuple[Value, ...]:
 def _repeat(share: Share) -> tuple[Value, ...]:
     (value,) = share.operands
     shape, lead = share.shape(), len(share.shape()) - len(value.shape)
-    inner = (1,) * lead + tuple(int(d) for d in value.shape if isinstance(d, int))
+    inner = (1,) * lead + value.row_shape
     return share.plain([value, [a // b for a, b in zip(shape, inner, strict=True)]])
 
 

@@ -96,18 +96,17 @@ def image(dim: str, size: int, sets: Sets, sizes: Mapping[str, int]) -> IndexSet
 
 def region(value: Value, dims: Indices, sets: Sets, sizes: Mapping[str, int]) -> Region:
     """The entries of a value that belong to these sets of the indices."""
-    shape = tuple(d for d in value.shape if isinstance(d, int))
+    shape = value.row_shape
     return tuple(image(dim, size, sets, sizes) for dim, size in zip(dims, shape, strict=True))
 
 
 @dataclass(frozen=True)
 class OpRegions:
-    """One worker's share of one op; ``is_idle``: it has nothing to do."""
+    """One worker's share of one op."""
 
     sets: Mapping[str, IndexSet]
     inputs: tuple[Region, ...]
     outputs: tuple[Region, ...]
-    is_idle: bool = False
 
 
 def op_regions(
@@ -132,7 +131,7 @@ def op_regions(
 
 
 def _whole(value: Value) -> Region:
-    return tuple(IndexSet.whole(d) for d in value.shape if isinstance(d, int))
+    return tuple(map(IndexSet.whole, value.row_shape))
 
 
 def num_entries(part: Region) -> int:
@@ -152,7 +151,7 @@ def intersect(one: Region, two: Region) -> Region | None:
 def read_bytes(op: Op, operand: int, strategy: Strategy, ways: int, have: Placement) -> int:
     """Bytes that cross workers in one step to bring an operand that lies as ``have`` to its readers."""
     value = list(op.operands())[operand]
-    shape = tuple(d for d in value.shape if isinstance(d, int))
+    shape = value.row_shape
     if not reads_values(op, operand):
         return 0
     is_term = isinstance(have, Partial) and isinstance(strategy.inputs[operand], Partial)

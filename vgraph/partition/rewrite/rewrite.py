@@ -91,10 +91,6 @@ def _breadth_first(program: Program) -> list[int]:
     return sorted(range(len(depth)), key=lambda i: depth[i])
 
 
-def shape_of(value: Value) -> tuple[int, ...]:
-    return tuple(d for d in value.shape if isinstance(d, int))
-
-
 @dataclass(eq=False)
 class _Rewriter:
     program: Program
@@ -152,7 +148,7 @@ class _Rewriter:
         return self.builders[worker].value((0,), self.program.inputs[0].value.dtype)
 
     def _input(self, given: Input) -> _Held:
-        layout = placed(shape_of(given.value), self.plan.placements[given.value.id], self.workers)
+        layout = placed(given.value.row_shape, self.plan.placements[given.value.id], self.workers)
         held = _Held(layout, self._new_values(given.value, layout.regions), -1)
         self.held[given.value.id] = [held]
         return held
@@ -194,7 +190,7 @@ class _Rewriter:
         (value,), (result,) = op.operands(), op.results
         held = self.held[value.id][0]
         made = tuple(
-            None if mine is None else builder.emit(op.target, (mine,), builder.value(shape_of(mine), mine.dtype))
+            None if mine is None else builder.emit(op.target, (mine,), builder.value(mine.row_shape, mine.dtype))
             for builder, mine in zip(self.builders, held.locals, strict=True)
         )
         self.held[result.id] = [_Held(held.layout, made, self.at)]
@@ -239,7 +235,7 @@ class _Rewriter:
         self.held[value.id] = [held]
         wanted = self.plan.placements.get(value.id)
         if wanted is not None and wanted != held.layout.placements:
-            layout = placed(shape_of(value), wanted, self.workers)
+            layout = placed(value.row_shape, wanted, self.workers)
             local = self._bring(value, layout.regions, partial_steps(wanted))
             self.held[value.id] = [_Held(layout, local, self.at)]
 
@@ -252,7 +248,7 @@ class _Rewriter:
         return self.held[value.id][0]
 
     def _hold_as(self, value: Value, placements: tuple[Placement, ...]) -> None:
-        layout = placed(shape_of(value), placements, self.workers)
+        layout = placed(value.row_shape, placements, self.workers)
         local = self._bring(value, layout.regions, frozenset())
         self.held[value.id] = [_Held(layout, local, self.at)]
 

@@ -23,16 +23,12 @@ def solve(graph: CostGraph, max_entries: int = MAX_ENTRIES) -> list[int]:
     if states is None:  # fewer states may make it narrow enough
         again = prune(pruned.graph)
         states = eliminate(again.graph, max_entries)
-        states = again.restore(states if states is not None else _by_paths(again.graph, max_entries))
+        states = again.restore(states if states is not None else solve_by_paths(again.graph, max_entries))
     return pruned.restore(states)
 
 
-def critical_dp(graph: CostGraph) -> list[int]:
-    """Paths alone, as the paper's first version; ``solve`` is never worse on a narrow graph."""
-    return _by_paths(graph, 0)
-
-
-def _by_paths(graph: CostGraph, max_entries: int) -> list[int]:
+def solve_by_paths(graph: CostGraph, max_entries: int) -> list[int]:
+    """States path by path until elimination needs no larger table; with ``max_entries`` 0 the paper's first version."""
     fixed: dict[int, int] = {}
     alone = [costs.copy() for costs in graph.alone]
     around = graph.neighbours()

@@ -268,7 +268,7 @@ class Options:
 
 def remaining(value: Value, placements: Sequence[Placement], past_ways: Sequence[int]) -> list[int]:
     """The extents that earlier steps have left of a value that was kept in these placements."""
-    shape = [d for d in value.shape if isinstance(d, int)]
+    shape = list(value.row_shape)
     for placement, count in zip(placements, past_ways, strict=True):
         if isinstance(placement, Split):
             shape[placement.dim] //= count
@@ -285,7 +285,7 @@ def _passes_terms(op: Op) -> bool:
     """Whether it may work on each term of a sum: not a product, which would be computed once a term."""
     if op_name(op.target) in ("mm", "bmm", "mv", "dot"):
         return False
-    sizes = [math.prod(d for d in value.shape if isinstance(d, int)) for value in op.operands()]
+    sizes = [math.prod(value.row_shape) for value in op.operands()]
     return op_name(op.target) not in ("mul", "div") or min(sizes) == 1 or len(sizes) == 1
 
 

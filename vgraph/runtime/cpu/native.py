@@ -28,7 +28,7 @@ Function = Callable[[int], int]  # of the address of an array of numbers; whethe
 FLOATS = (torch.float32, torch.float64)
 _EXPORTS = (
     "vg_frontiers", "vg_bind", "vg_pack_matrices", "vg_product", "vg_tall_product", "vg_packed_bytes", "vg_sort_rows",
-    "vg_levels", "vg_bounds", "vg_plan_rows", "vg_take_members",
+    "vg_bounds", "vg_plan_rows", "vg_take_members",
 )  # fmt: skip
 _HEADERS = ("gemm.h", "frontiers.h", "tall.h", "rows.h")
 SMALL = 1 << 16  # flops below which torch's own call costs as little
@@ -49,7 +49,6 @@ class Native:
     tall_product: Function
     packed_bytes: Function
     sort_rows: Function
-    find_levels: Function
     find_bounds: Function
     plan_rows: Function
     members: Function

@@ -118,13 +118,6 @@ def torch_reduce(element: Tensor, dims: tuple[int, ...], name: str, combine: Com
     return reduce_info(name).dims(element, dims)
 
 
-def reduce_by_mode(element: Tensor, dims: tuple[int, ...], name: str) -> Tensor:
-    """The baseline: one launch for each mode, the last one first."""
-    for dim in sorted(dims, reverse=True):
-        element = torch_reduce(element, (dim,), name, None)
-    return element
-
-
 def _fold(element: Tensor, dims: tuple[int, ...], combine: Combine) -> Tensor:
     """Neighbours are combined until one is left, so that a function need not be commutative."""
     kept = [d for d in range(element.dim()) if d not in dims]
