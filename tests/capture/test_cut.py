@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,15 @@ class OneRank(EdgesElsewhere):
     is_cut: bool = True
     sent: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
 
-    def rows(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def here(self, columns: Mapping[str, Tensor]) -> frozenset[str]:
+        return frozenset()
+
+    def preferred(self, columns: Mapping[str, Tensor]) -> frozenset[str]:
+        return frozenset()
+
+    def rows(
+        self, columns: Mapping[str, Tensor], here: Collection[str] | None = None, made: Collection[str] = ()
+    ) -> dict[str, Tensor]:
         self.sent.append({name: rows.shape[1:].numel() for name, rows in columns.items()})
         return dict(columns)
 

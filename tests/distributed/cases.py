@@ -132,6 +132,29 @@ def many_types() -> None:
         same(rows, wanted[t][g.orig_ids(ntype=t)], f"conv to {t}")
 
 
+def sent_once() -> None:
+    """Relations that begin at papers, or at authors, read one column: it comes once a type, not once a relation."""
+    g, ranks = divided(heterogeneous()), current_ranks()
+    halo = {t: sum(ranks.gather(sum(g.whole.routes[t].received), "test")) for t in g.ntypes}
+    sources = {key[0] for key in g.canonical_etypes}
+    once = sum(halo[t] for t in sources) * 5 * 8
+    way = (lambda edges: {"m": edges.src["h"] * 2}, fn.sum("m", "s"))
+    convs = {e: layers.GraphConv(5, 4, norm="none", allow_zero_in_degree=True) for e in g.etypes}
+    model = layers.HeteroGraphConv(convs).double()
+    functions = dict.fromkeys(g.canonical_etypes, way)
+    for has_grad in (True, False):
+        for asks in (lambda _: g.multi_update_all(functions, "sum"), lambda rows: model(g, rows)):
+            rows = {t: g.nodes[t].data["x"].clone().requires_grad_(has_grad) for t in g.ntypes}
+            for t in g.ntypes:
+                g.nodes[t].data["h"] = rows[t]
+            before = ranks.sent_bytes
+            found = asks(rows) or {t: g.nodes[t].data["s"] for t in ("paper", "venue")}
+            total = sum(out.sum() for out in found.values())
+            if total.requires_grad:
+                total.backward()
+            assert sum(ranks.gather(ranks.sent_bytes - before, "test")) == once * (1 + has_grad)
+
+
 def at_the_edges() -> None:
     """Parts without nodes, ranks without edges, a graph without edges; rounds of few bytes."""
     whole, ranks = homogeneous(), current_ranks()

@@ -49,25 +49,62 @@ def steps() -> dict[str, tuple[Step, list[int], list[bool]]]:
     }  # fmt: skip
 
 
+def sent_by(step: Callable[[], Tensor]) -> int:
+    """What all ranks send while one of them takes a step, forward and backward."""
+    ranks = current_ranks()
+    before = ranks.sent_bytes
+    out = step()
+    if out.requires_grad:
+        out.sum().backward()
+    return sum(ranks.gather(ranks.sent_bytes - before, "sent"))
+
+
+def check_steps(g: vgraph.Graph, halo: int) -> None:
+    """Of features that are others at every step."""
+    for name, (step, widths, grads) in steps().items():
+        for asks in (True, False):
+            x = torch.randn(g.num_own_nodes(), WIDE, dtype=torch.float64)
+            with torch.set_grad_enabled(asks):
+                sent = sent_by(lambda step=step, x=x: step(g, x))
+            wanted = full_graph_bytes(halo, widths, [asks and one for one in grads], 8)
+            assert sent == wanted, f"{name}: {sent} bytes, of which the formula knows {wanted}"
+
+
+def check_kept(folder: str, halo: int) -> None:
+    """Of features that stay: what is sent as it is comes once, what is made of them if that is asked for."""
+    g = vd.DistGraph(folder)
+    g.edata["w"] = g.edata["w"].unsqueeze(1)
+    x = torch.randn(g.num_own_nodes(), WIDE, dtype=torch.float64)
+    column, linear, conv = (steps()[name][0] for name in ("column", "linear", "GraphConv"))
+    wide, narrow = (full_graph_bytes(halo, [width], [grad], 8) for width, grad in ((WIDE, False), (NARROW, True)))
+    assert [sent_by(lambda: column(g, x)) for _ in range(3)] == [wide, 0, 0]
+    with torch.no_grad():
+        assert sent_by(lambda: column(g, x)) == 0
+        assert sent_by(lambda: column(g, x.clone())) == wide  # is not kept
+    if vd.rank() == vd.num_ranks() - 1:
+        x.mul_(2)  # one rank alone: all exchange again
+    assert [sent_by(lambda: column(g, x)) for _ in range(2)] == [wide, 0]
+    for ask in (linear, conv):
+        y = x.clone()
+        assert [sent_by(lambda ask=ask, y=y: ask(g, y)) for _ in range(2)] == [narrow, narrow]
+    restless = [sent_by(lambda: column(g, x.clone())) for _ in range(4)]
+    assert restless == [wide] * 4
+    assert sent_by(lambda: column(g, x)) == wide  # has changed too often
+    for room, wanted in ((2**30, [wide, 0, 0]), (8 * WIDE, [narrow] * 3), (0, [narrow] * 3)):
+        roomy = vd.DistGraph(folder, cache_bytes=room)
+        roomy.edata["w"] = roomy.edata["w"].unsqueeze(1)
+        assert [sent_by(lambda g=roomy: linear(g, x)) for _ in range(3)] == wanted, room
+
+
 def main(folder: str) -> None:
     vd.init(timeout=60)
     torch.manual_seed(0)
     g = vd.DistGraph(folder)
     g.edata["w"] = g.edata["w"].unsqueeze(1)
-    ranks = current_ranks()
-    plan = vd.plan_graph(vd.PartitionedGraph.open(folder), ranks.size)
+    plan = vd.plan_graph(vd.PartitionedGraph.open(folder), vd.num_ranks())
     assert not plan.is_bound
-    for name, (step, widths, grads) in steps().items():
-        x = torch.randn(g.num_own_nodes(), WIDE, dtype=torch.float64)
-        for asks in (True, False):
-            before = ranks.sent_bytes
-            with torch.set_grad_enabled(asks):
-                out = step(g, x)
-            if out.requires_grad:
-                out.sum().backward()
-            sent = sum(ranks.gather(ranks.sent_bytes - before, "sent"))
-            wanted = full_graph_bytes(sum(plan.halo_rows), widths, [asks and one for one in grads], 8)
-            assert sent == wanted, f"{name}: {sent} bytes, of which the formula knows {wanted}"
+    check_steps(g, sum(plan.halo_rows))
+    check_kept(folder, sum(plan.halo_rows))
     print("all bytes as planned")
 
 

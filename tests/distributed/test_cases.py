@@ -6,7 +6,16 @@ import pytest
 
 from tests.distributed.launch import torchrun
 
-RIGHT = ("ids_and_counts", "other_layers", "readouts", "many_types", "at_the_edges", "bytes_sent", "refusals")
+RIGHT = (
+    "ids_and_counts",
+    "other_layers",
+    "readouts",
+    "many_types",
+    "sent_once",
+    "at_the_edges",
+    "bytes_sent",
+    "refusals",
+)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

@@ -79,7 +79,7 @@ class Captured:
     check: Check = lambda roots: None
     programs: dict[Derivation, CompiledProgram] = field(default_factory=dict[Derivation, CompiledProgram])
     pairs: dict[tuple[Derivation, tuple[str, ...]], Pair] = field(default_factory=dict[Any, Pair])
-    cuts: dict[frozenset[str], object] = field(default_factory=dict[frozenset[str], object])  # see cut.py
+    cuts: dict[object, object] = field(default_factory=dict[object, object])  # see cut.py
 
     @property
     def names(self) -> tuple[str, ...]:

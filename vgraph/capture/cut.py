@@ -8,7 +8,7 @@ sent, the second reads what arrives in its place. So each has derivatives of any
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import compress
 
@@ -49,14 +49,15 @@ class Cut:
         )
 
 
-def cut_of(whole: Bound, held: Collection[str] = ()) -> Cut | None:
+def cut_of(whole: Bound, held: Set[str] = frozenset(), num_readers: int = 1) -> Cut | None:
     """Where the function is cut; None: columns are sent as they are read. Kept.
 
-    ``held``: names of columns that are there already, which cost nothing to send.
+    ``held``: names of columns that are there already, which cost nothing to send. ``num_readers``: so many functions
+    read the same columns and send them once, where each would send what it makes of them.
     """
-    made, key = whole.captured.cuts, frozenset(held)
+    made, key = whole.captured.cuts, (frozenset(held & whole.captured.specs.keys()), num_readers)
     if key not in made:
-        made[key] = _find_cut(whole, key)
+        made[key] = _find_cut(whole, *key)
     found = made[key]
     assert found is None or isinstance(found, Cut)
     return found
@@ -154,7 +155,7 @@ class _OnEdges(_Watched):
 
 
 # ---------------------------------------------------------------- where
-def _find_cut(whole: Bound, held: frozenset[str]) -> Cut | None:
+def _find_cut(whole: Bound, held: frozenset[str], num_readers: int) -> Cut | None:
     captured, watched = whole.captured, list[_Noted]()
 
     def noted(one: Captured) -> Body:
@@ -163,7 +164,7 @@ def _find_cut(whole: Bound, held: frozenset[str]) -> Cut | None:
 
     try:
         found = Bound(captured, noted, whole.roots).redo((), None)
-        sent = _sent(captured, found, watched[-1].passed, held)
+        sent = _sent(captured, found, watched[-1].passed, (held, num_readers))
         if not sent:
             return None
         cut = _make_cut(captured, found, sent)
@@ -188,10 +189,13 @@ class _Sent:
 
 
 def _sent(
-    captured: Captured, found: Trace, passed: Sequence[tuple[int, Ref, bool]], held: frozenset[str]
+    captured: Captured,
+    found: Trace,
+    passed: Sequence[tuple[int, Ref, bool]],
+    columns_at: tuple[frozenset[str], int],
 ) -> dict[str, _Sent]:
     """What sources send beside columns that are read as they are, by the names under which it arrives."""
-    columns = {value.id: name for name, value in found.tape.inputs.items()}
+    (held, num_readers), columns = columns_at, {value.id: name for name, value in found.tape.inputs.items()}
     seen: dict[int, _Sent] = {}
     for place, ref, has_grad in passed:
         value = found.tape.values.get(ref.index)
@@ -204,7 +208,7 @@ def _sent(
         if name is not None:
             has_grad = captured.modes[0] and captured.specs[name].requires_grad
             return 0 if name in held else value.row_bytes * (1 + has_grad)
-        return value.row_bytes * (1 + seen[value.id].has_grad) if value.id in seen else None
+        return num_readers * value.row_bytes * (1 + seen[value.id].has_grad) if value.id in seen else None
 
     chosen = [value for value in narrowest(_side(found), cost) if value.id not in columns]
     return {f"src:*{i}": seen[value.id] for i, value in enumerate(chosen)}

@@ -16,6 +16,7 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.distributed.fetch import fetch_rows
 from vgraph.distributed.job import init
+from vgraph.distributed.kept_halos import KeptHalos
 from vgraph.distributed.stored.partitioned_graph import PartitionedGraph
 from vgraph.distributed.whole import SourceHalo, Stored, Whole, load_topologies, load_whole
 from vgraph.errors import GraphError
@@ -41,11 +42,14 @@ class DistGraph(Graph):
         path: the folder that ``partition_graph`` wrote, or what has been opened; each machine needs the parts of its
             ranks.
         shares: how much of the graph each rank gets, for unequal machines; None: as much as any other.
+        cache_bytes: of every rank, for rows of other ranks that are the same at each step (features without gradient):
+            they come once, also where a function makes less of them than they are. None: where what comes is the rows
+            as they are, in 256 MiB.
 
     Raises:
         DataError: the folder is missing or damaged.
         WorkerError: there are more ranks than parts; ranks have different partitions; a rank is lost.
-        GraphError: an operation that needs edges of other ranks.
+        GraphError: an operation that needs edges of other ranks; ``cache_bytes`` below 0.
 
     Source: DGL 1.1, ``dgl.distributed.DistGraph``.
 
@@ -61,10 +65,16 @@ class DistGraph(Graph):
         tensor([2.])
     """
 
-    def __init__(self, path: str | Path | Stored, *, shares: Sequence[float] | None = None) -> None:
+    def __init__(
+        self, path: str | Path | Stored, *, shares: Sequence[float] | None = None, cache_bytes: int | None = None
+    ) -> None:
+        if cache_bytes is not None and cache_bytes < 0:
+            raise GraphError(f"cache_bytes is {cache_bytes}", cure="give a number of bytes from 0 up, or None")
         init()
         stored = PartitionedGraph.open(path) if isinstance(path, (str, Path)) else path
         whole, mine = load_whole(stored, current_ranks(), shares)
+        if cache_bytes is not None:
+            whole.kept = KeptHalos(whole.ranks, cache_bytes, prefers=True)
         topologies = load_topologies(whole, mine)
         nodes, edges = _frames(whole, mine, topologies)
         made = type(self).of_types(topologies, nodes, None, edges)

@@ -6,13 +6,15 @@ process and graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from vgraph.distributed.kept_halos import ExchangedOnce, KeptHalos
 from vgraph.distributed.readouts import reduce_rows, softmax_rows
 from vgraph.errors import GraphError, WorkerError
 from vgraph.graphs.data import EdgeType
@@ -70,6 +72,10 @@ class Whole:
     first_parts: tuple[int, ...]  # of each rank, and the number of parts
     halos: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     routes: dict[str, Route] = field(default_factory=dict[str, Route])
+    once: ExchangedOnce = field(default_factory=ExchangedOnce)
+
+    def __post_init__(self) -> None:
+        self.kept = KeptHalos(self.ranks)
 
     def own(self, ntype: str) -> tuple[int, int]:
         """The first own new id, and the first that is not own any more."""
@@ -124,14 +130,61 @@ class SourceHalo:
     def num_own(self) -> int:
         return self.route.num_own
 
-    def rows(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Own rows and then others', by name, in one exchange."""
+    @property
+    def _most_rows(self) -> int:
+        """Of sources that any rank has, at most: own ones and those of others."""
+        return int(self.whole.bounds[self.ntype].diff().max()) + self.route.most_rows
+
+    def here(self, columns: Mapping[str, Tensor]) -> frozenset[str]:
+        """Names of columns of which others' rows are here."""
+        if self.whole.ranks.size == 1:
+            return frozenset(columns)
+        once, kept = self.whole.once, self.whole.kept
+        shared = {name for name, column in columns.items() if once.find(self.ntype, column) is not None}
+        others = {name: column for name, column in columns.items() if name not in shared}
+        return kept.here(self.ntype, others) | shared
+
+    def preferred(self, columns: Mapping[str, Tensor]) -> frozenset[str]:
+        """Names of columns that are to come, as nothing else may, for they will be kept."""
+        kept, most = self.whole.kept, self._most_rows
+        return frozenset(n for n, one in columns.items() if kept.prefers and kept.wants(self.ntype, n, one, most))
+
+    def rows(
+        self, columns: Mapping[str, Tensor], here: Collection[str] | None = None, made: Collection[str] = ()
+    ) -> dict[str, Tensor]:
+        """Own rows and then others', by name, in one exchange of what is not here."""
         if self.whole.ranks.size == 1 or not columns:
             return dict(columns)
-        names = sorted(columns)
-        told = ",".join(f"{n}:{tuple(columns[n].shape[1:])}{columns[n].dtype}" for n in names)
-        found = spread(self.route, [columns[name] for name in names], f"{self.ntype} {told}")
-        return dict(zip(names, found, strict=True))
+        here = self.here(columns) if here is None else here
+        found = {name: self._known(name, column) for name, column in columns.items() if name in here}
+        names = sorted(columns.keys() - found.keys())
+        if names:
+            told = ",".join(f"{n}:{tuple(columns[n].shape[1:])}{columns[n].dtype}" for n in names)
+            come = spread(self.route, [columns[name] for name in names], f"{self.ntype} {told}")
+            found.update(zip(names, come, strict=True))
+        for name in names:
+            if name not in made:
+                self._keep(name, columns[name], found[name])
+        return found
+
+    def _known(self, name: str, column: Tensor) -> Tensor:
+        shared = self.whole.once.find(self.ntype, column)
+        return self.whole.kept.rows(self.ntype, name, column) if shared is None else shared
+
+    def _keep(self, name: str, column: Tensor, rows: Tensor) -> None:
+        kept, most = self.whole.kept, self._most_rows
+        self.whole.once.note(self.ntype, column, rows)
+        if kept.wants(self.ntype, name, column, most):
+            kept.keep(self.ntype, name, column, rows, most)
+
+    @property
+    def num_readers(self) -> int:
+        """How many relations that begin at these sources pass messages now."""
+        return self.whole.once.readers.get(self.ntype, 1)
+
+    def shared(self, num_readers: Mapping[str, int]) -> AbstractContextManager[None]:
+        """Meanwhile a column comes once, whichever relations read it."""
+        return self.whole.once.during(num_readers)
 
     def folded(self, rows: Tensor) -> Tensor:
         """Own rows, to which what others have of them is added."""

@@ -5,7 +5,8 @@ Takes: own rows. Gives: own rows, then those of others at the tails of own edges
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,8 +46,31 @@ class Halo(Protocol):
         """Whether any process reads rows of another."""
         ...
 
-    def rows(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Own rows and then others', by name, in one exchange; differentiable as often as one likes."""
+    def here(self, columns: Mapping[str, Tensor]) -> frozenset[str]:
+        """Names of columns of which others' rows are here, as they have come before. All processes ask."""
+        ...
+
+    def preferred(self, columns: Mapping[str, Tensor]) -> frozenset[str]:
+        """Names of columns that are to come, as nothing else may, for they will be kept."""
+        ...
+
+    def rows(
+        self, columns: Mapping[str, Tensor], here: Collection[str] | None = None, made: Collection[str] = ()
+    ) -> dict[str, Tensor]:
+        """Own rows and then others', by name, in one exchange; differentiable as often as one likes.
+
+        ``here``: what the method of that name has said; None: it is asked. ``made``: names of what was made for this
+        call, and is not kept.
+        """
+        ...
+
+    @property
+    def num_readers(self) -> int:
+        """How many relations that begin at these sources pass messages now, and share what has come."""
+        ...
+
+    def shared(self, num_readers: Mapping[str, int]) -> AbstractContextManager[None]:
+        """Meanwhile a column comes once, whichever relations read it; ``num_readers`` by type of source."""
         ...
 
     def folded(self, rows: Tensor) -> Tensor:
@@ -80,9 +104,28 @@ class EdgesElsewhere:
     degrees: tuple[int, ...] = (1,)
     is_cut: bool = False
 
-    def rows(self, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def here(self, columns: Mapping[str, Tensor]) -> frozenset[str]:
+        """All of them."""
+        return frozenset(columns)
+
+    def preferred(self, columns: Mapping[str, Tensor]) -> frozenset[str]:
+        """All of them."""
+        return frozenset(columns)
+
+    def rows(
+        self, columns: Mapping[str, Tensor], here: Collection[str] | None = None, made: Collection[str] = ()
+    ) -> dict[str, Tensor]:
         """The rows as they are: all are here."""
         return dict(columns)
+
+    @property
+    def num_readers(self) -> int:
+        """One: nothing comes."""
+        return 1
+
+    def shared(self, num_readers: Mapping[str, int]) -> AbstractContextManager[None]:
+        """Nothing: nothing comes."""
+        return nullcontext()
 
     def folded(self, rows: Tensor) -> Tensor:
         """The rows as they are."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import NameLookupError
-from vgraph.nn.inputs import check_name
+from vgraph.nn.inputs import check_name, sharing_sources
 
 Aggregate = Callable[[list[Tensor], str], Tensor]
 ByType = Mapping[str, Tensor]
@@ -100,11 +100,12 @@ class HeteroGraphConv(nn.Module):
         src, dst = inputs if isinstance(inputs, tuple) else (inputs, _receivers(g, inputs))
         args, kwargs = mod_args or {}, mod_kwargs or {}
         found: dict[str, list[Tensor]] = {}
-        for etype in g.canonical_etypes:
-            stype, name, dtype = etype
-            if stype in src and dtype in dst:
-                layer = self._layer_of(etype)
-                rows = layer(g[etype], (src[stype], dst[dtype]), *args.get(name, ()), **kwargs.get(name, {}))
+        etypes = [etype for etype in g.canonical_etypes if etype[0] in src and etype[2] in dst]
+        with sharing_sources(g, etypes):
+            for stype, name, dtype in etypes:
+                layer = self._layer_of((stype, name, dtype))
+                given = (src[stype], dst[dtype])
+                rows = layer(g[stype, name, dtype], given, *args.get(name, ()), **kwargs.get(name, {}))
                 found.setdefault(dtype, []).append(rows)
         return {dtype: self.agg_fn(found[dtype], dtype) for dtype in g.dsttypes if dtype in found}
 

@@ -5,7 +5,9 @@ Takes: a graph, features, weights. Gives: the same, checked and brought into one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import torch
@@ -45,6 +47,12 @@ def of_all_sources(graph: vgraph.Graph, *columns: Tensor) -> tuple[Tensor, ...]:
     """Rows of all that edges begin at: where ranks have parts of a graph, those of other ranks come after own ones."""
     halo = graph.topology.halo
     return columns if halo is None else tuple(halo.rows({str(i): rows for i, rows in enumerate(columns)}).values())
+
+
+def sharing_sources(graph: vgraph.Graph, etypes: Sequence[tuple[str, str, str]]) -> AbstractContextManager[None]:
+    """Meanwhile rows that edges of several types read come from other ranks once."""
+    halo = graph[etypes[0]].topology.halo if etypes else None
+    return nullcontext() if halo is None else halo.shared(Counter(key[0] for key in etypes))
 
 
 class NeedsInEdges(nn.Module):

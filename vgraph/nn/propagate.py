@@ -43,10 +43,6 @@ def send_rows(
     ``behind`` scale what is sent and what arrived, one number a vertex and as many dims as ``rows``. All of it
     is part of the loops that send, and products are made where they are fastest.
     """
-    if graph.topology.halo is not None:  # what is exchanged is what is sent, not what it is made of
-        rows = rows if start is None else start(rows)
-        rows = rows if ahead is None else rows * ahead
-        start = ahead = None
     with graph.local_scope():
         graph.srcdata["h"] = rows
         if ahead is not None:

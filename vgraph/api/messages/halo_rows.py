@@ -6,7 +6,9 @@ All processes call the same functions, so what is exchanged, and in which order,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from torch import Tensor
 
@@ -51,17 +53,20 @@ class Arrivals:
 
         That may be what the function makes of rows of sources: then they make it, and send that.
         """
-        cut = cut_of(bound) if self._halo.is_cut else None
-        if cut is None:
-            return bound, self.inputs(bound.captured.names, tensors)
-        given = dict(zip(bound.captured.names, tensors, strict=True))
-        at_sources, on_edges = cut.bind(bound)
-        own = tuple(given[name] for name in at_sources.captured.names)
-        for name, rows in zip(cut.places, at_sources(own, _own_sources(self._topology), "once"), strict=True):
-            assert rows is not None, name
-            given[name] = rows
-        names = on_edges.captured.names
-        return on_edges, self.inputs(names, tuple(given[name] for name in names))
+        halo, given = self._halo, dict(zip(bound.captured.names, tensors, strict=True))
+        columns = {name: rows for name, rows in given.items() if name.startswith(SRC)}
+        here = halo.here(columns)
+        cut = cut_of(bound, here | halo.preferred(columns), halo.num_readers) if halo.is_cut else None
+        if cut is not None:
+            at_sources, bound = cut.bind(bound)
+            own = tuple(given[name] for name in at_sources.captured.names)
+            for name, rows in zip(cut.places, at_sources(own, _own_sources(self._topology), "once"), strict=True):
+                assert rows is not None, name
+                given[name] = rows
+        made = () if cut is None else cut.places.keys()
+        names = bound.captured.names
+        given.update(halo.rows({name: given[name] for name in names if name.startswith(SRC)}, here, made))
+        return bound, tuple(given[name] for name in names)
 
     def inputs(self, names: Sequence[str], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """A function's inputs, those called ``src:`` with the rows of others; one exchange of what is not known."""
@@ -70,6 +75,16 @@ class Arrivals:
         if new:
             self._known.update(self._halo.rows({name: given[name] for name in new}))
         return tuple(self._known.get(name, tensor) for name, tensor in given.items())
+
+
+@contextmanager
+def shared_arrivals(topology: Topology, types_of_sources: Iterable[str]) -> Generator[None]:
+    """Meanwhile a column of sources comes once, whichever of the relations read it; one type for each of them."""
+    if topology.halo is None:
+        yield
+        return
+    with topology.halo.shared(Counter(types_of_sources)):
+        yield
 
 
 def _own_sources(topology: Topology) -> Topology:

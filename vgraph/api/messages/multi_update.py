@@ -7,12 +7,14 @@ Source: DGL section 3 (heterogeneous graphs: what arrives along several types is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 import torch
 from torch import Tensor
 
 from vgraph.api.messages import update_all as updates
 from vgraph.api.messages.batches import OfEdges, OfNodes
+from vgraph.api.messages.halo_rows import shared_arrivals
 from vgraph.errors import FunctionError
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.types import EdgeType
@@ -43,9 +45,12 @@ def multi_update_all(
         raise FunctionError(f"there is no cross reducer {cross_reducer!r}", cure=cure)
     _check_functions(etype_dict)
     found: dict[EdgeType, Results] = {}
-    for etype, (message, reduce, *apply) in etype_dict.items():
-        results = updates.results_of(g, message, reduce, apply[0] if apply else None, etype)
-        found[g.to_canonical_etype(etype)] = results
+    keys = [g.to_canonical_etype(etype) for etype in etype_dict]
+    with ExitStack() as stack:
+        if keys:
+            stack.enter_context(shared_arrivals(g.relation(keys[0])[0], (key[0] for key in keys)))
+        for key, (message, reduce, *apply) in zip(keys, etype_dict.values(), strict=True):
+            found[key] = updates.results_of(g, message, reduce, apply[0] if apply else None, key)
     for ntype in dict.fromkeys(key[2] for key in found):
         parts = [found[key] for key in g.canonical_etypes if key in found and key[2] == ntype]
         frame = g.dst_frames[ntype]
