@@ -312,7 +312,7 @@ class Plan:
         """
         place = local_device(device)
         rank, size = join(self.num_workers, place, timedelta(seconds=timeout))
-        mine, peers = replica_groups(self.num_workers, rank, size)
+        mine, peers = replica_groups(self.num_workers, size)
         group = WorkerGroup(rank % self.num_workers, mine, peers, place, is_first=rank < self.num_workers)
         group.check_equal("plans", plan_digest(self.sharding, self.step))
         step, parts = self.step, self.parts

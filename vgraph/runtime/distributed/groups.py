@@ -74,12 +74,20 @@ def join(num_workers: int, device: torch.device, timeout: timedelta) -> tuple[in
     return rank, size
 
 
-def make_group(ranks: Sequence[int] | None, timeout: timedelta | None, backend: str | None) -> Group:
-    """A group of some ranks, or of all; every process of the job calls, also one that is not in it."""
+def make_group(ranks: Sequence[int], timeout: timedelta | None, backend: str | None) -> Group | None:
+    """A group of some ranks; every process of the job calls, also one that is not in it, which gets None."""
     made = dist.new_group(ranks, timeout=timeout, backend=backend)
-    if made is not dist.GroupMember.NON_GROUP_MEMBER:
-        _leave_at_exit(made)
+    if made is dist.GroupMember.NON_GROUP_MEMBER:
+        return None
+    _leave_at_exit(made)
     return Group(made)
+
+
+def group_of_all(timeout: timedelta | None, backend: str) -> Group:
+    """A group of all ranks, beside the default one."""
+    made = make_group(list(range(dist.get_world_size())), timeout, backend)
+    assert made is not None
+    return made
 
 
 def _leave_at_exit(group: Any) -> None:

@@ -70,7 +70,7 @@ class Peers:
             local = machines.ranks[self.machine].index(ranks.rank)
             for group in _groups(machines):
                 made = make_group(group, ranks.timeout, "gloo")
-                if ranks.rank in group:
+                if made is not None:
                     self._own, members = made, group
             with lost_workers():  # connections are made at the first collective, which waits longer than any later one
                 dist.barrier(group=self._group)

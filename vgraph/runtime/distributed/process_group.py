@@ -197,17 +197,15 @@ def local_device(name: str | torch.device | None) -> torch.device:
     return device
 
 
-def replica_groups(num_workers: int, rank: int, size: int) -> tuple[Group | None, Group | None]:
+def replica_groups(num_workers: int, size: int) -> tuple[Group | None, Group | None]:
     """The group of this process's replica of the plan, and that of its peers in the other replicas."""
     if size == num_workers:
         return None, None
     mine = peers = None
     for start in range(0, size, num_workers):
-        group = make_group(list(range(start, start + num_workers)), None, None)
-        mine = group if start <= rank < start + num_workers else mine
+        mine = make_group(list(range(start, start + num_workers)), None, None) or mine
     for place in range(num_workers):
-        group = make_group(list(range(place, size, num_workers)), None, None)
-        peers = group if rank % num_workers == place else peers
+        peers = make_group(list(range(place, size, num_workers)), None, None) or peers
     return mine, peers
 
 

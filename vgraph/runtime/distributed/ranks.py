@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vgraph import config
 from vgraph.errors import WorkerError
-from vgraph.runtime.distributed.groups import Group, begin, end, join, lost_workers, make_group
+from vgraph.runtime.distributed.groups import Group, begin, end, group_of_all, join, lost_workers
 from vgraph.runtime.distributed.waits import Waits
 
 MOST_BYTES = 2**31 - 1  # elements that one all-to-all can count
@@ -36,12 +36,12 @@ class Ranks:
         self.waits = Waits()
         self._world = Group(dist.group.WORLD)
         with lost_workers():
-            self._of_cpu = make_group(None, timeout, "gloo")
+            self._of_cpu = group_of_all(timeout, "gloo")
             # connections are made at the first collective, which waits longer than any later one
             dist.barrier(group=self._group)
         self._of_gpus: Group | None = None
         if "nccl" in str(dist.get_backend()):  # pragma: no cover - needs GPUs
-            self._of_gpus = make_group(None, timeout, "nccl")
+            self._of_gpus = group_of_all(timeout, "nccl")
 
     @property
     def is_current(self) -> bool:
