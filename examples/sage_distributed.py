@@ -92,10 +92,25 @@ def train_epoch(model: nn.Module, loader: vd.DistDataLoader, optimizer: torch.op
 
 @torch.no_grad()
 def evaluate(model: GraphSAGE, g: vd.DistGraph) -> float:
-    """The share of test nodes, of all ranks, that are classified right; every layer runs on the whole graph."""
+    """In percent, of the test nodes of all ranks; every layer runs on the whole graph.
+
+    How many are classified right; where there are two classes, how often the right one of two nodes scores higher.
+    """
     model.eval()
     score = model([g] * len(model.layers), g.ndata["feat"])
-    return 100 * float(vd.mean((score.argmax(1) == g.ndata["label"]).double(), g.ndata["test_mask"]))
+    mask, label = g.ndata["test_mask"], g.ndata["label"]
+    if score.shape[1] > 2:
+        return 100 * float(vd.mean((score.argmax(1) == label).double(), mask))
+    rows = vd.gather_rows(torch.stack([(score[:, 1] - score[:, 0]).double(), label.double()], 1)[mask])
+    return 100 * area(*rows.unbind(1))
+
+
+def area(score: Tensor, label: Tensor) -> float:
+    """Under the ROC curve; ties count half."""
+    _, group, sizes = score.unique(return_inverse=True, return_counts=True)
+    places = (sizes.cumsum(0) - (sizes - 1) / 2)[group]
+    ones = int(label.sum())
+    return float((places[label == 1].sum() - ones * (ones + 1) / 2) / (ones * (len(label) - ones)))
 
 
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, loader: vd.DistDataLoader) -> None:
@@ -131,9 +146,9 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         save(folder / f"checkpoint-{epoch:04}", parallel, optimizer, loader)
         if vd.rank() == 0:
             print(f"epoch {epoch}, loss {loss:.4f}, {time.perf_counter() - start:.2f} s", flush=True)
-    accuracy = evaluate(model, g)
+    found, what = evaluate(model, g), "accuracy" if classes > 2 else "ROC AUC"
     if vd.rank() == 0:
-        print(f"{vd.num_ranks()} processes: test accuracy {accuracy:.1f} %")
+        print(f"{vd.num_ranks()} processes: test {what} {found:.1f} %")
 
 
 def main() -> None:

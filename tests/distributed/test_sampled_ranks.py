@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,16 @@ def test_what_travels_is_counted(four_ranks: Path) -> None:
         told = [statistics for _, _, statistics in read(four_ranks, name, 4)]
         assert all(one["sent_bytes"] > 0 for one in told)
         assert (sum(one["hits"] for one in told) > 0) == (name == "uniform"), "only that one has room for rows"
+
+
+@pytest.mark.parametrize("ranks", [[1, 1], [1, 1, 1], [2, 2]], ids=str)
+def test_what_is_sent_is_what_the_cost_model_says(ranks: list[int], folder: Path) -> None:
+    said = run_nodes("tests.distributed.sampled_bytes_program", ranks, str(folder), **NO_KERNELS)
+    told = re.findall(r"cache (\d+): sent (\d+), model (\d+), hits (\d+)", said)
+    assert len(told) == 2, said
+    for cache, sent, model, hits in told:
+        assert int(sent) == int(model) > 0
+        assert (int(hits) > 0) == (cache != "0")
 
 
 @pytest.fixture(scope="module")

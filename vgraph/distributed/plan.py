@@ -98,6 +98,27 @@ def sampled_bytes(
     return asked + remote_inputs * (ID_BYTES + row_bytes)
 
 
+def header_bytes(num_machines: int, num_requests: int) -> int:
+    """What a process tells its peers before each round of ids: how many of each request, and the step.
+
+    Rounds are those of hops and that of features; ``bulk`` batches share each.
+
+    Args:
+        num_machines: machines that exchange; one process of each is in a group.
+        num_requests: edge types, or features' frames, of all batches of the round.
+
+    Returns:
+        A number of bytes.
+
+    Source: none (a number a request, the epoch and the step, to each peer).
+
+    Example:
+        >>> header_bytes(4, 2)
+        96
+    """
+    return (num_machines - 1) * (num_requests + 2) * ID_BYTES
+
+
 def frontier_bounds(batch_size: int, fanouts: Sequence[int]) -> list[int]:
     """The most nodes that a batch reaches hop by hop, seeds first.
 
