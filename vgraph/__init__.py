@@ -90,8 +90,19 @@ from vgraph.graphs.traversal import (
 )
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from torch.nn import Module
+
     from vgraph.api.dense.parallel import parallelize
     from vgraph.api.dense.place import Placement, place
+
+    _Model = TypeVar("_Model", bound=Module)
+
+    def accelerate(model: _Model) -> _Model:
+        """``vgraph.compat.pyg.accelerate``, which stands in a package that is written with the names here."""
+        ...
+
 
 _fill(_compiled_calls)
 DGLGraph, DGLError = Graph, VGraphError  # the names that programs written for DGL use
@@ -108,6 +119,7 @@ __all__ = [
     "Vertex",
     "VertexFunction",
     "__version__",
+    "accelerate",
     "add_edges",
     "add_nodes",
     "add_reverse_edges",
@@ -210,7 +222,8 @@ _LATE = {
     "parallelize": "vgraph.api.dense.parallel",
     "Placement": "vgraph.api.dense.place",
     "place": "vgraph.api.dense.place",
-}  # what divides programs, and torch's part of it
+    "accelerate": "vgraph.compat.pyg.layers",
+}  # what divides programs, and torch's part of it; what runs programs written for others
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Programs written for DGL: their imports lead here when asked, and never by themselves.
+"""Programs written for DGL: their imports lead here when asked, and never by themselves. ``pyg``: those for PyG.
 
 Takes: nothing. Gives: modules under the name ``dgl``. Runs once per process.
 ``python -m vgraph.compat script.py`` runs a program so; docs/compat.md lists what it finds.
@@ -13,10 +13,11 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from vgraph.compat import pyg
 from vgraph.compat.modules import HIDDEN, MODULES, lookup, names_of
 from vgraph.errors import FunctionError, VGraphError
 
-__all__ = ["install", "installed"]
+__all__ = ["install", "installed", "pyg"]
 
 logger = logging.getLogger("vgraph")
 

@@ -98,6 +98,7 @@ def _check_bases(walker: WalkState, kind: type) -> None:
     walker.check(walker.anchor(kind).to("{}.__mro__"), "is", kind.__mro__)
     for owner in kind.__mro__:
         if not is_library(owner):
+            getattr(owner, "__annotations__", None)  # which the first to ask for it makes appear
             walker.check(walker.anchor(owner).to("{}.__dict__"), "items", tuple(owner.__dict__))
     if isinstance(kind, abc.ABCMeta) and walker.walk.numbers.asks_types:
         walker.check(walker.anchor(abc.get_cache_token).to("{}()"), "same", abc.get_cache_token())

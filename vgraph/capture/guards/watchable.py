@@ -44,12 +44,22 @@ SAME = (
     torch.finfo, torch.iinfo, types.MethodWrapperType, types.ClassMethodDescriptorType,
 )  # fmt: skip
 SNAPSHOTS: dict[type, Callable[[Any], object]] = {array.array: lambda it: it[:], bytearray: bytes}
+
+
+class _Pair(typing.NamedTuple):
+    first: int
+
+
+_FIELD: Any = vars(_Pair)["first"].__class__
+_OF_TYPING: Any = (
+    type(typing.ClassVar), type(typing.ClassVar[int]), type(typing.Generator), type(typing.Callable),
+)  # fmt: skip
 # Never change, or say nothing about what a function computes.
 FIXED = (
     re.Pattern, torch.layout, torch.memory_format, np.ufunc, type(np.prod), types.CodeType,
     types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
     types.MemberDescriptorType, types.DynamicClassAttribute, property, types.EllipsisType, types.NotImplementedType,
-    typing.TypeVar, type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor),
+    typing.TypeVar, _FIELD, *_OF_TYPING, type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor),
     torch.no_grad, torch.enable_grad, torch.set_grad_enabled, torch.inference_mode, torch.autocast,
 )  # fmt: skip
 # What code may read of a logger, which else says nothing about what a function computes.

@@ -88,6 +88,28 @@ set_methods(
 set_methods(RowCount, "int hash format str repr", _told)
 
 
+class PositiveCount(RowCount):
+    """A number of rows that is known to be more than 0."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def _noting_positive(name: str, method: Callable[..., bool]) -> Callable[..., bool]:
+    noting = getattr(RowCount, name)
+
+    def compare(self: PositiveCount, other: object) -> bool:
+        if type(other) is int and other <= 0:
+            return method(_exact(self), other)
+        return bool(noting(self, other))
+
+    return compare
+
+
+set_methods(PositiveCount, "eq ne lt le gt ge", _noting_positive)
+PositiveCount.__hash__ = RowCount.__hash__
+
+
 def as_count(size: int, context: CountContext) -> int:
     """A size that counts rows, or happens to be as large."""
     return count_of(size, context) if size in context.row_sizes else size

@@ -90,9 +90,9 @@ class RowTensor(Tensor):
         rows = [leaf for leaf in leaves_of((args, tuple(named.values()))) if isinstance(leaf, RowTensor)]
         if rows and func in _LOOKS and rows[0].vg_context.per_vertex:
             rows[0].vg_context.note_look(func.__name__)
-        if not rows or func in _PLAIN:
+        if not rows or func in PLAIN:
             out = super().__torch_function__(func, types, args, named)
-            return _watched(func, out, rows[0].vg_context) if rows else out
+            return watched(func, out, rows[0].vg_context) if rows else out
         context, space = rows[0].vg_context, finest(row.vg_space for row in rows)
         stand_in = STAND_INS.get(func) if context.per_vertex or func is torch.nn.functional.bilinear else None
         instead = None if stand_in is None else stand_in(*args, **named)
@@ -113,7 +113,7 @@ class RowTensor(Tensor):
         if context.widens and func in _MATRIX_PRODUCTS:
             args = (_widened(args[0], args[1], func), *args[1:])
         named = dict(zip(named, values, strict=True))
-        out = _by_place(func, args, named) if func in _MATRIX_PRODUCTS or func is torch.einsum else None
+        out = by_place(func, args, named)
         out = super().__torch_function__(func, types, args, named) if out is None else out
         return map_leaves(out, lambda leaf: as_rows(leaf, space, context) if isinstance(leaf, Tensor) else leaf)
 
@@ -161,7 +161,7 @@ for _name in OVER_SLOTS:
 PROPERTIES = [
     getattr(Tensor, name).__get__ for name in "shape dtype device requires_grad ndim layout is_sparse".split()
 ]
-_PLAIN = frozenset[TorchFunction](
+PLAIN = frozenset[TorchFunction](
     {
         *PROPERTIES,
         Tensor.size,
@@ -198,8 +198,10 @@ def _widened(x: Tensor, matrix: Tensor, func: TorchFunction) -> Tensor:
     return x if plain(x).shape[-1] != 1 else x.expand(*plain(x).shape[:-1], width)
 
 
-def _by_place(func: TorchFunction, args: tuple[Any, ...], named: Mapping[str, object]) -> Tensor | None:
-    """Rows of several places times a matrix that all share; None for other calls (see ``places.py``)."""
+def by_place(func: TorchFunction, args: tuple[Any, ...], named: Mapping[str, object]) -> Tensor | None:
+    """Rows of several places times a matrix that all share; None for other calls (see ``batched_matmul.py``)."""
+    if func not in _MATRIX_PRODUCTS and func is not torch.einsum:
+        return None
     at = 1 if func is torch.einsum else 0
     if len(args) < at + 1 or not isinstance(args[at], RowTensor):
         return None
@@ -213,7 +215,7 @@ def _by_place(func: TorchFunction, args: tuple[Any, ...], named: Mapping[str, ob
     return multiplied(lead, is_linear=func is torch.nn.functional.linear, args=args, named=named)
 
 
-def _watched(func: TorchFunction, out: Any, context: RowContext) -> object:
+def watched(func: TorchFunction, out: Any, context: RowContext) -> object:
     """Numbers of rows and slots that the user asked for, made to notice comparisons."""
     if isinstance(out, torch.Size):
         return torch.Size([as_count(size, context) for size in out])

@@ -1,0 +1,190 @@
+"""Layers of PyG on vgraph's kernels: the same numbers, nothing of theirs changed, and told where PyG runs itself."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import logging
+import pickle
+import subprocess
+import sys
+import warnings
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vgraph
+from vgraph.capture.capture import forget, watch_runs
+from vgraph.capture.errors import CaptureError
+from vgraph.compat.pyg import accelerated, topologies
+from vgraph.errors import FunctionError
+
+try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyG's import uses what torch has deprecated
+        import torch_geometric.nn as pyg
+except ImportError:
+    pyg = None
+needs_pyg = pytest.mark.skipif(pyg is None, reason="torch_geometric is not installed")
+
+N, E, F = 30, 100, 8
+
+
+def edges(num_src: int = N, num_dst: int = N, count: int = E) -> Tensor:
+    return torch.stack([torch.randint(0, num_src, (count,)), torch.randint(0, num_dst, (count,))])
+
+
+def runs_of(call: Callable[[], Any]) -> tuple[Any, list[object]]:
+    """What a call gives, and for each function that ran its Bound or the error."""
+    with watch_runs() as runs:
+        out = call()
+    return out, [what for _, what, _ in runs]
+
+
+@pytest.mark.skipif(pyg is not None, reason="torch_geometric is installed")
+def test_without_pyg() -> None:
+    with pytest.raises(FunctionError, match="torch_geometric is not installed"):
+        vgraph.accelerate(nn.Linear(1, 1))
+    with pytest.raises(FunctionError, match="torch_geometric is not installed"), accelerated():
+        pass
+
+
+@needs_pyg
+def test_accelerate_changes_nothing_that_is_seen() -> None:
+    model = nn.Sequential(pyg.GCNConv(F, F), pyg.GATConv(F, F, heads=2))
+    before = repr(model), list(model.state_dict()), [type(layer) for layer in model.modules()]
+    assert vgraph.accelerate(model) is model
+    assert (repr(model), list(model.state_dict()), [type(layer) for layer in model.modules()]) == before
+
+
+@needs_pyg
+def test_copies_are_accelerated() -> None:
+    layer, x, ids = vgraph.accelerate(pyg.GCNConv(F, F)), torch.randn(N, F), edges()
+    wanted = layer(x, ids)
+    saved = io.BytesIO()
+    torch.save(layer, saved)
+    saved.seek(0)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), torch.load(saved, weights_only=False)):
+        out, ran = runs_of(lambda other=other: other(x, ids))
+        torch.testing.assert_close(out, wanted)
+        assert ran and not any(isinstance(what, CaptureError) for what in ran)
+
+
+@needs_pyg
+def test_other_layers_are_left_alone() -> None:
+    vgraph.accelerate(pyg.GCNConv(F, F))
+    other, x, ids = pyg.GCNConv(F, F), torch.randn(N, F), edges()
+    assert runs_of(lambda: other(x, ids))[1] == []
+    with accelerated():
+        assert len(runs_of(lambda: other(x, ids))[1]) == 1
+    assert runs_of(lambda: other(x, ids))[1] == []
+
+
+@needs_pyg
+def test_a_topology_is_let_go_with_its_tensor() -> None:
+    layer, x, ids = vgraph.accelerate(pyg.SAGEConv(F, F)), torch.randn(N, F), edges()
+    first = topologies.topology_of(ids, N, N, forward=True)
+    layer(x, ids).sum().backward()
+    assert topologies.topology_of(ids, N, N, forward=True) is first
+    ids[0, 0] = (ids[0, 0] + 1) % N
+    assert topologies.topology_of(ids, N, N, forward=True) is not first
+    torch.testing.assert_close(layer(x, ids), copy.deepcopy(layer)(x, ids.clone()))
+    known = weakref.ref(topologies.topology_of(ids, N, N, forward=True))
+    del ids, first
+    gc.collect()
+    assert known() is None
+
+
+@needs_pyg
+@pytest.mark.parametrize("kind", ["message", "aggregate", "propagate"])
+def test_hooks_see_messages(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    layer, x, ids, seen = pyg.GCNConv(F, F), torch.randn(N, F), edges(), []
+    wanted = layer(x, ids)
+    vgraph.accelerate(layer)
+    handle = getattr(layer, f"register_{kind}_forward_hook")(lambda *given: seen.append(given))
+    with caplog.at_level(logging.INFO, "vgraph"):
+        torch.testing.assert_close(layer(x, ids), wanted)
+    assert len(seen) == 1
+    handle.remove()
+    assert not isinstance(runs_of(lambda: layer(x, ids))[1][0], CaptureError)
+    assert len(seen) == 1
+
+
+@needs_pyg
+def test_an_explainer_and_parts_of_features() -> None:
+    """Both have PyG put its own method on the layer; afterwards it is captured again."""
+    layer, x, ids = vgraph.accelerate(pyg.GCNConv(F, F, add_self_loops=False)), torch.randn(N, F), edges()
+    wanted = layer(x, ids)
+    layer.explain, layer._edge_mask, layer._loop_mask = True, torch.zeros(E), torch.ones(E, dtype=torch.bool)
+    torch.testing.assert_close(layer(x, ids), wanted / 2)  # each message times sigmoid(0), but for the bias of 0
+    layer.explain = False
+    assert not isinstance(runs_of(lambda: layer(x, ids))[1][0], CaptureError)
+    layer.decomposed_layers = 2
+    torch.testing.assert_close(layer(x, ids), wanted)
+    layer.decomposed_layers = 1
+    assert not isinstance(runs_of(lambda: layer(x, ids))[1][0], CaptureError)
+
+
+@needs_pyg
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torch_jit() -> None:
+    layer, x, ids = pyg.GCNConv(F, F), torch.randn(N, F), edges()
+    wanted = layer(x, ids)
+    vgraph.accelerate(layer)
+    torch.testing.assert_close(torch.jit.script(layer)(x, ids), wanted)
+    torch.testing.assert_close(layer(x, ids), wanted)
+
+
+@needs_pyg
+def test_torch_compile() -> None:
+    layer, x, ids = vgraph.accelerate(pyg.SAGEConv(F, F)), torch.randn(N, F), edges()
+    wanted = layer(x, ids)
+    torch.testing.assert_close(torch.compile(layer, backend="eager")(x, ids), wanted)
+
+
+@needs_pyg
+def test_modes_of_torch() -> None:
+    layer, x, ids = vgraph.accelerate(pyg.GATConv(F, F)), torch.randn(N, F), edges()
+    wanted = layer(x, ids)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x, ids), wanted)
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(x.clone(), ids.clone()), wanted)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = layer(x, ids)
+    torch.testing.assert_close(found.float(), wanted, rtol=0.05, atol=0.05)
+
+
+@needs_pyg
+def test_ids_out_of_range_are_refused_as_pyg_refuses_them() -> None:
+    layer, x = vgraph.accelerate(pyg.SAGEConv(F, F)), torch.randn(N, F)
+    with pytest.raises(IndexError, match="valid indices"):
+        layer(x, torch.tensor([[0, N], [1, 2]]))
+    with pytest.raises(IndexError, match="negative indices"):
+        layer(x, torch.tensor([[0, -1], [1, 2]]))
+
+
+@needs_pyg
+def test_explain_tells_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    forget()
+    layer, x, ids = vgraph.accelerate(pyg.SAGEConv(F, F)), torch.randn(N, F), edges()
+    (function,) = vgraph.explain(layer, x, ids).functions
+    assert function.name == "SAGEConv"
+    assert not any(stored.num_bytes >= E * F * 4 for program in function.programs for stored in program.stored)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nprint(sys.argv[1:])\n")
+    run = [sys.executable, "-m", "vgraph.compat.pyg"]
+    assert "usage" in subprocess.run(run, check=False, capture_output=True, text=True).stderr
+    assert "no script" in subprocess.run([*run, "absent.py"], check=False, capture_output=True, text=True).stderr
+    done = subprocess.run([*run, str(script), "--x"], check=False, capture_output=True, text=True)
+    assert ("['--x']" in done.stdout) if pyg is not None else ("not installed" in done.stderr)

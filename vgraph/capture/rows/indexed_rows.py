@@ -1,0 +1,199 @@
+"""IndexedRows: rows of edges and vertices that a function joins by ids, as PyG's message functions do.
+
+Takes: calls of torch functions. Gives: the same calls; what reads or adds up rows at the ends of edges becomes a Move.
+Runs while a function is traced. Source: Fey and Lenssen 2019 (PyG), section 2 (gather and scatter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vgraph.capture.errors import CaptureError
+from vgraph.capture.record.aliases import leaves_of
+from vgraph.capture.record.row_counts import PositiveCount, RowCount
+from vgraph.capture.rows.row_tensor import PLAIN, RowContext, RowTensor, TorchFunction, by_place, plain, watched
+from vgraph.capture.rows.slot_reductions import REDUCERS, move_rows
+from vgraph.ir.moves import Gather, SegmentReduce
+from vgraph.ir.program import map_leaves
+from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX, Space
+from vgraph.user_line import recorded_line
+
+
+class Joins(RowContext, Protocol):
+    """A RowContext that says how many rows its examples have."""
+
+    @property
+    def sizes(self) -> Mapping[Space, int]: ...
+
+
+class IndexedRows(RowTensor):
+    """A tensor of a function that joins rows by ids; ``end``: the ids of this end of every edge, "": other numbers."""
+
+    end: str
+    joins: Joins
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: TorchFunction,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = dict(kwargs or {})
+        rows = [leaf for leaf in leaves_of((args, tuple(named.values()))) if isinstance(leaf, IndexedRows)]
+        if not rows:
+            return _run(func, types, args, named)
+        context = rows[0].joins
+        if func in PLAIN:
+            return _positive(watched(func, _run(func, types, args, named), context))
+        joined = _JOINS.get(func)
+        out = None if joined is None or not any(row.end for row in rows) else joined(context, func, *args, **named)
+        if out is None and rows[0].vg_space != SHARED:
+            out = by_place(func, args, named)
+        if out is None:
+            out = _run(func, types, args, named)
+        end = rows[0].end if func in _VIEWS and rows[0] is args[0] else ""
+        return map_leaves(out, lambda leaf: _wrapped(leaf, context, end) if isinstance(leaf, Tensor) else leaf)
+
+
+def _run(func: TorchFunction, types: object, args: tuple[object, ...], named: Mapping[str, object]) -> object:
+    """What torch itself does."""
+    return super(RowTensor, IndexedRows).__torch_function__(func, types, args, named)
+
+
+def _positive(size: object) -> object:
+    """Numbers of rows that are more than 0: a graph without edges is no occasion to record anything."""
+    if isinstance(size, torch.Size):
+        return torch.Size([_positive(one) for one in size])  # pyright: ignore[reportArgumentType]
+    if not isinstance(size, RowCount):
+        return size
+    found = PositiveCount(size.real)
+    found.context = size.context
+    return found
+
+
+def _wrapped(tensor: Tensor, context: Joins, end: str) -> IndexedRows:
+    if isinstance(tensor, IndexedRows) and getattr(tensor, "end", ""):  # written in place, or handed through
+        return tensor
+    made = as_indexed(tensor, context)
+    return (
+        as_indexed(made, context, end) if end and made.vg_space == EDGE and plain(made).dtype == torch.int64 else made
+    )
+
+
+def as_indexed(tensor: Tensor, context: Joins, end: str = "") -> IndexedRows:
+    """A tensor seen by a function that joins rows by ids; its leading size tells what its rows are."""
+    made = tensor if isinstance(tensor, IndexedRows) else plain(tensor).as_subclass(IndexedRows)
+    size = plain(made).shape[0] if plain(made).dim() else None
+    spaces = [space for space in (EDGE, VERTEX, SOURCE) if context.sizes[space] == size]
+    made.vg_space, made.vg_context, made.end = (spaces or [SHARED])[0], context, end
+    made.joins = context
+    return made
+
+
+# ---------------------------------------------------------------- rows read at ids, and added up at ids
+def gathered(context: Joins, x: Tensor, end: str) -> Tensor:
+    """The row of one end for every edge."""
+    size = context.sizes[VERTEX if end == "dst" else SOURCE]
+    if plain(x).dim() == 0 or plain(x).shape[0] != size:
+        raise CaptureError("rows are read by ids of other rows", recorded_line())
+    return move_rows(context, Gather(end), plain(x))
+
+
+def reduced(context: Joins, x: Tensor, end: str, reduction: str) -> Tensor:
+    """One row for every destination; where it has no edge: 0, and 1 for a product."""
+    rows = plain(x)
+    if rows.dim() == 0 or rows.shape[0] != context.sizes[EDGE]:
+        raise CaptureError("what is added up at ids has not one row an edge", recorded_line())
+    if end != "dst":
+        if reduction != "sum":
+            raise CaptureError(f"{reduction} over the edges that leave a node", recorded_line())
+        return move_rows(context, SegmentReduce("src", "sum"), rows)
+    if not rows.is_floating_point():
+        raise CaptureError("what is added up at ids are no floating-point numbers", recorded_line())
+    return REDUCERS[reduction](context, rows)
+
+
+def in_degrees(context: Joins, end: str, dtype: torch.dtype) -> Tensor:
+    """How many edges end at every destination."""
+    if end != "dst":
+        raise CaptureError("it counts the edges that leave a node", recorded_line())
+    return context.in_degree().to(dtype)
+
+
+def end_of(index: object) -> str:
+    """The end of which these are the ids, one an edge; "": they are others."""
+    return index.end if isinstance(index, IndexedRows) else ""
+
+
+def _select(context: Joins, _: TorchFunction, x: Tensor, dim: int, index: Tensor) -> Tensor | None:
+    is_of_edges = end_of(index) and plain(index).dim() == 1 and dim % plain(x).dim() == 0
+    return gathered(context, x, end_of(index)) if is_of_edges else None
+
+
+def _item(context: Joins, _: TorchFunction, x: Tensor, index: object) -> Tensor | None:
+    is_of_edges = isinstance(index, IndexedRows) and index.end and plain(index).dim() == 1
+    return gathered(context, x, end_of(index)) if is_of_edges else None
+
+
+def _add(context: Joins, func: TorchFunction, x: Tensor, dim: int, index: Tensor, src: object) -> Tensor | None:
+    if not end_of(index) or dim % plain(x).dim() != 0 or not isinstance(src, Tensor):
+        return None
+    wide = plain(src)
+    if plain(index).dim() > 1 and plain(index).shape != wide.shape:
+        raise CaptureError("a part of what is given is added up at ids", recorded_line())
+    found = reduced(context, wide, end_of(index), "sum")
+    _check_rows(x, found)
+    return x.add_(found) if func.__name__.endswith("_") else x + found
+
+
+_OF_TORCH = {"sum": "sum", "mean": "mean", "prod": "prod", "amax": "amax", "amin": "amin"}
+
+
+def _scatter_reduce(
+    context: Joins, func: TorchFunction, x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, **named: object
+) -> Tensor | None:
+    if not end_of(index) or dim % plain(x).dim() != 0 or plain(index).shape != plain(src).shape:
+        return None
+    found = reduced(context, plain(src), end_of(index), _OF_TORCH[reduce])
+    _check_rows(x, found)
+    is_empty = context.in_degree() == 0
+    is_empty = is_empty.view(-1, *(1 for _ in found.shape[1:]))
+    if named.get("include_self", True):
+        joined = _JOINED.get(reduce)
+        if joined is None:
+            raise CaptureError("a mean with what was there before", recorded_line())
+        found = joined(plain(x), found)
+    found = torch.where(is_empty, plain(x), found)
+    return x.copy_(found) if func.__name__.endswith("_") else found
+
+
+_JOINED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": torch.add,
+    "prod": torch.mul,
+    "amax": torch.maximum,
+    "amin": torch.minimum,
+}
+
+
+def _check_rows(x: Tensor, found: Tensor) -> None:
+    if plain(x).shape != found.shape:
+        raise CaptureError("what is added up at ids goes to other rows", recorded_line())
+
+
+_JOINS: dict[TorchFunction, Callable[..., Tensor | None]] = {
+    **dict.fromkeys((torch.index_select, Tensor.index_select), _select),
+    Tensor.__getitem__: _item,
+    **dict.fromkeys((torch.scatter_add, Tensor.scatter_add, Tensor.scatter_add_), _add),
+    **dict.fromkeys((torch.index_add, Tensor.index_add, Tensor.index_add_), _add),
+    **dict.fromkeys((torch.scatter_reduce, Tensor.scatter_reduce, Tensor.scatter_reduce_), _scatter_reduce),
+}
+_VIEWS = frozenset[TorchFunction](
+    getattr(Tensor, name)
+    for name in "view reshape expand expand_as unsqueeze contiguous to long detach clone squeeze".split()
+)

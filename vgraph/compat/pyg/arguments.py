@@ -1,0 +1,199 @@
+"""What PyG's message, aggregate, update and edge_update ask for, as rows of nodes and edges.
+
+Takes: a layer and what propagate was given. Gives: a Topology, tensors by kind, and what stands for each argument
+while the functions are recorded. Runs at every call. Source: PyG, ``MessagePassing._collect``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from inspect import Parameter
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from vgraph.api.messages.indexed import Joined, is_plain_tensor
+from vgraph.capture.errors import CaptureError
+from vgraph.compat.pyg.layer_types import Given, Layer, Size
+from vgraph.compat.pyg.topologies import topology_of
+from vgraph.ir.topology import Topology
+
+_IDS = {"index": "i", "edge_index_i": "i", "edge_index_j": "j"}
+_SIZES = {"size_i": "i", "dim_size": "i", "size_j": "j"}
+_PLAIN = (type(None), bool, int, float, str, torch.dtype)
+What = tuple[object, ...]  # what an argument is: a kind, and what tells it from others of that kind
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of propagate or edge_updater."""
+
+    topology: Topology
+    rows: dict[str, dict[str, Tensor]] = field(default_factory=lambda: {"src": {}, "dst": {}, "edge": {}})
+    shared: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # tensors of neither nodes nor edges
+    whats: dict[str, What] = field(default_factory=dict[str, What])
+    names: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])  # by function
+
+    def arguments(self, function: str, joined: Joined) -> dict[str, object]:
+        """What stands for each argument of one function while it is recorded; others have their defaults."""
+        return {name: self._stand_in(self.whats[name], joined) for name in self.names[function] if name in self.whats}
+
+    def _stand_in(self, what: What, joined: Joined) -> object:
+        kind, *rest = what
+        if kind == "several":
+            make, parts = cast("tuple[Callable[..., object], tuple[What, ...]]", rest)
+            return make(self._stand_in(inner, joined) for inner in parts)
+        makers: dict[object, Callable[..., object]] = {
+            "constant": lambda _, value: value,
+            "shared": self.shared.__getitem__,
+            "at": joined.at_edges,
+            "ids": joined.ids,
+            "count": joined.count,
+            "rows": joined.rows,
+        }
+        return makers[kind](*rest)
+
+
+def collect(layer: Layer, edge_index: Tensor, size: Size, given: Given, functions: Sequence[str]) -> Call:
+    """The arguments of some functions of a layer.
+
+    Raises:
+        CaptureError: PyG must look at them itself.
+    """
+    return _Collector(layer, edge_index, size, given, functions).collect()
+
+
+class _Collector:
+    def __init__(
+        self,
+        layer: Layer,
+        edge_index: Tensor,
+        size: Size,
+        given: Given,
+        functions: Sequence[str],
+    ) -> None:
+        self.layer, self.edge_index, self.given = layer, edge_index, given
+        self.forward = layer.flow == "source_to_target"
+        self.dims = {"j": 0, "i": 1} if self.forward else {"j": 1, "i": 0}
+        self.size: list[int | None] = list(size)
+        self.asked = {name: one for f in functions for name, one in layer.inspector.get_param_dict(f).items()}
+        self.names = {f: tuple(layer.inspector.get_param_dict(f)) for f in functions}
+        if edge_index.layout != torch.strided:
+            self.given = self._with_values(edge_index)
+
+    def collect(self) -> Call:
+        ends = {name: self._of_end(name) for name in self._user_args() if name[-2:] in ("_i", "_j")}
+        num_dst, num_src = self._size("i"), self._size("j")
+        call = Call(topology_of(self.edge_index, num_src, num_dst, forward=self.forward), names=self.names)
+        for name, parameter in self.asked.items():
+            if name in self.layer.special_args:
+                call.whats[name] = self._special(name)
+            elif name in ends:
+                self._add_end(call, name, ends[name])
+            elif name in self.given:
+                call.whats[name] = self._passed(call, name, self.given[name], self._is_of_edges(name))
+            elif parameter.default is Parameter.empty:
+                raise CaptureError(f"it asks for {name!r}, which it was not given")
+        return call
+
+    def _with_values(self, adjacency: Tensor) -> Given:
+        """The entries of a sparse matrix are what the functions ask for first of these."""
+        name = next((name for name in ("edge_weight", "edge_attr", "edge_type") if name in self.asked), None)
+        if name is None or self.given.get(name) is not None:
+            return self.given
+        values = adjacency.values()
+        return {**self.given, name: None if name == "edge_attr" and values.dim() == 1 else values}
+
+    def _user_args(self) -> list[str]:
+        return [name for name in self.asked if name not in self.layer.special_args]
+
+    def _size(self, end: str) -> int:
+        other = "j" if end == "i" else "i"
+        size = self.size[self.dims[end]]
+        size = self.size[self.dims[other]] if size is None else size
+        if size is None:
+            raise CaptureError("it is not given how many nodes there are")
+        return int(size)
+
+    # ------------------------------------------------------------ arguments of one end
+    def _of_end(self, name: str) -> object:
+        """The rows of one end; notes how many nodes either end has."""
+        data, dim = self.given.get(name[:-2]), self.dims[name[-1]]
+        if isinstance(data, (tuple, list)):
+            if len(data) != 2:
+                raise CaptureError(f"{name[:-2]!r} is not a pair")
+            self._note_size(data[1 - dim], 1 - dim)
+            data = data[dim]
+        self._note_size(data, dim)
+        return data
+
+    def _note_size(self, data: object, dim: int) -> None:
+        if not isinstance(data, Tensor):
+            return
+        self._check(data)
+        at = self.layer.node_dim
+        if not -data.dim() <= at < data.dim() or at % data.dim() != 0:
+            raise CaptureError("the rows of nodes are not the leading dim")
+        if self.size[dim] not in (None, data.shape[0]):
+            raise CaptureError("sizes differ")
+        self.size[dim] = data.shape[0]
+
+    def _add_end(self, call: Call, name: str, data: object) -> None:
+        if not isinstance(data, Tensor):
+            call.whats[name] = self._constant(name, data)
+            return
+        kind = "src" if name[-1] == "j" else "dst"
+        count = call.topology.num_src if kind == "src" else call.topology.num_dst
+        if data.shape[0] != count:
+            raise CaptureError("sizes differ")
+        call.rows[kind][name[:-2]] = data
+        call.whats[name] = ("at", kind, name[:-2])
+
+    # ------------------------------------------------------------ all others
+    def _special(self, name: str) -> What:
+        if name in _IDS:
+            return "ids", "dst" if _IDS[name] == "i" else "src"
+        if name in _SIZES:
+            return "count", "dst" if _SIZES[name] == "i" else "src"
+        if name in ("ptr", "adj_t"):  # edges are in no order
+            return "constant", type(None), None
+        if name == "size":
+            both = (("count", "dst" if self.dims["i"] == dim else "src") for dim in (0, 1))
+            return "several", list, tuple(both)
+        raise CaptureError(f"it asks for {name}")
+
+    def _is_of_edges(self, name: str) -> bool:
+        """Whether rows as many as nodes and edges are those of edges."""
+        return any(name in names for function, names in self.names.items() if function != "update")
+
+    def _passed(self, call: Call, name: str, value: object, of_edges: bool) -> What:
+        if type(value) in (tuple, list):
+            inner = (
+                self._passed(call, f"{name}.{i}", part, of_edges)
+                for i, part in enumerate(cast("Sequence[object]", value))
+            )
+            return "several", type(value), tuple(inner)
+        if not isinstance(value, Tensor):
+            return self._constant(name, value)
+        self._check(value)
+        counts = {"edge": call.topology.num_edges, "dst": call.topology.num_dst, "src": call.topology.num_src}
+        order = ("edge", "dst", "src") if of_edges else ("dst", "src", "edge")
+        for kind in order if value.dim() else ():
+            if value.shape[0] == counts[kind]:
+                call.rows[kind][name] = value
+                return "rows", kind, name
+        call.shared[name] = value
+        return "shared", name
+
+    def _constant(self, name: str, value: object) -> What:
+        if type(value) not in _PLAIN:
+            raise CaptureError(f"{name!r} is a {type(value).__name__}")
+        return "constant", type(value), value
+
+    def _check(self, value: Tensor) -> None:
+        if not is_plain_tensor(value) or value.layout != torch.strided:
+            raise CaptureError(f"a tensor is a {type(value).__name__}, {value.layout}")
+        if value.device != self.edge_index.device:
+            raise CaptureError("tensors lie on several devices")

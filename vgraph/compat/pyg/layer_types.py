@@ -1,0 +1,38 @@
+"""What is asked of PyG's layers, so that none of them needs to be there.
+
+Takes: nothing. Gives: protocols. Source: PyG, ``torch_geometric.nn.MessagePassing`` and ``torch_geometric.inspector``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from inspect import Parameter
+from typing import Protocol
+
+from torch import Tensor
+
+Method = Callable[..., object]
+Given = Mapping[str, object]  # keyword arguments
+Size = Sequence[int | None]  # how many nodes either end of edges has, where it is known
+
+
+class Inspector(Protocol):
+    """What a layer's functions ask for."""
+
+    def get_param_dict(self, func: str) -> dict[str, Parameter]: ...
+
+
+class Layer(Protocol):
+    """A ``MessagePassing``."""
+
+    inspector: Inspector
+    special_args: Collection[str]
+    flow: str
+    node_dim: int
+    fuse: bool
+    explain: bool | None
+    decomposed_layers: int
+
+    def parameters(self) -> Iterator[Tensor]: ...
+    def buffers(self) -> Iterator[Tensor]: ...
+    def _check_input(self, edge_index: object, size: object) -> list[int | None]: ...

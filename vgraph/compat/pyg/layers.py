@@ -1,0 +1,147 @@
+"""Layers whose propagate is captured: all of a model, or all of the process for a while.
+
+Takes: a model. Gives: the same model. Runs once per class of layers; the switch is read at every call.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import wraps
+from types import FunctionType
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from vgraph.compat.pyg.layer_types import Given, Layer, Method
+from vgraph.compat.pyg.propagate import run
+from vgraph.compiled_calls import compiled_calls
+from vgraph.errors import FunctionError
+
+Model = TypeVar("Model", bound=nn.Module)
+_FLAG = "_vgraph_accelerates"
+_METHODS = {"propagate": ("propagate", "_jinja_propagate"), "edge_updater": ("edge_updater", "_jinja_edge_updater")}
+_everywhere: list[object] = []  # one for each context of ``accelerated`` that is open
+
+
+def message_passing() -> type[nn.Module]:
+    """PyG's class of layers.
+
+    Raises:
+        FunctionError: PyG is not installed.
+    """
+    try:
+        return importlib.import_module("torch_geometric.nn").MessagePassing
+    except ImportError as error:
+        raise FunctionError("torch_geometric is not installed", cure="pip install torch_geometric") from error
+
+
+def accelerate(model: Model) -> Model:
+    """Runs every ``torch_geometric.nn.MessagePassing`` of a model on vgraph's kernels, which store no message.
+
+    Parameters, ``state_dict``, hooks and ``repr`` stay as they are, and so do results. Copies of the model are
+    accelerated, too; a model that another process has loaded is, once it is passed here again. What cannot be captured
+    runs as PyG runs it, and one line of the logger ``vgraph`` names the layer and the reason.
+
+    Args:
+        model: a module with layers of PyG anywhere in it; a layer itself.
+
+    Returns:
+        The same model.
+
+    Raises:
+        FunctionError: PyG is not installed.
+
+    Source: Fey and Lenssen 2019 (PyG), ``torch_geometric.nn.MessagePassing``.
+
+    Example:
+        >>> import torch, vgraph
+        >>> from torch_geometric.nn import GCNConv  # doctest: +SKIP
+        >>> model = vgraph.accelerate(GCNConv(16, 32))  # doctest: +SKIP
+    """
+    base = message_passing()
+    _install(base)
+    for layer in model.modules():
+        if isinstance(layer, base):
+            layer.__dict__[_FLAG] = True
+            if not layer.explain and layer.decomposed_layers == 1:
+                layer.__dict__.pop("propagate", None)  # PyG's own, which it leaves there after an explanation
+    return model
+
+
+def is_accelerated(layer: object) -> bool:
+    """Whether propagate of this layer is captured."""
+    return bool(_everywhere or vars(layer).get(_FLAG))
+
+
+@contextmanager
+def accelerated() -> Generator[None]:
+    """While it lasts, every ``MessagePassing`` of the process runs as ``vgraph.accelerate`` makes it.
+
+    Raises:
+        FunctionError: PyG is not installed.
+
+    Source: Fey and Lenssen 2019 (PyG), ``torch_geometric.nn.MessagePassing``.
+
+    Example:
+        >>> import vgraph.compat.pyg
+        >>> with vgraph.compat.pyg.accelerated():  # doctest: +SKIP
+        ...     train()
+    """
+    _install(message_passing())
+    _everywhere.append(None)
+    try:
+        yield
+    finally:
+        _everywhere.pop()
+
+
+# ---------------------------------------------------------------- PyG's methods
+def _install(base: type[nn.Module]) -> None:
+    """Lets methods of all layers, and of those whose class is made later, ask whether they are to be captured."""
+    make: Method = vars(base)["_set_jittable_templates"]
+    if not hasattr(make, "__wrapped__"):
+
+        @wraps(make)
+        def make_and_wrap(self: nn.Module, *args: object, **named: object) -> None:
+            make(self, *args, **named)
+            _wrap(type(self))
+
+        setattr(base, make.__name__, make_and_wrap)
+    classes: list[type] = [base]
+    for kind in classes:  # grows meanwhile
+        _wrap(kind)
+        classes += [below for below in kind.__subclasses__() if below not in classes]
+
+
+def _wrap(kind: type) -> None:
+    """PyG's own methods; one that a user has written calls them, if it does."""
+    for which, names in _METHODS.items():
+        for name in names:
+            theirs = vars(kind).get(name)
+            if theirs is not None and theirs.__module__.startswith(("torch_geometric.", _made_for(kind))):
+                if not hasattr(theirs, "__wrapped__"):
+                    setattr(kind, name, _choosing(which, theirs))
+
+
+def _made_for(kind: type) -> str:
+    """What the modules are called that PyG prints for a class."""
+    return f"{kind.__module__}_{kind.__name__}"
+
+
+def _choosing(which: str, theirs: FunctionType) -> Method:
+    def choose(layer: Layer, edge_index: object, args: tuple[object, ...], given: Given) -> object:
+        if args or not is_accelerated(layer):
+            return theirs(layer, edge_index, *args, **given)
+        if torch.compiler.is_dynamo_compiling():
+            return compiled_calls.outside(run, layer, which, theirs, edge_index, given)
+        return run(layer, which, theirs, edge_index, given)
+
+    def method(self: Layer, edge_index: object, *args: object, **given: object) -> object:
+        return choose(self, edge_index, args, given)
+
+    # torch.jit.script reads the source of PyG's method, and looks its names up among the globals of this one
+    as_theirs = FunctionType(method.__code__, theirs.__globals__, theirs.__name__, None, method.__closure__)
+    return wraps(theirs)(as_theirs)

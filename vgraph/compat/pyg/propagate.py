@@ -1,0 +1,139 @@
+"""propagate and edge_updater of a MessagePassing layer, captured as one function.
+
+Takes: a layer, PyG's own method, what it was given. Gives: what PyG gives. Runs at every call.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from vgraph.api.messages.indexed import Joined, Kept, Out, is_plain_tensor, join
+from vgraph.capture.capture import note_run
+from vgraph.capture.capture_cache import function_key
+from vgraph.capture.errors import CaptureError
+from vgraph.capture.guards.functorch_checks import is_transformed
+from vgraph.capture.rows.indexed_rows import IndexedRows
+from vgraph.compat.pyg.arguments import Call, collect
+from vgraph.compat.pyg.functions import standing_in
+from vgraph.compat.pyg.layer_types import Given, Layer, Method
+
+logger = logging.getLogger("vgraph")
+_ABSENT = object()
+STEPS = {"propagate": ("message", "aggregate", "update"), "edge_updater": ("edge_update",)}
+
+
+class _EdgeIndex(Protocol):
+    def as_tensor(self) -> Tensor: ...
+
+
+class _TooEarlyError(CaptureError):
+    """The first call, which PyG runs, makes parameters of the shapes that it sees."""
+
+    is_kept = False
+
+
+def run(layer: Layer, which: str, theirs: Method, edge_index: object, given: Given) -> object:
+    """``which``: propagate or edge_updater; ``theirs``: PyG's own, which runs where it cannot be captured."""
+    try:
+        if _is_empty(edge_index):  # no message is stored
+            return theirs(layer, edge_index, **given)
+        return _captured(layer, which, edge_index, given)
+    except CaptureError as error:
+        _say_why(layer, which, error)
+    return theirs(layer, edge_index, **given)
+
+
+def _captured(layer: Layer, which: str, edge_index: object, given: Given) -> object:
+    steps = STEPS[which]
+    _check(layer, which)
+    given = dict(given)
+    size = layer._check_input(edge_index, given.pop("size", None))  # pyright: ignore[reportPrivateUsage]
+    call = collect(layer, _edges_of(layer, edge_index), size, given, steps)
+    methods = [getattr(layer, step) for step in steps]
+    roots = (*methods, functools.partial(_nothing, **call.shared))
+    key = (which, *(function_key(method) for method in methods), tuple(call.whats.items()))
+    function = functools.partial(_run_steps, layer, steps, call)
+    out, kept = join(call.topology, call.rows, function, roots, key, type(layer).__name__)
+    for name, rows in kept.items():  # as layers of attention keep their weights
+        setattr(layer, name, rows)
+    return out
+
+
+def _is_empty(edge_index: object) -> bool:
+    if not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
+        return False
+    return (edge_index.numel() if edge_index.layout == torch.strided else edge_index._nnz()) == 0
+
+
+def _nothing(**_: Tensor) -> None:
+    """Holds tensors of neither nodes nor edges where guards look for them."""
+
+
+def _run_steps(layer: Layer, steps: Sequence[str], call: Call, joined: Joined) -> tuple[Out, Kept]:
+    """PyG's functions one after the other, each on what stands for its arguments; and what the layer keeps of them."""
+    if any(is_lazy(parameter) for parameter in (*layer.parameters(), *layer.buffers())):
+        raise _TooEarlyError("its parameters are not initialized yet")
+    before = dict(layer.__dict__)
+    try:
+        with standing_in():
+            first, *others = steps
+            out = getattr(layer, first)(**call.arguments(first, joined))
+            for step in others:
+                out = getattr(layer, step)(out, **call.arguments(step, joined))
+        return out, {name: rows for name, rows in layer.__dict__.items() if isinstance(rows, IndexedRows)}
+    finally:
+        for name in [name for name, value in layer.__dict__.items() if value is not before.get(name, _ABSENT)]:
+            layer.__dict__.pop(name)
+            if name in before:
+                layer.__dict__[name] = before[name]
+
+
+def _edges_of(layer: Layer, edge_index: object) -> Tensor:
+    """The edges as a tensor of torch's: ids (2, edges), or a sparse matrix."""
+    if not isinstance(edge_index, Tensor):
+        raise CaptureError(f"the edges are a {type(edge_index).__name__}")
+    if type(edge_index).__name__ == "EdgeIndex":
+        edge_index = cast("_EdgeIndex", edge_index).as_tensor()
+    if not is_plain_tensor(edge_index):
+        raise CaptureError(f"the edges are a {type(edge_index).__name__}")
+    if edge_index.layout == torch.strided:
+        if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype not in (torch.int64, torch.int32):
+            raise CaptureError("edge_index is not (2, edges) of int64 or int32")
+    elif layer.fuse:
+        raise CaptureError("the edges are a sparse matrix, which it multiplies by itself, without messages")
+    elif edge_index.layout not in (torch.sparse_coo, torch.sparse_csr) or edge_index.requires_grad:
+        raise CaptureError(f"the edges are a sparse matrix, {edge_index.layout}")
+    elif layer.flow != "source_to_target":
+        raise CaptureError("the edges are a sparse matrix, against the flow")
+    return edge_index
+
+
+def _check(layer: Layer, which: str) -> None:
+    """Raises CaptureError where messages must be there for others to see."""
+    if layer.explain:
+        raise CaptureError("an explainer looks at its messages")
+    kinds = ("propagate", "message", "aggregate") if which == "propagate" else ("edge_update",)
+    if any(getattr(layer, f"_{kind}_forward_{when}hooks") for kind in kinds for when in ("", "pre_")):
+        raise CaptureError("hooks look at what it passes on")
+    if torch.jit.is_tracing() or torch.jit.is_scripting():
+        raise CaptureError("torch.jit traces it")
+    if is_transformed() or torch.compiler.is_exporting():
+        raise CaptureError("a transform of torch.func or torch.export is active")
+
+
+_said: set[tuple[type, str, str]] = set()
+
+
+def _say_why(layer: Layer, which: str, error: CaptureError) -> None:
+    note_run(type(layer).__name__, error, "runs as PyG runs it")
+    told = (type(layer), which, error.reason)
+    if told not in _said:
+        _said.add(told)
+        logger.info("%s.%s runs as PyG runs it: %s %s", type(layer).__name__, which, error.reason, error.line)

@@ -1,0 +1,75 @@
+"""Topologies of edge_index tensors: found again by the tensor and its version, and let go with it.
+
+Takes: an edge_index. Gives: a Topology. Runs at every call; once per tensor it is copied and its ids are checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from vgraph.capture.errors import CaptureError
+from vgraph.ir.topology import Topology
+
+_Key = tuple[int, int, bool]  # sources, destinations, whether edges lead from the first row to the second
+
+
+@dataclass(eq=False)
+class _Known:
+    version: int
+    largest: tuple[int, int]  # of either row; -1: there are no edges
+    made: dict[_Key, Topology] = field(default_factory=dict[_Key, Topology])
+
+
+_known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def topology_of(edge_index: Tensor, num_src: int, num_dst: int, *, forward: bool) -> Topology:
+    """The edges ``edge_index[0] -> edge_index[1]``, or turned round where ``forward`` is False.
+
+    Of a sparse matrix, each entry's: from its column to its row.
+
+    Raises:
+        CaptureError: an id is out of range.
+    """
+    known = _of_tensor(edge_index)
+    key = (num_src, num_dst, forward)
+    if key not in known.made:
+        largest = known.largest if forward else known.largest[::-1]
+        if largest[0] >= num_src or largest[1] >= num_dst:
+            raise CaptureError("an id in edge_index is out of range")
+        src, dst = _ids(edge_index).detach().clone()  # whatever becomes of the tensor, a backward may still need these
+        known.made[key] = Topology(src, dst, num_src, num_dst) if forward else Topology(dst, src, num_src, num_dst)
+    return known.made[key]
+
+
+def _of_tensor(edge_index: Tensor) -> _Known:
+    if edge_index.is_inference():  # which counts no versions: it may have changed
+        return _Known(0, _largest(_ids(edge_index)))
+    known = _known.get(edge_index)
+    if known is None or known.version != edge_index._version:
+        known = _known[edge_index] = _Known(edge_index._version, _largest(_ids(edge_index)))
+    return known
+
+
+def _ids(edges: Tensor) -> Tensor:
+    """(2, edges), sources first."""
+    if edges.layout == torch.strided:
+        return edges
+    if edges.layout == torch.sparse_coo:
+        return edges.indices().flip(0)
+    rows = torch.repeat_interleave(edges.crow_indices().diff(), output_size=edges.col_indices().shape[0])
+    return torch.stack([edges.col_indices(), rows])
+
+
+def _largest(edge_index: Tensor) -> tuple[int, int]:
+    if edge_index.shape[1] == 0:
+        return -1, -1
+    smallest, largest = torch.aminmax(edge_index, dim=1)
+    if int(smallest.min()) < 0:
+        raise CaptureError("an id in edge_index is negative")
+    first, second = largest.tolist()
+    return first, second
