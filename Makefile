@@ -56,7 +56,7 @@ check-capture: $(VENV)/.made-for-test  ## the suite with every captured call rec
 sanitize: $(VENV)/.made-for-test  ## tests of kernels that check their own memory and arithmetic (needs g++; nightly)
 	CXX=g++ VGRAPH_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
-	$(PYTEST) tests/kernels tests/fusion tests/runtime tests/memory tests/scheduler tests/sampling \
+	$(PYTEST) --capture=sys tests/kernels tests/fusion tests/runtime tests/memory tests/scheduler tests/sampling \
 	tests/api/test_vertex*.py --ignore=tests/fusion/test_build.py --ignore=tests/fusion/test_compilers.py
 
 golden: $(VENV)/.made-for-test  ## rewrite tests/golden/ from what is printed now; read the diff

@@ -64,7 +64,7 @@ class Loops:
 def plan_loops(modes: Sequence[Mode], num_operands: int, sum_bytes: int, *, in_order: bool) -> Loops:
     """The loops over these modes; every thread count gets the same ones."""
     if not in_order and modes and modes[-1].is_reduced and not any(m.is_reduced for m in modes[:-1]):
-        return _plan_rows(modes)
+        return _plan_rows(modes, _RUN_BYTES // sum_bytes)
     outer, run, cut = list(modes), list[Mode](), None
     length, most = 1, _RUN_BYTES // sum_bytes
     while outer and cut is None and (not run or follows(outer[-1], run[-1], length)):
@@ -83,15 +83,18 @@ def plan_loops(modes: Sequence[Mode], num_operands: int, sum_bytes: int, *, in_o
     return replace(made, chunks=max(1, min(tasks, steps // _STEPS, steps * made.length // _CHUNK_ELEMENTS)))
 
 
-def _plan_rows(modes: Sequence[Mode]) -> Loops:
-    """One reduced mode, the innermost: rows of any length, each cut into chunks where there are too few."""
+def _plan_rows(modes: Sequence[Mode], most_sums: int) -> Loops:
+    """One reduced mode, the innermost: rows of any length, each cut into chunks where there are too few.
+
+    Rows that share a task have at most ``most_sums`` positions: the kernel may keep a sum for each.
+    """
     *outer, row = modes
     num_rows = math.prod(m.size for m in outer)
     chunks = min(-(-_TASKS // num_rows), row.size // _CHUNK_ELEMENTS)
     if chunks > 1:
         whole, part = _cut(row, -(-row.size // chunks), 1)
         return replace(_loops([*outer, whole], [part], row, row.strides), chunks=whole.size)
-    most = max(1, _LONGEST_RUN // row.size)
+    most = max(1, min(_LONGEST_RUN, most_sums) // row.size)
     if not outer or most == 1 or not follows(outer[-1], row, row.size):
         return _loops(outer, [row], None, row.strides)
     if outer[-1].size <= most:
