@@ -54,7 +54,7 @@ check-capture: $(VENV)/.made-for-test  ## the suite with every captured call rec
 
 # Leaks are Python's own; compilers and their cache are tested without.
 sanitize: $(VENV)/.made-for-test  ## tests of kernels that check their own memory and arithmetic (needs g++; nightly)
-	CXX=g++ VGRAPH_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	CXX=g++ VGRAPH_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	$(PYTEST) --capture=sys tests/kernels tests/fusion tests/runtime tests/memory tests/scheduler tests/sampling \
 	tests/api/test_vertex*.py --ignore=tests/fusion/test_build.py --ignore=tests/fusion/test_compilers.py

@@ -14,7 +14,7 @@ from typing import Any
 
 PACKAGES = (
     "vgraph",
-    *(f"vgraph.{part}" for part in "function ops tdl nn data distributed sampling compat errors cli".split()),
+    *(f"vgraph.{part}" for part in "function ops sparse tdl nn data distributed sampling compat errors cli".split()),
 )
 SEALED = ("vgraph", "vgraph.tdl", "vgraph.cli", "vgraph.compat")  # what ``__all__`` leaves out is not public there
 # what public functions give or hand to a user's function, and none of these packages exports
@@ -45,6 +45,7 @@ GIVEN = (
 )
 # classes that users do not make -> who makes them
 MADE_BY = {
+    "vgraph.sparse.SparseMatrix": "vgraph.sparse.spmatrix",
     "vgraph.Placement": "vgraph.place",
     "vgraph.Server": "vgraph.serve",
     "vgraph.Vertex": "vgraph.VertexFunction",

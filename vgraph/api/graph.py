@@ -17,10 +17,11 @@ from vgraph.api.manual import manual_of
 from vgraph.api.messages import filter as selection
 from vgraph.api.messages import multi_update, propagation, update_all
 from vgraph.api.messages.batches import EdgeBatch, NodeBatch, OfEdges, OfNodes
+from vgraph.api.sparse.adjacency import SparseAdjacency
 from vgraph.graphs import reorder, to_networkx, transform
 from vgraph.graphs import subgraph as parts
 from vgraph.graphs.draw import neighbors, unjoined_pairs
-from vgraph.graphs.graph_data import GraphData, restored
+from vgraph.graphs.graph_data import restored
 from vgraph.graphs.types import Device, Edges, EdgeType, Ends, EType, Ids, Nodes
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 Count: TypeAlias = int  # a graph has a method of the name int
 
 
-class Graph(GraphData):
+class Graph(SparseAdjacency):
     """A directed graph with features on nodes, edges and whole graphs.
 
     ``vgraph.graph``, ``vgraph.heterograph`` and others make it. ``ndata`` and ``edata`` map names to tensors with one

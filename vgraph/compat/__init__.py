@@ -80,7 +80,7 @@ def install() -> None:
         made[name] = importlib.import_module(sources[0]) if is_same else _Stand(name)
     for name, module in made.items():
         parent, _, last = name.rpartition(".")
-        if parent and not (parent == "dgl" and last in HIDDEN):
+        if parent and name not in HIDDEN:
             setattr(made[parent], last, module) if isinstance(made[parent], _Stand) else None
         sys.modules[name] = module
 

@@ -13,7 +13,8 @@ _TRANSFORMS = tuple(f"vgraph.compat.{name}" for name in ("transforms", "function
 _DATA = tuple(f"vgraph.compat.{name}" for name in ("data", "splits", "files", "collections"))
 _LOADING = ("vgraph.sampling", "vgraph.compat.names", "vgraph.compat.distributed.loaders")
 _DISTRIBUTED = ("vgraph.compat.distributed", "vgraph.distributed")
-HIDDEN = ("heterograph", "batch", "merge")  # modules that functions of the same name hide
+# modules that functions of the same name hide
+HIDDEN = ("dgl.heterograph", "dgl.batch", "dgl.merge", "dgl.sparse.matmul", "dgl.sparse.sddmm", "dgl.sparse.softmax")
 # a module of DGL -> where its names are looked up, in this order; True: it is that module itself
 MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl": (("vgraph.compat.names", "vgraph", *_TRANSFORMS), False),
@@ -27,6 +28,7 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.dataloading": (_LOADING, False),
     "dgl.sampling": (("vgraph.sampling",), False),
     "dgl.distributed": (_DISTRIBUTED, False),
+    "dgl.sparse": (("vgraph.sparse",), False),
     "dgl.backend": (("vgraph.compat.backend",), True),
     "dgl.base": (("vgraph.compat.names",), True),
     "dgl.udf": (("vgraph.api.messages.batches",), False),
@@ -50,7 +52,13 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
             "dist_context dist_dataloader dist_graph dist_tensor graph_partition_book graph_services partition"
         ).split()
     },
-    **{f"dgl.{name}": (("vgraph.compat.names", "vgraph"), False) for name in HIDDEN},
+    **{
+        f"dgl.sparse.{name}": (("vgraph.sparse",), False)
+        for name in (
+            "broadcast elementwise_op elementwise_op_sp matmul reduction sddmm softmax sparse_matrix unary_op"
+        ).split()
+    },
+    **{f"dgl.{name}": (("vgraph.compat.names", "vgraph"), False) for name in ("heterograph", "batch", "merge")},
     **{
         f"dgl.{name}": (("vgraph.compat.names", "vgraph"), False)
         for name in ("convert", "readout", "random", "subgraph", "transform", "traversal", "propagate", "generators")

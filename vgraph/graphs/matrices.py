@@ -124,55 +124,6 @@ class Matrices(Adjacency):
 
     adj_sparse = adj_tensors
 
-    def adj(
-        self,
-        etype: EType | bool = None,
-        eweight_name: str | None = None,
-        *,
-        transpose: bool = False,
-        ctx: Device = None,
-        scipy_fmt: str | None = None,
-    ) -> Any:
-        """The adjacency as a sparse torch tensor, its entries in order of edge ids; ``adjacency_matrix`` is the same.
-
-        Args:
-            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
-                there is one.
-            eweight_name: the edge feature, (num_edges,) or (num_edges, ...), that gives the entries; None: float32
-                ones.
-            transpose: make destinations the rows.
-            ctx: the device of the result; None: that of the graph.
-            scipy_fmt: "coo", "csr" or "csc" for a SciPy matrix instead, as ``adj_external`` gives it.
-
-        Returns:
-            A sparse COO tensor (num_src, num_dst). Edges between the same nodes are entries of their own until it is
-            coalesced.
-
-        Raises:
-            GraphError: ``scipy_fmt`` is another word, or there are several types of edges and none is named.
-            NameLookupError: there is no such type or feature.
-
-        Example:
-            >>> import vgraph
-            >>> vgraph.graph(([0, 1], [2, 2])).adj().to_dense()
-            tensor([[0., 0., 1.],
-                    [0., 0., 1.],
-                    [0., 0., 0.]])
-        """
-        if isinstance(etype, bool):  # as before DGL 1.0, where transpose came first
-            etype, transpose = None, etype
-        t, _, _, frame = self.relation(etype)
-        if scipy_fmt is not None:
-            return self.adj_external(transpose, scipy_fmt=scipy_fmt, etype=etype, eweight_name=eweight_name)
-        entries = torch.ones(t.num_edges, device=self.device) if eweight_name is None else frame[eweight_name]
-        ends, shape = (
-            ((t.dst, t.src), (t.num_dst, t.num_src)) if transpose else ((t.src, t.dst), (t.num_src, t.num_dst))
-        )
-        made = torch.sparse_coo_tensor(torch.stack(ends).long(), entries, shape, check_invariants=False)
-        return made if ctx is None else made.to(ctx)
-
-    adjacency_matrix = adj
-
     def adj_external(
         self,
         transpose: bool = False,
@@ -181,7 +132,7 @@ class Matrices(Adjacency):
         etype: EType = None,
         eweight_name: str | None = None,
     ) -> Any:
-        """As ``adj``; with ``scipy_fmt`` the SciPy matrix that counts the edges from row to column.
+        """The adjacency as a sparse tensor of torch, or as a SciPy matrix that counts the edges from row to column.
 
         Args:
             transpose: make destinations the rows.
@@ -193,8 +144,8 @@ class Matrices(Adjacency):
                 ids' dtype.
 
         Returns:
-            A sparse matrix (num_src, num_dst). In "csr" and "csc" the entries of edges between the same nodes are
-            summed.
+            A sparse COO tensor or a SciPy matrix (num_src, num_dst), with an entry an edge in order of ids. In "csr"
+            and "csc" the entries of edges between the same nodes are summed.
 
         Raises:
             GraphError: ``scipy_fmt`` is another word, or there are several types of edges and none is named.
@@ -205,10 +156,14 @@ class Matrices(Adjacency):
             >>> vgraph.graph(([0, 0], [1, 1])).adj_external(scipy_fmt="csr").toarray().tolist()
             [[0, 2], [0, 0]]
         """
-        if scipy_fmt is None:
-            return self.adj(etype, eweight_name, transpose=transpose, ctx=ctx)
-        _check_format(scipy_fmt)
         t, _, _, frame = self.relation(etype)
+        if scipy_fmt is None:
+            entries = torch.ones(t.num_edges, device=self.device) if eweight_name is None else frame[eweight_name]
+            t = t.reversed if transpose else t
+            ends, shape = torch.stack([t.src, t.dst]).long(), (t.num_src, t.num_dst)
+            made = torch.sparse_coo_tensor(ends, entries, shape, check_invariants=False)
+            return made if ctx is None else made.to(ctx)
+        _check_format(scipy_fmt)
         src, dst = t.src.cpu().numpy(), t.dst.cpu().numpy()
         entries = np.ones_like(src) if eweight_name is None else frame[eweight_name].numpy(force=True)
         made = sparse.coo_matrix((entries, (src, dst)), shape=(t.num_src, t.num_dst), copy=True)

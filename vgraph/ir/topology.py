@@ -112,12 +112,14 @@ class Topology:
     @cached_property
     def csc(self) -> Compressed:
         """In-edges of every destination."""
-        return compress(self.dst, self.src, self.num_dst)
+        origin = self._origin
+        return compress(self.dst, self.src, self.num_dst) if origin is None else origin.csr
 
     @cached_property
     def csr(self) -> Compressed:
         """Out-edges of every source."""
-        return compress(self.src, self.dst, self.num_src)
+        origin = self._origin
+        return compress(self.src, self.dst, self.num_src) if origin is None else origin.csc
 
     @cached_property
     def in_degrees(self) -> Tensor:
@@ -139,9 +141,14 @@ class Topology:
         The reverse of a reverse is what it was made of, as long as that is there: it holds its reverse, which holds
         it weakly.
         """
+        origin = self._origin
+        return self._turned if origin is None else origin
+
+    @property
+    def _origin(self) -> Topology | None:
+        """What this is the reverse of, as long as that is there."""
         origin: ReferenceType[Topology] | None = self.__dict__.get("_turned_from")
-        found = None if origin is None else origin()
-        return self._turned if found is None else found
+        return None if origin is None else origin()
 
     @cached_property
     def _turned(self) -> Topology:

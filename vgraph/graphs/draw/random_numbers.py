@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vgraph.graphs.seed import generator
+
 Array: TypeAlias = NDArray[Any]
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -64,9 +66,9 @@ class Keys:
 
 
 def next_key() -> int:
-    """A key for one call: the next of the batch that this thread prepares, else from torch's generator."""
+    """A key for one call: the next of the batch that this thread prepares, else drawn as ``vgraph.seed`` has it."""
     keys: Keys | None = getattr(_now, "keys", None)
-    return mix(int(torch.randint(2**62, ()))) if keys is None else keys.next()
+    return mix(int(torch.randint(2**62, (), generator=generator()))) if keys is None else keys.next()
 
 
 @contextmanager
