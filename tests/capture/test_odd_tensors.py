@@ -247,3 +247,19 @@ def test_a_wrapper_that_is_read_is_torchs() -> None:
         g.update_all(lambda e, factor=factor: {"m": e.src["h"] * factor}, fn.sum("m", "o"))
         results.append(g.ndata["o"])
     torch.testing.assert_close(*results)
+
+
+def test_a_function_that_met_zeros_of_autograds_reads_other_numbers_later() -> None:
+    """The product with zeros that lie nowhere is recorded as zeros: it is not that of other tensors."""
+
+    def run(x: Tensor) -> Tensor:
+        g = graph()
+        g.ndata["h"] = torch.ones(COUNT, 4, dtype=x.dtype)
+        g.update_all(lambda e: {"m": e.src["h"] * x[0] + 1}, fn.sum("m", "o"))
+        return g.ndata["o"]
+
+    kinds = [torch._efficientzerotensor((2, 4), dtype=torch.float64), torch.ones(2, 4, dtype=torch.float64)]
+    kinds.append(torch._neg_view(kinds[1]))
+    for x in (*kinds, *reversed(kinds)):
+        degrees = graph().in_degrees().to(x.dtype).unsqueeze(1)
+        assert torch.equal(run(x), degrees * (x.clone().resolve_neg()[0] + 1))

@@ -15,6 +15,7 @@ from torch import Tensor
 from vgraph.api.messages.segments import softmax_segments
 from vgraph.api.sparse.entries import check_single, common, divided, merged, united
 from vgraph.api.sparse.formats import Formats
+from vgraph.api.sparse.pattern import Pattern
 from vgraph.api.sparse.products import sampled_dense, times_dense, times_sparse
 from vgraph.api.sparse.reductions import reduce_rows, reduce_values
 from vgraph.api.sparse.selection import draw_in_rows, select_rows, without_empty_rows
@@ -76,7 +77,7 @@ class SparseMatrix(Formats):
     def __neg__(self) -> Self:
         return self._with(-self.val)
 
-    def _combined(self, how: Callable[..., tuple[Any, Tensor]], other: object) -> Self:
+    def _combined(self, how: Callable[..., tuple[Pattern, Tensor]], other: object) -> Self:
         if not isinstance(other, SparseMatrix):
             return NotImplemented
         pattern, value = how(self._pattern, self.val, other._pattern, other.val)
@@ -269,7 +270,7 @@ class SparseMatrix(Formats):
         """
         return self.reduce(dim, "sprod")
 
-    def _along(self, dim: int) -> Any:
+    def _along(self, dim: int) -> Pattern:
         """The pattern whose rows are reduced: this one, or its transpose."""
         if dim not in (0, 1):
             raise FunctionError(f"dim is {dim!r}", cure="give 1 for every row, or 0 for every column")
@@ -353,16 +354,16 @@ class SparseMatrix(Formats):
         pattern, former = without_empty_rows(self._facing(dim), leading_indices)
         return self._with(self.val, pattern if dim == 0 else pattern.transposed), former
 
-    def _facing(self, dim: int) -> Any:
+    def _facing(self, dim: int) -> Pattern:
         return self._along(1 - dim if dim in (0, 1) else dim)
 
-    def _part(self, dim: int, pattern: Any, entries: Tensor) -> Self:
+    def _part(self, dim: int, pattern: Pattern, entries: Tensor) -> Self:
         return self._with(self.val[entries], pattern if dim == 0 else pattern.transposed)
 
     # ------------------------------------------------------------ torch's functions of matrices
     @classmethod
     def __torch_function__(
-        cls, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        cls, func: object, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, object] | None = None
     ) -> Any:
         if func not in _TAKEN or len(args) != 2 or kwargs:
             return NotImplemented

@@ -7,11 +7,10 @@ a row is stored. Source: Wang et al. 2019 (DGL), section 4 (SpMM, SDDMM); Bell, 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from vgraph.api.messages.batches import EdgeBatch, NodeBatch
 from vgraph.api.messages.propagate import evaluate_edges, propagate
 from vgraph.api.sparse.pattern import Pattern, at_keys
 from vgraph.errors import DTypeError, FeatureError
@@ -19,19 +18,19 @@ from vgraph.errors import DTypeError, FeatureError
 Rows = dict[str, Tensor]
 
 
-def _scaled(edges: Any) -> Rows:
+def _scaled(edges: EdgeBatch) -> Rows:
     return {"m": edges.src["x"] * edges.data["value"]}
 
 
-def _summed(nodes: Any) -> Rows:
+def _summed(nodes: NodeBatch) -> Rows:
     return {"y": nodes.mailbox["m"].sum(1)}
 
 
-def _product(edges: Any) -> Rows:
+def _product(edges: EdgeBatch) -> Rows:
     return {"y": edges.dst["left"] * edges.src["right"] * edges.data["value"]}
 
 
-def _dot(edges: Any) -> Rows:
+def _dot(edges: EdgeBatch) -> Rows:
     return {"y": (edges.dst["left"] * edges.src["right"]).sum(-1) * edges.data["value"]}
 
 

@@ -6,10 +6,10 @@ Takes: a pattern, values. Gives: one row of numbers a row, or one for all. Runs 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 
+from vgraph.api.messages.batches import EdgeBatch, NodeBatch
 from vgraph.api.messages.propagate import propagate
 from vgraph.api.messages.segments import reduce_segments
 from vgraph.api.sparse.pattern import Pattern
@@ -44,9 +44,9 @@ def reduce_rows(pattern: Pattern, value: Tensor, rtype: str) -> Tensor:
     return reduce_segments(pattern.topology, value, "sum" if rtype == "sprod" else _KINDS[rtype][0])
 
 
-def _send(edges: Any) -> dict[str, Tensor]:
+def _send(edges: EdgeBatch) -> dict[str, Tensor]:
     return {"m": edges.data["x"]}
 
 
-def _multiplied(nodes: Any) -> dict[str, Tensor]:
+def _multiplied(nodes: NodeBatch) -> dict[str, Tensor]:
     return {"x": nodes.mailbox["m"].prod(1)}

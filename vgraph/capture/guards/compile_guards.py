@@ -96,6 +96,14 @@ class _Source:
         shape, dtype = self.constant(tensor.shape), self.constant(tensor.dtype)
         self.require(f"type({name}) in {self.constant(kinds)} and {name}.shape == {shape} and {name}.dtype is {dtype}")
         self.require(f"{name}.requires_grad is {tensor.requires_grad}")
+        for fact in ("is_neg()", "is_conj()") if tensor.is_complex() else ("is_neg()",):  # what its memory means
+            self.require(f"{name}.{fact} is {getattr(tensor, fact[:-2])()}")
+        has_none = tensor._is_zerotensor()  # of autograd, which lie nowhere
+        self.require(f"{name}._is_zerotensor() is {has_none}")
+        if tensor.device.type == "cpu":
+            self.require(f"{name}.is_cpu")
+        else:
+            self.require(f"{name}.device == {self.constant(tensor.device)}")
         return name
 
 
