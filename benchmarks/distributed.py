@@ -1,10 +1,13 @@
-"""Graphs as parts on disk: edges a second, memory and disk of partitioning out of core; cuts of every method.
+"""Graphs on several processes: partitioning out of core, cuts of every method, full-graph steps beside one process.
 
-Rows of the table: a community graph (three edges of four within a community, ids in no order) of --edges edges is
-written as two .npy files and partitioned by LDG within --memory GiB, in a process of its own that is watched; then
-cuts of LDG, Fennel, METIS and hashing on a smaller one, ids in no order and in the order of communities.
+Rows: a community graph (three edges of four within a community, ids in no order) of --edges edges is written as two
+.npy files and partitioned by LDG within --memory GiB, in a process of its own that is watched; cuts of LDG, Fennel,
+METIS and hashing on a smaller one, ids in no order and in the order of communities; steps of a GCN on one of
+--step-edges edges in one process and on ranks, sides in turns: time, bytes beside the cost model's, anonymous memory.
+Sampled minibatches are measured by distributed_sampling.py.
 
-usage: distributed.py [--rows out-of-core cut] [--nodes 10000000] [--edges 200000000] [--parts 64] [--memory 1]
+usage: distributed.py [--rows out-of-core cut full-graph] [--rounds 3] [--steps 5] [--step-edges 4000000]
+                      [--nodes 10000000] [--edges 200000000] [--parts 64] [--memory 1]
                       [--folder FOLDER] [--json FILE] [--smoke]
 """
 
@@ -21,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from distributing import full_graph
 from tqdm import tqdm
 
 import vgraph
@@ -30,11 +34,15 @@ from vgraph.distributed.partition.streaming import PASSES
 COMMUNITIES, INSIDE = 100, 0.75
 CUT_NODES, CUT_EDGES, CUT_PARTS = 50_000, 1_000_000, (4, 16, 64)
 AT_ONCE = 1 << 22
+ROWS = ("out-of-core", "cut", "full-graph")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", nargs="*", choices=("out-of-core", "cut"), default=("out-of-core", "cut"))
+    parser.add_argument("--rows", nargs="*", choices=ROWS, default=ROWS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--step-edges", type=int, default=4_000_000)
     parser.add_argument("--nodes", type=int, default=10_000_000)
     parser.add_argument("--edges", type=int, default=200_000_000)
     parser.add_argument("--parts", type=int, default=64)
@@ -47,8 +55,9 @@ def main() -> None:
     if options.inside:
         print(json.dumps(partition(*options.inside, options.parts, options.memory)))
         return
-    nodes, edges, num_parts = CUT_NODES, CUT_EDGES, CUT_PARTS
+    nodes, edges, num_parts, sides = CUT_NODES, CUT_EDGES, CUT_PARTS, list(full_graph.SIDES)
     if options.smoke:
+        options.rounds, options.steps, options.step_edges, sides = 1, 1, 4000, sides[:2]
         options.nodes, options.edges, options.parts = 1000, 20_000, 4
         nodes, edges, num_parts = 500, 5000, (4,)
     found: dict[str, Any] = {}
@@ -58,6 +67,11 @@ def main() -> None:
         tell_out_of_core(found["out-of-core"])
     if "cut" in options.rows:
         found["cut"] = [one for parts in num_parts for one in cuts(nodes, edges, parts)]
+    if "full-graph" in options.rows:
+        ends = draw_ends(np.random.default_rng(2), options.step_edges // 20, options.step_edges, True)
+        g = vgraph.graph(tuple(map(torch.from_numpy, ends)), num_nodes=options.step_edges // 20)
+        found["full-graph"] = full_graph.compare(g, options.steps, options.rounds, sides)
+        full_graph.tell(found["full-graph"])
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 

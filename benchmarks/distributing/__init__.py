@@ -1,0 +1,1 @@
+"""What benchmarks/distributed.py runs in processes of their own."""
