@@ -45,11 +45,15 @@ class DistGraph(Graph):
         cache_bytes: of every rank, for rows of other ranks that are the same at each step (features without gradient):
             they come once, also where a function makes less of them than they are. None: where what comes is the rows
             as they are, in 256 MiB.
+        halo_bytes: of every rank, for rows of other ranks that one function of messages reads at a time: nodes are
+            computed in groups that read no more, and rows come once more in the backward, which has no further
+            derivative. None: all rows that are read come at once.
 
     Raises:
         DataError: the folder is missing or damaged.
         WorkerError: there are more ranks than parts; ranks have different partitions; a rank is lost.
-        GraphError: an operation that needs edges of other ranks; ``cache_bytes`` below 0.
+        GraphError: an operation that needs edges of other ranks; a number of bytes below 0; ``cache_bytes`` beside
+            ``halo_bytes``.
 
     Source: DGL 1.1, ``dgl.distributed.DistGraph``.
 
@@ -66,15 +70,25 @@ class DistGraph(Graph):
     """
 
     def __init__(
-        self, path: str | Path | Stored, *, shares: Sequence[float] | None = None, cache_bytes: int | None = None
+        self,
+        path: str | Path | Stored,
+        *,
+        shares: Sequence[float] | None = None,
+        cache_bytes: int | None = None,
+        halo_bytes: int | None = None,
     ) -> None:
-        if cache_bytes is not None and cache_bytes < 0:
-            raise GraphError(f"cache_bytes is {cache_bytes}", cure="give a number of bytes from 0 up, or None")
+        for name, size in (("cache_bytes", cache_bytes), ("halo_bytes", halo_bytes)):
+            if size is not None and size < 0:
+                raise GraphError(f"{name} is {size}", cure="give a number of bytes from 0 up, or None")
+        if halo_bytes is not None and cache_bytes:
+            fact = f"rows are to be kept in {cache_bytes} bytes and let go beyond {halo_bytes}"
+            raise GraphError(fact, cure="give cache_bytes or halo_bytes")
         init()
         stored = PartitionedGraph.open(path) if isinstance(path, (str, Path)) else path
         whole, mine = load_whole(stored, current_ranks(), shares)
-        if cache_bytes is not None:
-            whole.kept = KeptHalos(whole.ranks, cache_bytes, prefers=True)
+        whole.halo_bytes = halo_bytes
+        if cache_bytes is not None or halo_bytes is not None:
+            whole.kept = KeptHalos(whole.ranks, cache_bytes or 0, prefers=True)
         topologies = load_topologies(whole, mine)
         nodes, edges = _frames(whole, mine, topologies)
         made = type(self).of_types(topologies, nodes, None, edges)

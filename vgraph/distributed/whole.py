@@ -16,8 +16,10 @@ from torch import Tensor
 
 from vgraph.distributed.kept_halos import ExchangedOnce, KeptHalos
 from vgraph.distributed.readouts import reduce_rows, softmax_rows
+from vgraph.distributed.windows import HaloWindow, Sources, check_room, make_windows
 from vgraph.errors import GraphError, WorkerError
 from vgraph.graphs.data import EdgeType
+from vgraph.ir.halo import InEdges
 from vgraph.ir.topology import Topology
 from vgraph.runtime.distributed.halo_exchange import Route, fold, make_route, spread
 from vgraph.runtime.distributed.ranks import Ranks
@@ -73,6 +75,7 @@ class Whole:
     halos: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     routes: dict[str, Route] = field(default_factory=dict[str, Route])
     once: ExchangedOnce = field(default_factory=ExchangedOnce)
+    halo_bytes: int | None = None  # that may be here at a time
 
     def __post_init__(self) -> None:
         self.kept = KeptHalos(self.ranks)
@@ -176,6 +179,20 @@ class SourceHalo:
         self.whole.once.note(self.ntype, column, rows)
         if kept.wants(self.ntype, name, column, most):
             kept.keep(self.ntype, name, column, rows, most)
+
+    @property
+    def room(self) -> int | None:
+        """Bytes of others' rows that may be here at a time."""
+        return self.whole.halo_bytes
+
+    def windows(self, edges: InEdges, row_bytes: int) -> Sequence[HaloWindow]:
+        """Windows of which none fetches more than there is room for."""
+        assert self.room is not None
+        whole = self.whole
+        sources = Sources(whole.ranks, self.num_own, whole.halos[self.ntype], whole.bounds[self.ntype])
+        found, largest = make_windows(edges, sources, self.room // max(row_bytes, 1))
+        check_room(largest, row_bytes, self.room)
+        return found
 
     @property
     def num_readers(self) -> int:

@@ -5,12 +5,59 @@ Takes: own rows. Gives: own rows, then those of others at the tails of own edges
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
+
+
+class Window(Protocol):
+    """Some vertices of a Topology with all of their in-edges; rows of their sources are here when they are fetched."""
+
+    @property
+    def vertex_ids(self) -> Tensor:
+        """Vertices, as the Topology counts them."""
+        ...
+
+    @property
+    def edge_ids(self) -> Tensor:
+        """Their in-edges."""
+        ...
+
+    @property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Sources and destinations of those edges, counted anew."""
+        ...
+
+    @property
+    def num_sources(self) -> int:
+        """How many rows are fetched."""
+        ...
+
+    @property
+    def original_ids(self) -> Mapping[str, Tensor]:
+        """Of "vertex", "edge" and "src", in the whole."""
+        ...
+
+    def fetch(self, columns: Sequence[Tensor], what: str) -> list[Tensor]:
+        """Rows of its sources. All processes call, also for a window of nothing."""
+        ...
+
+    def give_back(self, totals: Sequence[Tensor], rows: Sequence[Tensor], what: str) -> None:
+        """Adds rows of its sources to own ``totals``, on whichever process owns them: the transpose of ``fetch``."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class InEdges:
+    """In-edges by destination: where each one's begin, sources, numbers of edges, original ids by kind."""
+
+    ptr: Tensor
+    src: Tensor
+    edge_ids: Tensor
+    original_ids: Mapping[str, Tensor]
 
 
 class Halo(Protocol):
@@ -62,6 +109,15 @@ class Halo(Protocol):
         ``here``: what the method of that name has said; None: it is asked. ``made``: names of what was made for this
         call, and is not kept.
         """
+        ...
+
+    @property
+    def room(self) -> int | None:
+        """Bytes of others' rows that may be here at a time; None: all that messages read."""
+        ...
+
+    def windows(self, edges: InEdges, row_bytes: int) -> Sequence[Window]:
+        """Windows of which none fetches more than there is room for; as many on every process. All call."""
         ...
 
     @property
@@ -117,6 +173,15 @@ class EdgesElsewhere:
     ) -> dict[str, Tensor]:
         """The rows as they are: all are here."""
         return dict(columns)
+
+    @property
+    def room(self) -> int | None:
+        """None: nothing comes."""
+        return None
+
+    def windows(self, edges: InEdges, row_bytes: int) -> Sequence[Window]:
+        """None: nothing comes."""
+        return ()
 
     @property
     def num_readers(self) -> int:

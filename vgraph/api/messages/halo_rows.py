@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
+from vgraph.api.messages.window_by_window import Outputs, run_by_window
 from vgraph.capture.capture import Bound
 from vgraph.capture.cut import cut_of
 from vgraph.errors import GraphError
@@ -48,25 +49,29 @@ class Arrivals:
         assert topology.halo is not None
         self._topology, self._halo, self._known = topology, topology.halo, dict[str, Tensor]()
 
-    def arrive(self, bound: Bound, tensors: tuple[Tensor, ...]) -> tuple[Bound, tuple[Tensor, ...]]:
-        """What runs where rows have arrived, and its inputs; what is narrowest is sent.
+    def run(self, bound: Bound, tensors: tuple[Tensor, ...], *, of_edges: bool) -> Outputs:
+        """What a function gives where rows have arrived; what is narrowest is sent.
 
         That may be what the function makes of rows of sources: then they make it, and send that.
         """
         halo, given = self._halo, dict(zip(bound.captured.names, tensors, strict=True))
         columns = {name: rows for name, rows in given.items() if name.startswith(SRC)}
-        here = halo.here(columns)
-        cut = cut_of(bound, here | halo.preferred(columns), halo.num_readers) if halo.is_cut else None
+        by_window = halo.room is not None and halo.is_cut
+        here = frozenset[str]() if by_window else halo.here(columns)
+        held, readers = (here, 1) if by_window else (here | halo.preferred(columns), halo.num_readers)
+        cut = cut_of(bound, held, readers) if halo.is_cut else None
         if cut is not None:
             at_sources, bound = cut.bind(bound)
             own = tuple(given[name] for name in at_sources.captured.names)
             for name, rows in zip(cut.places, at_sources(own, _own_sources(self._topology), "once"), strict=True):
                 assert rows is not None, name
                 given[name] = rows
-        made = () if cut is None else cut.places.keys()
         names = bound.captured.names
+        if by_window:
+            return run_by_window(bound, [given[name] for name in names], self._topology, halo, of_edges=of_edges)
+        made = () if cut is None else cut.places.keys()
         given.update(halo.rows({name: given[name] for name in names if name.startswith(SRC)}, here, made))
-        return bound, tuple(given[name] for name in names)
+        return bound(tuple(given[name] for name in names), self._topology, "once")
 
     def inputs(self, names: Sequence[str], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """A function's inputs, those called ``src:`` with the rows of others; one exchange of what is not known."""

@@ -7,7 +7,7 @@ Source: DGL section 3; degree buckets where a reduce function is not a segment r
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class _Part:
         """``arrivals``: what parts of one topology have exchanged for all of them."""
         self.topology = topology if bucket is None else bucket.topology
         self.frames = frames
-        self._arrivals, self._is_shared = arrivals or arrivals_on(topology), arrivals is not None
+        self._arrivals, self._is_shared = arrivals or arrivals_on(self.topology), arrivals is not None
         # as they are now: a further derivative may be recorded when they have changed, and only the names,
         # for what a backward holds would hold the last step's results, and so all steps before
         self.names = {kind: tuple(frame) for kind, frame in frames.items()}.__getitem__
@@ -87,22 +87,32 @@ class _Part:
         assert value is not None, full
         return Spec(_SPACES[full.partition(":")[0]], tuple(value.shape[1:]), value.dtype, value.requires_grad)
 
-    def evaluate(self, key: tuple[object, ...], roots: tuple[Function, ...], make_body: Callable[[], Body]) -> Results:
-        """Outputs by name; raises CaptureError where the functions cannot be captured so."""
+    def evaluate(
+        self,
+        key: tuple[object, ...],
+        roots: tuple[Function, ...],
+        make_body: Callable[[], Body],
+        *,
+        of_edges: bool = False,
+    ) -> Results:
+        """Outputs by name, which are rows ``of_edges`` or of destinations.
+
+        Raises:
+            CaptureError: the functions cannot be captured so.
+        """
         features = Features(self.find, self.spec, self.topology.src.device, self.names)
         family = family_of(key)
         whole = self._arrivals is None or self._is_shared
         bound, tensors = find_captured(family, roots, features, make_body, compiles=whole)
-        if self._arrivals is not None and self._is_shared:
+        if self._arrivals is not None and not self._is_shared:
+            return by_name(bound, self._arrivals.run(bound, tensors, of_edges=of_edges))
+        if self._arrivals is not None:
             tensors = self._arrivals.inputs(bound.captured.names, tensors)
-        elif self._arrivals is not None:
-            bound, tensors = self._arrivals.arrive(bound, tensors)
-        return outputs_of(bound, tensors, self.topology, "once")
+        return by_name(bound, bound(tensors, self.topology, "once"))
 
 
-def outputs_of(bound: Bound, tensors: tuple[Tensor, ...], topology: Topology, policy: str) -> Results:
-    """What a captured function gives, by name."""
-    outputs = bound(tensors, topology, policy)
+def by_name(bound: Bound, outputs: Sequence[Tensor | None]) -> Results:
+    """What a captured function has given."""
     return {name: rows for name, rows in zip(bound.captured.facts, outputs, strict=True) if rows is not None}
 
 
@@ -271,7 +281,7 @@ def evaluate_edges(topology: Topology, frames: Frames, function: OfEdges, writes
     part, key = _Part(topology, frames), (function_key(function), "edges")
     names = part.names
     try:
-        found = part.evaluate(key, (function,), lambda: EdgeBody(function, names))
+        found = part.evaluate(key, (function,), lambda: EdgeBody(function, names), of_edges=True)
     except CaptureError as error:
         log_once(key, "runs uncaptured on all edges", error)
         found = _run_on_edges(topology, frames, function)

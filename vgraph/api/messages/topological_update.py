@@ -18,7 +18,7 @@ from vgraph.api.messages.batches import (
     UpdateBody,
     as_raised,
 )
-from vgraph.api.messages.propagate import Results, log_once, outputs_of
+from vgraph.api.messages.propagate import Results, by_name, log_once
 from vgraph.capture.body import Given
 from vgraph.capture.capture import family_of, find_captured
 from vgraph.capture.capture_cache import function_key
@@ -115,4 +115,4 @@ def run_flow(
     except CaptureError as error:
         log_once((function_key(roots[0]), "flow"), "runs step by step", error)
         raise
-    return outputs_of(bound, tensors, topology, "frontier")
+    return by_name(bound, bound(tensors, topology, "frontier"))

@@ -151,18 +151,35 @@ def arrived(transfer: Transfer, columns: Sequence[Tensor]) -> list[Tensor]:
     return [torch.cat([own.detach(), rows]) for own, rows in zip(columns, others, strict=True)]
 
 
+def fetch(route: Route, columns: Sequence[Tensor], what: str) -> list[Tensor]:
+    """Those of others alone, without gradient."""
+    return _unpacked(start_sending(route, columns, what).wait(), columns)
+
+
+def add_back(route: Route, totals: Sequence[Tensor], rows: Sequence[Tensor], what: str) -> None:
+    """Adds rows, by rank that has sent them, to what their owners have: the transpose of ``fetch``, in place."""
+    transfer = _in_rounds(route, _packed([one.detach() for one in rows]), back=True, what=what)
+    ids, received = route.ids_on(totals[0].device), _unpacked(transfer.wait(), totals)
+    for total, come in zip(totals, received, strict=True):
+        _add_by_rank(route, total, ids, come)
+
+
+def _add_by_rank(route: Route, total: Tensor, ids: Tensor, rows: Tensor) -> None:
+    """Always in the same order."""
+    start = 0
+    for count in route.sent:
+        total.index_add_(0, ids[start : start + count], rows[start : start + count])
+        start += count
+
+
 def _folded(route: Route, columns: Sequence[Tensor], what: str) -> list[Tensor]:
     """Own rows, to which those that others have of them are added, rank by rank: always in the same order."""
     transfer = _in_rounds(route, _packed([c.detach()[route.num_own :] for c in columns]), back=True, what=what)
     ids, totals = route.ids_on(columns[0].device), list[Tensor]()
     received = _unpacked(transfer.wait(), columns)
     for column, rows in zip(columns, received, strict=True):
-        total = column.detach()[: route.num_own].clone()
-        start = 0
-        for count in route.sent:
-            total.index_add_(0, ids[start : start + count], rows[start : start + count])
-            start += count
-        totals.append(total)
+        totals.append(column.detach()[: route.num_own].clone())
+        _add_by_rank(route, totals[-1], ids, rows)
     return totals
 
 
