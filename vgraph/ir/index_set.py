@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,12 @@ class IndexSet:
 
     runs: tuple[tuple[int, int], ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash(self.runs))  # regions are keys of many look-ups
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.runs)
 
     def __hash__(self) -> int:
-        return self._hash  # pyright: ignore[reportAttributeAccessIssue]
+        return self._hash  # regions are keys of many look-ups
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, IndexSet) and self.runs == other.runs)

@@ -15,6 +15,7 @@ from torch import Tensor
 from vgraph.ir.topology import Topology
 from vgraph.ir.upload import send
 
+ENDS = "ends"  # (edges, 2) of src and dst, as bytes, among what is kept of a Topology
 SMALL = 1024  # edges a graph, up to which its ids are kept as bytes, too: hundreds of tensors are far apart in memory
 
 
@@ -22,7 +23,7 @@ def join_ends(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequen
     """The ids of all, each behind as many as the graphs before it have vertices."""
     first = parts[0].src
     width = 2 * first.element_size()
-    known = [ends for t in parts if (ends := t.ends) is not None]
+    known: list[bytes] = [ends for t in parts if (ends := t.kept.get(ENDS)) is not None]
     is_known = len(known) == len(parts)
     counts = np.array([len(ends) // width for ends in known] if is_known else [t.src.shape[0] for t in parts])
     shifts = [_offsets(num_src, counts)]
@@ -44,7 +45,7 @@ def join_ends(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequen
 def _keep_ends(parts: Sequence[Topology], pairs: bytes, sizes: NDArray[np.int64]) -> None:
     stops = sizes.cumsum().tolist()
     for t, start, stop in zip(parts, [0, *stops], stops, strict=False):
-        object.__setattr__(t, "ends", pairs[start:stop])
+        t.kept[ENDS] = pairs[start:stop]
 
 
 def _offsets(counts: Sequence[int], num_edges: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 
@@ -208,11 +208,14 @@ class Reduction:
     name: str = ""
     function: Pointwise | None = None
     after: Pointwise | None = None  # of a slice's result, before it is rounded and stored
-    key: str = field(init=False)
 
     def __post_init__(self) -> None:
         assert bool(self.name) != (self.function is not None)
-        object.__setattr__(self, "key", f"{self.element}\n| {self.function or self.name}\n| {self.after}")
+
+    @cached_property
+    def key(self) -> str:
+        """The same for reductions that do the same."""
+        return f"{self.element}\n| {self.function or self.name}\n| {self.after}"
 
     @property
     def dtype(self) -> torch.dtype:

@@ -61,19 +61,23 @@ class Topology:
     original_ids: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     host: Topology | None = None
     halo: Halo | None = None
-    ends: bytes | None = field(default=None, init=False, repr=False)  # (edges, 2) of src and dst, for batches
-    handle: Tensor = field(init=False, repr=False)  # (): stands for the topology where only tensors may go
+    number: int = field(default_factory=lambda: next(_numbers), init=False, repr=False)  # of this process alone
 
     def __post_init__(self) -> None:
-        number = next(_numbers)
-        object.__setattr__(self, "handle", torch.tensor(number, device="cpu"))  # now: Dynamo may only read it
-        _by_number[number] = self
+        _by_number[self.number] = self
+        _ = self.handle  # made now: Dynamo may only read it
+
+    @cached_property
+    def handle(self) -> Tensor:
+        """(): stands for the topology where only tensors may go."""
+        return torch.tensor(self.number, device="cpu")
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("handle", "_turned_from")}
+        own = ("number", "handle", "_turned_from")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(state, number=next(_numbers))
         self.__post_init__()
 
     @property

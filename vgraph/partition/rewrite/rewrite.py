@@ -18,6 +18,7 @@ from vgraph.ir.program import Input, Op, Program, Value
 from vgraph.ir.sharding import At, Partial, Placement, Region, Replicate, ShardingPlan, Strategy
 from vgraph.ir.tdl.notation import Notation
 from vgraph.ir.tdl.table import reads_values
+from vgraph.ir.verify import verify
 from vgraph.partition.rewrite.layout import Steps, Workers, build_exchange, moved_entries, partial_steps, placed, spread
 from vgraph.partition.rewrite.local_ops import emit_share
 from vgraph.partition.rewrite.regions import OpRegions, notation_of, op_regions
@@ -138,6 +139,8 @@ class _Rewriter:
             )
             for worker in range(self.workers.count)
         )
+        for program in programs:
+            verify(program)
         layouts = tuple(None if held is None else held.layout for held in outputs)
         return PartitionedProgram(
             programs, tuple(self.exchanges), tuple(held.layout for held in inputs), layouts, self.origin
