@@ -19,7 +19,7 @@ SOURCES = {".py", ".h", ".cuh", ".cpp", ".cu"}
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 MAX_POSITIONAL = 7  # arguments of a call that are not named
-MAX_ANY = 650  # of vgraph in all: what torch, files and users give without a type
+MAX_ANY = 600  # of vgraph in all: what torch, files and users give without a type
 
 EMPTY_NAMES = {"utils", "util", "common", "base", "helpers", "helper", "misc", "manager"}
 

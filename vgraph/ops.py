@@ -32,7 +32,7 @@ _REDUCERS = ("sum", "max", "min", "mean")
 Array = Any  # a torch tensor, or an array of NumPy or CuPy
 
 
-def _as_tensor(value: Any) -> Any:
+def _as_tensor(value: object) -> Any:
     """An array that speaks DLPack as a tensor over the same memory; anything else as it is."""
     if isinstance(value, (Tensor, Graph)) or not hasattr(value, "__dlpack__"):
         return value
@@ -98,7 +98,7 @@ def _frames(g: Graph, *sides: tuple[str, str, Tensor | None]) -> dict[str, dict[
     return frames
 
 
-def _checked(name: str, rows: Any, side: str, count: int) -> Tensor:
+def _checked(name: str, rows: object, side: str, count: int) -> Tensor:
     if not isinstance(rows, Tensor):
         cure = "give a torch tensor, or an array of NumPy or CuPy"
         raise DTypeError(f"{name} is a {type(rows).__name__}", cure=cure)
@@ -111,7 +111,7 @@ def _checked(name: str, rows: Any, side: str, count: int) -> Tensor:
     return rows
 
 
-def _graph(g: Any) -> Graph:
+def _graph(g: object) -> Graph:
     if isinstance(g, Graph):
         return g
     raise FunctionError(f"g is a {type(g).__name__}", cure="pass the graph first, then rows")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+Method = TypeVar("Method", bound=Callable[..., object])
 
 
-def manual_of(function: Callable[..., Any]) -> Callable[[Method], Method]:
+def manual_of(function: Callable[..., object]) -> Callable[[Method], Method]:
     """The method's docstring, one line that an editor shows, goes on with what the function's says below its own."""
 
     def attach(method: Method) -> Method:
@@ -24,7 +24,7 @@ def manual_of(function: Callable[..., Any]) -> Callable[[Method], Method]:
     return attach
 
 
-def _below_first_line(function: Callable[..., Any], text: str) -> str:
+def _below_first_line(function: Callable[..., object], text: str) -> str:
     """Without the entry of the first parameter, which is the graph."""
     _, _, below = inspect.cleandoc(text).partition("\n\n")
     graph = next(iter(inspect.signature(function).parameters))

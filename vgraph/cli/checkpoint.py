@@ -150,7 +150,7 @@ def _load(path: Path, identity: Identity) -> Checkpoint:
     return Checkpoint(path, progress, parts, states)
 
 
-def random_states() -> dict[str, Any]:
+def random_states() -> dict[str, object]:
     """The states of torch's, Python's and NumPy's generators, in types that load without code."""
     kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     return {

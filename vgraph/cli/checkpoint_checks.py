@@ -39,7 +39,7 @@ def fits_optimizer(optimizer: torch.optim.Optimizer, stored: Mapping[str, object
     return all(number in known and _fits_slots(known[number], slots) for number, slots in kept.items())
 
 
-def _fits_group(own: Mapping[str, Any], there: object) -> bool:
+def _fits_group(own: Mapping[str, list[object]], there: object) -> bool:
     """Settings may have changed in training, but not what kind of thing they are."""
     if not isinstance(there, dict) or there.keys() != own.keys() or not isinstance(there["params"], list):
         return False

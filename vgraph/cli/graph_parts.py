@@ -9,11 +9,14 @@ import argparse
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from vgraph.errors import FunctionError, GraphError
+
+if TYPE_CHECKING:
+    from vgraph.distributed.plan import GraphPlan
 
 PARTITION = """\
 IN is OGB's data.npz or its folder, a folder of .npy files (edge_index, or src and dst; node_NAME and edge_NAME are
@@ -158,7 +161,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def describe_plan(plan: Any, arguments: argparse.Namespace) -> list[str]:
+def describe_plan(plan: GraphPlan, arguments: argparse.Namespace) -> list[str]:
     """The lines of the table."""
     from vgraph.distributed.plan import frontier_bounds, full_graph_bytes, gradient_bytes, sampled_bytes
 

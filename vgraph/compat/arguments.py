@@ -34,7 +34,7 @@ def expand_as_pair(input_: Any, g: vgraph.Graph | None = None) -> tuple[Any, Any
     return input_, input_
 
 
-def check_eq_shape(input_: Any) -> None:
+def check_eq_shape(input_: object) -> None:
     """FeatureError: features of sources and destinations differ in width."""
     source, destination = expand_as_pair(input_)
     if source.shape[1:] != destination.shape[1:]:

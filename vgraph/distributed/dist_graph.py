@@ -245,7 +245,7 @@ class DistGraph(Graph):
         """
         return torch.arange(*self.whole.own(self._node_type(ntype)), device=self.device)
 
-    def orig_ids(self, ids: Any = None, ntype: str | None = None) -> Tensor:
+    def orig_ids(self, ids: Ids | None = None, ntype: str | None = None) -> Tensor:
         """The ids that nodes had before the graph was partitioned.
 
         Args:
@@ -265,7 +265,7 @@ class DistGraph(Graph):
             return self.whole.original[name].to(self.device, copy=True)
         return self.whole.original_ids(name, self._known(ids, name))
 
-    def new_ids(self, ids: Any, ntype: str | None = None) -> Tensor:
+    def new_ids(self, ids: Ids, ntype: str | None = None) -> Tensor:
         """The ids that nodes have since the graph was partitioned.
 
         Args:
@@ -283,7 +283,7 @@ class DistGraph(Graph):
         name = self._node_type(ntype)
         return self.whole.stored.new_ids(name).index_select(0, self._known(ids, name)).long()
 
-    def _known(self, ids: Any, ntype: str) -> Tensor:
+    def _known(self, ids: Ids, ntype: str) -> Tensor:
         found, count = torch.as_tensor(ids).reshape(-1).long(), self.whole.num_nodes(ntype)
         if found.numel() and not 0 <= int(found.min()) <= int(found.max()) < count:
             fact = f"ids run from {int(found.min())} to {int(found.max())} where there are {count} nodes"
@@ -358,7 +358,7 @@ class DistGraph(Graph):
         return self._degrees(degrees, None if is_all(u) else u, len(degrees))
 
     # ------------------------------------------------------------ rows of others
-    def fetch(self, name: str, ids: Any, ntype: str | None = None) -> Tensor:
+    def fetch(self, name: str, ids: Ids, ntype: str | None = None) -> Tensor:
         """Rows of a feature of any nodes; all ranks call, also those that ask nothing.
 
         Args:

@@ -264,7 +264,7 @@ class GraphData(Mutation):
         """
         return FeatureView(lambda etype: self._edges[self._edge_type(etype)], self.all_edges, self._split_edge_key)
 
-    def _split_edge_key(self, key: Any) -> tuple[Any, Any]:
+    def _split_edge_key(self, key: object) -> tuple[object, object]:
         if isinstance(key, tuple) and len(key) == 2:
             return self.edge_ids(*key), None
         is_type = isinstance(key, str) or (isinstance(key, tuple) and isinstance(key[0], str))
@@ -555,7 +555,7 @@ def _is_full(key: object) -> bool:
     return isinstance(key, slice) and key == slice(None)
 
 
-def _split_node_key(key: Any) -> tuple[Any, Any]:
+def _split_node_key(key: object) -> tuple[object, object]:
     if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str):
         return key[0], key[1]
     return (None, key) if isinstance(key, str) else (None if _is_full(key) else key, None)

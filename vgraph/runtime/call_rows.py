@@ -5,7 +5,7 @@ Takes: tensors in the user's order. Gives: the same as rows lie, and back. Runs 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,7 @@ class CallRows:
         return per_vertex if ids is None else per_vertex.index_select(0, ids)
 
     def extents(self, phase: Phase) -> Sequence[Extent]:
-        kept: dict[Any, Any] = self.schedule.topology.kept
+        kept: dict[Hashable, Any] = self.schedule.topology.kept
         key = ("extents", self.schedule, phase.is_loop, phase.part)
         made = kept.get(key)
         if made is None or self.subsets:

@@ -6,7 +6,6 @@ Takes: tensors and the thread's modes as a call meets them. Gives: tensors to re
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +33,7 @@ def has_elements(tensor: Tensor) -> bool:
     return tensor.layout is torch.strided and tensor.numel() > 0 and tensor.data_ptr() != 0
 
 
-def as_recorded(kind: str) -> AbstractContextManager[Any]:
+def as_recorded(kind: str) -> AbstractContextManager[object]:
     """While it lasts, no autocast: every cast that a function makes was recorded, wherever it switched autocast."""
     is_on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if is_on else _AS_IT_IS

@@ -412,7 +412,7 @@ _OUT: dict[str, str] = {  # operators that can write to a given place: the keywo
 }
 
 
-def fast_callable(op: Op) -> Callable[..., Any]:
+def fast_callable(op: Op) -> Callable[..., object]:
     """The binding of an operator with the least cost a call."""
     target, name = op.target, op_name(op.target)
     if isinstance(target, Routine):

@@ -322,7 +322,7 @@ def _finished(function: TapedFunction, notings: tuple[_Noting, _Noting], facts: 
     return key, function.names, draws
 
 
-def _key(function: TapedFunction, *parts: Any) -> str:
+def _key(function: TapedFunction, *parts: object) -> str:
     """The same for the same function in every process, so that what is kept on disk fits."""
     specs = sorted((name, str(spec)) for name, spec in function.specs.items())
     text = _spell((parts, function.modes, function.names, function.outputs, function.states, specs))

@@ -5,9 +5,8 @@ Takes: bounds of new ids. Gives: owners of ids, ids of owners. Runs at every cal
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from torch import Tensor
 import vgraph.distributed as vd
 from vgraph.errors import GraphError, NameLookupError
 from vgraph.graphs.data import EdgeType
+from vgraph.graphs.types import EType
 from vgraph.runtime.distributed.ranks import current_ranks
 
 
@@ -82,7 +82,7 @@ class GraphPartitionBook:
             raise _no_type("nodes", ntype, self._nodes)
         return self._nodes[ntype]
 
-    def edge_type(self, etype: Any = "_E") -> EdgeType:
+    def edge_type(self, etype: EType = "_E") -> EdgeType:
         """The whole name of a type of edges."""
         found = [key for key in self._edges if etype in (key, key[1])]
         if len(self._edges) == 1 and (found or etype in (None, "_E", ("_N", "_E", "_N"))):
@@ -91,7 +91,7 @@ class GraphPartitionBook:
             raise _no_type("edges", etype, self._edges)
         return found[0]
 
-    def edge_bounds(self, etype: Any = "_E") -> Tensor:
+    def edge_bounds(self, etype: EType = "_E") -> Tensor:
         """Where the new ids of each partition's edges begin."""
         return self._edges[self.edge_type(etype)]
 
@@ -106,11 +106,11 @@ class GraphPartitionBook:
         pairs = zip(torch.as_tensor(nodes).tolist(), torch.as_tensor(edges).tolist(), strict=True)
         return [{"machine_id": i, "num_nodes": n, "num_edges": e} for i, (n, e) in enumerate(pairs)]
 
-    def nid2partid(self, nids: Any, ntype: str = "_N") -> Tensor:
+    def nid2partid(self, nids: object, ntype: str = "_N") -> Tensor:
         """The partition of each node."""
         return _owners(self.node_bounds(ntype), nids)
 
-    def eid2partid(self, eids: Any, etype: Any = "_E") -> Tensor:
+    def eid2partid(self, eids: object, etype: EType = "_E") -> Tensor:
         """The partition of each edge."""
         return _owners(self.edge_bounds(etype), eids)
 
@@ -118,29 +118,29 @@ class GraphPartitionBook:
         """The nodes of a partition."""
         return torch.arange(*self.node_bounds(ntype)[partid : partid + 2].tolist())
 
-    def partid2eids(self, partid: int, etype: Any = "_E") -> Tensor:
+    def partid2eids(self, partid: int, etype: EType = "_E") -> Tensor:
         """The edges of a partition."""
         return torch.arange(*self.edge_bounds(etype)[partid : partid + 2].tolist())
 
-    def nid2localnid(self, nids: Any, partid: int, ntype: str = "_N") -> Tensor:
+    def nid2localnid(self, nids: object, partid: int, ntype: str = "_N") -> Tensor:
         """The places of a partition's nodes within it."""
         return _places(self.node_bounds(ntype), nids, partid, "nodes")
 
-    def eid2localeid(self, eids: Any, partid: int, etype: Any = "_E") -> Tensor:
+    def eid2localeid(self, eids: object, partid: int, etype: EType = "_E") -> Tensor:
         """The places of a partition's edges within it."""
         return _places(self.edge_bounds(etype), eids, partid, "edges")
 
 
-def _no_type(what: str, asked: object, there: Mapping[Any, Tensor]) -> NameLookupError:
+def _no_type(what: str, asked: object, there: Iterable[object]) -> NameLookupError:
     known = ", ".join(map(repr, there))
     return NameLookupError(f"no type of {what} is {asked!r}; there is: {known}", cure="name one of them")
 
 
-def _owners(bounds: Tensor, ids: Any) -> Tensor:
+def _owners(bounds: Tensor, ids: object) -> Tensor:
     return torch.searchsorted(bounds[1:].contiguous(), torch.as_tensor(ids).long(), right=True)
 
 
-def _places(bounds: Tensor, ids: Any, partid: int, what: str) -> Tensor:
+def _places(bounds: Tensor, ids: object, partid: int, what: str) -> Tensor:
     first, last = bounds[partid : partid + 2].tolist()
     found = torch.as_tensor(ids).long()
     if found.numel() and not first <= int(found.min()) <= int(found.max()) < last:

@@ -22,7 +22,7 @@ from vgraph.graphs.data import EdgeType
 _METHODS = {"random": "hash"}  # DGL's word for it
 
 
-def folder_of(graph_name: str, part_config: Any = None) -> Path:
+def folder_of(graph_name: str, part_config: str | Path | None = None) -> Path:
     """Where the parts of a graph are.
 
     Raises:
@@ -80,7 +80,7 @@ def _mapping(stored: vd.PartitionedGraph) -> tuple[Any, Any]:
 
 
 # ---------------------------------------------------------------- one part, in one process
-def load_partition_book(part_config: Any, part_id: int) -> tuple[GraphPartitionBook, str, list[str], list[str]]:
+def load_partition_book(part_config: str | Path, part_id: int) -> tuple[GraphPartitionBook, str, list[str], list[str]]:
     """(a partition book of parts on disk, the graph's name, types of nodes, names of the types of edges)."""
     stored, name = _opened(part_config, part_id)
     book = GraphPartitionBook(
@@ -92,7 +92,7 @@ def load_partition_book(part_config: Any, part_id: int) -> tuple[GraphPartitionB
 
 
 def load_partition_feats(
-    part_config: Any, part_id: int, load_nodes: bool = True, load_edges: bool = True
+    part_config: str | Path, part_id: int, load_nodes: bool = True, load_edges: bool = True
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Features of a part's nodes by "type/name", and of its edges by "source type:type:destination type/name"."""
     stored, _ = _opened(part_config, part_id)
@@ -105,7 +105,7 @@ def load_partition_feats(
 
 
 def load_partition(
-    part_config: Any, part_id: int, load_feats: bool = True
+    part_config: str | Path, part_id: int, load_feats: bool = True
 ) -> tuple[vgraph.Graph, dict[str, Tensor], dict[str, Tensor], GraphPartitionBook, str, list[str], list[str]]:
     """A part's nodes with the halo behind them, and the edges that end in its nodes.
 
@@ -117,7 +117,7 @@ def load_partition(
     return _with_halo(stored, part_id), nodes, edges, book, name, ntypes, etypes
 
 
-def _opened(part_config: Any, part_id: int) -> tuple[vd.PartitionedGraph, str]:
+def _opened(part_config: str | Path, part_id: int) -> tuple[vd.PartitionedGraph, str]:
     config = Path(part_config)
     folder = folder_of(config.stem, config) if config.suffix == ".json" else config
     stored = vd.PartitionedGraph.open(folder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -102,7 +102,7 @@ class _Reader:
         return self.folder / f"made-{self.num_made}"
 
 
-def _unknown(kind: Any, path: Path) -> DataError:
+def _unknown(kind: object, path: Path) -> DataError:
     fact = f"it names the format {str(kind)[:40]!r}"
     return DataError(fact, line=str(path), cure="store .npy files (or edges as CSV)")
 
@@ -138,7 +138,7 @@ def _parse_pairs(file: Path, delimiter: str, made: Path) -> Tensor:
     return torch.from_numpy(np.memmap(made, np.int64, "r+", shape=(count, 2))) if count else torch.empty(0, 2).long()
 
 
-def _write_pairs(lines: bytes, delimiter: str, out: Any) -> int:
+def _write_pairs(lines: bytes, delimiter: str, out: IO[bytes]) -> int:
     rows = [line for line in lines.decode("ascii").splitlines() if line.strip()]
     words = [line.split(delimiter if delimiter.strip() else None) for line in rows]
     if any(len(pair) != 2 for pair in words):

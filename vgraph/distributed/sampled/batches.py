@@ -84,7 +84,7 @@ class GlobalBatches:
             self.epoch, self.steps = epoch + 1, 0
 
     # ------------------------------------------------------------ state
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Where the loader stands, the same on all ranks; a loader on another number of ranks goes on from there.
 
         Returns:
@@ -93,7 +93,7 @@ class GlobalBatches:
         """
         return {"format": FORMAT, "epoch": self.epoch, "steps": self.steps, **self._identity()}
 
-    def _identity(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, object]:
         return {
             "seed": self.seed,
             "batch_size": self.batch_size,
@@ -128,7 +128,7 @@ _CURE = "make the loader with the arguments that it had when its state was saved
 _CURES = {"digest": "resume on the graph and the ids that the state was saved for, or begin anew"}
 
 
-def _difference(name: str, saved: Any, mine: Any) -> str:
+def _difference(name: str, saved: object, mine: object) -> str:
     if name == "digest":
         return "the loader's state is of another graph, or of other ids"
     return f"the loader's state has {name} {saved!r}, and this loader {mine!r}"

@@ -123,7 +123,7 @@ class DistGraphLoader(GlobalBatches):
         return Work(*found.tolist())
 
 
-def _sizes_of(samples: Sequence[Any], *, with_heights: bool) -> Sizes:
+def _sizes_of(samples: Sequence[object], *, with_heights: bool) -> Sizes:
     rows: list[tuple[int, int, int]] = []
     for place in range(len(samples)):
         graph = _graph_in(samples[place])
@@ -142,7 +142,7 @@ def _height(graph: Graph) -> int:
         return 0
 
 
-def _graph_in(sample: Any) -> Graph:
+def _graph_in(sample: object) -> Graph:
     found = _find(sample)
     if found is None:
         raise GraphError(
@@ -151,7 +151,7 @@ def _graph_in(sample: Any) -> Graph:
     return found
 
 
-def _find(sample: Any) -> Graph | None:
+def _find(sample: object) -> Graph | None:
     if isinstance(sample, Graph):
         return sample
     if isinstance(sample, Mapping):

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from vgraph.atomic_file import write_text
 from vgraph.errors import DataError, PlacementError
@@ -33,7 +32,7 @@ def op_key(op: Op) -> str:
     return f"{op_name(op.target)}({', '.join(given)}) -> {', '.join(map(_text, op.results))}"
 
 
-def _text(leaf: Any) -> str:
+def _text(leaf: object) -> str:
     if isinstance(leaf, Value):
         return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
     if isinstance(leaf, (tuple, list)):
@@ -41,7 +40,7 @@ def _text(leaf: Any) -> str:
     return repr(leaf)
 
 
-def _amount(value: Any) -> float:
+def _amount(value: object) -> float:
     """Seconds, or bytes a second; ValueError: it is no number from 0 up."""
     if not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
         raise ValueError(f"{value!r} seconds, or bytes a second")

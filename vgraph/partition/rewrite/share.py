@@ -30,7 +30,7 @@ class Builder:
     def value(self, shape: Sequence[int], dtype: torch.dtype, line: str = "") -> Value:
         return Value(next(self.new_id), SHARED, dtype, tuple(shape), line)
 
-    def emit(self, target: Target, args: Sequence[Any], result: Value, **kwargs: Any) -> Value:
+    def emit(self, target: Target, args: Sequence[object], result: Value, **kwargs: object) -> Value:
         self.ops.append(Op(target, tuple(args), kwargs, (result,), result.line))
         return result
 
@@ -59,7 +59,7 @@ class Share:
         return self._local.args
 
     @property
-    def kwargs(self) -> Mapping[str, Any]:
+    def kwargs(self) -> Mapping[str, object]:
         return self._local.kwargs
 
     def shape(self, result: int = 0) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class Share:
     def is_split(self, index: str) -> bool:
         return any(strategy.index == index for strategy in self.strategies)
 
-    def plain(self, args: Sequence[Any] | None = None, target: Target | None = None) -> tuple[Value, ...]:
+    def plain(self, args: Sequence[object] | None = None, target: Target | None = None) -> tuple[Value, ...]:
         """The op itself, on local operands, perhaps with other arguments."""
         results = self.results()
         op = self.op

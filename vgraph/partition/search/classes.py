@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vgraph.ir.program import Op, Value
 from vgraph.ir.step import TrainingStep
@@ -105,7 +105,7 @@ def signature(op: Op, operands: tuple[Value, ...]) -> Hashable:
     return (op.target, shapes, tuple([_constant(arg) for arg in op.args]), kwargs, results)
 
 
-def _constant(arg: Any) -> Hashable:
+def _constant(arg: object) -> Hashable:
     if isinstance(arg, Value):
         return "%"
     if isinstance(arg, (list, tuple)):
