@@ -126,11 +126,16 @@ def join(
         bound, tensors = find_captured(family, roots, features, lambda: _JoinedBody(name, function))
     except _UnguardedError as error:
         raise CaptureError(family.why_looked_up(roots) or error.reason) from error
-    outputs = bound(tensors, topology, "once")
+    outputs = [_writable(rows) for rows in bound(tensors, topology, "once")]
     kind, names = bound.captured.facts
     count = len(outputs) - len(names)
     result = cast("Tensor", outputs[0]) if kind is None else _as_kind(kind, outputs[:count])
     return result, {name: rows for name, rows in zip(names, outputs[count:], strict=True) if rows is not None}
+
+
+def _writable(rows: Tensor | None) -> Tensor | None:
+    """Rows that the program may write in place: autograd forbids it for views that come from a function of its own."""
+    return rows.clone() if rows is not None and rows.requires_grad and rows._base is not None else rows
 
 
 def _as_kind(kind: Callable[..., Sequence[Tensor]], outputs: Sequence[Tensor | None]) -> Sequence[Tensor]:

@@ -119,7 +119,8 @@ def _visit_class_attribute(
                 walker.visit(function, step, depth + 1)
             _note_read(walker, kind, name, found)
     elif walker.speaks(name) and not isinstance(found, _KNOWN) and name not in _INTERNALS:
-        if hasattr(found, "__get__"):  # it answers as its own code says
+        # the first answers as its own code says, the second a class without any makes for itself
+        if hasattr(found, "__get__") or name == "__annotations__":
             here = walker.anchor(owner).to("{}.__dict__").to(item(name))
         walker.visit(found, here, depth + 1)
         _note_read(walker, kind, name, found)
