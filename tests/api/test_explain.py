@@ -69,11 +69,13 @@ def graph() -> vgraph.Graph:
     return g
 
 
+@pytest.mark.guards
 @needs_compiler
 def test_of_a_pair(graph: vgraph.Graph, golden: Callable[[str, str], None]) -> None:
     golden("explain_gated", str(vgraph.explain(graph, gated, total)))
 
 
+@pytest.mark.guards
 def test_without_kernels(
     graph: vgraph.Graph, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +123,7 @@ def test_of_what_is_not_captured(graph: vgraph.Graph) -> None:
     assert "len(x.tolist())" in said
 
 
+@pytest.mark.guards
 @needs_compiler
 def test_of_a_vertex_function(golden: Callable[[str, str], None]) -> None:
     tree = vgraph.graph(([0, 1, 2, 3], [2, 2, 4, 4]))

@@ -209,6 +209,7 @@ def copied(edges: Any) -> dict[str, Tensor]:
     return {"m": edges.src["h"]}
 
 
+@pytest.mark.guards
 @pytest.mark.parametrize(("way", "name"), CASES)
 def test_reduce_functions(way: str, name: str) -> None:
     """Four in five reduce functions are segment reductions; that they run so is no accident."""

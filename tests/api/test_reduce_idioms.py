@@ -60,6 +60,7 @@ class Slots:
         self.mailbox = {"m": H[SRC[vertex == DST]][None]}
 
 
+@pytest.mark.guards
 @pytest.mark.parametrize("name", [*AT_ONCE, *BY_DEGREE])
 def test_reduce(name: str) -> None:
     function = AT_ONCE.get(name) or BY_DEGREE[name]

@@ -51,6 +51,7 @@ class Longest(vgraph.VertexFunction):
         v.push(depth=depth)
 
 
+@pytest.mark.guards
 def test_graphs_join_between_frontiers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten frontiers and three, where the second graph comes after the first has begun: not thirteen."""
     gate, entered = threading.Event(), threading.Event()
@@ -78,6 +79,7 @@ def test_numbers_that_leave_nothing_to_run(given: dict[str, int]) -> None:
         vgraph.serve(Longest(), **given)
 
 
+@pytest.mark.guards
 def test_shallow_graphs_do_not_wait_for_a_deep_one() -> None:
     """They run whole between its frontiers; a thousand of those are not over before five are."""
     left = list[int]()

@@ -71,6 +71,7 @@ def held(server: Any, first: Callable[[], object] | None = None) -> Iterator[Non
 # ------------------------------------------------------------------ errors
 
 
+@pytest.mark.guards
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("whole", [0, 128])
 @pytest.mark.parametrize("error", ERRORS, ids=by_type)

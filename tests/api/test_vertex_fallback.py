@@ -149,6 +149,7 @@ def test_a_number_of_children_is_no_constant(
     assert found.tolist() == wanted and "runs one vertex at a time" in caplog.text
 
 
+@pytest.mark.guards
 def test_rows_made_by_number_stay_in_the_recording(caplog: pytest.LogCaptureFixture) -> None:
     class WithZeros(vgraph.VertexFunction):
         def forward(self, v: vgraph.Vertex) -> None:

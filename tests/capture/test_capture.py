@@ -137,6 +137,7 @@ def test_annealed_float_is_captured_a_few_times() -> None:
             torch.testing.assert_close(grad, beta * (1 - torch.tanh(X * beta) ** 2))
 
 
+@pytest.mark.guards
 def test_annealed_attribute_in_a_module() -> None:
     class Annealed(vgraph.VertexFunction):
         def __init__(self) -> None:

@@ -29,6 +29,7 @@ def _source(edges: Any) -> dict[str, Tensor]:
     return {"m": edges.src["h"]}
 
 
+@pytest.mark.guards
 def test_a_number_that_both_functions_close_over_becomes_an_input() -> None:
     g, counts = _graph(), list[int]()
 
@@ -84,6 +85,7 @@ def test_one_number_that_must_stay_a_number_leaves_the_others_inputs(caplog: pyt
     assert counts[-1] == counts[8] and not caplog.records
 
 
+@pytest.mark.guards
 def test_a_function_whose_number_never_rests_is_no_longer_recorded(caplog: pytest.LogCaptureFixture) -> None:
     g, own, counts = _graph(), _Schedule(), list[int]()
     with caplog.at_level(logging.INFO, "vgraph"):

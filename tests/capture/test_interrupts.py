@@ -62,6 +62,7 @@ def test_as_a_recording_begins_and_ends(mode: Any, step: str, monkeypatch: pytes
     assert torch.equal(total(model), wanted)
 
 
+@pytest.mark.guards
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_as_tensors_stand_for_numbers(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C as a number is put back, or right after a tensor took its place."""

@@ -30,6 +30,7 @@ class Attentive(nn.Module):
         return {"m": edges.src["h"] * self.weights}
 
 
+@pytest.mark.guards
 def test_an_attribute_set_by_a_message_function(caplog: pytest.LogCaptureFixture) -> None:
     g, layer = _graph(), Attentive()
     with caplog.at_level(logging.INFO, "vgraph"):
@@ -43,6 +44,7 @@ def test_an_attribute_set_by_a_message_function(caplog: pytest.LogCaptureFixture
     assert "keeps rows for later, in 'weights'" in said
 
 
+@pytest.mark.guards
 @pytest.mark.parametrize("mixes", [False, True], ids=["rows", "sums"])
 def test_a_list_that_a_function_appends_to(mixes: bool) -> None:
     g, seen = _graph(), list[Tensor]()
@@ -58,6 +60,7 @@ def test_a_list_that_a_function_appends_to(mixes: bool) -> None:
     assert len(seen) == 4 and all(torch.equal(found, wanted) for found in seen)
 
 
+@pytest.mark.guards
 def test_a_dict_by_layer_that_a_reduce_function_fills() -> None:
     g, seen = _graph(), dict[str, list[Tensor]]()
 

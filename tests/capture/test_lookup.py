@@ -292,6 +292,7 @@ def test_a_lookup_holds_no_call() -> None:
     assert kept() is None
 
 
+@pytest.mark.guards
 def test_explain_and_the_log_say_why(caplog: pytest.LogCaptureFixture) -> None:
     array = np.ones(4)
 

@@ -63,6 +63,7 @@ def test_a_function_with_parameters_is_recorded_where_its_graph_lies() -> None:
     assert capture.num_captures() == 2
 
 
+@pytest.mark.guards
 @pytest.mark.parametrize("read", [True, False], ids=["first call", "captured before"])
 def test_a_parameter_elsewhere(*, read: bool) -> None:
     capture.forget()
@@ -99,6 +100,7 @@ def test_operators_on_features_elsewhere(places: tuple[str, str]) -> None:
     assert "ops.u_mul_e_sum" in line_of(error.value)
 
 
+@pytest.mark.guards
 def test_single_numbers_may_lie_on_the_cpu() -> None:
     g, scale = triangle("meta"), torch.tensor(2.0)
     frames = {"src": {"h": torch.ones(3, 2, device="meta")}, "dst": {}, "edge": {}}

@@ -92,6 +92,7 @@ def fork_and_run(run: Callable[[], None]) -> int:
     return os.waitpid(pid, 0)[1]
 
 
+@pytest.mark.guards
 @needs_compiler
 def test_other_functions_run_while_one_is_compiled(slow: SlowCompiler) -> None:
     thread = in_thread(fresh(1.25))
@@ -118,6 +119,7 @@ def test_threads_that_want_one_kernel_compile_it_once(slow: SlowCompiler) -> Non
     assert slow.num_calls == 1
 
 
+@pytest.mark.guards
 @needs_fork
 @needs_compiler
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")

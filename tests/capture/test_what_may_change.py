@@ -155,6 +155,7 @@ VALUES: dict[str, Callable[[], Case]] = {
 }
 
 
+@pytest.mark.guards
 @pytest.mark.parametrize("name", VALUES)
 def test_values_are_guarded(name: str) -> None:
     function, change = VALUES[name]()
@@ -240,6 +241,7 @@ REPLACED: dict[str, Callable[[pytest.MonkeyPatch, Any], Any]] = {
 }
 
 
+@pytest.mark.guards
 @pytest.mark.parametrize("name", REPLACED)
 def test_what_is_replaced_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     own, h = type("Inherits", (Scale,), {})(), a_graph().ndata["h"][0]
@@ -278,6 +280,7 @@ def test_a_global_that_appears(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent(function)[0][0] == 7
 
 
+@pytest.mark.guards
 def test_a_module_that_is_imported_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = types.ModuleType("settings_of_a_test")
     settings.scale = 2.0  # type: ignore[attr-defined]
@@ -294,6 +297,7 @@ def test_a_module_that_is_imported_inside(monkeypatch: pytest.MonkeyPatch) -> No
     assert sent(function)[0][0] == 7
 
 
+@pytest.mark.guards
 def test_torchs_switches() -> None:
     functions = [
         lambda t: t * 7 if torch.are_deterministic_algorithms_enabled() else t,
@@ -323,6 +327,7 @@ def test_the_shape_of_a_tensor_that_no_operator_reads() -> None:
 
 
 # ---------------------------------------------------------------- refusals
+@pytest.mark.guards
 def test_a_refusal_is_looked_at_again() -> None:
     settings = types.SimpleNamespace(looks=True)
 

@@ -114,7 +114,7 @@ def _run(tree: TraceTree, body: Body, find: Find, spec: Specs, modes: Modes, *, 
     sessions: list[Session] = []
 
     def spec_of(name: str) -> Spec:
-        return _spec_of_lifted(cursor.lifted[int(name[7:])]) if name.startswith("shared:") else spec(name)
+        return _spec_of_lifted(lifted[int(name[7:])]) if name.startswith("shared:") else spec(name)
 
     def players() -> list[_LivePlayer]:
         _forget(sessions)
@@ -124,6 +124,7 @@ def _run(tree: TraceTree, body: Body, find: Find, spec: Specs, modes: Modes, *, 
         return [_LivePlayer(session) for session in sessions]
 
     cursor = tree.cursor = Cursor(tree, players, lambda: ambient(*modes), autocast_kind(modes[-1]))
+    lifted = cursor.lifted  # what asks for specs must not hold the cursor, which asks it
     session: Any = LookupSession(body, pairs, cursor, find)
     try:
         with OnFakeRows(cursor):

@@ -79,11 +79,11 @@ class ReplayedBody:
 
 # ---------------------------------------------------------------- what bodies run on
 class _Needs:
-    def __init__(self, session: LookupSession) -> None:
-        self._session = session
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
 
     def add(self, element: object) -> None:
-        self._session.note("needs", element)
+        self._cursor.note("needs", (element,), {})
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class LookupSession:
         self.mailbox = None if body.mailbox is False else (self.sizes[VERTEX], self.sizes[EDGE] // self.sizes[VERTEX])
         self.num_vertices = self.sizes[VERTEX]
         self.row_sizes: frozenset[int] = frozenset()
-        self.num_slots_needed, self.asked = _Needs(self), Asked()
+        self.num_slots_needed, self.asked = _Needs(cursor), Asked()
         self.inputs: dict[str, Tensor] = {}
 
     def note(self, action: str, *args: object) -> Any:
