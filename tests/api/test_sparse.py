@@ -249,3 +249,15 @@ def test_the_adjacency_of_a_graph() -> None:
 def test_refusals(wrong: Callable[[sp.SparseMatrix], Any], error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         wrong(draw((5, 4), 8))
+
+
+def test_what_a_matrix_was_made_of_may_be_written_into() -> None:
+    """Native loops trust places: no tensor that the user has is one of them."""
+    indices = torch.tensor([[0, 1, 1], [2, 0, 2]])
+    indptr, cols = torch.tensor([0, 1, 3]), torch.tensor([2, 0, 2])
+    for A in (sp.spmatrix(indices), sp.from_csr(indptr, cols), sp.from_csc(indptr, cols).T):
+        wanted = A @ torch.ones(3)
+        for ids in (A.indices(), A.row, *A.csr(), *A.csc()):
+            if ids is not None:
+                ids += 2**20
+        assert torch.equal(A @ torch.ones(3), wanted)

@@ -10,6 +10,7 @@ import torch
 
 import vgraph
 import vgraph.function as fn
+import vgraph.sparse
 
 METHODS = ("coo", "csr", "csc", "in_degrees", "out_degrees", "nodes", "batch_num_nodes", "batch_num_edges", "adj")
 PARTS = ("row", "col", "indices", "indptr")  # of a SciPy matrix
@@ -48,6 +49,8 @@ def leaves(thing: Any) -> list[Any]:
         return [leaf for item in thing for leaf in leaves(item)]
     if isinstance(thing, torch.Tensor) and thing.is_sparse:
         return [thing._indices()]
+    if isinstance(thing, vgraph.sparse.SparseMatrix):
+        return [ids for ids in (thing.indices(), *thing.csr(), *thing.csc()) if ids is not None]
     return [thing]
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.sparse.matrix import SparseMatrix
-from vgraph.api.sparse.pattern import Shape, at_places, check_ids, in_compressed_cols, in_compressed_rows, on_diagonal
+from vgraph.api.sparse.pattern import Shape, as_given, check_ids, in_compressed_cols, in_compressed_rows, on_diagonal
 from vgraph.errors import FeatureError, FunctionError, GraphError
 
 
@@ -22,7 +22,7 @@ def spmatrix(indices: Tensor, val: Tensor | None = None, shape: Shape | None = N
         shape: numbers of rows and columns; None: as many as ``indices`` ask for.
 
     Returns:
-        A matrix that shares the memory of ``indices`` and ``val``.
+        A matrix that shares the memory of ``val``; it copies ``indices``, and gives them back.
 
     Raises:
         GraphError: indices are no ids (2, entries), or out of range.
@@ -44,7 +44,7 @@ def spmatrix(indices: Tensor, val: Tensor | None = None, shape: Shape | None = N
     whole = (_least(rows), _least(cols)) if shape is None else (int(shape[0]), int(shape[1]))
     check_ids("rows", rows, whole[0])
     check_ids("columns", cols, whole[1])
-    return SparseMatrix(at_places(rows, cols, whole, indices), _values(val, indices))
+    return SparseMatrix(as_given(indices, whole), _values(val, indices))
 
 
 def _least(ids: Tensor) -> int:
@@ -95,7 +95,7 @@ def from_csr(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: 
         shape: numbers of rows and columns; None: as many columns as ``indices`` ask for.
 
     Returns:
-        A matrix that shares the memory of what is given.
+        A matrix that shares the memory of ``val``; it copies the ids, and gives them back.
 
     Raises:
         GraphError: ``indptr`` does not ascend from 0 to the number of entries, or columns are out of range.
@@ -134,7 +134,7 @@ def from_csc(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: 
         shape: numbers of rows and columns; None: as many rows as ``indices`` ask for.
 
     Returns:
-        A matrix that shares the memory of what is given.
+        A matrix that shares the memory of ``val``; it copies the ids, and gives them back.
 
     Raises:
         GraphError: ``indptr`` does not ascend from 0 to the number of entries, or rows are out of range.
@@ -243,7 +243,7 @@ def from_torch_sparse(torch_sparse_tensor: Tensor) -> SparseMatrix:
         torch_sparse_tensor: a COO, CSR or CSC tensor (rows, columns), or a COO tensor with a dense last dim.
 
     Returns:
-        A matrix that shares its memory.
+        A matrix that shares the memory of its values.
 
     Raises:
         FunctionError: the layout is another, or the tensor is no matrix.

@@ -70,12 +70,12 @@ class Formats:
     @property
     def row(self) -> Tensor:
         """The row of every entry, (entries,)."""
-        return self._pattern.rows
+        return self.indices()[0]
 
     @property
     def col(self) -> Tensor:
         """The column of every entry, (entries,)."""
-        return self._pattern.cols
+        return self.indices()[1]
 
     # ------------------------------------------------------------ formats
     def coo(self) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ class Formats:
             Where each row begins (rows + 1,), columns (entries,), and the place in ``val`` of each, (entries,); None
             where they stand in this order already.
         """
-        return _parts_of(self._pattern.topology.csc)
+        return _parts_of(self._pattern.csr)
 
     def csc(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """The entries column by column (compressed sparse columns).
@@ -110,7 +110,7 @@ class Formats:
             Where each column begins (columns + 1,), rows (entries,), and the place in ``val`` of each, (entries,); None
             where they stand in this order already.
         """
-        return _parts_of(self._pattern.topology.csr)
+        return _parts_of(self._pattern.csc)
 
     def to_dense(self) -> Tensor:
         """The matrix with its zeros; entries at one place are added.
@@ -119,7 +119,7 @@ class Formats:
             (rows, columns), or (rows, columns, k) for k numbers an entry.
         """
         made = self.val.new_zeros((*self.shape, *self.val.shape[1:]))
-        return made.index_put((self.row.long(), self.col.long()), self.val, accumulate=True)
+        return made.index_put((self._pattern.rows.long(), self._pattern.cols.long()), self.val, accumulate=True)
 
     # ------------------------------------------------------------ the same elsewhere
     def with_values(self, val: Tensor) -> Self:

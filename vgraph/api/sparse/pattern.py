@@ -6,7 +6,7 @@ once, and shared by all matrices whose entries stand at the same places. Source:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -22,11 +22,14 @@ Shape = tuple[int, int]
 class Pattern:
     """An entry is an edge of ``topology`` from its column to its row: a product with a vector is message passing.
 
-    ``stacked`` is (2, entries): rows, columns, where they came so. Entries of a diagonal stand in its order.
+    Native loops trust the ids of a topology: what users gave or are given is never one of its tensors. ``stacked``,
+    (2, entries), ``in_rows`` and ``in_cols`` are what they gave. Entries of a diagonal stand in its order.
     """
 
     topology: Topology
     stacked: Tensor | None = None
+    in_rows: Compressed | None = None
+    in_cols: Compressed | None = None
     is_diagonal: bool = False
 
     @property
@@ -47,7 +50,18 @@ class Pattern:
 
     @cached_property
     def indices(self) -> Tensor:
+        """Rows and columns to hand out."""
         return torch.stack([self.rows, self.cols]) if self.stacked is None else self.stacked
+
+    @cached_property
+    def csr(self) -> Compressed:
+        """Compressed rows to hand out."""
+        return _copied(self.topology.csc) if self.in_rows is None else self.in_rows
+
+    @cached_property
+    def csc(self) -> Compressed:
+        """Compressed columns to hand out."""
+        return _copied(self.topology.csr) if self.in_cols is None else self.in_cols
 
     @cached_property
     def transposed(self) -> Pattern:
@@ -89,33 +103,50 @@ def check_ids(name: str, ids: Tensor, count: int) -> None:
         raise GraphError(fact, cure="give ids from 0 up, or a larger shape")
 
 
-def at_places(rows: Tensor, cols: Tensor, shape: Shape, stacked: Tensor | None = None) -> Pattern:
-    """Entries at these rows and columns, (entries,) each, which are known to be right."""
-    return Pattern(Topology(cols.contiguous(), rows.contiguous(), shape[1], shape[0]), stacked)
+def at_places(rows: Tensor, cols: Tensor, shape: Shape) -> Pattern:
+    """Entries at these rows and columns, (entries,) each, which are known to be right and nobody else's."""
+    return Pattern(Topology(cols.contiguous(), rows.contiguous(), shape[1], shape[0]))
 
 
 def at_keys(keys: Tensor, shape: Shape) -> Pattern:
     """Entries at numbered places."""
-    return at_places(torch.div(keys, max(shape[1], 1), rounding_mode="floor"), keys % max(shape[1], 1), shape)
+    num_cols = max(shape[1], 1)
+    return at_places(torch.div(keys, num_cols, rounding_mode="floor"), keys % num_cols, shape)
+
+
+def as_given(indices: Tensor, shape: Shape) -> Pattern:
+    """Entries at a user's rows and columns, (2, entries)."""
+    rows, cols = indices.clone(memory_format=torch.contiguous_format)
+    return replace(at_places(rows, cols, shape), stacked=indices)
 
 
 def in_compressed_rows(indptr: Tensor, cols: Tensor, shape: Shape) -> Pattern:
-    """Entries row by row: ``indptr`` (rows + 1) tells where each begins."""
-    made = at_places(_spread(indptr, cols), cols, shape)
-    made.topology.__dict__["csc"] = Compressed(indptr.contiguous(), made.cols, None)  # no copy, if they are
-    return made
+    """A user's entries row by row: ``indptr`` (rows + 1) tells where each begins."""
+    given = Compressed(indptr, cols, None)
+    own = _copied(given)
+    made = at_places(_spread(own), own.other, shape)
+    made.topology.__dict__["csc"] = own
+    return replace(made, in_rows=given)
 
 
 def in_compressed_cols(indptr: Tensor, rows: Tensor, shape: Shape) -> Pattern:
-    """Entries column by column: ``indptr`` (columns + 1) tells where each begins."""
-    made = at_places(rows, _spread(indptr, rows), shape)
-    made.topology.__dict__["csr"] = Compressed(indptr.contiguous(), made.rows, None)
-    return made
+    """A user's entries column by column: ``indptr`` (columns + 1) tells where each begins."""
+    given = Compressed(indptr, rows, None)
+    own = _copied(given)
+    made = at_places(own.other, _spread(own), shape)
+    made.topology.__dict__["csr"] = own
+    return replace(made, in_cols=given)
 
 
-def _spread(indptr: Tensor, like: Tensor) -> Tensor:
+def _copied(lists: Compressed) -> Compressed:
+    ptr, other = (ids.clone(memory_format=torch.contiguous_format) for ids in (lists.ptr, lists.other))
+    return Compressed(ptr, other, None if lists.edge_ids is None else lists.edge_ids.clone())
+
+
+def _spread(lists: Compressed) -> Tensor:
     """The row or column of every entry."""
-    return torch.repeat_interleave(torch.arange(len(indptr) - 1, device=like.device, dtype=like.dtype), indptr.diff())
+    ids = torch.arange(len(lists.ptr) - 1, device=lists.other.device, dtype=lists.other.dtype)
+    return torch.repeat_interleave(ids, lists.ptr.diff())
 
 
 def on_diagonal(shape: Shape, device: torch.device) -> Pattern:

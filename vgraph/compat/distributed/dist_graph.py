@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import vgraph.distributed as vd
-from vgraph.compat.distributed.dist_tensor import Columns, remember
+from vgraph.compat.distributed.dist_tensor import Columns, OwnRows, remember
 from vgraph.compat.distributed.partition_book import GraphPartitionBook, PartitionPolicy
 from vgraph.compat.distributed.partitions import folder_of
 from vgraph.distributed.fetch import fetch_from
@@ -72,6 +72,18 @@ class DistGraph(vd.DistGraph):
         if not isinstance(found, Frame):
             return found
         return Columns(found, self.get_edge_partition_policy(self.canonical_etypes[0]))
+
+    @property
+    def srcdata(self) -> Any:
+        """Features of sources, by own rows, as layers take and give them."""
+        found = super().srcdata
+        return OwnRows(found) if isinstance(found, Frame) else found
+
+    @property
+    def dstdata(self) -> Any:
+        """Features of destinations, by own rows, as layers take and give them."""
+        found = super().dstdata
+        return OwnRows(found) if isinstance(found, Frame) else found
 
     @property
     def nodes(self) -> Any:

@@ -173,6 +173,16 @@ class Columns(MutableMapping[str, Any]):
         return repr({name: self[name] for name in self})
 
 
+class OwnRows(Columns):
+    """Features of one type, read and written by own rows: what layers see."""
+
+    def __init__(self, frame: MutableMapping[str, Tensor]) -> None:
+        self._frame = frame
+
+    def __getitem__(self, name: str) -> Any:
+        return self._frame[name]
+
+
 def remember(policies: Callable[[], list[PartitionPolicy]]) -> None:
     """Tensors that are made without a policy have rows of the newest graph."""
     _newest[:] = [policies]
