@@ -10,14 +10,18 @@ import sys
 from tests.distributed.launch import PROJECT
 
 
-def start_nodes(module: str, ranks: list[int], *args: str, **env: str) -> list[subprocess.Popen[str]]:
-    """``ranks[i]`` processes of ``python -m module args`` on machine i; what they print is piped."""
+def free_port() -> int:
+    """A port of this host that nothing listens on."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+        return int(found.getsockname()[1])
+
+
+def start_nodes(module: str, ranks: list[int], *args: str, **env: str) -> list[subprocess.Popen[str]]:
+    """``ranks[i]`` processes of ``python -m module args`` on machine i; what they print is piped."""
     settings = {"PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'kernels'}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(ranks))]
-    command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+    command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     return [
         subprocess.Popen(
             [*command, "--node-rank", str(node), "--nproc-per-node", str(number), "-m", module, *args],

@@ -5,6 +5,9 @@ Takes: what torchrun, a scheduler or the program itself has made. Gives: groups 
 torch holds every group, vgraph none of them: a ``Group`` is a weak reference, so that a group ends with its threads
 where the program destroys it, and at exit where the program does not. A thread of Gloo's that lets go of a tensor
 takes the interpreter's lock; in an interpreter that is already ending this would abort the process.
+
+A program that fails may leave exchanges that no other process will ever answer, and a group waits for its exchanges
+before it ends. A thread of its own therefore ends the groups at exit, and a failed program waits for it briefly.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -22,6 +26,8 @@ import torch
 import torch.distributed as dist
 
 from vgraph.errors import WorkerError
+
+WAIT_OF_A_FAILED_PROGRAM = 2.0  # seconds
 
 _under_way: set[object] = set()  # exchanges that have begun and are not over
 _ours: list[weakref.ref[Any]] = []  # groups that vgraph has made, the default one perhaps first
@@ -92,20 +98,28 @@ def group_of_all(timeout: timedelta | None, backend: str) -> Group:
 
 def _leave_at_exit(group: Any) -> None:
     if not _ours:
-        atexit.register(_leave)
+        is_exit = threading.Event()
+        leaver = threading.Thread(target=_leave, args=(is_exit,), name="vgraph: ends process groups", daemon=True)
+        leaver.start()  # now: Python starts no thread at exit
+        atexit.register(_await_leaving, leaver, is_exit)
     _ours.append(weakref.ref(group))
 
 
-def _leave() -> None:
-    """Ends vgraph's groups and waits for their threads, as far as those cannot be waiting for other processes."""
-    if _under_way:
-        return
-    has_failed = getattr(sys, "last_value", None) is not None
+def _leave(is_exit: threading.Event) -> None:
+    """Ends vgraph's groups at exit and waits for their threads; runs in a thread of its own."""
+    is_exit.wait()
     for found in reversed(_ours):
         group = found()
-        if group is None or (has_failed and group is dist.group.WORLD):  # DDP may have left sums of gradients there
-            continue
-        dist.destroy_process_group(group)
+        if group is not None:
+            dist.destroy_process_group(group)
+        del group  # the last reference: the group's threads end here
+
+
+def _await_leaving(leaver: threading.Thread, is_exit: threading.Event) -> None:
+    """Waits until the groups have ended, or only briefly where an exchange may wait for a process that is gone."""
+    has_failed = bool(_under_way) or getattr(sys, "last_value", None) is not None
+    is_exit.set()
+    leaver.join(WAIT_OF_A_FAILED_PROGRAM if has_failed else None)
 
 
 def begin(exchange: object) -> None:
