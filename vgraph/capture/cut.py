@@ -8,6 +8,7 @@ sent, the second reads what arrives in its place. So each has derivatives of any
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import compress
@@ -65,7 +66,7 @@ def cut_of(whole: Bound, held: Set[str] = frozenset(), num_readers: int = 1) -> 
 
 # ---------------------------------------------------------------- the functions, watched while they run
 @dataclass(eq=False)
-class _Watched:
+class _Watched(ABC):
     """A Body of which every tensor with rows of edges is seen when a torch function returns it, by its number."""
 
     inner: Body
@@ -93,9 +94,9 @@ class _Watched:
     def facts(self) -> object:
         return self.inner.facts()
 
+    @abstractmethod
     def seen(self, place: int, rows: RowTensor, session: Session) -> Tensor:
         """What the function goes on with."""
-        raise NotImplementedError
 
 
 @dataclass(eq=False)

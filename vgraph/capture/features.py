@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 from vgraph.capture.session import Spec
+from vgraph.ir.space import EDGE, SOURCE, VERTEX
+
+ENDS = {"src": SOURCE, "dst": VERTEX, "edge": EDGE}  # what the rows of a message's and a reduction's features are
 
 
 class Features(Mapping[str, Tensor]):
@@ -24,6 +27,26 @@ class Features(Mapping[str, Tensor]):
         names: Callable[[str], Sequence[str]] = lambda kind: (),
     ) -> None:
         self.find, self.specs, self.device, self.names = find, specs, device, names
+
+    @classmethod
+    def of_ends(
+        cls,
+        frames: Mapping[str, Mapping[str, Tensor]],
+        device: torch.device,
+        names: Callable[[str], Sequence[str]] = lambda kind: (),
+    ) -> Features:
+        """Features of sources, destinations and edges: "src", "dst" and "edge" to what they have."""
+
+        def find(full: str) -> Tensor | None:
+            kind, _, name = full.partition(":")
+            return frames[kind].get(name)
+
+        def spec(full: str) -> Spec:
+            rows = find(full)
+            assert rows is not None, full
+            return Spec.of(ENDS[full.partition(":")[0]], rows)
+
+        return cls(find, spec, device, names)
 
     def __getitem__(self, name: str) -> Tensor:
         found = self.find(name)

@@ -35,6 +35,11 @@ class Spec:
     dtype: torch.dtype
     requires_grad: bool
 
+    @classmethod
+    def of(cls, space: Space, rows: Tensor) -> Spec:
+        """What these rows look like."""
+        return cls(space, tuple(rows.shape[1:]), rows.dtype, rows.requires_grad)
+
 
 Specs = Callable[[str], Spec]
 

@@ -16,15 +16,14 @@ from vgraph.api.messages.batches import as_raised
 from vgraph.capture.body import Given
 from vgraph.capture.capture import family_of, find_captured
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.features import Features
+from vgraph.capture.features import ENDS, Features
 from vgraph.capture.rows.indexed_rows import IndexedRows, as_indexed, gathered
 from vgraph.capture.rows.row_tensor import plain
-from vgraph.capture.session import Session, Spec
-from vgraph.ir.space import EDGE, SOURCE, VERTEX
+from vgraph.capture.session import Session
+from vgraph.ir.space import EDGE, VERTEX
 from vgraph.ir.topology import Topology
 
 Rows = Mapping[str, Mapping[str, Tensor]]  # "src", "dst" and "edge" to tensors with one row each
-_SPACES = {"src": SOURCE, "dst": VERTEX, "edge": EDGE}
 
 
 class Joined:
@@ -47,7 +46,7 @@ class Joined:
 
     def count(self, end: str) -> int:
         """The number of sources or destinations."""
-        return self._session.row_count(self._session.sizes[_SPACES[end]])
+        return self._session.row_count(self._session.sizes[ENDS[end]])
 
 
 Kept = dict[str, Tensor]
@@ -110,17 +109,7 @@ def join(
     Raises:
         CaptureError: it cannot be captured.
     """
-
-    def find(full: str) -> Tensor | None:
-        kind, _, short = full.partition(":")
-        return rows[kind].get(short)
-
-    def spec(full: str) -> Spec:
-        value = find(full)
-        assert value is not None, full
-        return Spec(_SPACES[full.partition(":")[0]], tuple(value.shape[1:]), value.dtype, value.requires_grad)
-
-    features = Features(find, spec, topology.src.device)
+    features = Features.of_ends(rows, topology.src.device)
     family = family_of(key)
     try:
         bound, tensors = find_captured(family, roots, features, lambda: _JoinedBody(name, function))

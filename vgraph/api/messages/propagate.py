@@ -31,14 +31,13 @@ from vgraph.capture.body import Body
 from vgraph.capture.capture import Bound, family_of, find_captured, note_run
 from vgraph.capture.capture_cache import RestlessError, function_key, name_of
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.features import Features
+from vgraph.capture.features import ENDS, Features
 from vgraph.capture.guards.functorch_checks import refuse_transforms
 from vgraph.capture.guards.tracer_leaks import KeptError
 from vgraph.capture.refusals import without_frames
 from vgraph.capture.session import Spec
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FunctionError
-from vgraph.ir.space import EDGE, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
 from vgraph.runtime.compiled import CallContext
 from vgraph.scheduler.degree_buckets import DegreeBucket, active_part, degree_buckets
@@ -48,7 +47,6 @@ Frames = Mapping[str, Mapping[str, Tensor]]  # "src", "dst" and "edge" to featur
 Results = dict[str, Tensor]
 Roots = tuple[OfEdges, OfNodes]
 Function = OfEdges | OfNodes
-_SPACES = {"src": SOURCE, "dst": VERTEX, "edge": EDGE}
 
 
 class _Part:
@@ -85,7 +83,7 @@ class _Part:
     def spec(self, full: str) -> Spec:
         value = self.find(full)
         assert value is not None, full
-        return Spec(_SPACES[full.partition(":")[0]], tuple(value.shape[1:]), value.dtype, value.requires_grad)
+        return Spec.of(ENDS[full.partition(":")[0]], value)
 
     def evaluate(
         self,

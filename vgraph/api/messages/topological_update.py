@@ -25,9 +25,9 @@ from vgraph.capture.capture_cache import function_key
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import Features
 from vgraph.capture.rows.row_tensor import as_rows, plain
-from vgraph.capture.session import Session, Spec
+from vgraph.capture.session import Session
 from vgraph.ir.moves import Gather, Move
-from vgraph.ir.space import EDGE, SOURCE, VERTEX
+from vgraph.ir.space import VERTEX
 from vgraph.ir.topology import Topology
 
 State = tuple[tuple[int, ...], torch.dtype]
@@ -93,25 +93,14 @@ def run_flow(
     step gave, by name: what of it is read at the source is a state.
     """
     sides = {"src": frame, "dst": frame, "edge": edges}
-    spaces = {"src": SOURCE, "dst": VERTEX, "edge": EDGE}
     states: dict[str, State] = {n: (tuple(rows.shape[1:]), rows.dtype) for n, rows in given.items()}
     family = family_of(("flow", *(function_key(root) for root in roots if root is not None)))
-
-    def find(full: str) -> Tensor | None:
-        kind, _, name = full.partition(":")
-        return sides[kind].get(name)
-
-    def spec(full: str) -> Spec:
-        value = find(full)
-        assert value is not None, full
-        return Spec(spaces[full.partition(":")[0]], tuple(value.shape[1:]), value.dtype, value.requires_grad)
 
     used = tuple(root for root in roots if root is not None)
     names = {kind: tuple(side) for kind, side in sides.items()}.__getitem__  # a backward holds no features by it
     try:
-        bound, tensors = find_captured(
-            family, used, Features(find, spec, topology.src.device, names), lambda: FlowBody(roots, names, states)
-        )
+        features = Features.of_ends(sides, topology.src.device, names)
+        bound, tensors = find_captured(family, used, features, lambda: FlowBody(roots, names, states))
     except CaptureError as error:
         log_once((function_key(roots[0]), "flow"), "runs step by step", error)
         raise

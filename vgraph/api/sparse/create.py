@@ -108,20 +108,21 @@ def from_csr(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: 
         >>> vgraph.sparse.from_csr(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 2])).row
         tensor([0, 1, 1])
     """
-    num_rows = len(indptr) - 1
-    whole = (num_rows, _least(indices)) if shape is None else (int(shape[0]), int(shape[1]))
-    _check_compressed(indptr, indices, "rows", whole[0])
-    check_ids("columns", indices, whole[1])
+    whole = (len(indptr) - 1, _least(indices)) if shape is None else (int(shape[0]), int(shape[1]))
+    _check_compressed(indptr, indices, ("rows", whole[0]), ("columns", whole[1]))
     return SparseMatrix(in_compressed_rows(indptr, indices, whole), _values(val, indices))
 
 
-def _check_compressed(indptr: Tensor, indices: Tensor, what: str, count: int) -> None:
+def _check_compressed(indptr: Tensor, indices: Tensor, outer: tuple[str, int], inner: tuple[str, int]) -> None:
+    """``outer``: what is compressed, and how many there are; ``inner``: what ``indices`` are ids of."""
+    what, count = outer
     if indptr.dim() != 1 or len(indptr) != count + 1:
         fact = f"indptr has shape {tuple(indptr.shape)} for {count} {what}"
         raise GraphError(fact, cure="give where each begins and where the last ends")
     if int(indptr[0]) or int(indptr[-1]) != len(indices) or bool((indptr.diff() < 0).any()):
         fact = f"indptr goes from {int(indptr[0])} to {int(indptr[-1])} for {len(indices)} entries, or descends"
         raise GraphError(fact, cure="let it ascend from 0 to the number of entries")
+    check_ids(inner[0], indices, inner[1])
 
 
 def from_csc(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: Shape | None = None) -> SparseMatrix:
@@ -147,10 +148,8 @@ def from_csc(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: 
         >>> vgraph.sparse.from_csc(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 2])).coo()
         (tensor([1, 0, 2]), tensor([0, 1, 1]))
     """
-    num_cols = len(indptr) - 1
-    whole = (_least(indices), num_cols) if shape is None else (int(shape[0]), int(shape[1]))
-    _check_compressed(indptr, indices, "columns", whole[1])
-    check_ids("rows", indices, whole[0])
+    whole = (_least(indices), len(indptr) - 1) if shape is None else (int(shape[0]), int(shape[1]))
+    _check_compressed(indptr, indices, ("columns", whole[1]), ("rows", whole[0]))
     return SparseMatrix(in_compressed_cols(indptr, indices, whole), _values(val, indices))
 
 

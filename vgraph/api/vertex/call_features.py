@@ -251,7 +251,7 @@ class Feed:
         value = self.find(full)
         assert value is not None, full
         kind, _, name = full.partition(":")
-        return Spec(_space(kind, name), tuple(value.shape[1:]), value.dtype, value.requires_grad)
+        return Spec.of(_space(kind, name), value)
 
 
 def subset_names(kind: str, name: str) -> tuple[str, ...]:
