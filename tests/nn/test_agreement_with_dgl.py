@@ -76,6 +76,10 @@ CASES = [
     Case("HGTConv", (8, 4, 2, 4, 4), {"dropout": 0.0}, (8,), {"ntype": -4, "etype": -3}),
     Case("PNAConv", (6, 4, ["mean", "std"], ["attenuation"], 1.5),
          {"num_towers": 2, "edge_feat_size": 2, "dropout": 0.0}, (6,), {"edge_feat": 2}),
+    Case("EdgeGATConv", (5, 2, 4, 3), {"activation": torch.tanh}, edge_feats={"edge_feat": 2}),
+    Case("EdgeGATConv", ((5, 4), 2, 4, 3), {"residual": False, "bias": False}, (5, 4), {"edge_feat": 2}),
+    Case("GCN2Conv", (5, 2), {"alpha": 0.3, "lambda_": 0.5}, edge_feats={"feat_0": -5}),
+    Case("GCN2Conv", (5, 3), {"project_initial_features": False}, edge_feats={"feat_0": -5, "edge_weight": 0}),
 ]  # fmt: skip
 
 
@@ -96,7 +100,9 @@ def other_graph(dgl: Any, g: vgraph.Graph) -> Any:
 
 
 def drawn(g: vgraph.Graph, width: int) -> Tensor:
-    """Numbers for edges; -1: for graphs, -2: positions of vertices; types of edges (-3) and of vertices (-4)."""
+    """Numbers for edges; -1: for graphs, -2: positions; -3, -4: types of edges and of vertices, -5: rows of 5."""
+    if width == -5:
+        return torch.rand(g.num_nodes(), 5, dtype=torch.float64)
     if width < -2:
         return torch.arange(g.num_edges() if width == -3 else g.num_nodes()) % 4
     shape = {0: (g.num_edges(),), -1: (1,), -2: (g.num_nodes(), 3)}.get(width, (g.num_edges(), width))
@@ -217,3 +223,45 @@ def test_hetero(dgl: Any, aggregate: str) -> None:
     assert found.keys() == wanted.keys()
     for name in wanted:
         torch.testing.assert_close(found[name], wanted[name])
+
+
+DENSE: dict[str, tuple[Any, ...]] = {
+    "DenseGraphConv": (5, 3, "right", True, torch.tanh),
+    "DenseSAGEConv": (5, 3, 0.0, True, torch.tanh, torch.sigmoid),
+    "DenseChebConv": (5, 3, 3),
+}
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_over_dense_matrices(dgl: Any, name: str) -> None:
+    made: list[Any] = []
+    for library in (ours, dgl.nn):
+        torch.manual_seed(7)
+        made.append(getattr(library, name)(*DENSE[name]))
+    mine, theirs = made
+    for key, tensor in theirs.state_dict().items():
+        assert torch.equal(mine.state_dict()[key], tensor), key
+    adj, x = torch.randint(0, 2, (9, 9)).float(), torch.randn(9, 5, requires_grad=True)
+    more = (2.0,) if name == "DenseChebConv" else ()
+    assert_same(mine(adj, x, *more), theirs(adj, x, *more), [x], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("what", ["node", "graph"])
+def test_explained(dgl: Any, what: str) -> None:
+    g, x, kind = random_graph(), torch.randn(9, 5), nn.Linear(5, 3)
+
+    def model(graph: Any, feat: Tensor, eweight: Tensor | None = None) -> Tensor:
+        (src, dst), size = graph.edges(), (graph.num_nodes(), graph.num_nodes())
+        weight = torch.ones(len(src)) if eweight is None else eweight
+        rows = torch.zeros(size).index_put((dst, src), weight, True) @ kind(feat)
+        return rows.sum(0, keepdim=True) if what == "graph" else rows
+
+    found: list[Any] = []
+    for library, graph in ((ours, g), (dgl.nn, other_graph(dgl, g))):
+        module = nn.Module()
+        module.forward = model
+        explainer = library.GNNExplainer(module, 1, num_epochs=4, log=False)
+        torch.manual_seed(5)
+        masks = explainer.explain_graph(graph, x) if what == "graph" else explainer.explain_node(2, graph, x)
+        found.append([masks[-2], masks[-1]])
+    torch.testing.assert_close(*found)

@@ -65,13 +65,17 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     },
     **{
         f"dgl.nn.pytorch.{name}": (("vgraph.nn",), False)
-        for name in ("conv", "glob", "softmax", "hetero", "utils", "factory", "linear", "link", "explain")
+        for name in (
+            "conv glob softmax hetero utils factory linear link explain gt network_emb "
+            "explain.gnnexplainer link.edgepred"
+        ).split()
     },
     **{
         f"dgl.nn.pytorch.conv.{name}": (("vgraph.nn",), False)
         for name in (
-            "agnnconv appnpconv cfconv chebconv dotgatconv edgeconv egatconv egnnconv gatconv gatedgraphconv gatv2conv "
-            "ginconv gineconv gmmconv graphconv hgtconv nnconv pnaconv relgraphconv sageconv sgconv tagconv"
+            "agnnconv appnpconv cfconv chebconv densechebconv densegraphconv densesageconv dotgatconv edgeconv "
+            "edgegatconv egatconv egnnconv gatconv gatedgcnconv gatedgraphconv gatv2conv gcn2conv ginconv gineconv "
+            "gmmconv graphconv hgtconv nnconv pnaconv relgraphconv sageconv sgconv tagconv"
         ).split()
     },
 }

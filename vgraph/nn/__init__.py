@@ -6,15 +6,20 @@ Takes: graphs and features. Gives: modules. Runs at every call.
 from vgraph.nn.agnn_conv import AGNNConv
 from vgraph.nn.attention import edge_softmax
 from vgraph.nn.combine import EdgePredictor, JumpingKnowledge, KNNGraph, LabelPropagation, Sequential, WeightBasis
+from vgraph.nn.dense_conv import DenseChebConv, DenseGraphConv, DenseSAGEConv
 from vgraph.nn.dot_gat_conv import DotGatConv
 from vgraph.nn.edge_conv import EdgeConv
+from vgraph.nn.edge_gat_conv import EdgeGATConv
 from vgraph.nn.edge_network import CFConv, GMMConv, NNConv
 from vgraph.nn.egat_conv import EGATConv
 from vgraph.nn.egnn_conv import EGNNConv
 from vgraph.nn.gat_conv import GATConv
+from vgraph.nn.gated_gcn_conv import GatedGCNConv
 from vgraph.nn.gated_graph_conv import GatedGraphConv
 from vgraph.nn.gatv2_conv import GATv2Conv
+from vgraph.nn.gcn2_conv import GCN2Conv
 from vgraph.nn.gin_conv import GINConv, GINEConv
+from vgraph.nn.gnn_explainer import GNNExplainer, HeteroGNNExplainer
 from vgraph.nn.graph_conv import GraphConv
 from vgraph.nn.graphormer import BiasedMHA, GraphormerLayer
 from vgraph.nn.hetero import HeteroEmbedding, HeteroGraphConv, HeteroLinear
@@ -44,23 +49,31 @@ __all__ = [
     "CFConv",
     "ChebConv",
     "ChildSumTreeLSTM",
+    "DenseChebConv",
+    "DenseGraphConv",
+    "DenseSAGEConv",
     "DotGatConv",
     "EGATConv",
     "EGNNConv",
     "EdgeConv",
+    "EdgeGATConv",
     "EdgePredictor",
     "EdgeWeightNorm",
     "GATConv",
     "GATv2Conv",
+    "GCN2Conv",
     "GINConv",
     "GINEConv",
     "GMMConv",
+    "GNNExplainer",
+    "GatedGCNConv",
     "GatedGraphConv",
     "GlobalAttentionPooling",
     "GraphConv",
     "GraphormerLayer",
     "HGTConv",
     "HeteroEmbedding",
+    "HeteroGNNExplainer",
     "HeteroGraphConv",
     "HeteroLinear",
     "JumpingKnowledge",

@@ -20,42 +20,56 @@ from vgraph.nn.inputs import is_without_edges
 Score = Callable[[Any], Tensor]
 
 
+def sent_row(edges: vgraph.EdgeBatch) -> Tensor:
+    """What an edge carries to be weighed: its sender's row."""
+    return edges.src["ft"]
+
+
 def attend(
-    graph: vgraph.Graph, score: Score, *, drop: nn.Module, weight: Tensor | None = None, get_attention: bool = False
+    graph: vgraph.Graph,
+    score: Score,
+    *,
+    drop: nn.Module,
+    weight: Tensor | None = None,
+    message: Score = sent_row,
+    get_attention: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """The senders' feature "ft", weighted by the softmax of ``score(edges)`` over each vertex's in-edges.
 
     Scores are (edges, ..., heads, 1), "ft" is (senders, ..., heads, width). Gives the sums, and the
     weights of the edges where ``get_attention`` asks for them: only then are they stored.
-    ``weight``: (edges,), multiplies them after ``drop``.
+    ``weight``: (edges,), multiplies them after ``drop``. ``message``: what is weighted in place of "ft", of its shape.
     """
     if is_without_edges(graph):
         return _attend_to_nothing(graph, get_attention)
     if get_attention:
-        return _attend_in_steps(graph, score, drop, weight)
+        return _attend_in_steps(graph, score, drop, weight, message)
     if weight is None:
         graph.update_all(
-            lambda edges: {"m": edges.src["ft"], "e": score(edges)},
+            lambda edges: {"m": message(edges), "e": score(edges)},
             lambda nodes: {"ft": (drop(torch.softmax(nodes.mailbox["e"], 1)) * nodes.mailbox["m"]).sum(1)},
         )
         return graph.dstdata["ft"], None
     graph.edata["w"] = _as_wide(weight, graph.srcdata["ft"])
     graph.update_all(
-        lambda edges: {"m": edges.src["ft"] * edges.data["w"], "e": score(edges)},
+        lambda edges: {"m": message(edges) * edges.data["w"], "e": score(edges)},
         lambda nodes: {"ft": (drop(torch.softmax(nodes.mailbox["e"], 1)) * nodes.mailbox["m"]).sum(1)},
     )
     return graph.dstdata["ft"], None
 
 
 def _attend_in_steps(
-    graph: vgraph.Graph, score: Score, drop: nn.Module, weight: Tensor | None
+    graph: vgraph.Graph, score: Score, drop: nn.Module, weight: Tensor | None, message: Score
 ) -> tuple[Tensor, Tensor]:
     graph.apply_edges(lambda edges: {"e": score(edges)})
     attention = drop(edge_softmax(graph, graph.edata.pop("e")))
     if weight is not None:
         attention = attention * _as_wide(weight, attention)
     graph.edata["a"] = attention
-    graph.update_all(fn.u_mul_e("ft", "a", "m"), fn.sum("m", "ft"))
+    if message is sent_row:
+        graph.update_all(fn.u_mul_e("ft", "a", "m"), fn.sum("m", "ft"))
+    else:
+        graph.update_all(lambda edges: {"m": message(edges) * edges.data["a"]}, fn.sum("m", "ft"))
     return graph.dstdata["ft"], attention
 
 

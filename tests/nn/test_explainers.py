@@ -1,0 +1,125 @@
+"""Explainers: masks against the same training written with dense matrices; subgraphs against all subgraphs."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vgraph
+import vgraph.function as fn
+from vgraph.nn import GNNExplainer, HeteroGNNExplainer
+
+COSTS = {"alpha1": 0.3, "alpha2": 0.2, "beta1": 0.5, "beta2": 0.4}
+
+
+class Sums(nn.Module):
+    """Weighted sums of senders' rows, mapped; rows of graphs where ``whole``."""
+
+    def __init__(self, whole: bool = False) -> None:
+        super().__init__()
+        self.map, self.whole = nn.Linear(4, 3), whole
+
+    def forward(self, graph: vgraph.Graph, feat: Tensor, eweight: Tensor | None = None, more: Any = 0) -> Tensor:
+        with graph.local_scope():
+            graph.ndata["h"] = self.map(feat) + more
+            graph.edata["w"] = torch.ones(graph.num_edges(), 1) if eweight is None else eweight.unsqueeze(1)
+            graph.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "h"))
+            return graph.ndata["h"].sum(0, keepdim=True) if self.whole else graph.ndata["h"]
+
+
+def entropy(p: Tensor) -> Tensor:
+    return torch.distributions.Bernoulli(p).entropy().mean()
+
+
+def trained(rows: Any, num_feats: int, ends: tuple[Tensor, Tensor], count: int, row: int) -> tuple[Tensor, Tensor]:
+    """The masks by dense matrices; ``rows``: of a feature and an adjacency matrix."""
+    torch.manual_seed(3)
+    x = nn.Parameter(torch.randn(1, num_feats) * 0.1)
+    e = nn.Parameter(torch.randn(len(ends[0])) * sqrt(2) * sqrt(1 / count))
+    optimizer, label = torch.optim.Adam([x, e], lr=0.05), int(rows(1.0, torch.ones(len(ends[0])))[row].argmax())
+    for _ in range(5):
+        logits = rows(x.sigmoid(), e.sigmoid())
+        loss = -logits.log_softmax(-1)[row, label] + 0.3 * e.sigmoid().sum() + 0.2 * entropy(e.sigmoid())
+        loss = loss + 0.5 * x.sigmoid().mean() + 0.4 * entropy(x.sigmoid())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return x.detach().sigmoid()[0], e.detach().sigmoid()
+
+
+def rows_by(model: Sums, feat: Tensor, ends: tuple[Tensor, Tensor], count: int) -> Any:
+    def rows(scale: Any, weight: Tensor) -> Tensor:
+        a = torch.zeros(count, count).index_put((ends[1], ends[0]), weight, True)
+        found = a @ model.map(feat * scale)
+        return found.sum(0, keepdim=True) if model.whole else found
+
+    return rows
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_masks_are_those_of_dense_training(whole: bool) -> None:
+    ends = torch.tensor([0, 1, 2, 2, 3, 4]), torch.tensor([1, 2, 3, 1, 1, 5])
+    g, feat, model = vgraph.graph(ends), torch.randn(6, 4), Sums(whole)
+    explainer = GNNExplainer(model, num_hops=1, lr=0.05, num_epochs=5, log=False, **COSTS)
+    torch.manual_seed(3)
+    if whole:
+        found = explainer.explain_graph(g, feat)
+        wanted = trained(rows_by(model, feat, ends, 6), 4, ends, 6, 0)
+    else:
+        center, sg, *found = explainer.explain_node(1, g, feat, more=torch.zeros(6, 1))
+        nodes = sg.ndata[vgraph.NID]
+        assert nodes[center].tolist() == [1] and set(nodes.tolist()) == {0, 1, 2, 3}
+        inner = sg.edges()
+        wanted = trained(rows_by(model, feat[nodes], inner, 4), 4, inner, 4, int(center))
+    for mine, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+    assert not model.training
+
+
+class Typed(nn.Module):
+    """``Sums`` of users into items, and of items into users."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maps = nn.ModuleDict({name: nn.Linear(4, 3) for name in ("u", "v")})
+
+    def forward(self, graph: vgraph.Graph, feat: dict[str, Tensor], eweight: Any = None) -> dict[str, Tensor]:
+        with graph.local_scope():
+            for name, rows in feat.items():
+                graph.nodes[name].data["h"] = self.maps[name](rows)
+            for etype in graph.canonical_etypes:
+                ones = torch.ones(graph.num_edges(etype))
+                graph.edges[etype].data["w"] = (ones if eweight is None else eweight[etype]).unsqueeze(1)
+            step = fn.u_mul_e("h", "w", "m"), fn.sum("m", "out")
+            graph.multi_update_all(dict.fromkeys(graph.canonical_etypes, step), "sum")
+            return {name: graph.nodes[name].data["out"] for name in graph.ntypes}
+
+
+def test_masks_of_types() -> None:
+    a, b = ("u", "a", "v"), ("v", "b", "u")
+    g = vgraph.heterograph({a: ([0, 1, 2], [0, 0, 1]), b: ([0, 1], [2, 0])})
+    feat, model = {"u": torch.randn(3, 4), "v": torch.randn(2, 4)}, Typed()
+    explainer = HeteroGNNExplainer(model, num_hops=1, lr=0.05, num_epochs=5, log=False, **COSTS)
+    torch.manual_seed(3)
+    center, sg, feats, edges = explainer.explain_node("v", 0, g, feat)
+    assert int(center) == 0 and sg.num_edges(a) == 2 and sg.num_edges(b) == 0
+    assert feats["u"].shape == (4,) and edges[b].shape == (0,)
+    torch.manual_seed(3)
+    masks = [nn.Parameter(torch.randn(1, 4) * 0.1) for _ in "uv"]
+    weight = nn.Parameter(torch.randn(2) * sqrt(2) * sqrt(2 / 3))
+    optimizer = torch.optim.Adam([*masks, weight], lr=0.05)
+    sent = model.maps["u"](feat["u"][:2]).sum(0)
+    for _ in range(5):
+        logits = weight.sigmoid() @ model.maps["u"](feat["u"][:2] * masks[0].sigmoid())
+        loss = -logits.log_softmax(-1)[sent.argmax()] + 0.3 * weight.sigmoid().sum() + 0.2 * entropy(weight.sigmoid())
+        for mask in masks:
+            loss = loss + 0.5 * mask.sigmoid().mean() + 0.4 * entropy(mask.sigmoid())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    for mine, theirs in zip((feats["u"], feats["v"], edges[a]), (*masks, weight), strict=True):
+        torch.testing.assert_close(mine, theirs.detach().sigmoid().view(-1), rtol=1e-4, atol=1e-5)
