@@ -67,16 +67,20 @@ try:
     dgl.no_such_thing
 except AttributeError as error:
     print(error)
-try:
-    from dgl import nothing
-except ImportError:
-    print("no such import")
+for statement in ("from dgl import nothing", "import dgl.nn.nothing", "from dgl.nn import nothing"):
+    try:
+        exec(statement)
+    except ImportError as error:
+        print(error)
 """
     done = run(code, tmp_path, module=True)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:2] == ["NameLookupError", "dgl has no 'no_such_thing' in vgraph"]
-    assert lines[-1] == "no such import"
+    for module in ("dgl", "dgl.nn"):
+        place = lines.index(f"{module} has no 'nothing' in vgraph")
+        assert "cure: docs/from_dgl.md" in lines[place + 2]
+    assert lines.count("dgl.nn has no 'nothing' in vgraph") == 2
 
 
 def test_it_is_never_there_by_itself(tmp_path: Path) -> None:

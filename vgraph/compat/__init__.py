@@ -1,7 +1,7 @@
 """Programs written for DGL: their imports lead here when asked, and never by themselves. ``pyg``: those for PyG.
 
 Takes: nothing. Gives: modules under the name ``dgl``. Runs once per process.
-``python -m vgraph.compat script.py`` runs a program so; docs/compat.md lists what it finds.
+``python -m vgraph.compat script.py`` runs a program so; docs/from_dgl.md says how, and what is absent.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sys
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -39,9 +40,7 @@ class _Stand(ModuleType):
         try:
             found = lookup(self.__name__, name)
         except LookupError:
-            page = "distributed" if self.__name__.startswith("dgl.distributed") else "compat"
-            cure = f"docs/{page}.md lists the names that there are"
-            raise _MissingNameError(f"{self.__name__} has no {name!r} in vgraph", cure=cure) from None
+            raise _MissingNameError(f"{self.__name__} has no {name!r} in vgraph", cure=_cure(self.__name__)) from None
         setattr(self, name, found)
         return found
 
@@ -51,6 +50,25 @@ class _Stand(ModuleType):
 
 class _MissingNameError(VGraphError, AttributeError):
     """A name of DGL that vgraph does not have."""
+
+
+class _MissingModuleError(VGraphError, ModuleNotFoundError):
+    """A module of DGL that vgraph does not have, or a name imported from one."""
+
+
+class _Missing(MetaPathFinder):
+    """Is asked for what is not among the modules; it says so instead of Python."""
+
+    def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> None:
+        module, _, name = fullname.rpartition(".")
+        if module in MODULES and installed():
+            # without ``name=`` of ModuleNotFoundError, which makes ``from module import name`` forget what was said
+            raise _MissingModuleError(f"{module} has no {name!r} in vgraph", cure=_cure(module))
+
+
+def _cure(module: str) -> str:
+    page = "distributed" if module.startswith("dgl.distributed") else "from_dgl"
+    return f"docs/{page}.md; `python -m vgraph.compat --check PATH` lists all that a program lacks, before it runs"
 
 
 def install() -> None:
@@ -83,6 +101,7 @@ def install() -> None:
         if parent and name not in HIDDEN:
             setattr(made[parent], last, module) if isinstance(made[parent], _Stand) else None
         sys.modules[name] = module
+    sys.meta_path.insert(0, _Missing())
 
 
 def installed() -> bool:

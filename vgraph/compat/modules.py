@@ -29,11 +29,11 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.sampling": (("vgraph.sampling",), False),
     "dgl.distributed": (_DISTRIBUTED, False),
     "dgl.sparse": (("vgraph.sparse",), False),
-    "dgl.backend": (("vgraph.compat.backend",), True),
-    "dgl.base": (("vgraph.compat.names",), True),
+    "dgl.backend": (("vgraph.compat.backend",), False),
+    "dgl.base": (("vgraph.compat.names",), False),
     "dgl.udf": (("vgraph.api.messages.batches",), False),
-    "dgl.utils": (("vgraph.compat.arguments",), True),
-    "dgl.init": (("vgraph.compat.initial",), True),
+    "dgl.utils": (("vgraph.compat.arguments",), False),
+    "dgl.init": (("vgraph.compat.initial",), False),
     **{
         f"dgl.{name}": ((*_TRANSFORMS, "vgraph"), False)
         for name in ("transforms", "transforms.functional", "transforms.module", "homophily")
