@@ -7,7 +7,6 @@ import gc
 import io
 import logging
 import pickle
-import subprocess
 import sys
 import warnings
 import weakref
@@ -23,6 +22,7 @@ import vgraph
 from vgraph.capture.capture import forget, watch_runs
 from vgraph.capture.errors import CaptureError
 from vgraph.compat.pyg import accelerated, topologies
+from vgraph.compat.pyg.__main__ import main
 from vgraph.errors import FunctionError
 
 try:
@@ -180,11 +180,23 @@ def test_explain_tells_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(stored.num_bytes >= E * F * 4 for program in function.programs for stored in program.stored)
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["pyg", *arguments])
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        return main()
+
+    assert run() == 2
+    assert run("absent.py") == 2
+    told = capsys.readouterr().err
+    assert "usage: python -m vgraph.compat.pyg script.py" in told and "no script absent.py" in told
     script = tmp_path / "script.py"
-    script.write_text("import sys\nprint(sys.argv[1:])\n")
-    run = [sys.executable, "-m", "vgraph.compat.pyg"]
-    assert "usage" in subprocess.run(run, check=False, capture_output=True, text=True).stderr
-    assert "no script" in subprocess.run([*run, "absent.py"], check=False, capture_output=True, text=True).stderr
-    done = subprocess.run([*run, str(script), "--x"], check=False, capture_output=True, text=True)
-    assert ("['--x']" in done.stdout) if pyg is not None else ("not installed" in done.stderr)
+    script.write_text(
+        "import sys\nfrom vgraph.compat.pyg.switch import is_everywhere\nprint(sys.argv[1:], is_everywhere())\n"
+    )
+    if pyg is None:
+        with pytest.raises(FunctionError, match="torch_geometric is not installed"):
+            run(str(script))
+    else:
+        assert run(str(script), "--x") == 0
+        assert "['--x'] True" in capsys.readouterr().out

@@ -15,15 +15,15 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from vgraph.compat.pyg.askers import install_askers
 from vgraph.compat.pyg.layer_types import Given, Layer, Method
 from vgraph.compat.pyg.propagate import run
+from vgraph.compat.pyg.switch import everywhere, is_accelerated, switch_on
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FunctionError
 
 Model = TypeVar("Model", bound=nn.Module)
-_FLAG = "_vgraph_accelerates"
 _METHODS = {"propagate": ("propagate", "_jinja_propagate"), "edge_updater": ("edge_updater", "_jinja_edge_updater")}
-_everywhere: list[object] = []  # one for each context of ``accelerated`` that is open
 
 
 def message_passing() -> type[nn.Module]:
@@ -65,15 +65,10 @@ def accelerate(model: Model) -> Model:
     _install(base)
     for layer in model.modules():
         if isinstance(layer, base):
-            layer.__dict__[_FLAG] = True
+            switch_on(layer)
             if not layer.explain and layer.decomposed_layers == 1:
                 layer.__dict__.pop("propagate", None)  # PyG's own, which it leaves there after an explanation
     return model
-
-
-def is_accelerated(layer: object) -> bool:
-    """Whether propagate of this layer is captured."""
-    return bool(_everywhere or vars(layer).get(_FLAG))
 
 
 @contextmanager
@@ -91,16 +86,14 @@ def accelerated() -> Generator[None]:
         ...     train()
     """
     _install(message_passing())
-    _everywhere.append(None)
-    try:
+    with everywhere():
         yield
-    finally:
-        _everywhere.pop()
 
 
 # ---------------------------------------------------------------- PyG's methods
 def _install(base: type[nn.Module]) -> None:
     """Lets methods of all layers, and of those whose class is made later, ask whether they are to be captured."""
+    install_askers(base)
     make: Method = vars(base)["_set_jittable_templates"]
     if not hasattr(make, "__wrapped__"):
 

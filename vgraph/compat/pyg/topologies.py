@@ -5,7 +5,8 @@ Takes: an edge_index. Gives: a Topology. Runs at every call; once per tensor it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -15,11 +16,12 @@ from vgraph.capture.errors import CaptureError
 from vgraph.ir.topology import Topology
 
 _Key = tuple[int, int, bool]  # sources, destinations, whether edges lead from the first row to the second
+State = tuple[int, int, torch.Size]  # what changes with a tensor: its version, where it lies, its shape
 
 
 @dataclass(eq=False)
 class _Known:
-    version: int
+    state: State
     largest: tuple[int, int]  # of either row; -1: there are no edges
     made: dict[_Key, Topology] = field(default_factory=dict[_Key, Topology])
 
@@ -46,12 +48,26 @@ def topology_of(edge_index: Tensor, num_src: int, num_dst: int, *, forward: bool
     return known.made[key]
 
 
+def state_of(tensor: Tensor) -> State:
+    """What a write to a tensor changes; of one whose versions are counted."""
+    strided = tensor.layout == torch.strided
+    return tensor._version, tensor.data_ptr() if strided else 0, tensor.shape
+
+
+def share_topologies(edge_index: Tensor, copy: Tensor) -> None:
+    """Lets a copy have the topologies of an edge_index, whichever of the two is asked for them first."""
+    if edge_index.dtype == torch.int64 and edge_index.dim() == 2:
+        with suppress(CaptureError):  # ids that are none are PyG's to refuse
+            _known[copy] = replace(_of_tensor(edge_index), state=state_of(copy))
+
+
 def _of_tensor(edge_index: Tensor) -> _Known:
     if edge_index.is_inference():  # which counts no versions: it may have changed
-        return _Known(0, _largest(_ids(edge_index)))
+        return _Known((0, 0, edge_index.shape), _largest(_ids(edge_index)))
     known = _known.get(edge_index)
-    if known is None or known.version != edge_index._version:
-        known = _known[edge_index] = _Known(edge_index._version, _largest(_ids(edge_index)))
+    state = state_of(edge_index)
+    if known is None or known.state != state:
+        known = _known[edge_index] = _Known(state, _largest(_ids(edge_index)))
     return known
 
 

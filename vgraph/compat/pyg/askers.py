@@ -1,0 +1,124 @@
+"""Who asks for what is derived from an edge_index: layers that run, each in its thread, or a program around them.
+
+Takes: PyG's functions and its class of layers. Gives: the same, which derive once for all who ask under acceleration.
+Installed once per process; runs at every call.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from dataclasses import dataclass, field
+from functools import wraps
+from types import FunctionType
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.capture.record.aliases import leaves_of, storage_key
+from vgraph.compat.pyg.derived import derive
+from vgraph.compat.pyg.layer_types import Method
+from vgraph.compat.pyg.switch import is_accelerated, is_everywhere
+from vgraph.compat.pyg.topologies import share_topologies
+from vgraph.ir.program import map_leaves
+
+T = TypeVar("T")
+_FUNCTIONS = {
+    "torch_geometric.utils": (
+        "remove_self_loops",
+        "add_self_loops",
+        "add_remaining_self_loops",
+        "get_laplacian",
+        "to_undirected",
+    ),
+    "torch_geometric.nn.conv.gcn_conv": ("gcn_norm",),
+}
+
+
+@dataclass
+class _Asker:
+    """``is_accelerated``: whether it gets what was derived before; ``writes``: whether it may write to that."""
+
+    is_accelerated: bool
+    writes: bool = True
+    given: list[Tensor] = field(default_factory=list[Tensor])  # what others are given, too
+
+
+class _Running(threading.local):
+    def __init__(self) -> None:
+        self.askers: list[_Asker] = []  # layers within one another
+
+
+_running = _Running()
+
+
+def install_askers(base: type[nn.Module]) -> None:
+    """Lets PyG's functions ask who calls them, and layers say so."""
+    if "__call__" not in vars(base):
+        base.__call__ = _call_layer
+    for home, names in _FUNCTIONS.items():
+        for name in names:
+            theirs = vars(importlib.import_module(home))[name]
+            if not hasattr(theirs, "__wrapped__"):
+                _replace(name, theirs, _asking(theirs))
+
+
+def _call_layer(layer: nn.Module, *args: object, **named: object) -> object:
+    """``__call__`` of layers. PyG's own write to nothing that they derive."""
+    if torch.compiler.is_dynamo_compiling():
+        return nn.Module.__call__(layer, *args, **named)
+    asker = _Asker(is_accelerated(layer), not type(layer).forward.__module__.startswith("torch_geometric."))
+    _running.askers.append(asker)
+    try:
+        out = nn.Module.__call__(layer, *args, **named)
+    finally:
+        _running.askers.pop()
+    return _own(out, asker.given) if asker.given else out
+
+
+def _replace(name: str, theirs: Method, ours: Method) -> None:
+    """Modules that import it later find ours."""
+    for module in list(sys.modules.values()):
+        table = getattr(module, "__dict__", {})
+        if table.get(name) is theirs:
+            table[name] = ours
+
+
+def _asking(theirs: FunctionType) -> Method:
+    def choose(edge_index: object, args: tuple[object, ...], named: dict[str, object]) -> object:
+        if torch.compiler.is_dynamo_compiling() or not isinstance(edge_index, Tensor):
+            return theirs(edge_index, *args, **named)
+        asker = _running.askers[-1] if _running.askers else _Asker(is_everywhere())
+        if not asker.is_accelerated:
+            return theirs(edge_index, *args, **named)
+        out = derive(theirs, edge_index, args, named)
+        shared = [one for one in leaves_of(out) if isinstance(one, Tensor) and not one.requires_grad]
+        asker.given += [one for one in shared if one is not edge_index]
+        return _own(out, asker.given) if asker.writes else out
+
+    def function(edge_index: object, *args: object, **named: object) -> object:
+        return choose(edge_index, args, named)
+
+    # torch.jit.script reads the source of PyG's function, and looks its names up among the globals of this one
+    as_theirs = FunctionType(function.__code__, theirs.__globals__, theirs.__name__, None, function.__closure__)
+    return wraps(theirs)(as_theirs)
+
+
+def _own(out: T, shared: list[Tensor]) -> T:
+    """With copies in place of what others are given, too, whose topologies are those of the originals."""
+    originals = {storage_key(one): one for one in shared}
+
+    def own(leaf: object) -> object:
+        if not isinstance(leaf, Tensor) or leaf.layout != torch.strided:
+            return leaf
+        original = originals.get(storage_key(leaf))
+        if original is None:
+            return leaf
+        copy = leaf.clone()
+        if leaf is original:
+            share_topologies(original, copy)
+        return copy
+
+    return map_leaves(out, own)
