@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import vgraph
-from vgraph.compat.data import DGLDataset
+from vgraph.compat.data import DGLBuiltinDataset, DGLDataset
+from vgraph.compat.files import extract_archive
 from vgraph.data import load_tu
 from vgraph.errors import DataError
 from vgraph.files import damage_told, most_dense
@@ -25,7 +26,7 @@ from vgraph.files import damage_told, most_dense
 Transform = Callable[[vgraph.Graph], vgraph.Graph]
 
 
-class _Labelled(DGLDataset):
+class _Labelled(DGLBuiltinDataset):
     """Graphs with a label each."""
 
     graph_lists: list[vgraph.Graph]
@@ -40,7 +41,7 @@ class _Labelled(DGLDataset):
 
 
 class TUDataset(_Labelled):
-    """A set of the TU collection, from ``name/name_A.txt`` and its companions in ``raw_dir``.
+    """A set of the TU collection, from ``name.zip`` or ``name/name_A.txt`` and its companions in ``raw_dir``.
 
     Items are a graph and its label, (1,); features are called ``node_labels``, ``node_attr``, ``edge_labels``.
     """
@@ -53,7 +54,8 @@ class TUDataset(_Labelled):
         verbose: bool = False,
         transform: Transform | None = None,
     ) -> None:
-        super().__init__(name, raw_dir=raw_dir, force_reload=force_reload, verbose=verbose, transform=transform)
+        url = f"https://www.chrsmrrs.com/graphkerneldatasets/{name}.zip"
+        super().__init__(name, url, raw_dir, force_reload=force_reload, verbose=verbose, transform=transform)
 
     def process(self) -> None:
         edges, owner = self._table("A", int, 2) - 1, self._table("graph_indicator", int, 1)[:, 0]
@@ -83,6 +85,10 @@ class TUDataset(_Labelled):
         order = np.argsort(owner, kind="stable")
         self.graph_lists = [g.subgraph(torch.from_numpy(ids)) for ids in np.split(order, sizes.cumsum()[:-1])]
 
+    def statistics(self) -> tuple[int, int, int]:
+        """The width of ``feat``, the number of labels, the nodes of the largest graph."""
+        return self.graph_lists[0].ndata["feat"].shape[1], self.num_labels, self.max_num_node
+
     def _file(self, what: str) -> Path:
         folders = Path(self.raw_path) / self.name, Path(self.raw_path)
         return next((f for f in folders if f.is_dir()), folders[1]) / f"{self.name}_{what}.txt"
@@ -100,6 +106,61 @@ class TUDataset(_Labelled):
             return table
 
 
+class LegacyTUDataset(TUDataset):
+    """A set of the TU collection with ``ndata["feat"]``: attributes, else one-hot labels, else ``hidden_size`` ones.
+
+    ``data_mode`` says which. Labels begin at 0 and keep their gaps, as in DGL.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        use_pandas: bool = False,
+        hidden_size: int = 10,
+        max_allow_node: int | None = None,
+        raw_dir: str | None = None,
+        force_reload: bool = False,
+        verbose: bool = False,
+        transform: Transform | None = None,
+    ) -> None:
+        self.use_pandas, self.hidden_size, self.max_allow_node = use_pandas, hidden_size, max_allow_node
+        super().__init__(name, raw_dir, force_reload, verbose, transform)
+
+    def process(self) -> None:
+        super().process()
+        labels = self._table("graph_labels", int)[:, 0]
+        self.graph_labels = torch.from_numpy(labels - labels.min())
+        self.num_classes = self.num_labels = int(self.graph_labels.max()) + 1
+        known = set(self.graph_lists[0].ndata)
+        self.data_mode = next((mode for mode, name in _FEATURES if name in known), "constant")
+        numbers = [g.ndata["node_labels"] for g in self.graph_lists] if self.data_mode == "node_label" else []
+        width = int(max(rows.max(initial=0) for rows in map(Tensor.numpy, numbers))) + 1 if numbers else 0
+        self._refuse_wide(4 * width * sum(map(len, numbers)))
+        for place, g in enumerate(self.graph_lists):
+            if self.data_mode == "node_attr":
+                feat = g.ndata["node_attr"].float()
+            elif self.data_mode == "node_label":
+                feat = torch.nn.functional.one_hot(numbers[place].reshape(-1), width).float()
+            else:
+                feat = torch.ones(g.num_nodes(), self.hidden_size)
+            for frame in (g.ndata, g.edata):
+                for name in ("node_labels", "node_attr", "edge_labels", "edge_attr"):
+                    frame.pop(name, None)
+            g.ndata["feat"] = feat
+        if self.max_allow_node:
+            kept = [i for i, g in enumerate(self.graph_lists) if g.num_nodes() <= self.max_allow_node]
+            self.graph_lists = [self.graph_lists[i] for i in kept]
+            self.graph_labels, self.max_num_node = self.graph_labels[kept], self.max_allow_node
+
+    def _refuse_wide(self, needed: int) -> None:
+        length = self._file("node_labels").stat().st_size if needed else 0
+        if needed > most_dense(length):
+            raise self._misfit("node_labels", f"makes {needed} bytes of one-hot rows")
+
+
+_FEATURES = (("node_attr", "node_attr"), ("node_label", "node_labels"))
+
+
 def _whole_numbers(path: Path) -> NDArray[np.int64]:
     """A table of whole numbers, exactly; some files write them as ``3.0``."""
     with warnings.catch_warnings():
@@ -114,7 +175,7 @@ def _whole_numbers(path: Path) -> NDArray[np.int64]:
 
 
 class GINDataset(_Labelled):
-    """A set in the text form of graph isomorphism networks, from ``name.txt`` in ``raw_dir``.
+    """A set in the text form of graph isomorphism networks, from ``name.txt`` or ``GINDataset.zip`` in ``raw_dir``.
 
     ``ndata``: ``label``, and ``attr``, its one-hot rows.
     """
@@ -130,20 +191,40 @@ class GINDataset(_Labelled):
         transform: Transform | None = None,
     ) -> None:
         self.self_loop, self.degree_as_nlabel = self_loop, degree_as_nlabel
-        super().__init__(name, raw_dir=raw_dir, force_reload=force_reload, verbose=verbose, transform=transform)
+        url = "https://raw.githubusercontent.com/weihua916/powerful-gnns/master/dataset.zip"
+        key = (name, self_loop, degree_as_nlabel)
+        super().__init__(
+            name, url, raw_dir, hash_key=key, force_reload=force_reload, verbose=verbose, transform=transform
+        )
+
+    @property
+    def raw_path(self) -> str:
+        return str(Path(self.raw_dir) / "GINDataset")
+
+    @property
+    def _text(self) -> Path:
+        plain = Path(self.raw_dir) / f"{self.name}.txt"
+        return plain if plain.exists() else Path(self.raw_path) / "dataset" / self.name / plain.name
+
+    def download(self) -> None:
+        archive = f"{self.raw_path}.zip"
+        if Path(archive).is_file():
+            extract_archive(archive, self.raw_path)
+        elif not self._text.exists():
+            raise self.absent(archive, f"neither {Path(self.raw_dir) / self.name}.txt nor ")
 
     def process(self) -> None:
-        data = load_tu(f"{self.raw_path}.txt")
+        data = load_tu(self._text)
         graphs = [vgraph.add_self_loop(g) if self.self_loop else g for g in data.graphs]
         numbers = [g.in_degrees() if self.degree_as_nlabel else g.ndata["tag"] for g in graphs]
         if not graphs:
-            raise DataError("it holds no graphs", line=f"{self.raw_path}.txt", cure="use a set of the TU collection")
+            raise DataError("it holds no graphs", line=str(self._text), cure="use a set of the TU collection")
         tags, places = torch.cat(numbers).unique(return_inverse=True)
         self.dim_nfeats = len(tags)
-        needed, length = 4 * len(places) * len(tags), Path(f"{self.raw_path}.txt").stat().st_size
+        needed, length = 4 * len(places) * len(tags), self._text.stat().st_size
         if needed > most_dense(length):
             fact = f"{len(tags)} different tags of {len(places)} vertices, in {length} bytes, make {needed}"
-            raise DataError(fact, line=f"{self.raw_path}.txt", cure="use vgraph.data.load_tu, which keeps numbers")
+            raise DataError(fact, line=str(self._text), cure="use vgraph.data.load_tu, which keeps numbers")
         for g, number, place in zip(graphs, numbers, places.split([len(n) for n in numbers]), strict=True):
             g.ndata["label"] = number
             g.ndata["attr"] = torch.zeros(len(place), self.dim_nfeats).scatter_(1, place[:, None], 1.0)
@@ -174,3 +255,6 @@ class KarateClubDataset(DGLDataset):
 
     def __len__(self) -> int:
         return 1
+
+
+KarateClub = KarateClubDataset

@@ -14,13 +14,16 @@ from typing import Any
 import torch
 
 import vgraph
-from vgraph import load_graphs, save_graphs
+from vgraph import load_graphs, load_labels, save_graphs
 from vgraph.atomic_file import atomic_file
+from vgraph.compat.datasets.planetoid import read_planetoid
+from vgraph.compat.files import extract_archive
 from vgraph.data import load_planetoid
 from vgraph.errors import DataError
 from vgraph.files import read_archive, read_bytes
 
 __all__ = [
+    "CitationGraphDataset",
     "CiteseerGraphDataset",
     "CoraGraphDataset",
     "DGLBuiltinDataset",
@@ -30,6 +33,7 @@ __all__ = [
     "get_download_dir",
     "load_graphs",
     "load_info",
+    "load_labels",
     "save_graphs",
     "save_info",
 ]
@@ -61,6 +65,14 @@ def download(
     if sha1_hash is not None and not check_sha1(target, sha1_hash):
         raise DataError(f"{target} has another SHA-1 than {sha1_hash}", cure=f"put {url} there, unchanged")
     return str(target)
+
+
+def dgl_url(file_url: str) -> str:
+    """Where DGL keeps a file: below ``DGL_REPO``, if that is set."""
+    return os.environ.get("DGL_REPO", "https://data.dgl.ai/").rstrip("/") + f"/{file_url}"
+
+
+_get_dgl_url = dgl_url  # as DGL calls it
 
 
 def check_sha1(filename: str | Path, sha1_hash: str) -> bool:
@@ -110,15 +122,20 @@ class DGLDataset:
         if not self._force_reload and self.has_cache():
             self.load()
             return
-        if self._url is not None and not Path(self.raw_path).exists():
+        if not Path(self.raw_path).exists():
             self.download()
         self.process()
         self.save()
 
     def download(self) -> None:
-        """Called where ``raw_path`` is not there; raises DataError unless a subclass knows better."""
-        fact = f"{self.raw_path} is not there, and vgraph downloads nothing"
-        raise DataError(fact, cure=f"put what {self._url} gives there")
+        """Called where ``raw_path`` is not there; without a ``url`` it does nothing, unless a subclass knows better.
+
+        Raises:
+            DataError: there is a ``url``.
+        """
+        if self._url is not None:
+            fact = f"{self.raw_path} is not there, and vgraph downloads nothing"
+            raise DataError(fact, cure=f"put what {self._url} gives there")
 
     def process(self) -> None:
         """Makes the graphs."""
@@ -140,6 +157,9 @@ class DGLDataset:
     def __len__(self) -> int:
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        return f'Dataset("{self.name}", num_graphs={len(self)}, save_path={self.save_path})'
+
     @property
     def name(self) -> str:
         return self._name
@@ -149,12 +169,17 @@ class DGLDataset:
         return self._url
 
     @property
+    def hash(self) -> str:
+        """Eight letters that tell ``hash_key``s apart."""
+        return _short_hash(self._hash_key)
+
+    @property
     def raw_dir(self) -> str:
         return self._raw_dir
 
     @property
     def raw_path(self) -> str:
-        return str(Path(self._raw_dir) / self._name)
+        return self._place_in(self._raw_dir)
 
     @property
     def save_dir(self) -> str:
@@ -162,15 +187,27 @@ class DGLDataset:
 
     @property
     def save_path(self) -> str:
-        return str(Path(self._save_dir) / self._name)
+        return self._place_in(self._save_dir)
+
+    def _place_in(self, folder: str) -> str:
+        """The set's folder as DGL calls it, with a hash of the address; one called by the name alone will do."""
+        plain = Path(folder) / self._name
+        hashed = plain if self._url is None else plain.with_name(f"{plain.name}_{_short_hash(self._url)}")
+        return str(plain if plain.exists() and not hashed.exists() else hashed)
 
     @property
     def verbose(self) -> bool:
         return self._verbose
 
 
+def _short_hash(key: object) -> str:
+    return hashlib.sha1(str(key).encode(), usedforsecurity=False).hexdigest()[:8]
+
+
 class DGLBuiltinDataset(DGLDataset):
-    """A data set with an address, from which nothing is downloaded."""
+    """A data set whose archive, ``raw_dir/name.zip``, is unpacked where it was put there; nothing is downloaded."""
+
+    suffix = ".zip"
 
     def __init__(
         self,
@@ -186,10 +223,71 @@ class DGLBuiltinDataset(DGLDataset):
             name, url, raw_dir, hash_key=hash_key, force_reload=force_reload, verbose=verbose, transform=transform
         )
 
+    def download(self) -> None:
+        """Unpacks the archive to ``raw_path``; DataError: there is none."""
+        if self._url is None:
+            return
+        archive = Path(self._raw_dir) / f"{self._name}{self.suffix}"
+        if not archive.is_file():
+            raise self.absent(str(archive), f"neither the folder {self.raw_path} nor the file ")
+        extract_archive(archive, self.raw_path)
 
-class _Citation(DGLDataset):
-    """One graph of ``name.npz`` in ``raw_dir``."""
+    def absent(self, path: str, before: str = "") -> DataError:
+        """The error for a file that is not there, which says where to put it."""
+        fact = f"{before}{path} is {'' if before else 'not '}there, and vgraph downloads nothing"
+        return DataError(fact, cure=f"put {self._url} there as {path}")
 
+
+class CitationGraphDataset(DGLBuiltinDataset):
+    """One graph, from ``name.npz`` in ``raw_dir`` (as ``load_planetoid`` reads it) or from DGL's archive."""
+
+    def __init__(
+        self,
+        name: str,
+        raw_dir: str | None = None,
+        force_reload: bool = False,
+        verbose: bool = True,
+        reverse_edge: bool = True,
+        transform: Callable[[vgraph.Graph], vgraph.Graph] | None = None,
+        reorder: bool = False,
+    ) -> None:
+        word = name.lower()
+        if word not in ("cora", "citeseer", "pubmed"):
+            raise DataError(f"there is no citation graph {name!r}", cure="name cora, citeseer or pubmed")
+        self.reverse_edge, self._reorder, self._arrays = reverse_edge, reorder, f"{word}.npz"
+        kept = "cora_v2" if word == "cora" else word
+        url = dgl_url(f"dataset/{kept}.zip")
+        super().__init__(kept, url, raw_dir, force_reload=force_reload, verbose=verbose, transform=transform)
+
+    def download(self) -> None:
+        if not self._stored_arrays.exists():
+            super().download()
+
+    @property
+    def _stored_arrays(self) -> Path:
+        return Path(self._raw_dir) / self._arrays
+
+    def process(self) -> None:
+        if self._stored_arrays.exists():
+            found = load_planetoid(self._stored_arrays)
+            self._graph, self.num_classes = found.graph, found.num_classes
+        else:
+            folder = Path(self.raw_path)
+            self._graph, self.num_classes = read_planetoid(folder, self.name, reverse_edge=self.reverse_edge)
+        self.num_labels = self.num_classes
+        if self._reorder:
+            self._graph = vgraph.reorder_graph(self._graph, "rcmk", "dst", store_ids=False)
+
+    def __getitem__(self, idx: int) -> vgraph.Graph:
+        if idx != 0:
+            raise IndexError(f"{self.name} has one graph")
+        return self._graph if self._transform is None else self._transform(self._graph)
+
+    def __len__(self) -> int:
+        return 1
+
+
+class _Citation(CitationGraphDataset):
     file = ""
 
     def __init__(
@@ -201,35 +299,22 @@ class _Citation(DGLDataset):
         transform: Callable[[vgraph.Graph], vgraph.Graph] | None = None,
         reorder: bool = False,
     ) -> None:
-        super().__init__(self.file, raw_dir=raw_dir, force_reload=force_reload, verbose=verbose, transform=transform)
-
-    def process(self) -> None:
-        found = load_planetoid(f"{self.raw_path}.npz")
-        self._graph, self.num_classes = found.graph, found.num_classes
-        self.num_labels = self.num_classes
-
-    def __getitem__(self, idx: int) -> vgraph.Graph:
-        if idx != 0:
-            raise IndexError(f"{self.name} has one graph")
-        return self._graph if self._transform is None else self._transform(self._graph)
-
-    def __len__(self) -> int:
-        return 1
+        super().__init__(self.file, raw_dir, force_reload, verbose, reverse_edge, transform, reorder)
 
 
 class CoraGraphDataset(_Citation):
-    """Cora, from ``cora.npz``."""
+    """Cora, from ``cora.npz`` or DGL's ``cora_v2.zip``."""
 
     file = "cora"
 
 
 class CiteseerGraphDataset(_Citation):
-    """CiteSeer, from ``citeseer.npz``."""
+    """CiteSeer, from ``citeseer.npz`` or DGL's ``citeseer.zip``."""
 
     file = "citeseer"
 
 
 class PubmedGraphDataset(_Citation):
-    """PubMed, from ``pubmed.npz``."""
+    """PubMed, from ``pubmed.npz`` or DGL's ``pubmed.zip``."""
 
     file = "pubmed"

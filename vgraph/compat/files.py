@@ -10,12 +10,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.atomic_file import atomic_file
 from vgraph.errors import DataError
-from vgraph.files import read_archive, unpack, unreadable
+from vgraph.files import damage_told, read_archive, read_text, unpack, unreadable
 
 
 def makedirs(path: str | Path) -> None:
@@ -65,3 +67,13 @@ def load_tensors(filename: str | Path, return_dgl_ndarray: bool = False) -> dict
     if not is_named or not all(isinstance(item, Tensor) for item in found.values()):
         raise DataError("it holds no tensors by name", line=str(filename), cure="write it with save_tensors")
     return found
+
+
+def loadtxt(path: str | Path, delimiter: str, dtype: object = None) -> NDArray[np.float64 | np.int64]:
+    """A table of numbers from text, (lines, columns): whole ones, where all are; DataError: it is none."""
+    with damage_told(path, "give numbers, as many in each line", fact="no table can be read"):
+        lines = [line for line in read_text(path).split("\n") if line.strip()]
+        try:
+            return np.loadtxt(lines, np.int64, delimiter=delimiter, ndmin=2)
+        except ValueError:
+            return np.loadtxt(lines, np.float64, delimiter=delimiter, ndmin=2)

@@ -10,7 +10,11 @@ from types import ModuleType
 from typing import Any
 
 _TRANSFORMS = tuple(f"vgraph.compat.{name}" for name in ("transforms", "functional", "diffusion", "augment"))
-_DATA = tuple(f"vgraph.compat.{name}" for name in ("data", "splits", "files", "collections"))
+_DATASETS = "chosen adapters node_sets graph_sets molecules knowledge fraud rdf trees temporal generated communities"
+_DATA = (
+    *(f"vgraph.compat.{name}" for name in ("data", "splits", "files", "collections")),
+    *(f"vgraph.compat.datasets.{name}" for name in _DATASETS.split()),
+)
 _LOADING = ("vgraph.sampling", "vgraph.compat.names", "vgraph.compat.distributed.loaders")
 _DISTRIBUTED = ("vgraph.compat.distributed", "vgraph.distributed")
 # modules that functions of the same name hide
@@ -40,8 +44,13 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     },
     **{
         f"dgl.data.{name}": (_DATA, False)
-        for name in "dgl_dataset citation_graph tu gindt karate graph_serialize".split()
+        for name in (
+            "dgl_dataset citation_graph citegrh tu gindt karate graph_serialize heterograph_serialize tensor_serialize "
+            "actor adapter bitcoinotc cluster fakenews flickr fraud gdelt geom_gcn gnn_benchmark icews18 minigc "
+            "pattern ppi qm7b qm9 qm9_edge rdf reddit sbm synthetic tree wikics yelp zinc"
+        ).split()
     },
+    "dgl.data.knowledge_graph": (("vgraph.compat.datasets.knowledge", *_DATA), False),
     **{
         f"dgl.dataloading.{name}": (_LOADING, False)
         for name in "base dataloader dist_dataloader negative_sampler neighbor_sampler shadow graphsaint".split()

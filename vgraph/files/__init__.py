@@ -6,6 +6,7 @@ Takes: paths. Gives: what the files hold, or a DataError. Runs once per file. Lo
 from vgraph.files.archive import read_archive
 from vgraph.files.arrays import check_header, extract_arrays, read_array, read_arrays
 from vgraph.files.content import (
+    Pickled,
     check_vertices,
     damage_told,
     most_dense,
@@ -18,12 +19,18 @@ from vgraph.files.content import (
     unreadable,
 )
 from vgraph.files.mapped import map_array
+from vgraph.files.matlab import read_matlab
 from vgraph.files.packed import unpack
+from vgraph.files.pickled import read_pickle
+from vgraph.files.sparse_arrays import SparseMatrix, dense_rows, read_sparse, sparse_of
 
 __all__ = [
+    "Pickled",
+    "SparseMatrix",
     "check_header",
     "check_vertices",
     "damage_told",
+    "dense_rows",
     "extract_arrays",
     "map_array",
     "most_dense",
@@ -34,8 +41,12 @@ __all__ = [
     "read_bytes",
     "read_json",
     "read_lines",
+    "read_matlab",
+    "read_pickle",
+    "read_sparse",
     "read_text",
     "refuse_expansion",
+    "sparse_of",
     "unpack",
     "unreadable",
 ]

@@ -6,12 +6,11 @@ Takes: a path. Gives: tensors on the CPU, numbers, text, lists and dicts. Runs o
 
 from __future__ import annotations
 
-import pickletools
 import struct
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.files.content import damage_told, unreadable
+from vgraph.files.stack_machine import OPS, Function, Machine
 
 LOCAL_HEADER = struct.Struct("<4s22xHH")
 DTYPES = {
@@ -97,89 +97,12 @@ class _Kind(NamedTuple):
     dtype: torch.dtype | None
 
 
-class _Reader:
-    """A stack machine for the part of pickle's language that data need (protocols 2 to 5)."""
+class _Reader(Machine):
+    """Pickle with storages, which stand in records of their own."""
 
     def __init__(self, records: _Records) -> None:
+        super().__init__(_NAMES)
         self.records = records
-        self.stack: list[object] = []
-        self.marks: list[list[object]] = []
-        self.memo: dict[int, object] = {}
-
-    def read(self, program: bytes) -> object:
-        for op, argument, place in pickletools.genops(program):
-            known = _OPS.get(op.name)
-            if known is None:
-                raise ValueError(f"{op.name} at byte {place} is no part of data")
-            if op.name == "STOP":
-                break
-            try:
-                known(self, argument)
-            except IndexError:
-                raise ValueError(f"{op.name} at byte {place} finds nothing to work on") from None
-        return self.stack.pop()
-
-    def push(self, value: object) -> None:
-        self.stack.append(value)
-
-    def to_mark(self) -> list[object]:
-        items, self.stack = self.stack, self.marks.pop()
-        return items
-
-    def mark(self, _: object) -> None:
-        self.marks.append(self.stack)
-        self.stack = []
-
-    def put(self, key: int | None) -> None:
-        self.memo[len(self.memo) if key is None else key] = self.stack[-1]
-
-    def get(self, key: int) -> None:
-        if key not in self.memo:
-            raise ValueError(f"it reads {key} before it is written")
-        self.push(self.memo[key])
-
-    def make_tuple(self, count: int | None) -> None:
-        items = self.to_mark() if count is None else [self.stack.pop() for _ in range(count)][::-1]
-        self.push(tuple(items))
-
-    def append(self, items: list[object]) -> None:
-        last = self.stack[-1]
-        if type(last) is not list:
-            raise ValueError("it appends to what is no list")
-        last.extend(items)
-
-    def set_items(self, items: list[object]) -> None:
-        last = self.stack[-1]
-        if not isinstance(last, dict):
-            raise ValueError("it sets items of what is no dict")
-        last.update(zip(items[::2], items[1::2], strict=True))
-
-    def add_items(self, _: object) -> None:
-        items = self.to_mark()
-        last = self.stack[-1]
-        if type(last) is not set:
-            raise ValueError("it adds items to what is no set")
-        last.update(items)
-
-    def name(self, words: str | None) -> None:
-        if words is None:
-            last = self.stack.pop()
-            words = f"{self.stack.pop()} {last}"
-        if words not in _NAMES:
-            raise ValueError(f"it names {words!r}, which no data need")
-        self.push(_NAMES[words])
-
-    def call(self, _: object) -> None:
-        arguments, function = self.stack.pop(), self.stack.pop()
-        if not isinstance(function, _Function) or type(arguments) is not tuple:
-            raise ValueError("it calls what is no function of data")
-        self.push(function.run(*arguments))
-
-    def build(self, _: object) -> None:
-        """Attributes: of an OrderedDict (which modules' states have) they are left out."""
-        self.stack.pop()
-        if type(self.stack[-1]) is not OrderedDict:
-            raise ValueError("it sets attributes of what has none")
 
     def storage(self, _: object) -> None:
         named = self.stack.pop()
@@ -194,12 +117,6 @@ class _Reader:
         if not 0 <= count <= raw.numel():
             raise ValueError(f"storage {key} holds {raw.numel()} elements, not {count}")
         self.push(_Storage(raw[:count]))
-
-
-class _Function(NamedTuple):
-    """What may be called for one of the names."""
-
-    run: Callable[..., object]
 
 
 def _tensor(
@@ -247,51 +164,19 @@ def _ordered(*arguments: Iterable[tuple[Hashable, object]]) -> OrderedDict[Hasha
 
 _LAYOUTS = {str(kind): kind for kind in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)}
 _NAMES: dict[str, object] = {
-    "collections OrderedDict": _Function(_ordered),
-    "torch Size": _Function(torch.Size),
-    "torch device": _Function(torch.device),
-    "torch.serialization _get_layout": _Function(_LAYOUTS.__getitem__),
-    "torch._utils _rebuild_tensor_v2": _Function(_tensor),
-    "torch._utils _rebuild_tensor_v3": _Function(_tensor_of_bytes),
-    "torch._utils _rebuild_sparse_tensor": _Function(_sparse_tensor),
-    "torch._utils _rebuild_parameter": _Function(lambda data, needs_grad, _: nn.Parameter(data.detach(), needs_grad)),
-    "_codecs encode": _Function(lambda text, _: text.encode("latin1")),
+    "collections OrderedDict": Function(_ordered),
+    "torch Size": Function(torch.Size),
+    "torch device": Function(torch.device),
+    "torch.serialization _get_layout": Function(_LAYOUTS.__getitem__),
+    "torch._utils _rebuild_tensor_v2": Function(_tensor),
+    "torch._utils _rebuild_tensor_v3": Function(_tensor_of_bytes),
+    "torch._utils _rebuild_sparse_tensor": Function(_sparse_tensor),
+    "torch._utils _rebuild_parameter": Function(lambda data, needs_grad, _: nn.Parameter(data.detach(), needs_grad)),
+    "_codecs encode": Function(lambda text, _: text.encode("latin1")),
     "torch.storage UntypedStorage": _Kind(None),
     **{f"torch {name}Storage": _Kind(dtype) for name, dtype in DTYPES.items()},
     **{f"torch {str(dtype)[6:]}": dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)},
-    **{f"{module} set": _Function(set) for module in ("__builtin__", "builtins")},
-    **{f"{module} complex": _Function(complex) for module in ("__builtin__", "builtins")},
+    **{f"{module} set": Function(set) for module in ("__builtin__", "builtins")},
+    **{f"{module} complex": Function(complex) for module in ("__builtin__", "builtins")},
 }
-
-_PUSHED = "BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT BINUNICODE SHORT_BINUNICODE BINBYTES SHORT_BINBYTES".split()
-_OPS: dict[str, Callable[[_Reader, Any], None]] = {
-    **dict.fromkeys(_PUSHED, _Reader.push),
-    **{name: lambda reader, _: None for name in ("PROTO", "FRAME", "STOP")},
-    "NONE": lambda reader, _: reader.push(None),
-    "NEWTRUE": lambda reader, _: reader.push(True),
-    "NEWFALSE": lambda reader, _: reader.push(False),
-    "EMPTY_DICT": lambda reader, _: reader.push({}),
-    "EMPTY_LIST": lambda reader, _: reader.push([]),
-    "EMPTY_SET": lambda reader, _: reader.push(set()),
-    "EMPTY_TUPLE": lambda reader, _: reader.push(()),
-    "TUPLE1": lambda reader, _: reader.make_tuple(1),
-    "TUPLE2": lambda reader, _: reader.make_tuple(2),
-    "TUPLE3": lambda reader, _: reader.make_tuple(3),
-    "TUPLE": lambda reader, _: reader.make_tuple(None),
-    "MARK": _Reader.mark,
-    "BINPUT": _Reader.put,
-    "LONG_BINPUT": _Reader.put,
-    "MEMOIZE": _Reader.put,
-    "BINGET": _Reader.get,
-    "LONG_BINGET": _Reader.get,
-    "APPEND": lambda reader, _: reader.append([reader.stack.pop()]),
-    "APPENDS": lambda reader, _: reader.append(reader.to_mark()),
-    "SETITEM": lambda reader, _: reader.set_items([reader.stack.pop(), reader.stack.pop()][::-1]),
-    "SETITEMS": lambda reader, _: reader.set_items(reader.to_mark()),
-    "ADDITEMS": _Reader.add_items,
-    "GLOBAL": _Reader.name,
-    "STACK_GLOBAL": lambda reader, _: reader.name(None),
-    "REDUCE": _Reader.call,
-    "BUILD": _Reader.build,
-    "BINPERSID": _Reader.storage,
-}
+_Reader.known_ops = {**OPS, "BINPERSID": _Reader.storage}

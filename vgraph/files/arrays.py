@@ -11,6 +11,7 @@ import re
 import shutil
 import struct
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO
 
@@ -27,8 +28,8 @@ LONGEST_HEADER = 10_000
 MAGIC = b"\x93NUMPY"
 
 
-def read_arrays(path: str | Path) -> dict[str, NDArray[np.generic]]:
-    """Every array of an .npz, by name.
+def read_arrays(path: str | Path, names: Collection[str] | None = None) -> dict[str, NDArray[np.generic]]:
+    """Every array of an .npz, by name; of some ``names``, those that are there, and the others are not looked at.
 
     Raises:
         DataError: the file is missing, is no .npz, is cut short, holds objects, or names sizes that it does not hold.
@@ -38,7 +39,7 @@ def read_arrays(path: str | Path) -> dict[str, NDArray[np.generic]]:
         with Path(path).open("rb") as file:
             if file.read(6) == MAGIC:
                 raise DataError("one array, not an .npz of named arrays", line=str(path), cure=CURE)
-            return _read_members(path, file)
+            return _read_members(path, file, names)
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -63,12 +64,14 @@ def _opened(path: str | Path, file: IO[bytes]) -> zipfile.ZipFile:
     return archive
 
 
-def _read_members(path: str | Path, file: IO[bytes]) -> dict[str, NDArray[np.generic]]:
+def _read_members(path: str | Path, file: IO[bytes], names: Collection[str] | None) -> dict[str, NDArray[np.generic]]:
     with damage_told(path, CURE, fact="not a readable .npz"):
         archive = _opened(path, file)
         found: dict[str, NDArray[np.generic]] = {}
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
+            if names is not None and name not in names:
+                continue
             with archive.open(info) as member:
                 found[name] = _read_array(member, info.file_size, name)
         return found

@@ -13,10 +13,11 @@ import json
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, TypeAlias
 
 from vgraph.errors import DataError, VGraphError
 
+Pickled: TypeAlias = Any  # numbers, text, arrays, and nests of them
 NAMED_VERTICES = 1 << 24  # so many a file may name whatever its length: 128 MiB of one number each
 VERTICES_A_BYTE = 64
 EXPANDED_BYTES = 16 << 20  # so many may come out of any compressed file
