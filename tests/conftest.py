@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 import torch
 
+from vgraph.graphs.seed import _Holder
+
 PROJECT = Path(__file__).resolve().parent.parent
 GOLDEN = PROJECT / "tests" / "golden"
 SCRIPT_SECONDS = 300
@@ -68,7 +70,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Holder, "generator", None)  # what an earlier test has seeded
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)

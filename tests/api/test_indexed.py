@@ -67,6 +67,7 @@ def _counted(ids: Tensor, x: Tensor, y: Tensor, w: Tensor, count: int) -> Tensor
     return y / degree.clamp(min=1).unsqueeze(-1) if ids.numel() > 0 else y
 
 
+@pytest.mark.guards
 @pytest.mark.parametrize("function", [_added, _scattered, _largest, _with_itself, _on_edges, _counted])
 def test_joined_rows_are_those_of_torch(function: Callable[..., Any]) -> None:
     case = Case()
@@ -106,6 +107,7 @@ def _no_rows(ids: Tensor, x: Tensor, y: Tensor, w: Tensor, count: int) -> Tensor
     return torch.ones(3)
 
 
+@pytest.mark.guards
 @pytest.mark.parametrize(
     ("function", "reason"),
     [

@@ -10,7 +10,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def torchrun(module: str, ranks: int, *args: str, fails: bool = False, seconds: float = 240, **env: str) -> str:
+def torchrun(module: str, ranks: int, *args: str, fails: bool = False, seconds: float = 600, **env: str) -> str:
     """What ``ranks`` processes of ``python -m module args`` print; they must end well, or not if it ``fails``."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     settings = {"PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'kernels'}", "OMP_NUM_THREADS": "1"}

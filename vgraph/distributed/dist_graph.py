@@ -304,7 +304,7 @@ class DistGraph(Graph):
             GraphError: there are several such types, and none of them is named.
             NameLookupError: there is no such type.
         """
-        return self._topology(etype).original_ids["edge"].clone()
+        return self._topology(etype).original_ids["edge"].to(self.idtype, copy=True)
 
     @property
     def nodes(self) -> FeatureView:
@@ -334,8 +334,8 @@ class DistGraph(Graph):
         if order not in ("eid", None):
             raise GraphError(f"order is {order!r} on a distributed graph", cure='pass "eid"')
         key, t = self._edge_type(etype), self._topology(etype)
-        src = self.whole.new_ids(key[0], t.src)
-        dst = t.dst + self.whole.own(key[2])[0]
+        src = self.whole.new_ids(key[0], t.src.long())
+        dst = t.dst.long() + self.whole.own(key[2])[0]
         ids = torch.arange(t.num_edges, device=self.device)
         return {"uv": (src, dst), "eid": ids}.get(form, (src, dst, ids))
 

@@ -21,6 +21,11 @@ from vgraph.errors import GraphError
 
 UNEQUAL = 1.2  # of the fullest rank over the mean: more is worth a warning
 ID_BYTES, DEGREE_BYTES = 8, 4
+# What a process holds of a graph once it has trained a step, beside rows: of every edge its ends, the same two by
+# source with the edge's place, its source in order, 32 bits each.
+BYTES_OF_AN_EDGE = 20
+BYTES_OF_A_NODE = 40  # of an own one: where its in- and out-edges begin, both degrees, its original id
+BYTES_OF_A_HALO_NODE = 24  # its new and its original id, and where its out-edges begin
 
 
 def full_graph_bytes(halo_rows: int, widths: Sequence[int], has_grad: Sequence[bool], element_size: int = 4) -> int:
@@ -182,7 +187,7 @@ class GraphPlan:
         >>> import vgraph.distributed as vd
         >>> plan = vd.GraphPlan(nodes=[3, 1], edges=[4, 2], halo_rows=[1, 2], peers=[1, 1], is_bound=False)
         >>> plan.num_ranks, plan.memory(width=16)
-        (2, [304, 216])
+        (2, [672, 384])
     """
 
     nodes: list[int]
@@ -204,17 +209,21 @@ class GraphPlan:
         return {word: share for word, share in found.items() if share > UNEQUAL}
 
     def memory(self, width: int, element_size: int = 4) -> list[int]:
-        """Bytes of every rank's adjacency lists, own rows and halo rows.
+        """Bytes that every rank holds that are not mapped from files.
+
+        Those are lists of edges, own rows, and once more own rows with halo rows behind them, as messages read them.
 
         Args:
             width: columns of a row.
             element_size: bytes of a number.
 
         Returns:
-            A list with a number of bytes a rank.
+            A list with a number of bytes a rank, for one part a rank and fewer than 2^31 nodes each; several parts
+            take 4 bytes an edge besides, for original ids, which else stay mapped.
         """
+        row_bytes = width * element_size
         return [
-            8 * (n + 1) + 4 * e + (n + h) * width * element_size
+            BYTES_OF_AN_EDGE * e + (BYTES_OF_A_NODE + 2 * row_bytes) * n + (BYTES_OF_A_HALO_NODE + row_bytes) * h
             for n, e, h in zip(self.nodes, self.edges, self.halo_rows, strict=True)
         ]
 

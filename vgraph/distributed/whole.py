@@ -6,7 +6,7 @@ process and graph.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -23,6 +23,8 @@ from vgraph.ir.halo import InEdges
 from vgraph.ir.topology import Topology
 from vgraph.runtime.distributed.halo_exchange import Route, fold, make_route, spread
 from vgraph.runtime.distributed.ranks import Ranks
+
+_AT_ONCE = 1 << 22  # edges of which ids are translated together
 
 
 class StoredRows(Protocol):
@@ -276,22 +278,30 @@ def _weights(stored: Stored) -> list[int]:
 def load_topologies(whole: Whole, mine: range) -> dict[EdgeType, Topology]:
     """Own in-edges by type: sources are own nodes, then the halo, which is the same for all types of edges."""
     stored = whole.stored
-    sources = {e: torch.cat([stored.part(p).src(e) for p in mine]).long() for e in stored.canonical_etypes}
+    parts = [stored.part(p) for p in mine]
     for ntype in stored.ntypes:
-        _load_halo(whole, ntype, [src for e, src in sources.items() if e[0] == ntype])
+        _load_halo(whole, ntype, [part.src(e) for e in stored.canonical_etypes if e[0] == ntype for part in parts])
     original = {t: _original_sources(whole, t) for t in stored.ntypes}
-    return {e: _topology(whole, mine, e, src, original[e[0]]) for e, src in sources.items()}
+    return {e: _topology(whole, parts, e, original[e[0]]) for e in stored.canonical_etypes}
 
 
 def _load_halo(whole: Whole, ntype: str, sources: Sequence[Tensor]) -> None:
-    """All ranks call, for every type of nodes."""
+    """All ranks call, for every type of nodes; ``sources`` are new ids, (edges,) each."""
     ranks, (first, last) = whole.ranks, whole.own(ntype)
-    outside = [src[(src < first) | (src >= last)] for src in sources]
-    halo = torch.unique(torch.cat(outside)) if outside else torch.empty(0, dtype=torch.int64)
+    halo = torch.empty(0, dtype=torch.int64)
+    for some in _blocks(sources):
+        halo = torch.unique(torch.cat([halo, some[(some < first) | (some >= last)]]))
     ends = torch.searchsorted(halo, whole.bounds[ntype])
     wanted = [halo[ends[r] : ends[r + 1]] - whole.bounds[ntype][r] for r in range(ranks.size)]
     whole.halos[ntype] = halo
     whole.routes[ntype] = make_route(ranks, last - first, wanted)
+
+
+def _blocks(ids: Sequence[Tensor]) -> Iterator[Tensor]:
+    """All of them in order as int64, some at a time: what is mapped takes no memory of its own until then."""
+    for one in ids:
+        for first in range(0, len(one), _AT_ONCE):
+            yield one[first : first + _AT_ONCE].long()
 
 
 def _original_sources(whole: Whole, ntype: str) -> Tensor:
@@ -300,23 +310,44 @@ def _original_sources(whole: Whole, ntype: str) -> Tensor:
     return spread(whole.routes[ntype], [whole.original[ntype]], f"original ids of {ntype}")[0]
 
 
-def _topology(whole: Whole, mine: range, etype: EdgeType, src: Tensor, original_src: Tensor) -> Topology:
-    stored, (first, last) = whole.stored, whole.own(etype[0])
-    parts = [stored.part(p) for p in mine]
+def _topology(whole: Whole, parts: Sequence[StoredRows], etype: EdgeType, original_src: Tensor) -> Topology:
+    first, last = whole.own(etype[0])
     degrees = torch.cat([part.ptr(etype).diff() for part in parts])
     num_src, num_dst = last - first + len(whole.halos[etype[0]]), len(degrees)
-    is_own = (src >= first) & (src < last)
-    there = torch.searchsorted(whole.halos[etype[0]], src) + (last - first)
-    local = torch.where(is_own, src - first, there)
-    dst = torch.repeat_interleave(torch.arange(num_dst), degrees, output_size=len(src))
+    src = _local_sources(whole, etype[0], [part.src(etype) for part in parts], num_src)
+    numbers = torch.arange(num_dst, dtype=_short(num_dst))
+    dst = torch.repeat_interleave(numbers, degrees, output_size=len(src))
     original = {
         "vertex": whole.original[etype[2]],
-        "edge": torch.cat([part.eid(etype) for part in parts]).long(),
+        "edge": _joined([part.eid(etype) for part in parts]),
         "src": original_src,
     }
     out_degrees = torch.cat([part.outdeg(etype) for part in parts]).long()
-    halo = _agreed_halo(whole, etype, degrees, not bool(is_own.all()), out_degrees)
-    return Topology(local, dst, num_src, num_dst, original_ids=original, halo=halo)
+    reads_others = bool(len(src)) and int(src.max()) >= last - first
+    halo = _agreed_halo(whole, etype, degrees, reads_others, out_degrees)
+    return Topology(src, dst.to(src.dtype), num_src, num_dst, original_ids=original, halo=halo)
+
+
+def _local_sources(whole: Whole, ntype: str, sources: Sequence[Tensor], num_src: int) -> Tensor:
+    """Places of new ids among own nodes and then the halo, in as few bits as they take."""
+    (first, last), halo = whole.own(ntype), whole.halos[ntype]
+    local, filled = torch.empty(sum(map(len, sources)), dtype=_short(num_src)), 0
+    for some in _blocks(sources):
+        is_own = (some >= first) & (some < last)
+        places = torch.where(is_own, some - first, torch.searchsorted(halo, some) + (last - first))
+        local[filled : filled + len(some)] = places
+        filled += len(some)
+    return local
+
+
+def _short(count: int) -> torch.dtype:
+    """A dtype for ids below this number."""
+    return torch.int32 if count < 2**31 else torch.int64
+
+
+def _joined(columns: Sequence[Tensor]) -> Tensor:
+    """One of them is not copied: its file stays mapped."""
+    return columns[0] if len(columns) == 1 else torch.cat(list(columns))
 
 
 def _agreed_halo(whole: Whole, etype: EdgeType, degrees: Tensor, reads_others: bool, out: Tensor) -> SourceHalo:

@@ -112,7 +112,8 @@ def _cut_up(remote: Tensor, starts: Tensor, most: int) -> list[tuple[int, int]]:
 
 def _place_before(rows: Tensor) -> Tensor:
     """Where the same row stands before each place; -1 where it does not."""
-    order, found = torch.argsort(rows, stable=True), torch.full_like(rows, -1)
+    order = torch.argsort(rows, stable=True)
+    found = torch.full_like(order, -1)
     kinds = rows.index_select(0, order)
     found[order[1:]] = torch.where(kinds[1:] == kinds[:-1], order[:-1], -1)
     return found

@@ -420,4 +420,4 @@ class Relations:
             >>> vgraph.graph(([0, 1], [2, 2])).idtype
             torch.int64
         """
-        return next(iter(self._topologies.values())).src.dtype
+        return next(iter(self._topologies.values())).idtype

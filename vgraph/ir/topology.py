@@ -85,6 +85,11 @@ class Topology:
         return self.src.shape[0]
 
     @property
+    def idtype(self) -> torch.dtype:
+        """The dtype of ids as users know them: that of the whole graph where this is a process's part of one."""
+        return self.original_ids.get("src", self.src).dtype
+
+    @property
     def num_own_sources(self) -> int:
         """Sources of which features have rows: all, or where there is a halo those before it."""
         return self.num_src if self.halo is None else self.halo.num_own

@@ -254,7 +254,7 @@ def _uncaptured(
         nodes = NodeBatch(
             columns_of("feature at the destination", frames["dst"], bucket.vertex_ids),
             Columns("message", lambda: tuple(messages), slots),
-            lambda ids=bucket.topology.original_ids["vertex"]: ids.to(topology.src.dtype, copy=True),
+            lambda ids=bucket.topology.original_ids["vertex"]: ids.to(topology.idtype, copy=True),
             count,
         )
         done.append((bucket, checked(reduce, reduce(nodes), count, "nodes")))
@@ -305,7 +305,7 @@ def _ends(topology: Topology) -> tuple[Tensor, Tensor]:
     """Ids of sources and destinations as the user knows them, (edges,) each."""
     if topology.halo is None:
         return topology.src.clone(), topology.dst.clone()
-    known, dtype = topology.original_ids, topology.src.dtype
+    known, dtype = topology.original_ids, topology.idtype
     src, dst = ((known["src"], topology.src), (known["vertex"], topology.dst))
     return src[0].index_select(0, src[1]).to(dtype), dst[0].index_select(0, dst[1]).to(dtype)
 
@@ -313,4 +313,4 @@ def _ends(topology: Topology) -> tuple[Tensor, Tensor]:
 def _edge_ids(topology: Topology) -> Tensor:
     known = topology.original_ids.get("edge")
     ids = torch.arange(topology.num_edges, device=topology.src.device) if known is None else known
-    return ids.to(topology.src.dtype)
+    return ids.to(topology.idtype)

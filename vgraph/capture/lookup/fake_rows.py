@@ -79,7 +79,9 @@ class Owner(Protocol):
 
 
 SHAPE, DTYPE, *_OTHERS = PROPERTIES
-_LOOKS = [Tensor.dim, Tensor.is_floating_point, Tensor.is_complex, DTYPE, *_OTHERS]
+_FIXED = [Tensor.dim, Tensor.is_floating_point, Tensor.is_complex, DTYPE, *_OTHERS]
+COUNTING = frozenset({SHAPE, Tensor.size, Tensor.numel, Tensor.nelement})
+LOOKS = COUNTING | {*_FIXED, Tensor.__repr__, Tensor.__len__}  # all that are no steps
 
 
 class FakeRows(RowTensor):
@@ -158,7 +160,7 @@ def fake_rows(owner: Owner, first: Tensor, second: Tensor) -> FakeRows:
         FakeRows, tuple(first.shape), dtype=first.dtype, device=first.device, requires_grad=first.requires_grad
     )
     made.owner, made.twin = owner, made
-    made.about = {look: look(first) for look in _LOOKS} | {
+    made.about = {look: look(first) for look in _FIXED} | {
         SHAPE: size,
         Tensor.size: size,
         Tensor.numel: count,

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.lookup.fake_rows import DTYPE, SHAPE, FakeRows, RowPair, fake_rows, row_pair
+from vgraph.capture.lookup.fake_rows import COUNTING, DTYPE, LOOKS, SHAPE, FakeRows, RowPair, fake_rows, row_pair
 from vgraph.capture.lookup.trace_leaves import Key, numbers_of, sized, with_leaves
 from vgraph.capture.player import Event, Leaf, Player
 from vgraph.capture.rows.row_tensor import RowTensor, TorchFunction
@@ -128,7 +128,6 @@ _CONSTANTS: frozenset[type] = frozenset({
 })  # fmt: skip
 _NAN = float("nan")
 _LEN = Tensor.__len__
-_COUNTING = frozenset({SHAPE, Tensor.size, Tensor.numel, Tensor.nelement})
 
 
 class Cursor:
@@ -144,6 +143,7 @@ class Cursor:
         self._kind = autocast_kind
         self.tree, self.step = tree, tree.root
         self.lifted: list[Tensor] = []  # what it has read from outside
+        self._places: dict[int, int] = {}  # in that, by id
         self._versions: list[int] = []
         self.playing = False
         self.counts = False  # the function was given a number of rows
@@ -153,10 +153,12 @@ class Cursor:
     # ------------------------------------------------------------ every call
     def call(self, func: TorchFunction, args: tuple[Any, ...], kwargs: Mapping[str, object]) -> Any:
         """A torch function on fake rows; a look at a shape or a dtype is no step."""
+        if func not in LOOKS:
+            return self.note(func, args, kwargs)
         first = args[0] if args else None
         about = first.about if type(first) is FakeRows else {}
         if func in about and len(args) == 1:
-            self.counts |= func in _COUNTING
+            self.counts |= func in COUNTING
             return about[func]
         if func is Tensor.size and len(args) == 2 and not kwargs:
             size = about[SHAPE][args[1]]
@@ -211,18 +213,20 @@ class Cursor:
 
     def _lifted_leaf(self, tensor: Tensor) -> Leaf:
         """A tensor from outside: the same object is the same input; a new one is told by what it looks like."""
-        for place, known in enumerate(self.lifted):
-            if known is tensor:
-                return ("lifted", place)
+        place = self._places.get(id(tensor))
+        if place is not None:
+            return ("lifted", place)
         if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer):
             raise CaptureError(f"it reads a {type(tensor).__name__}", recorded_line())
         place = len(self.lifted)
         self.lifted.append(tensor)
+        self._places[id(tensor)] = place
         self._versions.append(_version(tensor))
-        return ("lifted", place, tuple(tensor.shape), tensor.dtype, tensor.requires_grad, tensor.layout, tensor.device)
+        return ("lifted", place, tensor.shape, tensor.dtype, tensor.requires_grad, tensor.layout, tensor.device)
 
     def keep_as_they_are(self) -> None:
         """The function is about to write to tensors from outside: what it has read of them stays as it was."""
+        self._places.clear()
         self.lifted[:] = [tensor.clone() for tensor in self.lifted]
         self._versions[:] = [_version(tensor) for tensor in self.lifted]
 
@@ -261,6 +265,8 @@ class Cursor:
         except Exception:  # whatever a tensor in place of a number led to: the number itself will tell
             step = None
         if step is None or _looks(step.result) != _looks(like.result):
+            for tensor in self.lifted[before:]:
+                del self._places[id(tensor)]
             del self.lifted[before:], self._versions[before:]
             self._players = None
             return None
