@@ -6,13 +6,14 @@ import copy
 import warnings
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 import vgraph
-from vgraph.compat.pyg import accelerated, topologies
+from vgraph.compat.pyg import accelerated, masked, topologies
 from vgraph.ir.topology import Topology
 
 try:
@@ -173,6 +174,34 @@ def test_functions_of_a_program(made: list[Topology]) -> None:
         assert bool(second.any())
         assert gcn_norm(ids, add_self_loops=False)[0] is ids
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+def test_relations_have_a_topology_each(mode: Callable[[], Any], made: list[Topology]) -> None:
+    (x, ids), theirs, kinds = given(), pyg.RGCNConv(F, F, 3), torch.arange(E) % 3
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+
+    def check(topologies: int) -> None:
+        made.clear()
+        for _ in range(2):
+            with mode():
+                torch.testing.assert_close(ours(x, ids, kinds), theirs(x, ids, kinds))
+        assert len(made) == topologies
+
+    check(3)
+    kinds[:10] = 2
+    check(3)
+    ids[0, :10] = 0
+    check(3)
+    ours(x, ids, kinds).sum().backward()
+
+
+def test_masks_that_share_edges_do_not_pile_up() -> None:
+    ids, layer = given()[1], vgraph.accelerate(pyg.RGCNConv(F, F, 2))
+    for _ in range(5):
+        layer(torch.randn(N, F), ids, torch.randint(0, 2, (E,)))
+    kept = masked._picks[ids].all
+    assert sum(one.edges.shape[1] for one in kept) <= E
 
 
 def test_inference_does_not_spoil_training() -> None:

@@ -34,6 +34,7 @@ _FUNCTIONS = {
         "to_undirected",
     ),
     "torch_geometric.nn.conv.gcn_conv": ("gcn_norm",),
+    "torch_geometric.nn.conv.rgcn_conv": ("masked_edge_index",),
 }
 
 

@@ -17,6 +17,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from vgraph.api.messages.indexed import is_plain_tensor
 from vgraph.capture.guards.functorch_checks import is_transformed
 from vgraph.compat.pyg.layer_types import Method
+from vgraph.compat.pyg.masked import pick
 from vgraph.compat.pyg.topologies import State, state_of
 
 _PLAIN = (type(None), bool, int, float, str, torch.dtype)
@@ -47,8 +48,12 @@ def derive(theirs: Method, edge_index: Tensor, args: Args, named: Mapping[str, o
     given = (*args, *named.values())
     tensors = [one for one in given if isinstance(one, Tensor)]
     call = (theirs, tuple(named), *(_described(one) for one in given), *_modes(edge_index))
-    if None in call or len(tensors) > 1 or not all(map(_is_watched, (edge_index, *tensors))) or _is_traced():
+    picks = theirs.__name__ == "masked_edge_index"  # by a mask, which need not be watched
+    watched = (edge_index,) if picks else (edge_index, *tensors)
+    if None in call or len(tensors) > 1 or not all(map(_is_watched, watched)) or _is_traced():
         return cast("Result", theirs(edge_index, *args, **named))
+    if picks:
+        return pick(theirs, edge_index, tensors[0])
     source = tensors[0] if tensors else edge_index  # of what rows are made
     edges = _find(edge_index, call)
     if edges is not None and not edges.with_rows:
