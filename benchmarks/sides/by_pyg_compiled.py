@@ -1,0 +1,13 @@
+"""PyG's layers under torch.compile."""
+
+from __future__ import annotations
+
+import torch
+
+from sides import pyg_layers
+from sides.steps import Step
+from sides.workloads import Data
+
+
+def build(data: Data) -> Step:
+    return pyg_layers.build(data, torch.compile)
