@@ -50,6 +50,11 @@ def ids_and_counts() -> None:
     src, dst = g.edges()
     wanted = whole.find_edges(g.own_edge_ids())
     assert torch.equal(g.orig_ids(src), wanted[0]) and torch.equal(g.orig_ids(dst), wanted[1])
+    given = (src, dst, *g.all_edges("all"), *g.coo(), *g.csr(), *g.csc(), g.nodes(), g.own_edge_ids(), g.in_degrees())
+    assert g.idtype == torch.int64 and {ids.dtype for ids in given} == {torch.int64}
+    assert g.long() is g and g.astype(torch.int64) is g
+    with pytest.raises(GraphError, match="ids of a distributed graph are int64"):
+        g.int()
     asked = torch.randint(0, 48, (9 if vd.rank() else 0,))
     same(g.fetch("x", asked), whole.ndata["x"][g.orig_ids(asked)], "fetch")
     assert torch.equal(g.fetch("train", g.new_ids(torch.tensor([5, 5, 0]))), whole.ndata["train"][[5, 5, 0]])

@@ -18,7 +18,7 @@ from vgraph.distributed.fetch import fetch_rows
 from vgraph.distributed.job import init
 from vgraph.distributed.kept_halos import KeptHalos
 from vgraph.distributed.stored.partitioned_graph import PartitionedGraph
-from vgraph.distributed.whole import SourceHalo, Stored, Whole, load_topologies, load_whole
+from vgraph.distributed.whole import SourceHalo, Stored, Whole, joined, load_topologies, load_whole
 from vgraph.errors import GraphError
 from vgraph.graphs.adjacency import is_all
 from vgraph.graphs.data import EdgeType
@@ -315,6 +315,28 @@ class DistGraph(Graph):
         split = super().nodes
         return FeatureView(self.node_frame, self.own_ids, split.split)
 
+    def int(self) -> NoReturn:
+        """Refused: ids are those of the whole graph.
+
+        Raises:
+            GraphError: always.
+        """
+        raise GraphError("the ids of a distributed graph are int64", cure="convert those you are given: ids.int()")
+
+    def astype(self, idtype: torch.dtype) -> DistGraph:
+        """The graph itself, whose ids are int64.
+
+        Args:
+            idtype: ``torch.int64``.
+
+        Returns:
+            The graph.
+
+        Raises:
+            GraphError: ``idtype`` is another dtype.
+        """
+        return self if idtype == torch.int64 else self.int()
+
     def all_edges(self, form: str = "uv", order: str | None = "eid", etype: EType = None) -> Any:
         """The own edges by new ids of their ends; their own ids count from 0.
 
@@ -436,17 +458,13 @@ def _frames(
     parts = [stored.part(p) for p in mine]
     nodes: dict[str, Frame] = {}
     for ntype in stored.ntypes:
-        columns = {n: _joined([part.node_data(ntype, n) for part in parts]) for n in stored.node_schemes(ntype)}
+        columns = {n: joined([part.node_data(ntype, n) for part in parts]) for n in stored.node_schemes(ntype)}
         nodes[ntype] = Frame(whole.num_own(ntype), device, "node", columns, ntype if len(stored.ntypes) > 1 else "")
     edges: dict[EdgeType, Frame] = {}
     for etype, topology in topologies.items():
-        columns = {n: _joined([part.edge_data(etype, n) for part in parts]) for n in stored.edge_schemes(etype)}
+        columns = {n: joined([part.edge_data(etype, n) for part in parts]) for n in stored.edge_schemes(etype)}
         edges[etype] = Frame(topology.num_edges, device, "edge", columns, etype[1] if len(topologies) > 1 else "")
     return nodes, edges
-
-
-def _joined(rows: list[Tensor]) -> Tensor:
-    return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 
 # ---------------------------------------------------------------- what needs edges that other ranks have

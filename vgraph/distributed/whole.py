@@ -319,7 +319,7 @@ def _topology(whole: Whole, parts: Sequence[StoredRows], etype: EdgeType, origin
     dst = torch.repeat_interleave(numbers, degrees, output_size=len(src))
     original = {
         "vertex": whole.original[etype[2]],
-        "edge": _joined([part.eid(etype) for part in parts]),
+        "edge": joined([part.eid(etype) for part in parts]),
         "src": original_src,
     }
     out_degrees = torch.cat([part.outdeg(etype) for part in parts]).long()
@@ -345,7 +345,7 @@ def _short(count: int) -> torch.dtype:
     return torch.int32 if count < 2**31 else torch.int64
 
 
-def _joined(columns: Sequence[Tensor]) -> Tensor:
+def joined(columns: Sequence[Tensor]) -> Tensor:
     """One of them is not copied: its file stays mapped."""
     return columns[0] if len(columns) == 1 else torch.cat(list(columns))
 

@@ -497,6 +497,8 @@ class GraphData(Mutation):
         self: AnyGraph, place: torch.device | str | torch.dtype | Count, non_blocking: bool = False
     ) -> AnyGraph:
         """The same graph with ids of another dtype, or with everything on another device."""
+        if place == self.idtype:
+            return self
         moved = {
             e: (t.src.to(place, non_blocking=non_blocking), t.dst.to(place, non_blocking=non_blocking))
             for e, t in self._topologies.items()

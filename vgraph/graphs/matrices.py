@@ -50,7 +50,7 @@ class Matrices(Adjacency):
             (tensor([1, 0]), tensor([2, 2]))
         """
         t = self._topology(etype)
-        return t.src.clone(), t.dst.clone()
+        return t.src.to(self.idtype, copy=True), t.dst.to(self.idtype, copy=True)
 
     def csr(self, etype: EType = None) -> tuple[Tensor, Tensor, Tensor]:
         """The out-edges, source by source (compressed sparse rows).
@@ -97,7 +97,7 @@ class Matrices(Adjacency):
     def _compressed(self, grouped: Compressed) -> tuple[Tensor, Tensor, Tensor]:
         given = grouped.edge_ids
         edges = self._arange(grouped.other.shape[0]) if given is None else given.to(self.idtype, copy=True)
-        return grouped.ptr.to(self.idtype, copy=True), grouped.other.clone(), edges
+        return grouped.ptr.to(self.idtype, copy=True), grouped.other.to(self.idtype, copy=True), edges
 
     def adj_tensors(self, fmt: str, etype: EType = None) -> tuple[Tensor, ...]:
         """``coo``, ``csr`` or ``csc``, by name; ``adj_sparse`` is the same.
