@@ -204,6 +204,16 @@ def test_masks_that_share_edges_do_not_pile_up() -> None:
     assert sum(one.edges.shape[1] for one in kept) <= E
 
 
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:Converting sparse")
+@pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr"])
+def test_sparse_matrices_are_left_alone(layout: str) -> None:
+    (x, ids), layer = given(), pyg.GCNConv(F, F)
+    adjacency = getattr(torch.zeros(N, N).index_put((ids[1], ids[0]), torch.ones(()), accumulate=True), layout)()
+    wanted = layer(x, adjacency)
+    with accelerated():
+        torch.testing.assert_close(layer(x, adjacency), wanted)
+
+
 def test_inference_does_not_spoil_training() -> None:
     (x, ids), layer = given(), vgraph.accelerate(pyg.GCNConv(F, F))
     with torch.inference_mode():

@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass, field
 from functools import wraps
 from types import FunctionType
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -57,13 +57,15 @@ _running = _Running()
 
 def install_askers(base: type[nn.Module]) -> None:
     """Lets PyG's functions ask who calls them, and layers say so."""
-    if "__call__" not in vars(base):
-        base.__call__ = _call_layer
-    for home, names in _FUNCTIONS.items():
-        for name in names:
-            theirs = vars(importlib.import_module(home))[name]
-            if not hasattr(theirs, "__wrapped__"):
-                _replace(name, theirs, _asking(theirs))
+    if "__call__" in vars(base):
+        return
+    base.__call__ = _call_layer
+    all_theirs = [vars(importlib.import_module(home))[name] for home, names in _FUNCTIONS.items() for name in names]
+    ours = {id(theirs): _asking(theirs) for theirs in all_theirs}
+    for module in list(sys.modules.values()):  # those that are imported later find ours
+        table = getattr(module, "__dict__", {})
+        for name in [name for name, value in list(table.items()) if id(value) in ours]:
+            table[name] = ours[id(table[name])]
 
 
 def _call_layer(layer: nn.Module, *args: object, **named: object) -> object:
@@ -79,17 +81,9 @@ def _call_layer(layer: nn.Module, *args: object, **named: object) -> object:
     return _own(out, asker.given) if asker.given else out
 
 
-def _replace(name: str, theirs: Method, ours: Method) -> None:
-    """Modules that import it later find ours."""
-    for module in list(sys.modules.values()):
-        table = getattr(module, "__dict__", {})
-        if table.get(name) is theirs:
-            table[name] = ours
-
-
 def _asking(theirs: FunctionType) -> Method:
     def choose(edge_index: object, args: tuple[object, ...], named: dict[str, object]) -> object:
-        if torch.compiler.is_dynamo_compiling() or not isinstance(edge_index, Tensor):
+        if torch.compiler.is_dynamo_compiling() or not _is_strided(edge_index):
             return theirs(edge_index, *args, **named)
         asker = _running.askers[-1] if _running.askers else _Asker(is_everywhere())
         if not asker.is_accelerated:
@@ -107,12 +101,16 @@ def _asking(theirs: FunctionType) -> Method:
     return wraps(theirs)(as_theirs)
 
 
+def _is_strided(value: object) -> TypeGuard[Tensor]:
+    return isinstance(value, Tensor) and value.layout == torch.strided
+
+
 def _own(out: T, shared: list[Tensor]) -> T:
     """With copies in place of what others are given, too, whose topologies are those of the originals."""
     originals = {storage_key(one): one for one in shared}
 
     def own(leaf: object) -> object:
-        if not isinstance(leaf, Tensor) or leaf.layout != torch.strided:
+        if not _is_strided(leaf):
             return leaf
         original = originals.get(storage_key(leaf))
         if original is None:
