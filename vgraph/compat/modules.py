@@ -15,6 +15,7 @@ _DATA = (
     *(f"vgraph.compat.{name}" for name in ("data", "splits", "files", "collections")),
     *(f"vgraph.compat.datasets.{name}" for name in _DATASETS.split()),
 )
+_GEOMETRY = ("geometry", "geometry.fps", "geometry.edge_coarsening")
 _LOADING = ("vgraph.sampling", "vgraph.compat.names", "vgraph.compat.distributed.loaders")
 _DISTRIBUTED = ("vgraph.compat.distributed", "vgraph.distributed")
 # modules that functions of the same name hide
@@ -33,7 +34,12 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.sampling": (("vgraph.sampling",), False),
     "dgl.distributed": (_DISTRIBUTED, False),
     "dgl.sparse": (("vgraph.sparse",), False),
-    "dgl.backend": (("vgraph.compat.backend",), False),
+    "dgl.backend": (("vgraph.compat.backend", "vgraph.compat.backend_graphs"), False),
+    "dgl.multiprocessing": (("vgraph.compat.processes", "torch.multiprocessing"), False),
+    "dgl.multiprocessing.pytorch": (("vgraph.compat.processes",), False),
+    "dgl.frame": (("vgraph.compat.frame",), False),
+    **{f"dgl.{name}": (("vgraph.compat.geometry",), False) for name in _GEOMETRY},
+    "dgl.nn.pytorch.utils": (("vgraph.nn", "vgraph.compat.layer_words"), False),
     "dgl.base": (("vgraph.compat.names",), False),
     "dgl.udf": (("vgraph.api.messages.batches",), False),
     "dgl.utils": (("vgraph.compat.arguments",), False),
@@ -75,8 +81,7 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     **{
         f"dgl.nn.pytorch.{name}": (("vgraph.nn",), False)
         for name in (
-            "conv glob softmax hetero utils factory linear link explain gt network_emb "
-            "explain.gnnexplainer link.edgepred"
+            "conv glob softmax hetero factory linear link explain gt network_emb explain.gnnexplainer link.edgepred"
         ).split()
     },
     **{
