@@ -24,6 +24,7 @@ OTHERWISE = {
     **dict.fromkeys(("dgl.backend.zeros", "dgl.backend.ones", "dgl.backend.full_1d"), "dtype and device have defaults"),
     "dgl.data.GINDataset": "self_loop has a default",
     "dgl.dataloading.DataLoader": "arguments for other processes and the GPU's memory come by name",
+    "dgl.nn.EGTLayer": "None is a new ELU a layer, not one ELU for all",
     "dgl.nn.GraphormerLayer": "None is a new ReLU a layer, not one ReLU for all",
     **dict.fromkeys(("dgl.prop_nodes", "dgl.prop_edges"), "functions of a graph are given, not registered before"),
     **dict.fromkeys(("dgl.sampling.sample_neighbors", "g.sample_neighbors"), "no _dist_training"),

@@ -79,6 +79,9 @@ CASES = [
     Case("EdgeGATConv", (5, 2, 4, 3), {"activation": torch.tanh}, edge_feats={"edge_feat": 2}),
     Case("EdgeGATConv", ((5, 4), 2, 4, 3), {"residual": False, "bias": False}, (5, 4), {"edge_feat": 2}),
     Case("GCN2Conv", (5, 2), {"alpha": 0.3, "lambda_": 0.5}, edge_feats={"feat_0": -5}),
+    Case("DGNConv", (6, 4, ["dir1-av", "dir2-dx", "sum", "std"], ["identity", "attenuation"], 1.5),
+         {"num_towers": 2, "edge_feat_size": 2}, (6,), {"edge_feat": 2, "eig_vec": -2}),
+    Case("AtomicConv", (torch.ones(3) * 1.2, torch.rand(3), torch.rand(3) + 1), edge_feats={"distances": 1}),
     Case("GCN2Conv", (5, 3), {"project_initial_features": False}, edge_feats={"feat_0": -5, "edge_weight": 0}),
 ]  # fmt: skip
 
@@ -223,6 +226,75 @@ def test_hetero(dgl: Any, aggregate: str) -> None:
     assert found.keys() == wanted.keys()
     for name in wanted:
         torch.testing.assert_close(found[name], wanted[name])
+
+
+TRANSFORMERS: dict[str, tuple[tuple[Any, ...], Any]] = {
+    "LapPosEncoder-1": (("Transformer", 2, 3, 8, 2, True, 2), lambda: (torch.rand(5, 3), torch.rand(5, 3))),
+    "LapPosEncoder-2": (("DeepSet", 3, 3, 8, 1, False, 1), lambda: (with_gaps(), torch.rand(5, 3))),
+    "LapPosEncoder-3": (("DeepSet", 1, 3, 8, 1, False, 3), lambda: (with_gaps(), torch.rand(5, 3))),
+    "DegreeEncoder-1": ((5, 4), lambda: (torch.randint(9, (2, 3, 4)),)),
+    "DegreeEncoder-2": ((5, 4, "in"), lambda: (torch.randint(9, (3, 4)),)),
+    "PathEncoder": ((3, 4, 2), lambda: (torch.randint(-1, 5, (2, 5, 5)), torch.rand(2, 5, 5, 3, 4))),
+    "SpatialEncoder": ((3, 2), lambda: (torch.randint(-1, 6, (2, 5, 5)),)),
+    "SpatialEncoder3d-1": ((4, 2, 6), lambda: (torch.rand(2, 5, 3), torch.randint(6, (2, 5)))),
+    "SpatialEncoder3d-2": ((4, 2, 6), lambda: (torch.rand(2, 5, 3),)),
+    "EGTLayer-1": ((8, 4, 2, 1), lambda: (torch.rand(2, 5, 8), torch.rand(2, 5, 5, 4), -9.0 * torch.rand(2, 5, 5))),
+    "EGTLayer-2": ((8, 4, 2, 0, 0, 0, nn.ReLU(), False), lambda: (torch.rand(2, 5, 8), torch.rand(2, 5, 5, 4))),
+    "TransE": ((4, 5, 2), lambda: (torch.rand(6, 5), torch.rand(6, 5), torch.arange(6) % 4)),
+    "TransR": ((4, 3, 5), lambda: (torch.rand(6, 5), torch.rand(6, 5), torch.arange(6) % 4)),
+}
+
+
+def with_gaps() -> Tensor:
+    """Eigenvalues, some of which are not there."""
+    return torch.rand(5, 3).index_put((torch.tensor([1, 1, 4]), torch.tensor([1, 2, 2])), torch.tensor(torch.nan))
+
+
+@pytest.mark.parametrize("key", TRANSFORMERS)
+def test_transformers_and_translations(dgl: Any, key: str) -> None:
+    (arguments, draw), name, made = TRANSFORMERS[key], key.partition("-")[0], []
+    for library in (ours, dgl.nn):
+        torch.manual_seed(7)
+        made.append(getattr(library, name)(*arguments).eval())
+    mine, theirs = made
+    assert list(theirs.state_dict()) == list(mine.state_dict())
+    for entry, tensor in theirs.state_dict().items():
+        assert torch.equal(mine.state_dict()[entry], tensor), entry
+    given = draw()
+    found, wanted = rows_of(mine(*given)), rows_of(theirs(*given))
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    if "LapPos" in key and mine.model_type == "DeepSet":
+        return  # theirs changes what a relu gave in place, and has no gradients
+    grads = [of_parameters(layer, rows) for layer, rows in ((mine, found), (theirs, wanted))]
+    for left, right in zip(*grads, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+
+
+def of_parameters(layer: nn.Module, rows: Tensor) -> tuple[Tensor | None, ...]:
+    weights = torch.linspace(-1, 1, rows.numel()).view(rows.shape)
+    return torch.autograd.grad((rows * weights).sum(), list(layer.parameters()), allow_unused=True)
+
+
+SETS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "sab": ("SetTransformerEncoder", (5, 2, 3, 6, 2)),
+    "isab": ("SetTransformerEncoder", (5, 2, 3, 6, 2, "isab", 3)),
+    "decoder": ("SetTransformerDecoder", (5, 2, 3, 6, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("key", SETS)
+def test_set_transformers(dgl: Any, key: str) -> None:
+    graphs = [random_graph(count, 2 * count) for count in (5, 1, 9)]
+    (name, arguments), x, made = SETS[key], torch.randn(15, 5, requires_grad=True), []
+    for library in (ours, dgl.nn):
+        torch.manual_seed(7)
+        made.append(getattr(library, name)(*arguments))
+    mine, theirs = made
+    assert list(theirs.state_dict()) == list(mine.state_dict())
+    for entry, tensor in theirs.state_dict().items():
+        assert torch.equal(mine.state_dict()[entry], tensor), entry
+    batch = dgl.batch([other_graph(dgl, g) for g in graphs])
+    assert_same(mine(vgraph.batch(graphs), x), theirs(batch, x), [x], tolerance=1e-4)
 
 
 DENSE: dict[str, tuple[Any, ...]] = {

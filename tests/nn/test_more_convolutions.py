@@ -14,15 +14,19 @@ import vgraph
 from tests.nn.dense import assert_same, by_vertex, inputs, random_graph, randomized, shapes
 from vgraph.errors import FeatureError, GraphError, NameLookupError
 from vgraph.nn import (
+    AtomicConv,
     ChebConv,
     DenseChebConv,
     DenseGraphConv,
     DenseSAGEConv,
+    DGNConv,
     EdgeGATConv,
     EdgeWeightNorm,
+    EGNNConv,
     GatedGCNConv,
     GCN2Conv,
     GraphConv,
+    PNAConv,
     SAGEConv,
 )
 
@@ -143,3 +147,54 @@ def test_gated_gcn(residual: bool) -> None:
     h, none = layer(empty, x[:3], torch.randn(0, 2, dtype=torch.float64))
     torch.testing.assert_close(h, layer.A(x[:3]))
     assert none.shape == (0, 4)
+
+
+@pytest.mark.parametrize("kinds", [None, [6.0, 8.0]], ids=str)
+def test_atomic(kinds: list[float] | None) -> None:
+    g, d = random_graph(loops=False), inputs(30, 1)
+    x = torch.tensor([6.0, 8.0, 1.0], dtype=torch.float64).repeat(3).unsqueeze(1)
+    used = None if kinds is None else torch.tensor(kinds, dtype=torch.float64)
+    cutoffs, means, scaling = (torch.rand(3, dtype=torch.float64) + 0.5 for _ in range(3))
+    layer = AtomicConv(cutoffs, means, scaling, used)
+    bells = torch.exp(-scaling * (d - means) ** 2) * (torch.cos(math.pi * d / cutoffs) + 1) / 2 * (d <= cutoffs)
+    sent = x if used is None else torch.stack([x[:, 0] == kind for kind in used], 1).double()
+    wanted = by_vertex(g, lambda v, ids, src: torch.einsum("et,ek->tk", sent[src], bells[ids]).flatten())
+    found = layer(g, x, d)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    weights = torch.randn_like(wanted)
+    torch.testing.assert_close(*(torch.autograd.grad((r * weights).sum(), d)[0] for r in (found, wanted)))
+    assert set(shapes(layer)) - {"features_to_use"} == {f"radial_pooling.{name}" for name in (
+        "interaction_cutoffs", "rbf_kernel_means", "rbf_kernel_scaling")}  # fmt: skip
+    assert layer(vgraph.graph(([], []), num_nodes=9), x, d[:0]).shape == wanted.shape
+
+
+@pytest.mark.parametrize("edge_size", [0, 2])
+def test_directions(edge_size: int) -> None:
+    g, x, eig = random_graph(), inputs(9, 4), inputs(9, 3)
+    e = inputs(39, 2) if edge_size else None
+    layer = randomized(DGNConv(4, 3, ["dir2-av", "dir1-dx", "max"], ["identity"], 1.5, edge_feat_size=edge_size))
+    (tower,), (src, dst) = layer.towers, g.edges()
+    m = tower.M(torch.cat([x[src], x[dst], *([] if e is None else [e])], 1))
+
+    def row(v: int, ids: Tensor, src: Tensor) -> Tensor:
+        slope = eig[src] - eig[v]
+        shares = slope / (slope.abs().sum(0) + 1e-30)
+        average = (m[ids] * shares[:, 1:2].abs()).sum(0)
+        change = ((m[ids] - x[v]) * shares[:, :1]).sum(0).abs()
+        return torch.cat([average, change, m[ids].amax(0)])
+
+    rows = tower.U(torch.cat([x, by_vertex(g, row)], 1)) / 3  # the root of 9 vertices
+    wanted = layer.mixing_layer(batch_normalised(tower.batchnorm, rows))
+    assert_same(layer(g, x, e, eig_vec=eig), wanted, [x, eig, *layer.parameters()], tolerance=1e-8)
+    with pytest.raises(FeatureError, match="directions without eigenvectors"):
+        layer(g, x, e)
+    with pytest.raises(NameLookupError, match="there is no aggregator 'dir1-av'"):
+        PNAConv(4, 3, ["dir1-av"], ["identity"], 1.5)
+
+
+def test_no_columns_are_no_feature_of_edges() -> None:
+    g, x, none = random_graph(), torch.randn(9, 4), torch.empty(39, 0)
+    pna = PNAConv(4, 4, ["sum"], ["identity"], 1.5)
+    torch.testing.assert_close(pna(g, x, none), pna(g, x))
+    egnn, places = EGNNConv(4, 4, 4), torch.randn(9, 3)
+    torch.testing.assert_close(egnn(g, x, places, none), egnn(g, x, places))

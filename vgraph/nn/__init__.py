@@ -4,15 +4,19 @@ Takes: graphs and features. Gives: modules. Runs at every call.
 """
 
 from vgraph.nn.agnn_conv import AGNNConv
+from vgraph.nn.atomic_conv import AtomicConv
 from vgraph.nn.attention import edge_softmax
 from vgraph.nn.combine import EdgePredictor, JumpingKnowledge, KNNGraph, LabelPropagation, Sequential, WeightBasis
 from vgraph.nn.dense_conv import DenseChebConv, DenseGraphConv, DenseSAGEConv
+from vgraph.nn.dgn_conv import DGNConv
 from vgraph.nn.dot_gat_conv import DotGatConv
 from vgraph.nn.edge_conv import EdgeConv
 from vgraph.nn.edge_gat_conv import EdgeGATConv
 from vgraph.nn.edge_network import CFConv, GMMConv, NNConv
 from vgraph.nn.egat_conv import EGATConv
 from vgraph.nn.egnn_conv import EGNNConv
+from vgraph.nn.egt_layer import EGTLayer
+from vgraph.nn.encoders import DegreeEncoder, PathEncoder, SpatialEncoder, SpatialEncoder3d
 from vgraph.nn.gat_conv import GATConv
 from vgraph.nn.gated_gcn_conv import GatedGCNConv
 from vgraph.nn.gated_graph_conv import GatedGraphConv
@@ -24,8 +28,10 @@ from vgraph.nn.graph_conv import GraphConv
 from vgraph.nn.graphormer import BiasedMHA, GraphormerLayer
 from vgraph.nn.hetero import HeteroEmbedding, HeteroGraphConv, HeteroLinear
 from vgraph.nn.hgt_conv import HGTConv
+from vgraph.nn.lap_pos_encoder import LapPosEncoder
 from vgraph.nn.norm import EdgeWeightNorm
 from vgraph.nn.pna_conv import PNAConv
+from vgraph.nn.point_graphs import RadiusGraph, SegmentedKNNGraph
 from vgraph.nn.polynomial_conv import APPNPConv, ChebConv, SGConv, TAGConv
 from vgraph.nn.pooling import (
     AvgPooling,
@@ -38,23 +44,29 @@ from vgraph.nn.pooling import (
 )
 from vgraph.nn.rel_graph_conv import RelGraphConv, RelGraphEmbedding
 from vgraph.nn.sage_conv import SAGEConv
+from vgraph.nn.set_transformer import SetTransformerDecoder, SetTransformerEncoder
+from vgraph.nn.translation import TransE, TransR
 from vgraph.nn.tree_lstm import ChildSumTreeLSTM, NaryTreeLSTM
 from vgraph.nn.typed_linear import TypedLinear
 
 __all__ = [
     "AGNNConv",
     "APPNPConv",
+    "AtomicConv",
     "AvgPooling",
     "BiasedMHA",
     "CFConv",
     "ChebConv",
     "ChildSumTreeLSTM",
+    "DGNConv",
+    "DegreeEncoder",
     "DenseChebConv",
     "DenseGraphConv",
     "DenseSAGEConv",
     "DotGatConv",
     "EGATConv",
     "EGNNConv",
+    "EGTLayer",
     "EdgeConv",
     "EdgeGATConv",
     "EdgePredictor",
@@ -79,19 +91,29 @@ __all__ = [
     "JumpingKnowledge",
     "KNNGraph",
     "LabelPropagation",
+    "LapPosEncoder",
     "MaxPooling",
     "NNConv",
     "NaryTreeLSTM",
     "PNAConv",
+    "PathEncoder",
+    "RadiusGraph",
     "RelGraphConv",
     "RelGraphEmbedding",
     "SAGEConv",
     "SGConv",
+    "SegmentedKNNGraph",
     "Sequential",
     "Set2Set",
+    "SetTransformerDecoder",
+    "SetTransformerEncoder",
     "SortPooling",
+    "SpatialEncoder",
+    "SpatialEncoder3d",
     "SumPooling",
     "TAGConv",
+    "TransE",
+    "TransR",
     "TypedLinear",
     "WeightAndSum",
     "WeightBasis",

@@ -61,7 +61,7 @@ class EGNNConv(nn.Module):
             graph: a graph with one type of nodes and edges.
             node_feat: (vertices, in_size).
             coord_feat: positions, (vertices, dims).
-            edge_feat: (edges, edge_feat_size); None where that is 0.
+            edge_feat: (edges, edge_feat_size); None, or no column, where that is 0.
 
         Returns:
             (vertices, out_size) and positions (vertices, dims).
@@ -69,7 +69,7 @@ class EGNNConv(nn.Module):
         Raises:
             FeatureError: the edges' feature is missing, or not asked for.
         """
-        check_edge_feat(edge_feat, self.edge_feat_size)
+        edge_feat = check_edge_feat(edge_feat, self.edge_feat_size)
         with graph.local_scope():
             graph.ndata["h"], graph.ndata["x"] = node_feat, coord_feat
             if edge_feat is not None:

@@ -98,12 +98,15 @@ def check_edge_weight(graph: vgraph.Graph, edge_weight: Tensor) -> Tensor:
     return edge_weight
 
 
-def check_edge_feat(edge_feat: Tensor | None, size: int) -> None:
-    """FeatureError: edges have a feature where the layer was made for none, or none where it needs one."""
+def check_edge_feat(edge_feat: Tensor | None, size: int) -> Tensor | None:
+    """The edges' feature; one without columns is none. FeatureError: the layer was made for another number of them."""
+    if edge_feat is not None and edge_feat.dim() > 1 and edge_feat.shape[-1] == 0:
+        edge_feat = None
     if (edge_feat is None) != (size == 0):
         fact = f"the layer was made for edges of {size} features"
         given = "none is given" if edge_feat is None else f"{tuple(edge_feat.shape)} is given"
         raise FeatureError(f"{fact}, {given}", cure="pass edge_feat where edge_feat_size is not 0, else not")
+    return edge_feat
 
 
 def check_name(name: str, known: Iterable[str], what: str) -> str:

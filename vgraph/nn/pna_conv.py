@@ -6,7 +6,7 @@ Source: Corso, Cavalleri, Beaini, Lio and Velickovic 2020, equations 5 to 8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -52,6 +52,8 @@ SCALERS: dict[str, Callable[[Tensor, float], Tensor]] = {
 class PNATower(nn.Module):
     """One message, all its aggregators by all its scalers, and what a vertex makes of them."""
 
+    known: Collection[str] = AGGREGATORS
+
     def __init__(
         self,
         in_size: int,
@@ -63,7 +65,7 @@ class PNATower(nn.Module):
         edge_feat_size: int,
     ) -> None:
         super().__init__()
-        self.aggregators = [check_name(name, AGGREGATORS, "aggregator") for name in aggregators]
+        self.aggregators = [check_name(name, self.known, "aggregator") for name in aggregators]
         self.scalers = [check_name(name, SCALERS, "scaler") for name in scalers]
         self.delta, self.edge_feat_size = delta, edge_feat_size
         self.M = nn.Linear(2 * in_size + edge_feat_size, in_size)
@@ -134,6 +136,8 @@ class PNAConv(nn.Module):
         torch.Size([3, 4])
     """
 
+    tower: type[PNATower] = PNATower
+
     def __init__(
         self,
         in_size: int,
@@ -154,8 +158,8 @@ class PNAConv(nn.Module):
         self.edge_feat_size, self.residual = edge_feat_size, residual and in_size == out_size
         self.tower_in_size = in_size // num_towers
         sizes = (self.tower_in_size, out_size // num_towers)
-        towers = (PNATower(*sizes, aggregators, scalers, delta, dropout, edge_feat_size) for _ in range(num_towers))
-        self.towers = nn.ModuleList(towers)
+        kinds = aggregators, scalers, delta, dropout, edge_feat_size
+        self.towers = nn.ModuleList(self.tower(*sizes, *kinds) for _ in range(num_towers))
         self.mixing_layer = nn.Sequential(nn.Linear(out_size, out_size), nn.LeakyReLU())
 
     def forward(self, graph: vgraph.Graph, node_feat: Tensor, edge_feat: Tensor | None = None) -> Tensor:
@@ -164,7 +168,7 @@ class PNAConv(nn.Module):
         Args:
             graph: a graph, or a batch, with one type of nodes and edges.
             node_feat: (vertices, in_size).
-            edge_feat: (edges, edge_feat_size); None where that is 0.
+            edge_feat: (edges, edge_feat_size); None, or no column, where that is 0.
 
         Returns:
             (vertices, out_size).
@@ -172,7 +176,7 @@ class PNAConv(nn.Module):
         Raises:
             FeatureError: the edges' feature is missing, or not asked for.
         """
-        check_edge_feat(edge_feat, self.edge_feat_size)
+        edge_feat = check_edge_feat(edge_feat, self.edge_feat_size)
         parts = node_feat.split(self.tower_in_size, 1)
         rows = [tower(graph, part, edge_feat) for tower, part in zip(self.towers, parts, strict=True)]
         mixed = self.mixing_layer(torch.cat(rows, 1))
