@@ -78,6 +78,8 @@ CASES = [
          {"num_towers": 2, "edge_feat_size": 2, "dropout": 0.0}, (6,), {"edge_feat": 2}),
     Case("EdgeGATConv", (5, 2, 4, 3), {"activation": torch.tanh}, edge_feats={"edge_feat": 2}),
     Case("EdgeGATConv", ((5, 4), 2, 4, 3), {"residual": False, "bias": False}, (5, 4), {"edge_feat": 2}),
+    Case("TWIRLSConv", (5, 3, 8, 4), {"num_mlp_after": 2, "norm": "layer", "lam": 0.5}, dtype=torch.float32),
+    Case("TWIRLSConv", (5, 3, 8, 4, 2, 0), {"attention": True, "T": 9.0, "precond": False}, dtype=torch.float32),
     Case("GCN2Conv", (5, 2), {"alpha": 0.3, "lambda_": 0.5}, edge_feats={"feat_0": -5}),
     Case("DGNConv", (6, 4, ["dir1-av", "dir2-dx", "sum", "std"], ["identity", "attenuation"], 1.5),
          {"num_towers": 2, "edge_feat_size": 2}, (6,), {"edge_feat": 2, "eig_vec": -2}),

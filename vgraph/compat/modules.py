@@ -82,8 +82,8 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
         f"dgl.nn.pytorch.{name}": (("vgraph.nn",), False)
         for name in (
             "conv glob softmax hetero factory linear link explain gt network_emb "
-            "explain.gnnexplainer link.edgepred link.transe link.transr gt.biased_mha gt.degree_encoder gt.egt "
-            "gt.graphormer gt.lap_pos_encoder gt.path_encoder gt.spatial_encoder"
+            "explain.gnnexplainer explain.subgraphx link.edgepred link.transe link.transr gt.biased_mha "
+            "gt.degree_encoder gt.egt gt.graphormer gt.lap_pos_encoder gt.path_encoder gt.spatial_encoder"
         ).split()
     },
     **{
@@ -91,7 +91,8 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
         for name in (
             "agnnconv appnpconv atomicconv cfconv chebconv densechebconv densegraphconv densesageconv dgnconv "
             "dotgatconv edgeconv edgegatconv egatconv egnnconv gatconv gatedgcnconv gatedgraphconv gatv2conv gcn2conv "
-            "ginconv gineconv gmmconv graphconv hgtconv nnconv pnaconv relgraphconv sageconv sgconv tagconv"
+            "ginconv gineconv gmmconv graphconv grouprevres hgtconv nnconv pnaconv relgraphconv sageconv "
+            "sgconv tagconv twirlsconv"
         ).split()
     },
 }

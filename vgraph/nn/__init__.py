@@ -26,6 +26,7 @@ from vgraph.nn.gin_conv import GINConv, GINEConv
 from vgraph.nn.gnn_explainer import GNNExplainer, HeteroGNNExplainer
 from vgraph.nn.graph_conv import GraphConv
 from vgraph.nn.graphormer import BiasedMHA, GraphormerLayer
+from vgraph.nn.group_rev_res import GroupRevRes
 from vgraph.nn.hetero import HeteroEmbedding, HeteroGraphConv, HeteroLinear
 from vgraph.nn.hgt_conv import HGTConv
 from vgraph.nn.lap_pos_encoder import LapPosEncoder
@@ -45,9 +46,12 @@ from vgraph.nn.pooling import (
 from vgraph.nn.rel_graph_conv import RelGraphConv, RelGraphEmbedding
 from vgraph.nn.sage_conv import SAGEConv
 from vgraph.nn.set_transformer import SetTransformerDecoder, SetTransformerEncoder
+from vgraph.nn.subgraphx import HeteroSubgraphX, SubgraphX
 from vgraph.nn.translation import TransE, TransR
 from vgraph.nn.tree_lstm import ChildSumTreeLSTM, NaryTreeLSTM
+from vgraph.nn.twirls_conv import TWIRLSConv, TWIRLSUnfoldingAndAttention
 from vgraph.nn.typed_linear import TypedLinear
+from vgraph.nn.walk_embedding import DeepWalk, MetaPath2Vec
 
 __all__ = [
     "AGNNConv",
@@ -59,6 +63,7 @@ __all__ = [
     "ChebConv",
     "ChildSumTreeLSTM",
     "DGNConv",
+    "DeepWalk",
     "DegreeEncoder",
     "DenseChebConv",
     "DenseGraphConv",
@@ -83,16 +88,19 @@ __all__ = [
     "GlobalAttentionPooling",
     "GraphConv",
     "GraphormerLayer",
+    "GroupRevRes",
     "HGTConv",
     "HeteroEmbedding",
     "HeteroGNNExplainer",
     "HeteroGraphConv",
     "HeteroLinear",
+    "HeteroSubgraphX",
     "JumpingKnowledge",
     "KNNGraph",
     "LabelPropagation",
     "LapPosEncoder",
     "MaxPooling",
+    "MetaPath2Vec",
     "NNConv",
     "NaryTreeLSTM",
     "PNAConv",
@@ -110,8 +118,11 @@ __all__ = [
     "SortPooling",
     "SpatialEncoder",
     "SpatialEncoder3d",
+    "SubgraphX",
     "SumPooling",
     "TAGConv",
+    "TWIRLSConv",
+    "TWIRLSUnfoldingAndAttention",
     "TransE",
     "TransR",
     "TypedLinear",
