@@ -50,6 +50,12 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor], Tensor]
         lambda layer, h: layer(functional.one_hot(h.abs().long().clamp(max=2)[:, 0], 3).to(h.dtype)) + h,
     ),
     "bilinear": (lambda: nn.Bilinear(WIDTH, WIDTH, WIDTH), lambda layer, h: layer(h, h * 2)),
+    "cross product": (
+        nn.Identity,
+        lambda layer, h: torch.cat(
+            [torch.linalg.cross(layer(h[:, :3]), h[:, -3:]) + h[:, :3].cross(h[:, -3:], 1), h], 1
+        )[:, :WIDTH],
+    ),
     "convolution": (lambda: nn.Conv1d(1, 1, 3, padding=1), lambda layer, h: layer(h.unsqueeze(1)).squeeze(1)),
     "layer norm": (lambda: nn.LayerNorm(WIDTH), lambda layer, h: layer(h)),
     "rms norm": (lambda: nn.RMSNorm(WIDTH), lambda layer, h: layer(h)),

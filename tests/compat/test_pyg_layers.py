@@ -81,6 +81,17 @@ def _mlp(width: int, out: int = F) -> nn.Module:
     return nn.Sequential(nn.Linear(width, 8), nn.Tanh(), nn.Linear(8, out))
 
 
+def _normed(norm: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(2 * F, F), norm, nn.Tanh())
+
+
+def _knn(x: Tensor, y: Tensor, _: object, __: object, k: int, *___: object) -> Tensor:
+    """As the package does that PyG takes nearest neighbours from: each row of y, and its k in x."""
+    nearest = torch.cdist(y, x).topk(k, largest=False).indices
+    return torch.stack([torch.arange(len(y)).repeat_interleave(k), nearest.flatten()])
+
+
+_PRODUCTS = "multiplicative-self-attention"
 _PNA = {"aggregators": ["mean", "max", "std"], "scalers": ["identity", "amplification"], "deg": torch.ones(8).long()}
 Case = tuple[Callable[[], Any], Callable[[Any, Given], Tensor]]
 CASES: dict[str, Case] = {
@@ -135,6 +146,17 @@ CASES: dict[str, Case] = {
         lambda: pyg.HEATConv(F, F, 2, 4, 3, D, 3, heads=2),
         lambda f, g: f(g.x, g.edges, torch.arange(N) % 2, g.type, g.a),
     ),
+    "RGATConv": (lambda: pyg.RGATConv(F, 3, 4, heads=2), lambda f, g: f(g.x, g.edges, g.type)),
+    "RGATConv of blocks": (
+        lambda: pyg.RGATConv(F, 2, 4, num_blocks=2, dim=2, attention_mode=_PRODUCTS, mod="scaled", edge_dim=D),
+        lambda f, g: f(g.x, g.edges, g.type, g.a),
+    ),
+    "PPFConv": (lambda: pyg.PPFConv(_mlp(F + 4)), lambda f, g: f(g.x, g.pos, g.pos.flip(0), g.edges)),
+    "PointGNNConv": (lambda: pyg.PointGNNConv(_mlp(F, 3), _mlp(F + 3), _mlp(F)), lambda f, g: f(g.x, g.pos, g.edges)),
+    "EdgeConv with BatchNorm": (lambda: pyg.EdgeConv(_normed(nn.BatchNorm1d(F))).eval(), lambda f, g: f(g.x, g.edges)),
+    "EdgeConv with GroupNorm": (lambda: pyg.EdgeConv(_normed(nn.GroupNorm(2, F))), lambda f, g: f(g.x, g.edges)),
+    "DynamicEdgeConv": (lambda: pyg.DynamicEdgeConv(_mlp(2 * F), 3), lambda f, g: f(g.x)),
+    "GravNetConv": (lambda: pyg.GravNetConv(F, F, 2, 4, 3), lambda f, g: f(g.x)),
     "SuperGATConv": (lambda: pyg.SuperGATConv(F, 3, heads=2).eval(), lambda f, g: f(g.x, g.edges)),
     "WLConvContinuous": (lambda: pyg.WLConvContinuous(), lambda f, g: f(g.x, g.edges, g.w)),
     "gated by hand": (GatedByHand, lambda f, g: f(g.x, g.edges, g.a)),
@@ -144,7 +166,9 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_layers_give_what_they_give_by_themselves(name: str) -> None:
+def test_layers_give_what_they_give_by_themselves(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.ops.pyg, "knn", _knn, raising=False)
+    monkeypatch.setattr("torch_geometric.typing.WITH_KNN", True)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

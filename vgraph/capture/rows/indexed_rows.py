@@ -17,6 +17,7 @@ from vgraph.capture.record.aliases import leaves_of
 from vgraph.capture.record.row_counts import PositiveCount, RowCount
 from vgraph.capture.rows.row_tensor import PLAIN, RowContext, RowTensor, TorchFunction, by_place, plain, watched
 from vgraph.capture.rows.slot_reductions import REDUCERS, move_rows
+from vgraph.capture.rows.torch_overrides import STAND_INS
 from vgraph.ir.moves import Gather, SegmentReduce
 from vgraph.ir.program import map_leaves
 from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX, Space
@@ -53,6 +54,8 @@ class IndexedRows(RowTensor):
             return _positive(watched(func, _run(func, types, args, named), context))
         joined = _JOINS.get(func)
         out = None if joined is None or not any(row.end for row in rows) else joined(context, func, *args, **named)
+        if out is None and func in STAND_INS:
+            out = STAND_INS[func](*args, **named)
         if out is None and rows[0].vg_space != SHARED:
             out = by_place(func, args, named)
         if out is None:

@@ -26,7 +26,7 @@ from vgraph.capture.rows.slot_reductions import (
     reducer_names,
     takes_complex,
 )
-from vgraph.capture.rows.torch_overrides import STAND_INS
+from vgraph.capture.rows.torch_overrides import EVERYWHERE, STAND_INS
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import map_leaves
@@ -94,7 +94,7 @@ class RowTensor(Tensor):
             out = super().__torch_function__(func, types, args, named)
             return watched(func, out, rows[0].vg_context) if rows else out
         context, space = rows[0].vg_context, finest(row.vg_space for row in rows)
-        stand_in = STAND_INS.get(func) if context.per_vertex or func is torch.nn.functional.bilinear else None
+        stand_in = STAND_INS.get(func) if context.per_vertex or func in EVERYWHERE else None
         instead = None if stand_in is None else stand_in(*args, **named)
         if instead is not None:
             return instead

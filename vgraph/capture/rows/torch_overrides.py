@@ -19,6 +19,18 @@ def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | Non
     return found if bias is None else found + bias
 
 
+def _cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor | None:
+    """By columns: torch's own operator might be along rows."""
+    if dim is None or 0 in (dim % input.dim(), dim % other.dim()) or input.shape[dim] != 3 or other.shape[dim] != 3:
+        return None
+    (a, b, c), (u, v, w) = input.unbind(dim), other.unbind(dim)
+    return torch.stack([b * w - c * v, c * u - a * w, a * v - b * u], dim)
+
+
+def _linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor | None:
+    return _cross(input, other, dim) if input.dim() == other.dim() else None
+
+
 def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor | None:
     """As rows of the unit matrix: torch's own looks at the numbers. What is no class is refused all the same."""
     if num_classes < 1 or tensor.dtype != torch.int64:
@@ -77,8 +89,12 @@ def _batch_norm(
 
 STAND_INS: dict[Callable[..., object], Callable[..., Tensor | None]] = {
     functional.bilinear: _bilinear,
+    torch.cross: _cross,
+    Tensor.cross: _cross,
+    torch.linalg.cross: _linalg_cross,
     functional.one_hot: _one_hot,
     functional.group_norm: _group_norm,
     functional.batch_norm: _batch_norm,
     functional.instance_norm: _instance_norm,
 }
+EVERYWHERE = frozenset({functional.bilinear, torch.cross, Tensor.cross, torch.linalg.cross})  # not only in one vertex

@@ -84,6 +84,8 @@ def standing_in() -> Generator[None]:
                 if table.get(name) is theirs:
                     changed.append((table, name, theirs))
                     table[name] = instead
+        changed.append((torch.__dict__, "index_select", torch.index_select))
+        torch.__dict__["index_select"] = _selecting(torch.index_select)
         yield
     finally:
         aggregation.__call__ = call
@@ -101,6 +103,17 @@ def _unchecked(theirs: Method) -> Method:
         return nn.Module.__call__(self, x, index, *args, **named)
 
     return call
+
+
+def _selecting(theirs: Method) -> Method:
+    """In place of PyG's own ``torch.index_select``, which asks whether it is given a tensor of hashes: a method."""
+
+    def index_select(input: Tensor, dim: int, index: Tensor, **named: Tensor) -> object:
+        if isinstance(index, IndexedRows) and not named:
+            return input.index_select(dim, index)
+        return theirs(input, dim, index, **named)
+
+    return index_select
 
 
 def _one_of_both(theirs: Method, ours: Method) -> Method:
