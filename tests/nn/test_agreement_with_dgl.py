@@ -133,13 +133,14 @@ def test_state_dict_rows_and_gradients(dgl: Any, case: Case) -> None:
     on_edges = {name: drawn(g, width) for name, width in case.edge_feats.items()}
     found = rows_of(mine(g, feat, **on_edges))
     wanted = rows_of(theirs(other_graph(dgl, g), feat, **on_edges))
-    assert_same(found, wanted, feats, tolerance=1e-6)
+    tolerance = 1e-6 if case.dtype == torch.float64 else 1e-5
+    assert_same(found, wanted, feats, tolerance=tolerance)
     cotangent = torch.randn_like(wanted)
     rows_of(mine(g, feat, **on_edges)).backward(cotangent)
     rows_of(theirs(other_graph(dgl, g), feat, **on_edges)).backward(cotangent)
     grads = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     for name, parameter in mine.named_parameters():
-        torch.testing.assert_close(parameter.grad, grads[name], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(parameter.grad, grads[name], rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.layer}-{CASES.index(case)}")

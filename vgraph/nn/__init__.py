@@ -31,6 +31,7 @@ from vgraph.nn.hetero import HeteroEmbedding, HeteroGraphConv, HeteroLinear
 from vgraph.nn.hgt_conv import HGTConv
 from vgraph.nn.lap_pos_encoder import LapPosEncoder
 from vgraph.nn.norm import EdgeWeightNorm
+from vgraph.nn.pg_explainer import PGExplainer
 from vgraph.nn.pna_conv import PNAConv
 from vgraph.nn.point_graphs import RadiusGraph, SegmentedKNNGraph
 from vgraph.nn.polynomial_conv import APPNPConv, ChebConv, SGConv, TAGConv
@@ -103,6 +104,7 @@ __all__ = [
     "MetaPath2Vec",
     "NNConv",
     "NaryTreeLSTM",
+    "PGExplainer",
     "PNAConv",
     "PathEncoder",
     "RadiusGraph",
