@@ -10,6 +10,7 @@ import tarfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from benchmarks.placing.random_graphs import tree
 from examples import listops
 from tests.campaign.mutations import pack
 from tests.campaign.valid_partitions import partition_cases
+from tests.compat.dataset_cases import CASES
 from tests.stored_by_dgl import DGL_FILES, dgl_bytes
 from vgraph import data
 from vgraph.api.dense.plan_file import CHECKSUM
@@ -29,6 +31,7 @@ from vgraph.cli.checkpoint import Progress, load_checkpoint, random_states, save
 from vgraph.compat.collections import GINDataset, TUDataset
 from vgraph.compat.data import CoraGraphDataset, load_info, save_info
 from vgraph.compat.files import extract_archive, load_tensors, save_tensors
+from vgraph.compat.modules import lookup
 from vgraph.data.sst import flatten_forests, restore_forests
 from vgraph.files import read_arrays
 from vgraph.partition.placement.dot import format_dot, read_dot
@@ -62,7 +65,8 @@ def make_loaders(folder: Path) -> list[Loader]:
     torch.manual_seed(0)
     return [
         *_stored_graphs(folder), *_tensors(folder), *_texts(), *_arrays(), *_trees(), *_collections(), *_archives(),
-        *_plans(folder), _checkpoint(folder), *(Loader(*case) for case in partition_cases(folder / "partitions")),
+        *_sets(folder), *_plans(folder), _checkpoint(folder),
+        *(Loader(*case) for case in partition_cases(folder / "partitions")),
     ]  # fmt: skip
 
 
@@ -225,6 +229,25 @@ def _collections() -> list[Loader]:
             "GINDataset", {"MM.txt": GRAPHS}, lambda place: _check_all(GINDataset("MM", raw_dir=str(place)).graph_lists)
         ),
     ]
+
+
+def _sets(folder: Path) -> list[Loader]:
+    """The data sets of DGL, each from files in the form of its archive."""
+    found: list[Loader] = []
+    for number, (name, arguments, write, *_) in enumerate(CASES):
+        place = folder / f"set {number}"
+        write(place)
+        files = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+        found.append(Loader(f"dgl.data.{name} ({number})", files, partial(_load_set, name, arguments)))
+    return found
+
+
+def _load_set(name: str, arguments: dict[str, Any], place: Path) -> None:
+    found = lookup("dgl.data", name)(raw_dir=str(place), **arguments)
+    for item in (found[i] for i in range(min(len(found), 3))):
+        for part in item if isinstance(item, tuple) else (item,):
+            if isinstance(part, vgraph.Graph):
+                check_graph(part)
 
 
 # ---------------------------------------------------------------- archives

@@ -11,7 +11,7 @@ import torch
 
 import vgraph
 from tests.compat.backend_cases import CASES, F, X
-from vgraph.compat.modules import lookup
+from vgraph.compat.modules import lookup, names_of
 from vgraph.errors import FeatureError, FunctionError, GraphError
 
 
@@ -152,3 +152,8 @@ def test_products_with_ids_or_rows() -> None:
     assert bmm(ids, matrices, ids).tolist() == bmm(rows, matrices, ids).tolist() == [[6, 8], [1, 2]]
     assert lookup("dgl.nn.pytorch.utils", "Identity")()(X) is X
     assert lookup("dgl.nn.pytorch.utils", "JumpingKnowledge") is vgraph.nn.JumpingKnowledge
+
+
+def test_all_of_the_backend_with_a_star() -> None:
+    assert set(CASES) - {"reverse_data_type_dict"} <= set(names_of("dgl.backend"))
+    assert {"float32", "int64", "bool"} <= set(names_of("dgl.backend"))

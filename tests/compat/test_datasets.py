@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import vgraph
+from tests.campaign.mutations import mutate
 from tests.compat import dgl_archives as written
 from tests.compat.dataset_cases import CASES, Case, ends
 from vgraph.compat.modules import lookup
@@ -78,6 +79,20 @@ def test_files_of_any_protocol_are_read_and_run_nothing(protocol: int, tmp_path:
     with pytest.raises(DataError, match=r"no data need|no function of data"):
         data("CoraGraphDataset")(raw_dir=str(tmp_path))
     assert not capsys.readouterr().out
+
+
+def test_damaged_files_of_matlab_are_told(tmp_path: Path) -> None:
+    """SciPy's reader ended the process over some of these."""
+    written.qm7b(tmp_path)
+    path = tmp_path / "qm7b.mat"
+    content, told = path.read_bytes(), 0
+    for seed in range(150):
+        path.write_bytes(mutate(random.Random(seed), content, [content]))
+        try:
+            data("QM7bDataset")(raw_dir=str(tmp_path))
+        except DataError:
+            told += 1
+    assert told > 50
 
 
 # ---------------------------------------------------------------- by name

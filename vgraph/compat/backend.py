@@ -33,7 +33,10 @@ reverse_data_type_dict = {kind: name for name, kind in data_type_dict.items()}
 matmul, dot, log, sigmoid, tanh, relu, where, reverse = (
     torch.matmul, torch.dot, torch.log, torch.sigmoid, torch.tanh, torch.relu, torch.where, torch.flip,
 )  # fmt: skip
-no_grad = torch.no_grad
+
+
+class no_grad(torch.no_grad):
+    """A block in which no gradients are recorded."""
 
 
 # ---------------------------------------------------------------- tensors and what they are

@@ -9,6 +9,8 @@ import importlib
 from types import ModuleType
 from typing import Any
 
+import torch
+
 _TRANSFORMS = tuple(f"vgraph.compat.{name}" for name in ("transforms", "functional", "diffusion", "augment"))
 _DATASETS = "chosen adapters node_sets graph_sets molecules knowledge fraud rdf trees temporal generated communities"
 _DATA = (
@@ -110,7 +112,9 @@ def names_of(module: str) -> list[str]:
 
 
 def _is_own(thing: object) -> bool:
-    """Neither a module nor what a module imported from elsewhere."""
+    """Neither a module nor what a module imported from elsewhere, but for dtypes."""
+    if isinstance(thing, torch.dtype):
+        return True
     return not isinstance(thing, ModuleType) and getattr(thing, "__module__", "vgraph").startswith("vgraph")
 
 

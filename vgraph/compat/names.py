@@ -28,6 +28,11 @@ def dgl_warning(message: str, category: type[Warning] = DGLWarning, stacklevel: 
     warnings.warn(message, category, stacklevel=stacklevel)
 
 
+def is_internal_column(name: str) -> bool:
+    """Whether a feature's name is one that functions of graphs write."""
+    return name in (NID, NTYPE)
+
+
 def is_all(arg: object) -> bool:
     """Whether an argument is DGL's word for all nodes or edges."""
     return isinstance(arg, str) and arg == ALL
