@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor
 
 import vgraph.function as fn
 from vgraph.api.graph import Graph
+from vgraph.api.messages.every_type import softmax_of_types
 from vgraph.api.messages.grouped_matmul import gather_mm as _gather_mm
 from vgraph.api.messages.grouped_matmul import segment_mm as _segment_mm
 from vgraph.api.messages.propagate import evaluate_edges, propagate
@@ -214,7 +215,8 @@ def edge_softmax(graph: Graph, logits: Array, eids: Any = "__ALL__", norm_by: st
 
     Args:
         graph: a graph with one type of edges, or a block.
-        logits: (edges, ...), one row an edge, or one for each of ``eids``.
+        logits: (edges, ...), one row an edge, or one for each of ``eids``; tensors by edge type: edges of all
+            these types that end in one node share a softmax.
         eids: ids (k,) of the edges that ``logits`` has rows for; "__ALL__": all of them.
         norm_by: "dst"; "src": over the edges that begin in one node.
 
@@ -234,6 +236,8 @@ def edge_softmax(graph: Graph, logits: Array, eids: Any = "__ALL__", norm_by: st
     """
     if norm_by not in ("dst", "src"):
         raise FunctionError(f"norm_by is {norm_by!r}", cure='pass "dst" or "src"')
+    if isinstance(logits, Mapping):
+        return softmax_of_types(graph, logits, by_source=norm_by == "src")
     part = graph if isinstance(eids, str) else graph.edge_subgraph(eids, relabel_nodes=False)
     return softmax_segments(part.topology if norm_by == "dst" else part.topology.reversed, logits)
 

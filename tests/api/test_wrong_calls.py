@@ -46,7 +46,7 @@ WRONG: list[tuple[Callable[[], vgraph.Graph], Callable[[vgraph.Graph], Any], typ
     (typed, lambda g: g["z"], NameLookupError, TYPES),
     (typed, lambda g: g["a", :, "z"], NameLookupError, r"\('a', :, 'z'\) means 0 of the edge types"),
     (typed, lambda g: g.in_degrees(), GraphError, "2 edge types.*\n.*\n  cure: name one of them with etype="),
-    (typed, lambda g: g.update_all(*SUM), GraphError, "2 edge types"),
+    (typed, lambda g: g.update_all(SUM[0], fn.mean("m", "x")), GraphError, "2 edge types"),
     (typed, lambda g: g.update_all(*SUM, etype="z"), NameLookupError, TYPES),
     (typed, lambda g: g.pull([0], *SUM, etype="z"), NameLookupError, TYPES),
     (typed, lambda g: g.push([0], *SUM, etype="z"), NameLookupError, TYPES),

@@ -54,6 +54,7 @@ from dgl.nn.pytorch.conv.pnaconv import PNAConv as Own
 from dgl.data.dgl_dataset import DGLDataset
 from dgl.transforms.functional import to_bidirected, shortest_dist
 assert PNAConv is Own and "GATConv" in dir(dgl.nn) and "Any" not in dir(dgl) and "batch" in dir(dgl)
+exec("from dgl.backend import *; tensor([1.0], float32), unique; from dgl.utils import *; expand_as_pair", {})
 assert dgl.heterograph({("a", "r", "b"): ([0], [0])}).ntypes == ["a", "b"]
 assert dgl.batch([dgl.graph(([0], [1]))]).batch_size == 1
 g = Compose([AddSelfLoop(), ToSimple()])(dgl.graph(([0], [1])))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from torch import Tensor
 
 from vgraph.api.manual import manual_of
+from vgraph.api.messages import every_type, multi_update, propagation, update_all
 from vgraph.api.messages import filter as selection
-from vgraph.api.messages import multi_update, propagation, update_all
 from vgraph.api.messages.batches import EdgeBatch, NodeBatch, OfEdges, OfNodes
 from vgraph.api.sparse.adjacency import SparseAdjacency
 from vgraph.graphs import reorder, to_networkx, transform
@@ -78,8 +78,8 @@ class Graph(SparseAdjacency):
                 features, (nodes, ...) each.
             apply_node_func: a function of a batch of nodes that gives a dict of features; it sees what was reduced.
                 None: none.
-            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
-                there is one.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None: where
+                there are several, a built-in sum, max or min of built-in messages runs along all.
 
         Raises:
             FunctionError: a function gives no dict of tensors with one row an edge or a node.
@@ -94,7 +94,7 @@ class Graph(SparseAdjacency):
             >>> g.ndata["s"]
             tensor([0., 0., 2.])
         """
-        update_all.update_all(self, message_func, reduce_func, apply_node_func, etype)
+        every_type.update_all(self, message_func, reduce_func, apply_node_func, etype)
 
     def multi_update_all(
         self,
@@ -135,8 +135,8 @@ class Graph(SparseAdjacency):
             func: a function of a batch of edges that gives a dict of features, (edges, ...) each.
             edges: the edges: ids (k,), a mask, a pair (u, v) of ends, or None for all. Each counts once; rows of
                 others stay, or are zero where the feature is new.
-            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
-                there is one.
+            etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None: where
+                there are several, the function runs on all edges of each.
 
         Raises:
             FunctionError: the function gives no dict of tensors with one row an edge.
@@ -151,7 +151,7 @@ class Graph(SparseAdjacency):
             >>> g.edata["d"]
             tensor([4., 3.])
         """
-        update_all.apply_edges(self, func, edges, etype)
+        every_type.apply_edges(self, func, edges, etype)
 
     def apply_nodes(self, func: OfNodes, v: Ids | None = None, ntype: str | None = None) -> None:
         """Sets what a function of nodes gives as features of all nodes, or of those given.

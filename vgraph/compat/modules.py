@@ -9,8 +9,6 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-import torch
-
 _TRANSFORMS = tuple(f"vgraph.compat.{name}" for name in ("transforms", "functional", "diffusion", "augment"))
 _DATASETS = "chosen adapters node_sets graph_sets molecules knowledge fraud rdf trees temporal generated communities"
 _DATA = (
@@ -24,7 +22,7 @@ _DISTRIBUTED = ("vgraph.compat.distributed", "vgraph.distributed")
 HIDDEN = ("dgl.heterograph", "dgl.batch", "dgl.merge", "dgl.sparse.matmul", "dgl.sparse.sddmm", "dgl.sparse.softmax")
 # a module of DGL -> where its names are looked up, in this order; True: it is that module itself
 MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
-    "dgl": (("vgraph.compat.names", "vgraph", *_TRANSFORMS), False),
+    "dgl": (("vgraph.compat.names", "vgraph", *_TRANSFORMS, "vgraph.ops"), False),
     "dgl.function": (("vgraph.function",), True),
     "dgl.ops": (("vgraph.ops",), True),
     "dgl.nn": (("vgraph.nn",), False),
@@ -42,10 +40,10 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.frame": (("vgraph.compat.frame",), False),
     **{f"dgl.{name}": (("vgraph.compat.geometry",), False) for name in _GEOMETRY},
     "dgl.nn.pytorch.utils": (("vgraph.nn", "vgraph.compat.layer_words"), False),
-    "dgl.base": (("vgraph.compat.names",), False),
+    "dgl.base": (("vgraph.compat.names",), True),
     "dgl.udf": (("vgraph.api.messages.batches",), False),
-    "dgl.utils": (("vgraph.compat.arguments",), False),
-    "dgl.init": (("vgraph.compat.initial",), False),
+    "dgl.utils": (("vgraph.compat.arguments",), True),
+    "dgl.init": (("vgraph.compat.initial",), True),
     **{
         f"dgl.{name}": ((*_TRANSFORMS, "vgraph"), False)
         for name in ("transforms", "transforms.functional", "transforms.module", "homophily")
@@ -107,15 +105,14 @@ def names_of(module: str) -> list[str]:
     for source in MODULES[module][0]:
         place = importlib.import_module(source)
         own = getattr(place, "__all__", None) or [name for name in vars(place) if not name.startswith("_")]
-        found.update(name for name in own if _is_own(getattr(place, name)))
+        homes = ("vgraph", "torch") if source == "vgraph.compat.backend" else ("vgraph",)  # DGL's words for torch's
+        found.update(name for name in own if _is_of(homes, getattr(place, name)))
     return sorted(found)
 
 
-def _is_own(thing: object) -> bool:
-    """Neither a module nor what a module imported from elsewhere, but for dtypes."""
-    if isinstance(thing, torch.dtype):
-        return True
-    return not isinstance(thing, ModuleType) and getattr(thing, "__module__", "vgraph").startswith("vgraph")
+def _is_of(homes: tuple[str, ...], thing: object) -> bool:
+    """Neither a module nor what a module imported from elsewhere than these."""
+    return not isinstance(thing, ModuleType) and (getattr(thing, "__module__", None) or "vgraph").startswith(homes)
 
 
 def lookup(module: str, name: str) -> Any:

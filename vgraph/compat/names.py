@@ -6,6 +6,10 @@ Takes: nothing. Gives: constants, the class of graphs, errors. Runs once per pro
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
 
 import vgraph
 from vgraph.compat import arguments
@@ -36,3 +40,14 @@ def is_internal_column(name: str) -> bool:
 def is_all(arg: object) -> bool:
     """Whether an argument is DGL's word for all nodes or edges."""
     return isinstance(arg, str) and arg == ALL
+
+
+def save_graphs(
+    filename: str | Path,
+    g_list: vgraph.Graph | Sequence[vgraph.Graph],
+    labels: Mapping[str, Tensor] | None = None,
+    formats: object = None,
+) -> None:
+    """``vgraph.save_graphs``, which here makes the folder, too."""
+    Path(filename).parent.mkdir(parents=True, exist_ok=True)
+    vgraph.save_graphs(filename, g_list, labels, formats)

@@ -151,8 +151,9 @@ class RowFeatNormalizer(BaseTransform):
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
         g = g.local_var()
-        for frame, names in zip((g.ndata, g.edata), self.names, strict=True):
-            for name in names:
+        frames = [g.nodes[t].data for t in g.ntypes], [g.edges[t].data for t in g.canonical_etypes]
+        for frame, names in ((frame, names) for side, names in zip(frames, self.names, strict=True) for frame in side):
+            for name in (name for name in names if name in frame):
                 rows = frame[name] - frame[name].min() if self.subtract_min else frame[name]
                 total = rows.sum(-1, keepdim=True)
                 frame[name] = rows / torch.where(total == 0, 1.0, total)
@@ -160,39 +161,45 @@ class RowFeatNormalizer(BaseTransform):
 
 
 class GCNNorm(BaseTransform):
-    """The factor of every edge in a graph convolution, as the feature ``eweight_name``."""
+    """The factor of every edge in a graph convolution, as the feature ``eweight_name``; of types that join one type."""
 
     def __init__(self, eweight_name: str = "w") -> None:
         self.name = eweight_name
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
         g = g.local_var()
-        src, dst = (end.long() for end in g.edges())
-        weight = g.edata[self.name] if self.name in g.edata else torch.ones(g.num_edges())
-        degree = torch.zeros(g.num_nodes()).index_add(0, dst, weight)
-        scale = torch.where(degree > 0, degree.rsqrt(), 0.0)
-        g.edata[self.name] = scale[src] * weight * scale[dst]
+        for etype in _looping(g):
+            src, dst = (end.long() for end in g.edges(etype=etype))
+            frame, count = g.edges[etype].data, g.num_nodes(etype[0])
+            weight = frame[self.name] if self.name in frame else torch.ones(len(src), device=g.device)
+            degree = weight.new_zeros(count).index_add(0, dst, weight)
+            scale = torch.where(degree > 0, degree.rsqrt(), 0.0)
+            frame[self.name] = scale[src] * weight * scale[dst]
         return g
 
 
 class DropNode(BaseTransform):
-    """Removes each node with probability ``p``."""
+    """Removes each node, of every type, with probability ``p``."""
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = p
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
-        return vgraph.remove_nodes(g, (torch.rand(g.num_nodes()) < self.p).nonzero().squeeze(1))
+        for t in g.ntypes:
+            g = vgraph.remove_nodes(g, (torch.rand(g.num_nodes(t), device=g.device) < self.p).nonzero().squeeze(1), t)
+        return g
 
 
 class DropEdge(BaseTransform):
-    """Removes each edge with probability ``p``."""
+    """Removes each edge, of every type, with probability ``p``."""
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = p
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
-        return vgraph.remove_edges(g, (torch.rand(g.num_edges()) < self.p).nonzero().squeeze(1))
+        for t in g.canonical_etypes:
+            g = vgraph.remove_edges(g, (torch.rand(g.num_edges(t), device=g.device) < self.p).nonzero().squeeze(1), t)
+        return g
 
 
 class LapPE(BaseTransform):

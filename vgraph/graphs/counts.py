@@ -24,13 +24,14 @@ class Counts(Relations):
         """The number of nodes of a type, or of all types together; ``number_of_nodes`` is the same.
 
         Args:
-            ntype: the type of nodes; None counts all, in a block those of both sides.
+            ntype: the type of nodes; None counts all, in a block those of both sides. Of a type that a block has on
+                both sides the sources are counted; ``"SRC/name"`` and ``"DST/name"`` say which side is meant.
 
         Returns:
             A number from 0 up.
 
         Raises:
-            GraphError: the type is on both sides of a block.
+            GraphError: the name could mean several types.
             NameLookupError: there is no such type.
 
         Example:
@@ -42,6 +43,8 @@ class Counts(Relations):
             return self._single.num_dst
         if ntype is None:
             return _num_rows(self._src.values()) + (_num_rows(self._dst.values()) if self.is_block else 0)
+        if self.is_block and ntype in self._src:
+            return self._src[ntype].num_rows
         return self.node_frame(ntype).num_rows
 
     def num_src_nodes(self, ntype: str | None = None) -> int:

@@ -363,6 +363,9 @@ class Relations:
         """
         if self._src is self._dst:
             return self._src[self._node_type(ntype)]
+        if ntype is not None and ntype[:4] in ("SRC/", "DST/") and ntype[4:]:
+            side = self._src if ntype[0] == "S" else self._dst
+            return side[self._node_type(ntype[4:], side)]
         sides = [side[ntype] for side in (self._src, self._dst) if ntype in side]
         if len(sides) == 1:
             return sides[0]

@@ -468,9 +468,19 @@ def resolve_ids(ids: object, count: int, device: torch.device, kind: str = "node
     refuse_meta(found, f"{kind} ids")
     if found.dtype == torch.bool and found.shape == (count,):
         return found.to(device).nonzero().squeeze(1)
+    _refuse_mask(found, count, kind)
     found = as_ids(found if found.ndim else found.reshape(1), f"{kind} ids").to(device, torch.int64)
     check_ids(found, count, f"{kind} ids", f"{kind}s")
     return found
+
+
+def _refuse_mask(ids: Tensor, count: int, kind: str) -> None:
+    """DTypeError: truth values, of which there are more or fewer than rows."""
+    if ids.dtype != torch.bool or not ids.numel():
+        return
+    shape = ids.shape[0] if ids.ndim == 1 else tuple(ids.shape)
+    fact = f"{kind} ids, which begins with {ids.flatten()[0].item()}, has dtype torch.bool; ids are whole numbers"
+    raise DTypeError(fact, cure=f"pass ids, or a mask of {count}, one for each {kind}; this has {shape}")
 
 
 def check_ids(ids: Tensor, count: int, what: str, rows: str) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from vgraph.errors import GraphError, NameLookupError
 from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import check_device, check_idtype
+from vgraph.graphs.flatten import flattened
 from vgraph.graphs.frame import Frame, Initializer, Scheme
 from vgraph.graphs.mutation import Mutation
 from vgraph.graphs.types import EdgeType, EType
@@ -366,24 +367,30 @@ class GraphData(Mutation):
 
     # ------------------------------------------------------------ the same graph elsewhere
     def __getitem__(self: AnyGraph, key: str | tuple[str | slice, ...]) -> AnyGraph:
-        """One edge type as a graph that shares the features: by name, or by a triple that may hold ":"."""
-        etype = self._matching(key)
+        """One edge type as a graph that shares the features: by name, or by a triple that may hold ":".
+
+        Where that means several types, their edges become one type, whose name joins theirs by "+".
+        """
+        found = self._matching(key)
+        if len(found) > 1:
+            return type(self).of_types(*flattened(self, found))
+        (etype,) = found
         frames = (self._src, self._dst)
         src, dst = ({etype[i]: frames[j][etype[i]]} for i, j in ((0, 0), (2, 1)))
         sides = (src, dst) if self.is_block else ({**src, **dst}, None)
         return type(self).of_types({etype: self._topologies[etype]}, *sides, {etype: self._edges[etype]}, None)
 
-    def _matching(self, key: Any) -> EdgeType:
+    def _matching(self, key: Any) -> list[EdgeType]:
         if isinstance(key, tuple) and len(key) == 3:
             wanted = [None if _is_full(part) or part == ":" else part for part in key]
             fits = [t for t in self._topologies if all(w in (None, p) for w, p in zip(wanted, t, strict=True))]
-            if len(fits) == 1:
-                return fits[0]
+            if fits:
+                return fits
             if None in wanted:
                 asked = ", ".join(":" if part is None else repr(part) for part in wanted)
-                fact = f"({asked}) means {len(fits)} of the edge types {list(self._topologies)}"
+                fact = f"({asked}) means 0 of the edge types {list(self._topologies)}"
                 raise NameLookupError(fact, cure="name one of them")
-        return self._edge_type(key)
+        return [self._edge_type(key)]
 
     def to(
         self: AnyGraph, device: torch.device | str | Count, *, non_blocking: bool = False, copy: bool = False

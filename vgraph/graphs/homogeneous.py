@@ -35,8 +35,8 @@ def to_homogeneous(
 
     Args:
         G: a graph.
-        ndata: the names of node features to take along, which every type has with one row shape; None: none.
-        edata: the names of edge features to take along, which every type has with one row shape; None: none.
+        ndata: the names of node features to take along; one that not every type has is left out; None: none.
+        edata: the names of edge features to take along; one that not every type has is left out; None: none.
         store_type: set the features ``"_TYPE"`` to numbers of types; ``"_ID"`` holds ids within the type in any case.
         return_count: also give how many nodes and edges each type has.
 
@@ -46,7 +46,7 @@ def to_homogeneous(
 
     Raises:
         FeatureError: a feature differs in row shape or dtype between types.
-        NameLookupError: a type has no such feature.
+        NameLookupError: no type has such a feature.
 
     Source: DGL 1.1, ``dgl.to_homogeneous``.
 
@@ -74,7 +74,13 @@ def _stacked(frames: Sequence[Frame], names: Sequence[str] | None, idtype: torch
     device = frames[0].device
     made = Frame(int(counts.sum()), device, frames[0].kind)
     for name in names or ():
-        columns = [frame[name] for frame in frames]
+        if frames and not all(name in frame for frame in frames):
+            if not any(name in frame for frame in frames):
+                _ = frames[0][name]  # says what there is
+            full = [frame for frame in frames if frame.num_rows]
+            if not all(name in frame for frame in full):
+                continue
+        columns = [frame[name] for frame in frames if name in frame]
         if len({(column.dtype, column.shape[1:]) for column in columns}) > 1:
             shapes = ", ".join(f"{column.dtype} {tuple(column.shape)}" for column in columns)
             fact = f"the {made.kind} feature {name!r} is not alike in all types: {shapes}"

@@ -6,7 +6,7 @@ Source: Velickovic et al. 2018, equations 3 and 4; DGL section 3.3 (edge softmax
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -85,12 +85,15 @@ def _as_wide(weight: Tensor, like: Tensor) -> Tensor:
     return weight.reshape(-1, *(1,) * (like.dim() - 1))
 
 
-def edge_softmax(graph: vgraph.Graph, logits: Tensor, eids: Any = vgraph.ALL, norm_by: str = "dst") -> Tensor:
+def edge_softmax(
+    graph: vgraph.Graph, logits: vgraph.ops.Array, eids: Any = vgraph.ALL, norm_by: str = "dst"
+) -> vgraph.ops.Array:
     """The softmax of numbers of edges over the edges that end at the same vertex.
 
     Args:
         graph: a graph with one type of edges, or a block.
-        logits: (edges, ...), one row an edge, or one for each of ``eids``.
+        logits: (edges, ...), one row an edge, or one for each of ``eids``; tensors by edge type: edges of all
+            these types that end at one vertex share a softmax.
         eids: ids (k,) of the edges that ``logits`` has rows for; "__ALL__": all of them.
         norm_by: "dst"; "src": over the edges that begin at the same vertex.
 
@@ -111,6 +114,8 @@ def edge_softmax(graph: vgraph.Graph, logits: Tensor, eids: Any = vgraph.ALL, no
     """
     if norm_by not in ("dst", "src"):
         raise FunctionError(f"norm_by is {norm_by!r}", cure='pass "dst" or "src"')
+    if isinstance(logits, Mapping):
+        return vgraph.ops.edge_softmax(graph, logits, eids, norm_by)
     if not isinstance(eids, str):
         graph = graph.edge_subgraph(eids, relabel_nodes=False)
     if is_without_edges(graph):

@@ -182,13 +182,15 @@ class LabelPropagation(nn.Module):
         Args:
             g: a graph with one type of nodes and edges.
             labels: (vertices,) numbers of classes, or (vertices, classes) one-hot or with several ones a vertex.
-            mask: bool (vertices,), true where the label is known; None: all are.
+            mask: bool (vertices,), true where the label is known, or ids (k,) of those vertices; None: all are.
 
         Returns:
             float32 (vertices, classes).
         """
         is_wide = labels.ndim > 1 and labels.shape[1] > 1
         known = labels.float() if is_wide else F.one_hot(labels.reshape(-1)).float()
+        if mask is not None and mask.dtype != torch.bool:
+            mask = torch.zeros(len(known), dtype=torch.bool, device=mask.device).index_fill(0, mask.reshape(-1), True)
         fixed = torch.ones(len(known), 1, dtype=torch.bool) if mask is None else mask.reshape(-1, 1)
         y = first = torch.where(fixed, known, 0.0)
         power = -0.5 if self.norm_type == "sym" else -1.0

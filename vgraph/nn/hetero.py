@@ -18,13 +18,30 @@ from vgraph.nn.inputs import check_name, sharing_sources
 
 Aggregate = Callable[[list[Tensor], str], Tensor]
 ByType = Mapping[str, Tensor]
-AGGREGATES: dict[str, Aggregate] = {
-    "sum": lambda rows, _: torch.stack(rows).sum(0),
-    "mean": lambda rows, _: torch.stack(rows).mean(0),
-    "max": lambda rows, _: torch.stack(rows).max(0).values,
-    "min": lambda rows, _: torch.stack(rows).min(0).values,
-    "stack": lambda rows, _: torch.stack(rows, 1),
-}
+
+
+def _sum(rows: list[Tensor], _: str) -> Tensor:
+    return torch.stack(rows).sum(0)
+
+
+def _mean(rows: list[Tensor], _: str) -> Tensor:
+    return torch.stack(rows).mean(0)
+
+
+def _max(rows: list[Tensor], _: str) -> Tensor:
+    return torch.stack(rows).max(0).values
+
+
+def _min(rows: list[Tensor], _: str) -> Tensor:
+    return torch.stack(rows).min(0).values
+
+
+def _stack(rows: list[Tensor], _: str) -> Tensor:
+    return torch.stack(rows, 1)
+
+
+# functions with names, so that layers can be pickled
+AGGREGATES: dict[str, Aggregate] = {"sum": _sum, "mean": _mean, "max": _max, "min": _min, "stack": _stack}
 
 
 class HeteroGraphConv(nn.Module):

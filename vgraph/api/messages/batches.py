@@ -6,6 +6,7 @@ Source: DGL section 3 (message, reduce and apply functions).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 
@@ -20,6 +21,7 @@ from vgraph.capture.rows.row_tensor import as_rows, num_rows, plain, row_shape
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
 from vgraph.errors import DTypeError, FunctionError, NameLookupError
+from vgraph.graphs.types import EdgeType
 from vgraph.ir.moves import Gather
 from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.user_line import recorded_line
@@ -28,6 +30,27 @@ Names = Callable[[str], Sequence[str]]  # of the features of "src", "dst" or "ed
 Count = int | Callable[[], int]  # on examples a number of rows is made when it is asked for
 EdgeEnds = tuple[Tensor, Tensor, Tensor]  # sources, destinations and edge ids
 SET = "edges.data:"  # stands before the name of a feature that a function of edges sets itself
+
+
+_running = threading.local()  # .etype: of the call that runs in this thread
+
+
+def in_type(etype: EdgeType) -> None:
+    """Says along which type of edges functions of this thread run from now on."""
+    if not torch.compiler.is_dynamo_compiling():
+        _running.etype = etype
+
+
+def _type_now(count: Count) -> EdgeType:
+    """The type of edges that a function runs along."""
+    _refuse_examples(is_example=callable(count) or torch.compiler.is_dynamo_compiling())
+    return _running.etype
+
+
+def _refuse_examples(*, is_example: bool) -> None:
+    """CaptureError: examples stand for rows of any type."""
+    if is_example:
+        raise CaptureError("it asks for the type of its rows", recorded_line())
 
 
 class Columns(MutableMapping[str, Tensor]):
@@ -100,6 +123,11 @@ class EdgeBatch:
     def __init__(self, src: Columns, dst: Columns, data: Columns, ids: Callable[[], EdgeEnds], count: Count) -> None:
         self.src, self.dst, self.data, self._ids, self._count = src, dst, data, ids, count
 
+    @property
+    def canonical_etype(self) -> EdgeType:
+        """The type of the edges, three names; a function that asks for it runs on real rows alone."""
+        return _type_now(self._count)
+
     def batch_size(self) -> int:
         """The number of edges.
 
@@ -138,6 +166,11 @@ class NodeBatch:
         self, data: Mapping[str, Tensor], mailbox: Mapping[str, Tensor], ids: Callable[[], Tensor], count: Count
     ) -> None:
         self.data, self.mailbox, self._ids, self._count = data, mailbox, ids, count
+
+    @property
+    def ntype(self) -> str:
+        """The type of the nodes; a function that asks for it runs on real rows alone."""
+        return _type_now(self._count)[2]
 
     def batch_size(self) -> int:
         """The number of nodes.

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from vgraph.api.messages.batches import Columns, NodeBatch, OfEdges, OfNodes, checked
+from vgraph.api.messages.batches import Columns, NodeBatch, OfEdges, OfNodes, checked, in_type
 from vgraph.api.messages.halo_rows import check_uncut, is_without_edges
 from vgraph.api.messages.propagate import (
     Frames,
@@ -42,6 +42,7 @@ class Relation:
 
     def __init__(self, graph: GraphData, etype: EType) -> None:
         self.topology, self.src, self.dst, self.edge = graph.relation(etype)
+        in_type(etype if isinstance(etype, tuple) else graph.to_canonical_etype(etype))
 
     def frames(self) -> Frames:
         return {"src": self.src.columns, "dst": self.dst.columns, "edge": self.edge.columns}
@@ -58,7 +59,7 @@ def update_all(
     on = Relation(graph, etype)
     if is_without_edges(on.topology):
         text = "update_all on a graph without edges: only the apply function runs"
-        warnings.warn(text, stacklevel=3)  # at the line that calls the method of Graph
+        warnings.warn(text, stacklevel=4)  # at the line that calls the method of Graph
         # the sum of no messages is known, as a batch of single atoms needs it; what a function makes of none is not
         is_known = getattr(reduce_func, "is_total", False)
         results = propagate(on.topology, on.frames(), message_func, reduce_func) if is_known else {}
@@ -77,17 +78,43 @@ def results_of(
 
 
 def _results_of(on: Relation, message: OfEdges, reduce: OfNodes, apply: OfNodes | None) -> Results:
-    if apply is not None:
+    if apply is not None and not on.dst.initializers:
         found = applied(on.topology, on.frames(), (message, reduce, apply))
         if found is not None:
             return found
     writes: Results = {}
     results = propagate(on.topology, on.frames(), message, reduce, writes)
+    results = _with_initial(on.dst, on.topology, reduce, results)
     if writes:
         on.edge.update(writes)
     if apply is not None:
         results.update(_results_on(on.dst, apply, None, results))
     return results
+
+
+def reduction_of(reduce: object) -> str:
+    """The name of a built-in reduction, or nothing."""
+    name = str(getattr(reduce, "__qualname__", "")).partition(".")[0]
+    return name if is_built_in(reduce) else ""
+
+
+def is_built_in(function: object) -> bool:
+    """Whether ``vgraph.function`` made a function."""
+    return getattr(function, "__module__", None) == "vgraph.function"
+
+
+def _with_initial(
+    frame: Frame, topology: Topology, reduce: OfNodes, results: Results, ids: Tensor | None = None
+) -> Results:
+    """What initializers give for nodes without in-edges, where a user's function reduces; ``ids``: the rows' nodes."""
+    if not frame.initializers or reduction_of(reduce):
+        return results
+    lonely = (topology.in_degrees == 0).nonzero().squeeze(1)
+    made: Results = {}
+    for name, rows in results.items() if lonely.shape[0] else ():
+        initial = frame.initial(name, rows).index_select(0, lonely if ids is None else ids.index_select(0, lonely))
+        made[name] = rows.index_copy(0, lonely, initial)
+    return {**results, **made}
 
 
 def capture_update(graph: GraphData, message: OfEdges, reduce: OfNodes) -> tuple[Bound, CallContext]:
@@ -106,9 +133,19 @@ def apply_edges(graph: GraphData, func: OfEdges, edges: Ids | Ends | None = None
         on.edge[name] = rows if ids is None else _with_rows(on.edge, name, ids, rows)
 
 
+def evaluated_on_edges(graph: GraphData, func: OfEdges, etype: EType) -> Results:
+    """What ``apply_edges`` would set on all edges of a type."""
+    on, found = Relation(graph, etype), Results()
+    fresh = evaluate_edges(on.topology, on.frames(), func, found)
+    return {**found, **fresh}
+
+
 def apply_nodes(graph: GraphData, func: OfNodes, v: Ids | None = None, ntype: str | None = None) -> None:
     """What ``Graph.apply_nodes`` does."""
     frame = graph.node_frame(ntype) if ntype is not None or not graph.is_block else graph.dstdata
+    known = graph.dst_frames if graph.is_block else graph.src_frames
+    name = next((name for name, one in known.items() if one is frame), ntype or "")
+    in_type((name, "", name))
     ids = None if is_all(v) else _ids_of(v, frame.num_rows, "node", graph.device)
     apply_on(frame, func, ids)
 
@@ -213,6 +250,7 @@ def _results_of_part(
 ) -> Results:
     """Rows of the vertices that a part ends in, and of no others."""
     results = propagate(*part, message, reduce) if part[0].num_edges else {}
+    results = _with_initial(on.dst, part[0], reduce, results, touched)
     if apply is not None and touched.shape[0]:
         results.update(_results_on(on.dst, apply, touched, results))
     return results

@@ -1,0 +1,87 @@
+"""What DGL's programs say of blocks, masks, files and types, and get."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import vgraph
+from vgraph.compat import augment, names, transforms
+from vgraph.errors import DTypeError, NameLookupError
+from vgraph.nn import GraphConv, HeteroGraphConv, LabelPropagation
+
+
+def typed() -> vgraph.Graph:
+    g = vgraph.heterograph({("u", "f", "u"): ([0, 1, 2], [1, 2, 0]), ("u", "p", "g"): ([0, 2, 2], [1, 0, 1])})
+    g.nodes["u"].data["h"], g.nodes["g"].data["h"] = torch.ones(3, 2), torch.ones(2, 2)
+    g.edges["f"].data["w"], g.edges["p"].data["w"] = torch.ones(3), torch.ones(3)
+    return g
+
+
+def test_sides_of_blocks_by_name() -> None:
+    block = vgraph.to_block(vgraph.graph(([0, 1], [2, 2])))
+    assert [block.num_nodes(name) for name in ("_N", "SRC/_N", "DST/_N")] == [3, 3, 1]
+    assert block.nodes["DST/_N"].data["_ID"].tolist() == [2]
+    assert block.nodes["SRC/_N"].data["_ID"].tolist() == [2, 0, 1]
+    with pytest.raises(NameLookupError, match="there is no node type 'x'"):
+        block.num_nodes("DST/x")
+
+
+def test_masks_of_a_wrong_length_say_lengths() -> None:
+    g = vgraph.graph(([0], [1]), num_nodes=3)
+    with pytest.raises(DTypeError, match="a mask of 3, one for each node; this has 2"):
+        g.subgraph(torch.tensor([True, False]))
+
+
+def test_features_that_not_every_type_has() -> None:
+    g = typed()
+    del g.nodes["g"].data["h"]
+    assert set(vgraph.to_homogeneous(g, ndata=["h"]).ndata) == {"_ID", "_TYPE"}
+    with pytest.raises(NameLookupError):
+        vgraph.to_homogeneous(g, ndata=["nowhere"])
+
+
+def test_files_in_new_folders(tmp_path: Path) -> None:
+    names.save_graphs(tmp_path / "a" / "b.bin", [typed()])
+    assert vgraph.load_graphs(tmp_path / "a" / "b.bin")[0][0].ntypes == ["g", "u"]
+
+
+def test_labels_by_ids() -> None:
+    g, labels = vgraph.graph(([0, 1, 2], [1, 2, 0])), torch.tensor([0, 1, 1])
+    layer = LabelPropagation(2, 0.5)
+    assert torch.equal(layer(g, labels, torch.tensor([2, 0])), layer(g, labels, torch.tensor([True, False, True])))
+
+
+def test_layers_of_types_are_pickled() -> None:
+    layer = HeteroGraphConv({"f": GraphConv(2, 2), "p": GraphConv(2, 2)}, "max")
+    g, x = typed(), {"u": torch.ones(3, 2), "g": torch.ones(2, 2)}
+    for name, rows in pickle.loads(pickle.dumps(layer))(g, x).items():
+        assert torch.equal(rows, layer(g, x)[name])
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        transforms.RowFeatNormalizer(node_feat_names=["h"], edge_feat_names=["w"]),
+        transforms.GCNNorm(),
+        transforms.GCNNorm("w"),
+        transforms.DropNode(1.0),
+        transforms.DropEdge(1.0),
+        augment.AddEdge(1.0),
+    ],
+    ids=lambda transform: type(transform).__name__,
+)
+def test_transforms_of_several_types(transform: Any) -> None:
+    g = typed()
+    made = transform(g)
+    counts = [made.num_nodes(t) for t in g.ntypes], [made.num_edges(t) for t in g.canonical_etypes]
+    wanted = {"DropNode": ([0, 0], [0, 0]), "DropEdge": ([2, 3], [0, 0]), "AddEdge": ([2, 3], [6, 6])}
+    assert counts == wanted.get(type(transform).__name__, ([2, 3], [3, 3]))
+    if isinstance(transform, transforms.GCNNorm):
+        assert torch.equal(made.edges["f"].data[transform.name], torch.ones(3))
+    if isinstance(transform, transforms.RowFeatNormalizer):
+        assert made.nodes["u"].data["h"].unique().tolist() == [0.5]

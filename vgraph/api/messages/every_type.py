@@ -1,0 +1,100 @@
+"""Messages along all types of edges at once: what ends at one node is one sum, whichever types brought it.
+
+Takes: a graph of several edge types, functions of edges and nodes. Gives: features in its frames. Runs at every call.
+Source: DGL 1.1, ``DGLGraph.update_all`` and ``DGLGraph.apply_edges`` without an ``etype``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from vgraph.api.messages import update_all as updates
+from vgraph.api.messages.batches import OfEdges, OfNodes
+from vgraph.api.messages.segments import check_rows, softmax_segments
+from vgraph.graphs.adjacency import is_all
+from vgraph.graphs.graph_data import GraphData
+from vgraph.graphs.types import EdgeType, Ends, EType, Ids
+from vgraph.ir.topology import Topology
+
+_EMPTY = {"max": -torch.inf, "min": torch.inf}  # of no messages, until all types have been seen
+
+
+def update_all(
+    graph: GraphData,
+    message: OfEdges,
+    reduce: OfNodes,
+    apply: OfNodes | None = None,
+    etype: EType = None,
+) -> None:
+    """What ``Graph.update_all`` does; the method's docstring is the manual.
+
+    Without an ``etype`` built-ins run along all types: what a reduction is of reductions is known of them alone, and a
+    mean of means is not the mean.
+    """
+    is_open = etype is None and len(graph.edge_frames) > 1 and updates.is_built_in(message)
+    if is_open and updates.reduction_of(reduce) in ("sum", *_EMPTY):
+        _update_every_type(graph, message, reduce, apply)
+    else:
+        updates.update_all(graph, message, reduce, apply, etype)
+
+
+def apply_edges(graph: GraphData, func: OfEdges, edges: Ids | Ends | None = None, etype: EType = None) -> None:
+    """What ``Graph.apply_edges`` does; the method's docstring is the manual."""
+    if etype is not None or len(graph.edge_frames) == 1 or not is_all(edges):
+        updates.apply_edges(graph, func, edges, etype)
+        return
+    found = [(key, updates.evaluated_on_edges(graph, func, key)) for key in graph.canonical_etypes]
+    for key, columns in found:
+        graph.edge_frames[key].update(columns)
+
+
+def _update_every_type(graph: GraphData, message: OfEdges, reduce: OfNodes, apply: OfNodes | None) -> None:
+    """``update_all`` along all types; nodes that nothing reaches get zeros."""
+    found: dict[str, list[Mapping[str, Tensor]]] = {}
+    reached: dict[str, list[Tensor]] = {}
+    for etype in graph.canonical_etypes:
+        topology = graph.relation(etype)[0]
+        if topology.num_edges:
+            found.setdefault(etype[2], []).append(updates.results_of(graph, message, reduce, None, etype))
+            reached.setdefault(etype[2], []).append(topology.in_degrees > 0)
+    for ntype, parts in found.items():
+        frame = graph.dst_frames[ntype]
+        frame.update({name: _merged(reduce, [part[name] for part in parts], reached[ntype]) for name in parts[0]})
+    if apply is not None:
+        for ntype in graph.dsttypes:
+            updates.apply_on(graph.dst_frames[ntype], apply)
+
+
+def _merged(reduce: OfNodes, parts: list[Tensor], reached: list[Tensor]) -> Tensor:
+    """What the reduction gives of all messages, of what it gives of those of each type."""
+    name = updates.reduction_of(reduce)
+    if len(parts) == 1:
+        return parts[0]
+    if name == "sum":
+        return torch.stack(parts).sum(0)
+    masks = [mask.view(-1, *[1] * (part.ndim - 1)) for mask, part in zip(reached, parts, strict=True)]
+    lowest = [part.masked_fill(~mask, _EMPTY[name]) for mask, part in zip(masks, parts, strict=True)]
+    whole = torch.stack(lowest)
+    best = whole.amax(0) if name == "max" else whole.amin(0)
+    return best.masked_fill(~torch.stack(masks).any(0), 0)
+
+
+def softmax_of_types(graph: GraphData, rows: Mapping[EType, Tensor], *, by_source: bool) -> dict[EdgeType, Tensor]:
+    """The softmax over all edges that end (or begin) at a node, whatever their types; rows by edge type."""
+    given = {graph.to_canonical_etype(etype): own for etype, own in rows.items()}
+    end = 0 if by_source else 2
+    found: dict[EdgeType, Tensor] = {}
+    for ntype in dict.fromkeys(etype[end] for etype in given):
+        own = {etype: graph.relation(etype)[0] for etype in given if etype[end] == ntype}
+        for etype, topology in own.items():
+            check_rows(topology, given[etype])
+        places = torch.cat([t.src if by_source else t.dst for t in own.values()])
+        count = next(t.num_src if by_source else t.num_dst for t in own.values())
+        each = torch.arange(places.shape[0], dtype=places.dtype, device=places.device)
+        whole = Topology(each, places, places.shape[0], count)
+        parts = softmax_segments(whole, torch.cat([given[etype] for etype in own]))
+        found.update(zip(own, parts.split([t.num_edges for t in own.values()]), strict=True))
+    return {etype: found[etype] for etype in given}
