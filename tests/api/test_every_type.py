@@ -48,6 +48,17 @@ def test_built_ins_run_along_all_types(message: Any, reduce: Callable[[str, str]
         )
 
 
+@pytest.mark.parametrize("reduce", [fn.max, fn.min])
+def test_whole_numbers_have_a_largest_and_a_least_along_all_types(reduce: Callable[[str, str], Any]) -> None:
+    g = typed()
+    for name in g.ntypes:
+        g.nodes[name].data["n"] = torch.randint(-5, 5, (g.num_nodes(name),))
+    g.update_all(fn.copy_u("n", "m"), reduce("m", "y"))
+    whole = vgraph.to_homogeneous(g, ["n"])
+    whole.update_all(fn.copy_u("n", "m"), reduce("m", "y"))
+    assert torch.equal(torch.cat([g.nodes[name].data["y"] for name in g.ntypes]), whole.ndata["y"])
+
+
 def test_apply_edges_of_all_types() -> None:
     g = typed()
     g.apply_edges(fn.u_add_v("h", "h", "s"))

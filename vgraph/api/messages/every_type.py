@@ -19,8 +19,6 @@ from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.types import EdgeType, Ends, EType, Ids
 from vgraph.ir.topology import Topology
 
-_EMPTY = {"max": -torch.inf, "min": torch.inf}  # of no messages, until all types have been seen
-
 
 def update_all(
     graph: GraphData,
@@ -35,7 +33,7 @@ def update_all(
     mean of means is not the mean.
     """
     is_open = etype is None and len(graph.edge_frames) > 1 and updates.is_built_in(message)
-    if is_open and updates.reduction_of(reduce) in ("sum", *_EMPTY):
+    if is_open and updates.reduction_of(reduce) in ("sum", "max", "min"):
         _update_every_type(graph, message, reduce, apply)
     else:
         updates.update_all(graph, message, reduce, apply, etype)
@@ -75,11 +73,13 @@ def _merged(reduce: OfNodes, parts: list[Tensor], reached: list[Tensor]) -> Tens
         return parts[0]
     if name == "sum":
         return torch.stack(parts).sum(0)
-    masks = [mask.view(-1, *[1] * (part.ndim - 1)) for mask, part in zip(reached, parts, strict=True)]
-    lowest = [part.masked_fill(~mask, _EMPTY[name]) for mask, part in zip(masks, parts, strict=True)]
-    whole = torch.stack(lowest)
-    best = whole.amax(0) if name == "max" else whole.amin(0)
-    return best.masked_fill(~torch.stack(masks).any(0), 0)
+    best = torch.maximum if name == "max" else torch.minimum
+    whole, is_known = parts[0], reached[0]
+    for part, mask in zip(parts[1:], reached[1:], strict=True):
+        both, one = (flags.view(-1, *[1] * (part.ndim - 1)) for flags in (mask & is_known, mask))
+        whole = torch.where(both, best(whole, part), torch.where(one, part, whole))
+        is_known = is_known | mask
+    return whole
 
 
 def softmax_of_types(graph: GraphData, rows: Mapping[EType, Tensor], *, by_source: bool) -> dict[EdgeType, Tensor]:
