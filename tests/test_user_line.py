@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import types
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,13 @@ def test_an_error_of_a_layer_names_the_line_that_called_it() -> None:
     with pytest.raises(VGraphError) as caught:
         GraphConv(2, 2, norm="none such")
     assert caught.value.line is not None and caught.value.line.startswith(HERE)
+
+
+@pytest.mark.parametrize("library", [torch, vgraph])
+def test_packages_whose_names_begin_as_a_librarys_are_users(library: types.ModuleType) -> None:
+    assert library.__file__ is not None
+    assert is_user_file(str(Path(library.__file__).parent) + "_models/layer.py")
+    assert not is_user_file(library.__file__)
 
 
 def test_files_of_users() -> None:

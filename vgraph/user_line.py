@@ -6,20 +6,28 @@ Frames of vgraph, of torch and of the threads that either starts are passed over
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 from pathlib import Path
 
 import torch
 
-PACKAGE = str(Path(__file__).resolve().parent)
-_LAYERS, _COMMANDS = str(Path(PACKAGE) / "nn"), str(Path(PACKAGE) / "cli")
+
+def folder_of(file: str | None) -> str:
+    """How files that lie beside this one, or below, begin: ``torch_geometric`` is no part of ``torch``."""
+    assert file is not None
+    return str(Path(file).resolve().parent) + os.sep
+
+
+PACKAGE = folder_of(__file__)
+_LAYERS, _COMMANDS = PACKAGE + "nn" + os.sep, PACKAGE + "cli" + os.sep
 _PASSED_OVER = (
     PACKAGE,
-    str(Path(torch.__file__).resolve().parent),
+    folder_of(torch.__file__),
     contextlib.__file__,
     threading.__file__,
-    str(Path(threading.__file__).parent / "concurrent"),
+    folder_of(threading.__file__) + "concurrent" + os.sep,
     "<frozen",
     "<string",
     "<vgraph",

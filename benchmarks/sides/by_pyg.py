@@ -62,12 +62,12 @@ class Function(pyg.MessagePassing):
     def forward(self, h: Tensor, a: Tensor, b: Tensor, edges: Tensor, w: Tensor) -> Tensor:
         return self.propagate(edges, h=h, a=a, b=b, w=w)
 
-    def message(self, h_j: Tensor, a_j: Tensor, b_i: Tensor, w: Tensor, index: Tensor) -> Tensor:
+    def message(self, h_j: Tensor, a_j: Tensor, b_i: Tensor, w: Tensor, index: Tensor, size_i: int | None) -> Tensor:
         if self.kind == "gated":
             return torch.sigmoid(a_j + b_i) * h_j
         if self.kind == "linear_message":
             return torch.relu(h_j @ self.weight) * w
-        return softmax((a_j * b_i).sum(-1, keepdim=True), index) * h_j
+        return softmax((a_j * b_i).sum(-1, keepdim=True), index, num_nodes=size_i) * h_j
 
 
 def build(data: Data) -> Step:

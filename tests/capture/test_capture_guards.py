@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import random
 import sys
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -303,3 +306,21 @@ def test_a_number_of_rows_is_that_of_the_call(name: str) -> None:
         g.ndata["h"] = torch.ones(count + 1)
         g.apply_edges(lambda edges: {"m": edges.src["h"] * COUNTS[name](edges.src["h"])})
         assert g.edata["m"].unique().tolist() == [COUNTS[name](torch.ones(count))]
+
+
+@pytest.mark.parametrize("library", [torch, np, vgraph])
+def test_code_beside_a_library_is_watched(library: types.ModuleType) -> None:
+    """``torch_geometric`` lies beside ``torch``, and its path begins alike."""
+    assert library.__file__ is not None
+    where = str(Path(library.__file__).parent) + "_models/layer.py"
+    module = types.ModuleType("layer_of_somebody")
+    source = "factor = [2.0]\ndef message(edges):\n    return {'m': edges.src['x'] * factor[0]}\n"
+    exec(compile(source, where, "exec"), module.__dict__)
+    g = vgraph.graph(([0], [1]))
+    g.ndata["x"] = torch.ones(2, 1)
+    found: list[float] = []
+    for factor in (2.0, 3.0):
+        module.factor[0] = factor
+        g.update_all(module.message, fn.sum("m", "y"))
+        found.append(g.ndata["y"][1].item())
+    assert found == [2.0, 3.0]

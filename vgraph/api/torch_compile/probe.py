@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
@@ -24,11 +23,11 @@ from vgraph.api.vertex.function import VertexFunction
 from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.topology import Topology
 from vgraph.runtime.custom_op import call
-from vgraph.user_line import PACKAGE, is_user_file
+from vgraph.user_line import PACKAGE, folder_of, is_user_file
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
-_TORCH, _STANDARD = (str(Path(module).parent) for module in (torch.__file__, contextlib.__file__))
+_TORCH, _STANDARD = folder_of(torch.__file__), folder_of(contextlib.__file__)
 
 
 def _is_piece() -> bool:

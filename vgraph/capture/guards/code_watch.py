@@ -6,6 +6,7 @@ Takes: a running function. Gives: the code that it ran and the first impure call
 from __future__ import annotations
 
 import gc
+import os
 import types
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -28,15 +29,15 @@ from vgraph.capture.guards.purity import (
     question_of,
 )
 from vgraph.capture.record.profiler import replace_profiler
-from vgraph.user_line import PACKAGE
+from vgraph.user_line import PACKAGE, folder_of
 
-_TORCH = str(Path(torch.__file__).resolve().parent)
-_TORCH_NN = str(Path(_TORCH) / "nn")
+_TORCH, _STDLIB = folder_of(torch.__file__), folder_of(types.__file__)
+_TORCH_NN = str(Path(_TORCH) / "nn") + os.sep
 _TORCH_TENSOR = str(Path(_TORCH) / "_tensor.py")
 _MACHINERY = str(Path(_TORCH_NN) / "modules" / "module.py")  # what runs around every layer
-_WATCHED = tuple(str(Path(PACKAGE) / name) for name in ("nn", "function.py", "api/vertex/by_type.py"))
-_STDLIB = str(Path(types.__file__).resolve().parent)
-_OTHERS = tuple(str(Path(np.__file__).resolve().parent.parent / name) for name in ("numpy", "scipy", "networkx"))
+_WATCHED = (PACKAGE + "nn" + os.sep, *(str(Path(PACKAGE) / name) for name in ("function.py", "api/vertex/by_type.py")))
+_INSTALLED = Path(folder_of(np.__file__)).parent
+_OTHERS = tuple(str(_INSTALLED / name) + os.sep for name in ("numpy", "scipy", "networkx"))
 
 _QUIET, _OF_TORCH, _LAYER, _USERS = 0, 1, 2, 3  # kinds of code: whose calls say nothing; of torch; watched
 
