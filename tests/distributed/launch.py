@@ -14,6 +14,7 @@ def torchrun(module: str, ranks: int, *args: str, fails: bool = False, seconds: 
     """What ``ranks`` processes of ``python -m module args`` print; they must end well, or not if it ``fails``."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     settings = {"PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'kernels'}", "OMP_NUM_THREADS": "1"}
+    settings["PYTHONUNBUFFERED"] = ""  # ranks share a pipe: a line is written at once, with its end
     done = subprocess.run(
         [*command, "-m", module, *args],
         cwd=PROJECT,

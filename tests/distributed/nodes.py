@@ -20,6 +20,7 @@ def free_port() -> int:
 def start_nodes(module: str, ranks: list[int], *args: str, **env: str) -> list[subprocess.Popen[str]]:
     """``ranks[i]`` processes of ``python -m module args`` on machine i; what they print is piped."""
     settings = {"PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'kernels'}", "OMP_NUM_THREADS": "1"}
+    settings["PYTHONUNBUFFERED"] = ""  # processes share a pipe: a line is written at once, with its end
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(ranks))]
     command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     return [
