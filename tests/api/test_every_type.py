@@ -126,6 +126,19 @@ def test_functions_are_told_types() -> None:
     assert torch.equal(g.nodes["g"].data["k"], g.nodes["g"].data["h"])
 
 
+def test_a_function_that_passes_messages_itself_is_told_its_own_type() -> None:
+    g, told = typed(), list[object]()
+
+    def message(edges: vgraph.EdgeBatch) -> dict[str, Tensor]:
+        with g.local_scope():
+            g.update_all(fn.copy_u("h", "m"), fn.sum("m", "y"), etype="x")
+        told.append(edges.canonical_etype)
+        return {"m": edges.src["h"]}
+
+    g.update_all(message, fn.sum("m", "y"), etype="p")
+    assert told[-1] == ("u", "p", "g")
+
+
 def seven(shape: Any, dtype: Any, device: Any, ids: slice) -> Tensor:
     return torch.full(shape, 7, dtype=dtype, device=device)
 

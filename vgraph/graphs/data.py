@@ -53,7 +53,8 @@ class Relations:
         self._topologies, self._sizes = dict(topologies), sizes
         self.messages: dict[EdgeType, tuple[Tensor, dict[str, Tensor]]] = {}  # sent, not received
         self._single = next(iter(self._topologies.values())) if len(self._topologies) == 1 else None
-        self._sole = None if self._single is None else self._relation(next(iter(self._topologies)))
+        self._sole_type = None if self._single is None else next(iter(self._topologies))
+        self._sole = None if self._sole_type is None else self._relation(self._sole_type)
         ids = next(iter(self._topologies.values())).src
         self._device = ids.device
         form = (tuple(self._src), tuple(self._topologies), self.is_block, ids.dtype, ids.device)
@@ -307,6 +308,8 @@ class Relations:
 
     def _edge_type(self, etype: EType) -> EdgeType:
         """What a name, a triple or None (there is only one) means."""
+        if etype is None and self._sole_type is not None:
+            return self._sole_type
         if isinstance(etype, tuple) and len(etype) == 3 and etype in self._topologies:
             return etype
         found = [t for t in self._topologies if etype is None or t[1] == etype]

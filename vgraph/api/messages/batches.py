@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -41,10 +42,15 @@ def in_type(etype: EdgeType) -> None:
         _running.etype = etype
 
 
-def _type_now(count: Count) -> EdgeType:
-    """The type of edges that a function runs along."""
-    _refuse_examples(is_example=callable(count) or torch.compiler.is_dynamo_compiling())
-    return _running.etype
+def _type_now() -> EdgeType | None:
+    """The type of edges that the call that makes a batch runs along; None: Dynamo traces it."""
+    return None if torch.compiler.is_dynamo_compiling() else getattr(_running, "etype", None)
+
+
+def _told(etype: EdgeType | None, count: Count) -> EdgeType:
+    _refuse_examples(is_example=callable(count) or etype is None)
+    assert etype is not None
+    return etype
 
 
 def _refuse_examples(*, is_example: bool) -> None:
@@ -122,11 +128,12 @@ class EdgeBatch:
 
     def __init__(self, src: Columns, dst: Columns, data: Columns, ids: Callable[[], EdgeEnds], count: Count) -> None:
         self.src, self.dst, self.data, self._ids, self._count = src, dst, data, ids, count
+        self._etype = _type_now()  # now: the function may itself pass messages along other types
 
     @property
     def canonical_etype(self) -> EdgeType:
         """The type of the edges, three names; a function that asks for it runs on real rows alone."""
-        return _type_now(self._count)
+        return _told(self._etype, self._count)
 
     def batch_size(self) -> int:
         """The number of edges.
@@ -166,11 +173,12 @@ class NodeBatch:
         self, data: Mapping[str, Tensor], mailbox: Mapping[str, Tensor], ids: Callable[[], Tensor], count: Count
     ) -> None:
         self.data, self.mailbox, self._ids, self._count = data, mailbox, ids, count
+        self._etype = _type_now()
 
     @property
     def ntype(self) -> str:
         """The type of the nodes; a function that asks for it runs on real rows alone."""
-        return _type_now(self._count)[2]
+        return _told(self._etype, self._count)[2]
 
     def batch_size(self) -> int:
         """The number of nodes.
@@ -191,6 +199,7 @@ class NodeBatch:
 
 OfEdges = Callable[[EdgeBatch], dict[str, Tensor]]
 OfNodes = Callable[[NodeBatch], dict[str, Tensor]]
+Rows = TypeVar("Rows", EdgeBatch, NodeBatch)
 
 
 def _count_of(count: Count) -> int:
@@ -224,9 +233,19 @@ def definition(function: object) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
+def called(function: Callable[[Rows], object], rows: Rows) -> object:
+    """What a user's function returns, which may itself pass messages along other types."""
+    etype = _type_now()
+    try:
+        return function(rows)
+    finally:
+        if etype is not None:
+            in_type(etype)
+
+
 def on_edges(function: OfEdges, edges: EdgeBatch, rows: int) -> dict[str, Tensor]:
     """What a function of edges returns, and what it sets in ``edges.data``, under names that begin with ``SET``."""
-    given = checked(function, function(edges), rows, "edges")
+    given = checked(function, called(function, edges), rows, "edges")
     if not edges.data.written:
         return given
     return checked(function, {**{SET + name: own for name, own in edges.data.written.items()}, **given}, rows, "edges")
@@ -298,7 +317,7 @@ class UpdateBody:
             "dst",
         )
         nodes = NodeBatch(columns, {}, lambda: session.ids("$vertex_ids", VERTEX), _count(size, session))
-        given = checked(apply, apply(nodes), size, "nodes")
+        given = checked(apply, called(apply, nodes), size, "nodes")
         session.note_checked()
         return given
 
@@ -328,7 +347,7 @@ class UpdateBody:
             lambda: session.ids("$vertex_ids", VERTEX),
             _count(sizes[VERTEX], session),
         )
-        given = checked(self.reduce, self.reduce(nodes), sizes[VERTEX], "nodes")
+        given = checked(self.reduce, called(self.reduce, nodes), sizes[VERTEX], "nodes")
         if self.mailbox is True:  # one degree at a time, DGL's batches are the same as ours
             session.note_checked()
         return given

@@ -22,6 +22,7 @@ from vgraph.api.messages.batches import (
     OfEdges,
     OfNodes,
     UpdateBody,
+    called,
     checked,
     on_edges,
     without_set,
@@ -257,7 +258,7 @@ def _uncaptured(
             lambda ids=bucket.topology.original_ids["vertex"]: ids.to(topology.idtype, copy=True),
             count,
         )
-        done.append((bucket, checked(reduce, reduce(nodes), count, "nodes")))
+        done.append((bucket, checked(reduce, called(reduce, nodes), count, "nodes")))
     return _join(done, topology)
 
 

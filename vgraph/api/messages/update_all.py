@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from vgraph.api.messages.batches import Columns, NodeBatch, OfEdges, OfNodes, checked, in_type
+from vgraph.api.messages.batches import Columns, NodeBatch, OfEdges, OfNodes, called, checked, in_type
 from vgraph.api.messages.halo_rows import check_uncut, is_without_edges
 from vgraph.api.messages.propagate import (
     Frames,
@@ -42,7 +42,7 @@ class Relation:
 
     def __init__(self, graph: GraphData, etype: EType) -> None:
         self.topology, self.src, self.dst, self.edge = graph.relation(etype)
-        in_type(etype if isinstance(etype, tuple) else graph.to_canonical_etype(etype))
+        in_type(graph.to_canonical_etype(etype))
 
     def frames(self) -> Frames:
         return {"src": self.src.columns, "dst": self.dst.columns, "edge": self.edge.columns}
@@ -180,7 +180,7 @@ def _results_on(frame: Frame, function: OfNodes, ids: Tensor | None, fresh: Mapp
     )
     all_ids = torch.arange(count, device=frame.device) if ids is None else ids
     nodes = NodeBatch(columns, {}, all_ids.clone, count)
-    return checked(function, function(nodes), count, "nodes")
+    return checked(function, called(function, nodes), count, "nodes")
 
 
 def send_and_recv(
