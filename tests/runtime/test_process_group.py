@@ -42,7 +42,7 @@ def processes(count: int, folder: Path, *tasks: str, ends: tuple[int, ...] = ())
 def test_two_and_four_processes(tmp_path: Path) -> None:
     """Training, accumulation, a meta model, replicas, and a checkpoint of 2 workers that 4 go on from."""
     processes(2, tmp_path, "seeds:mlp:2", "train:wresnet:2", "train:lstm:2", "train:attention:2", "update:attention:2",
-              "accumulate:mlp:2", "meta:lstm:2", "dropout:attention:2", "autocast:attention:2",
+              "accumulate:mlp:2", "meta:lstm:2", "dropout:attention:2", "autocast:attention:2", "habits:tied:2",
               "save:attention:2")  # fmt: skip
     processes(4, tmp_path, "train:wresnet:4", "update:lstm:4", "train:attention:4", "train:mlp:2", "update:mlp:2",
               "load:attention:4")  # fmt: skip

@@ -170,6 +170,61 @@ def accumulate(name: str, workers: int, folder: Path) -> None:
         close(parameter.grad, shard_of(None, worker, key, dict(model.named_parameters())[key].grad))
 
 
+class Tied(nn.Module):
+    """Embedding and head share a weight; dropout tells modes apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.inner = nn.Embedding(32, 16), nn.Linear(16, 16)
+        self.head = nn.Linear(16, 32)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        h = nn.functional.dropout(torch.tanh(self.inner(self.embedding(x))), 0.0, self.training)
+        return nn.functional.cross_entropy(self.head(h), y)
+
+
+def habits(name: str, workers: int, folder: Path) -> None:
+    """What is done to any module by habit is right on a worker, or refused: tied names, clipping, modes, optimizers."""
+    torch.manual_seed(0)
+    model, other = Tied().double(), Tied().double()
+    batch = (torch.randint(32, (16,)), torch.randint(32, (16,)))
+    plan = vgraph.parallelize(model, batch, workers)
+    worker = plan.launch(timeout=60)
+    state = {key: tensor.full_tensor() for key, tensor in worker.state_dict().items()}
+    assert state.keys() == model.state_dict().keys()
+    other.load_state_dict(state)
+    worker.load_state_dict(worker.state_dict())
+    assert worker.head.weight is worker.embedding.weight
+    for order in (2.0, 1.0, float("inf")):
+        for each in (model, worker):
+            each.zero_grad()
+        model(*batch).backward()
+        close(worker(*batch), other(*batch).detach())
+        norms = [nn.utils.clip_grad_norm_(each.parameters(), 0.05, order) for each in (worker, model)]
+        close(*norms)
+        for key, parameter in worker.named_parameters():
+            close(parameter.grad, shard_of(plan, worker, key, dict(model.named_parameters())[key].grad))
+    assert worker.train() is worker
+    refused(worker.eval, "plan was made of a model in training mode")
+    matrices = [p for p in worker.parameters() if p.dim() == 2]
+    before = [p.detach().clone() for p in matrices]
+    refused(torch.optim.Adafactor(worker.parameters(), lr=0.1).step, "Adafactor does not work element by element")
+    refused(torch.optim.Muon(matrices, lr=0.1).step, "Muon does not work element by element")
+    assert all(torch.equal(p, b) for p, b in zip(matrices, before, strict=True))
+    worker.save(folder / "tied")
+    worker.load(folder / "tied")
+
+
+def refused(action: Callable[[], object], fact: str) -> None:
+    try:
+        action()
+    except vgraph.VGraphError as error:
+        assert fact in str(error), error
+    else:
+        raise AssertionError(f"not refused: {fact}")
+
+
 def save(name: str, workers: int, folder: Path) -> None:
     """Two steps, a checkpoint, a third step whose loss is written down."""
     model, batch = made(name)

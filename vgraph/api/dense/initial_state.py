@@ -7,7 +7,8 @@ Source: Tofu section 6 (parameters are initialised where they lie).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,8 @@ class StepState:
         held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         self.names = {value.id: name for name, value in (*step.parameters.items(), *step.buffers.items())}
         self.copied = {n: t.detach().clone() for n, t in held.items() if not t.is_meta}
+        self.is_training = model.training
+        self.aliases = dict(_aliases(model))
         self.inputs = {value.id: place for place, value in enumerate(step.inputs)}
         self.history = {kept.before.id: kept for kept in step.history}
 
@@ -74,9 +77,18 @@ class StepState:
                 raise ModelError(
                     f"input {place} is {tensor.dtype}{list(tensor.shape)}; "
                     f"the plan was made for {value.dtype}{list(value.row_shape)}",
-                    cure="pass batches of one size, or make a plan for each size",
+                    cure="pass batches of one size (DataLoader(..., drop_last=True)), or make a plan for each size",
                 )
         return found
+
+
+def _aliases(model: nn.Module) -> Iterator[tuple[str, str]]:
+    """Other names of a tensor that has several (tied weights), and the first."""
+    first: dict[int, str] = {}
+    every = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    for name, tensor in itertools.chain(*every):
+        if first.setdefault(id(tensor), name) != name:
+            yield name, first[id(tensor)]
 
 
 def _takes_two(init: Init) -> bool:

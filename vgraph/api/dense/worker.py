@@ -6,14 +6,16 @@ Source: Tofu section 6 (each worker holds its shards; the graph of a step is its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.dense.elementwise import watch_optimizers
 from vgraph.api.dense.initial_state import StepState
-from vgraph.errors import CheckpointError
+from vgraph.api.dense.shard_gradient import ShardGradient, powers
+from vgraph.errors import CheckpointError, ModelError
 from vgraph.ir.partitioned import Layout, PartitionedProgram
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import ShardingPlan
@@ -59,6 +61,9 @@ class Worker(nn.Module):
         self._layouts = {i.value.id: at for i, at in zip(step.program.inputs, parts.input_layouts, strict=True)}
         self._held: dict[int, Tensor] = {}
         self._initialise()
+        self.training = state.is_training
+        self._is_owner = {name: self._is_first(name) for name in step.parameters}
+        watch_optimizers(self.parameters())
 
     @property
     def rank(self) -> int:
@@ -89,6 +94,8 @@ class Worker(nn.Module):
             _put(self, name, parameter)
         for name, value in self._step.buffers.items():
             _put(self, name, self._held[value.id])
+        for alias, name in self._state.aliases.items():
+            _put(self, alias, self._held[self._named()[name].id])
 
     def _shard(self, value: Value, whole: Tensor) -> Tensor:
         region = self._layouts[value.id].regions[self.rank]
@@ -108,6 +115,28 @@ class Worker(nn.Module):
             KeyError: the model has no such parameter or buffer.
         """
         return self._layouts[{**self._step.parameters, **self._step.buffers}[name].id]
+
+    def train(self, mode: bool = True) -> Worker:
+        """Says that a call is in the mode that was recorded; there is no other.
+
+        Args:
+            mode: whether to train.
+
+        Returns:
+            This worker.
+
+        Raises:
+            ModelError: the step was recorded in the other mode.
+        """
+        if mode != self._state.is_training:
+            word, other = ("train", "evaluation") if mode else ("eval", "training")
+            raise ModelError(
+                f"the plan was made of a model in {other} mode, and a call runs what was recorded, dropout and "
+                f"gradients included: {word}() would change nothing",
+                cure=f"make another plan of model.{word}(), and give its worker this one's state: "
+                "other.load_state_dict(worker.state_dict(), strict=False)",
+            )
+        return self
 
     # ------------------------------------------------------------ a step
     def forward(self, *batch: object) -> Tensor:
@@ -147,7 +176,10 @@ class Worker(nn.Module):
         with torch.no_grad():
             for name, gradient in gradients.items():
                 parameter = self._held[step.parameters[name].id]
-                parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad.add_(gradient)
+                if parameter.grad is None:
+                    parameter.grad = ShardGradient.of(gradient.clone(), self._norms, self._is_owner[name])
+                else:
+                    parameter.grad.add_(gradient)
             self._overwrite({step.parameters[n]: v for n, v in step.updated.items()}, outputs)
             self._overwrite({step.buffers[n]: v for n, v in step.new_buffers.items()}, outputs)
             self._overwrite({kept.before: kept.after for kept in step.history}, outputs)
@@ -168,19 +200,27 @@ class Worker(nn.Module):
         Returns:
             The norm before, a float64 scalar.
         """
-        mine = [p.grad for n, p in self.named_parameters() if p.grad is not None and self._is_owner(n)]
-        squares = [g.detach().double().square().sum() for g in mine]
-        total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
-        norm = self._group.total(total).sqrt()
+        given = {name: self._held[value.id].grad for name, value in self._step.parameters.items()}
+        mine = [ShardGradient.of(g, self._norms, self._is_owner[n]) for n, g in given.items() if g is not None]
+        norm = torch.linalg.vector_norm(self._norms(mine, 2.0)) if mine else torch.zeros((), dtype=torch.float64)
         scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
         for parameter in self.parameters():
             if parameter.grad is not None:
                 parameter.grad.mul_(scale.to(parameter.grad.dtype))
         return norm
 
+    def _norms(self, shards: Sequence[Tensor], order: float) -> Tensor:
+        """Norms of whole gradients, of which these are this worker's parts; all workers call it."""
+        mine = powers(shards, order)
+        if order == torch.inf:
+            return self._group.largest(mine)
+        return self._group.total(mine).pow(1 / order)
+
     # ------------------------------------------------------------ checkpoints
     def state_dict(self, *_: object, **__: object) -> dict[str, Tensor]:
         """Parameters, buffers and history as DTensors in equal chunks, whatever the plan; all workers call it.
+
+        A tensor that the model has under several names is there under each.
 
         Args:
             *_: ignored, as of ``torch.nn.Module.state_dict``.
@@ -189,6 +229,11 @@ class Worker(nn.Module):
         Returns:
             DTensors by name.
         """
+        found = self._own_state()
+        return found | {alias: found[name] for alias, name in self._state.aliases.items()}
+
+    def _own_state(self) -> dict[str, Tensor]:
+        """Every tensor once."""
         return {name: self._chunk(value, self._held[value.id].detach()) for name, value in self._named().items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -196,19 +241,20 @@ class Worker(nn.Module):
 
         Args:
             state_dict: DTensors by name.
-            strict: ignored, as names must be the same.
+            strict: whether the names must be the same; False: those that both have are taken over.
             assign: ignored, as tensors are copied.
 
         Raises:
             CheckpointError: the names are not those of this model and optimizer.
         """
         named = self._named()
-        if set(named) != set(state_dict):
-            odd = sorted(set(named) ^ set(state_dict))
+        odd = sorted((set(named) ^ set(state_dict)) - set(self._state.aliases))
+        if odd and strict:
             raise CheckpointError(
                 f"the state differs in {odd[:3]}", cure="load the state of the same model and optimizer"
             )
-        for name, value in named.items():
+        for name in [name for name in named if name in state_dict]:
+            value = named[name]
             with torch.no_grad():
                 self._held[value.id].copy_(self._unchunk(value, state_dict[name]))
 
@@ -233,7 +279,7 @@ class Worker(nn.Module):
             CheckpointError: there is none, or it is of another model or optimizer.
         """
         state: dict[str, dict[str, Tensor]] = {
-            "model": self.state_dict(),
+            "model": self._own_state(),
             "optimizer": self._optimizer_state(optimizer),
         }
         load_sharded(state, Path(path), self._group)
@@ -277,7 +323,7 @@ class Worker(nn.Module):
         found = self._group.exchange(exchange, mine)
         return shard.new_empty((0,)) if found is None else found
 
-    def _is_owner(self, name: str) -> bool:
+    def _is_first(self, name: str) -> bool:
         """Of workers that hold the same part, the first counts it."""
         regions = self.layout(name).regions
         return regions.index(regions[self.rank]) == self.rank

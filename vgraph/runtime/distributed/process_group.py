@@ -136,9 +136,16 @@ class WorkerGroup:
 
     def total(self, tensor: Tensor) -> Tensor:
         """The sum over the workers of the replica."""
+        return self._reduced(tensor, dist.ReduceOp.SUM)
+
+    def largest(self, tensor: Tensor) -> Tensor:
+        """The largest of every element over the workers of the replica."""
+        return self._reduced(tensor, dist.ReduceOp.MAX)
+
+    def _reduced(self, tensor: Tensor, reduction: dist.ReduceOp.RedOpType) -> Tensor:
         tensor = tensor.to(self.device)
         with lost_workers():
-            dist.all_reduce(tensor, group=self.group)
+            dist.all_reduce(tensor, reduction, group=self.group)
         return tensor
 
     def _mean(self, shard: Tensor | None) -> Tensor | None:
