@@ -77,6 +77,20 @@ def test_copies_are_accelerated() -> None:
 
 
 @needs_pyg
+def test_lazy_parameters() -> None:
+    """PyG makes them in the first call, ``lin_dst`` after it has added up; the call is captured as later ones are."""
+    layer, x = (
+        vgraph.accelerate(pyg.GENConv((-1, -1), F, edge_dim=-1, norm=None)),
+        (torch.randn(N, 4), torch.randn(N, 5)),
+    )
+    ids, rows = edges(), torch.randn(E, 3)
+    first, ran = runs_of(lambda: layer(x, ids, rows))
+    assert not isinstance(ran[-1], CaptureError)
+    assert torch.equal(layer(x, ids, rows), first)
+    torch.testing.assert_close(copy.deepcopy(layer)(x, ids, rows), first)
+
+
+@needs_pyg
 def test_other_layers_are_left_alone() -> None:
     vgraph.accelerate(pyg.GCNConv(F, F))
     other, x, ids = pyg.GCNConv(F, F), torch.randn(N, F), edges()

@@ -14,6 +14,7 @@ from weakref import ReferenceType
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.watched import MISSES, Numbers, Step, Walk, path_of
@@ -132,7 +133,9 @@ def make_check(walk: Walk, lifted: Sequence[Tensor], constants: set[int], scalar
             source.same_number(step, value)
     known = {id(tensor) for tensor in lifted}
     for tensor, step in walk.tensors.values():  # of which no number is read, but perhaps the shape
-        if id(tensor) not in known:
+        if is_lazy(tensor):
+            source.compare(step, "type", type(tensor))
+        elif id(tensor) not in known:
             source.same_kind(step, tensor)
     given = [_fetch(source, walk, tensor, index in constants, scalars) for index, tensor in enumerate(lifted)]
     return _compile(source, given)

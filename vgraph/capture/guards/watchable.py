@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from vgraph.capture.guards.purity import LIBRARIES, library_of
 
@@ -61,6 +62,7 @@ FIXED = (
     types.MemberDescriptorType, types.DynamicClassAttribute, property, types.EllipsisType, types.NotImplementedType,
     typing.TypeVar, _FIELD, *_OF_TYPING, type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor),
     torch.no_grad, torch.enable_grad, torch.set_grad_enabled, torch.inference_mode, torch.autocast,
+    RemovableHandle,
 )  # fmt: skip
 # What code may read of a logger, which else says nothing about what a function computes.
 OF_LOGGERS = frozenset(

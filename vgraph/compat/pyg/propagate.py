@@ -34,7 +34,7 @@ class _EdgeIndex(Protocol):
 
 
 class _TooEarlyError(CaptureError):
-    """The first call, which PyG runs, makes parameters of the shapes that it sees."""
+    """Parameters are made of the shapes that a first call sees, which must not be those of example rows."""
 
     is_kept = False
 
@@ -45,12 +45,25 @@ def run(layer: Layer, which: str, theirs: Method, edge_index: object, given: Giv
         if _is_empty(edge_index):  # no message is stored
             return theirs(layer, edge_index, **given)
         return _captured(layer, which, edge_index, given)
+    except _TooEarlyError:
+        return _initialized(layer, which, theirs, edge_index, given)
     except CaptureError as error:
         _say_why(layer, which, error)
     return theirs(layer, edge_index, **given)
 
 
-def _captured(layer: Layer, which: str, edge_index: object, given: Given) -> object:
+def _initialized(layer: Layer, which: str, theirs: Method, edge_index: object, given: Given) -> object:
+    """A first call. PyG makes the parameters; what is given is rounded as that of later calls is."""
+    out = theirs(layer, edge_index, **given)
+    try:
+        return _captured(layer, which, edge_index, given, initialized=True)
+    except CaptureError as error:
+        _say_why(layer, which, error)
+    return out
+
+
+def _captured(layer: Layer, which: str, edge_index: object, given: Given, *, initialized: bool = False) -> object:
+    """``initialized``: whether parameters that are lazy even now are of no concern to the functions."""
     steps = STEPS[which]
     _check(layer, which)
     given = dict(given)
@@ -59,7 +72,7 @@ def _captured(layer: Layer, which: str, edge_index: object, given: Given) -> obj
     methods = [getattr(layer, step) for step in steps]
     roots = (*methods, functools.partial(_nothing, **call.shared))
     key = (which, *(function_key(method) for method in methods), tuple(call.whats.items()))
-    function = functools.partial(_run_steps, layer, steps, call)
+    function = functools.partial(_run_steps, layer, steps, call, initialized=initialized)
     out, kept = join(call.topology, call.rows, function, roots, key, type(layer).__name__)
     for name, rows in kept.items():  # as layers of attention keep their weights
         setattr(layer, name, rows)
@@ -76,9 +89,16 @@ def _nothing(**_: Tensor) -> None:
     """Holds tensors of neither nodes nor edges where guards look for them."""
 
 
-def _run_steps(layer: Layer, steps: Sequence[str], call: Call, joined: Joined) -> tuple[Out, Kept]:
+def _run_steps(
+    layer: Layer,
+    steps: Sequence[str],
+    call: Call,
+    joined: Joined,
+    *,
+    initialized: bool,
+) -> tuple[Out, Kept]:
     """PyG's functions one after the other, each on what stands for its arguments; and what the layer keeps of them."""
-    if any(is_lazy(parameter) for parameter in (*layer.parameters(), *layer.buffers())):
+    if not initialized and any(is_lazy(parameter) for parameter in (*layer.parameters(), *layer.buffers())):
         raise _TooEarlyError("its parameters are not initialized yet")
     before = dict(layer.__dict__)
     try:
