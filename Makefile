@@ -16,7 +16,7 @@ PYTHON_CHECK = import sys; sys.exit(None if sys.version_info >= (3, 10) else \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-distributed test lint types fast campaign check-capture sanitize golden format clean
+.PHONY: help demo demo-distributed docs test lint types fast campaign check-capture sanitize golden format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ demo-distributed: $(VENV)/.made-for-demo  ## train a GCN on Tolokers, divided be
 	echo "  cure: download tolokers.npz of yandex-research/heterophilous-graphs, make demo-distributed TOLOKERS=file"; exit 1; }
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 examples/gcn_distributed.py $(TOLOKERS) --epochs 60
 
-test: lint types fast  ## the whole check: lint, types, tests, examples, README, benchmarks
+test: lint types docs fast  ## the whole check: lint, types, documentation, tests, examples, README, benchmarks
 
 lint: $(VENV)/.made-for-test  ## style and import contracts
 	$(BIN)/ruff check .
@@ -44,6 +44,9 @@ types: $(VENV)/.made-for-test  ## strict types of vgraph/
 
 fast: $(VENV)/.made-for-test  ## pytest alone, doctests included
 	$(PYTEST)
+
+docs: $(VENV)/.made-for-docs  ## build the documentation into docs/_build/html; a warning is an error
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --jobs 2 --builder html --doctree-dir docs/_build/doctrees docs docs/_build/html
 
 campaign: $(VENV)/.made-for-test  ## every fuzzer in full, which takes hours; MINUTES=30 bounds it
 	OMP_NUM_THREADS=$(PYTEST_THREADS) $(BIN)/python -m tests.campaign $(if $(MINUTES),--minutes $(MINUTES))
@@ -81,4 +84,8 @@ $(VENV)/.made-for-demo: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.made-for-test: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP_INSTALL) -e '.[test]'
-	@touch $(VENV)/.made-for-demo $@
+	@touch $(VENV)/.made-for-demo $(VENV)/.made-for-docs $@
+
+$(VENV)/.made-for-docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) -e '.[docs]'
+	@touch $@

@@ -6,7 +6,7 @@
     python examples/gcn_distributed.py --smoke                               the same in one process
 
 Rank 0 divides the graph once and writes the parts to a folder that all ranks read (``--parts``). The same script runs
-on two machines: docs/distributed.md. Source: Kipf and Welling 2017 (the layer, and the model for citations);
+on two machines: docs/guides/processes.md. Source: Kipf and Welling 2017 (the layer, and the model for citations);
 Platonov et al. 2023 (residual blocks for graphs whose neighbours differ).
 """
 

@@ -96,10 +96,10 @@ def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert command.main() == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(": dgl")[0] for line in lines[:2]] == [f"{tmp_path}/deep/a.py:{n}" for n in (2, 3)]
-    assert lines[2] == "1 name is absent, of those in 2 files; docs/from_dgl.md says what to do"
+    assert lines[2] == "1 name is absent, of those in 2 files; docs/coming_from/dgl.md says what to do"
     monkeypatch.setattr(sys, "argv", ["vgraph.compat", "--check", str(tmp_path / "b.py")])
     assert command.main() == 0
-    assert capsys.readouterr().out == "every name of DGL in 1 file is here; docs/from_dgl.md says what differs\n"
+    assert capsys.readouterr().out == "every name of DGL in 1 file is here; docs/coming_from/dgl.md says what differs\n"
 
 
 def test_what_cannot_be_checked(
@@ -134,4 +134,4 @@ def test_a_module_runs_with_its_arguments(
 
 def test_pages_that_errors_name_are_there() -> None:
     docs = Path(__file__).parents[2] / "docs"
-    assert (docs / "from_dgl.md").is_file()
+    assert (docs / "coming_from" / "dgl.md").is_file()

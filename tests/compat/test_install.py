@@ -80,7 +80,7 @@ for statement in ("from dgl import nothing", "import dgl.nn.nothing", "from dgl.
     assert lines[:2] == ["NameLookupError", "dgl has no 'no_such_thing' in vgraph"]
     for module in ("dgl", "dgl.nn"):
         place = lines.index(f"{module} has no 'nothing' in vgraph")
-        assert "cure: docs/from_dgl.md" in lines[place + 2]
+        assert "cure: docs/coming_from/dgl.md" in lines[place + 2]
     assert lines.count("dgl.nn has no 'nothing' in vgraph") == 2
 
 

@@ -22,7 +22,7 @@ from vgraph.errors import DataError
 from vgraph.runtime.distributed.waits import find_slow
 
 PROGRAM = "tests.distributed.fault_program"
-OWN_STORES = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # docs/distributed.md
+OWN_STORES = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # docs/guides/processes.md
 NO_KERNELS = {"VGRAPH_KERNELS": "0"}  # the compiler would take most of the time
 
 

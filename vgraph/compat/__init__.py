@@ -1,7 +1,7 @@
 """Programs written for DGL: their imports lead here when asked, and never by themselves. ``pyg``: those for PyG.
 
 Takes: nothing. Gives: modules under the name ``dgl``. Runs once per process.
-``python -m vgraph.compat script.py`` runs a program so; docs/from_dgl.md says how, and what is absent.
+``python -m vgraph.compat script.py`` runs a program so; docs/coming_from/dgl.md says how, and what is absent.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The names that programs written for DGL call most, counted over 44 public repositories, and what they find here.
 
-Takes: nothing. Gives: a table in Markdown, as docs/compat.md has it. Runs once per process.
+Takes: nothing. Gives: a table in Markdown, as docs/coming_from/dgl_names.md has it. Runs once per process.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class WeightBasis(nn.Module):
         """All matrices.
 
         Returns:
-            (num_outputs, *shape).
+            (num_outputs, ``*shape``).
         """
         return (self.w_comp @ self.weight.flatten(1)).view(self.num_outputs, *self.shape)
 

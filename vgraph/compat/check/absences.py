@@ -19,7 +19,7 @@ from vgraph.compat.check.scopes import Place
 from vgraph.compat.check.uses import uses_in
 from vgraph.compat.modules import HIDDEN, MODULES, lookup, names_of
 
-PAGE = "docs/from_dgl.md"
+PAGE = "docs/coming_from/dgl.md"
 _SKIPPED = {"site-packages", "node_modules", "__pycache__"}
 _COMMON = ("dgl", "dgl.nn", "dgl.data", "dgl.dataloading", "dgl.sampling", "dgl.transforms", "dgl.sparse", "dgl.ops")
 # the beginning of an absent name -> what to do; the first that fits counts
@@ -32,7 +32,7 @@ _CURES = {
     "g.update_all",
     "dgl.data": "make the graphs with dgl.graph, in a class of yours over dgl.data.DGLDataset",
     "dgl.dataloading": "write it as a dgl.dataloading.Sampler, whose sample(g, indices) gives the minibatch",
-    "dgl.distributed": "docs/distributed.md says what vgraph has instead",
+    "dgl.distributed": "docs/guides/processes.md says what vgraph has instead",
     "dgl.": "say it with what there is",
 }
 

@@ -28,7 +28,9 @@ def DistNodeDataLoader(
     known = {name: value for name, value in options.items() if name not in _OF_ONE_PROCESS}
     unknown = set(known) - {"batch_size", "shuffle", "drop_last", "seed", "prefetch", "bulk", "cache_bytes"}
     if unknown:
-        raise FunctionError(f"DistNodeDataLoader takes no {min(unknown)}", cure="leave it out; docs/compat.md")
+        raise FunctionError(
+            f"DistNodeDataLoader takes no {min(unknown)}", cure="leave it out; docs/coming_from/dgl_names.md"
+        )
     known["batch_size"] = known.get("batch_size", 1) * vd.num_ranks()
     ids = nids.local_partition if isinstance(nids, DistTensor) else nids
     return vd.DistDataLoader(g, ids, graph_sampler, device=device, **known)
