@@ -67,7 +67,7 @@ class _Missing(MetaPathFinder):
 
 
 def _cure(module: str) -> str:
-    page = "distributed" if module.startswith("dgl.distributed") else "from_dgl"
+    page = "guides/processes" if module.startswith("dgl.distributed") else "coming_from/dgl"
     return f"docs/{page}.md; `python -m vgraph.compat --check PATH` lists all that a program lacks, before it runs"
 
 
