@@ -193,7 +193,7 @@ def as_dgl() -> Iterator[None]:
 @pytest.mark.usefixtures("as_dgl")
 def test_names_that_are_not_there_name_the_page() -> None:
     absent = importlib.import_module("dgl.distributed")
-    with pytest.raises(AttributeError, match=r"docs/distributed\.md; `python -m vgraph.compat --check"):
+    with pytest.raises(AttributeError, match=r"docs/guides/processes\.md; `python -m vgraph.compat --check"):
         _ = absent.DistEmbedding
     with pytest.raises(AttributeError, match=r"docs/coming_from/dgl\.md; `python -m vgraph.compat --check"):
         _ = importlib.import_module("dgl.dataloading").DistEdgeDataLoader
