@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from vgraph.capture.step.capture_step import capture_step
 from vgraph.ir.program import op_name
 from vgraph.ir.sharding import Partial, Replicate, ShardingPlan, Split
 from vgraph.ir.step import BACKWARD, FORWARD, TrainingStep
+from vgraph.partition.accounting.account import account
 from vgraph.partition.accounting.costs import transfer
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search.classes import classify
@@ -153,6 +155,25 @@ def test_a_mask_made_in_the_model_can_be_divided(axes: tuple[int, ...]) -> None:
 
     found = search(captured(Masked(), torch.zeros(4, 64, 32)), axes)
     assert all(0 <= moved < float("inf") for moved in found.step_bytes)
+
+
+@pytest.mark.parametrize("axes", [(2,), (2, 2), (4,)])
+def test_rows_of_time_and_batch_keep_the_batch(axes: tuple[int, ...]) -> None:
+    """nn.MultiheadAttention turns to (time, batch) and merges both: what moves are weights and gradients."""
+    model = nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True)
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x).square().mean()
+
+    step = captured(Loss(), torch.zeros(16, 37, 32))
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    moved = account(step, search(step, axes).plan).total_bytes
+    assert moved <= 3 * (math.prod(axes) - 1) * weights
 
 
 def test_time_steps_are_divided_alike() -> None:

@@ -6,6 +6,8 @@ Source: Tofu section 4 (tensor description language).
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Sequence
 
 from vgraph.ir.program import Dim, Op, Rows, Value, op_name
@@ -23,7 +25,7 @@ def _sizes(shape: Sequence[Dim]) -> list[int]:
 
 
 def _grouped(before: Sequence[Dim], after: Sequence[Dim]) -> tuple[Indices, Indices] | None:
-    """Splits a reshape into groups of equal products: (a b) -> a b, a b -> (a b), or whole groups."""
+    """Splits a reshape into groups: (a b) -> a b, a b -> (a b), a (b c) -> (a b) c, or whole ones of equal product."""
     ins, outs = ["1"] * len(before), ["1"] * len(after)
     at_left, at_right = _wide(before), _wide(after)
     left = _sizes([before[k] for k in at_left])
@@ -39,7 +41,10 @@ def _grouped(before: Sequence[Dim], after: Sequence[Dim]) -> tuple[Indices, Indi
                 q, j = q * right[j], j + 1
             else:
                 return None
-        _name_group(ins, at_left[i0:i], outs, at_right[j0:j], f"g{group}")
+        sides = ((ins, at_left[i0:i]), (outs, at_right[j0:j]))
+        is_plain = min(i - i0, j - j0) == 1 or not any(isinstance(d, Rows) for d in (*before, *after))
+        if not (is_plain and _name_factors(sides, f"g{group}", (left[i0:i], right[j0:j]))):
+            _name_slowest(*sides[0], *sides[1], f"g{group}")
         group += 1
     return (tuple(ins), tuple(outs)) if i == len(left) and j == len(right) else None
 
@@ -49,18 +54,28 @@ def _wide(shape: Sequence[Dim]) -> list[int]:
     return [k for k, size in enumerate(shape) if size != 1]
 
 
-def _name_group(ins: list[str], i: Sequence[int], outs: list[str], j: Sequence[int], name: str) -> None:
-    parts = [f"{name}{letter}" for letter in "abcdefghijkl"]
-    if len(i) > 1 and len(j) > 1:  # several to several: only the slowest factor keeps its name
-        for at, each in zip(i, parts, strict=False):
-            ins[at] = each
-        for k, at in enumerate(j):
-            outs[at] = parts[0] + " ?" if k == 0 else f"{name}?{k}"
-        return
-    few, few_at, many, many_at = (ins, i, outs, j) if len(i) == 1 else (outs, j, ins, i)
-    few[few_at[0]] = " ".join(parts[: len(many_at)])
-    for at, each in zip(many_at, parts, strict=False):
-        many[at] = each
+def _name_slowest(ins: list[str], i: Sequence[int], outs: list[str], j: Sequence[int], name: str) -> None:
+    """Several to several dims that are no products of common factors: only the slowest factor keeps its name."""
+    for k, at in enumerate(i):
+        ins[at] = f"{name}{_LETTERS[k]}"
+    for k, at in enumerate(j):
+        outs[at] = f"{name}a ?" if k == 0 else f"{name}?{k}"
+
+
+_LETTERS = "abcdefghijkl"
+
+
+def _name_factors(sides: Sequence[tuple[list[str], Sequence[int]]], name: str, sizes: Sequence[Sequence[int]]) -> bool:
+    """(16, 512) and (128, 64) are a (b c) and (a b) c, of 16, 8 and 64; False: there are no such factors."""
+    ends = [list(itertools.accumulate(side, operator.mul)) for side in sizes]
+    every = sorted({*ends[0], *ends[1]})
+    if len(every) > len(_LETTERS) or any(later % end for end, later in itertools.pairwise(every)):
+        return False
+    for (names, at), mine in zip(sides, ends, strict=True):
+        places = [0, *(every.index(end) + 1 for end in mine)]
+        for k, (first, last) in zip(at, itertools.pairwise(places), strict=True):
+            names[k] = " ".join(f"{name}{letter}" for letter in _LETTERS[first:last])
+    return True
 
 
 def view(op: Op) -> Notation | None:
