@@ -132,6 +132,8 @@ def _faults_of_raises(public: Public, section: str) -> Iterator[str]:
     named = [_exception(name) for name in entries_of(section)]
     if None in named:
         yield "Raises: a name that is no exception"
+    if len(named) < sum(len(names.split(", ")) for names, _ in ENTRY.findall(section)):
+        yield "Raises: an exception twice"
     known = tuple(kind for kind in named if kind is not None)
     for name in sorted(raised_by(public)):
         kind = _exception(name)
@@ -220,6 +222,7 @@ def test_nothing_is_excused_that_is_never_asked() -> None:
         ("Adds.\n\nArgs:\n    a: 1.\n    b: 2.\n\nSource: none.\n\nExample:\n    >>> 1\n", "Args: strange ['b']"),
         ("Adds\nnumbers.\n", "a first line that stands alone"),
         ("Adds.\n\nRaises:\n    TypoError: never.\n", "Raises: a name that is no exception"),
+        ("Adds.\n\nRaises:\n    GraphError: a is 0.\n    GraphError: a is nil.\n", "Raises: an exception twice"),
         ("Adds.\n", "Raises: GraphError"),
         ("Adds.\n", "Returns"),
         ("Adds.\n\nRaises:\n    GraphError: a is 0.\n", "Source"),

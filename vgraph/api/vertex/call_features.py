@@ -84,7 +84,6 @@ def rows_at(rows: Tensor, ids: Tensor) -> Tensor:
         (k, ...) in the dtype of ``rows``.
 
     Raises:
-        DTypeError, FeatureError: the ids are not whole numbers, or not of rows, or on another GPU.
         DTypeError: the ids are not whole numbers, or one of the two is no tensor.
         FeatureError: the ids have not one dim, are out of range, or lie on another GPU.
 

@@ -57,7 +57,6 @@ class VertexFunction(nn.Module):
     Raises:
         CycleError: the graph has a cycle.
         GraphError: it has several types of nodes or edges.
-        FeatureError, NameLookupError: a feature is missing or has the wrong number of rows.
         FunctionError: there is no such direction, the width of a state is no number or row shape, or the call is not
             given a graph.
         FeatureError: a feature has the wrong number of rows.
