@@ -5,6 +5,7 @@ Takes: graphs. Gives: graphs. Runs once per graph. Source: Gasteiger et al. 2019
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -16,15 +17,15 @@ from vgraph.compat.transforms import BaseTransform, GCNNorm
 from vgraph.errors import FunctionError
 
 
-class _Diffusion(BaseTransform):
+class _Diffusion(BaseTransform, ABC):
     """A graph of the entries of a dense matrix that are not below ``eps``, or the ``avg_degree`` largest a node."""
 
     def __init__(self, eweight_name: str, eps: float | None, avg_degree: int) -> None:
         self.eweight_name, self.eps, self.avg_degree = eweight_name, eps, avg_degree
 
+    @abstractmethod
     def spread(self, adjacency: Tensor) -> Tensor:
         """The dense matrix, (destinations, sources), of one like it."""
-        raise NotImplementedError
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
         count, name = g.num_nodes(), self.eweight_name

@@ -6,6 +6,7 @@ Source: Mikolov et al. 2013, section 2.2; DGL's words.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from vgraph.graphs.draw.unjoined_pairs import Pairs, global_uniform_negative_sam
 from vgraph.graphs.types import Edges, EdgeType
 
 
-class _NegativeSampler:
+class _NegativeSampler(ABC):
     def __call__(self, g: Graph, eids: Edges) -> Any:
         """(sources, destinations), by edge type where ``eids`` are so."""
         if isinstance(eids, Mapping):
@@ -29,8 +30,8 @@ class _NegativeSampler:
             raise FunctionError("edges without a type in a graph of several", cure="give a dict by edge type")
         return self._pairs(g, torch.as_tensor(eids), g.canonical_etypes[0])
 
-    def _pairs(self, g: Graph, eids: Tensor, etype: EdgeType) -> Pairs:
-        raise NotImplementedError
+    @abstractmethod
+    def _pairs(self, g: Graph, eids: Tensor, etype: EdgeType) -> Pairs: ...
 
 
 def _checked(k: int) -> int:

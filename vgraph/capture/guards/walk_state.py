@@ -7,6 +7,7 @@ Takes: a Reading. Gives: a growing Walk, and how attributes are visited. Runs on
 from __future__ import annotations
 
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from vgraph.capture.errors import UnwatchableError
@@ -16,7 +17,7 @@ from vgraph.capture.guards.purity import REFLECTION
 from vgraph.capture.guards.watched import Step, Walk, item
 
 
-class WalkState:
+class WalkState(ABC):
     """What a walk knows and has found.
 
     ``lenient``: what cannot be watched is watched by its type, to tell when a refusal is out of date.
@@ -60,9 +61,9 @@ class WalkState:
         return getattr(thing, "__code__", None) in self.reading.codes
 
     # ------------------------------------------------------------ what is reached from here
+    @abstractmethod
     def visit(self, value: object, step: Step, depth: int = 0, names: set[str] | None = None) -> None:
         """Adds the checks of a thing; ``names``: the attributes that are read of it, if it is a Python module."""
-        raise NotImplementedError
 
     def visit_attributes(
         self,

@@ -13,7 +13,7 @@ import torch
 
 import vgraph
 from vgraph.compat.data import dgl_url
-from vgraph.compat.datasets.kinds import OneGraph, Transform, mask_of, whole
+from vgraph.compat.datasets.kinds import StoredGraph, Transform, mask_of, whole
 from vgraph.errors import DataError
 from vgraph.files import dense_rows, read_matlab
 
@@ -23,7 +23,7 @@ NODES = {"yelp": "review", "amazon": "user"}
 UNLABELLED = 3305  # so many of Amazon's users come first, and have no label
 
 
-class FraudDataset(OneGraph):
+class FraudDataset(StoredGraph):
     """A graph with ``feature``, ``label``, ``train_mask``, ``val_mask`` and ``test_mask``, drawn by ``random_seed``."""
 
     num_classes = 2

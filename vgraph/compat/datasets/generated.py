@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from typing import cast
 
@@ -25,7 +26,7 @@ Edges = list[tuple[int, int]]
 HOUSE: Edges = [(0, 1), (1, 2), (2, 3), (3, 0), (4, 0), (4, 1)]
 
 
-class _Generated(OneGraph):
+class _Generated(OneGraph, ABC):
     """One graph; nothing is read."""
 
     set_name = ""
@@ -39,9 +40,9 @@ class _Generated(OneGraph):
     def process(self) -> None:
         self._graph = in_order(self.made(_numbers(self.seed)))
 
+    @abstractmethod
     def made(self, rng: Drawn) -> vgraph.Graph:
         """The graph before its nodes are put in order."""
-        raise NotImplementedError
 
 
 def _numbers(seed: int | None) -> Drawn:
@@ -158,9 +159,9 @@ class _Tree(_Generated):
         self.add_motifs(edges, labels, rng)
         return _labelled(edges, labels, self.perturb_ratio, rng)
 
+    @abstractmethod
     def add_motifs(self, edges: Edges, labels: list[int], rng: Drawn) -> None:
         """Appends edges and labels, in place."""
-        raise NotImplementedError
 
 
 class TreeCycleDataset(_Tree):

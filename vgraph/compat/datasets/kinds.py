@@ -5,6 +5,7 @@ Takes: a folder. Gives: graphs. Runs once per set.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,19 +23,19 @@ CURE = "unpack DGL's archive anew"
 Transform = Callable[[vgraph.Graph], vgraph.Graph]
 
 
-class StoredSet(DGLBuiltinDataset):
+class StoredSet(DGLBuiltinDataset, ABC):
     """A set that ``read`` makes of the files in ``raw_path``."""
 
     def process(self) -> None:
         with damage_told(self.raw_path, CURE, fact="the files are damaged, or do not fit each other"):
             self.read(Path(self.raw_path))
 
+    @abstractmethod
     def read(self, folder: Path) -> None:
         """Makes the graphs of what is in the folder."""
-        raise NotImplementedError
 
 
-class OneGraph(StoredSet):
+class OneGraph(DGLBuiltinDataset):
     """A set of one graph."""
 
     _graph: vgraph.Graph
@@ -46,6 +47,10 @@ class OneGraph(StoredSet):
 
     def __len__(self) -> int:
         return 1
+
+
+class StoredGraph(StoredSet, OneGraph):
+    """A set of one graph, which lies in files."""
 
 
 class ManyGraphs(StoredSet):

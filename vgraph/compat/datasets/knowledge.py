@@ -14,14 +14,14 @@ import torch
 from numpy.typing import NDArray
 
 from vgraph.compat.data import dgl_url
-from vgraph.compat.datasets.kinds import OneGraph, Transform, graph_of
+from vgraph.compat.datasets.kinds import StoredGraph, Transform, graph_of
 from vgraph.errors import DataError
 from vgraph.files import read_text
 
 PARTS = ("train", "valid", "test")
 
 
-class KnowledgeGraphDataset(OneGraph):
+class KnowledgeGraphDataset(StoredGraph):
     """A graph from ``entities.dict``, ``relations.dict`` and triplets in ``train.txt``, ``valid.txt``, ``test.txt``.
 
     ``edata``: ``etype`` (the relation), ``train_mask``, ``val_mask``, ``test_mask``, and ``train_edge_mask`` ...:

@@ -16,7 +16,7 @@ from vgraph.compat.data import dgl_url
 from vgraph.compat.datasets.kinds import (
     Named,
     NamedVerbose,
-    OneGraph,
+    StoredGraph,
     Transform,
     floats,
     graph_of,
@@ -30,7 +30,7 @@ from vgraph.files import dense_rows, most_dense, read_array, read_arrays, read_j
 SPLITS = 10
 
 
-class RedditDataset(OneGraph):
+class RedditDataset(StoredGraph):
     """Posts of Reddit, from ``reddit_graph.npz`` and ``reddit_data.npz``; 41 classes."""
 
     num_classes = 41
@@ -56,7 +56,7 @@ class RedditDataset(OneGraph):
         self._graph = in_order(g)
 
 
-class _Saint(OneGraph):
+class _Saint(StoredGraph):
     """A graph in the form of GraphSAINT."""
 
     set_name = ""
@@ -96,7 +96,7 @@ class FlickrDataset(_Saint):
     set_name, num_classes = "flickr", 7
 
 
-class _Benchmark(Named, OneGraph):
+class _Benchmark(Named, StoredGraph):
     """A graph of the benchmark of Shchur et al. 2018, from ``name.npz``."""
 
     def read(self, folder: Path) -> None:
@@ -163,7 +163,7 @@ def _one_of(name: str, known: dict[str, type[_Benchmark]]) -> _Benchmark:
     return known[name]()
 
 
-class WikiCSDataset(Named, OneGraph):
+class WikiCSDataset(Named, StoredGraph):
     """Articles on computer science, from ``data.json``; masks of 20 splits."""
 
     set_name, file, num_classes = "wiki_cs", "wiki_cs.zip", 10
@@ -181,7 +181,7 @@ class WikiCSDataset(Named, OneGraph):
         self._graph = in_order(g)
 
 
-class _Pages(NamedVerbose, OneGraph):
+class _Pages(NamedVerbose, StoredGraph):
     """A graph of Pei et al. 2020 with ten splits, from ``out1_node_feature_label.txt`` and ``out1_graph_edges.txt``."""
 
     def read(self, folder: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ import torch
 
 import vgraph
 from vgraph.compat.data import dgl_url
-from vgraph.compat.datasets.kinds import OneGraph, Transform, graph_of, mask_of
+from vgraph.compat.datasets.kinds import StoredGraph, Transform, graph_of, mask_of
 from vgraph.data.rdf import TRIPLE
 from vgraph.errors import DataError
 from vgraph.files import read_lines
@@ -51,7 +52,7 @@ Triple = tuple[Term, Term, Term]
 Parsed = tuple[Entity, str, Entity]
 
 
-class RDFGraphDataset(OneGraph):
+class RDFGraphDataset(StoredGraph):
     """A graph from ``*.nt``, ``*.nt.gz`` (or, where rdflib is installed, ``*.n3``) and two tables of labels.
 
     Nodes of ``predict_category`` have ``labels`` (-1: none), ``train_mask`` and ``test_mask``. Nodes are numbered as
@@ -74,13 +75,13 @@ class RDFGraphDataset(OneGraph):
         url = dgl_url(f"dataset/rdf/{self.set_name}.zip")
         super().__init__(self.set_name, url, raw_dir, force_reload=force_reload, verbose=verbose, transform=transform)
 
+    @abstractmethod
     def parse_entity(self, term: Term) -> Entity | None:
         """What a term names; None: nothing that is kept."""
-        raise NotImplementedError
 
+    @abstractmethod
     def parse_relation(self, term: Term) -> str | None:
         """What a relation is called; None: it is left out."""
-        raise NotImplementedError
 
     def typed(self, relation: Term, found: Parsed) -> Parsed:
         """The same with a class for every entity."""
