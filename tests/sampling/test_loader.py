@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,11 @@ from vgraph.sampling import (
     Sampler,
     ShaDowKHopSampler,
     Uniform,
+    affinity,
     as_edge_prediction_sampler,
     global_uniform_negative_sampling,
     open_features,
+    shares,
 )
 
 
@@ -232,8 +236,13 @@ def test_graphs_are_batched() -> None:
     assert [m["g"].batch_size for m in made] == [2, 2] and made[1]["y"].tolist() == [2.0, 3.0]
     assert made[0]["pair"][0].num_edges() == 10 and made[0]["pair"][1].shape == (2, 2)
     assert next(iter(GraphDataLoader(graphs, batch_size=3))).batch_size == 3
-    with pytest.raises(FunctionError, match="use_ddp is set"):
+    assert next(iter(GraphDataLoader([(3, 4.0)], batch_size=None))) == [3, 4.0]
+    with pytest.raises(FunctionError, match="use_ddp is set, and this process is in no group"):
         GraphDataLoader(samples, use_ddp=True)
+    with pytest.raises(FunctionError, match="use_ddp is set beside a sampler"):
+        GraphDataLoader(samples, use_ddp=True, sampler=[0])
+    with pytest.raises(FunctionError, match="set_epoch is for use_ddp=True"):
+        GraphDataLoader(samples).set_epoch(1)
 
 
 def test_features_on_disk(tmp_path: Path) -> None:
@@ -279,3 +288,60 @@ def test_refusals(caplog: pytest.LogCaptureFixture) -> None:
         DataLoader(g, [0], NeighborSampler([1]), pin_memory=True, use_ddp=False)
     assert "pin_memory has no effect" in caplog.text and "use_ddp" not in caplog.text
     assert edges_of(g)
+
+
+def ids_of(loader: DataLoader) -> list[int]:
+    return [number for _, outputs, _ in loader for number in outputs.tolist()]
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_processes_share_the_ids(shuffle: bool, drop_last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    g, options = random_graph(), {"batch_size": 3, "shuffle": shuffle, "drop_last": drop_last, "use_ddp": True}
+    loaders = []
+    for rank in range(4):
+        monkeypatch.setattr(shares, "rank_in_group", lambda rank=rank: (rank, 4))
+        loaders.append(DataLoader(g, torch.arange(30), NeighborSampler([1]), ddp_seed=5, **options))
+    first, second = ([ids_of(loader) for loader in loaders] for _ in range(2))
+    assert {len(loader) for loader in loaders} == {2 if drop_last else 3}
+    assert {len(own) for own in first} == {6 if drop_last else 8}
+    together = list(chain(*first))
+    assert len(set(together)) == (24 if drop_last else 30) and (first != second) is shuffle
+    for loader in loaders:
+        loader.set_epoch(0)
+    assert [ids_of(loader) for loader in loaders] == first
+
+
+def test_processes_share_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    for rank in range(2):
+        monkeypatch.setattr(shares, "rank_in_group", lambda rank=rank: (rank, 2))
+        loader = GraphDataLoader(range(10), use_ddp=True, shuffle=True, batch_size=2)
+        seen.append([torch.cat(list(loader)).tolist() for _ in range(2)])
+    assert sorted(seen[0][1] + seen[1][1]) == list(range(10)) and seen[0][0] == seen[0][1]
+
+
+def test_threads_are_bound_to_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[tuple[bool, set[int]]] = []
+    here = threading.get_ident()
+    monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda _: {0, 2, 4, 6}, raising=False)
+    monkeypatch.setattr(
+        affinity.os,
+        "sched_setaffinity",
+        lambda _, c: bound.append((threading.get_ident() == here, set(c))),
+        raising=False,
+    )
+    loader = DataLoader(random_graph(), torch.arange(30), NeighborSampler([1]), batch_size=3, num_workers=2)
+    threads = torch.get_num_threads()
+    with loader.enable_cpu_affinity():
+        assert torch.get_num_threads() == 2 and len(list(loader)) == 10
+    assert torch.get_num_threads() == threads
+    assert [cores for is_here, cores in bound if is_here] == [{4, 6}, {0, 2, 4, 6}]
+    assert {core for is_here, cores in bound if not is_here for core in cores} <= {0, 2} and len(bound) > 2
+    assert affinity.divided(1, [6], None) == ([6], [0, 2, 4]) and affinity.divided(1, None, [0]) == ([2], [0])
+    for workers, cores, words in ((0, None, "no workers"), (1, [1, 2], "2 cores for 1"), (4, None, "do not fit on 4")):
+        with pytest.raises(FunctionError, match=words):
+            affinity.divided(workers, cores, None)
+    monkeypatch.delattr(affinity.os, "sched_setaffinity")
+    with pytest.raises(FunctionError, match="binds no thread"):
+        affinity.divided(1, None, None)

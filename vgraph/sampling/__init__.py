@@ -7,7 +7,9 @@ Source: Hamilton et al. 2017, section 3; Zeng et al. 2021 (ShaDow); DGL's words.
 from vgraph.graphs.draw.neighbors import sample_neighbors, select_topk
 from vgraph.sampling.edges import EdgePredictionSampler, as_edge_prediction_sampler
 from vgraph.sampling.features import open_features
+from vgraph.sampling.homogenized import sample_etype_neighbors
 from vgraph.sampling.induced import SAINTSampler
+from vgraph.sampling.labor import LaborSampler, sample_labors
 from vgraph.sampling.loader import DataLoader, GraphDataLoader
 from vgraph.sampling.negative import GlobalUniform, Uniform, global_uniform_negative_sampling
 from vgraph.sampling.samplers import (
@@ -28,6 +30,7 @@ __all__ = [
     "EdgePredictionSampler",
     "GlobalUniform",
     "GraphDataLoader",
+    "LaborSampler",
     "MultiLayerFullNeighborSampler",
     "MultiLayerNeighborSampler",
     "NeighborSampler",
@@ -43,6 +46,8 @@ __all__ = [
     "open_features",
     "pack_traces",
     "random_walk",
+    "sample_etype_neighbors",
+    "sample_labors",
     "sample_neighbors",
     "select_topk",
 ]

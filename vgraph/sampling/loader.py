@@ -7,7 +7,8 @@ Workers are threads: what draws edges lets go of the interpreter, and nothing is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,9 +19,11 @@ from vgraph.api.graph import Graph
 from vgraph.api.serving.prefetch import prefetched
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.batching import batch
-from vgraph.graphs.draw.random_numbers import keyed, mix
+from vgraph.graphs.draw.random_numbers import MASK, Keys, keyed, mix
 from vgraph.graphs.types import Device, Edges, Nodes
+from vgraph.sampling.affinity import binder, divided, program_on
 from vgraph.sampling.samplers import Sampler
+from vgraph.sampling.shares import own_share
 
 logger = logging.getLogger("vgraph")
 # Arguments for processes and for GPUs that read the host's memory; programs pass them.
@@ -41,8 +44,9 @@ class DataLoader:
         indices: ids of vertices, or of edges for an edge sampler: (n,), or by type.
         graph_sampler: what has a method ``sample(graph, ids)``.
         device: where minibatches are moved to; None: they stay where the sampler made them.
-        use_ddp: must be False: every process is given its own ids.
-        ddp_seed: ignored; DGL has it.
+        use_ddp: each process of the program's group visits its own share of the ids, all equally many: without
+            ``drop_last`` some ids twice.
+        ddp_seed: what the order of all ids follows from where ``use_ddp`` and ``shuffle`` are set, beside the epoch.
         batch_size: how many ids in a minibatch, from 1 up.
         drop_last: leave out the last minibatch if it is smaller.
         shuffle: draw another order in every epoch.
@@ -52,7 +56,8 @@ class DataLoader:
         **others: arguments about processes, which have no effect.
 
     Raises:
-        FunctionError: the sampler has no ``sample``, there is no such argument, or ``use_ddp`` is set.
+        FunctionError: the sampler has no ``sample``, there is no such argument, or ``use_ddp`` is set where the
+            program has made no group of processes.
         GraphError: there is no such batch size or number of workers.
 
     Source: DGL 1.1, ``dgl.dataloading.DataLoader``.
@@ -88,32 +93,76 @@ class DataLoader:
         if batch_size < 1 or num_workers < 0:
             fact = f"batch_size is {batch_size} and num_workers {num_workers}"
             raise GraphError(fact, cure="give at least 1 id a minibatch, and 0 workers or more")
-        if use_ddp:
-            fact = "use_ddp is set, and this loader knows of no other processes"
-            raise FunctionError(fact, cure="give every process its own ids, like ids[rank::world_size]")
+        self.use_ddp, self.ddp_seed, self._share, self._epoch = use_ddp, ddp_seed, own_share(use_ddp), 0
         _note_others(others)
         self.graph, self.graph_sampler, self.device = graph, graph_sampler, device
         self.indices, self.batch_size, self.drop_last, self.shuffle = indices, batch_size, drop_last, shuffle
         self.num_workers, self.ahead = num_workers, num_workers * (prefetch_factor or 2)
-        self.generator = generator
+        self.generator, self._cores = generator, list[int]()
         self._ids = _flat(indices)
 
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch comes next, for ``use_ddp``, where all processes have to draw one order; they count themselves.
+
+        Args:
+            epoch: its number, from 0 up.
+        """
+        self._epoch = epoch
+
+    @contextmanager
+    def enable_cpu_affinity(
+        self,
+        loader_cores: Sequence[int] | None = None,
+        compute_cores: Sequence[int] | None = None,
+        verbose: bool = True,
+    ) -> Generator[None]:
+        """Binds the workers and the thread of the program to cores of their own, until the ``with`` block ends.
+
+        Args:
+            loader_cores: one core a worker; None: the first that this process may use.
+            compute_cores: those of the program; None: all others.
+            verbose: log which they are.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            FunctionError: there are no workers, too few cores, or the system binds no threads.
+        """
+        self._cores, others = divided(self.num_workers, loader_cores, compute_cores)
+        if verbose:
+            logger.info("DataLoader: %d workers on cores %s, the program on %s", self.num_workers, self._cores, others)
+        try:
+            with program_on(others):
+                yield
+        finally:
+            self._cores = []
+
     def __len__(self) -> int:
-        count = len(self._ids[1])
+        count = self._share.count(len(self._ids[1]), drop_last=self.drop_last)
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
         seed = int(torch.randint(2**62, (), generator=self.generator))
+        parts = self._order(seed).split(self.batch_size)[: len(self)]
+        tasks = [(Keys(mix(seed + i), (mix(seed), i)), part) for i, part in enumerate(parts)]
+        bind = binder(self._cores) if self._cores else None
+        made = prefetched(self._make, tasks, self.num_workers, self.ahead, bind)
+        return (self._moved(one) for one in made)
+
+    def _order(self, seed: int) -> Tensor:
+        """The places that this process visits; where it has a share, all processes draw one order."""
         count = len(self._ids[1])
         order = torch.arange(count)
         if self.shuffle:
-            order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-        tasks = [(mix(seed + i), part) for i, part in enumerate(order.split(self.batch_size))][: len(self)]
-        return (self._moved(made) for made in prefetched(self._make, tasks, self.num_workers, self.ahead))
+            common = mix(mix(self.ddp_seed & MASK) + self._epoch & MASK) >> 1 if self.use_ddp else seed
+            order = torch.randperm(count, generator=torch.Generator().manual_seed(common))
+        self._epoch += 1
+        return self._share.of(order, drop_last=self.drop_last) if self.use_ddp else order
 
-    def _make(self, task: tuple[int, Tensor]) -> Any:
-        key, places = task
-        with keyed(key):
+    def _make(self, task: tuple[Keys, Tensor]) -> Any:
+        keys, places = task
+        with keyed(keys):
             return self.graph_sampler.sample(self.graph, self._chosen(places))
 
     def _chosen(self, places: Tensor) -> Tensor | dict[Hashable, Tensor]:
@@ -166,12 +215,12 @@ class GraphDataLoader(torch.utils.data.DataLoader[Any]):
         dataset: samples by number, as torch's loader takes them.
         collate_fn: makes a minibatch of a list of samples; None: graphs are batched, all else is stacked as torch
             does.
-        use_ddp: must be False: a DistributedSampler divides the dataset.
-        ddp_seed: ignored; DGL has it.
+        use_ddp: each process of the program's group visits its own share of the samples.
+        ddp_seed: what their order follows from where ``use_ddp`` and ``shuffle`` are set, beside the epoch.
         **kwargs: all other arguments of ``torch.utils.data.DataLoader``.
 
     Raises:
-        FunctionError: ``use_ddp`` is set.
+        FunctionError: ``use_ddp`` is set where the program has made no group of processes, or beside a sampler.
         GraphError: graphs of a minibatch differ in device, dtype of ids or types.
         FeatureError: a feature is missing in some of them, or differs in dtype or shape.
 
@@ -193,10 +242,36 @@ class GraphDataLoader(torch.utils.data.DataLoader[Any]):
         ddp_seed: int = 0,
         **kwargs: Any,
     ) -> None:
+        self.use_ddp = use_ddp
         if use_ddp:
-            fact = "use_ddp is set, and this loader knows of no other processes"
-            raise FunctionError(fact, cure="pass sampler=DistributedSampler(dataset)")
-        super().__init__(dataset, collate_fn=collate_fn or collate, **kwargs)
+            if kwargs.get("sampler") is not None:
+                fact = "use_ddp is set beside a sampler, which would divide the samples a second time"
+                raise FunctionError(fact, cure="pass either of them")
+            is_shuffled, drop_last = bool(kwargs.pop("shuffle", False)), bool(kwargs.get("drop_last", False))
+            kwargs["sampler"] = self.dist_sampler = _own_samples(dataset, ddp_seed, is_shuffled, drop_last)
+        if kwargs.get("batch_size", 1) is not None:
+            collate_fn = collate_fn or collate
+        super().__init__(dataset, collate_fn=collate_fn, **kwargs)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Gives the samples another order, the same on all processes; for ``use_ddp`` alone.
+
+        Args:
+            epoch: its number, from 0 up.
+
+        Raises:
+            FunctionError: ``use_ddp`` is not set.
+        """
+        if not self.use_ddp:
+            raise FunctionError("set_epoch is for use_ddp=True", cure="pass it, or leave set_epoch out")
+        self.dist_sampler.set_epoch(epoch)
+
+
+def _own_samples(
+    dataset: torch.utils.data.Dataset[object], seed: int, is_shuffled: bool, drop_last: bool
+) -> torch.utils.data.DistributedSampler[object]:
+    share = own_share(True)
+    return torch.utils.data.DistributedSampler(dataset, share.size, share.rank, is_shuffled, seed, drop_last)
 
 
 def collate(samples: list[Any]) -> Any:

@@ -16,17 +16,23 @@ Task = TypeVar("Task")
 Made = TypeVar("Made")
 
 
-def prefetched(make: Callable[[Task], Made], tasks: Sequence[Task], num_workers: int, ahead: int) -> Iterator[Made]:
+def prefetched(
+    make: Callable[[Task], Made],
+    tasks: Sequence[Task],
+    num_workers: int,
+    ahead: int,
+    on_start: Callable[[], None] | None = None,
+) -> Iterator[Made]:
     """What becomes of the tasks, in their order; while one is in use, ``ahead`` others are made.
 
     Without workers each is made when it is asked for. What ``make`` raises is raised here. A reader that stops early
-    leaves at most one task a worker to be finished.
+    leaves at most one task a worker to be finished. ``on_start`` is called by each worker before its first task.
     """
     if not num_workers:
         yield from map(make, tasks)
         return
     waiting, rest = deque[Future[Made]](), iter(tasks)
-    pool = ThreadPoolExecutor(num_workers, thread_name_prefix="vgraph-prefetch")
+    pool = ThreadPoolExecutor(num_workers, thread_name_prefix="vgraph-prefetch", initializer=on_start)
     try:
         for task in rest:
             waiting.append(pool.submit(make, task))

@@ -6,7 +6,7 @@ Source: Hamilton et al. 2017, algorithm 2; DGL section 3 (sampling).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -105,27 +105,54 @@ def follow(g: GraphData, hops: Hops[Made]) -> Made:
         return end.value
 
 
-def draw_edges(g: GraphData, hop: Hop, edge_dir: str = "in") -> dict[EdgeType, Drawn]:
-    """Edges of every type that end (begin) in the seeds."""
+@dataclass(frozen=True)
+class Seeds:
+    """Vertices whose lists of one type of edges are drawn from, and how many of each; ``number``: of that type."""
+
+    number: int
+    etype: EdgeType
+    lists: Compressed
+    frame: Frame
+    ids: Array
+    fanout: int
+    is_in: bool
+
+    @property
+    def far_type(self) -> str:
+        """The type of the vertices at the other ends."""
+        return self.etype[0 if self.is_in else 2]
+
+    def drawn(self, far: Array, edge_ids: Array, seed_places: Array) -> Drawn:
+        """Edges to (from) other ends, as the graph directs them."""
+        near = self.ids[seed_places]
+        src, dst = (far, near) if self.is_in else (near, far)
+        return Drawn(src, dst, edge_ids, seed_places)
+
+
+def seeds_by_type(g: GraphData, seeds: ByType, fanout: Fanout, edge_dir: str) -> Iterator[Seeds]:
+    """What edges of every type are drawn of that end (begin) in some vertices."""
     if edge_dir not in ("in", "out"):
         raise FunctionError(f"edge_dir is {edge_dir!r}", cure='pass "in" or "out"')
     if g.device.type != "cpu":
         raise GraphError(f"the graph is on {g.device}", cure="sample from g.cpu(), and move what is drawn")
-    counts = fanouts_of(g, hop.fanout)
-    found: dict[EdgeType, Drawn] = {}
+    counts = fanouts_of(g, fanout)
     for number, etype in enumerate(g.canonical_etypes):
-        mine = hop.seeds.get(etype[2 if edge_dir == "in" else 0])
+        mine = seeds.get(etype[2 if edge_dir == "in" else 0])
         if mine is not None and counts[etype]:
             topology, _, _, frame = g.relation(etype)
             lists = topology.csc if edge_dir == "in" else topology.csr
-            weights = None if hop.prob is None else weights_of(frame, hop.prob, lists).take
-            ids, key = mine.long().numpy(), hop.key_of(number)
-            far, edge_ids, seed_places = draw_from(
-                Lists.of(lists), weights, ids, counts[etype], key, replace=hop.replace
-            )
-            near = ids[seed_places]
-            src, dst = (far, near) if edge_dir == "in" else (near, far)
-            found[etype] = Drawn(src, dst, edge_ids, seed_places)
+            yield Seeds(number, etype, lists, frame, mine.long().numpy(), counts[etype], edge_dir == "in")
+
+
+def draw_edges(g: GraphData, hop: Hop, edge_dir: str = "in") -> dict[EdgeType, Drawn]:
+    """Edges of every type that end (begin) in the seeds."""
+    found: dict[EdgeType, Drawn] = {}
+    for mine in seeds_by_type(g, hop.seeds, hop.fanout, edge_dir):
+        weights = None if hop.prob is None else weights_of(mine.frame, hop.prob, mine.lists).take
+        key = hop.key_of(mine.number)
+        found[mine.etype] = mine.drawn(
+            *draw_from(Lists.of(mine.lists), weights, mine.ids, mine.fanout, key, replace=hop.replace)
+        )
     return found
 
 
@@ -201,7 +228,14 @@ def sample_neighbors(
         [0, 0, 0, 2]
     """
     drawn = draw_edges(g, Hop(nodes_by_type(g, nodes), fanout, prob, replace), edge_dir)
-    topologies, edges = edges_by_type(g, without(g, drawn, exclude_edges), copy_edata)
+    return graph_of(g, without(g, drawn, exclude_edges), copy_ndata, copy_edata, output_device)
+
+
+def graph_of(
+    g: AnyGraph, drawn: Mapping[EdgeType, Drawn], copy_ndata: bool, copy_edata: bool, output_device: Device
+) -> AnyGraph:
+    """A graph of all nodes and the edges that were drawn, with features where they are copied."""
+    topologies, edges = edges_by_type(g, drawn, copy_edata)
     frames = {name: frame.copy() if copy_ndata else frame.empty() for name, frame in g.src_frames.items()}
     made = type(g).of_types(topologies, frames, None, edges)
     return made if output_device is None else made.to(output_device)
@@ -234,16 +268,19 @@ def edge_frame(whole: Frame, edge_ids: Array, idtype: torch.dtype, copies: bool)
 
 def without(g: GraphData, drawn: dict[EdgeType, Drawn], exclude: Edges | None) -> dict[EdgeType, Drawn]:
     """What was drawn less the edges of these ids (by type)."""
-    if exclude is None:
-        return drawn
-    by_type = exclude if isinstance(exclude, Mapping) else {g.canonical_etypes[0]: exclude}
-    taken: dict[EdgeType, Array] = {
-        g.to_canonical_etype(key): torch.as_tensor(ids).long().numpy() for key, ids in by_type.items()
-    }
+    taken = excluded_by_type(g, exclude)
     return {
         etype: one.where(~np.isin(one.edge_ids, taken[etype])) if etype in taken else one
         for etype, one in drawn.items()
     }
+
+
+def excluded_by_type(g: GraphData, exclude: Edges | None) -> dict[EdgeType, Array]:
+    """Ids of edges that are left out, by type; none of a type that is not named."""
+    if exclude is None:
+        return {}
+    by_type = exclude if isinstance(exclude, Mapping) else {g.canonical_etypes[0]: exclude}
+    return {g.to_canonical_etype(key): torch.as_tensor(ids).long().numpy() for key, ids in by_type.items()}
 
 
 def select_topk(

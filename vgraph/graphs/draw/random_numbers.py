@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from vgraph.graphs.seed import generator
 
 Array: TypeAlias = NDArray[Any]
-_MASK = (1 << 64) - 1
+MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _now = threading.local()  # the keys of the batch that the thread prepares
 
 
 def mix(x: int) -> int:
     """A whole number below 2**64 from another one (splitmix64)."""
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
     return x ^ (x >> 31)
 
 
@@ -54,21 +54,30 @@ def uniform(drawn: Array) -> Array:
 
 
 class Keys:
-    """The keys of one batch: numbers that follow from its own, one a call that draws."""
+    """The keys of one batch: numbers that follow from its own, one a call that draws.
 
-    def __init__(self, key: int) -> None:
-        self._key, self._taken = key, 0
+    ``place``: a number that all batches of an epoch have in common, and which of them this is; None: no loader says.
+    """
+
+    def __init__(self, key: int, place: tuple[int, int] | None = None) -> None:
+        self._key, self._taken, self.place = key, 0, place
 
     def next(self) -> int:
         """The key of the next call."""
         self._taken += 1
-        return mix(self._key + self._taken * _GOLDEN & _MASK)
+        return mix(self._key + self._taken * _GOLDEN & MASK)
 
 
 def next_key() -> int:
     """A key for one call: the next of the batch that this thread prepares, else drawn as ``vgraph.seed`` has it."""
     keys: Keys | None = getattr(_now, "keys", None)
     return mix(int(torch.randint(2**62, (), generator=generator()))) if keys is None else keys.next()
+
+
+def batch_place() -> tuple[int, int] | None:
+    """What all batches of the epoch have in common, and the number of the one that this thread prepares."""
+    keys: Keys | None = getattr(_now, "keys", None)
+    return None if keys is None else keys.place
 
 
 @contextmanager

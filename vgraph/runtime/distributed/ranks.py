@@ -175,6 +175,11 @@ def has_group() -> bool:
     return dist.is_initialized() or dist.is_torchelastic_launched()
 
 
+def rank_in_group() -> tuple[int, int] | None:
+    """This process's rank in the group that the program has made, and how many there are; None: it has made none."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None
+
+
 _current: list[Ranks] = []
 
 
