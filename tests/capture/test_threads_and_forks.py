@@ -16,7 +16,7 @@ import vgraph
 import vgraph.function as fn
 from vgraph import forks
 from vgraph.capture import capture
-from vgraph.fusion.cpu import build
+from vgraph.fusion.cpu import build, compilers
 from vgraph.memory.arena import ArenaPool
 
 LONG = 60  # seconds until a test that hangs is ended
@@ -30,8 +30,8 @@ class SlowCompiler:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.began, self.goes_on, self.num_calls = threading.Event(), threading.Event(), 0
-        self.real = build._run_on
-        monkeypatch.setattr(build, "_run_on", self)
+        self.real = compilers.run_on
+        monkeypatch.setattr(compilers, "run_on", self)
 
     def __call__(self, *given: Any) -> Any:
         self.num_calls += 1

@@ -25,20 +25,6 @@ from vgraph.ir.trampoline import Steps, run_deep
 B = TypeVar("B", bound="Body")
 
 
-@dataclass(frozen=True)
-class FeatureSum:
-    """A sum over features: ``given`` goes to ``result``, as ``strides`` walk there, with ``scale`` as a factor."""
-
-    result: Value
-    given: str
-    strides: Strides
-    scale: str
-
-    @property
-    def kind(self) -> str:
-        return NUMBER_TYPES[self.result.dtype]
-
-
 @dataclass(eq=False)
 class Body(ABC):
     """What happens to one vector of features: each value is computed once. ``most``: numbers in a vector.
@@ -110,8 +96,8 @@ class Body(ABC):
         """How far a number lies above a peak that is still running."""
 
     @abstractmethod
-    def add_up(self, feature_sum: FeatureSum) -> None:
-        """Adds to a sum over features."""
+    def add_up(self, result: Value, given: str, access: Access, scale: str) -> None:
+        """Adds ``given`` times ``scale`` to a sum over features; ``access``: how the loop walks that."""
 
     @abstractmethod
     def accumulate(self, op: Op, target: str) -> bool:
@@ -150,7 +136,7 @@ class Body(ABC):
         given = self.get(operand, reader=op)
         scale = math.prod(result.row_shape) / math.prod(operand.row_shape) if is_mean(op) else 1.0
         by = f" * {NUMBER_TYPES[result.dtype]}({scale.hex()})" if scale != 1.0 else ""
-        self.add_up(FeatureSum(result, given, sum_strides(op), by))
+        self.add_up(result, given, (0, sum_strides(op)), by)
 
     def product(self, value: Value, reader: Op) -> tuple[str, str] | None:
         """The factors of a value that is a product, and that nobody else has computed or stored; None otherwise."""

@@ -8,15 +8,15 @@ holds several (heads of 8).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from vgraph.fusion.folds import Walk, folded_load
 from vgraph.fusion.layout import Shape
 from vgraph.ir.kernel import contiguous
 
 Strides = tuple[int, ...]
 Access = tuple[int, Strides]  # offset and strides over the loop's shape
+Walk = tuple[int, int]  # strides along the dims ahead of the innermost ones, and along these
 Group = tuple[int, int]  # the first of neighbouring dims that are walked as one, and the one after the last
 
 
@@ -104,3 +104,25 @@ class Features:
         if self.fold == 1:
             return f"vg_load<{self.width}>({pointer})"
         return folded_load(pointer, self.walk(access[1]), self.width, self.length, self.size(self.last))
+
+
+# ---------------------------------------------------------------- several short rows in one vector
+def most_rows(most: int, length: int, rows: int, walks: Iterable[Walk]) -> int:
+    """How many of ``rows`` a vector of at most ``most`` numbers holds, each with all ``length`` innermost features."""
+    known = ((length, 1), (1, 0), (0, 1), (0, 0))  # as one row, spread, repeated, one number
+    if any(walk not in known for walk in walks):
+        return 1
+    fold = most // length
+    while rows % fold:
+        fold //= 2
+    return fold
+
+
+def folded_load(pointer: str, walk: Walk, width: int, length: int, rows: int) -> str:
+    """The vector for rows f, f + 1 ...; ``pointer`` is where the first number lies."""
+    ahead, inner = walk
+    if ahead and inner:
+        return f"vg_load<{width}>({pointer})"
+    if inner:
+        return f"vg_repeat<{width}>(vg_load<{length}>({pointer}))"
+    return f"vg_spread<{width}, {length}, {rows}>({pointer} - f, f)"

@@ -17,7 +17,7 @@ from vgraph.ir.kernel import KernelSpec, Place, contiguous
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.space import EDGE
-from vgraph.passes.factors import Axes, axes_of
+from vgraph.passes.factors import Axes, axes_of, operand_axes, renamed_axes
 
 _Path: TypeAlias = "tuple[int, _Path] | None"  # the id of what was multiplied last, and what came before
 
@@ -109,16 +109,12 @@ class _Finder:
             if base is None or maker is None or base.id in seen:
                 continue  # what is a factor again is read more than once: see ``_is_alone``
             seen.add(base.id)
-            given = iter(axis for axis in axes if axis is not None)
-            axes = tuple(None if n == 1 else next(given) for n in base.row_shape)
+            axes = renamed_axes(base, axes)
             found = self._difference(maker.args[0]) if op_name(maker.target) == "exp" else None
             if found is not None:
                 below = (found[0].results[0].id, base.id, *_way_back(path))
                 rides.append(Ride(*found, tuple(axis for axis in axes if axis is not None), below))
-            for operand in _factors(maker):
-                outer = axes[len(axes) - len(operand.row_shape) :]
-                inner = tuple(None if n == 1 else a for n, a in zip(operand.row_shape, outer, strict=True))
-                stack.append((operand, inner, (base.id, path)))
+            stack += [(operand, operand_axes(operand, axes), (base.id, path)) for operand in _factors(maker)]
         return rides[0] if len(rides) == 1 else None
 
     def _edge_base(self, value: Value) -> Value | None:

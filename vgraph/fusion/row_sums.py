@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.expressions import has_expression, is_costly
 from vgraph.fusion.views import view_places, whole
 from vgraph.ir.moves import AnyMove, Random
-from vgraph.ir.program import Op, Pointwise, Reduction, Rows, RowSum, Value, map_leaves, needed_ops, op_name
+from vgraph.ir.program import Op, Pointwise, Reduction, Rows, RowSum, Value, needed_ops, op_name
 from vgraph.ir.reduction import ACCUMULATED
 from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX
 from vgraph.ir.trampoline import Steps, run_deep
@@ -121,22 +121,11 @@ def _of_scalars(operands: Sequence[Value], ops: Sequence[Op], result: Value) -> 
     """The same for one number of each."""
     known: dict[int, Value] = {}
 
-    def scalar(leaf: object) -> object:
-        if not isinstance(leaf, Value):
-            return leaf
-        return known.setdefault(leaf.id, Value(leaf.id, SHARED, leaf.dtype, ()))
-
     def number(value: Value) -> Value:
         return known.setdefault(value.id, Value(value.id, SHARED, value.dtype, ()))
 
-    made = tuple(
-        Op(
-            op.target,
-            map_leaves(op.args, scalar),
-            {k: map_leaves(v, scalar) for k, v in op.kwargs.items()},
-            tuple(number(v) for v in op.results),
-            op.line,
-        )
-        for op in ops
-    )
+    def scalar(leaf: object) -> object:
+        return number(leaf) if isinstance(leaf, Value) else leaf
+
+    made = tuple(replace(op.mapped(scalar), results=tuple(number(v) for v in op.results)) for op in ops)
     return Pointwise(tuple(number(v) for v in operands), made, number(result))

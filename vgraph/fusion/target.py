@@ -1,16 +1,16 @@
 """Target: what differs between the kinds of devices that kernels are printed for.
 
-Takes: nothing (plain values). Gives: what ``emitter.py`` asks of a kind. Runs once per function.
+Takes: a kernel's layout. Gives: what ``emitter.py`` asks of a kind. Runs once per function.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.feature_body import Body
-from vgraph.fusion.layout import Loop, Stage
+from vgraph.fusion.layout import Layout, Loop, Stage
 from vgraph.ir.program import Op
 
 
@@ -52,36 +52,43 @@ class Team:
     lane: str = ""
 
 
-class Target(Protocol):
-    """How one function of a kind of device addresses features, goes over edges, and shares rows among lanes."""
+@dataclass(eq=False)
+class Target(ABC):
+    """How one function of a kind of device addresses features, goes over edges, and shares rows among lanes.
 
-    row_team: Team
-    edge_team: Team
+    ``most``: numbers in a vector. Where a row and an edge are one thread's, nobody waits.
+    """
 
+    layout: Layout
+    most: int
+    row_team: Team = field(init=False, default=Team())
+    edge_team: Team = field(init=False, default=Team())
+
+    @abstractmethod
     def body(self, stage: Stage, loop: Loop) -> Body:
         """A loop over features, in vectors as wide as it allows."""
-        ...
 
+    @abstractmethod
     def unrolls(self, body: Body, num_sums: int) -> bool:
         """Whether a loop is written out, as it must be for ``num_sums`` accumulators a vector to lie in registers."""
-        ...
 
+    @abstractmethod
     def columns(self, count: int) -> int:
         """How many columns of a matrix are multiplied, or added up, at a time."""
-        ...
 
+    @abstractmethod
     def vectors(self, kind: str, name: str, body: Body, itemsize: int) -> str:
         """Declares a vector for each one of the loop, of numbers of so many bytes."""
-        ...
 
     def open_sum(self, made: EdgePass, body: Body, op: Op, opened: Callable[[str], str]) -> str:
         """Makes room for a reduction by ``opened``, which is given a letter; the letter of what holds the result."""
-        ...
+        made.before.append(opened("a"))
+        return "a"
 
     def closing(self, body: Body, op: Op, place: str) -> Body:
         """The loop that hands a reduction over; ``place``: of the slot of what was picked."""
-        ...
+        return replace(body)
 
+    @abstractmethod
     def over_edges(self, passes: Sequence[EdgePass]) -> str:
         """The loop over a row's edges, and what lies around it."""
-        ...

@@ -20,16 +20,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from vgraph.fusion.cpu import compilers
-from vgraph.fusion.cpu.compilers import (
-    OPTIONAL,
-    Command,
-    find_compiler,
-    find_compilers,
-    fingerprint,
-    flags,
-    is_the_same,
-    run_on,
-)
+from vgraph.fusion.cpu.compilers import Command, find_compiler
 from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole, say
 
 __all__ = ["build_kernels", "find_compiler", "forget"]
@@ -55,10 +46,10 @@ def build_kernels(source: str, count: int) -> list[Compiled] | None:
     """
     folder = cache_folder()
     failed: dict[Command, str] = {}
-    for compiler in find_compilers() if folder is not None else ():
+    for compiler in compilers.find_compilers() if folder is not None else ():
         if folder is None or compiler in _set_aside:
             continue
-        if any(is_the_same(compiler, other) for other in failed.keys() - _set_aside):
+        if any(compilers.is_the_same(compiler, other) for other in failed.keys() - _set_aside):
             continue
         try:
             found = _build_with(compiler, source, folder, count)
@@ -78,7 +69,7 @@ def build_kernels(source: str, count: int) -> list[Compiled] | None:
 
 def _build_with(compiler: Command, source: str, folder: Path, count: int) -> list[Compiled]:
     try:
-        name = hashlib.sha256("\0".join([source, fingerprint(compiler)]).encode()).hexdigest()[:32]
+        name = hashlib.sha256("\0".join([source, compilers.fingerprint(compiler)]).encode()).hexdigest()[:32]
         library = folder / f"{name}.so"
         with _building.setdefault(name, threading.Lock()):  # other threads want the same kernels, or others
             return _load_kept(library, count) or _compile(compiler, source, library, count)
@@ -92,14 +83,10 @@ def _build_with(compiler: Command, source: str, folder: Path, count: int) -> lis
 
 def _compile_file(compiler: Command, text: Path, built: Path) -> subprocess.CompletedProcess[str]:
     """A shared library of a source file, with the flags that the compiler knows."""
-    done = _run_on(compiler, text, built, flags(compiler, asked=False))
-    if done.returncode and flags(compiler, asked=True) != OPTIONAL:
-        done = _run_on(compiler, text, built, flags(compiler, asked=True))
+    done = compilers.run_on(compiler, text, built, compilers.flags(compiler, asked=False))
+    if done.returncode and compilers.flags(compiler, asked=True) != compilers.OPTIONAL:
+        done = compilers.run_on(compiler, text, built, compilers.flags(compiler, asked=True))
     return done
-
-
-def _run_on(compiler: Command, text: Path, built: Path, known: Command) -> subprocess.CompletedProcess[str]:
-    return run_on(compiler, text, built, known)
 
 
 def _compile(compiler: Command, source: str, library: Path, count: int) -> list[Compiled]:

@@ -14,9 +14,9 @@ from vgraph.fusion.cpu.vectors import VectorBody, most_within
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
 from vgraph.fusion.features import Features
-from vgraph.fusion.layout import Layout, Loop, Stage
+from vgraph.fusion.layout import Loop, Stage
 from vgraph.fusion.scratch import Scratch, bytes_of
-from vgraph.fusion.target import EdgePass, Team
+from vgraph.fusion.target import EdgePass, Target
 from vgraph.fusion.text import block
 from vgraph.ir.program import Op, Value
 
@@ -28,16 +28,11 @@ _MOST_LINES = 16  # cache lines of one row that are fetched ahead
 
 
 @dataclass(eq=False)
-class CpuTarget:
-    """``most``: numbers in a vector; ``fetched``: loads that another loop over edges fetches ahead."""
+class CpuTarget(Target):
+    """``fetched``: loads that another loop over edges fetches ahead."""
 
-    layout: Layout
-    most: int
     scratch: Scratch
     fetched: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
-
-    def __post_init__(self) -> None:
-        self.row_team = self.edge_team = Team()  # one thread
 
     def body(self, stage: Stage, loop: Loop) -> VectorBody:
         return VectorBody(self.layout, stage, loop, self.most, Features.undivided(loop.shape)).fitted()
@@ -57,8 +52,7 @@ class CpuTarget:
     def open_sum(self, made: EdgePass, body: Body, op: Op, opened: Callable[[str], str]) -> str:
         """Sums of sums, where a long row's error grows with the length of a chain, and with their number."""
         if not op.reduction.in_chains:
-            made.before.append(opened("a"))
-            return "a"
+            return super().open_sum(made, body, op, opened)
         made.before.append(opened("c"))
         made.first.append(opened("a"))
         made.last.append(self._close_chain(body, op))
@@ -75,9 +69,6 @@ class CpuTarget:
             f"c{name}[{last.vector}] = c{name}[{last.vector}] * {last.of_peak(ride, 'fade')} + a{name}[{last.vector}];"
         )
         return last.text()
-
-    def closing(self, body: Body, op: Op, place: str) -> Body:
-        return replace(body)
 
     def over_edges(self, passes: Sequence[EdgePass]) -> str:
         """Chains of edges; what is joined takes each chain once more, when its peak is known."""

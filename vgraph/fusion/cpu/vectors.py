@@ -10,13 +10,12 @@ import math
 from dataclasses import dataclass, replace
 
 from vgraph.fusion.expressions import NUMBER_TYPES
-from vgraph.fusion.feature_body import Body, FeatureSum
-from vgraph.fusion.features import Access, Features
-from vgraph.fusion.folds import most_rows
+from vgraph.fusion.feature_body import Body
+from vgraph.fusion.features import Access, Features, most_rows
 from vgraph.fusion.layout import sum_strides
 from vgraph.fusion.online_softmax import Ride
 from vgraph.fusion.text import block
-from vgraph.ir.program import Op
+from vgraph.ir.program import Op, Value
 from vgraph.ir.trampoline import Steps
 
 
@@ -88,22 +87,21 @@ class VectorBody(Body):
         return f"q * {features.width} < {last} ? q * {features.width} : {last}"
 
     # ------------------------------------------------------------ sums
-    def add_up(self, feature_sum: FeatureSum) -> None:
-        features, name, by = self.features, f"t{feature_sum.result.id}", feature_sum.scale
-        walk = (0, feature_sum.strides)
-        vector, place = f"vg_t<{feature_sum.kind}, {features.width}>", features.index(walk)
-        size = math.prod(feature_sum.result.row_shape)
+    def add_up(self, result: Value, given: str, access: Access, scale: str) -> None:
+        features, name, place = self.features, f"t{result.id}", self.features.index(access)
+        vector = f"vg_t<{NUMBER_TYPES[result.dtype]}, {features.width}>"
+        size = math.prod(result.row_shape)
         self.before.append(f"for (int64_t z = 0; z < {size}; ++z) {name}[z] = 0;")
         if features.fold > 1:
-            rows = f"vg_sums<{features.length}>(vg_set<{vector}>({feature_sum.given})){by}"
+            rows = f"vg_sums<{features.length}>(vg_set<{vector}>({given})){scale}"
             self._add_at(f"{name} + {place}", rows, features.fold)
-        elif features.steps(walk) or features.width == 1:
-            self._add_at(f"{name} + {place}", self._without_overlap(f"{feature_sum.given}{by}", vector), features.width)
+        elif features.steps(access) or features.width == 1:
+            self._add_at(f"{name} + {place}", self._without_overlap(f"{given}{scale}", vector), features.width)
         else:
-            total = f"s{feature_sum.result.id}"
+            total = f"s{result.id}"
             self.around.append(f"{vector} {total} = {vector}{{}};")
-            self.put(f"{total} = {total} + {self._without_overlap(feature_sum.given, vector)};")
-            self.after.append(f"{name}[{place}] += vg_lane_sum({total}){by};")
+            self.put(f"{total} = {total} + {self._without_overlap(given, vector)};")
+            self.after.append(f"{name}[{place}] += vg_lane_sum({total}){scale};")
 
     def _add_at(self, place: str, given: str, width: int) -> None:
         self.put(f"vg_store<{width}>({place}, vg_load<{width}>({place}) + {given});")

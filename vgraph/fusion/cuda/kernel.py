@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from vgraph.fusion.cuda.target import CudaTarget
 from vgraph.fusion.emitter import INDICES, Emitter, index_pointers, value_pointers
-from vgraph.fusion.scratch import Array, edge_arrays, row_arrays
+from vgraph.fusion.scratch import Array, bytes_of, edge_arrays, row_arrays
 from vgraph.fusion.text import block, indented
 from vgraph.ir.kernel import Entry
 
@@ -23,7 +23,6 @@ THREADS = 128  # a block
 SHARED_BYTES = 48 * 1024  # of a block's own memory, that every GPU has without asking
 _RESIDENT = 512  # threads of a processor that registers must be left for
 BLOCK = 8  # vg_block of teams.cuh
-_WIDTHS = {"bool": 1, "float": 4, "int32_t": 4}  # bytes of a number in scratch, where not 8
 
 
 def head(entry: Entry, words: Iterable[str], lanes: int, residents: int, own: str) -> str:
@@ -43,7 +42,7 @@ def lay_scratch(arrays: Iterable[Array], slots: int, base: str = "scratch") -> t
     lines: list[str] = []
     end = 0
     for one in arrays:
-        room = rounded_up(one.size * _WIDTHS.get(one.kind, 8))
+        room = rounded_up(one.size * bytes_of(one.value))
         at = f"{end} + slot * {room}" if one.of_an_edge and slots > 1 else f"{end}"
         lines.append(f"{one.kind}* {one.name} = ({one.kind}*)({base} + {at}); (void){one.name};")
         end += room * (slots if one.of_an_edge else 1)

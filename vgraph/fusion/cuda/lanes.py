@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from vgraph.fusion.expressions import NUMBER_TYPES
-from vgraph.fusion.feature_body import Body, FeatureSum
+from vgraph.fusion.feature_body import Body
 from vgraph.fusion.features import Access, Features
 from vgraph.fusion.layout import sum_strides
 from vgraph.fusion.online_softmax import Ride
 from vgraph.fusion.text import block
-from vgraph.ir.program import Op
+from vgraph.ir.program import Op, Value
 from vgraph.ir.trampoline import Steps, run_deep
 
 
@@ -189,20 +189,19 @@ class LaneBody(Body):
         return f"for (int64_t {name} = 0; {name} < {features.size(group)}; {step}) {{"
 
     # ------------------------------------------------------------ sums
-    def add_up(self, feature_sum: FeatureSum) -> None:
-        features, kind, name = self.features, feature_sum.kind, f"w{feature_sum.result.id}"
-        walk = (0, feature_sum.strides)
-        place = f"t{feature_sum.result.id} + {features.index(walk)}"
+    def add_up(self, result: Value, given: str, access: Access, scale: str) -> None:
+        features, kind, name = self.features, NUMBER_TYPES[result.dtype], f"w{result.id}"
+        place = f"t{result.id} + {features.index(access)}"
         vector = f"vg_t<{kind}, {features.width}>"
         if self.in_turn:
             self.ahead.append(f"{vector} {name} = vg_set<{vector}>({kind}(0));")
-            self.put(f"{name} = {name} + {feature_sum.given};")
-            width, total = (features.width, name) if features.steps(walk) else (1, f"vg_lane_sum({name})")
-            self.behind.append(f"vg_store<{width}>({place}, {total}{feature_sum.scale});")
+            self.put(f"{name} = {name} + {given};")
+            width, total = (features.width, name) if features.steps(access) else (1, f"vg_lane_sum({name})")
+            self.behind.append(f"vg_store<{width}>({place}, {total}{scale});")
             return
         self.around.append(f"{kind} {name} = 0;")
-        self.put(f"{name} = vg_lane_sum(vg_set<{vector}>({feature_sum.given}));")
-        self.after += self._across_lanes(name, f"*({place})", kind, feature_sum.scale)
+        self.put(f"{name} = vg_lane_sum(vg_set<{vector}>({given}));")
+        self.after += self._across_lanes(name, f"*({place})", kind, scale)
 
     def _across_lanes(self, name: str, target: str, kind: str, scale: str) -> list[str]:
         """Adds up the sums of lanes; one of these keeps the whole."""

@@ -6,15 +6,15 @@ Takes: stages of a kernel's layout. Gives: the text of their loops in CUDA C++. 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vgraph.fusion.accumulators import combined
 from vgraph.fusion.cuda.lanes import LaneBody, widest
 from vgraph.fusion.feature_body import Body
 from vgraph.fusion.features import Features
-from vgraph.fusion.layout import Layout, Loop, Stage
-from vgraph.fusion.target import EdgePass, Team
+from vgraph.fusion.layout import Loop, Stage
+from vgraph.fusion.target import EdgePass, Target, Team
 from vgraph.fusion.text import block
 from vgraph.ir.program import Op
 
@@ -23,15 +23,13 @@ _REGISTERS = 64  # numbers of sums that a lane keeps
 
 
 @dataclass(eq=False)
-class CudaTarget:
-    """``most``: numbers in a vector; ``lanes``: how many share an edge; ``slots``: edges of a row at a time.
+class CudaTarget(Target):
+    """``lanes``: how many share an edge; ``slots``: edges of a row at a time.
 
     ``span``: vectors of a row that a launch has in one go; 0: all. ``ends``: the first edge that is visited, and the
     one after the last.
     """
 
-    layout: Layout
-    most: int
     lanes: int = WARP
     slots: int = 1
     span: int = 0
@@ -59,10 +57,6 @@ class CudaTarget:
         return f"{kind} {name}[{body.num_vectors}];"
 
     # ------------------------------------------------------------ loops over edges
-    def open_sum(self, made: EdgePass, body: Body, op: Op, opened: Callable[[str], str]) -> str:
-        made.before.append(opened("a"))
-        return "a"
-
     def closing(self, body: Body, op: Op, place: str) -> Body:
         """Put by the first slot, once all slots' parts are one; sums on a peak are joined with it."""
         assert isinstance(body, LaneBody)
