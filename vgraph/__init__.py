@@ -42,6 +42,7 @@ from vgraph.api.messages.readout import (
     topk_nodes,
 )
 from vgraph.api.reduce import reduce
+from vgraph.api.serving.collate import collate
 from vgraph.api.serving.loader import GraphLoader
 from vgraph.api.serving.serve import Server, serve
 from vgraph.api.torch_compile.fill import fill as _fill
@@ -134,6 +135,7 @@ __all__ = [
     "block_to_graph",
     "broadcast_edges",
     "broadcast_nodes",
+    "collate",
     "compact_graphs",
     "create_block",
     "dfs_edges_generator",

@@ -14,7 +14,7 @@ import torch
 import vgraph
 from tests.runtime.engine_models import chain
 from vgraph.compiler import level_schedule
-from vgraph.errors import GraphError
+from vgraph.errors import FunctionError, GraphError
 from vgraph.scheduler.policy import lower_bound
 
 
@@ -36,6 +36,27 @@ def test_every_graph_comes_once(shuffle: bool, by_height: bool, prefetch: int) -
     seen = [number for g in found for number in g.ndata["of"].unique_consecutive().tolist()]
     assert sorted(seen) == list(range(40))
     assert (seen == list(range(40))) is (not shuffle and not by_height)
+
+
+@pytest.mark.parametrize("by_height", [False, True])
+def test_what_stands_beside_a_graph_comes_along(by_height: bool) -> None:
+    samples = [{"tree": g, "label": number, "more": (torch.ones(2) * number,)} for number, g in enumerate(graphs(7))]
+    seen = list[int]()
+    for found in vgraph.GraphLoader(samples, 3, shuffle=True, by_height=by_height):
+        tree, label = found["tree"], found["label"]
+        assert ("schedule", "frontier") in tree.topology.kept
+        assert tree.ndata["of"].unique_consecutive().tolist() == label.tolist()
+        assert torch.equal(found["more"][0], label.unsqueeze(1).expand(-1, 2).float())
+        seen += label.tolist()
+    assert sorted(seen) == list(range(7))
+
+
+@pytest.mark.parametrize("by_height", [False, True])
+def test_samples_without_a_graph(by_height: bool) -> None:
+    with pytest.raises(FunctionError, match="a sample of GraphLoader is a"):
+        next(iter(vgraph.GraphLoader([1, 2], 2, by_height=by_height)))
+    with pytest.raises(FunctionError, match="there are no samples"):
+        vgraph.collate([])
 
 
 def test_like_heights_take_fewer_frontiers() -> None:

@@ -390,3 +390,17 @@ def test_repr() -> None:
         "Graph(num_nodes=6, num_edges=6, batch_size=1, ndata={'h': float32 (6,)}, "
         "edata={'w': float32 (6, 1)}, gdata={'q': float32 (1, 2)})"
     )
+
+
+@pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC) tensor support is in beta")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_a_sparse_matrix_of_torch_is_edges_from_rows_to_columns(layout: torch.layout) -> None:
+    matrix = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 3.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    g = vgraph.graph(matrix.to_sparse(layout=layout))
+    assert g.num_nodes() == 4
+    assert sorted(zip(*(end.tolist() for end in g.edges()), strict=True)) == [(0, 1), (1, 2), (2, 0)]
+
+
+def test_a_sparse_tensor_that_is_no_matrix() -> None:
+    with pytest.raises(GraphError, match="a tensor of 3 dims"):
+        vgraph.graph(torch.ones(2, 2, 2).to_sparse())

@@ -57,6 +57,8 @@ def make_topology(
 
 
 def _ends(data: object) -> tuple[object, object]:
+    if isinstance(data, Tensor) and data.layout != torch.strided:
+        return _stored_places(data)
     # a list of two could be edges as well as ends
     if isinstance(data, (Tensor, np.ndarray)) and data.ndim == 2 and len(data) == 2:
         return data[0], data[1]
@@ -70,6 +72,15 @@ def _ends(data: object) -> tuple[object, object]:
         return entries.row.astype(np.int64), entries.col.astype(np.int64)
     fact = f"edges are given as a {type(data).__name__}, not as a pair of ends"
     raise GraphError(fact, cure="pass (src, dst)")
+
+
+def _stored_places(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Row and column of every entry that a sparse matrix of torch's stores; what is stored twice is one entry."""
+    if matrix.ndim != 2 or matrix.layout not in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
+        fact = f"edges are given as a tensor of {matrix.ndim} dims in {matrix.layout}"
+        raise GraphError(fact, cure="pass a sparse matrix (nodes, nodes) in COO, CSR or CSC form")
+    row, column = matrix.detach().to_sparse_coo().coalesce().indices()
+    return row, column
 
 
 def _from_format(name: str, parts: object) -> tuple[object, object]:

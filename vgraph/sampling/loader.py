@@ -16,9 +16,9 @@ import torch.utils.data
 from torch import Tensor
 
 from vgraph.api.graph import Graph
+from vgraph.api.serving.collate import collate
 from vgraph.api.serving.prefetch import prefetched
 from vgraph.errors import FunctionError, GraphError
-from vgraph.graphs.batching import batch
 from vgraph.graphs.draw.random_numbers import MASK, Keys, keyed, mix
 from vgraph.graphs.types import Device, Edges, Nodes
 from vgraph.sampling.affinity import binder, divided, program_on
@@ -272,15 +272,3 @@ def _own_samples(
 ) -> torch.utils.data.DistributedSampler[object]:
     share = own_share(True)
     return torch.utils.data.DistributedSampler(dataset, share.size, share.rank, is_shuffled, seed, drop_last)
-
-
-def collate(samples: list[Any]) -> Any:
-    """One minibatch of several samples: graphs are batched, all else is stacked as torch's loader does."""
-    first = samples[0]
-    if isinstance(first, Graph):
-        return batch(samples)
-    if isinstance(first, Mapping):
-        return {key: collate([sample[key] for sample in samples]) for key in first}
-    if isinstance(first, (tuple, list)):
-        return [collate(list(parts)) for parts in zip(*samples, strict=True)]
-    return torch.utils.data.default_collate(samples)

@@ -44,9 +44,9 @@ def graph(
 
     Args:
         data: ``(src, dst)``: tensors, arrays or lists of node ids, (num_edges,) each, which are copied. Also a list
-            of pairs, a sparse matrix of SciPy, ``("coo", (src, dst))``, ``("csr", (indptr, indices, edge_ids))`` or
-            ``("csc", ...)``.
-        num_nodes: all ids are below it; None: the largest id + 1.
+            of pairs, a sparse matrix of SciPy or torch (an edge from row to column for every entry),
+            ``("coo", (src, dst))``, ``("csr", (indptr, indices, edge_ids))`` or ``("csc", ...)``.
+        num_nodes: all ids are below it; None: the largest id + 1, or the larger side of a sparse matrix of torch.
         idtype: ``torch.int64`` or ``torch.int32``; None: that of the ids.
         device: where ids and features go; None: where the ids are.
         row_sorted: ignored, as sorted edges are seen to be sorted.
@@ -73,6 +73,8 @@ def graph(
         [0, 0, 2, 1, 0]
     """
     ends = read_edges(data, device)
+    if num_nodes is None and isinstance(data, Tensor) and data.layout != torch.strided:
+        num_nodes = max(data.shape)
     count = count_nodes(ends, num_nodes)
     return Graph(make_topology(ends, count, count, idtype, device))
 

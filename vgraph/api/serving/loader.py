@@ -7,24 +7,28 @@ Source: Cavs section 3.5 (streaming: what the next batch needs overlaps with thi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar, cast
 
 import torch
 
 from vgraph.api.graph import Graph
+from vgraph.api.serving.collate import collate, graphs_in
 from vgraph.api.serving.prefetch import prefetched
 from vgraph.compiler import level_schedule, levels
-from vgraph.errors import GraphError
-from vgraph.graphs.batching import batch
+from vgraph.errors import FunctionError, GraphError
 
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "both": (False, True)}
+Sample = TypeVar("Sample")
 WINDOW = 32  # batches among whose graphs those of like height are put together
 
 
-class GraphLoader:
+class GraphLoader(Generic[Sample]):
     """Batches of graphs, their features along, in random order or as they stand.
 
     Args:
-        graphs: with features in their frames; their levels are computed once and kept.
+        graphs: with features in their frames; or samples, which are tuples, lists or mappings with a graph and what
+            stands beside it, such as a label. A minibatch has the same members: graphs batched, numbers and tensors
+            stacked. The levels of graphs are computed once and kept.
         batch_size: graphs a batch; the last batch of an epoch may have fewer.
         shuffle: a new order every epoch, from torch's generator.
         by_height: put graphs of like height into one batch (of 32 batches' graphs at a time): as many vertices then
@@ -34,6 +38,7 @@ class GraphLoader:
 
     Raises:
         GraphError: the size of a batch is not positive, there is no such direction.
+        FunctionError: a sample has no graph.
 
     Source: Xu et al. 2018 (Cavs), section 3.5 (streaming); the words are those of torch's ``DataLoader``.
 
@@ -42,11 +47,14 @@ class GraphLoader:
         >>> tree = vgraph.graph(([0, 1], [2, 2]))
         >>> [len(g.batch_num_nodes()) for g in vgraph.GraphLoader([tree] * 5, 2)]
         [2, 2, 1]
+        >>> samples = [(tree, label) for label in (1, 0, 1)]
+        >>> [labels.tolist() for g, labels in vgraph.GraphLoader(samples, 2)]
+        [[1, 0], [1]]
     """
 
     def __init__(
         self,
-        graphs: Sequence[Graph],
+        graphs: Sequence[Sample],
         batch_size: int,
         *,
         shuffle: bool = False,
@@ -67,7 +75,7 @@ class GraphLoader:
     def __len__(self) -> int:
         return (len(self.graphs) + self.batch_size - 1) // self.batch_size
 
-    def __iter__(self) -> Iterator[Graph]:
+    def __iter__(self) -> Iterator[Sample]:
         return prefetched(self._prepare, self._plans(), num_workers=int(self.prefetch > 0), ahead=self.prefetch)
 
     def _plans(self) -> list[list[int]]:
@@ -83,11 +91,19 @@ class GraphLoader:
         return plans
 
     def _height(self, index: int) -> int:
-        return int(levels(self.graphs[index].topology).max(initial=-1))
+        return max(int(levels(g.topology).max(initial=-1)) for g in _graphs_of(self.graphs[index]))
 
-    def _prepare(self, plan: list[int]) -> Graph:
-        whole = batch([self.graphs[i] for i in plan])
-        topology = whole.topology
-        for is_reversed in _DIRECTIONS[self.direction]:
-            level_schedule(topology.reversed if is_reversed else topology)
-        return whole
+    def _prepare(self, plan: list[int]) -> Sample:
+        whole = collate([self.graphs[i] for i in plan])
+        for g in _graphs_of(whole):
+            for is_reversed in _DIRECTIONS[self.direction]:
+                level_schedule(g.topology.reversed if is_reversed else g.topology)
+        return cast("Sample", whole)
+
+
+def _graphs_of(sample: object) -> list[Graph]:
+    graphs = list(graphs_in(sample))
+    if not graphs:
+        fact = f"a sample of GraphLoader is a {type(sample).__name__} without a graph"
+        raise FunctionError(fact, cure="give graphs, or tuples and mappings that have one")
+    return graphs

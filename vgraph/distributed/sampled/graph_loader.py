@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from vgraph.api.graph import Graph
+from vgraph.api.serving.collate import collate
 from vgraph.api.serving.prefetch import prefetched
 from vgraph.distributed.sampled.batches import GlobalBatches, digest_of
 from vgraph.distributed.sampled.work import Sizes, Work, fit_work
 from vgraph.errors import CycleError, GraphError, WorkerError
 from vgraph.graphs.traversal import topological_nodes_generator
 from vgraph.runtime.distributed.ranks import current_ranks
-from vgraph.sampling.loader import collate
 
 WEIGHT = "_WEIGHT"
 

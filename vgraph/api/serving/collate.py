@@ -1,0 +1,59 @@
+"""Minibatches of samples: graphs are batched, all that stands beside them is stacked.
+
+Takes: a list of samples. Gives: one sample of the same members. Runs at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch.utils.data
+
+from vgraph.api.graph import Graph
+from vgraph.errors import FunctionError
+from vgraph.graphs.batching import batch
+
+
+def collate(samples: list[Any]) -> Any:
+    """One minibatch of several samples: graphs are batched, all else is stacked as torch's loader does.
+
+    Args:
+        samples: graphs, numbers, tensors of one shape, or tuples, lists and mappings of these, all of one form.
+
+    Returns:
+        A batched graph; a tensor with one row a sample; or a list or dict of these, member by member.
+
+    Raises:
+        FunctionError: there are no samples.
+        GraphError: graphs differ in device, dtype of ids or types.
+        FeatureError: a feature is missing in some of them, or differs in dtype or shape.
+
+    Source: torch, ``torch.utils.data.default_collate``.
+
+    Example:
+        >>> import torch, vgraph
+        >>> samples = [(vgraph.graph(([0, 1], [2, 2])), label) for label in (1, 0, 1)]
+        >>> loader = torch.utils.data.DataLoader(samples, batch_size=2, collate_fn=vgraph.collate)
+        >>> [(g.batch_size, labels.tolist()) for g, labels in loader]
+        [(2, [1, 0]), (1, [1])]
+    """
+    if not samples:
+        raise FunctionError("there are no samples", cure="give one or more")
+    first = samples[0]
+    if isinstance(first, Graph):
+        return batch(samples)
+    if isinstance(first, Mapping):
+        return {key: collate([sample[key] for sample in samples]) for key in first}
+    if isinstance(first, (tuple, list)):
+        return [collate(list(parts)) for parts in zip(*samples, strict=True)]
+    return torch.utils.data.default_collate(samples)
+
+
+def graphs_in(sample: object) -> Iterator[Graph]:
+    """The graphs of a sample or of a minibatch, in the order of its members."""
+    if isinstance(sample, Graph):
+        yield sample
+    elif isinstance(sample, (tuple, list, Mapping)):
+        for member in sample.values() if isinstance(sample, Mapping) else sample:
+            yield from graphs_in(member)
