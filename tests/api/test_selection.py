@@ -38,7 +38,7 @@ def test_a_batch_of_sets_of_points() -> None:
 
 
 REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "no truth values": (lambda: a_graph().filter_nodes(lambda v: v.data["h"]), FunctionError, "gives torch.float32"),
+    "no truth values": (lambda: a_graph().filter_nodes(lambda v: v.data["h"] * 1j), FunctionError, "torch.complex"),
     "two an edge": (lambda: a_graph().filter_edges(lambda e: e.data["w"] > 0), FunctionError, "gives torch.bool"),
     "no such node": (lambda: a_graph().filter_nodes(lambda v: v.data["h"] > 0, [7]), GraphError, "is 7"),
     "no such edge": (lambda: a_graph().filter_edges(lambda e: e.src["h"] > 0, [7]), GraphError, "from 0 to 2"),

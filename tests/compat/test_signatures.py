@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent
 PROJECT = FOLDER.parent.parent
 WANTED: dict[str, Any] = json.loads((FOLDER / "signatures_1_1_3.json").read_text(encoding="utf-8"))
 OTHERWISE = {
-    **dict.fromkeys(("dgl.DGLGraph", "dgl.DGLHeteroGraph", "dgl.dataloading.DGLGraph"), "made of a Topology"),
+    **dict.fromkeys(("dgl.DGLGraph", "dgl.DGLHeteroGraph", "dgl.dataloading.DGLGraph"), "arguments of DGL for itself"),
     **dict.fromkeys(("dgl.backend.cat", "dgl.backend.stack"), "dim has a default"),
     **dict.fromkeys(("dgl.backend.zeros", "dgl.backend.ones", "dgl.backend.full_1d"), "dtype and device have defaults"),
     "dgl.data.GINDataset": "self_loop has a default",

@@ -102,6 +102,7 @@ def install() -> None:
             setattr(made[parent], last, module) if isinstance(made[parent], _Stand) else None
         sys.modules[name] = module
     sys.meta_path.insert(0, _Missing())
+    importlib.import_module("vgraph.compat.graph_index").keep_internals()
 
 
 def installed() -> bool:

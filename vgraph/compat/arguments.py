@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 import vgraph
@@ -47,9 +49,73 @@ def to_dgl_context(ctx: torch.device | str | int) -> torch.device:
     return torch.device(ctx)
 
 
-def toindex(data: object, dtype: str = "int64") -> Tensor:
-    """Ids as a tensor."""
-    return torch.as_tensor(data, dtype=getattr(torch, dtype)).reshape(-1)
+class Index:
+    """Ids as DGL's functions pass them on: given as a list or a tensor, or as a slice.
+
+    Args:
+        data: the ids, or a slice with a start and a stop.
+        dtype: "int64" or "int32".
+    """
+
+    def __init__(self, data: object, dtype: str = "int64") -> None:
+        self._slice = data if isinstance(data, slice) else None
+        ids = torch.arange(data.start, data.stop) if isinstance(data, slice) else torch.as_tensor(data)
+        self._ids = ids.to(getattr(torch, dtype)).reshape(-1)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __dlpack__(self, **wishes: Any) -> object:
+        return self._ids.__dlpack__(**wishes)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._ids.__dlpack_device__()
+
+    def tousertensor(self, ctx: torch.device | str | None = None) -> Tensor:
+        """The ids as a tensor."""
+        return self._ids.to(ctx)
+
+    def tonumpy(self) -> NDArray[np.generic]:
+        """The ids as an array."""
+        return self._ids.numpy(force=True)
+
+    def slice_data(self) -> slice | None:
+        """The slice that was given; None: ids were."""
+        return self._slice
+
+    todgltensor = tousertensor
+
+
+def toindex(data: object, dtype: str = "int64") -> Index:
+    """Ids."""
+    return data if isinstance(data, Index) else Index(data, dtype)
+
+
+class Filter:
+    """Ids to be found among others.
+
+    Args:
+        ids: the ids, (k,).
+    """
+
+    def __init__(self, ids: Tensor) -> None:
+        self._ids = ids
+
+    def find_included_indices(self, test: Tensor) -> Tensor:
+        """Where ``test``, (n,), has ids of the filter."""
+        return torch.isin(test, self._ids).nonzero().squeeze(1).to(test.dtype)
+
+    def find_excluded_indices(self, test: Tensor) -> Tensor:
+        """Where ``test``, (n,), has other ids."""
+        return torch.isin(test, self._ids, invert=True).nonzero().squeeze(1).to(test.dtype)
+
+
+def is_sorted_srcdst(
+    src: Tensor, dst: Tensor, num_src: int | None = None, num_dst: int | None = None
+) -> tuple[bool, bool]:
+    """Whether edges stand in order of their sources, and those of each source in order of destinations."""
+    by_source = bool((src[1:] >= src[:-1]).all())
+    return by_source, by_source and bool(((src[1:] != src[:-1]) | (dst[1:] >= dst[:-1])).all())
 
 
 def apply_each(data: object, fn: Callable[..., object], *args: object, **kwargs: object) -> Any:

@@ -14,21 +14,23 @@ from torch import Tensor
 import vgraph
 from vgraph import function, ops, sparse
 from vgraph.api.messages.multi_update import Functions
+from vgraph.compat.graph_index import HeteroGraphIndex, graph_of
 from vgraph.errors import FunctionError
 
 Data = Tensor | None
+Index = vgraph.Graph | HeteroGraphIndex
 
 
-def gspmm(gidx: vgraph.Graph, op: str, reduce_op: str, lhs_data: Data, rhs_data: Data) -> Tensor:
+def gspmm(gidx: Index, op: str, reduce_op: str, lhs_data: Data, rhs_data: Data) -> Tensor:
     """Messages ``op`` of sources and edges, reduced at destinations."""
-    return ops.gspmm(gidx, op, reduce_op, lhs_data, rhs_data)
+    return ops.gspmm(graph_of(gidx), op, reduce_op, lhs_data, rhs_data)
 
 
 def gsddmm(
-    gidx: vgraph.Graph, op: str, lhs_data: Data, rhs_data: Data, lhs_target: str = "u", rhs_target: str = "v"
+    gidx: Index, op: str, lhs_data: Data, rhs_data: Data, lhs_target: str = "u", rhs_target: str = "v"
 ) -> Tensor:
     """``op`` of two of sources, edges and destinations, at every edge."""
-    return ops.gsddmm(gidx, op, lhs_data, rhs_data, lhs_target, rhs_target)
+    return ops.gsddmm(graph_of(gidx), op, lhs_data, rhs_data, lhs_target, rhs_target)
 
 
 def gspmm_hetero(g: vgraph.Graph, op: str, reduce_op: str, lhs_len: int, *lhs_and_rhs_tuple: Data) -> tuple[Data, ...]:
@@ -68,9 +70,9 @@ def gsddmm_hetero(
     return tuple(found)
 
 
-def edge_softmax(gidx: vgraph.Graph, logits: Tensor, eids: object = "__ALL__", norm_by: str = "dst") -> Tensor:
+def edge_softmax(gidx: Index, logits: Tensor, eids: object = "__ALL__", norm_by: str = "dst") -> Tensor:
     """The softmax over the edges of each destination, or source."""
-    return ops.edge_softmax(gidx, logits, eids, norm_by)
+    return ops.edge_softmax(graph_of(gidx), logits, eids, norm_by)
 
 
 def edge_softmax_hetero(
@@ -116,29 +118,28 @@ def segment_mm(A: Tensor, B: Tensor, seglen_A: Tensor) -> Tensor:
 
 # ---------------------------------------------------------------- products of graphs
 def csrmm(
-    gidxA: vgraph.Graph,
+    gidxA: Index,
     A_weights: Tensor,
-    gidxB: vgraph.Graph,
+    gidxB: Index,
     B_weights: Tensor,
     num_vtypes: int,
 ) -> tuple[vgraph.Graph, Tensor]:
     """The product of two matrices of weights as a graph, of one or two types of nodes, and its weights."""
-    return _graph_of(_matrix(gidxA, A_weights) @ _matrix(gidxB, B_weights), num_vtypes)
+    return _made_of(_matrix(gidxA, A_weights) @ _matrix(gidxB, B_weights), num_vtypes)
 
 
-def csrsum(gidxs: Sequence[vgraph.Graph], weights: Sequence[Tensor]) -> tuple[vgraph.Graph, Tensor]:
+def csrsum(gidxs: Sequence[Index], weights: Sequence[Tensor]) -> tuple[vgraph.Graph, Tensor]:
     """The sum of matrices of weights as a graph, and its weights."""
     first, *others = (_matrix(g, rows) for g, rows in zip(gidxs, weights, strict=True))
     for other in others:
         first = first + other
-    return _graph_of(first, 1 if len(gidxs[0].ntypes) == 1 else 2)
+    return _made_of(first, 1 if len(graph_of(gidxs[0]).ntypes) == 1 else 2)
 
 
-def csrmask(gidxA: vgraph.Graph, A_weights: Tensor, gidxB: vgraph.Graph) -> Tensor:
+def csrmask(gidxA: Index, A_weights: Tensor, gidxB: Index) -> Tensor:
     """The weights of one graph at the edges of another, 0 where the first has no edge."""
-    src, dst = gidxB.edges()
-    keys = gidxA.edges()[0].long() * gidxA.num_dst_nodes() + gidxA.edges()[1].long()
-    wanted = src.long() * gidxA.num_dst_nodes() + dst.long()
+    count = graph_of(gidxA).num_dst_nodes()
+    keys, wanted = (src.long() * count + dst.long() for src, dst in (graph_of(g).edges() for g in (gidxA, gidxB)))
     order = keys.argsort()
     place = torch.searchsorted(keys[order], wanted).clamp(max=max(len(keys) - 1, 0))
     found = order[place] if len(keys) else place
@@ -147,11 +148,12 @@ def csrmask(gidxA: vgraph.Graph, A_weights: Tensor, gidxB: vgraph.Graph) -> Tens
     return torch.where(there, rows, 0)
 
 
-def _matrix(g: vgraph.Graph, weights: Tensor) -> sparse.SparseMatrix:
+def _matrix(gidx: Index, weights: Tensor) -> sparse.SparseMatrix:
+    g = graph_of(gidx)
     return sparse.spmatrix(torch.stack(g.edges()), weights, (g.num_src_nodes(), g.num_dst_nodes()))
 
 
-def _graph_of(matrix: sparse.SparseMatrix, num_vtypes: int) -> tuple[vgraph.Graph, Tensor]:
+def _made_of(matrix: sparse.SparseMatrix, num_vtypes: int) -> tuple[vgraph.Graph, Tensor]:
     rows, columns = matrix.shape
     ends = matrix.row, matrix.col
     if num_vtypes == 1:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 import vgraph
 import vgraph.function as fn
+from vgraph import sparse
 from vgraph.errors import GraphError
 
 
@@ -133,34 +134,73 @@ def double_radius_node_labeling(g: vgraph.Graph, src: int, dst: int) -> Tensor:
     return torch.from_numpy(np.nan_to_num(labels, nan=0, posinf=0).astype(np.int64))
 
 
-def _as_graph(
-    matrix: Any, name: str, kind: tuple[str, str, str], like: tuple[int, int], idtype: torch.dtype
+def _matrix(g: vgraph.Graph, name: str) -> sparse.SparseMatrix:
+    ends = torch.stack(g.edges()).long()
+    return sparse.spmatrix(ends, g.edata[name], (g.num_src_nodes(), g.num_dst_nodes()))
+
+
+def _as_graph(matrix: sparse.SparseMatrix, name: str, kind: tuple[str, str, str], idtype: torch.dtype) -> vgraph.Graph:
+    (rows, columns), entries = matrix.shape, matrix.coalesce()
+    made = vgraph.heterograph({kind: (entries.row, entries.col)}, {kind[0]: rows, kind[2]: columns}, idtype)
+    made.edata[name] = entries.val
+    return made
+
+
+def _sorted_by_tag(g: vgraph.Graph, end: Tensor, tag: Tensor, count: int) -> tuple[vgraph.Graph, Tensor]:
+    """Edges in order of an end and of their tags, and where in each node's edges those of each tag begin."""
+    num_tags = int(tag.max()) + 1 if len(tag) else 0
+    keys = end.long() * num_tags + tag.long()
+    etype = g.canonical_etypes[0]
+    made = vgraph.edge_subgraph(g, {etype: keys.argsort(stable=True)}, relabel_nodes=False, store_ids=False)
+    counts = torch.bincount(keys, minlength=count * num_tags).reshape(count, num_tags)
+    return made, torch.nn.functional.pad(counts.cumsum(1), (1, 0)).to(g.idtype)
+
+
+def sort_csr_by_tag(
+    g: vgraph.Graph, tag: Tensor, tag_offset_name: str = "_TAG_OFFSET", tag_type: str = "node"
 ) -> vgraph.Graph:
-    entries = matrix.tocsr()
-    entries.sort_indices()
-    entries = entries.tocoo()
-    ends = torch.from_numpy(entries.row).to(idtype), torch.from_numpy(entries.col).to(idtype)
-    made = vgraph.heterograph({kind: ends}, {kind[0]: like[0], kind[2]: like[1]}, idtype)
-    made.edata[name] = torch.from_numpy(entries.data)
+    """The graph with the out-edges of each node in order of tags; edges are numbered in that order.
+
+    Args:
+        g: a graph of one type of edges.
+        tag: whole numbers from 0 up, one a node where edges end or one an edge.
+        tag_offset_name: the feature of sources that says where in their out-edges those of each tag begin, (sources,
+            tags + 1).
+        tag_type: "node" or "edge".
+    """
+    src, dst = g.edges()
+    tags = tag[dst.long()] if tag_type == "node" else tag
+    made, made_offsets = _sorted_by_tag(g, src, tags, g.num_src_nodes())
+    made.srcdata[tag_offset_name] = made_offsets
+    return made
+
+
+def sort_csc_by_tag(
+    g: vgraph.Graph, tag: Tensor, tag_offset_name: str = "_TAG_OFFSET", tag_type: str = "node"
+) -> vgraph.Graph:
+    """As ``sort_csr_by_tag``: the in-edges of each node, by tags of nodes where edges begin."""
+    src, dst = g.edges()
+    tags = tag[src.long()] if tag_type == "node" else tag
+    made, made_offsets = _sorted_by_tag(g, dst, tags, g.num_dst_nodes())
+    made.dstdata[tag_offset_name] = made_offsets
     return made
 
 
 def adj_product_graph(A: vgraph.Graph, B: vgraph.Graph, weight_name: str, etype: str = "_E") -> vgraph.Graph:
-    """The product of two adjacency matrices of weights as a graph; weights carry no gradient here."""
-    first, second = (g.adj_external(scipy_fmt="csr", eweight_name=weight_name) for g in (A, B))
+    """The product of two adjacency matrices of weights as a graph; gradients reach the weights."""
     kind = (A.canonical_etypes[0][0], etype, B.canonical_etypes[0][2])
-    return _as_graph(first @ second, weight_name, kind, (A.num_src_nodes(), B.num_dst_nodes()), A.idtype)
+    return _as_graph(_matrix(A, weight_name) @ _matrix(B, weight_name), weight_name, kind, A.idtype)
 
 
 def adj_sum_graph(graphs: Sequence[vgraph.Graph], weight_name: str) -> vgraph.Graph:
-    """The sum of adjacency matrices of weights as a graph; weights carry no gradient here.
+    """The sum of adjacency matrices of weights as a graph; gradients reach the weights.
 
     Raises:
         GraphError: there is no graph.
     """
     if not graphs:
         raise GraphError("no graphs to sum", cure="give at least one")
-    first = graphs[0]
-    whole = sum(g.adj_external(scipy_fmt="csr", eweight_name=weight_name) for g in graphs)
-    sizes = first.num_src_nodes(), first.num_dst_nodes()
-    return _as_graph(whole, weight_name, first.canonical_etypes[0], sizes, first.idtype)
+    whole, *others = (_matrix(g, weight_name) for g in graphs)
+    for other in others:
+        whole = whole + other
+    return _as_graph(whole, weight_name, graphs[0].canonical_etypes[0], graphs[0].idtype)

@@ -22,7 +22,7 @@ _DISTRIBUTED = ("vgraph.compat.distributed", "vgraph.distributed")
 HIDDEN = ("dgl.heterograph", "dgl.batch", "dgl.merge", "dgl.sparse.matmul", "dgl.sparse.sddmm", "dgl.sparse.softmax")
 # a module of DGL -> where its names are looked up, in this order; True: it is that module itself
 MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
-    "dgl": (("vgraph.compat.names", "vgraph", *_TRANSFORMS, "vgraph.ops"), False),
+    "dgl": (("vgraph.compat.names", "vgraph.compat.partition", "vgraph", *_TRANSFORMS, "vgraph.ops"), False),
     "dgl.function": (("vgraph.function",), True),
     "dgl.ops": (("vgraph.ops",), True),
     "dgl.nn": (("vgraph.nn",), False),
@@ -44,8 +44,15 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.udf": (("vgraph.api.messages.batches",), False),
     "dgl.utils": (("vgraph.compat.arguments",), True),
     "dgl.init": (("vgraph.compat.initial",), True),
+    "dgl.ndarray": (("vgraph.compat.ndarray",), True),
+    "dgl.partition": (("vgraph.compat.partition",), True),
+    "dgl.mpops": (("vgraph.compat.names", "vgraph.ops"), False),
+    "dgl.random": (("vgraph.compat.draws", "vgraph.compat.names", "vgraph"), False),
+    "dgl.graph_index": (("vgraph.compat.graph_index",), False),
+    "dgl.heterograph_index": (("vgraph.compat.graph_index",), False),
+    "dgl._sparse_ops": (("vgraph.compat.sparse_ops",), False),
     **{
-        f"dgl.{name}": ((*_TRANSFORMS, "vgraph"), False)
+        f"dgl.{name}": (("vgraph.compat.names", "vgraph.compat.partition", *_TRANSFORMS, "vgraph"), False)
         for name in ("transforms", "transforms.functional", "transforms.module", "homophily")
     },
     **{
@@ -76,7 +83,7 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     **{f"dgl.{name}": (("vgraph.compat.names", "vgraph"), False) for name in ("heterograph", "batch", "merge")},
     **{
         f"dgl.{name}": (("vgraph.compat.names", "vgraph"), False)
-        for name in ("convert", "readout", "random", "subgraph", "transform", "traversal", "propagate", "generators")
+        for name in ("convert", "readout", "subgraph", "transform", "traversal", "propagate", "generators")
     },
     **{
         f"dgl.nn.pytorch.{name}": (("vgraph.nn",), False)

@@ -14,13 +14,56 @@ from torch import Tensor
 import vgraph
 from vgraph.compat import arguments
 from vgraph.errors import VGraphError
+from vgraph.graphs.types import EType
+from vgraph.ir.topology import Topology
 
 __version__ = "1.1.3+vgraph"  # what programs compare
 ALL, NID, EID, NTYPE, ETYPE = vgraph.ALL, vgraph.NID, vgraph.EID, vgraph.NTYPE, vgraph.ETYPE
-DGLGraph = DGLHeteroGraph = vgraph.Graph
 DGLError = VGraphError
 seed = vgraph.seed
 apply_each = arguments.apply_each
+
+
+to_simple_graph = vgraph.to_simple
+
+
+class _AnyGraph(type):
+    """What makes ``isinstance(g, DGLGraph)`` true of every graph."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, vgraph.Graph) if cls is DGLGraph else super().__instancecheck__(instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, vgraph.Graph) if cls is DGLGraph else super().__subclasscheck__(subclass)
+
+
+class DGLGraph(vgraph.Graph, metaclass=_AnyGraph):
+    """``vgraph.Graph``, made of what programs give: edges as ``vgraph.graph`` reads them, a graph of NetworkX.
+
+    Args:
+        gidx: the edges; None: a graph without nodes.
+        **old: ``readonly``, ``multigraph`` and others that DGL 1.x ignores.
+    """
+
+    def __init__(self, gidx: object = None, **old: object) -> None:
+        if gidx is None or isinstance(gidx, Topology):
+            super().__init__(gidx)
+            return
+        made = vgraph.from_networkx(gidx) if hasattr(gidx, "adjacency") else vgraph.graph(gidx)
+        super().__init__(made.topology)
+
+
+DGLHeteroGraph = DGLGraph
+
+
+def copy_u(g: vgraph.Graph, x_node: Tensor, etype: EType = None) -> Tensor:
+    """The rows of sources, (nodes, ...), edge by edge, along one type of edges."""
+    return vgraph.ops.copy_u(g if etype is None else g[etype], x_node)
+
+
+def copy_v(g: vgraph.Graph, x_node: Tensor, etype: EType = None) -> Tensor:
+    """The rows of destinations, (nodes, ...), edge by edge, along one type of edges."""
+    return vgraph.ops.copy_v(g if etype is None else g[etype], x_node)
 
 
 class DGLWarning(UserWarning):

@@ -328,6 +328,9 @@ class Relations:
         there = self._src if among is None else among
         if ntype is not None and (ntype in there or (among is None and ntype in self._dst)):
             return ntype
+        if ntype is not None and among is None and ntype[:4] in ("SRC/", "DST/") and self.is_unibipartite:
+            frames, types = (self._src, self.srctypes) if ntype[0] == "S" else (self._dst, self.dsttypes)
+            return self._node_type(ntype[4:], {t: frames[t] for t in types})
         if ntype is None and len(there) == 1 and (among is not None or not self.is_block):
             return next(iter(there))
         known = ", ".join(map(repr, dict.fromkeys([*there, *(self._dst if among is None else ())])))
@@ -345,16 +348,17 @@ class Relations:
         return self._topologies[self._edge_type(etype)]
 
     def node_frame(self, ntype: str | None = None) -> Frame:
-        """The features of one node type; in a block of whichever side has it alone.
+        """The features of one node type; in a block of the sources, where both sides have it.
 
         Args:
-            ntype: the type of nodes, or None where there is one.
+            ntype: the type of nodes, or None where there is one; ``"SRC/name"`` and ``"DST/name"`` say which side of
+                a block is meant.
 
         Returns:
             The Frame itself: what is set in it is set in the graph.
 
         Raises:
-            GraphError: there are several types and none is named, or the type is on both sides of a block.
+            GraphError: there are several types and none is named.
             NameLookupError: there is no such type.
 
         Example:
@@ -369,13 +373,8 @@ class Relations:
         if ntype is not None and ntype[:4] in ("SRC/", "DST/") and ntype[4:]:
             side = self._src if ntype[0] == "S" else self._dst
             return side[self._node_type(ntype[4:], side)]
-        sides = [side[ntype] for side in (self._src, self._dst) if ntype in side]
-        if len(sides) == 1:
-            return sides[0]
-        if not sides:
-            self._node_type(ntype)
-        fact = f"a block has nodes of type {ntype!r} on either side"
-        raise GraphError(fact, cure="use srcnodes or dstnodes, srcdata or dstdata")
+        name = self._node_type(ntype)
+        return self._src[name] if name in self._src else self._dst[name]
 
     def relation(self, etype: EType = None) -> tuple[Topology, Frame, Frame, Frame]:
         """One type of edges: its topology, and the features of its sources, destinations and edges.

@@ -62,16 +62,14 @@ def _starts(frames: Mapping[str, Frame], names: Sequence[str]) -> tuple[dict[str
 
 
 def _joined(frames: Mapping[Key, Frame], keys: Sequence[Key], every: Sequence[Key], idtype: torch.dtype) -> Frame:
-    """The features that all these types have alike; one type's frame is shared."""
+    """The features that all these types have alike."""
     parts = [frames[key] for key in keys]
-    if len(parts) == 1:
-        return parts[0]
     made = Frame(sum(part.num_rows for part in parts), parts[0].device, parts[0].kind)
     for name in parts[0]:
         columns = [part[name] for part in parts if name in part]
         alike = {(column.dtype, column.shape[1:]) for column in columns}
         if len(columns) == len(parts) and len(alike) == 1:
-            made[name] = torch.cat(columns)
+            made[name] = columns[0] if len(columns) == 1 else torch.cat(columns)
     made[ID] = torch.cat([torch.arange(part.num_rows, dtype=idtype, device=part.device) for part in parts])
     numbers = [
         torch.full_like(made[ID][: part.num_rows], every.index(key)) for key, part in zip(keys, parts, strict=True)

@@ -232,6 +232,8 @@ class Matrices(Adjacency):
         )
         return made if ctx is None else made.to(ctx)
 
+    incidence_matrix = inc
+
     # ------------------------------------------------------------ formats are made when asked for
     def formats(self, formats: str | Sequence[str] | None = None) -> Any:
         """The formats of the adjacency that are there already; they are made when they are first used.

@@ -161,6 +161,6 @@ def _adjacency(g: GraphData, weight: NDArray[np.float64]) -> NDArray[np.float64]
 
 def _laplacian(g: GraphData) -> NDArray[np.float64]:
     """I less the adjacency, scaled by the roots of the in-degrees at both ends."""
-    scale = g.topology.in_degrees.clamp(min=1).double().rsqrt().numpy()
+    scale = g.topology.in_degrees.clamp(min=1).double().numpy() ** -0.5  # rounded as it should be, unlike rsqrt
     adjacent = _adjacency(g, np.ones(g.num_edges()))
     return np.eye(g.num_nodes()) - scale[:, None] * adjacent * scale

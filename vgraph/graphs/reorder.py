@@ -131,14 +131,14 @@ def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
 
     Args:
         g: a graph with one type of nodes and edges.
-        k: how many edges a walk has, from 1 up.
+        k: how many edges a walk has, from 0 up; one without edges leads from each node to itself.
         copy_ndata: take the features of nodes along.
 
     Returns:
         A graph of the same class without features of edges; several walks between two nodes make several edges.
 
     Raises:
-        GraphError: there are several types of nodes or edges, or ``k`` is below 1.
+        GraphError: there are several types of nodes or edges, or ``k`` is negative.
 
     Source: DGL 1.1, ``dgl.khop_graph``.
 
@@ -147,9 +147,13 @@ def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
         >>> vgraph.khop_graph(vgraph.graph(([0, 1], [1, 2])), 2).edges()
         (tensor([0]), tensor([2]))
     """
-    return rejoin(
-        g, {one_type(g, "khop_graph"): _walks(g, [g.canonical_etypes[0]] * k, multi=True)}, copy_ndata=copy_ndata
-    )
+    key = one_type(g, "khop_graph")
+    if k:
+        joined = _walks(g, [key] * k, multi=True)
+    else:
+        ids = torch.arange(g.num_nodes(), dtype=g.idtype, device=g.device)
+        joined = Topology(ids, ids, len(ids), len(ids), g.relation(key)[0].graph_sizes)
+    return rejoin(g, {key: joined}, copy_ndata=copy_ndata)
 
 
 def metapath_reachable_graph(g: AnyGraph, metapath: Sequence[EType]) -> AnyGraph:

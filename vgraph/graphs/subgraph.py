@@ -434,7 +434,7 @@ def edge_type_subgraph(graph: AnyGraph, etypes: Iterable[EType], output_device: 
 def _of_some_types(g: AnyGraph, names: Sequence[str], edges: Sequence[EdgeType]) -> AnyGraph:
     if not edges:
         raise GraphError("no type of edges is left", cure="choose more types")
-    frames = {t: g.src_frames[t].copy() for t in names}
-    kept = {t: g.edge_frames[t].copy() for t in edges}
+    frames = {t: g.src_frames[t] for t in names}  # all rows stay: what is set there is set here
+    kept = {t: g.edge_frames[t] for t in edges}
     sizes = None if g.sizes is None else {t: g.sizes[t] for t in names}
     return type(g).of_types({t: g.relation(t)[0] for t in edges}, frames, None, kept, g.gdata.copy(), sizes)

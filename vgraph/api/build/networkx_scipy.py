@@ -101,7 +101,8 @@ def sorted_edges(edges: list[NxEdge], attr: str | None) -> list[NxEdge]:
     """Edges (u, v, attributes) in the order that an attribute numbers them; GraphError: it does not."""
     if attr is None:
         return edges
-    ids = [_attribute(edge[2], attr, f"edge {edge[:2]!r}") for edge in edges]
+    given = [_attribute(edge[2], attr, f"edge {edge[:2]!r}") for edge in edges]
+    ids = [value.item() if getattr(value, "size", 0) == 1 else value for value in given]  # also arrays of one
     if sorted(ids) != list(range(len(edges))):
         fact = f"edge attribute {attr!r} does not number the edges 0 to {len(edges) - 1}"
         raise GraphError(fact, cure="give every edge another id")

@@ -6,7 +6,7 @@ Source: DGL 1.1, ``DGLGraph.update_all`` and ``DGLGraph.apply_edges`` without an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -69,10 +69,11 @@ def _update_every_type(graph: GraphData, message: OfEdges, reduce: OfNodes, appl
 def _merged(reduce: OfNodes, parts: list[Tensor], reached: list[Tensor]) -> Tensor:
     """What the reduction gives of all messages, of what it gives of those of each type."""
     name = updates.reduction_of(reduce)
-    if len(parts) == 1:
-        return parts[0]
-    if name == "sum":
-        return torch.stack(parts).sum(0)
+    return torch.stack(parts).sum(0) if name == "sum" else best_of(name, parts, reached)
+
+
+def best_of(name: str, parts: Sequence[Tensor], reached: Sequence[Tensor]) -> Tensor:
+    """The largest ("max") or smallest of rows, (nodes, ...) each, of those alone that a message has ``reached``."""
     best = torch.maximum if name == "max" else torch.minimum
     whole, is_known = parts[0], reached[0]
     for part, mask in zip(parts[1:], reached[1:], strict=True):
@@ -85,16 +86,32 @@ def _merged(reduce: OfNodes, parts: list[Tensor], reached: list[Tensor]) -> Tens
 def softmax_of_types(graph: GraphData, rows: Mapping[EType, Tensor], *, by_source: bool) -> dict[EdgeType, Tensor]:
     """The softmax over all edges that end (or begin) at a node, whatever their types; rows by edge type."""
     given = {graph.to_canonical_etype(etype): own for etype, own in rows.items()}
+    for etype, own in given.items():
+        check_rows(graph.relation(etype)[0], own)
     end = 0 if by_source else 2
+    if len({(own.shape[1:], own.dtype) for own in given.values()}) == 1:  # one pass, and no type without a gradient
+        groups = [list(given)]
+    else:
+        groups = [[etype for etype in given if etype[end] == ntype] for ntype in {etype[end]: 0 for etype in given}]
     found: dict[EdgeType, Tensor] = {}
-    for ntype in dict.fromkeys(etype[end] for etype in given):
-        own = {etype: graph.relation(etype)[0] for etype in given if etype[end] == ntype}
-        for etype, topology in own.items():
-            check_rows(topology, given[etype])
-        places = torch.cat([t.src if by_source else t.dst for t in own.values()])
-        count = next(t.num_src if by_source else t.num_dst for t in own.values())
-        each = torch.arange(places.shape[0], dtype=places.dtype, device=places.device)
-        whole = Topology(each, places, places.shape[0], count)
-        parts = softmax_segments(whole, torch.cat([given[etype] for etype in own]))
-        found.update(zip(own, parts.split([t.num_edges for t in own.values()]), strict=True))
+    for group in groups:
+        whole, parts = _joined_places(graph, group, by_source), torch.cat([given[etype] for etype in group])
+        sizes = [given[etype].shape[0] for etype in group]
+        found.update(zip(group, softmax_segments(whole, parts).split(sizes), strict=True))
     return {etype: found[etype] for etype in given}
+
+
+def _joined_places(graph: GraphData, etypes: Sequence[EdgeType], by_source: bool) -> Topology:
+    """Edges of several types, each of a source of its own, at nodes of all types one after the other."""
+    starts: dict[str, int] = {}
+    count = 0
+    places: list[Tensor] = []
+    for etype in etypes:
+        topology, ntype = graph.relation(etype)[0], etype[0 if by_source else 2]
+        if ntype not in starts:
+            starts[ntype] = count
+            count += topology.num_src if by_source else topology.num_dst
+        places.append((topology.src if by_source else topology.dst) + starts[ntype])
+    joined = torch.cat(places)
+    each = torch.arange(joined.shape[0], dtype=joined.dtype, device=joined.device)
+    return Topology(each, joined, joined.shape[0], count)

@@ -27,7 +27,8 @@ def filter_nodes(
 
     Args:
         graph: a graph.
-        predicate: given a batch of nodes as ``apply_nodes`` gives it; bool (nodes,) or (nodes, 1).
+        predicate: given a batch of nodes as ``apply_nodes`` gives it; bool (nodes,) or (nodes, 1),
+            or numbers, which are true where they are not 0.
         nodes: the nodes to ask of: an id, ids (k,), a mask, a slice, or None for all.
         ntype: the type of nodes, or None where there is one.
 
@@ -61,7 +62,8 @@ def filter_edges(
 
     Args:
         graph: a graph.
-        predicate: given a batch of edges as ``apply_edges`` gives it; bool (edges,) or (edges, 1).
+        predicate: given a batch of edges as ``apply_edges`` gives it; bool (edges,) or (edges, 1),
+            or numbers, which are true where they are not 0.
         edges: the edges to ask of: an id, ids (k,), a mask, a pair (u, v) of ends, or None for all.
         etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
             is one.
@@ -95,10 +97,10 @@ def filter_edges(
 
 
 def _mask(found: Tensor) -> Tensor:
-    if found.dtype != torch.bool or found[:1].numel() > 1:
+    if found.dtype.is_complex or found[:1].numel() > 1:
         fact = f"the predicate gives {found.dtype} {tuple(found.shape)}"
         raise FunctionError(fact, cure="give one truth value for each")
-    return found.reshape(-1)
+    return found.reshape(-1) != 0
 
 
 def _chosen(mask: Tensor, ids: Tensor | None) -> Tensor:

@@ -6,7 +6,7 @@ Source: DGL section 3 (heterogeneous graphs: what arrives along several types is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 
 import torch
@@ -14,10 +14,12 @@ from torch import Tensor
 
 from vgraph.api.messages import update_all as updates
 from vgraph.api.messages.batches import OfEdges, OfNodes
+from vgraph.api.messages.every_type import best_of
 from vgraph.api.messages.halo_rows import shared_arrivals
 from vgraph.errors import FunctionError
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.types import EdgeType
+from vgraph.ir.topology import Topology
 
 Results = dict[str, Tensor]
 Functions = tuple[OfEdges, OfNodes] | tuple[OfEdges, OfNodes, OfNodes]
@@ -51,12 +53,23 @@ def multi_update_all(
             stack.enter_context(shared_arrivals(g.relation(keys[0])[0], (key[0] for key in keys)))
         for key, (message, reduce, *apply) in zip(keys, etype_dict.values(), strict=True):
             found[key] = updates.results_of(g, message, reduce, apply[0] if apply else None, key)
+    is_best = _is_best_of_best(cross_reducer, etype_dict.values())
     for ntype in dict.fromkeys(key[2] for key in found):
-        parts = [found[key] for key in g.canonical_etypes if key in found and key[2] == ntype]
-        frame = g.dst_frames[ntype]
-        frame.update(_merged(parts, merge, is_stack=cross_reducer == "stack"))
+        reaching = [key for key in g.canonical_etypes if key in found and key[2] == ntype]
+        parts, frame = [found[key] for key in reaching], g.dst_frames[ntype]
+        if is_best and len(parts) > 1:
+            frame.update(_best(str(cross_reducer), parts, [g.relation(key)[0] for key in reaching]))
+        else:
+            frame.update(_merged(parts, merge, is_stack=cross_reducer == "stack"))
         if apply_node_func is not None:
             updates.apply_on(frame, apply_node_func)
+
+
+def _is_best_of_best(cross_reducer: object, functions: Iterable[Functions]) -> bool:
+    """Whether the largest of the largest is asked for (or smallest): the zeros of nodes without messages are none."""
+    return cross_reducer in ("max", "min") and all(
+        len(parts) == 2 and updates.reduction_of(parts[1]) == cross_reducer for parts in functions
+    )
 
 
 def _check_functions(by_type: object) -> None:
@@ -67,6 +80,14 @@ def _check_functions(by_type: object) -> None:
         if not isinstance(functions, tuple) or not 2 <= len(functions) <= 3:
             fact = f"{etype!r} has no message and reduce function"
             raise FunctionError(fact, cure="pass (message, reduce)")
+
+
+def _best(name: str, parts: Sequence[Results], topologies: Sequence[Topology]) -> Results:
+    found: Results = {}
+    for column in dict.fromkeys(column for part in parts for column in part):
+        own = [(part[column], t.in_degrees > 0) for part, t in zip(parts, topologies, strict=True) if column in part]
+        found[column] = best_of(name, [rows for rows, _ in own], [reached for _, reached in own])
+    return found
 
 
 def _merged(parts: Sequence[Results], merge: Merge, *, is_stack: bool) -> Results:

@@ -104,7 +104,7 @@ def _absent(place: Place) -> str | None:
     for part in place.attributes:
         name = f"{module}.{part}"
         if thing is not None:
-            is_open = thing is not Graph  # other things may get attributes when they run
+            is_open = not _makes_graphs(thing)  # other things may get attributes when they run
             return None if is_open or hasattr(Graph, part) else f"dgl.DGLGraph.{part}"
         if name in MODULES and (name not in HIDDEN or part == place.attributes[-1]):
             module = name
@@ -124,7 +124,7 @@ def _gives_graph(place: Place) -> bool:
     found = lookup(place.module, place.attributes[0])
     for part in place.attributes[1:]:
         found = getattr(found, part, None)
-    if found is Graph:
+    if _makes_graphs(found):
         return True
     given = inspect.signature(found).return_annotation if inspect.isroutine(found) else None
     return given in ("Graph", "AnyGraph", "vgraph.Graph") or (given == "Self" and len(place.attributes) > 1)
@@ -140,3 +140,7 @@ def _cure(name: str) -> str:
     near = difflib.get_close_matches(last, known, 1, 0.8)
     cure = next(text for beginning, text in _CURES.items() if name.startswith(beginning))
     return f"is {module}.{near[0]} meant? Else {cure}" if near else cure
+
+
+def _makes_graphs(thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Graph)

@@ -1,0 +1,92 @@
+"""What DGL's graphs keep for themselves, and programs read nevertheless: ``g._graph``, ``g._etype2canonical``.
+
+Takes: graphs. Gives: their structure without names, types by number. Runs at every call.
+Source: DGL 1.1, ``dgl.heterograph_index``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+import vgraph
+from vgraph.graphs.types import EdgeType
+
+
+class HeteroGraphIndex:
+    """The structure of a graph; types of nodes and edges have numbers, in their order in ``ntypes`` and ``etypes``."""
+
+    def __init__(self, graph: vgraph.Graph) -> None:
+        self.graph = graph
+
+    def is_metagraph_unibipartite(self) -> bool:
+        """Whether no type of nodes is at both ends of edges."""
+        return self.graph.is_unibipartite
+
+    def number_of_nodes(self, ntype: int = 0) -> int:
+        """How many nodes of a type."""
+        return self.graph.num_nodes(self.graph.ntypes[ntype])
+
+    def number_of_edges(self, etype: int = 0) -> int:
+        """How many edges of a type."""
+        return self.graph.num_edges(self._etype(etype))
+
+    num_nodes, num_edges = number_of_nodes, number_of_edges
+
+    def edges(self, etype: int = 0, order: str = "eid") -> tuple[Tensor, Tensor, Tensor]:
+        """Sources, destinations and ids of the edges of a type."""
+        return self.graph.all_edges("all", order, self._etype(etype))
+
+    def reverse(self) -> HeteroGraphIndex:
+        """The same with edges turned round."""
+        return HeteroGraphIndex(vgraph.reverse(self.graph))
+
+    def formats(self, formats: str | Sequence[str] | None = None) -> HeteroGraphIndex | Mapping[str, list[str]]:
+        """As ``vgraph.Graph.formats``."""
+        return self.graph.formats() if formats is None else HeteroGraphIndex(self.graph.formats(formats))
+
+    def adjacency_matrix_scipy(self, etype: int, transpose: bool, fmt: str) -> object:
+        """The edges of a type as a matrix of SciPy whose entries are ids of edges; columns are destinations."""
+        matrix = self.graph.adj_external(transpose, scipy_fmt="coo", etype=self._etype(etype))
+        matrix.data = torch.arange(self.number_of_edges(etype)).numpy()
+        return matrix.asformat(fmt)
+
+    def add_nodes(self, num: int) -> None:
+        """Adds nodes."""
+        self.graph.add_nodes(num)
+
+    def add_edges(self, u: Tensor, v: Tensor) -> None:
+        """Adds edges."""
+        self.graph.add_edges(u, v)
+
+    def _etype(self, number: int) -> EdgeType:
+        return self.graph.canonical_etypes[number]
+
+
+GraphIndex = HeteroGraphIndex
+
+
+def create_graph_index(graph_data: object, readonly: bool | None = None) -> HeteroGraphIndex:
+    """The structure of a graph of one type, of edges as ``vgraph.graph`` reads them; None: there are none."""
+    return HeteroGraphIndex(vgraph.Graph() if graph_data is None else vgraph.graph(graph_data))
+
+
+def graph_of(g: vgraph.Graph | HeteroGraphIndex) -> vgraph.Graph:
+    """The graph, or the one whose structure it is."""
+    return g.graph if isinstance(g, HeteroGraphIndex) else g
+
+
+def canonical_by_name(g: vgraph.Graph) -> dict[str, EdgeType | tuple[()]]:
+    """The triple that the name of each type of edges means; nothing for a name of several."""
+    return {name: key if g.etypes.count(name) == 1 else () for key in g.canonical_etypes for name in key[1:2]}
+
+
+INTERNALS = {"_graph": HeteroGraphIndex, "_etype2canonical": canonical_by_name}
+
+
+def keep_internals() -> None:
+    """Graphs of this process have DGL's own attributes, too."""
+    for name, read in INTERNALS.items():
+        setattr(vgraph.Graph, name, property(read))
