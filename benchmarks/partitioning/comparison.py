@@ -32,7 +32,7 @@ def all_row(step: TrainingStep, axes: Sequence[int], rng: random.Random | None =
 
 def spartan(step: TrainingStep, axes: Sequence[int]) -> Found:
     """The largest tensor first, each where it costs least beside what was decided before."""
-    return search(step, axes, solve=lambda problem: _greedy(problem.graph(), _by_size(problem)))
+    return search(step, axes, solve=lambda problem: _greedy(problem.apart(), _by_size(problem)))
 
 
 def equal_chop(step: TrainingStep, axes: Sequence[int]) -> Found:
@@ -47,7 +47,7 @@ def icml18(step: TrainingStep, axes: Sequence[int], *, reduces: bool = False) ->
 
 def by_paths(step: TrainingStep, axes: Sequence[int]) -> Found:
     """CriticalDP throughout, as in the first version of the paper."""
-    return search(step, axes, solve=lambda problem: solve_by_paths(problem.graph(), 0))
+    return search(step, axes, solve=lambda problem: solve_by_paths(problem.apart(), 0))
 
 
 # ---------------------------------------------------------------- without a search
@@ -144,7 +144,7 @@ def _layer(module: str) -> str:
 # ---------------------------------------------------------------- choices of states
 def _rows_only(problem: StepCosts) -> CostGraph:
     """States that keep every tensor along its first dim are made free to choose, others impossible."""
-    graph = problem.graph()
+    graph = problem.apart()
     alone: list[Costs] = []
     for kind, costs in zip(problem.kinds, graph.alone, strict=True):
         barred = np.array([not all(_is_row(p) for choice in state for p in choice.kept) for state in kind.states])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,14 +16,31 @@ from vgraph.errors import ModelError
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.search.clusters import Cluster, Coarse, Link
 from vgraph.partition.search.cost_graph import CostGraph, Costs
+from vgraph.partition.search.critical import solve
 from vgraph.partition.search.eliminate import eliminate
 from vgraph.partition.search.enumeration import Enumeration
 from vgraph.partition.search.options import Options, Past
-from vgraph.partition.search.search import Found, Prepared, plan_of
+from vgraph.partition.search.search import Found, Prepared, plan_of, search
 from vgraph.partition.search.states import Kind, SearchState, State
-from vgraph.partition.search.step_costs import combined, needs_of
+from vgraph.partition.search.step_costs import StepCosts, combined, needs_of
 
 MAX_TABLE = 1 << 26
+
+
+def search_apart(
+    step: TrainingStep, axes: Sequence[int], restrict: Callable[[Options], Options] = lambda options: options
+) -> Found:
+    """The recursion where every cluster fetches for itself, as in ``plain_dp``: its least bytes, and its plan."""
+    costs: list[float] = []
+
+    def solved(problem: StepCosts) -> list[int]:
+        graph = problem.apart()
+        states = solve(graph)
+        costs.append(graph.cost(states))
+        return states
+
+    found = search(step, axes, solve=solved, restrict=restrict)
+    return replace(found, step_bytes=tuple(costs))
 
 
 @dataclass(eq=False)
@@ -103,7 +120,7 @@ class _Joint:
         clusters = self.coarse.clusters
         search_state = self._search_state((clusters[link.source], source.past), (clusters[link.reader], reader.past))
         have, found = needs_of(search_state, source.kind, reader.kind, link.readings)
-        key = (have, *((need, amount, reader.kind.halos(m, p)) for need, m, p, amount in found))
+        key = (have, *[(need, reader.kind.halos(need.member, need.position)) for need in found])
         step = self.known.get(key)
         if step is None:
             step = self.known[key] = combined(have, reader.kind, found, search_state.ways)

@@ -15,7 +15,7 @@ from models.cost_graphs import random_graph
 from tqdm import tqdm
 
 from benchmarks.partitioning.optimum import optimum
-from benchmarks.partitioning.plain_dp import plain_dp
+from benchmarks.partitioning.plain_dp import plain_dp, search_apart
 from vgraph.errors import ModelError
 from vgraph.partition.search.critical import solve, solve_by_paths
 from vgraph.partition.search.fit import search_best
@@ -123,7 +123,7 @@ def section_gap(options: argparse.Namespace) -> Rows:
             def restrict(found: Options, lean: bool = lean) -> Options:
                 return replace(found, small=0, keeps_terms=False) if lean else found
 
-            ours = search(step, axes, restrict=restrict)
+            ours = search_apart(step, axes, restrict)
             row: dict[str, Any] = {
                 "model": name, "ops": len(step.ops), "workers": 2 ** len(axes), "recursion bytes": sum(ours.step_bytes),
                 "recursion s": ours.seconds,

@@ -77,7 +77,7 @@ def indices(step: TrainingStep, plan: ShardingPlan, phase: str, module: str, nam
 
 @pytest.mark.parametrize("axes", [(2,), (2, 2), (2, 2, 2), (3, 2), (4,)])
 def test_bytes_of_search_and_program(axes: tuple[int, ...]) -> None:
-    """Every reader fetches for itself in the search; the program that keeps no copy moves as much."""
+    """Copies are paid for once in the search, as in the program; one that keeps none moves more."""
     models = [
         (Perceptron((48, 96, 24)), (torch.zeros(24, 48), torch.zeros(24, 24))),
         (Recurrent(48), (torch.zeros(3, 24, 48),)),
@@ -87,8 +87,8 @@ def test_bytes_of_search_and_program(axes: tuple[int, ...]) -> None:
         found = search(step, axes)
         moved = rewrite(step.program, found.plan).communicated_bytes
         assert moved <= 1.1 * sum(found.step_bytes) + 8 * len(found.plan.axes) * 64
-        apart = rewrite(step.program, found.plan, RewriteOptions(reuse=0)).communicated_bytes
-        assert sum(found.step_bytes) == pytest.approx(apart, rel=0.35)
+        assert sum(found.step_bytes) == pytest.approx(moved, rel=0.5)  # of a loop each time step fetches
+        assert rewrite(step.program, found.plan, RewriteOptions(reuse=0)).communicated_bytes > moved
 
 
 def test_small_weights_are_data_parallel() -> None:
@@ -155,6 +155,25 @@ def test_a_mask_made_in_the_model_can_be_divided(axes: tuple[int, ...]) -> None:
 
     found = search(captured(Masked(), torch.zeros(4, 64, 32)), axes)
     assert all(0 <= moved < float("inf") for moved in found.step_bytes)
+
+
+def test_a_copy_is_paid_for_once_by_all_that_read_it() -> None:
+    """The plan that was first found by hand: a gradient is gathered for both products that read it."""
+
+    class Products(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.down, self.up = nn.Parameter(torch.zeros(128, 32)), nn.Parameter(torch.zeros(32, 128))
+            self.last = nn.Parameter(torch.zeros(128, 128))
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = x + x @ self.down @ self.up
+            return (torch.tanh(x + h) @ self.last).square().sum()
+
+    step = captured(Products().double(), torch.zeros(128, 128).double())
+    found = search(step, (2,))
+    assert sum(found.step_bytes) == account(step, found.plan).total_bytes - 16 == 425_984  # the loss is given to all
+    assert rewrite(step.program, found.plan).communicated_bytes == 426_000
 
 
 @pytest.mark.parametrize("axes", [(2,), (2, 2), (4,)])

@@ -109,10 +109,11 @@ class Elimination:
             now, v = heapq.heappop(queue)
             if done[v] or now != width[v]:  # it was queued again since
                 continue
-            if now > math.log(self.max_entries):
+            scope = self._eliminate(v)
+            if scope is None:
                 return None
             done[v] = True
-            for u in self._eliminate(v):
+            for u in scope:
                 width[u] = self._width(u)
                 heapq.heappush(queue, (width[u], u))
         return self._states()
@@ -121,7 +122,8 @@ class Elimination:
         logs = self.logs
         return logs[v] + sum([logs[u] for u in self.neighbours[v]])
 
-    def _eliminate(self, v: int) -> tuple[int, ...]:
+    def _eliminate(self, v: int) -> tuple[int, ...] | None:
+        """The neighbours, which now have a cost together; None: their table is too large."""
         scope = tuple(sorted(self.neighbours[v]))
         factors = self.touching[v]
         place = {u: i for i, u in enumerate(scope)}
@@ -129,7 +131,10 @@ class Elimination:
         key = tuple(sorted([(f.table, tuple([place[u] for u in f.scope]), f.maps) for f in factors.values()]))
         made = self.known.get(key)
         if made is None:
-            made = self.known[key] = self._minimise([self.sizes[u] for u in (*scope, v)], key)
+            made = self._minimise([self.sizes[u] for u in (*scope, v)], key)
+            if made is None:
+                return None
+            self.known[key] = made
         self.order.append((v, scope, made))
         for number, factor in factors.items():
             for u in factor.scope:
@@ -143,7 +148,9 @@ class Elimination:
             self._add(_Factor(scope, made.table, made.maps))
         return scope
 
-    def _minimise(self, sizes: Sequence[int], factors: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]]) -> _Made:
+    def _minimise(
+        self, sizes: Sequence[int], factors: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]]
+    ) -> _Made | None:
         """The sum of all tables over (scope, v), its least entry over v and where that is; scope by classes."""
         last = len(sizes) - 1
         met: list[list[int]] = [[] for _ in sizes]  # by place, the maps of all factors, in their order
@@ -153,6 +160,8 @@ class Elimination:
         joint = [self.classes.joint(tuple(numbers)) for numbers in met[:last]]
         joint.append((-1, self.classes.of(tuple(met[last])), sizes[last]))
         shape = [count for _, _, count in joint]
+        if math.prod(shape) > self.max_entries:
+            return None
         total, seen = np.zeros(shape), [0] * len(sizes)
         for table, places, _ in factors:
             index: list[Kept] = []

@@ -105,8 +105,8 @@ def _choose(prepared: Prepared, axes: Sequence[int], solve: Solver, options: Opt
     for number, ways in enumerate(tqdm(axes, desc="search", unit="step", leave=False, disable=None)):
         problem = StepCosts(SearchState(coarse, options, past, axes[:number], ways))
         states = solve(problem)
-        costs.append(problem.graph().cost(states))
-        for cluster, kind, state in zip(coarse.clusters, problem.kinds, states, strict=True):
+        costs.append(problem.graph().cost(problem.with_copies(states)))
+        for cluster, kind, state in zip(coarse.clusters, problem.kinds, states, strict=False):  # copies are the rest
             for member, choice in zip(cluster.members, kind.state(state), strict=True):
                 key = (id(past[member]), id(choice))
                 if key not in equal:
