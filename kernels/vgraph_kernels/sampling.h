@@ -233,3 +233,86 @@ static int64_t vg_walk(int64_t* a) {
   }
   return 0;
 }
+
+// Above 0 and at most 1.
+static inline double vg_uniform(uint64_t drawn) { return (double)((drawn >> 11) + 1) * 0x1p-53; }
+
+// The entry from ``begin`` up to ``stop`` in which a drawn part of these entries' sums falls; one of weight 0 stands
+// for its neighbour before, else behind, that has weight, of which there must be one.
+static int64_t vg_among(const double* sums, const double* own, int64_t begin, int64_t stop, uint64_t drawn) {
+  const double aim = sums[begin] + vg_uniform(drawn) * (sums[stop] - sums[begin]);
+  int64_t low = begin, high = stop + 1;  // the first of the sums that is not below the aim
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (sums[middle] < aim) low = middle + 1; else high = middle;
+  }
+  int64_t at = low - 1 < begin ? begin : low > stop ? stop - 1 : low - 1;
+  const int64_t found = at;
+  while (at >= begin && !(own[at] > 0)) --at;
+  if (at >= begin) return at;
+  for (at = found; at < stop && !(own[at] > 0);) ++at;
+  return at;
+}
+
+static inline bool vg_holds(const char* other, int64_t width, int64_t first, int64_t last, int64_t wanted) {
+  for (int64_t at = first; at < last; ++at) {
+    if (vg_read(other, width, at) == wanted) return true;
+  }
+  return false;
+}
+
+struct vg_remembering {
+  int64_t key;
+  const int64_t* starts;
+  int64_t count, length;
+  const int64_t* out_ptr;
+  const char* out_other;
+  const int64_t* out_edges;  // nullptr: places are the ids
+  const int64_t* in_ptr;
+  const char* in_other;
+  int64_t width;
+  const double* chances;  // back, to a neighbour of the last vertex, elsewhere; then the largest of them
+  const double *sums, *own;  // nullptr: all edges weigh alike
+  int64_t *vertices, *edges;
+  void* pool;
+};
+
+// Whether an edge leads from one vertex to another: in the shorter of the two lists that would have it.
+static inline bool vg_joins(const vg_remembering* w, int64_t from, int64_t to) {
+  const int64_t first = w->out_ptr[from], last = w->out_ptr[from + 1], begin = w->in_ptr[to], stop = w->in_ptr[to + 1];
+  if (last - first <= stop - begin) return vg_holds(w->out_other, w->width, first, last, to);
+  return vg_holds(w->in_other, w->width, begin, stop, from);
+}
+
+static int64_t vg_remember_some(int64_t first, int64_t last, int64_t, void* context) {
+  const vg_remembering* w = (const vg_remembering*)context;
+  for (int64_t i = first; i < last; ++i) {
+    int64_t v = w->vertices[i * (w->length + 1)] = w->starts[i], before = -1;
+    for (int64_t j = 0; j < w->length; ++j) {
+      const int64_t begin = v < 0 ? 0 : w->out_ptr[v], stop = v < 0 ? 0 : w->out_ptr[v + 1];
+      int64_t next = -1, edge = -1;
+      if (begin < stop && (w->sums == nullptr || w->sums[stop] > w->sums[begin])) {
+        for (int64_t trial = 0;; ++trial) {  // proposed as a plain walk would, kept in proportion to its chance
+          const uint64_t slot = 2 * (uint64_t)(trial * w->length + j), drawn = vg_draw(w->key, i, slot);
+          const int64_t at = w->sums ? vg_among(w->sums, w->own, begin, stop, drawn) : begin + vg_below(drawn, stop - begin);
+          next = vg_read(w->out_other, w->width, at);
+          edge = w->out_edges ? w->out_edges[at] : at;
+          if (before < 0) break;
+          const double* chances = w->chances;
+          const double chance = next == before ? chances[0] : vg_joins(w, before, next) ? chances[1] : chances[2];
+          if (vg_uniform(vg_draw(w->key, i, slot + 1)) * chances[3] <= chance) break;
+        }
+      }
+      w->vertices[i * (w->length + 1) + j + 1] = next;
+      w->edges[i * w->length + j] = edge;
+      before = v, v = next;
+    }
+  }
+  return 0;
+}
+
+// Walks that remember one step (node2vec). a: a vg_remembering.
+static int64_t vg_remember(int64_t* a) {
+  const vg_remembering* w = (const vg_remembering*)a;
+  return vg_run(0, w->count, nullptr, 64 * w->length, vg_remember_some, (void*)w, w->pool);
+}

@@ -34,6 +34,51 @@ def test_compiled_and_numpy_walk_the_same(idtype: torch.dtype, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("prob", [None, "w"])
+@pytest.mark.parametrize("idtype", [torch.int64, torch.int32])
+def test_compiled_and_numpy_remember_the_same(
+    idtype: torch.dtype, prob: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = random_graph().to_simple()
+    g = g.int() if idtype == torch.int32 else g
+    g.edata["w"] = torch.arange(g.num_edges()) % 3
+
+    def run() -> Any:
+        return node2vec_random_walk(g, torch.arange(30), 0.3, 3.0, 7, prob, return_eids=True)
+
+    first = seeded(run)
+    goes = first[1] >= 0
+    assert torch.equal(
+        torch.stack(g.find_edges(first[1][goes])), torch.stack([first[0][:, :-1][goes], first[0][:, 1:][goes]])
+    )
+    assert prob is None or bool((g.edata["w"][first[1][goes].long()] > 0).all())
+    monkeypatch.setattr(kernels, "compiled", lambda: None)
+    assert all(torch.equal(a, b) for a, b in zip(first, seeded(run), strict=True)) and first[0].dtype == idtype
+
+
+@pytest.mark.parametrize("prob", [None, "w"])
+def test_node2vec_follows_its_chances(prob: str | None) -> None:
+    """The third vertex, from each pair of the first two, as often as written out."""
+    g = vgraph.graph(([0, 0, 1, 1, 1, 2, 2, 3], [1, 2, 0, 2, 3, 0, 1, 1]))
+    g.edata["w"] = torch.tensor([1.0, 2, 1, 3, 2, 1, 1, 1])
+    p, q, count = 0.5, 4.0, 20000
+    walks = node2vec_random_walk(g, [0] * count, p, q, 2, prob)
+    edges = {
+        (u, v): w if prob else 1.0
+        for u, v, w in zip(*(e.tolist() for e in g.edges()), g.edata["w"].tolist(), strict=True)
+    }
+    for middle in (1, 2):
+        weights = {
+            v: w * (1 / p if v == 0 else 1.0 if (0, v) in edges else 1 / q)
+            for (u, v), w in edges.items()
+            if u == middle
+        }
+        third = walks[walks[:, 1] == middle][:, 2]
+        for v, weight in weights.items():
+            wanted = weight / sum(weights.values())
+            assert abs(float((third == v).double().mean()) - wanted) < 4.5 * 0.5 / len(third) ** 0.5
+
+
+@pytest.mark.parametrize("prob", [None, "w"])
 def test_steps_are_edges(prob: str | None) -> None:
     g = random_graph()
     traces, edges, types = random_walk(g, torch.arange(30).repeat(3), length=5, prob=prob, return_eids=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,13 +15,13 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError, GraphError
-from vgraph.graphs.draw.kernels import address, run
+from vgraph.graphs.draw.kernels import address, pool, run
 from vgraph.graphs.draw.neighbors import weights_of
 from vgraph.graphs.draw.pick import among_sums, signed
 from vgraph.graphs.draw.random_numbers import Array, below, draw, next_key, uniform
 from vgraph.graphs.frame import resolve_ids
 from vgraph.graphs.types import EdgeType, EType, Ids
-from vgraph.ir.topology import Compressed
+from vgraph.ir.topology import Compressed, Topology
 
 
 def random_walk(
@@ -133,26 +132,37 @@ def _walk(
     """All walks a step at a time."""
     walks = np.arange(len(vertices))
     for j, one in enumerate(lists):
-        ptr, at = one.ptr.numpy(), vertices[:, j]
-        here = np.where(at < 0, 0, at)
-        begin, degrees = ptr[here], np.where(at < 0, 0, ptr[here + 1] - ptr[here])
-        drawn, own = draw(key, walks, 2 * j + 1), weights[j]
-        goes = (degrees > 0) & ((draw(key, walks, 2 * j) >> np.uint64(32)).astype(np.int64) >= int(stops[j] * 2**32))
-        if own is None:
-            place = begin + below(drawn, degrees)
-        else:
-            sums = np.concatenate([[0.0], np.cumsum(own)])
-            goes &= sums[begin + degrees] > sums[begin]
-            place = np.zeros(len(begin), np.int64)
-            place[goes] = among_sums(sums, own, begin[goes], (begin + degrees)[goes], drawn[goes])
-        places = place[goes]
-        vertices[goes, j + 1] = one.other.numpy()[places]
-        edges[goes, j] = places if one.edge_ids is None else one.edge_ids.numpy()[places]
+        stays = (draw(key, walks, 2 * j) >> np.uint64(32)).astype(np.int64) >= int(stops[j] * 2**32)
+        at = np.where(stays, vertices[:, j], -1)
+        vertices[:, j + 1], edges[:, j] = _stepped(one, weights[j], at, draw(key, walks, 2 * j + 1))
+
+
+def _stepped(lists: Compressed, own: Array | None, at: Array, drawn: Array) -> tuple[Array, Array]:
+    """Where a step leads from some vertices, and along which edges; -1 from -1, and where there is no way."""
+    ptr = lists.ptr.numpy()
+    here = np.where(at < 0, 0, at)
+    begin, degrees = ptr[here], np.where(at < 0, 0, ptr[here + 1] - ptr[here])
+    goes = degrees > 0
+    if own is None:
+        place = begin + below(drawn, degrees)
+    else:
+        sums = _sums(own)
+        goes &= sums[begin + degrees] > sums[begin]
+        place = np.zeros(len(begin), np.int64)
+        place[goes] = among_sums(sums, own, begin[goes], (begin + degrees)[goes], drawn[goes])
+    places, found, edges = place[goes], np.full(len(at), -1, np.int64), np.full(len(at), -1, np.int64)
+    found[goes] = lists.other.numpy()[places]
+    edges[goes] = places if lists.edge_ids is None else lists.edge_ids.numpy()[places]
+    return found, edges
+
+
+def _sums(own: Array) -> Array:
+    return np.concatenate([[0.0], np.cumsum(own)])
 
 
 def node2vec_random_walk(
     g: Graph, nodes: Ids, p: float, q: float, walk_length: int, prob: str | None = None, return_eids: bool = False
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Walks that remember one step: back weighs 1 / p, to a neighbour of the last node 1, elsewhere 1 / q.
 
     Args:
@@ -186,59 +196,57 @@ def node2vec_random_walk(
     if not (p > 0 and q > 0):
         raise GraphError(f"p is {p} and q is {q}", cure="give numbers above 0")
     (etype, *_) = _path(g, None, max(walk_length, 1))
-    lists, frame = g.relation(etype)[0].csr, g.relation(etype)[3]
-    own = [None if prob is None else weights_of(frame, prob, lists)]
+    topology, _, _, frame = g.relation(etype)
+    own = None if prob is None else weights_of(frame, prob, topology.csr)
     starts = resolve_ids(nodes, g.num_nodes(), g.device).long().numpy()
     vertices = np.full((len(starts), walk_length + 1), -1, np.int64)
     edges = np.full((len(starts), walk_length), -1, np.int64)
     vertices[:, 0] = starts
-    for j in range(walk_length):
-        _remember(
-            g=g,
-            etype=etype,
-            lists=lists,
-            own=own,
-            weights=(p, q),
-            last=vertices[:, max(j - 1, 0)] if j else None,
-            steps=vertices[:, j : j + 2],
-            edges=edges[:, j],
-        )
+    chances, key = np.array([1 / p, 1.0, 1 / q, max(1 / p, 1.0, 1 / q)]), next_key()
+    if not _remember_compiled(topology, own, starts, chances, key, (vertices, edges)):
+        for j in range(walk_length):
+            _remember(topology, own, chances, key, (vertices, edges), j)
     found = torch.from_numpy(vertices).to(g.idtype)
     return (found, torch.from_numpy(edges).to(g.idtype)) if return_eids else found
 
 
+def _remember_compiled(
+    topology: Topology, own: Array | None, starts: Array, chances: Array, key: int, found: tuple[Array, Array]
+) -> bool:
+    out, into = topology.csr, topology.csc
+    sums = None if own is None else _sums(own)
+    words = [signed(key), address(starts), len(starts), found[1].shape[1], out.ptr.data_ptr(), out.other.data_ptr()]
+    words += [0 if out.edge_ids is None else out.edge_ids.data_ptr(), into.ptr.data_ptr(), into.other.data_ptr()]
+    words += [out.other.element_size(), address(chances), address(sums), address(own), *map(address, found), pool()]
+    return run("vg_remember", words) is not None
+
+
 def _remember(
-    *,
-    g: Graph,
-    etype: EdgeType,
-    lists: Compressed,
-    own: list[Array | None],
-    weights: tuple[float, float],
-    last: Array | None,
-    steps: Array,
-    edges: Array,
+    topology: Topology, own: Array | None, chances: Array, key: int, found: tuple[Array, Array], step: int
 ) -> None:
     """One step of all walks: proposed as a plain walk would, kept in proportion to node2vec's weight."""
-    p, q = weights
-    most, waiting = max(1 / p, 1.0, 1 / q), np.arange(len(steps))
+    vertices, edges = found
+    waiting, trial, length = np.arange(len(vertices)), 0, edges.shape[1]
     while len(waiting):
-        trial, edge = np.full((len(waiting), 2), -1, np.int64), np.full((len(waiting), 1), -1, np.int64)
-        trial[:, 0] = steps[waiting, 0]
-        key = next_key()
-        _walk([lists], own, np.zeros(1), key, trial, edge)
-        is_kept = trial[:, 1] < 0
-        if last is None:
+        slot = 2 * (trial * length + step)
+        after, along = _stepped(topology.csr, own, vertices[waiting, step], draw(key, waiting, slot))
+        is_kept = after < 0
+        if step == 0:
             is_kept[:] = True
         else:
             goes = (~is_kept).nonzero()[0]
-            before, after = last[waiting[goes]], trial[goes, 1]
-            joined = torch.as_tensor(
-                g.has_edges_between(*(torch.from_numpy(end).to(g.idtype) for end in (before, after)), etype=etype)
-            ).numpy()
-            weight = np.where(after == before, 1 / p, np.where(joined, 1.0, 1 / q))
-            is_kept[goes] = uniform(draw(key, goes, 2)) * most <= weight
-        steps[waiting[is_kept], 1], edges[waiting[is_kept]] = trial[is_kept, 1], edge[is_kept, 0]
-        waiting = waiting[~is_kept]
+            before = vertices[waiting[goes], step - 1]
+            joined = _joined(topology, before, after[goes])
+            chance = np.where(after[goes] == before, chances[0], np.where(joined, chances[1], chances[2]))
+            is_kept[goes] = uniform(draw(key, waiting[goes], slot + 1)) * chances[3] <= chance
+        vertices[waiting[is_kept], step + 1], edges[waiting[is_kept], step] = after[is_kept], along[is_kept]
+        waiting, trial = waiting[~is_kept], trial + 1
+
+
+def _joined(topology: Topology, src: Array, dst: Array) -> Array:
+    """Whether an edge leads from each source to its destination."""
+    edges = topology.src.numpy().astype(np.int64) * topology.num_dst + topology.dst.numpy()
+    return np.isin(src * topology.num_dst + dst, edges)
 
 
 def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -16,7 +16,7 @@ from vgraph.fusion.cpu.build import build_kernels
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.runtime.cpu.kernels import no_memory, pool_address
 
-_EXPORTS = ("vg_spans", "vg_sample", "vg_fetch", "vg_rows", "vg_renumber", "vg_walk")
+_EXPORTS = ("vg_spans", "vg_sample", "vg_fetch", "vg_rows", "vg_renumber", "vg_walk", "vg_remember")
 
 
 @cache
