@@ -284,6 +284,15 @@ static inline bool vg_joins(const vg_remembering* w, int64_t from, int64_t to) {
   return vg_holds(w->in_other, w->width, begin, stop, from);
 }
 
+// Whether a number is not above the chance of a step; edges are looked for where that decides.
+static inline bool vg_is_kept(const vg_remembering* w, int64_t before, int64_t next, double number) {
+  const double back = w->chances[0], near = w->chances[1], far = w->chances[2];
+  if (next == before) return number <= back;
+  if (number <= near && number <= far) return true;
+  if (number > near && number > far) return false;
+  return vg_joins(w, before, next) ? number <= near : number <= far;
+}
+
 static int64_t vg_remember_some(int64_t first, int64_t last, int64_t, void* context) {
   const vg_remembering* w = (const vg_remembering*)context;
   for (int64_t i = first; i < last; ++i) {
@@ -298,9 +307,7 @@ static int64_t vg_remember_some(int64_t first, int64_t last, int64_t, void* cont
           next = vg_read(w->out_other, w->width, at);
           edge = w->out_edges ? w->out_edges[at] : at;
           if (before < 0) break;
-          const double* chances = w->chances;
-          const double chance = next == before ? chances[0] : vg_joins(w, before, next) ? chances[1] : chances[2];
-          if (vg_uniform(vg_draw(w->key, i, slot + 1)) * chances[3] <= chance) break;
+          if (vg_is_kept(w, before, next, vg_uniform(vg_draw(w->key, i, slot + 1)) * w->chances[3])) break;
         }
       }
       w->vertices[i * (w->length + 1) + j + 1] = next;

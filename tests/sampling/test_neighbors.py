@@ -251,3 +251,20 @@ def test_rounded_aims_fall_on_weights() -> None:
     begin, stop = np.array([1, 1, 4, 4]), np.array([5, 5, 7, 7])
     drawn = np.array([0, 2**64 - 1, 0, 2**64 - 1], np.uint64)
     assert pick.among_sums(sums, own, begin, stop, drawn).tolist() == [3, 3, 5, 5]
+
+
+def test_types_without_the_feature_draw_evenly() -> None:
+    g = vgraph.heterograph({("u", "a", "v"): ([0, 1, 2], [0, 0, 0]), ("v", "b", "v"): ([0, 1, 2], [0, 0, 0])})
+    g.edges["a"].data["w"] = torch.tensor([0.0, 0.0, 1.0])
+    part = sample_neighbors(g, {"v": [0]}, 2, prob="w")
+    assert part.edges["a"].data["_ID"].tolist() == [2] and part.num_edges("b") == 2
+    with pytest.raises(NameLookupError, match="no edge feature"):
+        sample_neighbors(g, {"v": [0]}, 2, prob="p")
+
+
+def test_all_are_the_heaviest() -> None:
+    g = random_graph()
+    g.edata["w"] = torch.rand(g.num_edges())
+    assert select_topk(g, -1, "w").num_edges() == g.num_edges()
+    with pytest.raises(GraphError, match="k is -2"):
+        select_topk(g, -2, "w")

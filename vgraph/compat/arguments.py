@@ -126,3 +126,15 @@ def apply_each(data: object, fn: Callable[..., object], *args: object, **kwargs:
         found = [apply_each(value, fn, *args, **kwargs) for value in data]
         return found if isinstance(data, list) else tuple(found)
     return fn(data, *args, **kwargs)
+
+
+recursive_apply = apply_each
+
+
+def recursive_apply_pair(data1: object, data2: object, fn: Callable[..., object], *args: object) -> object:
+    """A function of the tensors of two nests of one form, pair by pair."""
+    if isinstance(data1, Mapping) and isinstance(data2, Mapping):
+        return {key: recursive_apply_pair(data1[key], data2[key], fn, *args) for key in data1}
+    if isinstance(data1, (list, tuple)) and isinstance(data2, (list, tuple)):
+        return [recursive_apply_pair(one, other, fn, *args) for one, other in zip(data1, data2, strict=True)]
+    return fn(data1, data2, *args)

@@ -16,7 +16,7 @@ _DATA = (
     *(f"vgraph.compat.datasets.{name}" for name in _DATASETS.split()),
 )
 _GEOMETRY = ("geometry", "geometry.fps", "geometry.edge_coarsening")
-_LOADING = ("vgraph.sampling", "vgraph.compat.names", "vgraph.compat.distributed.loaders")
+_LOADING = ("vgraph.sampling", "vgraph.compat.loading", "vgraph.compat.names", "vgraph.compat.distributed.loaders")
 _DISTRIBUTED = ("vgraph.compat.distributed", "vgraph.distributed")
 # modules that functions of the same name hide
 HIDDEN = ("dgl.heterograph", "dgl.batch", "dgl.merge", "dgl.sparse.matmul", "dgl.sparse.sddmm", "dgl.sparse.softmax")
@@ -31,7 +31,7 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.data": ((*_DATA, "vgraph.data"), False),
     "dgl.data.utils": (_DATA, False),
     "dgl.dataloading": (_LOADING, False),
-    "dgl.sampling": (("vgraph.sampling",), False),
+    "dgl.sampling": (("vgraph.sampling", "vgraph.compat.loading"), False),
     "dgl.distributed": (_DISTRIBUTED, False),
     "dgl.sparse": (("vgraph.sparse",), False),
     "dgl.backend": (("vgraph.compat.backend", "vgraph.compat.backend_graphs"), False),
@@ -66,7 +66,10 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.data.knowledge_graph": (("vgraph.compat.datasets.knowledge", *_DATA), False),
     **{
         f"dgl.dataloading.{name}": (_LOADING, False)
-        for name in "base dataloader dist_dataloader negative_sampler neighbor_sampler shadow graphsaint".split()
+        for name in (
+            "base cluster_gcn dataloader dist_dataloader graphsaint labor_sampler negative_sampler neighbor_sampler "
+            "shadow spot_target"
+        ).split()
     },
     **{
         f"dgl.distributed.{name}": (_DISTRIBUTED, False)

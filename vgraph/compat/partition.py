@@ -15,7 +15,7 @@ from torch import Tensor
 
 import vgraph
 from vgraph.distributed.partition.constraints import Balance, Classes
-from vgraph.distributed.partition.metis import metis_parts
+from vgraph.distributed.partition.metis import Objective, metis_parts
 from vgraph.distributed.partition.whole_graph import whole_graph
 from vgraph.errors import FunctionError, GraphError
 
@@ -31,15 +31,15 @@ def metis_partition_assignment(
     mode: str = "k-way",
     objtype: str = "cut",
 ) -> Tensor:
-    """The part of each node, (nodes,), by METIS; ``mode`` and ``objtype`` change nothing: k ways, few edges cut.
+    """The part of each node, (nodes,), by METIS.
 
     Args:
         g: a graph with ids of 64 bits.
         k: how many parts.
         balance_ntypes: the class of each node, (nodes,); parts have equal shares of each.
         balance_edges: parts have equal shares of in-edges.
-        mode: "k-way" or "recursive".
-        objtype: "cut" or "vol".
+        mode: "k-way" or "recursive", by halves.
+        objtype: what is to be small: "cut" edges, or "vol", the rows that parts exchange, not by halves.
 
     Raises:
         GraphError: ids are of 32 bits, or there is not one class a node.
@@ -50,12 +50,15 @@ def metis_partition_assignment(
         raise FunctionError(f"there is no way {mode!r} to make {objtype!r} small", cure='pass "k-way" and "cut"')
     if g.idtype != torch.int64:
         raise GraphError(f"ids are {g.idtype}", cure="pass g.long()")
+    if (mode, objtype) == ("recursive", "vol"):
+        raise FunctionError("METIS divides by halves for few cut edges alone", cure='pass mode="k-way"')
     words = () if balance_ntypes is None else ("types",)
     classes = () if balance_ntypes is None else (_classes(balance_ntypes, g.num_nodes()),)
     bare = g.local_var()
     for frame in (*bare.src_frames.values(), *bare.edge_frames.values()):
         frame.clear()
-    parts = metis_parts(whole_graph(bare), k, Balance(words, balance_edges, classes), 0)
+    objective = Objective(mode == "recursive", objtype == "vol")
+    parts = metis_parts(whole_graph(bare), k, Balance(words, balance_edges, classes), 0, objective=objective)
     return torch.from_numpy(parts).long()
 
 
@@ -88,8 +91,8 @@ def partition_graph_with_halo(
     Args:
         g: a graph of one type.
         node_part: the part of each node, (nodes,).
-        extra_cached_hops: 0: the edges inside of a part alone; 1: all edges that begin or end in it; from 2 on as
-            many times the in-edges of all nodes that are there by then.
+        extra_cached_hops: 0: the edges inside of a part alone; 1: all edges that begin or end in it; from 2 on
+            also those that end in nodes fewer hops before it.
         reshuffle: number nodes anew, part by part, and edges by the nodes where they end.
 
     Returns:
@@ -123,11 +126,11 @@ def _with_halo(g: vgraph.Graph, parts: Tensor, part: int, hops: int) -> vgraph.G
     src, dst = (end.long() for end in g.edges())
     is_inner = parts == part
     ends = is_inner[src], is_inner[dst]
-    kept = ends[0] | ends[1] if hops else ends[0] & ends[1]
-    for _ in range(1, hops):
-        there = is_inner.clone()
-        there[torch.cat([src[kept], dst[kept]])] = True
-        kept = kept | there[dst]
+    kept, before = ends[0] & ends[1], is_inner.clone()
+    for _ in range(hops):
+        arriving = before[dst]
+        kept = kept | ends[0] | arriving
+        before[src[arriving]] = True
     touched = torch.cat([src[kept], dst[kept]]).unique()
     nodes = torch.cat([is_inner.nonzero().squeeze(1), touched[~is_inner[touched]]])
     places = torch.zeros_like(parts).scatter_(0, nodes, torch.arange(len(nodes), device=g.device))

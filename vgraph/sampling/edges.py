@@ -99,7 +99,7 @@ class EdgePredictionSampler(Sampler):
         seeds = as_given(g, {name: graphs[0].src_frames[name][ID] for name in g.ntypes})
         for want in wanted_of_edges(g, graphs[0], self.prefetch_labels):
             want.take_from(g)
-        given, _, blocks = self.sampler.sample(g, seeds, self._excluded(g, edges))
+        given, _, blocks = self.sampler.sample(g, seeds, self.excluded(g, edges))
         return given, *graphs, blocks
 
     def _negative_graph(self, g: Graph, indices: Edges) -> Graph:
@@ -111,12 +111,20 @@ class EdgePredictionSampler(Sampler):
         every = {etype: ends.get(etype, (nothing, nothing)) for etype in g.canonical_etypes}
         return heterograph(every, num_nodes_dict={name: g.num_nodes(name) for name in g.ntypes}, idtype=g.idtype)
 
-    def _excluded(self, g: Graph, edges: EdgesByType) -> Edges | None:
-        """Ids by type that messages must not go along: they are what is to be predicted."""
+    def excluded(self, g: Graph, edges: Mapping[EdgeType, Tensor]) -> Edges | None:
+        """Ids by type that messages must not go along: they are what is to be predicted.
+
+        Args:
+            g: the graph that the edges are of.
+            edges: ids (k,) by edge type.
+
+        Returns:
+            Ids by edge type, or what the program's own function gives; None: all edges may be used.
+        """
         if self.exclude is None:
             return None
         if callable(self.exclude):
-            return self.exclude(edges if len(edges) > 1 else next(iter(edges.values())))
+            return self.exclude(dict(edges) if len(edges) > 1 else next(iter(edges.values())))
         found = {key: [ids.long()] for key, ids in edges.items()}
         if self.exclude == "reverse_id":
             given = self.reverse_eids

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,30 @@ from vgraph.distributed.partition.constraints import Balance, weights_of
 from vgraph.distributed.partition.whole_graph import WholeGraph
 from vgraph.errors import GraphError, VGraphError
 
-NUM_OPTIONS, OK = 40, 1  # of metis.h
+NUM_OPTIONS, OK, VOLUME = 40, 1, 1  # of metis.h
 BYTES_A_NODE, BYTES_AN_EDGE = 256, 208  # measured peaks of symmetrising and METIS together, rounded up
 
 
+@dataclass(frozen=True)
+class Objective:
+    """How METIS divides, by halves or at once, and what is to be small: cut edges, or the rows that parts exchange."""
+
+    is_recursive: bool = False
+    is_volume: bool = False
+
+    @property
+    def function(self) -> str:
+        """The name of METIS's function."""
+        return "METIS_PartGraphRecursive" if self.is_recursive else "METIS_PartGraphKway"
+
+
 def metis_parts(
-    whole: WholeGraph, num_parts: int, balance: Balance, seed: int, memory: int | None = None
+    whole: WholeGraph,
+    num_parts: int,
+    balance: Balance,
+    seed: int,
+    memory: int | None = None,
+    objective: Objective = Objective(),
 ) -> NDArray[np.int32]:
     """The part of every node, (nodes,), nodes of all types numbered one after the other.
 
@@ -44,7 +63,7 @@ def metis_parts(
     ptr, others, multiplicity = _symmetric(whole)
     if not len(others):  # any equal shares are best; METIS is not asked about graphs without edges
         return np.arange(count, dtype=np.int32) * num_parts // count
-    return _part_graph(num_parts, ptr, others, multiplicity, weights_of(whole, balance), seed)
+    return _part_graph(num_parts, (ptr, others, multiplicity), weights_of(whole, balance), seed, objective)
 
 
 def _refuse_what_cannot_fit(whole: WholeGraph, memory: int | None) -> None:
@@ -82,19 +101,21 @@ def _symmetric(whole: WholeGraph) -> tuple[NDArray[np.int64], NDArray[np.int64],
 
 def _part_graph(
     num_parts: int,
-    ptr: NDArray[np.int64],
-    others: NDArray[np.int64],
-    multiplicity: NDArray[np.int64],
+    lists: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
     weights: NDArray[np.int64],
     seed: int,
+    objective: Objective,
 ) -> NDArray[np.int32]:
-    """METIS_PartGraphKway with one constraint or several."""
+    """METIS's function with one constraint or several; ``lists``: pointers, other ends, how many edges."""
+    ptr, others, multiplicity = lists
     internal: Any = importlib.import_module("pymetis._internal")
-    function: Any = getattr(ctypes.CDLL(internal.__file__), "METIS_PartGraphKway", None)
+    function: Any = getattr(ctypes.CDLL(internal.__file__), objective.function, None)
     if function is None:
-        raise VGraphError("this build of pymetis hides METIS_PartGraphKway", cure='take method="ldg"')
+        raise VGraphError(f"this build of pymetis hides {objective.function}", cure='take method="ldg"')
     options = np.full(NUM_OPTIONS, -1, np.int64)
     options[int(internal.options_indices.SEED)] = seed % 2**31
+    if objective.is_volume:
+        options[int(internal.options_indices.OBJTYPE)] = VOLUME
     part, number = np.zeros(len(ptr) - 1, np.int64), ctypes.c_int64
     sizes = [ctypes.byref(number(n)) for n in (len(part), weights.shape[1], num_parts, 0)]
     arrays = [array.ctypes.data_as(ctypes.c_void_p) for array in (ptr, others, weights, multiplicity, options, part)]

@@ -18,6 +18,7 @@ from vgraph.graphs.draw.neighbors import (
     Fanout,
     Seeds,
     excluded_by_type,
+    feature_of,
     nodes_by_type,
     seeds_by_type,
     weights_of,
@@ -97,8 +98,9 @@ def draw_labor(
     weights: dict[EdgeType, Array] = {}
     excluded = excluded_by_type(g, exclude)
     for seeds in seeds_by_type(g, nodes_by_type(g, nodes), labor.fanout, edge_dir):
-        entries = _entries(seeds, labor.prob, excluded.get(seeds.etype))
-        chances = _chances(entries, seeds.fanout, labor.rounds, is_even=labor.prob is None)
+        prob = feature_of(g, labor.prob, seeds)
+        entries = _entries(seeds, prob, excluded.get(seeds.etype))
+        chances = _chances(entries, seeds.fanout, labor.rounds, is_even=prob is None)
         is_drawn = labor.variates.of(entries.far, g.ntypes.index(seeds.far_type)) <= chances
         mine = entries.where(is_drawn)
         found[seeds.etype] = seeds.drawn(mine.far, mine.edge_ids, mine.owners)

@@ -148,12 +148,19 @@ def draw_edges(g: GraphData, hop: Hop, edge_dir: str = "in") -> dict[EdgeType, D
     """Edges of every type that end (begin) in the seeds."""
     found: dict[EdgeType, Drawn] = {}
     for mine in seeds_by_type(g, hop.seeds, hop.fanout, edge_dir):
-        weights = None if hop.prob is None else weights_of(mine.frame, hop.prob, mine.lists).take
+        prob = feature_of(g, hop.prob, mine)
+        weights = None if prob is None else weights_of(mine.frame, prob, mine.lists).take
         key = hop.key_of(mine.number)
         found[mine.etype] = mine.drawn(
             *draw_from(Lists.of(mine.lists), weights, mine.ids, mine.fanout, key, replace=hop.replace)
         )
     return found
+
+
+def feature_of(g: GraphData, prob: str | None, seeds: Seeds) -> str | None:
+    """The feature that edges of a type are drawn by; None, all alike, where only other types have it."""
+    is_elsewhere = prob not in seeds.frame and any(prob in frame for frame in g.edge_frames.values())
+    return None if is_elsewhere else prob
 
 
 def draw_from(
@@ -201,7 +208,7 @@ def sample_neighbors(
         fanout: how many edges of each type, or by edge type; -1: all.
         edge_dir: "in" for the edges that end in the nodes, "out" for those that begin there.
         prob: the name of a feature, (edges,), that edges are drawn in proportion to; 0: never. A boolean one is a
-            mask. None: all alike.
+            mask. Edges of types that lack it are all alike, as with None.
         replace: let an edge be drawn more than once.
         copy_ndata: take the features of nodes along.
         copy_edata: take the features of edges along.
@@ -298,7 +305,7 @@ def select_topk(
 
     Args:
         g: a graph on the CPU.
-        k: how many edges a node, from 0 up.
+        k: how many edges a node; -1: all.
         weight: the name of a feature of the edges, (edges,) or (edges, 1).
         nodes: ids (nodes,), by type where there are several; None: all.
         edge_dir: "in" for the edges that end in the nodes, "out" for those that begin there.
@@ -314,7 +321,7 @@ def select_topk(
     Raises:
         NameLookupError: an unknown type or feature.
         FeatureError: ``weight`` is not one number an edge.
-        GraphError: ``k`` is below 0, an id is out of range, or the graph is not on the CPU.
+        GraphError: ``k`` is below -1, an id is out of range, or the graph is not on the CPU.
         FunctionError: ``edge_dir`` is not "in" or "out".
 
     Source: DGL 1.1, ``dgl.sampling.select_topk``.
@@ -327,8 +334,8 @@ def select_topk(
         >>> select_topk(g, 2, "w").edges()[0].tolist()
         [1, 2]
     """
-    if k < 0:
-        raise GraphError(f"k is {k}", cure="pass how many edges a node, from 0 up")
+    if k < -1:
+        raise GraphError(f"k is {k}", cure="pass how many edges a node, or -1 for all")
     everything = {name: torch.arange(g.num_nodes(name)) for name in g.ntypes} if nodes is None else nodes
     whole = sample_neighbors(g, everything, -1, edge_dir, copy_ndata=copy_ndata, copy_edata=True)
     for etype in whole.canonical_etypes:
@@ -338,7 +345,7 @@ def select_topk(
             raise FeatureError(f"{weight!r} has shape {tuple(rows.shape)}", cure="give one number an edge")
         group = (topology.dst if edge_dir == "in" else topology.src).numpy()
         keys = rows.reshape(-1).double().numpy(force=True) * (1 if ascending else -1)
-        whole.remove_edges(torch.from_numpy((_ranks(keys, group) >= k).nonzero()[0]), etype)
+        whole.remove_edges(torch.from_numpy((_ranks(keys, group) >= (k if k >= 0 else len(keys))).nonzero()[0]), etype)
         for name in list(whole.edge_frames[etype]) if not copy_edata else ():
             if name != ID:
                 del whole.edge_frames[etype][name]

@@ -1,0 +1,20 @@
+"""What ``dgl.dataloading`` has beside samplers and loaders: clusters, collators, edges that are left out.
+
+Takes: graphs and ids. Gives: parts of graphs. Runs at every step. Samplers themselves are ``vgraph.sampling``'s.
+"""
+
+from vgraph.compat.loading.clusters import ClusterGCNSampler
+from vgraph.compat.loading.collators import Collator, EdgeCollator, GraphCollator, NodeCollator
+from vgraph.compat.loading.excluded import SpotTarget, find_exclude_eids
+from vgraph.compat.loading.fused import sample_neighbors_fused
+
+__all__ = [
+    "ClusterGCNSampler",
+    "Collator",
+    "EdgeCollator",
+    "GraphCollator",
+    "NodeCollator",
+    "SpotTarget",
+    "find_exclude_eids",
+    "sample_neighbors_fused",
+]

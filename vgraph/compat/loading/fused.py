@@ -1,0 +1,46 @@
+"""``dgl.sampling.sample_neighbors_fused``: a block instead of a graph of all nodes.
+
+Takes: a graph, ids. Gives: a block. Runs at every step.
+"""
+
+from __future__ import annotations
+
+import torch
+
+import vgraph
+from vgraph.errors import FunctionError
+from vgraph.graphs.draw.neighbors import Fanout, Hop, draw_edges, nodes_by_type, without
+from vgraph.graphs.draw.pick import renumber
+from vgraph.graphs.types import Edges, Nodes
+from vgraph.sampling.samplers import make_block
+
+
+def sample_neighbors_fused(
+    g: vgraph.Graph,
+    nodes: Nodes,
+    fanout: Fanout,
+    edge_dir: str = "in",
+    prob: str | None = None,
+    replace: bool = False,
+    copy_ndata: bool = True,
+    copy_edata: bool = True,
+    exclude_edges: Edges | None = None,
+    mapping: object = None,
+) -> vgraph.Graph:
+    """As ``sample_neighbors`` and ``to_block`` one after the other; ``mapping`` is ignored."""
+    if edge_dir != "in":
+        fact = f"edge_dir is {edge_dir!r}, and blocks compute what edges end at"
+        raise FunctionError(fact, cure="sample from dgl.reverse(g), or with dgl.sampling.sample_neighbors")
+    seeds = {
+        name: torch.from_numpy(renumber(ids.long().numpy(), g.num_nodes(name))[0])
+        for name, ids in nodes_by_type(g, nodes).items()
+    }
+    drawn = draw_edges(g, Hop(seeds, fanout, prob, replace))
+    block = make_block(g, seeds, without(g, drawn, exclude_edges))[1]
+    for own, frames in ((g.src_frames, block.src_frames), (g.dst_frames, block.dst_frames)):
+        for ntype, frame in frames.items() if copy_ndata else ():
+            frame.update({name: column[frame["_ID"].long()] for name, column in own[ntype].items()})
+    for etype, frame in block.edge_frames.items() if copy_edata else ():
+        ids = frame["_ID"].long()
+        frame.update({name: torch.index_select(rows, 0, ids) for name, rows in g.edge_frames[etype].items()})
+    return block
