@@ -13,6 +13,7 @@ from vgraph.ir.step import TrainingStep
 from vgraph.partition.accounting.account import account
 from vgraph.partition.accounting.footprint import footprint, keep_within, program_footprint, whole_footprint, whole_plan
 from vgraph.partition.rewrite.rewrite import rewrite
+from vgraph.partition.search.fit import FAIR_SHARE, search_best
 from vgraph.partition.search.search import search
 
 
@@ -81,6 +82,27 @@ def test_a_price_of_memory_makes_plans_that_hold_less() -> None:
     need = [footprint(account(step, plan)) for plan in (free, dear)]
     assert need[1].total < need[0].total
     assert account(step, dear).total_bytes > account(step, free).total_bytes
+
+
+def test_no_price_of_memory_moves_less_and_holds_less() -> None:
+    """A batch of 7 among 8 workers: cut along widths, where the plan of fewest bytes holds more than its share."""
+
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(512, 4, 1024, 0.0, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x).square().mean()
+
+    step = captured(Encoder(), torch.zeros(7, 197, 512))
+    budget = FAIR_SHARE * whole_footprint(step).total / 8
+    book = account(step, search_best(step, 8).plan)
+    assert (held := footprint(book).total) > budget
+    for price in (0.25, 4.0):
+        priced = account(step, search(step, (2, 2, 2), restrict=lambda o, price=price: replace(o, price=price)).plan)
+        plan, need = keep_within(priced, budget)
+        assert account(step, plan).total_bytes >= book.total_bytes or need > held
 
 
 def test_the_whole_is_the_liveness_of_a_run() -> None:

@@ -23,6 +23,7 @@ from vgraph.partition.search.search import Found, Prepared, factorised, search, 
 
 FAIR_SHARE = 1.22  # without a limit a worker keeps copies up to this multiple of its part of the whole
 _PRICES = (0.0, 0.25, 1.0, 4.0, 64.0)  # moved bytes that one byte held by a second worker is worth
+_DEAR = (0.25, 4.0)  # those that are tried where no limit is given
 Weigh = Callable[[Account], float]  # what is to be least
 _TIGHTER = 0.97  # the books may be a little below the generated program
 
@@ -68,7 +69,10 @@ def _weigh(machine: Machine | None) -> Weigh:
 
 
 def _moving_least(one: _Problem, budget: float) -> _Candidate:
-    """Plans in the order of what they move while all copies are kept; later ones if copies had to go."""
+    """Plans in the order of what they move while all copies are kept; later ones if copies had to go.
+
+    Where the best holds more than the budget, those of a price on memory that hold no more may move less, too.
+    """
     step, prepared = one.step, Prepared(one.step)
     found = [search(step, axes, prepared=prepared) for axes in one.factorisations]
     books = sorted(((account(step, f.plan), f) for f in found), key=lambda pair: one.weigh(pair[0]))
@@ -76,6 +80,10 @@ def _moving_least(one: _Problem, budget: float) -> _Candidate:
     for book, other in books[1:]:
         if one.weigh(book) < best.moved:
             best = min(best, _kept(one, other, budget, book), key=lambda each: each.moved)
+    for price in _DEAR if best.need > budget else ():
+        for other in _candidates(one, budget, price, prepared):
+            if other.need <= best.need and other.moved < best.moved:
+                best = other
     return best
 
 
