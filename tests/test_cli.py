@@ -318,11 +318,18 @@ def test_cora(data_dir: Path, tmp_path: Path, model: str, epochs: int) -> None:
     assert json.loads(log.read_text())["summary"]["test"] > 78
 
 
-@pytest.mark.parametrize("model", ["tree-lstm", "binary-tree-lstm", "gcn"])
-def test_explain(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["explain", model])
-    said = capsys.readouterr()
-    assert code == 0 and said.out.strip()
+@pytest.mark.parametrize("model", ["tree-lstm", "binary-tree-lstm", "gcn", "gat"])
+def test_explain(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = tmp_path / "drawn.svg"
+    assert main(["explain", model, "--picture", str(drawn)]) == 0
+    said = capsys.readouterr().out
+    assert "captured; forward" in said and "; backward" in said
+    assert "backward" in drawn.read_text(encoding="utf-8")
+
+
+def test_a_picture_that_is_not_svg(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "gcn", "--picture", str(tmp_path / "drawn.png")]) == 1
+    assert "drawn.png" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 # ------------------------------------------------------------------ bad arguments and data

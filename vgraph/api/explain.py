@@ -14,7 +14,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from vgraph import config
-from vgraph.api.explain_report import Explanation, FunctionSteps, Hoisted, PhaseSteps, ProgramSteps, Step, Stored
+from vgraph.api.explain_report import FunctionSteps, Hoisted, PhaseSteps, ProgramSteps, Step, Stored
+from vgraph.api.explanation import Explanation
 from vgraph.api.graph import Graph
 from vgraph.api.messages.update_all import capture_update
 from vgraph.api.vertex.call_features import At
@@ -30,7 +31,7 @@ from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.moves import AnyMove, Gather, SegmentReduce
 from vgraph.ir.printer import format_memory, format_program, format_schedule
 from vgraph.ir.program import Op, RowSum, Value, needed_ops, op_name
-from vgraph.ir.schedule import Phase
+from vgraph.ir.schedule import Phase, Schedule
 from vgraph.ir.space import EDGE, SHARED, Space
 from vgraph.ir.tdl.table import is_pointwise
 from vgraph.runtime.compiled import CallContext, CompiledProgram, Plan
@@ -146,8 +147,13 @@ def _function(run: Run) -> FunctionSteps:
         policy=policy,
         batches=batches,
         least_batches=least,
+        frontiers=_widths(plan.schedule) if batches else (),
         unwatchable=what.captured.unwatchable,
     )
+
+
+def _widths(schedule: Schedule) -> tuple[int, ...]:
+    return tuple(frontier.batch_size for frontier in schedule.frontiers)
 
 
 def _batches(forward: CompiledProgram, call_context: CallContext) -> tuple[str, dict[str, int], int]:

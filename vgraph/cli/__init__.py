@@ -75,7 +75,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_place(commands.add_parser)
     add_graph_parts(commands)
     explain = commands.add_parser("explain", help="print how a built-in model is run")
-    explain.add_argument("model", choices=("tree-lstm", "binary-tree-lstm", "gcn"))
+    explain.add_argument("model", choices=("tree-lstm", "binary-tree-lstm", "gcn", "gat"))
+    explain.add_argument("--picture", metavar="FILE", help="draw it, too: an SVG file")
     explain.set_defaults(command=_explain)
     info = commands.add_parser("info", help="versions, devices, compilers, cache")
     info.set_defaults(command=_info)
@@ -142,7 +143,7 @@ def _train(arguments: argparse.Namespace) -> int:
 def _explain(arguments: argparse.Namespace) -> int:
     from vgraph.cli.explain import explain
 
-    print(explain(arguments.model))
+    print(explain(arguments.model, arguments.picture))
     return 0
 
 
