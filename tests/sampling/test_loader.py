@@ -216,6 +216,15 @@ def test_edge_prediction_with_types() -> None:
     assert set(given) == {"u", "f"}
 
 
+def test_a_function_of_edges_is_told_their_type() -> None:
+    g = vgraph.heterograph({("a", "r", "b"): ([0, 1], [0, 0]), ("b", "s", "a"): ([0, 0], [0, 1])})
+    told = []
+    sampler = as_edge_prediction_sampler(MultiLayerFullNeighborSampler(1), lambda edges: told.append(edges) or edges)
+    _, _, (block,) = sampler.sample(g, {"r": torch.tensor([1])})
+    assert [list(edges) for edges in told] == [[("a", "r", "b")]]
+    assert block.edges["r"].data["_ID"].tolist() == [0]
+
+
 def test_negative_pairs() -> None:
     g = random_graph()
     src, dst = global_uniform_negative_sampling(g, 50)

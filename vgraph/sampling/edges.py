@@ -124,7 +124,7 @@ class EdgePredictionSampler(Sampler):
         if self.exclude is None:
             return None
         if callable(self.exclude):
-            return self.exclude(dict(edges) if len(edges) > 1 else next(iter(edges.values())))
+            return self.exclude(dict(edges) if len(g.canonical_etypes) > 1 else next(iter(edges.values())))
         found = {key: [ids.long()] for key, ids in edges.items()}
         if self.exclude == "reverse_id":
             given = self.reverse_eids
