@@ -17,11 +17,10 @@ from vgraph.fusion.row_sums import with_row_sums
 from vgraph.fusion.views import view_places, whole
 from vgraph.ir.kernel import KernelSpec, Place, Unit
 from vgraph.ir.moves import Gather, OuterSum, Random, SegmentReduce
-from vgraph.ir.program import Op, Rows, Value, op_name
+from vgraph.ir.program import Op, Rows, Value, needed_ops, op_name
 from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
 from vgraph.ir.schedule import Phase
 from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX
-from vgraph.ir.trampoline import Steps, run_deep
 
 _MOST_FEATURES = 4096  # one row of scratch must lie on the stack
 _MOST_OPS = 256  # of a part: compilers take ever longer for longer kernels, so that long functions have several
@@ -122,7 +121,7 @@ class _Grouping:
         for op in reversed(self.phase.ops):
             if self.runs_in_library(op):
                 self.read_by_library.update(v.id for v in op.operands())
-            elif self.phase.is_loop and op.target == SegmentReduce("src", "sum"):
+            elif self._reads_other_frontiers(op):
                 self.read_by_out_sums.update(self.place(v).base.id for v in op.operands())
         self._find_levels()
         if not self.phase.is_loop and not any(self.part_of.values()):
@@ -186,14 +185,17 @@ class _Grouping:
     def _level(self, op: Op) -> int:
         if id(op) in self.fused:
             own = self.own_end(op)
-            if self.phase.is_loop and op.target == SegmentReduce("src", "sum"):
-                return 0  # of what other frontiers left
             if op.results[0].space == EDGE:
-                return run_deep(self._edge_level(op, own))
-            if isinstance(op.target, (SegmentReduce, OuterSum)):
-                return max(run_deep(self._ready_on_edge(v, own)) for v in op.operands())
-            return max((self._ready(self.place(v), own) for v in op.operands()), default=0)
+                for end in ("src", "dst"):
+                    self.edge_levels[id(op), end] = self._level_of_kernel(op, end)
+            return self._level_of_kernel(op, own)
         return max((self._ready_for_library(v, op) for v in op.operands()), default=0)
+
+    def _level_of_kernel(self, op: Op, own: str) -> int:
+        """The level at which a kernel over ``own`` ends can make the op's result."""
+        if self._reads_other_frontiers(op):
+            return 0
+        return max((self._ready(self.place(v), own) for v in op.operands()), default=0)
 
     def _ready_for_library(self, value: Value, reader: Op) -> int:
         if id(reader) in self.viewing and not self.runs_in_library(reader):
@@ -204,34 +206,22 @@ class _Grouping:
         return self.level_of[id(maker)] + (id(maker) in self.fused)
 
     def _ready(self, place: Place, own: str) -> int:
-        """The level at which a kernel over ``own`` ends can read rows of vertices."""
+        """The level at which a kernel over ``own`` ends can read rows of vertices, or compute those of edges again."""
         maker = self.makers.get(place.base.id)
         if maker is None:
             return 0
+        if place.base.space == EDGE and id(maker) in self.fused:
+            return self.edge_levels[id(maker), own]
         is_other = place.end not in ("", own)
-        if self.phase.is_loop and is_other:
+        if self.phase.is_loop and (is_other or id(maker) not in self.level_of):
             return 0  # other frontiers left it
         level = self.level_of[id(maker)]
         if id(maker) not in self.fused:
             return level
         return level + (is_other or self.own_end(maker) != own)
 
-    def _ready_on_edge(self, value: Value, own: str) -> Steps[int]:
-        place = self.place(value)
-        maker = self._made_by_kernel(place.base)
-        if place.base.space != EDGE or maker is None:
-            return self._ready(place, own)
-        return (yield self._edge_level(maker, own))
-
-    def _edge_level(self, op: Op, own: str) -> Steps[int]:
-        """The level of what is computed on edges, in a kernel over ``own`` ends."""
-        key = (id(op), own)
-        if key not in self.edge_levels:
-            level = 0
-            for operand in op.operands():
-                level = max(level, (yield self._ready_on_edge(operand, own)))
-            self.edge_levels[key] = level
-        return self.edge_levels[key]
+    def _reads_other_frontiers(self, op: Op) -> bool:
+        return self.phase.is_loop and op.target == SegmentReduce("src", "sum")
 
     # ------------------------------------------------------------ the units
     def units(self) -> tuple[Unit, ...]:
@@ -282,25 +272,21 @@ class _Grouping:
                         given[place.base.id] = name
                     else:
                         loads[place.base.id] = place.base
-        return KernelSpec(tuple(ops), tuple(loads.values()), (), own, places, given, loop)
+        return KernelSpec(ops, tuple(loads.values()), (), own, places, given, loop)
 
-    def _with_edge_ops(self, group: list[Op]) -> list[Op]:
+    def _with_edge_ops(self, group: list[Op]) -> tuple[Op, ...]:
         """The group with all that is computed on edges below it, in dataflow order."""
-        needed = {id(op) for op in group}
-        stack = list(group)
-        while stack:
-            op = stack.pop()
-            if self.phase.is_loop and op.target == SegmentReduce("src", "sum"):
-                continue
-            for value in op.operands():
-                base = self.place(value).base
-                maker = self._made_by_kernel(base)
-                if base.space != EDGE or maker is None or self.part_of[id(maker)] != self.part_of[id(op)]:
-                    continue
-                if id(maker) not in needed:
-                    needed.add(id(maker))
-                    stack.append(maker)
-        return [op for op in self.phase.ops if id(op) in needed]
+        made = {v.id for op in group for v in op.results}
+        return needed_ops(self.phase.ops, made, reads=self._computed_on_edges)
+
+    def _computed_on_edges(self, op: Op) -> Iterator[Value]:
+        """What an op reads of edges that its own kernel computes."""
+        if self._reads_other_frontiers(op):
+            return
+        for base in (self.place(value).base for value in op.operands()):
+            maker = self._made_by_kernel(base)
+            if base.space == EDGE and maker is not None and self.part_of[id(maker)] == self.part_of[id(op)]:
+                yield base
 
 
 def _with_outer_sums(ops: tuple[Op, ...], wanted: set[int]) -> tuple[Op, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from vgraph.fusion.online_softmax import Riders
-from vgraph.fusion.views import whole
+from vgraph.fusion.views import place_of
 from vgraph.ir.kernel import KernelSpec, Place, contiguous
 from vgraph.ir.moves import OuterSum, SegmentReduce
 from vgraph.ir.program import Op, Value
@@ -98,10 +98,6 @@ class Layout:
 
     def place(self, value: Value) -> Place:
         return place_of(self.spec, value)
-
-
-def place_of(spec: KernelSpec, value: Value) -> Place:
-    return spec.places.get(value.id) or whole(value)
 
 
 def needs_whole_row(op: Op) -> bool:

@@ -7,12 +7,14 @@ What can be computed where it is read is; what needs all of a row first gets a l
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from vgraph.fusion.expressions import is_costly
-from vgraph.fusion.layout import Loop, LoopStore, Shape, needs_whole_row, place_of, plain_shape
+from vgraph.fusion.layout import Loop, LoopStore, Shape, needs_whole_row, plain_shape
 from vgraph.fusion.online_softmax import Riders
+from vgraph.fusion.views import place_of
 from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import OuterSum, SegmentReduce
 from vgraph.ir.program import Op
@@ -35,7 +37,7 @@ class StageLoops:
     """The loops of one stage: what can be computed where it is read, and what needs a loop of its own."""
 
     planner: Planner
-    ops: list[Op]
+    ops: Sequence[Op]
     kept: set[int]
     arrays: set[int] = field(default_factory=set[int])
     micro: dict[int, int] = field(default_factory=dict[int, int])

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from vgraph.fusion.views import whole
-from vgraph.ir.kernel import KernelSpec, Place, contiguous
+from vgraph.fusion.views import place_of
+from vgraph.ir.kernel import KernelSpec, contiguous
 from vgraph.ir.moves import SegmentReduce
-from vgraph.ir.program import Op, Value, op_name
+from vgraph.ir.program import Op, Value, needed_ops, op_name
 from vgraph.ir.space import EDGE
 from vgraph.passes.factors import Axes, axes_of, operand_axes, renamed_axes
 
@@ -83,20 +83,13 @@ class _Finder:
 
     def _is_alone(self, op: Op, ride: Ride) -> bool:
         """Whether nothing else on the way to the sum reads what is relative to the peak."""
-        reads: Counter[int] = Counter()
-        seen, stack = {id(op)}, [op]
-        while stack:
-            for value in stack.pop().operands():
-                base = self.place(value).base
-                reads[base.id] += 1
-                maker = self.makers.get(base.id)
-                if base.space == EDGE and maker is not None and id(maker) not in seen:
-                    seen.add(id(maker))
-                    stack.append(maker)
+        way = needed_ops(self.spec.ops, {op.results[0].id}, reads=self._edge_bases)
+        reads = Counter(place_of(self.spec, value).base.id for one in way for value in one.operands())
         return all(reads[one] == 1 for one in ride.path)
 
-    def place(self, value: Value) -> Place:
-        return self.spec.places.get(value.id) or whole(value)
+    def _edge_bases(self, op: Op) -> list[Value]:
+        bases = [place_of(self.spec, value).base for value in op.operands()]
+        return [base for base in bases if base.space == EDGE]
 
     def _only_peak(self, value: Value) -> Ride | None:
         """The exp(x - peak[dst]) that is a factor of the value, once, and the dims along which it varies."""
@@ -119,7 +112,7 @@ class _Finder:
 
     def _edge_base(self, value: Value) -> Value | None:
         """What a value is a view of, with the same dims but for those of size one."""
-        place = self.place(value)
+        place = place_of(self.spec, value)
         same = [n for n in place.base.row_shape if n != 1] == [n for n in value.row_shape if n != 1]
         return place.base if place.base.space == EDGE and same and place.is_plain else None
 
@@ -131,7 +124,7 @@ class _Finder:
         x, spread = maker.args
         if not isinstance(x, Value) or not isinstance(spread, Value) or x.row_shape != spread.row_shape:
             return None
-        place = self.place(spread)
+        place = place_of(self.spec, spread)
         peak = self.makers.get(place.base.id)
         if place.end != "dst" or not place.is_plain or peak is None or peak.target != SegmentReduce("dst", "max"):
             return None

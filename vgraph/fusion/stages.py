@@ -8,17 +8,18 @@ is a sequence of loops over features, one for each shape, cut where a loop needs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from vgraph.fusion.expressions import is_costly
 from vgraph.fusion.grouping import is_elsewhere
-from vgraph.fusion.layout import Layout, LoopStore, Stage, is_reduction, needs_whole_row, place_of
+from vgraph.fusion.layout import Layout, LoopStore, Stage, is_reduction, needs_whole_row
 from vgraph.fusion.loops import StageLoops
 from vgraph.fusion.online_softmax import Ride, Riders, find_online_sums
+from vgraph.fusion.views import place_of
 from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import OuterSum, SegmentReduce
-from vgraph.ir.program import Op, Value
+from vgraph.ir.program import Op, Value, needed_ops
 from vgraph.ir.space import EDGE, SHARED
 
 _MOST_KEPT = 16  # numbers an edge that are kept from one loop over edges for the next
@@ -72,7 +73,8 @@ class _Planner:
         """That of the maximum, if all else is there by then."""
         peak = self.stage_of[self.online_sums.rides[op.results[0].id].peak.id]
         last = max(self._ready(place) for place in self.made_places(op))
-        return peak if self._is_early(self._edge_cone([op]), peak) else last
+        cone = needed_ops(self.spec.ops, {op.results[0].id}, reads=self._edge_bases)
+        return peak if self._is_early(cone, peak) else last
 
     def _is_early(self, ops: Iterable[Op], stage: int) -> bool:
         """Whether edge ops can run in a stage, except that they wait for a maximum that rides along."""
@@ -83,17 +85,6 @@ class _Planner:
             for op in ops
             for place in self.made_places(op)
         )
-
-    def _edge_cone(self, roots: Sequence[Op]) -> list[Op]:
-        """The roots and what is computed on edges for them."""
-        found, stack = {id(op): op for op in roots}, list(roots)
-        while stack:
-            for base in self._edge_bases(stack.pop()):
-                maker = self.makers[base.id]
-                if id(maker) not in found:
-                    found[id(maker)] = maker
-                    stack.append(maker)
-        return list(found.values())
 
     def _ready(self, place: Place) -> int:
         """The first stage that can read a value made here."""
@@ -115,7 +106,7 @@ class _Planner:
         last += any(
             isinstance(op.target, SegmentReduce) and self.stage_of[op.results[0].id] == last for op in self.spec.ops
         )
-        members: dict[int, tuple[list[Op], set[int]]] = {}
+        members: dict[int, tuple[Sequence[Op], set[int]]] = {}
         kept: set[int] = set()  # by the stages up to now, from the last one back
         for stage in (s for s in range(last, -2, -1) if s % 2):
             members[stage] = self._edge_members(stage, kept)
@@ -125,31 +116,28 @@ class _Planner:
         stages = [self._stage_of_loops(s, members, kept, row_arrays) for s in range(-1, last + 1)]
         return Layout(self.spec, [s for s in stages if s.loops], frozenset(row_arrays), self.stage_of, self.makers)
 
-    def _edge_members(self, stage: int, later: set[int]) -> tuple[list[Op], set[int]]:
+    def _edge_members(self, stage: int, later: set[int]) -> tuple[Sequence[Op], set[int]]:
         """The ops of a stage over edges, and which of their operands earlier stages keep for them."""
         wanted = later.union(v.id for v in self.spec.stores)
-        roots = [
-            op
-            for op in self.spec.ops
-            if self.stage_of[op.results[0].id] == stage
-            and (is_reduction(op) or (op.results[0].space == EDGE and op.results[0].id in wanted))
-        ]
-        needed, kept, stack = {id(op) for op in roots}, set[int](), list(roots)
-        while stack:
-            for base in self._edge_bases(stack.pop()):
+        own = [(op, op.results[0]) for op in self.spec.ops if self.stage_of[op.results[0].id] == stage]
+        made = {v.id for op, v in own if is_reduction(op) or (v.space == EDGE and v.id in wanted)}
+        kept: set[int] = set()
+
+        def computed(op: Op) -> Iterator[Value]:
+            for base in self._edge_bases(op):
                 if self.stage_of[base.id] < stage and self._is_worth_keeping(base):
                     kept.add(base.id)
-                elif id(self.makers[base.id]) not in needed:
-                    needed.add(id(self.makers[base.id]))
-                    stack.append(self.makers[base.id])
-        return [op for op in self.spec.ops if id(op) in needed], kept
+                else:
+                    yield base
+
+        return needed_ops(self.spec.ops, made, reads=computed), kept
 
     def _is_worth_keeping(self, value: Value) -> bool:
         if self.by_lanes:
             return False  # there is no memory near by that holds a long row
         return math.prod(value.row_shape) <= _MOST_KEPT and value.id in self.costly
 
-    def _row_arrays(self, members: dict[int, tuple[list[Op], set[int]]]) -> set[int]:
+    def _row_arrays(self, members: dict[int, tuple[Sequence[Op], set[int]]]) -> set[int]:
         """Values of the row that are reduced over edges, or read by a later stage."""
         found = {v.id for op in self.spec.ops if isinstance(op.target, SegmentReduce) for v in op.results}
         for stage, (ops, _) in members.items():
@@ -161,7 +149,7 @@ class _Planner:
         return found
 
     def _stage_of_loops(
-        self, stage: int, members: dict[int, tuple[list[Op], set[int]]], kept: set[int], row_arrays: set[int]
+        self, stage: int, members: dict[int, tuple[Sequence[Op], set[int]]], kept: set[int], row_arrays: set[int]
     ) -> Stage:
         stores = {v.id for v in self.spec.stores}
         if stage % 2:
@@ -183,13 +171,13 @@ class _Planner:
             self.joins.get(stage),
         )
 
-    def _online_sums_of(self, ops: list[Op], stage: int) -> Riders:
+    def _online_sums_of(self, ops: Sequence[Op], stage: int) -> Riders:
         """The sums of a stage that ride on a maximum that is still running."""
         peak = stage if self.by_lanes else self.joins.get(stage)
         rides = {op.results[0].id: self.online_sums.rides.get(op.results[0].id) for op in ops if is_reduction(op)}
         return self.online_sums.of({key for key, ride in rides.items() if ride and self.stage_of[ride.peak.id] == peak})
 
-    def _joined_stages(self, members: dict[int, list[Op]]) -> dict[int, int]:
+    def _joined_stages(self, members: dict[int, Sequence[Op]]) -> dict[int, int]:
         """Stages over edges that only ride on maxima of an earlier one, to the number of that one."""
         if self.by_lanes:
             return {}
@@ -202,12 +190,12 @@ class _Planner:
                 found.update(dict.fromkeys(later, peak))
         return found
 
-    def _peak_stages(self, ops: list[Op]) -> set[int | None]:
+    def _peak_stages(self, ops: Sequence[Op]) -> set[int | None]:
         """The stages of the maxima on which sums ride; None: of those that ride on none."""
         rides = [self.online_sums.rides.get(op.results[0].id) for op in ops if is_reduction(op)]
         return {None if ride is None else self.stage_of[ride.peak.id] for ride in rides}
 
-    def _can_join(self, ops: list[Op], stage: int) -> bool:
+    def _can_join(self, ops: Sequence[Op], stage: int) -> bool:
         """Whether the ops wait for nothing but maxima of a stage, and store no rows of edges."""
         stores = {v.id for v in self.spec.stores}
         made = [v.id for op in ops for v in op.results if v.space == EDGE and self.stage_of[v.id] > stage]

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vgraph.ir.kernel import Place, contiguous
+from vgraph.ir.kernel import KernelSpec, Place, contiguous
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import Op, Rows, Value, op_name
 from vgraph.ir.space import SHARED
@@ -27,6 +27,11 @@ def whole(value: Value) -> Place:
     while value.space == SHARED and shape and shape[0] == 1:
         shape = shape[1:]
     return Place(value, "", 0, contiguous(shape), shape)
+
+
+def place_of(spec: KernelSpec, value: Value) -> Place:
+    """Where a kernel finds a value."""
+    return spec.places.get(value.id) or whole(value)
 
 
 def view_places(op: Op, operand: Place) -> list[Place] | None:

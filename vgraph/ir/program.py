@@ -167,13 +167,21 @@ def map_leaves(tree: T, function: Callable[[object], object]) -> T:
     return cast(T, made)
 
 
-def needed_ops(ops: Sequence[Op], wanted: Iterable[int], given: Container[int] = ()) -> tuple[Op, ...]:
-    """The ops that lead to values of ids ``wanted``, in order; those of ids ``given`` come from elsewhere."""
+def needed_ops(
+    ops: Sequence[Op],
+    wanted: Iterable[int],
+    given: Container[int] = (),
+    reads: Callable[[Op], Iterable[Value]] = Op.operands,
+) -> tuple[Op, ...]:
+    """The ops that lead to values of ids ``wanted``, in order; those of ids ``given`` come from elsewhere.
+
+    ``reads``: what an op needs others for.
+    """
     needed, kept = set(wanted), list[Op]()
     for op in reversed(ops):
         if any(v.id in needed and v.id not in given for v in op.results):
             kept.append(op)
-            needed.update(v.id for v in op.operands())
+            needed.update(v.id for v in reads(op))
     return tuple(reversed(kept))
 
 
