@@ -7,28 +7,48 @@ What fewer kernels visit is read, gathered and computed again fewer times.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from vgraph.fusion.views import whole
 from vgraph.ir.kernel import Place
 from vgraph.ir.moves import OuterSum, SegmentReduce
 from vgraph.ir.program import Op, Value
 from vgraph.ir.schedule import Phase
-from vgraph.ir.space import EDGE
+from vgraph.ir.space import EDGE, SOURCE
 
 
-class Grouping(Protocol):
+@dataclass(eq=False)
+class Grouping:
     """What is known of a phase's ops: who makes what, and from which level on."""
 
     phase: Phase
     wanted: set[int]
-    makers: dict[int, Op]
-    fused: set[int]
-    read_by_library: set[int]
-    level_of: dict[int, int]
+    makers: dict[int, Op] = field(init=False, default_factory=dict[int, Op])
+    places: dict[int, Place] = field(init=False, default_factory=dict[int, Place])
+    viewing: set[int] = field(init=False, default_factory=set[int])  # id(op) of views that kernels see through
+    fused: set[int] = field(init=False, default_factory=set[int])  # id(op)
+    read_by_library: set[int] = field(init=False, default_factory=set[int])  # ids of values
+    level_of: dict[int, int] = field(init=False, default_factory=dict[int, int])  # id(op) to level
 
-    def place(self, value: Value) -> Place: ...
-    def own_end(self, op: Op) -> str: ...
-    def runs_in_library(self, op: Op) -> bool: ...
+    def place(self, value: Value) -> Place:
+        return self.places.get(value.id) or whole(value)
+
+    def own_end(self, op: Op) -> str:
+        """The end of edges over whose rows a kernel makes the op's result."""
+        if isinstance(op.target, SegmentReduce) and not self.phase.is_loop:
+            return op.target.end
+        return "src" if op.results[0].space == SOURCE else "dst"
+
+    def runs_in_library(self, op: Op) -> bool:
+        """What no kernel makes, and views that somebody else than kernels reads."""
+        if id(op) in self.fused:
+            return False
+        return id(op) not in self.viewing or any(
+            v.id in self.wanted or v.id in self.read_by_library for v in op.results
+        )
+
+    def made_by_kernel(self, value: Value) -> Op | None:
+        maker = self.makers.get(value.id)
+        return maker if maker is not None and id(maker) in self.fused else None
 
 
 @dataclass(eq=False)
@@ -41,47 +61,47 @@ class Later:
 
     def move(self) -> None:
         """Gives every op that a kernel makes the last level at which there is a kernel of its kind."""
-        whole = self.grouping
-        fused = [op for op in whole.phase.ops if id(op) in whole.fused]
+        known = self.grouping
+        fused = [op for op in known.phase.ops if id(op) in known.fused]
         makes = [op for op in fused if op.results[0].space != EDGE]
-        levels = {own: {whole.level_of[id(op)] for op in makes if whole.own_end(op) == own} for own in ("src", "dst")}
+        levels = {own: {known.level_of[id(op)] for op in makes if known.own_end(op) == own} for own in ("src", "dst")}
         over_edges = {
-            own: {whole.level_of[id(op)] for op in makes if whole.own_end(op) == own and _is_over_edges(op)}
+            own: {known.level_of[id(op)] for op in makes if known.own_end(op) == own and _is_over_edges(op)}
             for own in ("src", "dst")
         }
-        for op in reversed(whole.phase.ops):
-            if id(op) not in whole.fused:
-                if whole.runs_in_library(op):
-                    self._bound_operands(op, None, whole.level_of[id(op)] - 1)
+        for op in reversed(known.phase.ops):
+            if id(op) not in known.fused:
+                if known.runs_in_library(op):
+                    self._bound_operands(op, None, known.level_of[id(op)] - 1)
             elif op.results[0].space == EDGE:
                 self._pass_on(op)
             else:
-                own, first = whole.own_end(op), whole.level_of[id(op)]
+                own, first = known.own_end(op), known.level_of[id(op)]
                 allowed = (over_edges if _is_over_edges(op) else levels)[own]
                 last = self.bounds.get(id(op), max(allowed))
-                whole.level_of[id(op)] = max(level for level in allowed if first <= level <= max(last, first))
-                self._bound_operands(op, own, whole.level_of[id(op)])
+                known.level_of[id(op)] = max(level for level in allowed if first <= level <= max(last, first))
+                self._bound_operands(op, own, known.level_of[id(op)])
 
     def _pass_on(self, op: Op) -> None:
         """What is computed on edges bounds its operands by every kernel that computes it."""
-        whole = self.grouping
+        known = self.grouping
         kernels = self.ends.get(id(op), set())
-        if op.results[0].id in whole.wanted or op.results[0].id in whole.read_by_library:
-            kernels = {*kernels, ("dst", whole.level_of[id(op)])}
+        if op.results[0].id in known.wanted or op.results[0].id in known.read_by_library:
+            kernels = {*kernels, ("dst", known.level_of[id(op)])}
         for own, level in kernels:
             self._bound_operands(op, own, level)
 
     def _bound_operands(self, op: Op, own: str | None, level: int) -> None:
-        whole = self.grouping
+        known = self.grouping
         for value in op.operands():
-            place = whole.place(value)
-            maker = whole.makers.get(place.base.id)
-            if maker is None or id(maker) not in whole.fused:
+            place = known.place(value)
+            maker = known.made_by_kernel(place.base)
+            if maker is None:
                 continue
             if place.base.space == EDGE and own is not None:
                 self.ends.setdefault(id(maker), set()).add((own, level))
                 continue
-            same = own is None or (place.end in ("", own) and whole.own_end(maker) == own)
+            same = own is None or (place.end in ("", own) and known.own_end(maker) == own)
             bound = level if same else level - 1
             self.bounds[id(maker)] = min(bound, self.bounds.get(id(maker), bound))
 

@@ -126,9 +126,8 @@ class Body(ABC):
     def get(self, value: Value, *, reader: Op | None = None) -> str:
         """The variable with the value at the loop's features."""
         place = self.layout.place(value)
-        strides = tuple(s for s, n in zip(place.strides, place.shape, strict=True) if n != 1)
         self.accesses.append(contiguous(self.features.shape))
-        return run_deep(self._read(place, (place.offset, strides), reader))
+        return run_deep(self._read(place, _along(place), reader))
 
     def add_features(self, op: Op) -> None:
         """Adds to the sum over features that the op makes."""
@@ -141,8 +140,7 @@ class Body(ABC):
     def product(self, value: Value, reader: Op) -> tuple[str, str] | None:
         """The factors of a value that is a product, and that nobody else has computed or stored; None otherwise."""
         place = self.layout.place(value)
-        strides = tuple(s for s, n in zip(place.strides, place.shape, strict=True) if n != 1)
-        access, row = (place.offset, strides), self.row_of(place, reader)
+        access, row = _along(place), self.row_of(place, reader)
         maker = self.layout.makers.get(place.base.id)
         if maker is None or op_name(maker.target) != "mul" or (place.base.id, row, access) in self.names:
             return None
@@ -259,3 +257,8 @@ class Body(ABC):
 
     def width(self, access: Access) -> int:
         return self.features.width if self.features.steps(access) else 1
+
+
+def _along(place: Place) -> Access:
+    """How a loop over a place's own plain shape walks it."""
+    return place.offset, tuple(s for s, n in zip(place.strides, place.shape, strict=True) if n != 1)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from vgraph.fusion.as_late_as_possible import Later
+from vgraph.fusion.as_late_as_possible import Grouping, Later
 from vgraph.fusion.expressions import C_TYPES, has_expression
 from vgraph.fusion.row_sums import with_row_sums
 from vgraph.fusion.views import view_places, whole
@@ -95,17 +95,9 @@ def _broadcasts(small: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 @dataclass(eq=False)
-class _Grouping:
-    phase: Phase
-    wanted: set[int]
+class _Grouping(Grouping):
     names: Mapping[int, str]
-    makers: dict[int, Op] = field(default_factory=dict[int, Op])
-    places: dict[int, Place] = field(default_factory=dict[int, Place])
-    viewing: set[int] = field(default_factory=set[int])  # id(op) of views and gathers that kernels see through
-    fused: set[int] = field(default_factory=set[int])  # id(op)
-    read_by_library: set[int] = field(default_factory=set[int])  # ids of values
     read_by_out_sums: set[int] = field(default_factory=set[int])  # in a loop: edge rows of other frontiers
-    level_of: dict[int, int] = field(default_factory=dict[int, int])  # id(op) to level
     part_of: dict[int, int] = field(default_factory=dict[int, int])  # id(op) of fused ops to part, see _MOST_OPS
     read_by_later_parts: set[int] = field(default_factory=set[int])  # ids of values
     edge_levels: dict[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
@@ -137,27 +129,6 @@ class _Grouping:
         elif is_fusible(op) and not (self.phase.is_loop and (isinstance(op.target, Random) or row_product(op))):
             self.fused.add(id(op))
 
-    def runs_in_library(self, op: Op) -> bool:
-        """What no kernel makes, and views that somebody else than kernels reads."""
-        if id(op) in self.fused:
-            return False
-        return id(op) not in self.viewing or any(
-            v.id in self.wanted or v.id in self.read_by_library for v in op.results
-        )
-
-    def place(self, value: Value) -> Place:
-        return self.places.get(value.id) or whole(value)
-
-    def own_end(self, op: Op) -> str:
-        """The end of edges over whose rows a kernel makes the op's result."""
-        if isinstance(op.target, SegmentReduce) and not self.phase.is_loop:
-            return op.target.end
-        return "src" if op.results[0].space == SOURCE else "dst"
-
-    def _made_by_kernel(self, value: Value) -> Op | None:
-        maker = self.makers.get(value.id)
-        return maker if maker is not None and id(maker) in self.fused else None
-
     # ------------------------------------------------------------ levels: what must wait for what
     def _find_levels(self) -> None:
         """Of every op; a part begins above all levels of the one before, so that no kernel has ops of two."""
@@ -178,7 +149,7 @@ class _Grouping:
         """What an op reads that kernels of an earlier part make."""
         for value in op.operands():
             base = self.place(value).base
-            maker = self._made_by_kernel(base)
+            maker = self.made_by_kernel(base)
             if maker is not None and self.part_of[id(maker)] != self.part_of.get(id(op)):
                 yield base
 
@@ -284,7 +255,7 @@ class _Grouping:
         if self._reads_other_frontiers(op):
             return
         for base in (self.place(value).base for value in op.operands()):
-            maker = self._made_by_kernel(base)
+            maker = self.made_by_kernel(base)
             if base.space == EDGE and maker is not None and self.part_of[id(maker)] == self.part_of[id(op)]:
                 yield base
 

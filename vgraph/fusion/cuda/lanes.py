@@ -79,9 +79,14 @@ class LaneBody(Body):
         return [bool(strides) and self.features.stride(strides, g) == 0 for g in range(len(self.features.groups))]
 
     @cached_property
-    def num_taken(self) -> int:
-        """Of groups that it takes, if those are the last, which neighbouring lanes hold."""
-        return sum(self.taken) if self.taken == sorted(self.taken) else 0
+    def kept(self) -> list[int]:
+        """Groups that it leaves, which lanes share, from the slowest."""
+        return [group for group, is_taken in enumerate(self.taken) if not is_taken]
+
+    @cached_property
+    def side_by_side(self) -> list[int]:
+        """Groups that it takes, if those are the last, which neighbouring lanes hold."""
+        return list(range(len(self.kept), len(self.taken))) if not self.in_turn else []
 
     @cached_property
     def in_turn(self) -> list[int]:
@@ -89,20 +94,16 @@ class LaneBody(Body):
         return [] if self.taken == sorted(self.taken) else [g for g, is_taken in enumerate(self.taken) if is_taken]
 
     @cached_property
-    def kept_groups(self) -> int:
-        return len(self.features.groups) - self.num_taken
-
-    @cached_property
     def real_tiles(self) -> int:
         """Vectors of the groups that a sum takes."""
-        return self._count(range(self.kept_groups, len(self.features.groups)))
+        return self._count(self.side_by_side)
 
     @cached_property
     def tiles(self) -> int:
         """The same, padded as they are dealt out."""
         return 1 << (self.real_tiles - 1).bit_length()
 
-    def _count(self, groups: range | list[int]) -> int:
+    def _count(self, groups: list[int]) -> int:
         return math.prod(self._vectors_of(group) for group in groups)
 
     def _vectors_of(self, group: int) -> int:
@@ -110,14 +111,9 @@ class LaneBody(Body):
         return features.tiles_inside if group == len(features.groups) - 1 else features.size(group)
 
     @cached_property
-    def dealt(self) -> list[int]:
-        """The groups that lanes share, from the slowest."""
-        return [group for group in range(len(self.features.groups)) if group not in self.in_turn]
-
-    @cached_property
     def num_dealt(self) -> int:
         """Vectors that lanes share, those that only pad a sum included."""
-        return self._count(range(self.kept_groups)) * self.tiles if self.num_taken else self._count(self.dealt)
+        return self._count(self.kept) * self.tiles
 
     # ------------------------------------------------------------ text
     @property
@@ -128,7 +124,7 @@ class LaneBody(Body):
             tests.append(f"{self.lane} + n * {self.lanes} < {self.span}")
         if self.num_dealt % (self.span or self.lanes):
             tests.append(f"u < {self.num_dealt}")
-        if self.num_taken and self.real_tiles != self.tiles:
+        if self.real_tiles != self.tiles:
             tests.append(f"u % {self.tiles} < {self.real_tiles}")
         return tests
 
@@ -157,15 +153,14 @@ class LaneBody(Body):
 
     def positions(self) -> str:
         """i0, i1 ... and f of the vector ``u``."""
-        groups = range(len(self.features.groups))
-        if not groups:
+        if not self.features.groups:
             return "constexpr int64_t f = 0; (void)f;"
-        if self.num_taken:
-            kept, taken = groups[: self.kept_groups], groups[self.kept_groups :]
-            return block(self._unravel(f"u / {self.tiles}", kept), self._unravel(f"u % {self.tiles}", taken))
-        return block(self._unravel("u", self.dealt))
+        if not self.side_by_side:
+            return block(self._unravel("u", self.kept))
+        taken = self._unravel(f"u % {self.tiles}", self.side_by_side)
+        return block(self._unravel(f"u / {self.tiles}", self.kept), taken)
 
-    def _unravel(self, text: str, groups: list[int] | range) -> list[str]:
+    def _unravel(self, text: str, groups: list[int]) -> list[str]:
         lines: list[str] = []
         step = 1
         for group in reversed(groups):

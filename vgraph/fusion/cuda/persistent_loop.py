@@ -122,15 +122,16 @@ class _Text:
     edges = ("in_ptr[v]", "in_ptr[v + 1]")
 
     def __init__(self, body: LoopBody, name: str, lanes: int, slots: int = 1, threads: int = THREADS) -> None:
-        self.body, self.lanes, self.slots, self.threads = body, lanes, slots, threads
+        self.body, self.lanes, self.slots = body, lanes, slots
         self.team = lanes * slots
+        self.teams = threads // self.team
         self.entry = Entry(name, self.team, threads)
         self.near_bytes = 0
 
     @property
     def room_bytes(self) -> int:
         """Scratch of all teams of a block."""
-        return self.near_bytes * (self.threads // self.team)
+        return self.near_bytes * self.teams
 
     # ------------------------------------------------------------ one row
     def row(self, part: Things) -> str:
@@ -227,12 +228,11 @@ class _SectionText(_Text):
         super().__init__(body, name, lanes, slots)
         row = self.row(part)
         self.roots = self.roots_of(row, [part])
-        teams = self.threads // self.team
         scratch = f"""
         alignas(16) __shared__ char shared[{self.room_bytes}];
         char* scratch = shared + team * {self.near_bytes};
         """
-        first, step = f"w_first + (int64_t)blockIdx.x * {teams} + team", f"(int64_t)gridDim.x * {teams}"
+        first, step = f"w_first + (int64_t)blockIdx.x * {self.teams} + team", f"(int64_t)gridDim.x * {self.teams}"
         text = f"""
         {self.head(SECTION_HEAD, self.roots)}
           {scratch if self.near_bytes else ""}
@@ -254,8 +254,7 @@ class _CopyText(_Text):
 
     def __init__(self, body: LoopBody, name: str, lanes: int, op: Op, roots: tuple[Value, ...]) -> None:
         super().__init__(body, name, lanes)
-        teams = self.threads // self.team
-        first, step = f"(int64_t)blockIdx.x * {teams} + team", f"(int64_t)gridDim.x * {teams}"
+        first, step = f"(int64_t)blockIdx.x * {self.teams} + team", f"(int64_t)gridDim.x * {self.teams}"
         text = f"""
         {self.head(COPY_HEAD, roots)}
           const int64_t v0 = w_first, e0 = w_edge; (void)v0; (void)e0;
@@ -310,7 +309,7 @@ class _WalkText(_Text):
         """Sections and products; blocks of a group wait for one another where one reads what others wrote."""
         texts: list[str] = []
         written: set[int] = set()  # since they last waited
-        teams, number = self.threads // self.team, 0
+        number = 0
         for part in parts:
             waits = bool(written) if not isinstance(part, Product) else self.body.place(part.left).root.id in written
             if waits:
@@ -321,9 +320,10 @@ class _WalkText(_Text):
                 number += 1
                 written.add(part.result.id)
                 continue
-            head = f"for (int64_t v = from + slice * {teams} + team; v < stop; v += slices * {teams})"
+            head = f"for (int64_t v = from + slice * {self.teams} + team; v < stop; v += slices * {self.teams})"
             texts.append(f"{head} {{\n{self.row(part)}\n}}")
-            written |= {v.id for thing in part for v in _made(thing)}
+            made = (thing.stores if isinstance(thing, KernelSpec) else thing.results for thing in part)
+            written |= {v.id for values in made for v in values}
         return block(texts)
 
     def _product(self, number: int, product: Product) -> str:
@@ -357,7 +357,3 @@ def _width(left: Spot, k: int) -> int:
     size = left.root.dtype.itemsize
     step, offset = math.prod(left.root.row_shape), left.offset // size
     return widest(math.gcd(k, step, offset), 16 // size)
-
-
-def _made(thing: KernelSpec | Op) -> tuple[Value, ...]:
-    return thing.stores if isinstance(thing, KernelSpec) else thing.results
