@@ -6,11 +6,13 @@ What fewer kernels visit is read, gathered and computed again fewer times.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from vgraph.fusion.layout import is_reduction
 from vgraph.fusion.views import whole
 from vgraph.ir.kernel import Place
-from vgraph.ir.moves import OuterSum, SegmentReduce
+from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import Op, Value
 from vgraph.ir.schedule import Phase
 from vgraph.ir.space import EDGE, SOURCE
@@ -64,11 +66,8 @@ class Later:
         known = self.grouping
         fused = [op for op in known.phase.ops if id(op) in known.fused]
         makes = [op for op in fused if op.results[0].space != EDGE]
-        levels = {own: {known.level_of[id(op)] for op in makes if known.own_end(op) == own} for own in ("src", "dst")}
-        over_edges = {
-            own: {known.level_of[id(op)] for op in makes if known.own_end(op) == own and _is_over_edges(op)}
-            for own in ("src", "dst")
-        }
+        levels = self._levels(makes)
+        over_edges = self._levels([op for op in makes if is_reduction(op)])
         for op in reversed(known.phase.ops):
             if id(op) not in known.fused:
                 if known.runs_in_library(op):
@@ -77,10 +76,15 @@ class Later:
                 self._pass_on(op)
             else:
                 own, first = known.own_end(op), known.level_of[id(op)]
-                allowed = (over_edges if _is_over_edges(op) else levels)[own]
+                allowed = (over_edges if is_reduction(op) else levels)[own]
                 last = self.bounds.get(id(op), max(allowed))
                 known.level_of[id(op)] = max(level for level in allowed if first <= level <= max(last, first))
                 self._bound_operands(op, own, known.level_of[id(op)])
+
+    def _levels(self, ops: Sequence[Op]) -> dict[str, set[int]]:
+        """By the end whose rows a kernel makes, the levels at which there is a kernel for one of the ops."""
+        known = self.grouping
+        return {own: {known.level_of[id(op)] for op in ops if known.own_end(op) == own} for own in ("src", "dst")}
 
     def _pass_on(self, op: Op) -> None:
         """What is computed on edges bounds its operands by every kernel that computes it."""
@@ -104,8 +108,3 @@ class Later:
             same = own is None or (place.end in ("", own) and known.own_end(maker) == own)
             bound = level if same else level - 1
             self.bounds[id(maker)] = min(bound, self.bounds.get(id(maker), bound))
-
-
-def _is_over_edges(op: Op) -> bool:
-    """Whether a kernel must visit edges for the op's sake."""
-    return isinstance(op.target, (SegmentReduce, OuterSum))

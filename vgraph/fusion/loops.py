@@ -55,17 +55,14 @@ class StageLoops:
                 self.arrays |= set() if self.planner.by_lanes else self._computed_twice(loop_stores)
             if len(self.arrays) == known:
                 break
-        every = [*loop_stores, *(self._own_store(i) for i in sorted(self.arrays) if not _has_array(loop_stores, i))]
+        stored = {store.value.id for store in loop_stores if store.kind == "array"}
+        kinds_alone = ("product", "feature") if self.planner.by_lanes else ("product",)
         loops: dict[tuple[int, Shape, int], Loop] = {}
-        for store in every:
+        for store in (*loop_stores, *(self._own_store(i) for i in sorted(self.arrays - stored))):
             micro, shape = self._loop_key(store)
-            alone = store.value.id if store.kind in self._alone else 0
+            alone = store.value.id if store.kind in kinds_alone else 0
             loops.setdefault((micro, shape, alone), Loop(shape)).loop_stores.append(store)
         return [loops[key] for key in sorted(loops)], self.arrays
-
-    @property
-    def _alone(self) -> tuple[str, ...]:
-        return ("product", "feature") if self.planner.by_lanes else ("product",)
 
     def _own_store(self, value_id: int) -> LoopStore:
         op = self.here[value_id]
@@ -97,16 +94,13 @@ class StageLoops:
 
     def _can_inline(self, op: Op, place: Place) -> bool:
         """Whether the reader's loop can compute the value at the very features that it reads."""
-        base = place.base
-        if self.planner.by_lanes and self._is_flat(self.here[base.id]):
+        maker = self.here[place.base.id]
+        if self.planner.by_lanes and self._is_flat(maker):
             return True
-        size = math.prod(base.row_shape)
         shape = self._reading_shape(op, place)
         if place.size != math.prod(shape) or not place.is_plain:
             return False
-        if place.size == size:
-            return plain_shape(base.row_shape) == plain_shape(shape) or self._is_flat(self.here[base.id])
-        return self._is_flat(self.here[base.id])
+        return plain_shape(place.base.row_shape) == plain_shape(shape) or self._is_flat(maker)
 
     @staticmethod
     def _reading_shape(op: Op, place: Place) -> Shape:
@@ -157,7 +151,3 @@ class StageLoops:
             if mine and is_costly(op) and len(loops.get(id(op), ())) > 1:
                 found.update(mine)
         return found
-
-
-def _has_array(loop_stores: list[LoopStore], value_id: int) -> bool:
-    return any(s.kind == "array" and s.value.id == value_id for s in loop_stores)

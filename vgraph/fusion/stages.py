@@ -44,6 +44,7 @@ class _Planner:
 
     def __post_init__(self) -> None:
         self.online_sums = find_online_sums(self.spec)
+        self.stored = {v.id for v in self.spec.stores}
         for op in self.spec.ops:
             stage = self._stage(op)
             for value in op.results:
@@ -118,7 +119,7 @@ class _Planner:
 
     def _edge_members(self, stage: int, later: set[int]) -> tuple[Sequence[Op], set[int]]:
         """The ops of a stage over edges, and which of their operands earlier stages keep for them."""
-        wanted = later.union(v.id for v in self.spec.stores)
+        wanted = later | self.stored
         own = [(op, op.results[0]) for op in self.spec.ops if self.stage_of[op.results[0].id] == stage]
         made = {v.id for op, v in own if is_reduction(op) or (v.space == EDGE and v.id in wanted)}
         kept: set[int] = set()
@@ -151,14 +152,13 @@ class _Planner:
     def _stage_of_loops(
         self, stage: int, members: dict[int, tuple[Sequence[Op], set[int]]], kept: set[int], row_arrays: set[int]
     ) -> Stage:
-        stores = {v.id for v in self.spec.stores}
         if stage % 2:
             ops, given = members[stage]
-            loop_stores = [store for op in ops for store in self._edge_stores(op, stage, stores, kept)]
+            loop_stores = [store for op in ops for store in self._edge_stores(op, stage, kept)]
         else:
-            ops = [op for op in self.spec.ops if self._is_on_row(op, stage)]
-            given = set[int]()
-            loop_stores = [store for op in self.spec.ops for store in self._row_stores(op, stage, stores, row_arrays)]
+            on_rows = (op for op in self.spec.ops if op.results[0].space != EDGE and not is_reduction(op))
+            ops, given = [op for op in on_rows if self.stage_of[op.results[0].id] == stage], set[int]()
+            loop_stores = [store for op in self.spec.ops for store in self._row_stores(op, stage, row_arrays)]
         loops, arrays = StageLoops(self, ops, given).build(loop_stores)
         over = "" if stage % 2 == 0 else "out" if stage < 0 or self.spec.is_source else "in"
         return Stage(
@@ -197,15 +197,10 @@ class _Planner:
 
     def _can_join(self, ops: Sequence[Op], stage: int) -> bool:
         """Whether the ops wait for nothing but maxima of a stage, and store no rows of edges."""
-        stores = {v.id for v in self.spec.stores}
         made = [v.id for op in ops for v in op.results if v.space == EDGE and self.stage_of[v.id] > stage]
-        return stores.isdisjoint(made) and self._is_early(ops, stage)
+        return self.stored.isdisjoint(made) and self._is_early(ops, stage)
 
-    def _is_on_row(self, op: Op, stage: int) -> bool:
-        on_row = op.results[0].space != EDGE and not is_reduction(op)
-        return on_row and self.stage_of[op.results[0].id] == stage
-
-    def _edge_stores(self, op: Op, stage: int, stores: set[int], kept: set[int]) -> Iterable[LoopStore]:
+    def _edge_stores(self, op: Op, stage: int, kept: set[int]) -> Iterable[LoopStore]:
         value = op.results[0]
         if isinstance(op.target, OuterSum):
             yield LoopStore("left", op, op.args[0])
@@ -213,19 +208,19 @@ class _Planner:
         elif isinstance(op.target, SegmentReduce):
             yield LoopStore("reduce", op, value)
         elif self.stage_of[value.id] == stage:
-            if value.id in stores:
+            if value.id in self.stored:
                 yield LoopStore("store", op, value)
             if value.id in kept:
                 yield LoopStore("keep", op, value)
 
-    def _row_stores(self, op: Op, stage: int, stores: set[int], row_arrays: set[int]) -> Iterable[LoopStore]:
+    def _row_stores(self, op: Op, stage: int, row_arrays: set[int]) -> Iterable[LoopStore]:
         for value in op.results:
             if value.space in (EDGE, SHARED):
                 continue
             reduced = isinstance(op.target, SegmentReduce)
             if self.stage_of[value.id] + reduced != stage:
                 continue
-            if value.id in stores:
+            if value.id in self.stored:
                 yield LoopStore("store", op, value)
             if value.id in row_arrays and not reduced and not needs_whole_row(op):
                 yield LoopStore("array", op, value)
