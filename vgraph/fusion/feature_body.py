@@ -58,7 +58,7 @@ class Body(ABC):
 
     def fitted(self: B) -> B:
         """The same loop in vectors as wide as all that it reads and writes allows."""
-        trial = replace(self, features=Features.undivided(self.loop.shape))
+        trial = replace(self)  # number by number
         for store in self.loop.loop_stores:
             if store.kind != "product":
                 trial.read(store)

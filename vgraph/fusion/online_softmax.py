@@ -7,10 +7,9 @@ Source: online softmax (Milakov and Gimelshein 2018): what was added relative to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
 
 from vgraph.fusion.views import place_of
 from vgraph.ir.kernel import KernelSpec, contiguous
@@ -18,8 +17,6 @@ from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import Op, Value, needed_ops, op_name
 from vgraph.ir.space import EDGE
 from vgraph.passes.factors import Axes, axes_of, operand_axes, renamed_axes
-
-_Path: TypeAlias = "tuple[int, _Path] | None"  # the id of what was multiplied last, and what came before
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class _Finder:
     def _only_peak(self, value: Value) -> Ride | None:
         """The exp(x - peak[dst]) that is a factor of the value, once, and the dims along which it varies."""
         rides, seen = list[Ride](), set[int]()
-        stack: list[tuple[Value, Axes, _Path]] = [(value, axes_of(value.row_shape), None)]
+        stack: list[tuple[Value, Axes, tuple[int, ...]]] = [(value, axes_of(value.row_shape), ())]
         while stack and len(rides) < 2:
             one, axes, path = stack.pop()
             base = self._edge_base(one)
@@ -105,9 +102,9 @@ class _Finder:
             axes = renamed_axes(base, axes)
             found = self._difference(maker.args[0]) if op_name(maker.target) == "exp" else None
             if found is not None:
-                below = (found[0].results[0].id, base.id, *_way_back(path))
+                below = (found[0].results[0].id, base.id, *path)
                 rides.append(Ride(*found, tuple(axis for axis in axes if axis is not None), below))
-            stack += [(operand, operand_axes(operand, axes), (base.id, path)) for operand in _factors(maker)]
+            stack += [(operand, operand_axes(operand, axes), (base.id, *path)) for operand in _factors(maker)]
         return rides[0] if len(rides) == 1 else None
 
     def _edge_base(self, value: Value) -> Value | None:
@@ -137,9 +134,3 @@ def _factors(op: Op) -> list[Value]:
     name = op_name(op.target)
     given = op.args if name == "mul" else op.args[:1] if name in ("div", "neg", "_to_copy") else ()
     return [value for value in given if isinstance(value, Value) and value.space == EDGE]
-
-
-def _way_back(path: _Path) -> Iterator[int]:
-    while path is not None:
-        value_id, path = path
-        yield value_id

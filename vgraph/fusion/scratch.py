@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from vgraph.fusion.expressions import NUMBER_TYPES
 from vgraph.fusion.layout import Layout
+from vgraph.fusion.text import block
 from vgraph.ir.program import Value
 
 _MOST_ON_STACK = 1 << 15  # bytes of all arrays
@@ -78,27 +79,27 @@ class Scratch:
             end += -(-size // _LINE) * _LINE
         return places
 
-    def open(self, kept: Sequence[Value], ptr: str) -> list[str]:
+    def open(self, kept: Sequence[Value], ptr: str) -> str:
         """The room, and in it ``kept``, numbers of every edge of the longest row; returns where there is no memory."""
         if not kept and not self.on_heap:
-            return []
+            return ""
         fixed = max((at + -(-self.sizes[name] // _LINE) * _LINE for name, at in self.on_heap.items()), default=0)
         edge, lines = 0, list[str]()
         for value in sorted(kept, key=lambda v: -bytes_of(v)):  # each begins at a multiple of its items
             kind, size = NUMBER_TYPES[value.dtype], math.prod(value.row_shape)
-            lines.append(f"  {kind}* k{value.id} = ({kind}*)(room + {fixed} + (longest + 1) * {edge});")
+            lines.append(f"{kind}* k{value.id} = ({kind}*)(room + {fixed} + (longest + 1) * {edge});")
             edge += size * bytes_of(value)
-        return [
-            *(_longest_row(ptr) if kept else ()),
-            f"  void* const given = malloc({fixed + _LINE}{f' + (longest + 1) * {edge}' if kept else ''});",
-            "  if (given == nullptr) return 1;",
-            "  char* const room = vg_on_line(given);",
-            *lines,
-        ]
+        return f"""
+        {_longest_row(ptr) if kept else ""}
+        void* const given = malloc({fixed + _LINE}{f" + (longest + 1) * {edge}" if kept else ""});
+        if (given == nullptr) return 1;
+        char* const room = vg_on_line(given);
+        {block(lines)}
+        """
 
-    def close(self, kept: Sequence[Value]) -> list[str]:
+    def close(self, kept: Sequence[Value]) -> str:
         """Gives the room back."""
-        return ["  free(given);"] if kept or self.on_heap else []
+        return "free(given);" if kept or self.on_heap else ""
 
 
 def bytes_of(value: Value) -> int:
@@ -106,10 +107,10 @@ def bytes_of(value: Value) -> int:
     return 4 if value.dtype.is_floating_point and value.dtype.itemsize == 2 else value.dtype.itemsize
 
 
-def _longest_row(ptr: str) -> list[str]:
-    return [
-        "  int64_t longest = 0;",
-        "  for (int64_t v = begin; v < end; ++v) {",
-        f"    if ({ptr}[v + 1] - {ptr}[v] > longest) longest = {ptr}[v + 1] - {ptr}[v];",
-        "  }",
-    ]
+def _longest_row(ptr: str) -> str:
+    return f"""
+    int64_t longest = 0;
+    for (int64_t v = begin; v < end; ++v) {{
+      if ({ptr}[v + 1] - {ptr}[v] > longest) longest = {ptr}[v + 1] - {ptr}[v];
+    }}
+    """

@@ -49,14 +49,14 @@ def _text(layout: Layout, number: int, scratch: Scratch) -> str:
       const int64_t* a = (const int64_t*)context; (void)piece;
       {index_pointers(lambda name: f"a[{words.index(name)}]")}
       {value_pointers(spec, lambda name: f"a[{words.index(name)}]", "piece")}
-      {block(scratch.open(kept, "out_ptr" if spec.is_source else "in_ptr"))}
+      {scratch.open(kept, "out_ptr" if spec.is_source else "in_ptr")}
       {block(declared)}
       {emitter.open_outer_sums()}
       for (int64_t v = begin; v < end; ++v) {{
         {row}
       }}
       {emitter.close_outer_sums()}
-      {block(scratch.close(kept))}
+      {scratch.close(kept)}
       return 0;
     }}
     """
