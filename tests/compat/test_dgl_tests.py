@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -15,9 +16,9 @@ from torch import Tensor
 
 import vgraph
 import vgraph.function as fn
-from vgraph.compat import arguments, draws, functional, names, ndarray, partition, sparse_ops
+from vgraph.compat import arguments, draws, functional, names, ndarray, nearest, partition, sparse_ops
 from vgraph.compat.graph_index import INTERNALS, HeteroGraphIndex, create_graph_index
-from vgraph.errors import FunctionError, GraphError
+from vgraph.errors import DataError, FunctionError, GraphError
 
 
 def types() -> vgraph.Graph:
@@ -146,6 +147,31 @@ def test_arrays_share_memory() -> None:
     made = ndarray.array(np.zeros(2))
     torch.from_dlpack(made.to_dlpack())[1] = 3
     assert made.asnumpy().tolist() == [0, 3]
+
+
+def test_nearest_points_are_batches_of_what_there_is() -> None:
+    x = torch.arange(8.0).unsqueeze(1)
+    assert nearest.KNNGraph(2)(x.view(2, 4, 1)).batch_num_nodes().tolist() == [4, 4]
+    with pytest.warns(names.DGLWarning, match="5 nearest of 2"):
+        g = nearest.SegmentedKNNGraph(5)(x, [3, 5], exclude_self=True)
+    assert g.batch_num_nodes().tolist() == [3, 5] and g.in_degrees().tolist() == [2] * 8
+    for call in (lambda: nearest.knn_graph(x, 0), lambda: nearest.segmented_knn_graph(x, 1, [3])):
+        with pytest.raises(GraphError):
+            call()
+
+
+@pytest.mark.parametrize("formats", ["csr", ["csc", "csr"], None])
+def test_formats_that_are_there_when_graphs_are_loaded(formats: Any, tmp_path: Path) -> None:
+    names.save_graphs(tmp_path / "made" / "g.bin", types(), formats=formats)
+    created = vgraph.load_graphs(tmp_path / "made" / "g.bin")[0][0].formats()["created"]
+    assert created == ["coo", *sorted([formats] if isinstance(formats, str) else formats or (), reverse=True)]
+    with pytest.raises(GraphError, match="'dense'"):
+        vgraph.save_graphs(tmp_path / "g.bin", types(), formats="dense")
+    torch.save(
+        {"format": "vgraph graphs", "version": 1, "graphs": [], "labels": {}, "formats": ["x"]}, tmp_path / "g.bin"
+    )
+    with pytest.raises(DataError, match="other formats"):
+        vgraph.load_graphs(tmp_path / "g.bin")
 
 
 # ---------------------------------------------------------------- parts

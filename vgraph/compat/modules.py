@@ -10,6 +10,8 @@ from types import ModuleType
 from typing import Any
 
 _TRANSFORMS = tuple(f"vgraph.compat.{name}" for name in ("transforms", "functional", "diffusion", "augment"))
+_AS_DGL = ("vgraph.compat.partition", "vgraph.compat.nearest")  # before vgraph's own of the same names
+_NN = ("vgraph.compat.nearest", "vgraph.nn")
 _DATASETS = "chosen adapters node_sets graph_sets molecules knowledge fraud rdf trees temporal generated communities"
 _DATA = (
     *(f"vgraph.compat.{name}" for name in ("data", "splits", "files", "collections")),
@@ -22,11 +24,11 @@ _DISTRIBUTED = ("vgraph.compat.distributed", "vgraph.distributed")
 HIDDEN = ("dgl.heterograph", "dgl.batch", "dgl.merge", "dgl.sparse.matmul", "dgl.sparse.sddmm", "dgl.sparse.softmax")
 # a module of DGL -> where its names are looked up, in this order; True: it is that module itself
 MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
-    "dgl": (("vgraph.compat.names", "vgraph.compat.partition", "vgraph", *_TRANSFORMS, "vgraph.ops"), False),
+    "dgl": (("vgraph.compat.names", *_AS_DGL, "vgraph", *_TRANSFORMS, "vgraph.ops"), False),
     "dgl.function": (("vgraph.function",), True),
     "dgl.ops": (("vgraph.ops",), True),
-    "dgl.nn": (("vgraph.nn",), False),
-    "dgl.nn.pytorch": (("vgraph.nn",), False),
+    "dgl.nn": (_NN, False),
+    "dgl.nn.pytorch": (_NN, False),
     "dgl.nn.functional": (("vgraph.nn", "vgraph.ops"), False),
     "dgl.data": ((*_DATA, "vgraph.data"), False),
     "dgl.data.utils": (_DATA, False),
@@ -52,7 +54,7 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.heterograph_index": (("vgraph.compat.graph_index",), False),
     "dgl._sparse_ops": (("vgraph.compat.sparse_ops",), False),
     **{
-        f"dgl.{name}": (("vgraph.compat.names", "vgraph.compat.partition", *_TRANSFORMS, "vgraph"), False)
+        f"dgl.{name}": (("vgraph.compat.names", *_AS_DGL, *_TRANSFORMS, "vgraph"), False)
         for name in ("transforms", "transforms.functional", "transforms.module", "homophily")
     },
     **{
@@ -89,7 +91,7 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
         for name in ("convert", "readout", "subgraph", "transform", "traversal", "propagate", "generators")
     },
     **{
-        f"dgl.nn.pytorch.{name}": (("vgraph.nn",), False)
+        f"dgl.nn.pytorch.{name}": (_NN, False)
         for name in (
             "conv glob softmax hetero factory linear link explain gt network_emb "
             "explain.gnnexplainer explain.subgraphx link.edgepred link.transe link.transr gt.biased_mha "

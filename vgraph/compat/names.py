@@ -89,7 +89,7 @@ def save_graphs(
     filename: str | Path,
     g_list: vgraph.Graph | Sequence[vgraph.Graph],
     labels: Mapping[str, Tensor] | None = None,
-    formats: object = None,
+    formats: str | Sequence[str] | None = None,
 ) -> None:
     """``vgraph.save_graphs``, which here makes the folder, too."""
     Path(filename).parent.mkdir(parents=True, exist_ok=True)

@@ -119,7 +119,7 @@ class Matrices(Adjacency):
             >>> vgraph.graph(([1, 0], [2, 2])).adj_tensors("coo")
             (tensor([1, 0]), tensor([2, 2]))
         """
-        _check_format(fmt)
+        check_format(fmt)
         return {"coo": self.coo, "csr": self.csr, "csc": self.csc}[fmt](etype)
 
     adj_sparse = adj_tensors
@@ -163,7 +163,7 @@ class Matrices(Adjacency):
             ends, shape = torch.stack([t.src, t.dst]).long(), (t.num_src, t.num_dst)
             made = torch.sparse_coo_tensor(ends, entries, shape, check_invariants=False)
             return made if ctx is None else made.to(ctx)
-        _check_format(scipy_fmt)
+        check_format(scipy_fmt)
         src, dst = t.src.cpu().numpy(), t.dst.cpu().numpy()
         entries = np.ones_like(src) if eweight_name is None else frame[eweight_name].numpy(force=True)
         made = sparse.coo_matrix((entries, (src, dst)), shape=(t.num_src, t.num_dst), copy=True)
@@ -258,7 +258,7 @@ class Matrices(Adjacency):
             made = ["coo", *(name for name in FORMATS[1:] if all(name in vars(t) for t in self._topologies.values()))]
             return {"created": made, "not created": [name for name in FORMATS if name not in made]}
         for name in (formats,) if isinstance(formats, str) else formats:
-            _check_format(name)
+            check_format(name)
         return self
 
     def create_formats_(self) -> None:
@@ -275,6 +275,7 @@ class Matrices(Adjacency):
             _ = t.csr, t.csc, t.in_degrees, t.out_degrees
 
 
-def _check_format(name: object) -> None:
+def check_format(name: object) -> None:
+    """GraphError: a word is no format."""
     if name not in FORMATS:
         raise GraphError(f"scipy_fmt is {name!r}", cure='pass "csr", "csc" or "coo"')

@@ -20,6 +20,7 @@ from vgraph.atomic_file import atomic_file
 from vgraph.errors import DataError, FunctionError, GraphError
 from vgraph.files import most_vertices, read_archive
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.matrices import FORMATS, check_format
 
 FORMAT, VERSION = "vgraph graphs", 1
 
@@ -28,7 +29,7 @@ def save_graphs(
     filename: str | Path,
     g_list: Graph | Sequence[Graph],
     labels: Mapping[str, Tensor] | None = None,
-    formats: object = None,
+    formats: str | Sequence[str] | None = None,
 ) -> None:
     """Writes graphs with all their features, and tensors by name, to one file, as a whole or not at all.
 
@@ -36,11 +37,13 @@ def save_graphs(
         filename: where to; a file that is there is replaced.
         g_list: a graph, or several of any kinds.
         labels: tensors by name, stored without gradient; None: none.
-        formats: ignored, as edges are stored as pairs of ends.
+        formats: words of "coo", "csr", "csc", or one: the formats of the adjacency that graphs have as soon as they are
+            loaded; None: they are made when they are first used. Edges are stored as pairs of ends in any case.
 
     Raises:
         FunctionError: an item is no graph, or a label no tensor.
-        GraphError: a graph has far more nodes than edges and features, so that no reader would believe the file.
+        GraphError: a graph has far more nodes than edges and features, so that no reader would believe the file; a word
+            is no format.
         DataError: the file cannot be written.
 
     Source: DGL 1.1, ``dgl.save_graphs``.
@@ -57,7 +60,12 @@ def save_graphs(
     found = dict(labels or {})
     _refuse_others(graphs, found)
     _refuse_unbelievable(graphs)
+    ready = [formats] if isinstance(formats, str) else list(formats or ())
+    for name in ready:
+        check_format(name)
     content = {"format": FORMAT, "version": VERSION, "graphs": [_packed(g) for g in graphs], "labels": _own(found)}
+    if ready:
+        content["formats"] = ready
     try:
         with atomic_file(filename) as file:
             torch.save(content, file)
@@ -111,7 +119,17 @@ def load_graphs(filename: str | Path, idx_list: Sequence[int] | None = None) -> 
     content = _read(filename)
     packed = content["graphs"]
     chosen = chosen_graphs(idx_list, len(packed))
-    return [_unpacked(filename, num_bytes, packed, i) for i in chosen], content["labels"]
+    graphs = [_unpacked(filename, num_bytes, packed, i) for i in chosen]
+    for g in graphs:
+        _make_formats(g, content.get("formats", ()))
+    return graphs, content["labels"]
+
+
+def _make_formats(g: Graph, formats: Sequence[str]) -> None:
+    for etype in g.canonical_etypes:
+        for name in formats:
+            if name != "coo":
+                getattr(g.relation(etype)[0], name)  # kept from then on
 
 
 def load_labels(filename: str | Path) -> dict[str, Tensor]:
@@ -148,6 +166,9 @@ def _read(filename: str | Path) -> dict[str, Any]:
     if content.get("version") != VERSION:
         fact = f"{filename} has version {content.get('version')} of the format"
         raise DataError(fact, cure="read it with the vgraph that wrote it")
+    ready = content.get("formats", [])
+    if not isinstance(ready, list) or any(not isinstance(name, str) or name not in FORMATS for name in ready):
+        raise _damaged(filename, "it names other formats than those of adjacencies")
     if not isinstance(content.get("graphs"), list):
         raise _damaged(filename, "it has no list of graphs")
     try:
