@@ -16,7 +16,7 @@ from torch import Tensor
 
 import vgraph
 import vgraph.function as fn
-from vgraph.compat import arguments, draws, functional, names, ndarray, nearest, partition, sparse_ops
+from vgraph.compat import arguments, draws, files, functional, names, ndarray, nearest, partition, sparse_ops
 from vgraph.compat.graph_index import INTERNALS, HeteroGraphIndex, create_graph_index
 from vgraph.errors import DataError, FunctionError, GraphError
 
@@ -271,6 +271,19 @@ def test_sides_have_names_where_no_type_is_at_both_ends() -> None:
     assert g.nodes["SRC/a"].data is g.nodes["a"].data and g.num_nodes("DST/b") == 2
     with pytest.raises(vgraph.errors.NameLookupError, match="no node type 'b'"):
         g.num_nodes("SRC/b")
+
+
+def test_a_block_of_some_types_of_destinations() -> None:
+    g = vgraph.heterograph({("a", "x", "b"): ([0, 1], [1, 1]), ("b", "y", "a"): ([0], [0])})
+    block = vgraph.to_block(g, {"b": [1]})
+    assert (block.num_edges("x"), block.num_edges("y"), block.num_dst_nodes("a")) == (2, 0, 0)
+    assert block.edges["x"].data["_ID"].tolist() == [0, 1] and block.srcnodes["b"].data["_ID"].tolist() == [1]
+
+
+def test_tensors_of_a_file_as_arrays(tmp_path: Path) -> None:
+    files.save_tensors(tmp_path / "t", {"a": torch.ones(1)})
+    assert files.load_tensors(tmp_path / "t", True)["a"].asnumpy().tolist() == [1]
+    assert type(files.load_tensors(tmp_path / "t")["a"]) is Tensor
 
 
 def test_joined_types_say_what_nodes_were() -> None:

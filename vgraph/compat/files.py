@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.atomic_file import atomic_file
+from vgraph.compat import ndarray
 from vgraph.errors import DataError
 from vgraph.files import damage_told, read_archive, read_text, unpack, unreadable
 
@@ -56,7 +57,7 @@ def save_tensors(filename: str | Path, tensor_dict: Mapping[str, Tensor]) -> boo
     return True
 
 
-def load_tensors(filename: str | Path, return_dgl_ndarray: bool = False) -> dict[str, Tensor]:
+def load_tensors(filename: str | Path, return_dgl_ndarray: bool = False) -> Mapping[str, Tensor]:
     """What ``save_tensors`` wrote, on the CPU; the file runs no code.
 
     Raises:
@@ -66,7 +67,7 @@ def load_tensors(filename: str | Path, return_dgl_ndarray: bool = False) -> dict
     is_named = isinstance(found, dict) and all(isinstance(name, str) for name in found)
     if not is_named or not all(isinstance(item, Tensor) for item in found.values()):
         raise DataError("it holds no tensors by name", line=str(filename), cure="write it with save_tensors")
-    return found
+    return {name: item.as_subclass(ndarray.NDArray) for name, item in found.items()} if return_dgl_ndarray else found
 
 
 def loadtxt(path: str | Path, delimiter: str, dtype: object = None) -> NDArray[np.float64 | np.int64]:

@@ -30,8 +30,8 @@ def to_block(
 
     Args:
         g: a graph; its edges stay in order.
-        dst_nodes: the destinations, ids (k,) in order (by type, where there are several); None: all nodes with an
-            in-edge, ascending.
+        dst_nodes: the destinations, ids (k,) in order (by type, where there are several; edges to types that it leaves
+            out are left out); None: all nodes with an in-edge, ascending.
         include_dst_in_src: make the destinations the first sources, too.
         src_nodes: the sources, ids (k,) in order (by type, where there are several); None: those of the edges as they
             first appear.
@@ -53,6 +53,8 @@ def to_block(
         ([7, 6, 5], (tensor([2, 1]), tensor([1, 0])))
     """
     dst = _destinations(g, dst_nodes)
+    if isinstance(dst_nodes, Mapping):
+        g = _reaching(g, dst)
     src: dict[str, Tensor] = {}
     given = None if src_nodes is None else _given(g, src_nodes)
     for name in g.ntypes:
@@ -66,6 +68,12 @@ def to_block(
         edges[key] = g.edge_frames[key].copy()
         edges[key][ID] = torch.arange(g.num_edges(key), dtype=g.idtype, device=g.device)
     return type(g).of_types(topologies, sides[0], sides[1], edges)
+
+
+def _reaching(g: AnyGraph, dst: Mapping[str, Tensor]) -> AnyGraph:
+    """The graph without edges to types that have no destinations."""
+    nothing = {key: dst[key[2]] for key in g.canonical_etypes if not len(dst[key[2]])}
+    return take(g, {}, nothing, store_ids=False) if nothing else g
 
 
 def _given(g: GraphData, nodes: Nodes) -> dict[str, Tensor]:
