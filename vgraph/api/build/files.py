@@ -64,8 +64,7 @@ def save_graphs(
     for name in ready:
         check_format(name)
     content = {"format": FORMAT, "version": VERSION, "graphs": [_packed(g) for g in graphs], "labels": _own(found)}
-    if ready:
-        content["formats"] = ready
+    content |= {"formats": ready} if ready else {}
     try:
         with atomic_file(filename) as file:
             torch.save(content, file)
