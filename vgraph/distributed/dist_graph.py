@@ -48,12 +48,14 @@ class DistGraph(Graph):
         halo_bytes: of every rank, for rows of other ranks that one function of messages reads at a time: nodes are
             computed in groups that read no more, and rows come once more in the backward, which has no further
             derivative. None: all rows that are read come at once.
+        overlap: whether nodes that read own rows alone are computed while others' rows come, and gradients of others'
+            rows leave before theirs are computed.
 
     Raises:
         DataError: the folder is missing or damaged.
         WorkerError: there are more ranks than parts; ranks have different partitions; a rank is lost.
-        GraphError: an operation that needs edges of other ranks; a number of bytes below 0; ``cache_bytes`` beside
-            ``halo_bytes``.
+        GraphError: an operation that needs edges of other ranks; a number of bytes below 0; ``cache_bytes`` or
+            ``overlap`` beside ``halo_bytes``.
 
     Source: DGL 1.1, ``dgl.distributed.DistGraph``.
 
@@ -76,6 +78,7 @@ class DistGraph(Graph):
         shares: Sequence[float] | None = None,
         cache_bytes: int | None = None,
         halo_bytes: int | None = None,
+        overlap: bool = False,
     ) -> None:
         for name, size in (("cache_bytes", cache_bytes), ("halo_bytes", halo_bytes)):
             if size is not None and size < 0:
@@ -83,10 +86,13 @@ class DistGraph(Graph):
         if halo_bytes is not None and cache_bytes:
             fact = f"rows are to be kept in {cache_bytes} bytes and let go beyond {halo_bytes}"
             raise GraphError(fact, cure="give cache_bytes or halo_bytes")
+        if overlap and halo_bytes is not None:
+            fact = f"rows are to come while others are computed, and in windows of {halo_bytes} bytes"
+            raise GraphError(fact, cure="give overlap or halo_bytes")
         init()
         stored = PartitionedGraph.open(path) if isinstance(path, (str, Path)) else path
         whole, mine = load_whole(stored, current_ranks(), shares)
-        whole.halo_bytes = halo_bytes
+        whole.halo_bytes, whole.overlap = halo_bytes, overlap
         if cache_bytes is not None or halo_bytes is not None:
             whole.kept = KeptHalos(whole.ranks, cache_bytes or 0, prefers=True)
         topologies = load_topologies(whole, mine)

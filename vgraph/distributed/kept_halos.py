@@ -122,6 +122,11 @@ class ExchangedOnce:
         finally:
             self.readers, self._found = {}, None
 
+    @property
+    def is_on(self) -> bool:
+        """Whether messages of several relations are passed."""
+        return self._found is not None
+
     def find(self, ntype: str, column: Tensor) -> Tensor | None:
         found = (self._found or {}).get(_place(ntype, column))
         return None if found is None else found[1]

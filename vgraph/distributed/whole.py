@@ -6,7 +6,7 @@ process and graph.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from vgraph.errors import GraphError, WorkerError
 from vgraph.graphs.data import EdgeType
 from vgraph.ir.halo import InEdges
 from vgraph.ir.topology import Topology
-from vgraph.runtime.distributed.halo_exchange import Route, fold, make_route, spread
+from vgraph.runtime.distributed.halo_exchange import Exchange, Route, fold, make_route, spread
 from vgraph.runtime.distributed.ranks import Ranks
 
 _AT_ONCE = 1 << 22  # edges of which ids are translated together
@@ -78,6 +78,7 @@ class Whole:
     routes: dict[str, Route] = field(default_factory=dict[str, Route])
     once: ExchangedOnce = field(default_factory=ExchangedOnce)
     halo_bytes: int | None = None  # that may be here at a time
+    overlap: bool = False  # whether vertices that read own rows alone are computed while others' rows come
 
     def __post_init__(self) -> None:
         self.kept = KeptHalos(self.ranks)
@@ -162,15 +163,47 @@ class SourceHalo:
             return dict(columns)
         here = self.here(columns) if here is None else here
         found = {name: self._known(name, column) for name, column in columns.items() if name in here}
-        names = sorted(columns.keys() - found.keys())
-        if names:
-            told = ",".join(f"{n}:{tuple(columns[n].shape[1:])}{columns[n].dtype}" for n in names)
-            come = spread(self.route, [columns[name] for name in names], f"{self.ntype} {told}")
-            found.update(zip(names, come, strict=True))
-        for name in names:
+        missing = {name: columns[name] for name in sorted(columns.keys() - found.keys())}
+        if missing:
+            come = spread(self.route, list(missing.values()), self._told(missing))
+            found.update(zip(missing, come, strict=True))
+        for name, column in missing.items():
             if name not in made:
-                self._keep(name, columns[name], found[name])
+                self._keep(name, column, found[name])
         return found
+
+    def overlaps(self, columns: Mapping[str, Tensor], here: Collection[str], made: Collection[str]) -> bool:
+        """Whether what is not here comes while vertices that do not read it are computed: not what others share."""
+        missing = columns.keys() - here
+        if not (self.whole.overlap and self.is_cut and missing):
+            return False
+        return not any(self._stays(name, columns[name]) for name in missing if name not in made)
+
+    def start(
+        self, columns: Mapping[str, Tensor], here: Collection[str], own_ids: Tensor, source_ids: Tensor
+    ) -> tuple[dict[str, Tensor], Callable[[], dict[str, Tensor]]]:
+        """What is not here begins to come. Own rows; and what waits for rows of the sources ``source_ids``, by name.
+
+        ``own_ids``: own ones among them, before those of others.
+        """
+        missing = {name: columns[name] for name in sorted(columns.keys() - here)}
+        exchange = Exchange(self.route, list(missing.values()), self._told(missing), own_ids)
+
+        def wait() -> dict[str, Tensor]:
+            known = {
+                name: self._known(name, columns[name]).index_select(0, source_ids) for name in columns.keys() & here
+            }
+            return known | dict(zip(missing, exchange.wait(), strict=True))
+
+        return {**columns, **dict(zip(missing, exchange.own, strict=True))}, wait
+
+    def _told(self, columns: Mapping[str, Tensor]) -> str:
+        """What an exchange is called on all ranks."""
+        return f"{self.ntype} {','.join(f'{n}:{tuple(one.shape[1:])}{one.dtype}' for n, one in columns.items())}"
+
+    def _stays(self, name: str, column: Tensor) -> bool:
+        """Whether its rows are for other calls, too."""
+        return self.whole.once.is_on or self.whole.kept.wants(self.ntype, name, column, self._most_rows)
 
     def _known(self, name: str, column: Tensor) -> Tensor:
         shared = self.whole.once.find(self.ntype, column)

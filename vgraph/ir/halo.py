@@ -5,7 +5,7 @@ Takes: own rows. Gives: own rows, then those of others at the tails of own edges
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -111,6 +111,19 @@ class Halo(Protocol):
         """
         ...
 
+    def overlaps(self, columns: Mapping[str, Tensor], here: Collection[str], made: Collection[str]) -> bool:
+        """Whether what is not here is to come by ``start``, while vertices that do not read it are computed."""
+        ...
+
+    def start(
+        self, columns: Mapping[str, Tensor], here: Collection[str], own_ids: Tensor, source_ids: Tensor
+    ) -> tuple[dict[str, Tensor], Callable[[], dict[str, Tensor]]]:
+        """What is not here begins to come. Gives own rows; and what waits for rows of ``source_ids``, by name.
+
+        ``own_ids``: own ones among those sources, which stand before those of others.
+        """
+        ...
+
     @property
     def room(self) -> int | None:
         """Bytes of others' rows that may be here at a time; None: all that messages read."""
@@ -173,6 +186,16 @@ class EdgesElsewhere:
     ) -> dict[str, Tensor]:
         """The rows as they are: all are here."""
         return dict(columns)
+
+    def overlaps(self, columns: Mapping[str, Tensor], here: Collection[str], made: Collection[str]) -> bool:
+        """No: nothing comes."""
+        return False
+
+    def start(
+        self, columns: Mapping[str, Tensor], here: Collection[str], own_ids: Tensor, source_ids: Tensor
+    ) -> tuple[dict[str, Tensor], Callable[[], dict[str, Tensor]]]:
+        """Nothing comes: all are here."""
+        return dict(columns), lambda: {name: rows.index_select(0, source_ids) for name, rows in columns.items()}
 
     @property
     def room(self) -> int | None:

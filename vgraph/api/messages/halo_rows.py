@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
+from vgraph.api.messages.meanwhile import Coming, Halves, run_meanwhile
 from vgraph.api.messages.window_by_window import Outputs, run_by_window
 from vgraph.capture.capture import Bound
 from vgraph.capture.cut import cut_of
@@ -70,7 +71,14 @@ class Arrivals:
         if by_window:
             return run_by_window(bound, [given[name] for name in names], self._topology, halo, of_edges=of_edges)
         made = () if cut is None else cut.places.keys()
-        given.update(halo.rows({name: given[name] for name in names if name.startswith(SRC)}, here, made))
+        sent = {name: given[name] for name in names if name.startswith(SRC)}
+        if halo.overlaps(sent, here, made):
+
+            def start(halves: Halves) -> Coming:
+                return halo.start(sent, here, halves.own_ids, halves.source_ids)
+
+            return run_meanwhile(bound, {n: given[n] for n in names}, self._topology, start, of_edges=of_edges)
+        given.update(halo.rows(sent, here, made))
         return bound(tuple(given[name] for name in names), self._topology, "once")
 
     def inputs(self, names: Sequence[str], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Any
+from itertools import compress, pairwise
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -145,12 +145,6 @@ def start_sending(route: Route, columns: Sequence[Tensor], what: str) -> Transfe
     return _in_rounds(route, _packed([c.detach().index_select(0, ids) for c in columns]), back=False, what=what)
 
 
-def arrived(transfer: Transfer, columns: Sequence[Tensor]) -> list[Tensor]:
-    """Own rows, then those of others."""
-    others = _unpacked(transfer.wait(), columns)
-    return [torch.cat([own.detach(), rows]) for own, rows in zip(columns, others, strict=True)]
-
-
 def fetch(route: Route, columns: Sequence[Tensor], what: str) -> list[Tensor]:
     """Those of others alone, without gradient."""
     return _unpacked(start_sending(route, columns, what).wait(), columns)
@@ -158,81 +152,192 @@ def fetch(route: Route, columns: Sequence[Tensor], what: str) -> list[Tensor]:
 
 def add_back(route: Route, totals: Sequence[Tensor], rows: Sequence[Tensor], what: str) -> None:
     """Adds rows, by rank that has sent them, to what their owners have: the transpose of ``fetch``, in place."""
-    transfer = _in_rounds(route, _packed([one.detach() for one in rows]), back=True, what=what)
-    ids, received = route.ids_on(totals[0].device), _unpacked(transfer.wait(), totals)
-    for total, come in zip(totals, received, strict=True):
-        _add_by_rank(route, total, ids, come)
+    _add_by_rank(route, totals, start_returning(route, rows, what))
 
 
-def _add_by_rank(route: Route, total: Tensor, ids: Tensor, rows: Tensor) -> None:
+def start_returning(route: Route, rows: Sequence[Tensor], what: str) -> Transfer:
+    """Starts to send rows back to those who own them."""
+    return _in_rounds(route, _packed([one.detach() for one in rows]), back=True, what=what)
+
+
+def _add_by_rank(route: Route, totals: Sequence[Tensor], transfer: Transfer) -> None:
     """Always in the same order."""
-    start = 0
-    for count in route.sent:
-        total.index_add_(0, ids[start : start + count], rows[start : start + count])
-        start += count
+    ids, received = route.ids_on(totals[0].device), _unpacked(transfer.wait(), totals)
+    for total, rows in zip(totals, received, strict=True):
+        start = 0
+        for count in route.sent:
+            total.index_add_(0, ids[start : start + count], rows[start : start + count])
+            start += count
 
 
-def _folded(route: Route, columns: Sequence[Tensor], what: str) -> list[Tensor]:
-    """Own rows, to which those that others have of them are added, rank by rank: always in the same order."""
-    transfer = _in_rounds(route, _packed([c.detach()[route.num_own :] for c in columns]), back=True, what=what)
-    ids, totals = route.ids_on(columns[0].device), list[Tensor]()
-    received = _unpacked(transfer.wait(), columns)
-    for column, rows in zip(columns, received, strict=True):
-        totals.append(column.detach()[: route.num_own].clone())
-        _add_by_rank(route, totals[-1], ids, rows)
-    return totals
+@dataclass(eq=False)
+class _Out:
+    """Own rows on their way to those who read them. ``own_ids``: those that are read here, too; they come first."""
+
+    route: Route
+    what: str
+    own_ids: Tensor | None
+    answer: _Back | None = None  # the transpose, once it has started
+
+    def start(self, own: Sequence[Tensor], needs: Sequence[bool]) -> None:
+        """``needs``: which of them have a gradient."""
+        self.needs, self._own = needs, [column.detach() for column in own]
+        self._coming = start_sending(self.route, self._own, f"halo {self.what}")
+
+    def finish(self) -> list[Tensor]:
+        own, rows = self._own, _unpacked(self._coming.wait(), self._own)
+        del self._own, self._coming
+        if self.own_ids is None:
+            return rows
+        here = (column.index_select(0, self.own_ids) for column in own)
+        return [torch.cat(pair) for pair in zip(here, rows, strict=True)]
+
+    def without_grad(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [one for one, need in zip(tensors, self.needs, strict=True) if not need]
+
+    def turned(self) -> _Back:
+        self.answer = _Back(self.route, self.what, self.own_ids)
+        return self.answer
 
 
-class _Spread(torch.autograd.Function):
-    """Own rows -> rows of all sources."""
+@dataclass(eq=False)
+class _Back:
+    """What was read, or what belongs to it, on its way to the owners."""
+
+    route: Route
+    what: str
+    own_ids: Tensor | None
+    answer: _Out | None = None
+
+    def start(self, rows: Sequence[Tensor]) -> None:
+        num_here = 0 if self.own_ids is None else len(self.own_ids)
+        self._here = [one.detach()[:num_here] for one in rows]
+        self._coming = start_returning(self.route, [one[num_here:] for one in rows], f"fold {self.what}")
+
+    def finish(self, own: Sequence[Tensor]) -> list[Tensor]:
+        """Own rows, to which what has come is added."""
+        totals = [column.detach().clone(memory_format=torch.contiguous_format) for column in own]
+        if self.own_ids is not None:
+            for total, rows in zip(totals, self._here, strict=True):
+                total.index_add_(0, self.own_ids, rows)
+        _add_by_rank(self.route, totals, self._coming)
+        del self._here, self._coming
+        return totals
+
+    def turned(self) -> _Out:
+        self.answer = _Out(self.route, self.what, self.own_ids)
+        return self.answer
+
+
+# What autograd knows of an exchange that is under way is a ticket, a tensor without elements. The backward of what
+# waits starts to send gradients; then that of what was computed meanwhile runs, as autograd takes the latest first.
+class _Context(Protocol):
+    needs_input_grad: Sequence[bool]
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
+
+
+class _OutContext(_Context, Protocol):
+    trip: _Out
+
+
+class _BackContext(_Context, Protocol):
+    trip: _Back
+
+
+Made = tuple[Tensor | None, ...]
+
+
+class _Depart(torch.autograd.Function):
+    """Own rows -> a ticket, own rows."""
 
     @staticmethod
-    def forward(ctx: Any, route: Route, what: str, *own: Tensor) -> Any:
-        ctx.route, ctx.what = route, what
-        full = arrived(start_sending(route, own, f"halo {what}"), own)
-        ctx.mark_non_differentiable(*_without_grad(ctx, full))
-        return tuple(full)
+    def forward(ctx: _OutContext, trip: _Out, *own: Tensor) -> Made:
+        ctx.trip = trip
+        trip.start(own, ctx.needs_input_grad[1:])
+        aliases = [column.view_as(column) for column in own]
+        ctx.mark_non_differentiable(*trip.without_grad(aliases))
+        return torch.empty(0, device=own[0].device), *aliases
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        return None, None, *_transposed(_Fold, ctx, grads)
+    def backward(ctx: _OutContext, *grads: Tensor) -> Made:
+        trip, (ticket, *own) = ctx.trip, grads
+        found = list(compress(own, trip.needs))
+        if trip.answer is not None:
+            found, trip.answer = list(_Collect.apply(trip.answer, ticket, *found)), None
+        made = iter(found)
+        return None, *(next(made) if need else None for need in trip.needs)
 
 
-class _Fold(torch.autograd.Function):
-    """Rows of all sources -> own rows, with what others add to them."""
-
-    @staticmethod
-    def forward(ctx: Any, route: Route, what: str, *full: Tensor) -> Any:
-        ctx.route, ctx.what = route, what
-        own = _folded(route, full, f"fold {what}")
-        ctx.mark_non_differentiable(*_without_grad(ctx, own))
-        return tuple(own)
+class _Arrive(torch.autograd.Function):
+    """A ticket -> rows."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        return None, None, *_transposed(_Spread, ctx, grads)
+    def forward(ctx: _OutContext, trip: _Out, ticket: Tensor) -> Made:
+        ctx.trip, rows = trip, trip.finish()
+        ctx.mark_non_differentiable(*trip.without_grad(rows))
+        return tuple(rows)
+
+    @staticmethod
+    def backward(ctx: _OutContext, *grads: Tensor) -> Made:
+        return None, _Return.apply(ctx.trip.turned(), *compress(grads, ctx.trip.needs))
 
 
-def _without_grad(ctx: Any, made: Sequence[Tensor]) -> list[Tensor]:
-    return [tensor for tensor, needs in zip(made, ctx.needs_input_grad[2:], strict=True) if not needs]
+class _Return(torch.autograd.Function):
+    """Rows -> a ticket: the transpose of what arrives."""
+
+    @staticmethod
+    def forward(ctx: _BackContext, trip: _Back, *rows: Tensor) -> Tensor:
+        ctx.trip = trip
+        trip.start(rows)
+        return torch.empty(0, device=rows[0].device)
+
+    @staticmethod
+    def backward(ctx: _BackContext, *grads: Tensor) -> Made:
+        return None, *_Arrive.apply(ctx.trip.answer, *grads)
 
 
-def _transposed(function: Any, ctx: Any, grads: Sequence[Tensor]) -> list[Tensor | None]:
-    """One exchange of the gradients that are asked for."""
-    wanted = [i for i, needs in enumerate(ctx.needs_input_grad[2:]) if needs]
-    found = function.apply(ctx.route, ctx.what, *(grads[i] for i in wanted))
-    by_place = dict(zip(wanted, found, strict=True))
-    return [by_place.get(i) for i in range(len(grads))]
+class _Collect(torch.autograd.Function):
+    """A ticket, own rows -> own rows with what has come added: the transpose of what departs."""
+
+    @staticmethod
+    def forward(ctx: _BackContext, trip: _Back, ticket: Tensor, *own: Tensor) -> Made:
+        ctx.trip = trip
+        return tuple(trip.finish(own))
+
+    @staticmethod
+    def backward(ctx: _BackContext, *grads: Tensor) -> Made:
+        if not ctx.needs_input_grad[1]:  # nothing of what has come has a gradient
+            return None, None, *grads
+        return None, *_Depart.apply(ctx.trip.turned(), *grads)
+
+
+class Exchange:
+    """Own rows that go to those that read them while the program goes on; differentiable as often as one likes.
+
+    ``own``: own rows, for what reads no others; ``own_ids``: those for what does.
+    """
+
+    def __init__(self, route: Route, columns: Sequence[Tensor], what: str, own_ids: Tensor | None = None) -> None:
+        self._trip = _Out(route, what, own_ids)
+        self._ticket, *self.own = _Depart.apply(self._trip, *columns)
+
+    def wait(self) -> list[Tensor]:
+        """Rows ``own_ids`` of every column, then those of others."""
+        return list(_Arrive.apply(self._trip, self._ticket))
 
 
 def spread(route: Route, columns: Sequence[Tensor], what: str) -> list[Tensor]:
     """Own rows of several columns, then those of others; differentiable."""
-    return list(_Spread.apply(route, what, *columns))
+    exchange = Exchange(route, columns, what)
+    return [torch.cat(pair) for pair in zip(exchange.own, exchange.wait(), strict=True)]
 
 
 def fold(route: Route, columns: Sequence[Tensor], what: str) -> list[Tensor]:
     """Own rows, each with what all ranks have of it added; differentiable."""
-    return list(_Fold.apply(route, what, *columns))
+    own, others = zip(*(column.tensor_split([route.num_own]) for column in columns), strict=True)
+    trip = _Back(route, what, None)
+    return list(_Collect.apply(trip, _Return.apply(trip, *others), *own))
 
 
 class _Total(torch.autograd.Function):
