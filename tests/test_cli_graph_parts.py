@@ -53,6 +53,13 @@ def test_plan_on_paper(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1024 ranks: 108457 nodes" in said and "3109686 halo rows of 1023 peers" in said
     assert f"at most {hashed_halo_rows(111_059_956, 3_231_371_744, 1024) * 256 * 4} bytes a step" in said
     assert "1056000 inputs" in said
+    assert (
+        main(["plan-graph", "--ranks", "2", "--nodes", "10", "--edges", "0", "--widths", "3,4", "--keep-inputs"]) == 0
+    )
+    said = capsys.readouterr().out
+    assert (
+        "columns sent 4 of 4 bytes" in said and "3 columns of inputs come once" in said and "60 bytes of the f" in said
+    )
 
 
 @pytest.mark.parametrize(

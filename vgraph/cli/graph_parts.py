@@ -55,6 +55,7 @@ def add_graph_parts(commands: Any) -> None:
     add("--nodes", type=int, metavar="N", help="of a graph on paper")
     add("--edges", type=int, metavar="N", help="of a graph on paper, in both directions if it is trained so")
     add("--widths", type=_numbers, default=[128, 256, 256], metavar="N,N", help="columns that each layer sends")
+    add("--keep-inputs", action="store_true", help="the first layer's columns come once and are kept (cache_bytes)")
     add("--parameters", type=int, default=0, metavar="N", help="of the model, whose gradients are averaged")
     add("--fanouts", type=_numbers, metavar="N,N", help="of sampled training; default: full graph alone")
     add("--batch-size", type=int, default=1000, metavar="N", help="seeds of a rank in a sampled step")
@@ -168,15 +169,23 @@ def describe_plan(plan: GraphPlan, arguments: argparse.Namespace) -> list[str]:
     widths, size, ranks = arguments.widths, arguments.element_size, plan.num_ranks
     fullest = max(range(ranks), key=lambda rank: plan.halo_rows[rank])
     most = "at most " if plan.is_bound else ""
-    step = full_graph_bytes(sum(plan.halo_rows), widths, [layer > 0 for layer in range(len(widths))], size)
-    own = full_graph_bytes(plan.halo_rows[fullest], widths, [layer > 0 for layer in range(len(widths))], size)
+    sent = [(width, layer > 0) for layer, width in enumerate(widths)][arguments.keep_inputs :]
+    step, own = (
+        full_graph_bytes(rows, [width for width, _ in sent], [has_grad for _, has_grad in sent], size)
+        for rows in (sum(plan.halo_rows), plan.halo_rows[fullest])
+    )
     lines = [
         f"{ranks} ranks: {max(plan.nodes)} nodes and {max(plan.edges)} edges in the fullest, "
         f"{most}{max(plan.halo_rows)} halo rows of {max(plan.peers)} peers",
-        f"full graph, columns sent {','.join(map(str, widths))} of {size} bytes: {most}{step} bytes a step "
-        f"({step / 1e9:.3g} GB), {most}{own} of one rank ({8 * own / arguments.bandwidth / 1e9:.3g} s)",
+        f"full graph, columns sent {','.join(str(width) for width, _ in sent)} of {size} bytes: {most}{step} bytes a "
+        f"step ({step / 1e9:.3g} GB), {most}{own} of one rank ({8 * own / arguments.bandwidth / 1e9:.3g} s)",
         f"memory of the fullest: {most}{max(plan.memory(max(widths), size))} bytes a layer, lists included",
     ]
+    if arguments.keep_inputs:
+        kept = max(plan.kept_bytes(widths[0], size))
+        lines.append(
+            f"{widths[0]} columns of inputs come once, and are kept: {most}{kept} bytes of the fullest besides"
+        )
     if arguments.parameters:
         moved = gradient_bytes(ranks, arguments.parameters, size)
         lines.append(f"gradients of {arguments.parameters} parameters: {moved} bytes a step")

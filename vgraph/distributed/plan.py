@@ -227,6 +227,18 @@ class GraphPlan:
             for n, e, h in zip(self.nodes, self.edges, self.halo_rows, strict=True)
         ]
 
+    def kept_bytes(self, width: int, element_size: int = 4) -> list[int]:
+        """Bytes that every rank holds besides where inputs are kept: own rows and halo rows, as messages read them.
+
+        Args:
+            width: columns of the inputs that are kept.
+            element_size: bytes of a number.
+
+        Returns:
+            A list with a number of bytes a rank.
+        """
+        return [width * element_size * (n + h) for n, h in zip(self.nodes, self.halo_rows, strict=True)]
+
 
 def plan_graph(stored: PartitionedGraph, num_ranks: int, shares: Sequence[float] | None = None) -> GraphPlan:
     """What ranks would have of a partitioned graph; exact for one part a rank, else halo rows are an upper bound.
