@@ -89,7 +89,7 @@ def _with_sources(half: Half, source_ids: Tensor, device: torch.device) -> Half:
     whole = half.topology
     places = torch.zeros(whole.num_src, dtype=whole.src.dtype, device="cpu")
     places[source_ids] = torch.arange(len(source_ids), dtype=whole.src.dtype, device="cpu")
-    known = whole.original_ids | {"src": whole.original_ids["src"][source_ids]}
+    known = {**whole.original_ids, "src": whole.original_ids["src"][source_ids]}
     host = replace(whole, src=places[whole.src.long()], num_src=len(source_ids), original_ids=known)
     if device.type == "cpu":
         return replace(half, topology=host)
