@@ -21,7 +21,7 @@ from vgraph.runtime.extent import Extent, whole_frontier
 from vgraph.runtime.python_codegen import PhaseCode
 
 MOST_BYTES = 1 << 25  # of rows of edges that a chunk makes
-LEAST_EDGES = 64  # of a chunk: BLAS rounds products of a few rows otherwise, and a backward looks for numbers of the forward
+LEAST_EDGES = 64  # of a chunk: BLAS rounds products of fewer rows otherwise than the forward may have done
 
 
 @dataclass(frozen=True, eq=False)
