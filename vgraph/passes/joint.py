@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vgraph.ir.moves import Gather, Random
+from vgraph.ir.moves import Gather, Random, SegmentReduce
 from vgraph.ir.program import Carry, Input, Op, Program, Value, needed_ops
+from vgraph.ir.row_ops import feature_sum, row_product
 from vgraph.ir.space import EDGE, VERTEX
 from vgraph.ir.tdl.rowwise import Effect, row_effects
 from vgraph.ir.tdl.table import is_pointwise, is_view
@@ -96,7 +97,7 @@ def _values_to_save(
     ops: Sequence[Op], computed: set[int], wanted: Sequence[Value | None], recompute_edges: bool, degrees: Value | None
 ) -> tuple[Value, ...]:
     producers = {v.id: op for op in ops for v in op.results}
-    of_degrees = _computed_of(degrees, ops)
+    of_degrees, of_library = _computed_of(degrees, ops), _made_by_library(ops)
     saved: dict[int, Value] = {}
     seen: set[int] = set()
     stack = [v for v in wanted if v is not None]
@@ -107,7 +108,7 @@ def _values_to_save(
         seen.add(value.id)
         op = producers[value.id]
         again = recompute_edges and value.space == EDGE and _is_of_one_edge(op)
-        again = again or value.id in of_degrees
+        again = again or value.id in of_degrees or (recompute_edges and _is_sought(value, op, of_library))
         if value.id in computed and not again and not _is_cheap(op):
             saved[value.id] = value
         else:
@@ -141,6 +142,23 @@ def _computed_of(given: Value | None, ops: Sequence[Op]) -> set[int]:
         if operands and all(v.id in found for v in operands) and (is_pointwise(op.target) or is_view(op.target)):
             found |= {v.id for v in op.results}
     return found
+
+
+def _made_by_library(ops: Sequence[Op]) -> set[int]:
+    """Ids of rows of edges that depend on what no kernel computes, such as a product with a large matrix."""
+    found = set[int]()
+    for op in ops:
+        in_kernels = is_pointwise(op.target) or is_view(op.target) or isinstance(op.target, (Gather, Random))
+        own = not in_kernels and not feature_sum(op) and not row_product(op)
+        if all(v.space == EDGE for v in op.results) and (own or any(v.id in found for v in op.operands())):
+            found |= {v.id for v in op.results}
+    return found
+
+
+def _is_sought(value: Value, op: Op, of_library: Collection[int]) -> bool:
+    """Whether it is an extremum of what the library computes again, perhaps rounded so that no edge equals it."""
+    is_extremum = isinstance(op.target, SegmentReduce) and op.target.info.picks
+    return is_extremum and value.id == op.results[0].id and any(v.id in of_library for v in op.operands())
 
 
 def _is_of_one_edge(op: Op) -> bool:

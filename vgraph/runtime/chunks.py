@@ -21,7 +21,6 @@ from vgraph.runtime.extent import Extent, whole_frontier
 from vgraph.runtime.python_codegen import PhaseCode
 
 MOST_BYTES = 1 << 25  # of rows of edges that a chunk makes
-LEAST_EDGES = 64  # of a chunk: BLAS rounds products of fewer rows otherwise than the forward may have done
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +36,7 @@ class Chunk:
 
 
 def chunks_of(schedule: Schedule, most_edges: int, make_schedule: Callable[[Topology], Schedule]) -> list[Chunk] | None:
-    """Chunks of about equally many edges, at most so many, or of one vertex; None where all edges are one; kept."""
+    """Chunks of at most so many edges, or of one vertex; None where all edges are one; kept."""
     if schedule.order.src_rows.shape[0] <= most_edges:
         return None
     most_edges = 1 << (most_edges.bit_length() - 1)  # few different ones are kept
@@ -48,23 +47,14 @@ def _make_chunks(schedule: Schedule, most_edges: int, make_schedule: Callable[[T
     order, made, v0 = schedule.order, list[Chunk](), 0
     while v0 < schedule.topology.num_dst:
         e0 = int(order.in_ptr[v0])
-        v1 = _end(order.in_ptr, v0, e0, most_edges)
+        v1 = int(torch.searchsorted(order.in_ptr, e0 + most_edges, right=True)) - 1
+        v1 = max(v1, v0 + 1)
         e1 = int(order.in_ptr[v1])
         topology = _part(schedule, v0, v1, e0, e1)
         part = make_schedule(topology)
         made.append(Chunk(v0, v1, e0, e1, Extent(part, whole_frontier(part.frontiers), None, {}), topology))
         v0 = v1
     return made
-
-
-def _end(in_ptr: Tensor, v0: int, e0: int, most_edges: int) -> int:
-    """Where a chunk that begins at row ``v0`` ends, so that what is left is no short rest."""
-    last = int(in_ptr[-1])
-    number = max(1, -(-(last - e0) // most_edges))
-    wanted = -(-(last - e0) // number)
-    v1 = int(torch.searchsorted(in_ptr, e0 + wanted, right=True)) - 1
-    v1 = max(v1, v0 + 1, int(torch.searchsorted(in_ptr, min(e0 + LEAST_EDGES, last))))
-    return v1 if last - int(in_ptr[v1]) >= LEAST_EDGES else in_ptr.shape[0] - 1
 
 
 def _part(schedule: Schedule, v0: int, v1: int, e0: int, e1: int) -> Topology:
