@@ -77,6 +77,14 @@ def _seed(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _no_group_stays() -> Iterator[None]:
+    """A process group that a test joined in this process would be the next test's, too."""
+    yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """``golden("name", text)``: the text is that of ``tests/golden/name.txt``."""

@@ -80,7 +80,7 @@ WRONG: list[tuple[Callable[[], vgraph.Graph], Callable[[vgraph.Graph], Any], typ
     (plain, lambda g: vgraph.topk_edges(g, "w", 1, sortby=1), FeatureError, "sortby 1 for 1 columns of 'w'"),
     (plain, lambda g: sampling.NeighborSampler(["x"]).sample(g, [0]), GraphError, "the fanout is 'x'"),
     (plain, lambda g: sampling.NeighborSampler([1.5]).sample(g, [0]), GraphError, "the fanout is 1.5"),
-    (plain, lambda g: sampling.select_topk(g, -1, "w"), GraphError, "k is -1"),
+    (plain, lambda g: sampling.select_topk(g, -2, "w"), GraphError, "k is -2"),
     (plain, lambda g: sampling.Uniform(-1), GraphError, "k is -1"),
     (plain, lambda g: sampling.GlobalUniform(-2), GraphError, "k is -2"),
     # features of another length
