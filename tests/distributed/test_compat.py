@@ -203,7 +203,7 @@ def test_a_program_of_distdgl_in_processes(tmp_path: Path) -> None:
     ranks = 2
     program = PROJECT / "tests" / "distributed" / "dist_dgl_program.py"
     said = torchrun("vgraph.compat", ranks, str(program), str(tmp_path), VGRAPH_KERNELS="0")
-    told = re.findall(r"(\d): (\d+) train, \[(.*)\] by hand, (\d+) of 30 right", said)
+    told = re.findall(r"(\d): (\d+) train, \[([^]]*)\] by hand, (\d+) of 30 right", said)
     assert len(told) == ranks, said
     assert sum(int(count) for _, count, _, _ in told) == 30
     by_hand = [[int(one) for one in text.split(",")] for _, _, text, _ in told]
