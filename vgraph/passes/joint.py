@@ -99,7 +99,7 @@ def _values_to_save(
     producers = {v.id: op for op in ops for v in op.results}
     of_degrees, of_library = _computed_of(degrees, ops), _made_by_library(ops)
     saved: dict[int, Value] = {}
-    seen: set[int] = set()
+    seen, remade = set[int](), set[int]()
     stack = [v for v in wanted if v is not None]
     while stack:
         value = stack.pop()
@@ -108,12 +108,14 @@ def _values_to_save(
         seen.add(value.id)
         op = producers[value.id]
         again = recompute_edges and value.space == EDGE and _is_of_one_edge(op)
-        again = again or value.id in of_degrees or (recompute_edges and _is_sought(value, op, of_library))
+        again = again or value.id in of_degrees
+        if recompute_edges and _is_sought(value, op, of_library):
+            again, remade = True, remade | {v.id for v in op.results}  # its slots with it: an op is made as a whole
         if value.id in computed and not again and not _is_cheap(op):
             saved[value.id] = value
         else:
             stack.extend(op.operands())
-    return tuple(saved[key] for key in sorted(saved))
+    return tuple(saved[key] for key in sorted(saved) if key not in remade)
 
 
 def _fewer_saved(saved: tuple[Value, ...], ops: Sequence[Op], wanted: Sequence[Value | None]) -> tuple[Value, ...]:

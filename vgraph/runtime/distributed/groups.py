@@ -13,6 +13,7 @@ before it ends. A thread of its own therefore ends the groups at exit, and a fai
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -111,7 +112,8 @@ def _leave(is_exit: threading.Event) -> None:
     for found in reversed(_ours):
         group = found()
         if group is not None:
-            dist.destroy_process_group(group)
+            with contextlib.suppress(ValueError):  # the program has ended it itself
+                dist.destroy_process_group(group)
         del group  # the last reference: the group's threads end here
 
 
