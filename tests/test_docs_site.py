@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,9 @@ import pytest
 from tests.public_names import PACKAGES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = sorted(path for path in DOCS.rglob("*.md") if not {"_build", "project"} & {*path.relative_to(DOCS).parts})
+WRITTEN = (path for path in DOCS.rglob("*.md") if not {"_build", "project"} & {*path.relative_to(DOCS).parts})
+PAGES = sorted([*WRITTEN, *DOCS.parent.glob("*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)#?([^)\s]*)\)")
 
 
 def test_the_reference_has_every_exported_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,8 +32,39 @@ def test_the_reference_has_every_exported_name(monkeypatch: pytest.MonkeyPatch) 
                 assert id(thing) in shown, f"{package}.{name} is on no page of the reference"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
-def test_links_lead_somewhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def anchors(text: str) -> set[str]:
+    """What a link may name behind ``#``: the headings of a page, in small letters with dashes."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(text: str, folder: Path) -> list[str]:
+    """Links and pictures of a page in ``folder`` that lead to no file, or to no heading of it."""
+    broken: list[str] = []
+    for path, anchor in LINK.findall(text):
+        if "://" in path or path.startswith("mailto:"):
+            continue
+        target = folder / path
+        if not target.exists():
+            broken.append(path)
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target.read_text(encoding="utf-8")):
+            broken.append(f"{path}#{anchor}")
+    return broken
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS.parent)))
+def test_links_lead_somewhere(path: Path) -> None:
+    assert broken_links(path.read_text(encoding="utf-8"), path.parent) == []
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    (tmp_path / "there.md").write_text("# A title, long\n", encoding="utf-8")
+    text = "[a](there.md#a-title-long) [b](gone.md) ![c](gone.svg) [d](there.md#gone) [e](https://example.org)"
+    assert broken_links(text, tmp_path) == ["gone.md", "gone.svg", "there.md#gone"]
+
+
+def test_links_on_the_site_lead_to_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(DOCS / "_ext")
-    text = path.read_text(encoding="utf-8")
-    import_module("project_pages").linked(text, path.parent, DOCS, path.parent)
+    linked = import_module("project_pages").linked
+    text = "[How](../ARCHITECTURE.md#the-rooms), [Limits](limits.md), [code](../vgraph/compiler.py)"
+    assert linked(text, DOCS, DOCS, DOCS) == "[How](project/ARCHITECTURE.md#the-rooms), [Limits](limits.md), code"

@@ -7,12 +7,12 @@ that is not meant to run is fenced as ```text.
 from __future__ import annotations
 
 import re
+import traceback
 from pathlib import Path
 
 import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
-DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -21,12 +21,35 @@ def read_blocks(text: str) -> list[str]:
     return ["\n" * text.count("\n", 0, m.start(1)) + m.group(1) for m in BLOCK.finditer(text)]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(PROJECT)))
+def with_blocks() -> list[Path]:
+    """The documents that show code."""
+    built = {PROJECT / "docs" / name for name in ("_build", "project")}
+    pages = [path for path in (PROJECT / "docs").rglob("*.md") if not built & {*path.parents}]
+    found = [PROJECT / "README.md", *sorted(pages)]
+    return [path for path in found if read_blocks(path.read_text(encoding="utf-8"))]
+
+
+def failure(path: Path) -> str:
+    """The traceback of the first block that does not run; empty where all do."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    try:
+        for block in read_blocks(path.read_text(encoding="utf-8")):
+            exec(compile(block, str(path), "exec"), names)
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+@pytest.mark.parametrize("path", with_blocks(), ids=lambda path: str(path.relative_to(PROJECT)))
 def test_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "__main__"}
-    for block in read_blocks(path.read_text(encoding="utf-8")):
-        exec(compile(block, str(path), "exec"), names)
+    assert failure(path) == ""
+
+
+def test_a_block_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# title\n\n```python\nx = 1\n1 / (x - x)\n```\n", encoding="utf-8")
+    assert "line 5" in failure(page) and "ZeroDivisionError" in failure(page)
 
 
 def test_readme_shows_code() -> None:
