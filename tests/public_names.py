@@ -46,6 +46,7 @@ GIVEN = (
 # classes that users do not make -> who makes them
 MADE_BY = {
     "vgraph.sparse.SparseMatrix": "vgraph.sparse.spmatrix",
+    "vgraph.GrowingGraph": "vgraph.grow",
     "vgraph.Placement": "vgraph.place",
     "vgraph.Server": "vgraph.serve",
     "vgraph.Vertex": "vgraph.VertexFunction",

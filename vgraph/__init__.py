@@ -43,6 +43,7 @@ from vgraph.api.messages.readout import (
 )
 from vgraph.api.reduce import reduce
 from vgraph.api.serving.collate import collate
+from vgraph.api.serving.grow import GrowingGraph, grow
 from vgraph.api.serving.loader import GraphLoader
 from vgraph.api.serving.serve import Server, serve
 from vgraph.api.torch_compile.fill import fill as _fill
@@ -114,6 +115,7 @@ __all__ = [
     "ByType",
     "Graph",
     "GraphLoader",
+    "GrowingGraph",
     "Placement",
     "Server",
     "VGraphError",
@@ -151,6 +153,7 @@ __all__ = [
     "from_scipy",
     "function",
     "graph",
+    "grow",
     "heterograph",
     "in_subgraph",
     "khop_adj",

@@ -23,13 +23,12 @@ from vgraph.ir.space import EDGE
 
 
 class FrontierBody(VertexBody):
-    """A vertex function on one frontier."""
+    """A vertex function on one frontier; ``below:h`` are children's states, a row a source or a row an edge."""
 
     read: tuple[str, ...] = ()  # features, by full name
 
     def run(self, session: Session) -> Given:
-        vertex = _FrontierVertex(session, self.states, self.find)
-        self.module.forward(vertex)
+        vertex = self.evaluate(session, _FrontierVertex(session, self.states, self.find))
         self._facts = VertexFacts((*vertex.pushed, *vertex.scattered), vertex.gather_lines)
         outputs = [plain(t) for t in (*vertex.pushed.values(), *vertex.scattered.values())]
         return Given(outputs, [], len(outputs))
@@ -40,7 +39,9 @@ class _FrontierVertex(Vertex):
         if name not in self.gathered:
             super().child_state(name) if name not in self.states else None
             below = self.session.input(f"below:{name}")
-            self.gathered[name] = as_rows(move_rows(self.session, Gather("src"), plain(below)), EDGE, self.session)
+            if below.vg_space != EDGE:  # of a pool, in which children lie apart
+                below = as_rows(move_rows(self.session, Gather("src"), plain(below)), EDGE, self.session)
+            self.gathered[name] = below
         return self.gathered[name]
 
 
@@ -59,8 +60,9 @@ def frontier_body(function: VertexFunction, feed: Feed) -> FrontierBody:
     def body_of(states: Mapping[str, StateSpec]) -> VertexBody:
         return VertexBody(function, states, find, ())
 
-    with recording, ambient(False, *current_modes(feed.topology.src.device)[1:]):
-        states = infer_states(function, body_of, feed.spec, (), function.given_states)
+    device = feed.topology.src.device
+    with recording, ambient(False, *current_modes(device)[1:]):
+        states = infer_states(function, body_of, feed.spec, (), function.given_states, device)
     body = FrontierBody(function, states, lambda kind, name: f"{kind}:{name}", ())
     body.read = tuple(read)
     return body

@@ -157,7 +157,7 @@ class VertexFunction(nn.Module):
             if feed.padded is not None:
                 outputs = [rows[: feed.topology.num_dst] for rows in outputs]
             return dict(zip(bound.captured.facts.names, outputs, strict=True))
-        _say_serial(self, why)
+        say_serial(self, why)
         feed = _feed(self, graph, features)  # without vertices that were added
         return run_serially(self, self.given_states, *self.parts(graph, features), feed)
 
@@ -165,7 +165,7 @@ class VertexFunction(nn.Module):
 _said: WeakKeyDictionary[VertexFunction, str] = WeakKeyDictionary()
 
 
-def _say_serial(function: VertexFunction, why: CaptureError) -> None:
+def say_serial(function: VertexFunction, why: CaptureError) -> None:
     """Once for each reason."""
     name = type(function).__name__
     note_run(name, why, "runs one vertex at a time")
@@ -279,9 +279,16 @@ def _write_error(function: VertexFunction, error: CaptureError) -> FunctionError
 
 
 def check_children(
-    needs: Sequence[int | tuple[int, str]], lines: Mapping[int, str], topology: Topology, types: VertexTypes | None
+    needs: Sequence[int | tuple[int, str]],
+    lines: Mapping[int, str],
+    topology: Topology,
+    types: VertexTypes | None,
+    vertex_ids: Sequence[int] | None = None,
 ) -> None:
-    """``gather(k)`` without a default needs vertices with no children at all, or more than k."""
+    """``gather(k)`` without a default needs vertices with no children at all, or more than k.
+
+    ``vertex_ids``: as the user numbers the vertices of the topology; None: from 0.
+    """
     for need in needs:
         k, part = need if isinstance(need, tuple) else (need, "")
         if types is None or not part:
@@ -289,7 +296,8 @@ def check_children(
         else:
             vertex = _first_short(topology, k, types[0] == int(part))
         if vertex is not None:
-            raise child_error(k, vertex, int(topology.in_degrees[vertex]), lines.get(k))
+            name = vertex if vertex_ids is None else vertex_ids[vertex]
+            raise child_error(k, name, int(topology.in_degrees[vertex]), lines.get(k))
 
 
 def _first_short(topology: Topology, k: int, among: Tensor | None) -> int | None:

@@ -29,9 +29,12 @@ class VertexSession:
     row_sizes: frozenset[int] = frozenset()
     per_vertex = True
 
-    def __init__(self, feed: Feed, vertex: int, edge_ids: Tensor, children: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, feed: Feed, vertex: int, edge_ids: Tensor, children: Mapping[str, Tensor], user_id: int | None = None
+    ) -> None:
+        """``vertex``: its row among the features; ``user_id``: its number where that is another."""
         self.feed, self.vertex, self.edge_ids, self.children = feed, vertex, edge_ids, children
-        self.num_slots_needed = _Needs(vertex, edge_ids.shape[0])
+        self.num_slots_needed = _Needs(vertex if user_id is None else user_id, edge_ids.shape[0])
         self.widens = edge_ids.shape[0] == 0
         self.num_vertices = 1
         self.gave_numbers = False  # rows without any dim of features
@@ -116,7 +119,7 @@ class _Needs(set[int]):
 _MOST_ROUNDS = 4
 
 
-class _Known(dict[str, StateSpec]):
+class Known(dict[str, StateSpec]):
     """States seen so far; before the first scatter each is as ``guess`` says; ``is_told``: its dtype, by parameters."""
 
     dtype, is_told = torch.float32, False
@@ -146,7 +149,7 @@ def run_serially(
     """
     topology = feed.topology
     csc = topology.csc
-    known, ptr, others = _known(module, given_states), csc.ptr.tolist(), csc.other.tolist()
+    known, ptr, others = known_states(module, given_states), csc.ptr.tolist(), csc.other.tolist()
     states: list[dict[str, Tensor]] = [{} for _ in range(topology.num_dst)]
     pushed: list[dict[str, Tensor]] = [{} for _ in range(topology.num_dst)]
     order = torch.argsort(torch.as_tensor(levels(topology)), stable=True).tolist()
@@ -166,16 +169,38 @@ def run_serially(
     return _stacked(pushed)
 
 
-def _known(module: nn.Module, given_states: Mapping[str, tuple[int, ...]]) -> _Known:
+def run_frontier(
+    module: nn.Module, known: Known, feed: Feed, below: Mapping[str, Tensor], user_ids: Sequence[int]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What vertices push and scatter whose children's states are given, one vertex after another.
+
+    ``below``: the states of children by name, a row an edge. ``user_ids``: the vertices' numbers, which errors name.
+    """
+    csc, ptr = feed.topology.csc, feed.topology.csc.ptr.tolist()
+    ids = torch.arange(feed.topology.num_edges, device=feed.topology.src.device)
+    edge_ids = ids if csc.edge_ids is None else csc.edge_ids
+    pushed, scattered = list[dict[str, Tensor]](), list[dict[str, Tensor]]()
+    for v, user_id in enumerate(user_ids):
+        inward = slice(ptr[v], ptr[v + 1])
+        kids = {name: rows.index_select(0, edge_ids[inward]) for name, rows in below.items()}
+        session = VertexSession(feed, v, edge_ids[inward], kids, user_id)
+        states, outputs = _run_vertex(module, session, known, feed, True)
+        pushed.append(outputs)
+        scattered.append(states)
+    return _stacked(pushed), _stacked(scattered)
+
+
+def known_states(module: nn.Module, given_states: Mapping[str, tuple[int, ...]]) -> Known:
+    """What is known of the states before any vertex ran."""
     own = next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
     dtype = own or torch.get_default_dtype()
-    known = _Known({name: StateSpec(shape, dtype) for name, shape in given_states.items()})
+    known = Known({name: StateSpec(shape, dtype) for name, shape in given_states.items()})
     known.dtype, known.is_told, known.shapes = dtype, own is not None, likely_shapes(module, ())
     return known
 
 
 def _run_vertex(
-    module: nn.Module, session: VertexSession, known: _Known, feed: Feed, is_alone: bool
+    module: nn.Module, session: VertexSession, known: Known, feed: Feed, is_alone: bool
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """What one vertex scatters and pushes; the first is run again where states were not as assumed."""
     rounds = _MOST_ROUNDS if not session.edge_ids.shape[0] else 1  # children give what they have
@@ -195,7 +220,7 @@ def _run_vertex(
     return scattered, pushed
 
 
-def _run_somehow(module: nn.Module, session: VertexSession, known: _Known, feed: Feed) -> Vertex:
+def _run_somehow(module: nn.Module, session: VertexSession, known: Known, feed: Feed) -> Vertex:
     """A vertex function run once; states of unknown shape are tried in several."""
     failed: tuple[Exception, str] | None = None  # the first
     for guess in known.guesses(session):
@@ -217,7 +242,7 @@ def _run_somehow(module: nn.Module, session: VertexSession, known: _Known, feed:
     raise ask_for_states(module, f"evaluating it without children fails: {error}", line) from error
 
 
-def _is_unsure(vertex: Vertex, session: VertexSession, known: _Known) -> bool:
+def _is_unsure(vertex: Vertex, session: VertexSession, known: Known) -> bool:
     """Whether states are numbers because they were guessed so, where nothing else is a number: columns are meant."""
     if known.guess.row_shape:
         return False

@@ -318,13 +318,17 @@ class VertexBody:
                 line=line,
             )
 
-    def run(self, session: Session) -> Given:
-        vertex = Vertex(session, self.states, self.find)
+    def evaluate(self, session: Session, vertex: Vertex) -> Vertex:
+        """Runs the function on a batch of vertices, and notes what it gave."""
         with _unmixed(session):
             self._check_given(self.module.forward(vertex))
-        self._facts = VertexFacts(tuple(vertex.pushed), vertex.gather_lines)
         self.seen = {name: StateSpec(row_shape(t), t.dtype) for name, t in vertex.scattered.items()}
         check_scattered(vertex)
+        return vertex
+
+    def run(self, session: Session) -> Given:
+        vertex = self.evaluate(session, Vertex(session, self.states, self.find))
+        self._facts = VertexFacts(tuple(vertex.pushed), vertex.gather_lines)
         outputs = [plain(t) for t in vertex.pushed.values()]
         carries: list[tuple[int, Tensor, Move]] = []
         for name in vertex.gathered:
