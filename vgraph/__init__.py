@@ -110,7 +110,7 @@ _fill(_compiled_calls)
 DGLGraph, DGLError = Graph, VGraphError  # the names that programs written for DGL use
 ALL, NID, EID, NTYPE, ETYPE = "__ALL__", "_ID", "_ID", "_TYPE", "_TYPE"
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "ByType",
     "Graph",

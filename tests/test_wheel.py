@@ -1,0 +1,85 @@
+"""The archive of sources and the wheel: built, installed where nothing else of the project is, and used.
+
+The empty environment finds torch and its like where this interpreter has them, by a line in a .pth file; an editable
+install there is not followed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vgraph
+from tests.test_architecture import PROJECT, project_files
+
+FROM_PROJECT = ("vgraph/", "kernels/", "pyproject.toml", "README.md", "LICENSE")
+SUFFIXES = (".py", ".h", ".cuh", "py.typed")
+
+
+def run(command: list[str | Path], folder: Path) -> str:
+    """What a command prints; it runs in ``folder``, and knows nothing of where the project lies."""
+    known = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    done = subprocess.run(command, cwd=folder, env=known, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(kind: str, sources: Path, folder: Path) -> Path:
+    """An "sdist" or a "wheel" of ``sources``, by the project's own build backend."""
+    code = f"from setuptools.build_meta import build_{kind} as build; print(build({str(folder)!r}))"
+    return folder / run([sys.executable, "-c", code], sources).splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that the archive of sources gives."""
+    folder = tmp_path_factory.mktemp("dist")
+    for name in project_files():
+        if name.startswith(FROM_PROJECT):
+            (folder / "project" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(PROJECT / name, folder / "project" / name)
+    with tarfile.open(build("sdist", folder / "project", folder)) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    return build("wheel", folder / "unpacked" / f"vgraph-{vgraph.__version__}", folder)
+
+
+@pytest.fixture(scope="module")
+def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment that has the wheel."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    run([sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel], folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(f"{Path(np.__file__).parents[1]}\n", encoding="utf-8")
+    return folder / "bin"
+
+
+def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
+    wanted = {name.removeprefix("kernels/") for name in project_files() if name.startswith(("vgraph/", "kernels/"))}
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert packed == {name for name in wanted if name.endswith(SUFFIXES)}
+
+
+def test_a_bare_machine_imports_it_and_runs_its_command(empty: Path) -> None:
+    printed = run([empty / "vgraph", "info"], empty.parent)
+    assert vgraph.__version__ in printed
+    where = run(
+        [empty / "python", "-c", "import importlib.util as u; print(u.find_spec('vgraph').origin)"], empty.parent
+    )
+    assert Path(where.strip()).is_relative_to(empty.parent)
+
+
+def test_a_bare_machine_runs_an_example(empty: Path) -> None:
+    printed = run([empty / "python", PROJECT / "examples" / "tree_fc.py", "--smoke"], empty.parent)
+    assert printed.strip()
