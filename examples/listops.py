@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -20,75 +20,44 @@ from torch.nn import functional as F
 from tqdm import trange
 
 import vgraph
-from vgraph.errors import DataError
+from vgraph.data import TreeDataset, TreeSample, load_listops, parse_listops
 from vgraph.nn import ChildSumTreeLSTM
 
-OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
-DIGITS = tuple(map(str, range(10)))
-TOKENS = {name: i for i, name in enumerate((*OPERATORS, *DIGITS))}
+OPERATIONS: dict[str, Callable[[list[int]], int]] = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": lambda own: (sorted(own)[(len(own) - 1) // 2] + sorted(own)[len(own) // 2]) // 2,
+    "[SM": lambda own: sum(own) % 10,
+}
 
 
-def parse(expression: str, line: str | None = None) -> vgraph.Graph:
-    """A tree with a vertex for every operator and digit; the root is vertex 0. DataError: it is no expression."""
-    tokens, src, dst, open_ = list[int](), list[int](), list[int](), list[int]()
-    for word in expression.split():
-        if word == "]" and open_ and open_[-1] < len(tokens) - 1:
-            open_.pop()
-        elif word in TOKENS and (open_ or not tokens):
-            if open_:
-                src.append(len(tokens))
-                dst.append(open_[-1])
-            if word in OPERATORS:
-                open_.append(len(tokens))
-            tokens.append(TOKENS[word])
-        elif word not in ("(", ")"):  # which group what the brackets group
-            raise DataError(f"{word[:80]!r} does not belong there", line=line, cure="write [MAX 2 9 [MIN 4 7 ] 0 ]")
-    if open_ or not tokens:
-        raise DataError(f"the expression lacks {len(open_)} ']', or is empty", line=line, cure="close every bracket")
-    g = vgraph.graph((src, dst), num_nodes=len(tokens))
-    g.ndata["token"] = torch.tensor(tokens)
-    return g
+def made_here(draw: random.Random, depth: int = 4) -> tuple[str, int]:
+    """An expression and its value."""
+    if depth == 0 or (depth < 4 and draw.random() < 0.6):
+        digit = draw.randrange(10)
+        return str(digit), digit
+    inside = [made_here(draw, depth - 1) for _ in range(draw.randint(2, 5))]
+    name = draw.choice(list(OPERATIONS))
+    return f"{name} {' '.join(text for text, _ in inside)} ]", OPERATIONS[name]([value for _, value in inside])
 
 
-def read(path: Path) -> list[tuple[vgraph.Graph, int]]:
-    """Trees and answers. DataError: a line is no answer, tab and expression."""
-    samples: list[tuple[vgraph.Graph, int]] = []
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-        label, tab, expression = line.partition("\t")
-        if line and not (tab and label in DIGITS):
-            cure = "write a digit, a tab and the expression"
-            raise DataError(f"{line[:80]!r} is no expression with its answer", line=f"{path}:{number}", cure=cure)
-        if line:
-            samples.append((parse(expression, f"{path}:{number}"), int(label)))
-    return samples
-
-
-def answer(g: vgraph.Graph) -> int:
-    tokens = g.ndata["token"].tolist()
-    below: list[list[int]] = [[] for _ in tokens]
-    value = [0] * len(tokens)
-    parents = dict(zip(*(end.tolist() for end in g.edges()), strict=True))
-    for vertex in range(len(tokens) - 1, -1, -1):  # children have larger ids
-        own = sorted(below[vertex])
-        kind = tokens[vertex]
-        results = (own[0], own[-1], (own[(len(own) - 1) // 2] + own[len(own) // 2]) // 2, sum(own) % 10) if own else ()
-        value[vertex] = results[kind] if own else kind - len(OPERATORS)
+def answer(sample: TreeSample, tokens: tuple[str, ...]) -> int:
+    words = [tokens[i] for i in sample.graph.ndata["token"].tolist()]
+    below: list[list[int]] = [[] for _ in words]
+    value = [0] * len(words)
+    parents = dict(zip(*(end.tolist() for end in sample.graph.edges()), strict=True))
+    for vertex in range(len(words) - 1, -1, -1):  # children have larger ids
+        word, own = words[vertex], below[vertex]
+        value[vertex] = OPERATIONS[word](own[::-1]) if own else int(word)
         if vertex in parents:
             below[parents[vertex]].append(value[vertex])
     return value[0]
 
 
-def made_here(draw: random.Random, depth: int = 4) -> str:
-    if depth == 0 or (depth < 4 and draw.random() < 0.6):
-        return str(draw.randrange(10))
-    inside = " ".join(made_here(draw, depth - 1) for _ in range(draw.randint(2, 5)))
-    return f"{draw.choice(OPERATORS)} {inside} ]"
-
-
 class Evaluator(nn.Module):
-    def __init__(self, size: int) -> None:
+    def __init__(self, num_tokens: int, size: int) -> None:
         super().__init__()
-        self.embedding, self.cell = nn.Embedding(len(TOKENS), size), ChildSumTreeLSTM(size, size)
+        self.embedding, self.cell = nn.Embedding(num_tokens, size), ChildSumTreeLSTM(size, size)
         self.out = nn.Linear(size, 10)
 
     def forward(self, trees: vgraph.Graph) -> Tensor:
@@ -97,16 +66,16 @@ class Evaluator(nn.Module):
         return self.out(h[sizes.cumsum(0) - sizes])
 
 
-def batches(samples: list[tuple[vgraph.Graph, int]], size: int) -> Iterator[tuple[vgraph.Graph, Tensor]]:
+def batches(samples: TreeDataset, size: int) -> Iterator[tuple[vgraph.Graph, Tensor]]:
     while True:
         for ids in torch.randperm(len(samples)).split(size):
-            graphs, labels = zip(*(samples[i] for i in ids.tolist()), strict=True)
-            yield vgraph.batch(graphs), torch.tensor(labels)
+            some = [samples[i] for i in ids.tolist()]
+            yield vgraph.batch(sample.graph for sample in some), torch.tensor([sample.label for sample in some])
 
 
-def train(samples: list[tuple[vgraph.Graph, int]], size: int, steps: int) -> None:
+def train(samples: TreeDataset, size: int, steps: int) -> None:
     torch.manual_seed(0)
-    model = Evaluator(size)
+    model = Evaluator(samples.num_tokens, size)
     optimizer, source = torch.optim.Adam(model.parameters(), lr=2e-3), batches(samples, 64)
     for step in trange(steps, disable=None, leave=False):
         trees, label = next(source)
@@ -127,13 +96,13 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args()
     if options.file:
-        samples = read(options.file)
-        wrong = sum(answer(g) != label for g, label in samples)
+        samples = load_listops(options.file)
+        wrong = sum(answer(sample, samples.tokens) != sample.label for sample in samples)
         print(f"{len(samples)} expressions; {wrong} evaluate to something else than their label")
     else:
         draw = random.Random(0)
-        trees = [parse(made_here(draw)) for _ in range(100 if options.smoke else 5000)]
-        samples = [(g, answer(g)) for g in trees]
+        made = [made_here(draw) for _ in range(100 if options.smoke else 5000)]
+        samples = TreeDataset(parse_listops("".join(f"{value}\t{text}\n" for text, value in made)))
     train(samples, *((16, 3) if options.smoke else (96, options.steps)))
 
 

@@ -20,7 +20,6 @@ from torch import nn
 
 import vgraph
 from benchmarks.placing.random_graphs import tree
-from examples import listops
 from tests.campaign.mutations import pack
 from tests.campaign.valid_partitions import partition_cases
 from tests.compat.dataset_cases import CASES
@@ -45,6 +44,15 @@ TRIPLES = b'<x#a> <x#knows> <x#b> .\n<x#b> <x#knows> _:c .\n<x#a> <x#age> "7"^^<
 TRIPLES += b'<y#a> <y#age> "\xc3\xa9"@fr .\n'
 TREES = b"(3 (2 It) (4 (2 is) (4 good)))\n(1 (2 It) (1 (2 is) (0 bad)))\n(2 film)\n"
 LISTS = b"9\t( ( ( [MAX 2 ) 9 ) ( ( [MIN 4 ) 7 ) ] ) 0 ) ]\n3\t3\n1\t[SM 4 7 ]\n"
+SENTENCES = "# tone = calm\n1-2\taux\t_\t_\t_\t_\t_\t_\t_\t_\n1\t\u00e0\t_\tADP\t_\t_\t2\tcase\t_\t_\n".encode()
+SENTENCES += b"2\tles\t_\tDET\t_\t_\t0\troot\t_\t_\n2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
+PAIRS = {"a.toks": b"a dog\nyes\n", "a.parents": b"2 0\n0\n", "a.rels": b"det root\nroot\n", "sim.txt": b"4.5\n1\n"}
+PAIRS |= {name.replace("a.", "b."): text for name, text in PAIRS.items() if name.startswith("a.")}
+DAGS = b'[{"nodes": ["in", 3], "edges": [[0, 1, "x"]], "label": 1, "score": 0.5},\n {"nodes": ["in"], "edges": []}]\n'
+CELLS = b'graph,node,kind,parents,label\nx,0,in,,good\nx,1,"a, b",0,\ny,0,in,,bad\n'
+MARKET = b"%%MatrixMarket matrix coordinate real symmetric\n% half\n3 3 2\n2 1 0.5\n3 3 1e2\n"
+MUSAE = {"x_edges.csv": b"id_1,id_2\n0,1\n1,2\n", "x_target.csv": b"id,target\n2,a\n0,b\n1,a\n"}
+MUSAE |= {"x_features.json": b'{"0": [1, 3], "1": [], "2": [0]}'}
 SOURCE = b"def get_x(self):\n    return self.x + 1\n\n\n"
 SOURCE += b"async def run(a, *b):\n    with a as c:\n        yield [d for d in c]\n"
 
@@ -138,7 +146,11 @@ def _texts() -> list[Loader]:
         Loader("load_rdf", {"g.nt": TRIPLES}, lambda place: check_graph(data.load_rdf(place / "g.nt").graph)),
         Loader("load_rdf (.gz)", {"g.nt.gz": gzip.compress(TRIPLES * 20)}, _load_compressed_rdf),
         Loader("load_rdf_task", tables, _load_rdf_task),
-        Loader("ListOps", {"l.tsv": LISTS}, lambda place: _check_all([g for g, _ in listops.read(place / "l.tsv")])),
+        Loader("load_listops", {"l.tsv": LISTS}, lambda place: _check_trees(data.load_listops(place / "l.tsv"))),
+        Loader("load_dags", {"d.json": DAGS}, lambda place: _check_all(data.load_dags(place / "d.json").graphs)),
+        Loader("load_dags (.csv)", {"d.csv": CELLS}, lambda place: _check_all(data.load_dags(place / "d.csv").graphs)),
+        Loader("load_matrix", {"g.mtx": MARKET}, lambda place: check_graph(data.load_matrix(place / "g.mtx"))),
+        Loader("load_musae", MUSAE, lambda place: check_graph(data.load_musae(place).graph)),
         Loader("parse_functions", {"f.py": SOURCE}, lambda place: data.parse_functions((place / "f.py").read_bytes())),
     ]
 
@@ -170,9 +182,18 @@ def _trees() -> list[Loader]:
         for part in data.load_sst(folder):
             _check_trees(part)
 
+    def load_sentences(folder: Path) -> None:
+        _check_trees(data.load_conllu(folder / "s.conllu", label="tone"))
+
+    def load_sides(folder: Path) -> None:
+        pairs = data.load_pairs(folder)
+        _check_all([sample.left for sample in pairs] + [sample.right for sample in pairs])
+
     return [
         Loader("load_ptb", {"t.txt": TREES}, lambda place: _check_trees(data.load_ptb(place / "t.txt"))),
         Loader("load_sst", dict.fromkeys(("train.txt", "dev.txt", "test.txt"), TREES), load_splits),
+        Loader("load_conllu", {"s.conllu": SENTENCES}, load_sentences),
+        Loader("load_pairs", PAIRS, load_sides),
         Loader("the cache of trees", {"cache.npz": kept}, load_cache),
     ]
 

@@ -5,7 +5,6 @@ Takes: text. Gives: an EdgeList of arrays, or a graph. Runs once per file. Sourc
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
-from vgraph.errors import DataError
+from vgraph.data.lines import SHOWN, Line, lines_of
 from vgraph.files import check_vertices, read_text
 
 MAX_ID = 2**63 - 2  # the number of vertices is one more and has to fit int64
-LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,25 +69,21 @@ def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | P
     src: list[int] = []
     dst: list[int] = []
     weight: list[float] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        fields = line.partition("#")[0].replace(",", " ").split()
+    for line in lines_of(text, path):
+        fields = line.text.partition("#")[0].replace(",", " ").split()
         if not fields:
             continue
-        at = f"{path}:{number}"
         if len(fields) not in (2, 3):
-            raise _not_an_edge(line, at)
+            fact = f"{line.text.strip()[:SHOWN]!r} is not an edge"
+            raise line.wrong(fact, 'write "src dst" or "src dst weight"')
         if src and (len(fields) == 3) != bool(weight):
-            raise DataError(
-                "some edges have a weight and some have none",
-                line=at,
-                cure="give every edge a weight, or none",
-            )
-        src.append(_parse_id(fields[0], limit, at))
-        dst.append(_parse_id(fields[1], limit, at))
+            raise line.wrong("some edges have a weight and some have none", "give every edge a weight, or none")
+        src.append(_parse_id(fields[0], limit, line))
+        dst.append(_parse_id(fields[1], limit, line))
         if max(src[-1], dst[-1]) > largest:
-            largest, largest_at = max(src[-1], dst[-1]), at
+            largest, largest_at = max(src[-1], dst[-1]), line.at
         if len(fields) == 3:
-            weight.append(_parse_weight(fields[2], at))
+            weight.append(line.real(fields[2], "weight"))
     if num_vertices is None:
         num_vertices = largest + 1
         cure = "number the vertices 0, 1, 2, ..., or pass num_nodes, if there are so many"
@@ -134,28 +128,6 @@ def load_edge_list(path: str | Path, *, num_nodes: int | None = None) -> vgraph.
     return graph
 
 
-def _not_an_edge(line: str, at: str) -> DataError:
-    return DataError(f"{line.strip()[:80]!r} is not an edge", line=at, cure='write "src dst" or "src dst weight"')
-
-
-def _parse_id(word: str, limit: int, at: str) -> int:
-    if not (word.isascii() and word.isdigit()):
-        cure = "number the vertices 0, 1, 2, ..."
-        raise DataError(f"{word[:80]!r} is not a vertex id", line=at, cure=cure)
-    digits = word.lstrip("0") or "0"
-    # Python refuses to convert thousands of digits with an error of its own
-    if len(digits) > 19 or int(digits) > limit:
-        cure = "pass a larger num_nodes, or none" if limit < MAX_ID else "renumber the vertices"
-        raise DataError(f"vertex id {word[:80]} is above {limit}", line=at, cure=cure)
-    return int(digits)
-
-
-def _parse_weight(word: str, at: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not abs(value) <= LARGEST_WEIGHT or "_" in word:
-        cure = "give a finite number that float32 holds"
-        raise DataError(f"{word[:80]!r} is not a weight", line=at, cure=cure)
-    return value
+def _parse_id(word: str, limit: int, line: Line) -> int:
+    cure = "pass a larger num_nodes, or none" if limit < MAX_ID else "renumber the vertices"
+    return line.whole(word, "vertex id", limit, cure, "number the vertices 0, 1, 2, ...")

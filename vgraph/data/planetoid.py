@@ -68,6 +68,7 @@ class CitationGraph:
             test_mask, bool (n,).
         num_classes: labels are below it.
         num_features: the width of a row of ``feat``.
+        classes: the names of the labels, where the file has them.
 
     Source: Yang et al. 2016.
 
@@ -84,6 +85,7 @@ class CitationGraph:
     graph: vgraph.Graph
     num_classes: int
     num_features: int
+    classes: tuple[str, ...] = ()
 
 
 def parse_planetoid(

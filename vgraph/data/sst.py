@@ -38,7 +38,8 @@ class Forest:
         label: int64 (num_trees,).
         features: int64 (num_vertices,) by name.
         tokens: what the ids of the feature "word" or "token" mean.
-        classes: the names of the labels.
+        classes: the names of the labels; none, and each label -1, where the file has no labels.
+        names: what the ids of further features mean, by feature.
 
     Source: none (a forest as compressed rows).
 
@@ -54,6 +55,7 @@ class Forest:
     features: Mapping[str, NDArray[np.int64]]
     tokens: tuple[str, ...]
     classes: tuple[str, ...]
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     @property
     def num_vertices(self) -> int:
@@ -70,7 +72,7 @@ class TreeSample:
 
     Attributes:
         graph: the tree, its edges from child to parent; ``ndata`` are the features of the forest, int64 (vertices,).
-        label: a number below the number of classes.
+        label: a number below the number of classes; -1 where there are none.
         root: the vertex without a parent.
 
     Source: none (what a ``TreeDataset`` is made of).
@@ -116,6 +118,11 @@ class TreeDataset(Sequence[TreeSample]):
     def tokens(self) -> tuple[str, ...]:
         """The vocabulary, by token id; 0 is the unknown token."""
         return self.forest.tokens
+
+    @property
+    def names(self) -> Mapping[str, tuple[str, ...]]:
+        """What the ids of features other than words mean, by feature and id."""
+        return self.forest.names
 
     @property
     def num_classes(self) -> int:

@@ -18,8 +18,9 @@ from vgraph.files.content import (
     refuse_expansion,
     unreadable,
 )
+from vgraph.files.json_items import read_json_items
 from vgraph.files.mapped import map_array
-from vgraph.files.matlab import read_matlab
+from vgraph.files.matlab import read_matlab, read_matlab_matrices
 from vgraph.files.packed import unpack
 from vgraph.files.pickled import read_pickle
 from vgraph.files.sparse_arrays import SparseMatrix, dense_rows, read_sparse, sparse_of
@@ -40,8 +41,10 @@ __all__ = [
     "read_arrays",
     "read_bytes",
     "read_json",
+    "read_json_items",
     "read_lines",
     "read_matlab",
+    "read_matlab_matrices",
     "read_pickle",
     "read_sparse",
     "read_text",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vgraph.files.content import Pickled, damage_told, most_expanded, read_bytes
+from vgraph.files.sparse_arrays import SparseMatrix
 from vgraph.late import late
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 else:
     sparse = late("scipy.sparse")
 
+CURE, UNREADABLE = "use the file as it was published", "not a readable .mat"
 HEADER = 128
 COMPRESSED, MATRIX, SPARSE = 15, 14, 5
 # how numbers are stored, and what an array is of: by the numbers of the format
@@ -40,18 +42,32 @@ def read_matlab(path: str | Path, names: Sequence[str]) -> dict[str, Pickled]:
         DataError: the file is missing or damaged, lacks one of them, or expands beyond what its length makes likely.
     """
     content = read_bytes(path)
-    with damage_told(path, "use the file as it was published", fact="not a readable .mat"):
-        if len(content) < HEADER or content[124:128] != b"\x00\x01IM":
-            raise ValueError("it does not begin as a file of level 5 does, little-endian")
-        found: dict[str, Pickled] = {}
-        for kind, data in _unpacked(memoryview(content)[HEADER:], most_expanded(len(content))):
-            if kind == MATRIX:
-                name, made = _variable(data, names)
-                found[name] = made
+    with damage_told(path, CURE, fact=UNREADABLE):
+        found = dict(_variables(content, lambda name, _: name in names))
         missing = [name for name in names if name not in found]
         if missing:
             raise ValueError(f"it has no {missing[0]!r}")
         return {name: found[name] for name in names}
+
+
+def read_matlab_matrices(path: str | Path) -> dict[str, SparseMatrix]:
+    """Every sparse matrix of a .mat file of level 5, by name; what else it holds is not looked at.
+
+    Raises:
+        DataError: the file is missing or damaged, or expands beyond what its length makes likely.
+    """
+    content = read_bytes(path)
+    with damage_told(path, "write it with scipy.io.savemat", fact=UNREADABLE):
+        return dict(_variables(content, lambda _, kind: kind == SPARSE))
+
+
+def _variables(content: bytes, is_wanted: Callable[[str, int], bool]) -> Iterator[tuple[str, Pickled]]:
+    """The variables that are wanted, by their name and class; ValueError: damage."""
+    if len(content) < HEADER or content[124:128] != b"\x00\x01IM":
+        raise ValueError("it does not begin as a file of level 5 does, little-endian")
+    for kind, data in _unpacked(memoryview(content)[HEADER:], most_expanded(len(content))):
+        if kind == MATRIX:
+            yield from _variable(data, is_wanted)
 
 
 def _unpacked(content: memoryview, most: int) -> Iterator[Element]:
@@ -84,24 +100,25 @@ def _elements(data: memoryview) -> Iterator[Element]:
         at = end
 
 
-def _variable(data: memoryview, names: Sequence[str]) -> tuple[str, Pickled]:
-    """A name and, if it is among those that are asked for, what it means."""
+def _variable(data: memoryview, is_wanted: Callable[[str, int], bool]) -> Iterator[tuple[str, Pickled]]:
+    """A name and what it means, if it is wanted."""
     parts = list(_elements(data))
     if len(parts) < 3:
         raise ValueError("a variable lacks its name")
     flags, shape = _numbers(parts[0]), tuple(_numbers(parts[1]).tolist())
     name = bytes(parts[2][1]).decode("latin1")
-    if name not in names:
-        return name, None
     kind, values = int(flags[0]) & 0xFF, parts[3:]
+    if not is_wanted(name, kind):
+        return
     if int(flags[0]) & COMPLEX or len(values) != (3 if kind == SPARSE else 1) or any(n < 0 for n in shape):
         raise ValueError(f"{name!r} is no array of real numbers")
     if kind == SPARSE:
-        return name, _matrix(values, shape)
+        yield name, _matrix(values, shape)
+        return
     found = _numbers(values[0])
     if kind not in CLASSES or math.prod(shape) != len(found):
         raise ValueError(f"{name!r} of shape {shape} has {len(found)} numbers")
-    return name, found.astype(CLASSES[kind]).reshape(shape, order="F")
+    yield name, found.astype(CLASSES[kind]).reshape(shape, order="F")
 
 
 def _matrix(values: Sequence[Element], shape: tuple[int, ...]) -> Pickled:

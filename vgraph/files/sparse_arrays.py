@@ -31,6 +31,7 @@ class SparseMatrix(Protocol):
     shape: tuple[int, int]
     row: NDArray[np.int64]
     col: NDArray[np.int64]
+    data: NDArray[np.generic]
 
     def __getitem__(self, rows: NDArray[np.int64]) -> SparseMatrix: ...
     def tocoo(self) -> SparseMatrix: ...
