@@ -336,7 +336,7 @@ def line_graph(g: AnyGraph, backtracking: bool = True, shared: bool = False) -> 
 
     Returns:
         A graph of the same class with one node an edge, its edges sorted by source. A self-loop does not follow
-        itself.
+        itself. Which edges follow which is found once for a graph and kept with it: later calls cost nothing.
 
     Raises:
         GraphError: there are several types of nodes or edges, or the graph is a block.
@@ -349,21 +349,25 @@ def line_graph(g: AnyGraph, backtracking: bool = True, shared: bool = False) -> 
         (tensor([0]), tensor([1]))
     """
     t = g.relation(one_type(g, "line_graph"))[0]
+    joined = t.keep(("line graph", backtracking), lambda: _edges_in_a_row(t, backtracking))
+    nodes = Frame(t.num_edges, g.device, "node")
+    if shared:
+        nodes.update(g.edata)
+    return type(g).of_types({UNTYPED: joined}, {NODE: nodes})
+
+
+def _edges_in_a_row(t: Topology, backtracking: bool) -> Topology:
     first = t.csr.ptr.index_select(0, t.dst.long())
     counts = t.csr.ptr.index_select(0, t.dst.long() + 1) - first
-    src = torch.repeat_interleave(torch.arange(t.num_edges, device=g.device), counts)
-    offsets = torch.arange(src.shape[0], device=g.device) - (counts.cumsum(0) - counts).index_select(0, src)
+    src = torch.repeat_interleave(torch.arange(t.num_edges, device=t.src.device), counts)
+    offsets = torch.arange(src.shape[0], device=t.src.device) - (counts.cumsum(0) - counts).index_select(0, src)
     at = first.index_select(0, src) + offsets
     dst = at if t.csr.edge_ids is None else t.csr.edge_ids.index_select(0, at)
     stays = src != dst  # a self-loop does not follow itself
     if not backtracking:
         stays &= t.src.index_select(0, src) != t.dst.index_select(0, dst)
     src, dst = src[stays], dst[stays]
-    joined = Topology(src.to(g.idtype), dst.to(g.idtype), t.num_edges, t.num_edges)
-    nodes = Frame(t.num_edges, g.device, "node")
-    if shared:
-        nodes.update(g.edata)
-    return type(g).of_types({UNTYPED: joined}, {NODE: nodes})
+    return Topology(src.to(t.src.dtype), dst.to(t.src.dtype), t.num_edges, t.num_edges)
 
 
 # ---------------------------------------------------------------- as methods, but on a copy
