@@ -19,6 +19,7 @@ from vgraph.graphs.edge_formats import check_device, check_idtype
 from vgraph.graphs.flatten import flattened
 from vgraph.graphs.frame import Frame, Initializer, Scheme
 from vgraph.graphs.mutation import Mutation
+from vgraph.graphs.stored_parts import check_parts
 from vgraph.graphs.types import EdgeType, EType
 from vgraph.graphs.views import FeatureView, LocalScope, TypedData
 from vgraph.ir.topology import Topology
@@ -583,7 +584,8 @@ def restored(
     frames: Sequence[Sequence[tuple[Any, int, Mapping[str, Tensor]]]],
     sizes: Mapping[str, tuple[int, ...]] | None,
 ) -> AnyGraph:
-    """A graph from what ``__reduce__`` gave of it."""
+    """A graph from what ``__reduce__`` gave of it, or what a file says that it gave."""
+    check_parts(is_block, topologies, frames, sizes)
     made = {e: Topology(src, dst, m, n, graph_sizes) for e, src, dst, m, n, graph_sizes in topologies}
     device = next(iter(made.values())).src.device
     kinds = ("node", "node", "edge", "graph")

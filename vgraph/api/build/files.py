@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.serialization import add_safe_globals
 
 from vgraph.api.build.dgl_files import is_dgl_file, read_dgl_file
 from vgraph.api.build.stored_graph import Misfit, StoredGraph, checked_columns, chosen_graphs
@@ -20,9 +21,12 @@ from vgraph.atomic_file import atomic_file
 from vgraph.errors import DataError, FunctionError, GraphError
 from vgraph.files import most_vertices, read_archive
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.graph_data import restored
 from vgraph.graphs.matrices import FORMATS, check_format
 
 FORMAT, VERSION = "vgraph graphs", 1
+# What ``torch.load(..., weights_only=True)`` may make: ``restored`` compares all that a file says of a graph.
+add_safe_globals([restored, Graph])
 
 
 def save_graphs(
