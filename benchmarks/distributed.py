@@ -3,10 +3,11 @@
 Rows: a community graph (three edges of four within a community, ids in no order) of --edges edges is written as two
 .npy files and partitioned by LDG within --memory GiB, in a process of its own that is watched; cuts of LDG, Fennel,
 METIS and hashing on a smaller one, ids in no order and in the order of communities; steps of a GCN on one of
---step-edges edges in one process and on ranks, sides in turns: time, bytes beside the cost model's, anonymous memory.
+--step-edges edges in one process and on ranks, sides in turns: time, bytes beside the cost model's, anonymous memory;
+memory of a GAT on four hashed parts, with all rows of others and window by window.
 Sampled minibatches are measured by distributed_sampling.py.
 
-usage: distributed.py [--rows out-of-core cut full-graph] [--rounds 3] [--steps 5] [--step-edges 4000000]
+usage: distributed.py [--rows out-of-core cut full-graph windows] [--rounds 3] [--steps 5] [--step-edges 4000000]
                       [--nodes 10000000] [--edges 200000000] [--parts 64] [--memory 1]
                       [--folder FOLDER] [--json FILE] [--smoke]
 """
@@ -24,7 +25,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from distributing import full_graph
+from distributing import full_graph, windows
+from distributing.memory import anonymous_bytes
 from tqdm import tqdm
 
 import vgraph
@@ -34,7 +36,8 @@ from vgraph.distributed.partition.streaming import PASSES
 COMMUNITIES, INSIDE = 100, 0.75
 CUT_NODES, CUT_EDGES, CUT_PARTS = 50_000, 1_000_000, (4, 16, 64)
 AT_ONCE = 1 << 22
-ROWS = ("out-of-core", "cut", "full-graph")
+WINDOW_SIZES = (100_000, 1_000_000)
+ROWS = ("out-of-core", "cut", "full-graph", "windows")
 
 
 def main() -> None:
@@ -72,6 +75,10 @@ def main() -> None:
         g = vgraph.graph(tuple(map(torch.from_numpy, ends)), num_nodes=options.step_edges // 20)
         found["full-graph"] = full_graph.compare(g, options.steps, options.rounds, sides)
         full_graph.tell(found["full-graph"])
+    if "windows" in options.rows:
+        sizes, ranks = ((400, 4000), 0) if options.smoke else (WINDOW_SIZES, windows.RANKS)
+        found["windows"] = windows.compare(*sizes, options.steps, options.rounds, ranks)
+        windows.tell(found["windows"])
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -155,15 +162,6 @@ def watched(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "disk_over_input": (disk + num_bytes) / num_bytes,
         **inside,
     }
-
-
-def anonymous_bytes(pid: int) -> int:
-    """What a process holds that is no file; 0 where the system does not say."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0)
 
 
 def bytes_below(folder: Path) -> int:

@@ -5,17 +5,14 @@ Takes: a graph's size. Gives: medians by side. Runs for benchmarks/distributed.p
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import vgraph
 import vgraph.distributed as vd
+from distributing.start import result_of
 
 STEPS = Path(__file__).with_name("steps.py")
 SIDES = {  # ranks (0: one process with the graph in memory), threads of each
@@ -36,20 +33,10 @@ def compare(g: vgraph.Graph, steps: int, rounds: int, sides: list[str]) -> dict[
             vd.partition_graph(g, folder / f"parts-{ranks}", ranks, "ldg", "edges")
         for _ in range(rounds):
             for side in sides:
-                found[side].append(run(folder, steps, *SIDES[side]))
+                ranks, threads = SIDES[side]
+                given = (str(folder), str(steps), "parts" if ranks else "whole")
+                found[side].append(result_of(STEPS, *given, ranks=ranks, threads=threads))
     return found
-
-
-def run(folder: Path, steps: int, ranks: int, threads: int) -> dict[str, float]:
-    """One side, in processes of its own."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    given = [str(STEPS), str(folder), str(steps), "parts" if ranks else "whole"]
-    env = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, *(torchrun if ranks else []), *given]
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed")
-    return json.loads(done.stdout.partition("RESULT ")[2].splitlines()[0])
 
 
 def tell(found: dict[str, list[dict[str, float]]]) -> None:
@@ -63,7 +50,8 @@ def tell(found: dict[str, list[dict[str, float]]]) -> None:
         print(
             f"GCN 128-64-16, {side:25s} {1e3 * told['seconds']:9.1f} ms a step, {told['halo_rows']:.0f} halo rows, "
             f"{told['bytes']:.0f} bytes a step (formula {told['model_bytes']:.0f}), anonymous memory of the largest: "
-            f"{told['loaded'] / 2**20:.0f} MiB loaded, {told['anonymous'] / 2**20:.0f} MiB in training",
+            f"{told['loaded'] / 2**20:.0f} MiB loaded ({told['loading'] / 2**20:.0f} at most meanwhile), "
+            f"{told['anonymous'] / 2**20:.0f} MiB in training",
             flush=True,
         )
     for few, many in (("one process, two threads", "two ranks"), ("one process, one thread", "four ranks")):

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.distributed as vd
+from distributing.memory import Peak, anonymous_bytes
+from distributing.start import MARK
 from vgraph.distributed.plan import full_graph_bytes
 from vgraph.nn import GraphConv
 from vgraph.runtime.distributed.ranks import current_ranks
 
 SIZES = (128, 64, 16)
-MARK = "RESULT "
 
 
 class GCN(nn.Module):
@@ -33,15 +34,6 @@ class GCN(nn.Module):
 
     def forward(self, g: vgraph.Graph, x: Tensor) -> Tensor:
         return self.second(g, torch.relu(self.first(g, x)))
-
-
-def anonymous_bytes() -> int:
-    """What this process holds that is no file; 0 where the system does not say."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0)
 
 
 def train(g: vgraph.Graph, model: GCN, steps: int) -> list[float]:
@@ -72,12 +64,12 @@ def main(folder: str, steps: str, side: str) -> None:
     model, ranks = GCN(), current_ranks()
     train(vgraph.rand_graph(50, 200), GCN(), 2)  # what is captured and compiled is no memory of the graph
     before = anonymous_bytes()
-    if side == "parts":
-        g: Any = vd.DistGraph(Path(folder) / f"parts-{ranks.size}")
-        held = anonymous_bytes() - before
-    else:
-        g = vgraph.load_graphs(Path(folder) / "whole.bin")[0][0]
-        held = anonymous_bytes() - before
+    with Peak() as loading:
+        if side == "parts":
+            g: Any = vd.DistGraph(Path(folder) / f"parts-{ranks.size}")
+        else:
+            g = vgraph.load_graphs(Path(folder) / "whole.bin")[0][0]
+    held = anonymous_bytes() - before
     halo = sum(ranks.gather(halo_of(g) if side == "parts" else 0, "halo"))
     train(g, model, 2)
     sent = ranks.sent_bytes
@@ -88,6 +80,7 @@ def main(folder: str, steps: str, side: str) -> None:
         "bytes": moved,
         "model_bytes": full_graph_bytes(halo, SIZES[1:], [True, True]),
         "halo_rows": halo,
+        "loading": max(ranks.gather(loading.bytes - before, "loading")),
         "loaded": max(ranks.gather(held, "loaded")),
         "anonymous": max(ranks.gather(anonymous_bytes() - before, "anonymous")),
     }

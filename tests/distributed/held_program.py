@@ -1,10 +1,13 @@
-"""Memory that ranks hold of a graph, beside what is planned; started by torchrun: ``FOLDER WIDTH``."""
+"""Memory that ranks hold of a graph, beside what is planned and while it is loaded; by torchrun: ``FOLDER WIDTH``."""
 
 from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 import torch
 
@@ -17,6 +20,24 @@ from vgraph.runtime.distributed.ranks import current_ranks
 def anonymous_bytes() -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+@contextmanager
+def peak() -> Generator[list[int]]:
+    """The most bytes that this process holds meanwhile, in a list."""
+    most, over = [anonymous_bytes()], Event()
+
+    def look() -> None:
+        while not over.wait(1e-4):
+            most[0] = max(most[0], anonymous_bytes())
+
+    thread = Thread(target=look)
+    thread.start()
+    try:
+        yield most
+    finally:
+        over.set()
+        thread.join()
 
 
 def train(g: vgraph.Graph, x: torch.Tensor) -> None:
@@ -35,7 +56,9 @@ def main(folder: str, width: str) -> None:
     vd.init(timeout=60)
     train(vgraph.rand_graph(50, 200), torch.ones(50, int(width)))  # what is captured and compiled is no graph's
     before = anonymous_bytes()
-    g = vd.DistGraph(folder)
+    with peak() as most:
+        g = vd.DistGraph(folder)
+    loaded = 1000 * (most[0] - before) // (anonymous_bytes() - before)
     train(g, torch.ones(g.num_own_nodes(), int(width)))
     gc.collect()
     vgraph.release_memory()
@@ -44,6 +67,9 @@ def main(folder: str, width: str) -> None:
     told = current_ranks().gather(1000 * held // planned, "test")
     if vd.rank() == 0:
         print(f"of what is planned they hold {told} in a thousand", flush=True)
+    meanwhile = current_ranks().gather(loaded, "test")
+    if vd.rank() == 0:
+        print(f"of what they hold once it is loaded they held {meanwhile} in a thousand meanwhile", flush=True)
     vd.barrier()
 
 

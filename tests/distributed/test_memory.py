@@ -32,6 +32,6 @@ def test_ranks_hold_what_is_planned(tmp_path: Path) -> None:
     vd.partition_graph(vgraph.rand_graph(100_000, 2_000_000), tmp_path / "g", num_parts=2, method="hash")
     settings = {"VGRAPH_KERNELS": "1", "MALLOC_MMAP_THRESHOLD_": "16384"}  # what is freed is at once the system's again
     said = torchrun("tests.distributed.held_program", 2, str(tmp_path / "g"), "64", **settings)
-    found = re.search(r"they hold \[(\d+), (\d+)\] in a thousand", said)
-    assert found is not None, said
-    assert all(900 <= int(share) <= 1100 for share in found.groups()), said
+    planned, meanwhile = (map(int, pair) for pair in re.findall(r"\[(\d+), (\d+)\] in a thousand", said))
+    assert all(900 <= share <= 1100 for share in planned), said
+    assert all(share <= 1100 for share in meanwhile), said

@@ -17,8 +17,9 @@ from vgraph.api.graph import Graph
 from vgraph.distributed.fetch import fetch_rows
 from vgraph.distributed.job import init
 from vgraph.distributed.kept_halos import KeptHalos
+from vgraph.distributed.loading import joined, load_topologies, load_whole
 from vgraph.distributed.stored.partitioned_graph import PartitionedGraph
-from vgraph.distributed.whole import SourceHalo, Stored, Whole, joined, load_topologies, load_whole
+from vgraph.distributed.whole import SourceHalo, Stored, Whole
 from vgraph.errors import GraphError
 from vgraph.graphs.adjacency import is_all
 from vgraph.graphs.data import EdgeType

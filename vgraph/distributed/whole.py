@@ -1,12 +1,12 @@
 """Whole: what a process knows of a graph of which it has a part.
 
-Takes: a partitioned graph on disk, the ranks. Gives: own ranges of ids, topologies of own in-edges. Runs once per
-process and graph.
+Takes: what ``loading.py`` has read of a partitioned graph. Gives: own ranges of ids, rows of others. Runs at every
+exchange.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,14 +17,10 @@ from torch import Tensor
 from vgraph.distributed.kept_halos import ExchangedOnce, KeptHalos
 from vgraph.distributed.readouts import reduce_rows, softmax_rows
 from vgraph.distributed.windows import HaloWindow, Sources, check_room, make_windows
-from vgraph.errors import GraphError, WorkerError
 from vgraph.graphs.data import EdgeType
 from vgraph.ir.halo import InEdges
-from vgraph.ir.topology import Topology
-from vgraph.runtime.distributed.halo_exchange import Exchange, Route, fold, make_route, spread
+from vgraph.runtime.distributed.halo_exchange import Exchange, Route, fold, spread
 from vgraph.runtime.distributed.ranks import Ranks
-
-_AT_ONCE = 1 << 22  # edges of which ids are translated together
 
 
 class StoredRows(Protocol):
@@ -253,150 +249,3 @@ class SourceHalo:
     def agreed(self, seed: Tensor) -> Tensor:
         """The seed of rank 0."""
         return self.whole.ranks.of_first(seed, "seed") if self.whole.ranks.size > 1 else seed
-
-
-# ---------------------------------------------------------------- loading
-def parts_of_ranks(weights: Sequence[int], shares: Sequence[float]) -> list[int]:
-    """Which part is the first of each rank, and the number of parts: consecutive, as even as may be, none without.
-
-    >>> parts_of_ranks([5, 1, 1, 1, 1, 1], [1, 1])
-    [0, 1, 6]
-    """
-    total, wanted, number = sum(weights), sum(shares), len(shares)
-    bounds, passed = [0], 0.0
-    for rank in range(1, number):
-        passed += shares[rank - 1]
-        most = len(weights) - (number - rank)  # every later rank needs a part, too
-        first, last = bounds[-1] + 1, bounds[-1] + 1
-        while last < most and sum(weights[:last]) < total * passed / wanted:
-            last += 1
-        before = abs(sum(weights[: last - 1]) - total * passed / wanted)
-        after = abs(sum(weights[:last]) - total * passed / wanted)
-        bounds.append(last - 1 if last > first and before < after else last)
-    return [*bounds, len(weights)]
-
-
-def load_whole(stored: Stored, ranks: Ranks, shares: Sequence[float] | None) -> tuple[Whole, range]:
-    """What is known before any edge is read, and the parts of this rank.
-
-    Raises:
-        WorkerError: there are more ranks than parts, or ranks have different partitions.
-    """
-    if shares is not None and (len(shares) != ranks.size or min(shares) <= 0):
-        raise GraphError(f"shares are {list(shares)} for {ranks.size} ranks", cure="give one number above 0 a rank")
-    if ranks.size > stored.num_parts:
-        fact = f"{ranks.size} ranks have {stored.num_parts} parts between them"
-        raise WorkerError(fact, cure="start fewer ranks, or partition the graph into more parts")
-    ranks.check_equal(
-        int(stored.digest[:15], 16),
-        "ranks have different partitions of the graph",
-        "copy one folder to all machines; two runs of partition_graph need not divide a graph alike",
-    )
-    weights = _weights(stored)
-    firsts = parts_of_ranks(weights, [1.0] * ranks.size if shares is None else shares)
-    mine = range(firsts[ranks.rank], firsts[ranks.rank + 1])
-    at = torch.tensor(firsts)
-    bounds = {t: stored.bounds(t).index_select(0, at) for t in stored.ntypes}
-    original = {t: torch.cat([stored.part(p).orig(t) for p in mine]).long() for t in stored.ntypes}
-    counts = {e: stored.num_edges(e) for e in stored.canonical_etypes}
-    return Whole(ranks, stored, bounds, counts, original, tuple(firsts)), mine
-
-
-def _weights(stored: Stored) -> list[int]:
-    """Nodes and edges of every part."""
-    bounds = [stored.bounds(t) for t in stored.ntypes] + [stored.edge_bounds(e) for e in stored.canonical_etypes]
-    return torch.stack([found.diff() for found in bounds]).sum(0).tolist()
-
-
-def load_topologies(whole: Whole, mine: range) -> dict[EdgeType, Topology]:
-    """Own in-edges by type: sources are own nodes, then the halo, which is the same for all types of edges."""
-    stored = whole.stored
-    parts = [stored.part(p) for p in mine]
-    for ntype in stored.ntypes:
-        _load_halo(whole, ntype, [part.src(e) for e in stored.canonical_etypes if e[0] == ntype for part in parts])
-    original = {t: _original_sources(whole, t) for t in stored.ntypes}
-    return {e: _topology(whole, parts, e, original[e[0]]) for e in stored.canonical_etypes}
-
-
-def _load_halo(whole: Whole, ntype: str, sources: Sequence[Tensor]) -> None:
-    """All ranks call, for every type of nodes; ``sources`` are new ids, (edges,) each."""
-    ranks, (first, last) = whole.ranks, whole.own(ntype)
-    halo = torch.empty(0, dtype=torch.int64)
-    for some in _blocks(sources):
-        halo = torch.unique(torch.cat([halo, some[(some < first) | (some >= last)]]))
-    ends = torch.searchsorted(halo, whole.bounds[ntype])
-    wanted = [halo[ends[r] : ends[r + 1]] - whole.bounds[ntype][r] for r in range(ranks.size)]
-    whole.halos[ntype] = halo
-    whole.routes[ntype] = make_route(ranks, last - first, wanted)
-
-
-def _blocks(ids: Sequence[Tensor]) -> Iterator[Tensor]:
-    """All of them in order as int64, some at a time: what is mapped takes no memory of its own until then."""
-    for one in ids:
-        for first in range(0, len(one), _AT_ONCE):
-            yield one[first : first + _AT_ONCE].long()
-
-
-def _original_sources(whole: Whole, ntype: str) -> Tensor:
-    if whole.ranks.size == 1:
-        return whole.original[ntype]
-    return spread(whole.routes[ntype], [whole.original[ntype]], f"original ids of {ntype}")[0]
-
-
-def _topology(whole: Whole, parts: Sequence[StoredRows], etype: EdgeType, original_src: Tensor) -> Topology:
-    first, last = whole.own(etype[0])
-    degrees = torch.cat([part.ptr(etype).diff() for part in parts])
-    num_src, num_dst = last - first + len(whole.halos[etype[0]]), len(degrees)
-    src = _local_sources(whole, etype[0], [part.src(etype) for part in parts], num_src)
-    numbers = torch.arange(num_dst, dtype=_short(num_dst))
-    dst = torch.repeat_interleave(numbers, degrees, output_size=len(src))
-    original = {
-        "vertex": whole.original[etype[2]],
-        "edge": joined([part.eid(etype) for part in parts]),
-        "src": original_src,
-    }
-    out_degrees = torch.cat([part.outdeg(etype) for part in parts]).long()
-    reads_others = bool(len(src)) and int(src.max()) >= last - first
-    halo = _agreed_halo(whole, etype, degrees, reads_others, out_degrees)
-    return Topology(src, dst.to(src.dtype), num_src, num_dst, original_ids=original, halo=halo)
-
-
-def _local_sources(whole: Whole, ntype: str, sources: Sequence[Tensor], num_src: int) -> Tensor:
-    """Places of new ids among own nodes and then the halo, in as few bits as they take."""
-    (first, last), halo = whole.own(ntype), whole.halos[ntype]
-    local, filled = torch.empty(sum(map(len, sources)), dtype=_short(num_src)), 0
-    for some in _blocks(sources):
-        is_own = (some >= first) & (some < last)
-        places = torch.where(is_own, some - first, torch.searchsorted(halo, some) + (last - first))
-        local[filled : filled + len(some)] = places
-        filled += len(some)
-    return local
-
-
-def _short(count: int) -> torch.dtype:
-    """A dtype for ids below this number."""
-    return torch.int32 if count < 2**31 else torch.int64
-
-
-def joined(columns: Sequence[Tensor]) -> Tensor:
-    """One of them is not copied: its file stays mapped."""
-    return columns[0] if len(columns) == 1 else torch.cat(list(columns))
-
-
-def _agreed_halo(whole: Whole, etype: EdgeType, degrees: Tensor, reads_others: bool, out: Tensor) -> SourceHalo:
-    """What all ranks know alike, as it decides which functions run."""
-    ranks = whole.ranks
-    largest = int(degrees.max()) if len(degrees) else 0
-    most, is_cut = ranks.max(torch.tensor([largest, int(reads_others)]), f"largest degree of {etype}").tolist()
-    own = torch.zeros(most + 1, dtype=torch.uint8).index_fill_(0, degrees, 1)
-    there = ranks.max(own, f"degrees of {etype}")
-    found = there.nonzero().squeeze(1).tolist()
-    return SourceHalo(
-        whole,
-        etype[0],
-        num_edges=whole.num_edges[etype],
-        has_lonely=bool(there[0]),
-        degrees=tuple(degree for degree in found if degree),
-        is_cut=bool(is_cut),
-        out_degrees=out,
-    )
