@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -18,7 +19,6 @@ from vgraph.ir.step import UPDATE, TrainingStep
 from vgraph.ir.tdl.table import is_absent
 from vgraph.partition.search.cost_graph import CostGraph, Costs
 from vgraph.partition.search.critical import solve_by_paths
-from vgraph.partition.search.options import Options
 from vgraph.partition.search.search import Found, search
 from vgraph.partition.search.step_costs import StepCosts
 from vgraph.partition.search.strategies import strategies
@@ -42,7 +42,7 @@ def equal_chop(step: TrainingStep, axes: Sequence[int]) -> Found:
 
 def icml18(step: TrainingStep, axes: Sequence[int], *, reduces: bool = False) -> Found:
     """No reduction is divided; with ``reduces`` it is, but its sum is formed at once."""
-    return search(step, axes, restrict=lambda o: Options(o.small, o.factors, reduces=reduces, keeps_terms=False))
+    return search(step, axes, restrict=lambda o: replace(o, reduces=reduces, keeps_terms=False))
 
 
 def by_paths(step: TrainingStep, axes: Sequence[int]) -> Found:

@@ -85,10 +85,15 @@ def test_bytes_of_search_and_program(axes: tuple[int, ...]) -> None:
     for model, inputs in models:
         step = captured(model, *inputs)
         found = search(step, axes)
+        expected = sum(found.step_bytes)
         moved = rewrite(step.program, found.plan).communicated_bytes
-        assert moved <= 1.1 * sum(found.step_bytes) + 8 * len(found.plan.axes) * 64
-        assert sum(found.step_bytes) == pytest.approx(moved, rel=0.5)  # of a loop each time step fetches
-        assert rewrite(step.program, found.plan, RewriteOptions(reuse=0)).communicated_bytes > moved
+        apart = rewrite(step.program, found.plan, RewriteOptions(reuse=0)).communicated_bytes
+        assert moved <= 1.1 * expected + 8 * len(found.plan.axes) * 64
+        assert apart > moved
+        if isinstance(model, Perceptron):
+            assert expected == pytest.approx(moved, rel=0.01)
+        else:  # of what time steps share the search counts every time step's fetch
+            assert 0.98 * moved <= expected <= min(1.37 * moved, apart)
 
 
 def test_small_weights_are_data_parallel() -> None:
@@ -172,7 +177,7 @@ def test_a_copy_is_paid_for_once_by_all_that_read_it() -> None:
 
     step = captured(Products().double(), torch.zeros(128, 128).double())
     found = search(step, (2,))
-    assert sum(found.step_bytes) == account(step, found.plan).total_bytes - 16 == 425_984  # the loss is given to all
+    assert sum(found.step_bytes) == account(step, found.plan).total_bytes == 426_000
     assert rewrite(step.program, found.plan).communicated_bytes == 426_000
 
 

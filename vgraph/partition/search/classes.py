@@ -17,7 +17,7 @@ from vgraph.ir.tdl.table import reads_values
 
 @dataclass(eq=False)
 class OpClass:
-    """Ops of one kind, from one place of one module; ``op`` is the first of them."""
+    """Ops of one kind, from one place of one module; ``op`` is the first. That of the loss is of a kind of its own."""
 
     index: int
     op: Op
@@ -71,7 +71,8 @@ def classify(step: TrainingStep) -> Classes:
     places: dict[int, int] = {}
     for number, (op, note) in enumerate(zip(step.ops, step.notes, strict=True)):
         operands = operands_of(op)
-        kind = kinds.setdefault(signature(op, operands), len(kinds))
+        makes_loss = any(result is step.loss for result in op.results)
+        kind = kinds.setdefault((signature(op, operands), makes_loss), len(kinds))
         place = places.get(note.pair)
         if note.phase == "forward" or place is None:
             counter = (note.phase, note.module, note.call)

@@ -61,14 +61,14 @@ class Coarse:
     )  # by form, as they are asked for
 
 
-def coarsen(classes: Classes) -> Coarse:
-    """One pass in the order of the Program."""
-    return with_forms(_Coarsening(classes).run())
+def coarsen(classes: Classes, *, joins: bool = True) -> Coarse:
+    """One pass in the order of the Program; without ``joins`` every op decides for itself, but those of updates."""
+    return with_forms(_Coarsening(classes, joins=joins).run())
 
 
 class _Coarsening:
-    def __init__(self, classes: Classes) -> None:
-        self.classes = classes
+    def __init__(self, classes: Classes, *, joins: bool) -> None:
+        self.classes, self.joins = classes, joins
         self.total = len(classes.classes) + len(classes.step.program.inputs)
         self.cluster_of = [-1] * self.total
         self.clusters: list[Cluster] = []
@@ -135,6 +135,8 @@ class _Coarsening:
         made = max(size(value) for value in op_class.op.results)
         if op_class.phase == UPDATE:
             return self._updated(op_class)
+        if not self.joins:
+            return None
         largest = max(size(value) for value in operands)
         if made > _SPREADS * largest:
             return None

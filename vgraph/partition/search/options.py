@@ -48,11 +48,13 @@ class Options:
 
     ``small``: bytes up to which a tensor may be kept by every worker; ``factors``: see ``strategies``.
     ``reduces``: whether a reduction may be divided; ``keeps_terms``: whether a sum may stay in terms;
-    ``price``: what a byte of a tensor costs that a second worker holds, in bytes moved.
+    ``price``: what a byte of a tensor costs that a second worker holds, in bytes moved; ``loss``: the id of the
+    value that every worker has as soon as it is made.
     """
 
     small: int
     factors: Factors
+    loss: int = -1
     reduces: bool = True
     keeps_terms: bool = True
     price: float = 0.0
@@ -198,6 +200,8 @@ class Options:
     ) -> list[Placement]:
         if is_absent(result):
             return [made]
+        if result.id == self.loss:
+            return [Replicate()]
         small = [Replicate()] if result.row_bytes <= self.small else []
         if not isinstance(made, Partial):
             return [made, *(p for p in small if p != made)]

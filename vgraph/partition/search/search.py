@@ -28,6 +28,7 @@ from vgraph.partition.search.step_costs import StepCosts
 
 Solver = Callable[[StepCosts], list[int]]
 SMALL_SHARE = 1024  # what is this much smaller than the largest tensor may be kept by every worker
+FEW_CLASSES = 200  # so many classes of ops are searched without clusters as well
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +41,21 @@ class Found:
 
 
 class Prepared:
-    """What searches of one step have in common: the coarsened graph, and what was found of its ops."""
+    """What searches of one step have in common: the coarsened graph, and what was found of its ops.
+
+    ``graphs``: with it, where ops are few, the graph of the ops themselves, by which no plan is lost that a cluster
+    cannot have: what follows an operand lies where that does.
+    """
 
     def __init__(self, step: TrainingStep) -> None:
         classes = classify(step)
         hints = find_factors(classes)
-        self.coarse = coarsen(with_hints(classes, hints))
-        self.options = Options(_small(step), {i: [frozenset(s) for s in dims] for i, dims in hints.items()})
+        hinted = with_hints(classes, hints)
+        self.coarse = coarsen(hinted)
+        is_small = len(hinted.classes) <= FEW_CLASSES
+        self.graphs = (self.coarse, coarsen(hinted, joins=False)) if is_small else (self.coarse,)
+        factors = {i: [frozenset(s) for s in dims] for i, dims in hints.items()}
+        self.options = Options(_small(step), factors, step.loss.id)
 
 
 @contextmanager
@@ -83,11 +92,14 @@ def factorised(num_workers: int) -> tuple[int, ...]:
 def search(
     step: TrainingStep,
     axes: Sequence[int],
-    solve: Solver = lambda problem: solve_exactly(problem.graph()),
+    solve: Solver | None = None,
     restrict: Callable[[Options], Options] = lambda options: options,
     prepared: Prepared | None = None,
 ) -> Found:
-    """The plan for ``axes``: the workers of each step of the recursion, the first step first."""
+    """The plan for ``axes``: the workers of each step of the recursion, the first step first.
+
+    ``solve``: another way to choose states of clusters, for comparisons; None: exactly, of clusters and of ops.
+    """
     began = time.perf_counter()
     with without_collection():
         prepared = prepared or Prepared(step)
@@ -96,17 +108,20 @@ def search(
     return Found(plan, tuple(costs), time.perf_counter() - began)
 
 
-def _choose(prepared: Prepared, axes: Sequence[int], solve: Solver, options: Options) -> tuple[list[Past], list[float]]:
+def _choose(
+    prepared: Prepared, axes: Sequence[int], solve: Solver | None, options: Options
+) -> tuple[list[Past], list[float]]:
     """What every op and input chooses in every step, and the bytes of each step."""
-    coarse = prepared.coarse
-    past: list[Past] = [()] * len(coarse.cluster_of)
+    graphs = prepared.graphs if solve is None else prepared.graphs[:1]
+    past: list[Past] = [()] * len(prepared.coarse.cluster_of)
     costs: list[float] = []
     equal: dict[tuple[int, int], Past] = {}  # what chose alike has one past, about which is asked once
     for number, ways in enumerate(tqdm(axes, desc="search", unit="step", leave=False, disable=None)):
-        problem = StepCosts(SearchState(coarse, options, past, axes[:number], ways))
-        states = solve(problem)
-        costs.append(problem.graph().cost(problem.with_copies(states)))
-        for cluster, kind, state in zip(coarse.clusters, problem.kinds, states, strict=False):  # copies are the rest
+        problems = [StepCosts(SearchState(graph, options, past, axes[:number], ways)) for graph in graphs]
+        solved = [(*_solved(problem, solve), problem) for problem in problems]
+        cost, states, problem = min(solved, key=lambda each: each[0])
+        costs.append(cost)
+        for cluster, kind, state in zip(problem.coarse.clusters, problem.kinds, states, strict=False):  # then copies
             for member, choice in zip(cluster.members, kind.state(state), strict=True):
                 key = (id(past[member]), id(choice))
                 if key not in equal:
@@ -115,6 +130,12 @@ def _choose(prepared: Prepared, axes: Sequence[int], solve: Solver, options: Opt
             for other in cluster.owned:
                 past[other] = past[cluster.members[0]]
     return past, costs
+
+
+def _solved(problem: StepCosts, solve: Solver | None) -> tuple[float, list[int]]:
+    """What the cheapest states cost, and which they are."""
+    states = solve_exactly(problem.graph()) if solve is None else solve(problem)
+    return problem.graph().cost(problem.with_copies(states)), states
 
 
 def _small(step: TrainingStep) -> int:
