@@ -24,7 +24,10 @@ _DISTRIBUTED = ("vgraph.compat.distributed", "vgraph.distributed")
 HIDDEN = ("dgl.heterograph", "dgl.batch", "dgl.merge", "dgl.sparse.matmul", "dgl.sparse.sddmm", "dgl.sparse.softmax")
 # a module of DGL -> where its names are looked up, in this order; True: it is that module itself
 MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
-    "dgl": (("vgraph.compat.names", *_AS_DGL, "vgraph", *_TRANSFORMS, "vgraph.ops"), False),
+    "dgl": (
+        ("vgraph.compat.names", *_AS_DGL, "vgraph", *_TRANSFORMS, "vgraph.ops", "vgraph.compat.loading.lazy"),
+        False,
+    ),
     "dgl.function": (("vgraph.function",), True),
     "dgl.ops": (("vgraph.ops",), True),
     "dgl.nn": (_NN, False),
@@ -39,7 +42,7 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.backend": (("vgraph.compat.backend", "vgraph.compat.backend_graphs"), False),
     "dgl.multiprocessing": (("vgraph.compat.processes", "torch.multiprocessing"), False),
     "dgl.multiprocessing.pytorch": (("vgraph.compat.processes",), False),
-    "dgl.frame": (("vgraph.compat.frame",), False),
+    "dgl.frame": (("vgraph.compat.frame", "vgraph.compat.loading.lazy"), False),
     **{f"dgl.{name}": (("vgraph.compat.geometry",), False) for name in _GEOMETRY},
     "dgl.nn.pytorch.utils": (("vgraph.nn", "vgraph.compat.layer_words"), False),
     "dgl.base": (("vgraph.compat.names",), True),

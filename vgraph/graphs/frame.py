@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import DeviceError, DTypeError, FeatureError, GraphError, NameLookupError, VGraphError
+from vgraph.graphs.lazy_columns import Columns, LazyColumns, LazyFeature, Rows, some_rows
 
 # (shape, dtype, device, the rows that are new) -> their features
 Initializer: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device, slice], Tensor]
@@ -79,7 +80,7 @@ class Frame(MutableMapping[str, Tensor]):
         type_name: str = "",
     ) -> None:
         self.num_rows, self.device, self.kind, self.type_name = num_rows, device, kind, type_name
-        self.columns: dict[str, Tensor] = dict(columns) if columns else {}
+        self.columns: Columns = columns.copy() if isinstance(columns, LazyColumns) else dict(columns or ())
         self.initializers: Mapping[str | None, Initializer] | None = None
         self.origin: Origin | None = None
 
@@ -100,6 +101,10 @@ class Frame(MutableMapping[str, Tensor]):
             self.columns[name] = value
             if self.origin is not None:
                 self.origin.intact = False
+        elif isinstance(value, LazyFeature) and isinstance(name, str):
+            columns = self.columns if isinstance(self.columns, LazyColumns) else LazyColumns(self.columns)
+            columns.promise(name, value)
+            self.columns = columns
         else:
             raise self._misfit(name, value)
 
@@ -136,7 +141,7 @@ class Frame(MutableMapping[str, Tensor]):
         return self.columns.get(name, default)
 
     def __repr__(self) -> str:
-        shown = (f"{name!r}: {describe(column)}" for name, column in self.columns.items())
+        shown = (f"{name!r}: {describe(column)}" for name, column in self._described().items())
         return "{" + ", ".join(shown) + "}"
 
     def schemes(self) -> dict[str, Scheme]:
@@ -145,7 +150,19 @@ class Frame(MutableMapping[str, Tensor]):
         Returns:
             A dict of names; each entry has ``shape`` (without the rows) and ``dtype``.
         """
-        return {name: Scheme(tuple(c.shape[1:]), c.dtype) for name, c in self.columns.items()}
+        return {name: Scheme(tuple(c.shape[1:]), c.dtype) for name, c in self._described().items()}
+
+    def _described(self) -> Mapping[str, Tensor | Rows]:
+        """What has a shape and a dtype, without gathering."""
+        return self.columns.described() if isinstance(self.columns, LazyColumns) else self.columns
+
+    def promised(self) -> Mapping[str, LazyFeature]:
+        """The features that a loader is to fill in.
+
+        Returns:
+            What was set, by the name under which it was set.
+        """
+        return self.columns.promised() if isinstance(self.columns, LazyColumns) else {}
 
     def copy(self) -> Frame:
         """Another frame with the same tensors.
@@ -178,6 +195,8 @@ class Frame(MutableMapping[str, Tensor]):
         Returns:
             A Frame; features that are there already are shared.
         """
+        if isinstance(self.columns, LazyColumns):
+            return self._like(self.num_rows, device, self.columns.to(device, non_blocking=non_blocking))
         moved = {k: c.to(device, non_blocking=non_blocking) for k, c in self.columns.items()}
         return self._like(self.num_rows, device, moved)
 
@@ -190,8 +209,23 @@ class Frame(MutableMapping[str, Tensor]):
         Returns:
             A Frame of k rows, in the order of ``ids``.
         """
+        if isinstance(self.columns, LazyColumns):
+            return self.lazily(ids)
         taken = {name: column.index_select(0, ids) for name, column in self.columns.items()}
         return self._like(ids.shape[0], self.device, taken)
+
+    def lazily(self, ids: Tensor | None = None) -> Frame:
+        """A frame with some of the rows, each feature of which is gathered when it is first read.
+
+        Args:
+            ids: (k,) whole numbers, in range; None: all rows. What is taken of the frame is gathered so in any case.
+
+        Returns:
+            A Frame of k rows, in the order of ``ids``.
+        """
+        if ids is None:
+            return self._like(self.num_rows, self.device, LazyColumns(self.columns))
+        return self._like(ids.shape[0], self.device, some_rows(self.columns, ids))
 
     # ------------------------------------------------------------ rows come and go, with the graph's
     def add_rows(self, count: int, data: Mapping[str, Tensor] | None = None) -> None:
@@ -402,7 +436,7 @@ def _key(column: Tensor) -> tuple[object, ...]:
     return column.dtype, column.device, column.shape[1:]
 
 
-def describe(tensor: Tensor) -> str:
+def describe(tensor: Tensor | Rows) -> str:
     where = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{where}"
 

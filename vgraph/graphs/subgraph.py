@@ -40,6 +40,14 @@ def _taken(frame: Frame, ids: Tensor | None, store_ids: bool) -> Frame:
     return taken
 
 
+def gathering_lazily(g: AnyGraph) -> AnyGraph:
+    """The same graph; the features of parts that are taken of it are gathered when they are first read."""
+    topologies = {t: g.relation(t)[0] for t in g.canonical_etypes}
+    nodes = {t: frame.lazily() for t, frame in g.src_frames.items()}
+    edges = {t: frame.lazily() for t, frame in g.edge_frames.items()}
+    return type(g).of_types(topologies, nodes, None, edges, g.gdata.lazily(), g.sizes)
+
+
 def _whole(g: AnyGraph) -> AnyGraph:
     if g.is_block:
         raise GraphError("a block has no subgraphs", cure="turn it into a graph with block_to_graph")

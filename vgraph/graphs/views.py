@@ -54,27 +54,6 @@ class RowsView(MutableMapping[str, Tensor]):
         return repr(self._frame.take(self._ids))
 
 
-class LazyRows(Mapping[str, Tensor]):
-    """The features of some rows, each taken when it is first read."""
-
-    __slots__ = ("_frame", "_ids", "_made")
-
-    def __init__(self, frame: Frame, ids: Tensor) -> None:
-        self._frame, self._ids = frame.columns.copy(), ids
-        self._made: dict[str, Tensor] = {}
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self._made:
-            self._made[name] = self._frame[name].index_select(0, self._ids)
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._frame)
-
-    def __len__(self) -> int:
-        return len(self._frame)
-
-
 class TypedData(MutableMapping[str, dict[Key, Tensor]]):
     """Features of several types: names to tensors by type, as in ``g.ndata["h"]["user"]``."""
 

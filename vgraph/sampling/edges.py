@@ -18,7 +18,7 @@ from vgraph.errors import FunctionError
 from vgraph.graphs.blocks import compact_graphs
 from vgraph.graphs.draw.unjoined_pairs import Pairs
 from vgraph.graphs.mutation import ID
-from vgraph.graphs.subgraph import edge_subgraph
+from vgraph.graphs.subgraph import edge_subgraph, gathering_lazily
 from vgraph.graphs.types import Edges, EdgeType, Ids
 from vgraph.sampling.samplers import BlockSampler, Names, Sampler, ShaDowKHopSampler, as_given, wanted_of_edges
 
@@ -91,7 +91,7 @@ class EdgePredictionSampler(Sampler):
             GraphError: an id is out of range, or the graph is not on the CPU.
         """
         edges = edges_by_type(g, indices)
-        pairs = edge_subgraph(g, edges, relabel_nodes=False)
+        pairs = edge_subgraph(gathering_lazily(g), edges, relabel_nodes=False)
         graphs = [pairs]
         if self.negative_sampler is not None:
             graphs.append(self._negative_graph(g, indices))

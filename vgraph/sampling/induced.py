@@ -14,8 +14,9 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError
 from vgraph.graphs.draw.random_numbers import next_key
+from vgraph.graphs.subgraph import gathering_lazily
 from vgraph.graphs.types import Device
-from vgraph.sampling.samplers import Names, Sampler
+from vgraph.sampling.samplers import Names, Sampler, wanted_of
 from vgraph.sampling.walks import pack_traces, random_walk
 
 
@@ -26,8 +27,9 @@ class SAINTSampler(Sampler):
         mode: "node", "edge" or "walk".
         budget: how many draws a minibatch; for walks a pair, how many and how long.
         cache: keep the chances of being drawn, for one graph.
-        prefetch_ndata: ignored, as all features come along.
-        prefetch_edata: ignored, as all features come along.
+        prefetch_ndata: names of features (by type) of nodes that are gathered ahead; the others are when they are
+            read. None: none.
+        prefetch_edata: names of features (by edge type) of edges that are gathered ahead; None: none.
         output_device: where the subgraph goes.
 
     Raises:
@@ -55,6 +57,7 @@ class SAINTSampler(Sampler):
         if mode not in ("node", "edge", "walk"):
             raise FunctionError(f"mode is {mode!r}", cure='pass "node", "edge" or "walk"')
         self.mode, self.budget, self.cache, self.output_device = mode, budget, cache, output_device
+        self.prefetch_ndata, self.prefetch_edata = prefetch_ndata, prefetch_edata
         self._chances: Tensor | None = None
 
     def sample(self, g: Graph, indices: object) -> Graph:
@@ -67,7 +70,10 @@ class SAINTSampler(Sampler):
         Returns:
             A graph of the same class, whose feature ``"_ID"`` holds ids in ``g``.
         """
-        return g.subgraph(self._drawn(g).unique().to(g.idtype), output_device=self.output_device)
+        part = gathering_lazily(g).subgraph(self._drawn(g).unique().to(g.idtype))
+        for want in wanted_of(g, part, self.prefetch_ndata, self.prefetch_edata):
+            want.take_from(g)
+        return part if self.output_device is None else part.to(self.output_device)
 
     def _drawn(self, g: Graph) -> Tensor:
         draws = torch.Generator().manual_seed(next_key() >> 1)

@@ -22,6 +22,7 @@ from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.draw.random_numbers import MASK, Keys, keyed, mix
 from vgraph.graphs.types import Device, Edges, Nodes
 from vgraph.sampling.affinity import binder, divided, program_on
+from vgraph.sampling.promised import with_promised
 from vgraph.sampling.samplers import Sampler
 from vgraph.sampling.shares import own_share
 
@@ -100,6 +101,16 @@ class DataLoader:
         self.num_workers, self.ahead = num_workers, num_workers * (prefetch_factor or 2)
         self.generator, self._cores = generator, list[int]()
         self._ids = _flat(indices)
+        self._attached: dict[str, Tensor] = {}
+
+    def attach_data(self, name: str, data: Tensor) -> None:
+        """Gives a tensor that is of no graph, of which a ``dgl.LazyFeature`` beside the graphs of a sampler means rows.
+
+        Args:
+            name: what the sampler calls it.
+            data: (rows, ...).
+        """
+        self._attached[name] = data
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch comes next, for ``use_ddp``, where all processes have to draw one order; they count themselves.
@@ -163,7 +174,8 @@ class DataLoader:
     def _make(self, task: tuple[Keys, Tensor]) -> Any:
         keys, places = task
         with keyed(keys):
-            return self.graph_sampler.sample(self.graph, self._chosen(places))
+            made = self.graph_sampler.sample(self.graph, self._chosen(places))
+        return with_promised(made, self.graph, self._attached)
 
     def _chosen(self, places: Tensor) -> Tensor | dict[Hashable, Tensor]:
         """The ids at these places, by type where they were given so."""

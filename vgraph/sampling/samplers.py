@@ -206,6 +206,12 @@ class Want:
         self.frame[self.name] = whole[self.name].index_select(0, self.ids)
 
 
+def wanted_of(g: Graph, part: Graph, of_nodes: Names, of_edges: Names) -> list[Want]:
+    """Features (by type) of a part's nodes and edges."""
+    found = [Want(part.src_frames[t], t, name) for t, name in listed(of_nodes or (), g.ntypes)]
+    return found + wanted_of_edges(g, part, of_edges)
+
+
 def wanted_of_edges(g: Graph, part: Graph, names: Names) -> list[Want]:
     """Features (by edge type) of a part's edges."""
     named = [(g.to_canonical_etype(etype), name) for etype, name in listed(names or (), g.canonical_etypes)]
@@ -447,8 +453,7 @@ class ShaDowKHopSampler(Sampler):
         Raises:
             NameLookupError: there is no such type or feature.
         """
-        found = [Want(part.src_frames[t], t, name) for t, name in listed(self.prefetch_node_feats, g.ntypes)]
-        return found + wanted_of_edges(g, part, self.prefetch_edge_feats)
+        return wanted_of(g, part, self.prefetch_node_feats, self.prefetch_edge_feats)
 
     def moved(self, made: tuple[IdsByType, IdsByType, Graph]) -> tuple[IdsByType, IdsByType, Graph]:
         """A minibatch on the output device.
@@ -507,8 +512,8 @@ def make_block(g: Graph, seeds: ByType, drawn: Mapping[EdgeType, Drawn]) -> tupl
         ends = (local.get(etype, NOTHING.src), mine.seed_places)
         near, far = (torch.from_numpy(end).to(g.idtype) for end in ends)
         topologies[etype] = _part_of(g, etype, (near, far), (len(ids[etype[0]]), len(own[etype[2]])))
-        edges[etype] = edge_frame(g.edge_frames[etype], mine.edge_ids, g.idtype, copies=False)
-    src, dst = ({name: _ids_frame(g, name, part[name]) for name in g.ntypes} for part in (ids, own))
+        edges[etype] = edge_frame(g.edge_frames[etype], mine.edge_ids, g.idtype, copies=True)
+    src, dst = ({name: _side(g, name, part[name]) for name in g.ntypes} for part in (ids, own))
     return {name: torch.from_numpy(ids[name]) for name in g.ntypes}, type(g).of_types(topologies, src, dst, edges)
 
 
@@ -518,9 +523,11 @@ def _part_of(g: Graph, etype: EdgeType, ends: tuple[Tensor, Tensor], sizes: tupl
     return Topology(*ends, *sizes, halo=None if is_alone else EdgesElsewhere(sizes[0]))
 
 
-def _ids_frame(g: Graph, name: str, ids: Array) -> Frame:
-    frame = Frame(len(ids), g.device, "node", type_name=g.src_frames[name].type_name)
-    frame[ID] = torch.from_numpy(ids).to(g.idtype)
+def _side(g: Graph, name: str, ids: Array) -> Frame:
+    """The features of some nodes, which are gathered when they are read, and their ids."""
+    given = torch.from_numpy(ids)
+    frame = g.src_frames[name].lazily(given)
+    frame[ID] = given.to(g.idtype)
     return frame
 
 
@@ -534,5 +541,5 @@ def _induced(g: Graph, every: Mapping[str, Array], drawn: Mapping[EdgeType, Draw
         is_inside = local < len(own)
         src, dst = (torch.from_numpy(end[is_inside]).to(g.idtype) for end in (local, mine.seed_places))
         topologies[etype] = _part_of(g, etype, (src, dst), (len(own), len(every[etype[2]])))
-        edges[etype] = edge_frame(g.edge_frames[etype], mine.edge_ids[is_inside], g.idtype, copies=False)
-    return type(g).of_types(topologies, {name: _ids_frame(g, name, ids) for name, ids in every.items()}, None, edges)
+        edges[etype] = edge_frame(g.edge_frames[etype], mine.edge_ids[is_inside], g.idtype, copies=True)
+    return type(g).of_types(topologies, {name: _side(g, name, ids) for name, ids in every.items()}, None, edges)

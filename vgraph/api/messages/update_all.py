@@ -29,8 +29,8 @@ from vgraph.errors import DTypeError, FunctionError, GraphError
 from vgraph.graphs.adjacency import incident, is_all
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import GraphData
+from vgraph.graphs.lazy_columns import some_rows
 from vgraph.graphs.types import Ends, EType, Ids
-from vgraph.graphs.views import LazyRows
 from vgraph.ir.topology import Topology
 from vgraph.runtime.compiled import CallContext
 
@@ -265,14 +265,14 @@ def _edge_part(on: Relation, ids: Tensor, touched: Tensor | None = None) -> tupl
     """Some of the edges, and of their destinations those ``touched`` (k,) ascending, or all."""
     whole = on.topology
     src, dst = (end.index_select(0, ids) for end in (whole.src, whole.dst))
-    frames: Frames = {**on.frames(), "edge": LazyRows(on.edge, ids)}
+    frames: Frames = {**on.frames(), "edge": some_rows(on.edge.columns, ids)}
     if touched is None:
         known = {**whole.original_ids, "edge": ids}
         return Topology(src, dst, whole.num_src, whole.num_dst, original_ids=known, halo=whole.halo), frames
     dst = torch.searchsorted(touched, dst.to(touched.dtype)).to(dst.dtype)
     original = {"edge": ids, "vertex": touched}
     part = Topology(src, dst, whole.num_src, touched.shape[0], original_ids=original)
-    return part, {**frames, "dst": LazyRows(on.dst, touched)}
+    return part, {**frames, "dst": some_rows(on.dst.columns, touched)}
 
 
 # ---------------------------------------------------------------- send and recv apart
@@ -310,7 +310,7 @@ def recv(
         original = {"edge": ids.index_select(0, taken), "vertex": touched}
         part = Topology(src, dst.to(src.dtype), on.topology.num_src, touched.shape[0], original_ids=original)
         rows = {name: column.index_select(0, taken) for name, column in sent.items()}
-        frames: Frames = {"src": {}, "dst": LazyRows(on.dst, touched), "edge": rows}
+        frames: Frames = {"src": {}, "dst": some_rows(on.dst.columns, touched), "edge": rows}
         _set_rows(on.dst, touched, _results_of_part(on, (part, frames), touched, as_sent, reduce_func, None))
     if apply_node_func is not None:
         apply_on(on.dst, apply_node_func, None if is_all(v) else asked)

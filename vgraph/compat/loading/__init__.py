@@ -7,14 +7,26 @@ from vgraph.compat.loading.clusters import ClusterGCNSampler
 from vgraph.compat.loading.collators import Collator, EdgeCollator, GraphCollator, NodeCollator
 from vgraph.compat.loading.excluded import SpotTarget, find_exclude_eids
 from vgraph.compat.loading.fused import sample_neighbors_fused
+from vgraph.compat.loading.lazy import (
+    LazyFeature,
+    set_dst_lazy_features,
+    set_edge_lazy_features,
+    set_node_lazy_features,
+    set_src_lazy_features,
+)
 
 __all__ = [
     "ClusterGCNSampler",
     "Collator",
     "EdgeCollator",
     "GraphCollator",
+    "LazyFeature",
     "NodeCollator",
     "SpotTarget",
     "find_exclude_eids",
     "sample_neighbors_fused",
+    "set_dst_lazy_features",
+    "set_edge_lazy_features",
+    "set_node_lazy_features",
+    "set_src_lazy_features",
 ]

@@ -17,15 +17,17 @@ import vgraph
 from vgraph.compat.partition import metis_partition_assignment
 from vgraph.errors import DataError
 from vgraph.files import read_arrays
+from vgraph.graphs.subgraph import gathering_lazily
 from vgraph.graphs.types import Device
 from vgraph.sampling import Sampler
+from vgraph.sampling.samplers import wanted_of
 
 
 class ClusterGCNSampler(Sampler):
     """Minibatches of parts: the subgraph of all nodes of some parts, of which METIS makes ``k`` at the first time.
 
-    The parts are kept in a file of NumPy's (``cache_path``), and taken from there later. All features come along;
-    ``prefetch_ndata`` and ``prefetch_edata`` are ignored.
+    The parts are kept in a file of NumPy's (``cache_path``), and taken from there later. Features are gathered when
+    they are read, those of ``prefetch_ndata`` and ``prefetch_edata`` ahead.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class ClusterGCNSampler(Sampler):
         prefetch_edata: Sequence[str] | None = None,
         output_device: Device = None,
     ) -> None:
-        self.output_device = output_device
+        self.output_device, self.prefetch_ndata, self.prefetch_edata = output_device, prefetch_ndata, prefetch_edata
         if Path(cache_path).exists():
             self.partition_offset, self.partition_node_ids = _kept(cache_path, k, g.num_nodes())
             return
@@ -54,7 +56,10 @@ class ClusterGCNSampler(Sampler):
         """The subgraph of the nodes of some parts, which are named by number."""
         offsets = self.partition_offset.tolist()
         own = [self.partition_node_ids[offsets[i] : offsets[i + 1]] for i in indices.tolist()]
-        return g.subgraph(torch.cat(own).to(g.idtype), output_device=self.output_device)
+        part = gathering_lazily(g).subgraph(torch.cat(own).to(g.idtype))
+        for want in wanted_of(g, part, self.prefetch_ndata, self.prefetch_edata):
+            want.take_from(g)
+        return part if self.output_device is None else part.to(self.output_device)
 
 
 def _kept(path: str | Path, k: int, num_nodes: int) -> tuple[Tensor, Tensor]:

@@ -37,10 +37,7 @@ def sample_neighbors_fused(
     }
     drawn = draw_edges(g, Hop(seeds, fanout, prob, replace))
     block = make_block(g, seeds, without(g, drawn, exclude_edges))[1]
-    for own, frames in ((g.src_frames, block.src_frames), (g.dst_frames, block.dst_frames)):
-        for ntype, frame in frames.items() if copy_ndata else ():
-            frame.update({name: column[frame["_ID"].long()] for name, column in own[ntype].items()})
-    for etype, frame in block.edge_frames.items() if copy_edata else ():
-        ids = frame["_ID"].long()
-        frame.update({name: torch.index_select(rows, 0, ids) for name, rows in g.edge_frames[etype].items()})
+    of_nodes = (*block.src_frames.values(), *block.dst_frames.values())
+    for frame in (*(() if copy_ndata else of_nodes), *(() if copy_edata else block.edge_frames.values())):
+        frame.columns = {"_ID": frame["_ID"]}
     return block

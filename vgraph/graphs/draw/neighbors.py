@@ -243,7 +243,7 @@ def graph_of(
 ) -> AnyGraph:
     """A graph of all nodes and the edges that were drawn, with features where they are copied."""
     topologies, edges = edges_by_type(g, drawn, copy_edata)
-    frames = {name: frame.copy() if copy_ndata else frame.empty() for name, frame in g.src_frames.items()}
+    frames = {name: frame.lazily() if copy_ndata else frame.empty() for name, frame in g.src_frames.items()}
     made = type(g).of_types(topologies, frames, None, edges)
     return made if output_device is None else made.to(output_device)
 
@@ -264,11 +264,9 @@ def edges_by_type(
 
 
 def edge_frame(whole: Frame, edge_ids: Array, idtype: torch.dtype, copies: bool) -> Frame:
-    """The features of some edges, and their ids."""
+    """The features of some edges, which are gathered when they are read, and their ids."""
     ids = torch.from_numpy(edge_ids)
-    frame = Frame(len(ids), whole.device, "edge", type_name=whole.type_name)
-    for name in whole if copies else ():
-        frame[name] = whole[name].index_select(0, ids)
+    frame = whole.lazily(ids) if copies else whole.rows_alone(len(ids))
     frame[ID] = ids.to(idtype)
     return frame
 
