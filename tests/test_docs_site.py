@@ -68,3 +68,11 @@ def test_links_on_the_site_lead_to_its_pages(monkeypatch: pytest.MonkeyPatch) ->
     linked = import_module("project_pages").linked
     text = "[How](../ARCHITECTURE.md#the-rooms), [Limits](limits.md), [code](../vgraph/compiler.py)"
     assert linked(text, DOCS, DOCS, DOCS) == "[How](project/ARCHITECTURE.md#the-rooms), [Limits](limits.md), code"
+
+
+def test_the_notebooks_are_the_tutorials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DOCS / "_ext")
+    notebooks = import_module("notebooks")
+    made = {page.stem: notebooks.notebook(page.read_text(encoding="utf-8")) for page in notebooks.PAGES}
+    there = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS / "start").glob("*.ipynb")}
+    assert made == there, "python docs/_ext/notebooks.py writes them"

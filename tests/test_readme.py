@@ -1,4 +1,4 @@
-"""Every ```python block of README.md and of the pages under docs/ runs as printed.
+"""Every ```python block of README.md and of the pages and notebooks under docs/ runs as printed.
 
 The blocks of one document run in order and share their names, as a reader would type them. A block
 that is not meant to run is fenced as ```text.
@@ -6,6 +6,7 @@ that is not meant to run is fenced as ```text.
 
 from __future__ import annotations
 
+import json
 import re
 import traceback
 from pathlib import Path
@@ -21,26 +22,34 @@ def read_blocks(text: str) -> list[str]:
     return ["\n" * text.count("\n", 0, m.start(1)) + m.group(1) for m in BLOCK.finditer(text)]
 
 
-def with_blocks() -> list[Path]:
+def code_of(path: Path) -> list[str]:
+    """The blocks of a page, or the cells of a notebook."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        return ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    return read_blocks(text)
+
+
+def with_code() -> list[Path]:
     """The documents that show code."""
-    built = {PROJECT / "docs" / name for name in ("_build", "project")}
-    pages = [path for path in (PROJECT / "docs").rglob("*.md") if not built & {*path.parents}]
-    found = [PROJECT / "README.md", *sorted(pages)]
-    return [path for path in found if read_blocks(path.read_text(encoding="utf-8"))]
+    docs = PROJECT / "docs"
+    built = {docs / "_build", docs / "project"}
+    pages = [path for kind in ("*.md", "*.ipynb") for path in docs.rglob(kind) if not built & {*path.parents}]
+    return [path for path in [PROJECT / "README.md", *sorted(pages)] if code_of(path)]
 
 
 def failure(path: Path) -> str:
     """The traceback of the first block that does not run; empty where all do."""
     names: dict[str, object] = {"__name__": "__main__"}
     try:
-        for block in read_blocks(path.read_text(encoding="utf-8")):
+        for block in code_of(path):
             exec(compile(block, str(path), "exec"), names)
     except Exception:
         return traceback.format_exc()
     return ""
 
 
-@pytest.mark.parametrize("path", with_blocks(), ids=lambda path: str(path.relative_to(PROJECT)))
+@pytest.mark.parametrize("path", with_code(), ids=lambda path: str(path.relative_to(PROJECT)))
 def test_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert failure(path) == ""
