@@ -50,6 +50,24 @@ def _damaged(name: str, folder: Path, arguments: dict[str, Any]) -> None:
         assert error.cure
 
 
+def test_what_a_program_saves_of_a_legacy_set_is_there_the_next_time(tmp_path: Path) -> None:
+    written.legacy_tu(tmp_path)
+    made = data("LegacyTUDataset")("SMALL", raw_dir=str(tmp_path))
+    assert not made.has_cache()  # it is read from its files as long as no program saves it
+    labels = made._idx_from_zero(np.loadtxt(made._file_path("graph_indicator"), dtype=int))
+    assert made._to_onehot(labels).shape == (len(labels), len(made))
+    for g in made.graph_lists:
+        g.ndata["own"] = g.in_degrees()
+    made.save()
+    again = data("LegacyTUDataset")("SMALL", raw_dir=str(tmp_path))
+    assert [g.ndata["own"].tolist() for g, _ in again] == [g.in_degrees().tolist() for g, _ in made]
+    assert again.statistics() == made.statistics()
+    assert again.graph_labels.equal(made.graph_labels)
+    assert again.num_classes == made.num_classes
+    fresh = data("LegacyTUDataset")("SMALL", raw_dir=str(tmp_path), force_reload=True)
+    assert "own" not in fresh[0][0].ndata
+
+
 def test_a_table_of_rdf_may_be_compressed_and_is_that_of_schlichtkrull(data_dir: Path, tmp_path: Path) -> None:
     stored = data_dir / "rdf" / "mutag"
     if not stored.exists():

@@ -35,6 +35,7 @@ def test_many_ways_to_import(tmp_path: Path) -> None:
 import dgl
 from dgl import DGLGraph, DGLError, function as fn
 from dgl.base import DGLError as Error, NID, ALL, dgl_warning
+from dgl._ffi.base import DGLError as Foreign
 from dgl.udf import NodeBatch, EdgeBatch
 from dgl.nn.pytorch import GraphConv, GATConv
 from dgl.nn.pytorch.conv import SAGEConv
@@ -58,7 +59,7 @@ exec("from dgl.backend import *; tensor([1.0], float32), unique; from dgl.utils 
 assert dgl.heterograph({("a", "r", "b"): ([0], [0])}).ntypes == ["a", "b"]
 assert dgl.batch([dgl.graph(([0], [1]))]).batch_size == 1
 g = Compose([AddSelfLoop(), ToSimple()])(dgl.graph(([0], [1])))
-assert Error is DGLError and isinstance(g, DGLGraph) and g.num_edges() == 3
+assert Error is Foreign is DGLError and isinstance(g, DGLGraph) and g.num_edges() == 3
 g.set_n_initializer(dgl.init.zero_initializer)
 try:
     g.ndata["missing"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import vgraph
-from vgraph.compat.data import DGLBuiltinDataset, DGLDataset
+from vgraph.compat.data import DGLBuiltinDataset, DGLDataset, load_info, save_info, short_hash
 from vgraph.compat.files import extract_archive
 from vgraph.data import load_tu
 from vgraph.errors import DataError
@@ -124,7 +124,14 @@ class LegacyTUDataset(TUDataset):
         transform: Transform | None = None,
     ) -> None:
         self.use_pandas, self.hidden_size, self.max_allow_node = use_pandas, hidden_size, max_allow_node
+        self._is_made = False
         super().__init__(name, raw_dir, force_reload, verbose, transform)
+        self._is_made = True
+
+    @property
+    def hash(self) -> str:
+        """Eight letters that tell sets of other arguments apart."""
+        return short_hash((self.name, self.use_pandas, self.hidden_size, self.max_allow_node))
 
     def process(self) -> None:
         super().process()
@@ -152,12 +159,50 @@ class LegacyTUDataset(TUDataset):
             self.graph_lists = [self.graph_lists[i] for i in kept]
             self.graph_labels, self.max_num_node = self.graph_labels[kept], self.max_allow_node
 
+    def save(self) -> None:
+        """Keeps the graphs, with what the program has added to them, for the next time that the set is asked for.
+
+        While the set is made it keeps nothing: its files are read each time until the program saves.
+        """
+        if self._is_made:
+            vgraph.save_graphs(self._kept("bin"), self.graph_lists, {"labels": self.graph_labels})
+            save_info(self._kept("info"), {name: getattr(self, name) for name in _KEPT})
+
+    def has_cache(self) -> bool:
+        """Whether the program has saved the set."""
+        return self._kept("bin").exists() and self._kept("info").exists()
+
+    def load(self) -> None:
+        """Reads what ``save`` kept."""
+        self.graph_lists, labels = vgraph.load_graphs(self._kept("bin"))
+        self.graph_labels = labels["labels"]
+        for name, value in load_info(self._kept("info")).items():
+            if name in _KEPT:
+                setattr(self, name, value)
+        self.num_classes = self.num_labels
+
+    def _kept(self, suffix: str) -> Path:
+        return Path(self.save_path) / f"legacy_tu_{self.name}_{self.hash}.{suffix}"
+
+    # what programs that add features of their own call
+    def _file_path(self, category: str) -> str:
+        return str(self._file(category))
+
+    @staticmethod
+    def _idx_from_zero(idx_tensor: NDArray[np.int64]) -> NDArray[np.int64]:
+        return idx_tensor - idx_tensor.min()
+
+    @staticmethod
+    def _to_onehot(label_tensor: NDArray[np.int64]) -> NDArray[np.float64]:
+        return (label_tensor[:, None] == np.arange(label_tensor.max() + 1)).astype(np.float64)
+
     def _refuse_wide(self, needed: int) -> None:
         length = self._file("node_labels").stat().st_size if needed else 0
         if needed > most_dense(length):
             raise self._misfit("node_labels", f"makes {needed} bytes of one-hot rows")
 
 
+_KEPT = ("max_num_node", "num_labels", "data_mode")
 _FEATURES = (("node_attr", "node_attr"), ("node_label", "node_labels"))
 
 

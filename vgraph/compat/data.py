@@ -171,7 +171,7 @@ class DGLDataset:
     @property
     def hash(self) -> str:
         """Eight letters that tell ``hash_key``s apart."""
-        return _short_hash(self._hash_key)
+        return short_hash(self._hash_key)
 
     @property
     def raw_dir(self) -> str:
@@ -192,7 +192,7 @@ class DGLDataset:
     def _place_in(self, folder: str) -> str:
         """The set's folder as DGL calls it, with a hash of the address; one called by the name alone will do."""
         plain = Path(folder) / self._name
-        hashed = plain if self._url is None else plain.with_name(f"{plain.name}_{_short_hash(self._url)}")
+        hashed = plain if self._url is None else plain.with_name(f"{plain.name}_{short_hash(self._url)}")
         return str(plain if plain.exists() and not hashed.exists() else hashed)
 
     @property
@@ -200,7 +200,8 @@ class DGLDataset:
         return self._verbose
 
 
-def _short_hash(key: object) -> str:
+def short_hash(key: object) -> str:
+    """Eight letters that tell keys apart, as DGL makes them."""
     return hashlib.sha1(str(key).encode(), usedforsecurity=False).hexdigest()[:8]
 
 

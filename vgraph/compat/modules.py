@@ -46,6 +46,7 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     **{f"dgl.{name}": (("vgraph.compat.geometry",), False) for name in _GEOMETRY},
     "dgl.nn.pytorch.utils": (("vgraph.nn", "vgraph.compat.layer_words"), False),
     "dgl.base": (("vgraph.compat.names",), True),
+    **{f"dgl.{name}": (("vgraph.compat.names",), False) for name in ("_ffi", "_ffi.base")},  # for DGLError alone
     "dgl.udf": (("vgraph.api.messages.batches",), False),
     "dgl.utils": (("vgraph.compat.arguments",), True),
     "dgl.init": (("vgraph.compat.initial",), True),
