@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from scipy import sparse
 
 import vgraph
 from tests.compat import dgl_archives as written
@@ -63,6 +66,28 @@ AM = (
 DL = "http://dl-learner.org/carcinogenesis#"
 CSR = {"feat": [repr([float(i == j) for j in range(5)]) for i in range(4)]}
 CASES: list[Case] = [
+    (
+        "CoraBinary",
+        {},
+        lambda root: written.put(
+            root / "cora_binary",
+            graphs__txt="graph 0\n0 1\n2 1\ngraph 1\n1 0\n",
+            labels__txt="graph 0\n0\n1\n1\ngraph 1\n1\n0\n",
+            pmpds__pkl=pickle.dumps(
+                [sparse.coo_matrix([[1.0, 0], [-1, -1], [0, 1]]), sparse.coo_matrix([[-1.0], [1]])]
+            ),
+        ),
+        lambda d: [(ends(g), matrix.toarray().tolist(), y.tolist()) for g, matrix, y in [*d, d.collate_fn([*d])]],
+        [
+            ([(0, 1), (2, 1)], [[1, 0], [-1, -1], [0, 1]], [0, 1, 1]),
+            ([(1, 0)], [[-1], [1]], [1, 0]),
+            (
+                [(0, 1), (2, 1), (4, 3)],
+                [[1, 0, 0], [-1, -1, 0], [0, 1, 0], [0, 0, -1], [0, 0, 1]],
+                [0, 1, 1, 1, 0],
+            ),
+        ],
+    ),
     (
         "CoraGraphDataset",
         {},

@@ -256,7 +256,7 @@ PUBLIC = """
     AsGraphPredDataset AsLinkPredDataset AsNodePredDataset BA2MotifDataset BACommunityDataset BAShapeDataset
     BGSDataset BitcoinOTC BitcoinOTCDataset ChameleonDataset CitationGraphDataset CiteseerGraphDataset
     CLUSTERDataset Coauthor CoauthorCSDataset CoauthorPhysicsDataset CoraFull CoraFullDataset CoraGraphDataset
-    CornellDataset DGLBuiltinDataset DGLDataset FakeNewsDataset FB15k237Dataset FB15kDataset FlickrDataset
+    CoraBinary CornellDataset DGLBuiltinDataset DGLDataset FakeNewsDataset FB15k237Dataset FB15kDataset FlickrDataset
     FraudAmazonDataset FraudDataset FraudYelpDataset GDELT GDELTDataset GINDataset ICEWS18 ICEWS18Dataset
     KarateClub KarateClubDataset LegacyPPIDataset LegacyTUDataset MUTAGDataset MiniGCDataset PATTERNDataset
     PPIDataset PubmedGraphDataset QM7b QM7bDataset QM9 QM9Dataset QM9Edge QM9EdgeDataset RedditDataset

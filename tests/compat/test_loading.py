@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader as TorchLoader
 
 import vgraph
 from vgraph.compat import loading, partition
-from vgraph.errors import DataError, FunctionError
+from vgraph.compat.modules import lookup
+from vgraph.errors import DataError, FeatureError, FunctionError
 from vgraph.sampling import DataLoader, MultiLayerFullNeighborSampler, NeighborSampler, Uniform
 
 needs_metis = pytest.mark.skipif(importlib.util.find_spec("pymetis") is None, reason="pymetis is not installed")
@@ -147,3 +148,26 @@ def test_fused_neighbors_are_a_block() -> None:
     assert loading.sample_neighbors_fused(g, [3, 5, 3], 1).dstdata["_ID"].tolist() == [3, 5]
     with pytest.raises(FunctionError, match="blocks compute what edges end at"):
         loading.sample_neighbors_fused(g, [3], 1, "out")
+
+
+def test_biased_neighbours_are_drawn_by_their_tags() -> None:
+    g = vgraph.graph(([1, 2, 3, 4, 5, 1], [0, 0, 0, 0, 0, 6]))
+    tag = torch.tensor([0, 0, 1, 2, 1, 2, 0])
+    for edge_dir, sort, whole in (("in", "sort_csc_by_tag", g), ("out", "sort_csr_by_tag", vgraph.reverse(g))):
+        ordered = lookup("dgl", sort)(whole, tag)
+        drawn = loading.sample_neighbors_biased(ordered, [0, 6], 2, [0.0, 1.0, 0.0], edge_dir)
+        far, near = drawn.edges() if edge_dir == "in" else reversed(drawn.edges())
+        assert (sorted(far.tolist()), near.tolist()) == ([2, 4], [0, 0]) and list(drawn.edata) == ["_ID"]
+    with pytest.raises(FeatureError, match="for 3 tags"):
+        loading.sample_neighbors_biased(ordered, [0], 2, [1.0], "out")
+    with pytest.raises(FunctionError, match="edge_dir"):
+        loading.sample_neighbors_biased(ordered, [0], 2, [1.0] * 3, "both")
+
+
+def test_a_matrix_has_its_entries_in_order_of_edges() -> None:
+    g = vgraph.graph(([0, 0, 1], [2, 1, 0]))
+    assert g.adj_external(scipy_fmt="csr").indices.tolist() == [2, 1, 0]
+    twice = vgraph.graph(([0, 0, 0], [2, 1, 2])).adj_external(scipy_fmt="csr")
+    assert (twice.indices.tolist(), twice.data.tolist()) == ([1, 2], [1, 2])
+    squares = lookup("dgl.nn.pytorch.factory", "pairwise_squared_distance")(torch.tensor([[0.0, 3.0], [4.0, 0.0]]))
+    assert squares.tolist() == [[0, 25], [25, 0]]

@@ -73,10 +73,25 @@ def by_hand(g, nodes):
     return [block.num_dst_nodes() for block in loader]
 
 
+def embeddings(rank):
+    """Rows that both processes use, and rows of each."""
+    emb = dgl.nn.NodeEmbedding(6, 2, "rows", init_func=lambda rows: rows.fill_(1.0))
+    optimizer = dgl.optim.SparseAdam([emb], lr=0.1)
+    optimizer.zero_grad()
+    emb(th.tensor([rank, 2, 5])).sum().backward()
+    optimizer.step()
+    assert th.allclose(emb.all_get_embedding()[:, 0], th.tensor([0.9, 0.9, 0.9, 1, 1, 0.9])), emb.weight
+    emb.all_set_embedding(th.full((6, 2), 3.0))
+    assert emb(th.tensor([4])).tolist() == [[3, 3]]
+    once = dgl.multiprocessing.call_once_and_share(lambda: th.arange(4) + 10 * rank, (4,), th.int64, rank=1)
+    assert once.tolist() == [10, 11, 12, 13]
+
+
 def main(folder):
     dgl.distributed.initialize("ip_config.txt", num_workers=0)
     th.distributed.init_process_group(backend="gloo")
     rank = th.distributed.get_rank()
+    embeddings(rank)
     if rank == 0:
         divide(folder)
     th.distributed.barrier()

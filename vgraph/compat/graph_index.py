@@ -6,12 +6,14 @@ Source: DGL 1.1, ``dgl.heterograph_index``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 import vgraph
+from vgraph.compat.shared import shared_memory
+from vgraph.errors import DeviceError
 from vgraph.graphs.types import EdgeType
 
 
@@ -83,10 +85,52 @@ def canonical_by_name(g: vgraph.Graph) -> dict[str, EdgeType | tuple[()]]:
     return {name: key if g.etypes.count(name) == 1 else () for key in g.canonical_etypes for name in key[1:2]}
 
 
+def is_pinned(g: vgraph.Graph) -> bool:
+    """Whether all ids lie in memory that a GPU reads."""
+    return all(end.is_pinned() for t in g.canonical_etypes for end in (g.relation(t)[0].src, g.relation(t)[0].dst))
+
+
+def pin_memory_(g: vgraph.Graph) -> vgraph.Graph:
+    """Moves ids and features of a graph on the CPU to memory that a GPU reads.
+
+    Raises:
+        DeviceError: there is no GPU.
+    """
+    if not torch.cuda.is_available():
+        cure = "leave pin_memory_ out: there is nothing that would read the memory"
+        raise DeviceError("the graph is to be pinned, and there is no GPU here", cure=cure)
+    return _placed(g, Tensor.pin_memory)
+
+
+def unpin_memory_(g: vgraph.Graph) -> vgraph.Graph:
+    """Moves ids and features that are pinned to ordinary memory."""
+    return _placed(g, Tensor.clone) if is_pinned(g) else g
+
+
+def _placed(g: vgraph.Graph, move: Callable[[Tensor], Tensor]) -> vgraph.Graph:
+    """The graph itself, its tensors in other memory."""
+    ends = {t: g.relation(t)[0] for t in g.canonical_etypes}
+    made = {t: one.stored(move(one.src), move(one.dst)) for t, one in ends.items()}
+    for frame in (*g.src_frames.values(), *g.dst_frames.values(), *g.edge_frames.values()):
+        frame.columns = {name: move(rows) for name, rows in frame.items()}
+    edges = {t: g.edge_frames[t] for t in made}
+    whole = type(g).of_types(made, g.src_frames, g.dst_frames if g.is_block else None, edges, g.gdata, g.sizes)
+    vars(g).update(vars(whole))
+    return g
+
+
 INTERNALS = {"_graph": HeteroGraphIndex, "_etype2canonical": canonical_by_name}
+METHODS = {
+    "is_pinned": is_pinned,
+    "pin_memory_": pin_memory_,
+    "unpin_memory_": unpin_memory_,
+    "shared_memory": shared_memory,
+}
 
 
 def keep_internals() -> None:
     """Graphs of this process have DGL's own attributes, too."""
     for name, read in INTERNALS.items():
         setattr(vgraph.Graph, name, property(read))
+    for name, method in METHODS.items():
+        setattr(vgraph.Graph, name, method)

@@ -11,8 +11,12 @@ from typing import Any
 
 _TRANSFORMS = tuple(f"vgraph.compat.{name}" for name in ("transforms", "functional", "diffusion", "augment"))
 _AS_DGL = ("vgraph.compat.partition", "vgraph.compat.nearest")  # before vgraph's own of the same names
-_NN = ("vgraph.compat.nearest", "vgraph.nn")
-_DATASETS = "chosen adapters node_sets graph_sets molecules knowledge fraud rdf trees temporal generated communities"
+_LATER = ("vgraph.compat.loading.lazy", "vgraph.compat.shared")
+_NN = ("vgraph.compat.nearest", "vgraph.nn", "vgraph.compat.node_embedding")
+_DATASETS = (
+    "chosen adapters node_sets graph_sets molecules knowledge fraud rdf trees temporal generated communities "
+    "cora_binary"
+)
 _DATA = (
     *(f"vgraph.compat.{name}" for name in ("data", "splits", "files", "collections")),
     *(f"vgraph.compat.datasets.{name}" for name in _DATASETS.split()),
@@ -24,10 +28,7 @@ _DISTRIBUTED = ("vgraph.compat.distributed", "vgraph.distributed")
 HIDDEN = ("dgl.heterograph", "dgl.batch", "dgl.merge", "dgl.sparse.matmul", "dgl.sparse.sddmm", "dgl.sparse.softmax")
 # a module of DGL -> where its names are looked up, in this order; True: it is that module itself
 MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
-    "dgl": (
-        ("vgraph.compat.names", *_AS_DGL, "vgraph", *_TRANSFORMS, "vgraph.ops", "vgraph.compat.loading.lazy"),
-        False,
-    ),
+    "dgl": (("vgraph.compat.names", *_AS_DGL, "vgraph", *_TRANSFORMS, "vgraph.ops", *_LATER), False),
     "dgl.function": (("vgraph.function",), True),
     "dgl.ops": (("vgraph.ops",), True),
     "dgl.nn": (_NN, False),
@@ -48,9 +49,12 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
     "dgl.base": (("vgraph.compat.names",), True),
     **{f"dgl.{name}": (("vgraph.compat.names",), False) for name in ("_ffi", "_ffi.base")},  # for DGLError alone
     "dgl.udf": (("vgraph.api.messages.batches",), False),
-    "dgl.utils": (("vgraph.compat.arguments",), True),
+    "dgl.utils": (("vgraph.compat.arguments", "vgraph.compat.shared"), False),
+    "dgl.utils.shared_mem": (("vgraph.compat.shared",), False),
+    "dgl.optim": (("vgraph.compat.optim",), False),
+    "dgl.optim.pytorch": (("vgraph.compat.optim",), False),
     "dgl.init": (("vgraph.compat.initial",), True),
-    "dgl.ndarray": (("vgraph.compat.ndarray",), True),
+    "dgl.ndarray": (("vgraph.compat.ndarray", "vgraph.compat.shared"), False),
     "dgl.partition": (("vgraph.compat.partition",), True),
     "dgl.mpops": (("vgraph.compat.names", "vgraph.ops"), False),
     "dgl.random": (("vgraph.compat.draws", "vgraph.compat.names", "vgraph"), False),
@@ -98,7 +102,7 @@ MODULES: dict[str, tuple[tuple[str, ...], bool]] = {
         f"dgl.nn.pytorch.{name}": (_NN, False)
         for name in (
             "conv glob softmax hetero factory linear link explain gt network_emb "
-            "explain.gnnexplainer explain.subgraphx link.edgepred link.transe link.transr gt.biased_mha "
+            "sparse_emb explain.gnnexplainer explain.subgraphx link.edgepred link.transe link.transr gt.biased_mha "
             "gt.degree_encoder gt.egt gt.graphormer gt.lap_pos_encoder gt.path_encoder gt.spatial_encoder"
         ).split()
     },

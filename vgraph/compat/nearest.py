@@ -48,6 +48,12 @@ def segmented_knn_graph(
     )
 
 
+def pairwise_squared_distance(x: Tensor) -> Tensor:
+    """The squared distance of each two points, (..., points, points) of (..., points, width)."""
+    squares = (x * x).sum(-1, keepdim=True)
+    return squares + squares.transpose(-1, -2) - 2 * x @ x.transpose(-1, -2)
+
+
 class KNNGraph(nn.KNNGraph):
     """``knn_graph`` as a layer."""
 

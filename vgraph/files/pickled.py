@@ -90,7 +90,11 @@ class _Matrix:
 
     def made(self, values: _Values) -> Pickled:
         shape = values.of(self.state["_shape"])
-        parts = [values.of(self.state[name]) for name in (_SPARSE | _PLACES)[self.kind]]
+        state = self.state
+        if self.kind in _PLACES and "coords" in state:  # as SciPy has written them since 1.13
+            row, col = state["coords"]
+            state = {**state, "row": row, "col": col}
+        parts = [values.of(state[name]) for name in (_SPARSE | _PLACES)[self.kind]]
         numbers = (parts[0], tuple(parts[1:]))
         found = getattr(sparse, self.kind)(numbers if self.kind in _PLACES else tuple(parts), shape=shape)
         if self.kind in _SPARSE:

@@ -145,7 +145,8 @@ class Matrices(Adjacency):
 
         Returns:
             A sparse COO tensor or a SciPy matrix (num_src, num_dst), with an entry an edge in order of ids. In "csr"
-            and "csc" the entries of edges between the same nodes are summed.
+            and "csc" the entries of edges between the same nodes are summed; where there are none, those of a row (a
+            column) stand in order of edge ids.
 
         Raises:
             GraphError: ``scipy_fmt`` is another word, or there are several types of edges and none is named.
@@ -167,7 +168,12 @@ class Matrices(Adjacency):
         src, dst = t.src.cpu().numpy(), t.dst.cpu().numpy()
         entries = np.ones_like(src) if eweight_name is None else frame[eweight_name].numpy(force=True)
         made = sparse.coo_matrix((entries, (src, dst)), shape=(t.num_src, t.num_dst), copy=True)
-        return (made.T if transpose else made).asformat(scipy_fmt)
+        made = made.T if transpose else made
+        summed = made.asformat(scipy_fmt)
+        if scipy_fmt == "coo" or summed.nnz < t.num_edges:
+            return summed
+        made.has_canonical_format = True  # no entry is there twice, so SciPy need not put them into order to add them
+        return made.asformat(scipy_fmt)
 
     def to_scipy(self, transpose: bool = False, *, scipy_fmt: str = "csr", etype: EType = None) -> Any:
         """The adjacency as a SciPy matrix, as ``adj_external`` gives it.

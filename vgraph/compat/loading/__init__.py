@@ -3,6 +3,7 @@
 Takes: graphs and ids. Gives: parts of graphs. Runs at every step. Samplers themselves are ``vgraph.sampling``'s.
 """
 
+from vgraph.compat.loading.biased import sample_neighbors_biased
 from vgraph.compat.loading.clusters import ClusterGCNSampler
 from vgraph.compat.loading.collators import Collator, EdgeCollator, GraphCollator, NodeCollator
 from vgraph.compat.loading.excluded import SpotTarget, find_exclude_eids
@@ -24,6 +25,7 @@ __all__ = [
     "NodeCollator",
     "SpotTarget",
     "find_exclude_eids",
+    "sample_neighbors_biased",
     "sample_neighbors_fused",
     "set_dst_lazy_features",
     "set_edge_lazy_features",
