@@ -74,7 +74,7 @@ def junction_trees(smoke: bool) -> Workload:
 
 def dag_vae(smoke: bool) -> Workload:
     of = example("dag_vae")
-    size = 8 if smoke else 128
+    size = 8 if smoke else 64
     kinds, reads = of.draw(4 if smoke else 64)
     g = vgraph.batch([of.graph(*one) for one in zip(kinds, reads, strict=True)])
     model = of.DagVae(size, size // 2)

@@ -20,7 +20,7 @@ from tqdm import trange
 
 import vgraph
 
-LAYERS = 8  # of a cell, its input and output among them
+LAYERS = 6  # of a cell, its input and output among them
 INPUT, OUTPUT, KINDS = 4, 5, 6  # kinds 0 to 3 are what layers do
 
 
@@ -110,6 +110,15 @@ def draw(count: int) -> tuple[Tensor, Tensor]:
     return kinds, reads | torch.eye(LAYERS, dtype=torch.bool).roll(1, 0).tril()
 
 
+def unseen(kinds: Tensor, reads: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Random cells that are not among those given; ``count`` are drawn."""
+    known = {*map(bytes, torch.cat([kinds, reads.flatten(1)], 1).byte().numpy())}
+    kinds, reads = draw(count)
+    rows = torch.cat([kinds, reads.flatten(1)], 1).byte().numpy()
+    new = torch.tensor([bytes(row) not in known for row in rows])
+    return kinds[new], reads[new]
+
+
 def graph(kinds: Tensor, reads: Tensor) -> vgraph.Graph:
     reader, read = reads.nonzero().T
     g = vgraph.graph((read, reader), num_nodes=LAYERS)
@@ -119,10 +128,10 @@ def graph(kinds: Tensor, reads: Tensor) -> vgraph.Graph:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])  # type: ignore[union-attr]
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args()
-    steps, count, size = (3, 40, 8) if options.smoke else (options.steps, 8000, 128)
+    steps, count, size = (3, 40, 8) if options.smoke else (options.steps, 8000, 64)
     torch.manual_seed(0)
     kinds, reads = draw(count)
     cells = vgraph.unbatch(vgraph.batch([graph(*one) for one in zip(kinds, reads, strict=True)]))
@@ -138,13 +147,13 @@ def main() -> None:
         schedule.step()
         if (step + 1) % max(1, steps // 4) == 0:
             print(f"step {step + 1}: loss {loss.item():.3f}", flush=True)
-    kinds, reads = draw(count // 10)
+    kinds, reads = unseen(kinds, reads, count // 4)
     with torch.no_grad():
         mean, _ = model.encode(vgraph.batch([graph(*one) for one in zip(kinds, reads, strict=True)]))
         found, wires = model.decode(mean)
     whole = ((found == kinds).all(1) & (wires == reads).flatten(1).all(1)).float().mean()
     layers, told = (found == kinds).float().mean(), (wires == reads).float().mean()
-    print(f"of {len(kinds)} new cells {100 * whole:.1f} % come back from their codes without a fault")
+    print(f"of {len(kinds)} unseen cells {100 * whole:.1f} % come back from their codes without a fault")
     print(f"layers {100 * layers:.1f} %, wires {100 * told:.1f} %")
 
 

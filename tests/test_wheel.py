@@ -52,10 +52,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", folder / "unpacked" / f"vgraph-{vgraph.__version__}", folder)
 
 
-@pytest.fixture(scope="module")
-def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_environment(wheel: Path, folder: Path) -> Path:
     """The programs of an environment that has the wheel."""
-    folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
     run([sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel], folder)
@@ -71,15 +69,11 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     assert packed == {name for name in wanted if name.endswith(SUFFIXES)}
 
 
-def test_a_bare_machine_imports_it_and_runs_its_command(empty: Path) -> None:
-    printed = run([empty / "vgraph", "info"], empty.parent)
-    assert vgraph.__version__ in printed
+def test_a_bare_machine_imports_it_and_runs_its_command_and_an_example(wheel: Path, tmp_path: Path) -> None:
+    programs = empty_environment(wheel, tmp_path)
     where = run(
-        [empty / "python", "-c", "import importlib.util as u; print(u.find_spec('vgraph').origin)"], empty.parent
+        [programs / "python", "-c", "import importlib.util as u; print(u.find_spec('vgraph').origin)"], tmp_path
     )
-    assert Path(where.strip()).is_relative_to(empty.parent)
-
-
-def test_a_bare_machine_runs_an_example(empty: Path) -> None:
-    printed = run([empty / "python", PROJECT / "examples" / "tree_fc.py", "--smoke"], empty.parent)
-    assert printed.strip()
+    assert Path(where.strip()).is_relative_to(tmp_path)
+    assert vgraph.__version__ in run([programs / "vgraph", "info"], tmp_path)
+    assert run([programs / "python", PROJECT / "examples" / "tree_fc.py", "--smoke"], tmp_path).strip()
