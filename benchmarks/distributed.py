@@ -4,11 +4,12 @@ Rows: a community graph (three edges of four within a community, ids in no order
 .npy files and partitioned by LDG within --memory GiB, in a process of its own that is watched; cuts of LDG, Fennel,
 METIS and hashing on a smaller one, ids in no order and in the order of communities; steps of a GCN on one of
 --step-edges edges in one process and on ranks, sides in turns: time, bytes beside the cost model's, anonymous memory;
-memory of a GAT on four hashed parts, with all rows of others and window by window.
+memory of a GAT on four hashed parts, with all rows of others and window by window; steps that wait for others' rows and
+steps that compute meanwhile, on two machines (network namespaces) of one core each and a link of 200 Mbit/s.
 Sampled minibatches are measured by distributed_sampling.py.
 
-usage: distributed.py [--rows out-of-core cut full-graph windows] [--rounds 3] [--steps 5] [--step-edges 4000000]
-                      [--nodes 10000000] [--edges 200000000] [--parts 64] [--memory 1]
+usage: distributed.py [--rows out-of-core cut full-graph windows overlap] [--rounds 3] [--steps 5]
+                      [--step-edges 4000000] [--nodes 10000000] [--edges 200000000] [--parts 64] [--memory 1]
                       [--folder FOLDER] [--json FILE] [--smoke]
 """
 
@@ -25,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from distributing import full_graph, windows
+from distributing import full_graph, machines, overlap, windows
 from distributing.memory import anonymous_bytes
 from tqdm import tqdm
 
@@ -37,7 +38,8 @@ COMMUNITIES, INSIDE = 100, 0.75
 CUT_NODES, CUT_EDGES, CUT_PARTS = 50_000, 1_000_000, (4, 16, 64)
 AT_ONCE = 1 << 22
 WINDOW_SIZES = (100_000, 1_000_000)
-ROWS = ("out-of-core", "cut", "full-graph", "windows")
+OVERLAP_SIZES = (100_000, 2_000_000, 15_000)
+ROWS = ("out-of-core", "cut", "full-graph", "windows", "overlap")
 
 
 def main() -> None:
@@ -79,6 +81,13 @@ def main() -> None:
         sizes, ranks = ((400, 4000), 0) if options.smoke else (WINDOW_SIZES, windows.RANKS)
         found["windows"] = windows.compare(*sizes, options.steps, options.rounds, ranks)
         windows.tell(found["windows"])
+    if "overlap" in options.rows:
+        reason = "a smoke run needs none" if options.smoke else machines.why_not()
+        if reason is not None:
+            print(f"without two machines and a link between them: {reason}", flush=True)
+        else:
+            found["overlap"] = overlap.compare(*OVERLAP_SIZES, options.rounds * options.steps)
+            overlap.tell(found["overlap"])
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -18,11 +18,12 @@ def mean(rows: Tensor, weight: Tensor | None = None) -> Tensor:
     """The mean over the rows of all ranks, each times its weight; the loss of a distributed step.
 
     Args:
-        rows: (rows, ...), a loss for each own row, as ``reduction="none"`` gives it.
+        rows: (rows, ...), a loss for each own row, as ``reduction="none"`` gives it; or truth values: what is right.
         weight: (rows,), numbers or truth values (a mask of training nodes), without gradient; None: 1.
 
     Returns:
-        A scalar in the dtype of ``rows``; NaN where all weights are 0.
+        A scalar in the dtype of ``rows``, of truth values and whole numbers in torch's default one; NaN where all
+        weights are 0.
 
     Raises:
         FeatureError: there is not one weight a row.
@@ -34,10 +35,14 @@ def mean(rows: Tensor, weight: Tensor | None = None) -> Tensor:
         >>> import torch, vgraph.distributed as vd
         >>> vd.mean(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([True, True, False]))
         tensor(1.5000)
+        >>> vd.mean(torch.tensor([3, 1, 2]) == torch.tensor([3, 1, 1]))
+        tensor(0.6667)
     """
     if weight is not None and (not rows.ndim or weight.shape != rows.shape[:1]):
         fact = f"weight has shape {tuple(weight.shape)} for rows of shape {tuple(rows.shape)}"
         raise FeatureError(fact, cure="give one weight a row")
+    if not (rows.is_floating_point() or rows.is_complex()):
+        rows = rows.to(torch.get_default_dtype())
     ranks = current_ranks()
     width = rows.shape[1:].numel()
     if weight is None:

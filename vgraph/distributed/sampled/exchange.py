@@ -69,4 +69,10 @@ def by_request(flat: Array, sizes: Array) -> list[Array]:
     """The reverse: what has come member by member, as one array a request, member by member."""
     pieces = np.split(flat, np.cumsum(sizes.reshape(-1))[:-1])
     width = sizes.shape[1]
-    return [np.concatenate(pieces[number::width]) for number in range(width)]
+    return [_whole(pieces[number::width]) for number in range(width)]
+
+
+def _whole(pieces: Sequence[Array]) -> Array:
+    """All of them; what one has alone is not copied."""
+    there = [piece for piece in pieces if len(piece)]
+    return there[0] if len(there) == 1 else np.concatenate(pieces)

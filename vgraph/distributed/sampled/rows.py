@@ -104,20 +104,18 @@ def _as_bytes(rows: Tensor) -> Tensor:
 def _joined(
     served: Served, hot: HotRows, one: Request, found: tuple[Array, Array, Array], order: Sequence[int]
 ) -> list[Tensor]:
-    """Every feature's rows in the order of the ids."""
+    """Every feature's rows in the order of the ids: in one pass over files, what has come, and what is kept."""
     where, kept, flat = found
-    from_far = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *((where == m).nonzero()[0] for m in order)]))
-    from_here, from_kept = (where == served.machine).nonzero()[0], (where < 0).nonzero()[0]
+    from_far = np.concatenate([np.empty(0, np.int64), *((where == m).nonzero()[0] for m in order)])
+    from_kept, last = (where < 0).nonzero()[0], served.range_of(one.kind)[1]
+    places = one.ids.astype(np.int64)
+    places[from_far] = last + np.arange(len(from_far))
+    places[from_kept] = last + len(from_far) + kept[from_kept]
     table, start, columns = torch.from_numpy(flat).reshape(len(from_far), _width(served, one)), 0, list[Tensor]()
     for name in one.names:
         rows = served.rows(one.kind, name)
-        out = torch.empty((len(where), *rows.shape), dtype=rows.dtype)
-        out[torch.from_numpy(from_here)] = rows.take(one.ids[from_here])
-        if len(from_kept):
-            out[torch.from_numpy(from_kept)] = hot.rows[one.kind, name][torch.from_numpy(kept[from_kept])]
-        if len(from_far):
-            own = table[:, start : start + rows.row_bytes].contiguous()
-            out[from_far] = own.view(rows.dtype).reshape(len(from_far), *rows.shape)
+        come = table[:, start : start + rows.row_bytes].contiguous().view(rows.dtype)
+        others = [come, hot.rows[one.kind, name]] if len(from_kept) else [come]
+        columns.append(rows.followed_by(others).take(places))
         start += rows.row_bytes
-        columns.append(out)
     return columns

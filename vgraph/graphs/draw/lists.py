@@ -101,6 +101,10 @@ class Rows:
         self.shape, self.dtype = self.parts[0].shape[1:], self.parts[0].dtype
         self.row_bytes = self.shape.numel() * self.dtype.itemsize
 
+    def followed_by(self, parts: Sequence[Tensor]) -> Rows:
+        """These, and then others, of which the first row has the number after the last of these."""
+        return Rows([*self.parts, *(part.reshape(len(part), *self.shape) for part in parts)], int(self.bounds[0]))
+
     def take(self, ids: Array) -> Tensor:
         """The rows of these numbers, which lie within the bounds."""
         found = torch.empty((len(ids), *self.shape), dtype=self.dtype)
