@@ -6,6 +6,7 @@ makes the other. All is gone when the processes in them are. Each has a /dev/shm
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -17,12 +18,11 @@ _MEMORY = ["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"]
 
 def why_not() -> str | None:
     """Why there are no such machines; None: there are."""
-    try:
-        command = [*OWN, "ip", "link", "add", "here", "type", "veth", "peer", "name", "there"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError as error:
-        return str(error)
-    return None if done.returncode == 0 else f"no network namespace with a link: {done.stderr.strip()}"
+    if shutil.which(OWN[0]) is None:
+        return f"there is no {OWN[0]}"
+    tried = f"{' '.join(_MEMORY)} && ip link add {LINKS[0]} type veth peer name {LINKS[1]}"
+    done = subprocess.run([*OWN, "sh", "-c", tried], capture_output=True, text=True, check=False)
+    return f"no namespaces with a link between them: {done.stderr.strip()}" if done.returncode else None
 
 
 @contextmanager
