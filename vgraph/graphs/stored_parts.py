@@ -32,7 +32,8 @@ def check_parts(is_block: object, topologies: object, frames: object, sizes: obj
     num_graphs = _checked_sizes(sizes, counts[1])
     if not isinstance(frames, list) or len(frames) != len(_KINDS):
         _refuse("its features are not by kind")
-    wanted = (counts[0] if is_block else counts[1], counts[1], counts[2], {"": num_graphs})
+    of_graphs: dict[object, int] = {"": num_graphs}
+    wanted = (counts[0] if is_block else counts[1], counts[1], counts[2], of_graphs)
     for kind, group, known in zip(_KINDS, frames, wanted, strict=True):
         _check_features(kind, group, known)
 
