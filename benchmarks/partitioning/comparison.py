@@ -13,15 +13,13 @@ from functools import partial
 
 import numpy as np
 
-from vgraph.ir.program import Op
-from vgraph.ir.sharding import At, Partial, Placement, Replicate, ShardingPlan, Split, Strategy
+from vgraph.ir.sharding import At, Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.step import UPDATE, TrainingStep
 from vgraph.ir.tdl.table import is_absent
 from vgraph.partition.search.cost_graph import CostGraph, Costs
 from vgraph.partition.search.critical import solve_by_paths
 from vgraph.partition.search.search import Found, search
 from vgraph.partition.search.step_costs import StepCosts
-from vgraph.partition.search.strategies import strategies
 
 
 def all_row(step: TrainingStep, axes: Sequence[int], rng: random.Random | None = None) -> Found:
@@ -51,64 +49,6 @@ def by_paths(step: TrainingStep, axes: Sequence[int]) -> Found:
 
 
 # ---------------------------------------------------------------- without a search
-def data_parallel(step: TrainingStep, axes: Sequence[int]) -> ShardingPlan:
-    """Every worker has all parameters and a part of the batch; gradients are summed for all."""
-    depth = len(axes)
-    batch = _batch_of(step, int(np.prod(axes)))
-    homes: dict[int, tuple[Placement, ...]] = {}
-    placements: dict[int, tuple[Placement, ...]] = {}
-    for given in step.program.inputs:
-        dim = batch.get(given.value.id)
-        where: Placement = Replicate() if dim is None else Split(dim)
-        placements[given.value.id] = homes[given.value.id] = (where,) * depth
-    for value in (*step.gradients.values(), *step.new_buffers.values()):
-        placements[value.id] = (Replicate(),) * depth
-    placements[step.loss.id] = (Replicate(),) * depth
-    chosen: list[tuple[Strategy, ...]] = []
-    for op, note in zip(step.ops, step.notes, strict=True):
-        strategy = _following(op, [homes[v.id][0] for v in op.operands()], axes[0], note.phase == UPDATE)
-        chosen.append((strategy,) * depth)
-        for value, made in zip(op.results, strategy.outputs, strict=True):
-            homes[value.id] = placements.get(value.id, (made,) * depth)
-    return ShardingPlan(tuple(axes), tuple(chosen), placements)
-
-
-def _batch_of(step: TrainingStep, workers: int) -> dict[int, int | None]:
-    """The dim of each input that counts samples: the size that all inputs have, first of those that divide."""
-    shared = set.intersection(*({d for d in v.shape if isinstance(d, int)} for v in step.inputs if v.shape))
-    sizes = [d for d in step.inputs[0].shape if d in shared and isinstance(d, int) and d % workers == 0]
-    found: dict[int, int | None] = {}
-    for value in step.inputs:
-        found[value.id] = list(value.shape).index(sizes[0]) if sizes and sizes[0] in value.shape else None
-    return found
-
-
-def _following(op: Op, lies: Sequence[Placement], ways: int, is_update: bool) -> Strategy:
-    """The strategy that reads every operand where it lies, of those the one that divides."""
-    every = strategies(op, ways)
-    if is_update:
-        return every[0]
-    summed = [Replicate() if isinstance(have, Partial) else have for have in lies]  # statistics of the whole batch
-    for given in (lies, summed):
-        fitting = [s for s in every if all(_is_free(h, n) for h, n in zip(given, s.inputs, strict=True))]
-        divided = [s for s in fitting if s.index and _uses(given, s)]
-        if divided:
-            return divided[0]
-    return every[0]
-
-
-def _uses(lies: Sequence[Placement], strategy: Strategy) -> bool:
-    """A replicated operand is not cut anew for its own sake."""
-    cut = [have for have in lies if not isinstance(have, Replicate)]
-    return bool(cut) and all(
-        have == need for have, need in zip(lies, strategy.inputs, strict=True) if not isinstance(have, Replicate)
-    )
-
-
-def _is_free(have: Placement, need: Placement) -> bool:
-    return have == need or (isinstance(have, Replicate) and not isinstance(need, Partial))
-
-
 def operator_placement(step: TrainingStep, workers: int) -> ShardingPlan:
     """Layers on workers in turn: every module that has parameters, with its gradients and history."""
     names = list(dict.fromkeys(name.rpartition(".")[0] for name in step.parameters))

@@ -19,7 +19,8 @@ from vgraph.partition.accounting.machines import MACHINES
 from vgraph.partition.accounting.simulate import compute_seconds, simulate
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search.fit import FAIR_SHARE, search_best
-from vgraph.partition.search.search import Found, search
+from vgraph.partition.search.named import NAMED
+from vgraph.partition.search.search import Found, Prepared, search
 
 from .sensitivity import sensitivity
 from .workloads import GIB, PAPER, PUBLISHED_SAMPLES, PUBLISHED_WORDS, samples, step_of
@@ -39,13 +40,24 @@ def best_of(make: Search) -> Maker:
     return least
 
 
+def named(name: str) -> Maker:
+    """A plan that has a name, which all models here have."""
+
+    def make(step: TrainingStep) -> ShardingPlan:
+        plan = NAMED[name](step, 8, Prepared(step))
+        assert plan is not None, f"the step cannot be divided as {name}"
+        return plan
+
+    return make
+
+
 METHODS: dict[str, Maker] = {
     "tofu": lambda step: search_best(step, 8).plan,
     "equal chop": lambda step: comparison.equal_chop(step, (2, 2, 2)).plan,
     "icml18": best_of(comparison.icml18),
     "spartan": best_of(comparison.spartan),
     "all rows, greedy": best_of(comparison.all_row),
-    "data parallel": lambda step: comparison.data_parallel(step, (2, 2, 2)),
+    **{name: named(name) for name in NAMED},
     "operator placement": lambda step: comparison.operator_placement(step, 8),
 }
 MORE: dict[str, Maker] = {

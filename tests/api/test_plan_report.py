@@ -25,7 +25,8 @@ def test_print_names_modules_and_bytes(capsys: pytest.CaptureFixture[str]) -> No
     plan = plan_of(Heads(), torch.zeros(8, 16, 64))
     plan.print()
     text = capsys.readouterr().out
-    for word in ("4 workers", "communication:", "memory a worker:", "up", "down", "mm "):
+    named = ("data parallel would move", "FSDP, ZeRO-3 would move", "Megatron would move")
+    for word in ("4 workers", "communication:", "memory a worker:", "up", "down", "mm ", *named):
         assert word in text
     assert plan.search_seconds > 0
     whole = 4 * 3 * sum(p.numel() for p in Heads().parameters())

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import random
 
-import pytest
 import torch
 
 from benchmarks.partitioning import comparison as baselines
 from tests.partition.test_search import Heads, Perceptron, Recurrent, captured
 from vgraph.ir.sharding import At, ShardingPlan
 from vgraph.ir.step import TrainingStep
-from vgraph.partition.accounting.account import account
 from vgraph.partition.rewrite.rewrite import rewrite
 from vgraph.partition.search.fit import search_best
+from vgraph.partition.search.named import named_plans
 
 AXES = (2, 2)
 
@@ -35,7 +34,7 @@ def plans(step: TrainingStep) -> dict[str, ShardingPlan]:
         "icml18": baselines.icml18(step, AXES).plan,
         "icml18 with reductions": baselines.icml18(step, AXES, reduces=True).plan,
         "paths": baselines.by_paths(step, AXES).plan,
-        "data parallel": baselines.data_parallel(step, AXES),
+        **named_plans(step, 4),
         "operator placement": baselines.operator_placement(step, 4),
     }
 
@@ -48,15 +47,6 @@ def test_all_are_programs_and_none_moves_less() -> None:
             assert moved > 0
             if name != "operator placement":  # which moves little and waits for it
                 assert moved >= tofu, name
-
-
-def test_data_parallel_sums_gradients() -> None:
-    step = captured(Perceptron((48, 96, 24)), torch.zeros(24, 48), torch.zeros(24, 24))
-    weights = 4 * (48 * 96 + 96 * 24)
-    for axes in ((2,), (2, 2), (3,)):
-        workers = torch.tensor(axes).prod().item()
-        moved = account(step, baselines.data_parallel(step, axes)).total_bytes
-        assert moved == pytest.approx(2 * (workers - 1) * weights, rel=0.05)
 
 
 def test_operators_are_placed_by_layer() -> None:

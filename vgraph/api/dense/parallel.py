@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vgraph.api.dense.initial_state import Init, StepState
 from vgraph.api.dense.plan_file import load_plan, plan_digest, save_plan
-from vgraph.api.dense.plan_report import describe, save_tiles
+from vgraph.api.dense.plan_report import describe, describe_named, save_tiles
 from vgraph.api.dense.worker import Worker
 from vgraph.capture.step.arguments import Arguments, as_arguments
 from vgraph.capture.step.capture_step import capture_step
@@ -34,7 +34,7 @@ from vgraph.partition.accounting.machines import machine as find_machine
 from vgraph.partition.accounting.simulate import Simulation, simulate
 from vgraph.partition.rewrite.replicas import average_gradients
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
-from vgraph.partition.search.fit import search_best
+from vgraph.partition.search.fit import rows_of_named, search_best
 from vgraph.partition.search.search import Found
 from vgraph.partition.search.unequal import search_unequal
 from vgraph.runtime.distributed.groups import join
@@ -143,9 +143,14 @@ class Plan:
         return program_footprint(self.parts, self.step)
 
     def print(self) -> None:
-        """Prints, module by module, how products are divided and how many bytes are fetched."""
+        """Prints, module by module, how products are divided and how many bytes are fetched.
+
+        Beside it stand data parallel, FSDP (ZeRO-3) and Megatron, as far as the step can be divided so.
+        """
         whole = whole_footprint(self.step)
-        print("\n".join(describe(self.book, whole, self.footprint, self.search_seconds, self.communicated_bytes)))
+        lines = describe(self.book, whole, self.footprint, self.search_seconds, self.communicated_bytes)
+        named = describe_named(rows_of_named(self.step, self.num_workers), whole, self.num_workers)
+        print("\n".join([*lines, *named]))
 
     def save_plot(self, path: str | Path) -> None:
         """Draws the tiles of weights and results in the colours of their workers.

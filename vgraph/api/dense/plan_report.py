@@ -18,6 +18,7 @@ from vgraph.ir.sharding import Placement, Region, ShardingPlan, shard_region
 from vgraph.ir.step import BACKWARD, FORWARD
 from vgraph.partition.accounting.account import Account, Placements
 from vgraph.partition.accounting.footprint import Footprint
+from vgraph.partition.search.fit import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,6 +98,13 @@ def describe(book: Account, whole: Footprint, worker: Footprint, seconds: float,
             yield f"{layer.name:{width}s}  {_size(layer.bytes_moved):>10s}  {layer.forward} | {layer.backward}"
     for line in replicated(book):
         yield f"replicated: {line}"
+
+
+def describe_named(rows: Sequence[Row], whole: Footprint, count: int) -> Iterator[str]:
+    """A line for each plan that has a name, by the books, with all copies kept."""
+    for row in rows:
+        share = count * row.need / max(whole.total, 1)
+        yield f"{row.name} would move {_size(row.moved)}, a worker hold {_size(row.need)}, {share:.2f} of 1/{count}"
 
 
 def _parts(worker: Footprint) -> str:

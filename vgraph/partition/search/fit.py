@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vgraph.errors import ModelError
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.accounting.account import Account, account
-from vgraph.partition.accounting.footprint import keep_within, program_footprint, whole_footprint
+from vgraph.partition.accounting.footprint import (
+    footprint,
+    keep_within,
+    program_footprint,
+    whole_footprint,
+)
 from vgraph.partition.accounting.machines import Machine
 from vgraph.partition.accounting.simulate import link_seconds
 from vgraph.partition.rewrite.rewrite import rewrite
+from vgraph.partition.search.named import NAMED, named_plans
 from vgraph.partition.search.search import Found, Prepared, factorised, search, without_collection
 
 FAIR_SHARE = 1.22  # without a limit a worker keeps copies up to this multiple of its part of the whole
 _PRICES = (0.0, 0.25, 1.0, 4.0, 64.0)  # moved bytes that one byte held by a second worker is worth
 _DEAR = (0.25, 4.0)  # those that are tried where no limit is given
-Weigh = Callable[[Account], float]  # what is to be least
 _TIGHTER = 0.97  # the books may be a little below the generated program
 
 
@@ -39,7 +44,7 @@ class _Candidate:
 def search_best(
     step: TrainingStep, num_workers: int, memory_limit: float | None = None, machine: Machine | None = None
 ) -> Found:
-    """Of the recursion by prime factors and one step for all workers, what moves less and fits.
+    """Of the recursion by prime factors, one step for all workers and the named plans what moves least and fits.
 
     With a machine whose links are a hierarchy, what spends less time on them; then also recursions that divide
     between hosts first, which is the step that moves least, and inside a host by steps or at once.
@@ -48,24 +53,43 @@ def search_best(
         ModelError: no plan needs as little memory as the limit allows.
     """
     began = time.perf_counter()
-    one = _Problem(step, _factorisations(num_workers, machine), _weigh(machine))
+    one = _Problem(step, num_workers, _factorisations(num_workers, machine), machine)
     with without_collection():
         if memory_limit is None:
             best = _moving_least(one, FAIR_SHARE * whole_footprint(step).total / num_workers)
         else:
-            best = _fitting(one, num_workers, memory_limit)
+            best = _fitting(one, memory_limit)
     return replace(best.found, seconds=time.perf_counter() - began)
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """What a named plan moves in a step, and what a worker needs for it, by the books."""
+
+    name: str
+    moved: float
+    need: float
+
+
+def rows_of_named(step: TrainingStep, num_workers: int) -> list[Row]:
+    """Rows of the named plans that a step has, with all copies kept."""
+    if num_workers == 1:
+        return []
+    with without_collection():
+        books = {name: account(step, plan) for name, plan in named_plans(step, num_workers).items()}
+        return [Row(name, book.total_bytes, footprint(book).total) for name, book in books.items()]
 
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
     step: TrainingStep
+    num_workers: int
     factorisations: list[tuple[int, ...]]
-    weigh: Weigh
+    machine: Machine | None
 
-
-def _weigh(machine: Machine | None) -> Weigh:
-    return (lambda book: book.total_bytes) if machine is None else (lambda book: link_seconds(book, machine))
+    def weigh(self, book: Account) -> float:
+        """What is to be least."""
+        return book.total_bytes if self.machine is None else link_seconds(book, self.machine)
 
 
 def _moving_least(one: _Problem, budget: float) -> _Candidate:
@@ -84,30 +108,77 @@ def _moving_least(one: _Problem, budget: float) -> _Candidate:
         for other in _candidates(one, budget, price, prepared):
             if other.need <= best.need and other.moved < best.moved:
                 best = other
+    fits = best.need <= budget
+    names = _names(one, best.moved if fits else math.inf, is_least=fits and not best.found.plan.fetched_again)
+    for other in _named(one, names, budget, prepared):
+        is_better = (other.need > budget, other.moved) < (best.need > budget, best.moved)
+        if is_better and other.need <= max(budget, best.need):
+            best = other
     return best
 
 
-def _fitting(one: _Problem, num_workers: int, limit: float) -> _Candidate:
-    """Raises the price of memory until a plan fits; that it does is seen in the generated program."""
-    prepared, least = Prepared(one.step), math.inf
+def _names(one: _Problem, moved: float, *, is_least: bool) -> list[str]:
+    """The named plans that may move less than this; ``is_least``: no plan of one step does, as Megatron's is.
+
+    Those by the batch gather and scatter, or sum, every gradient.
+    """
+    if one.num_workers == 1 or one.machine is not None:
+        return [] if one.num_workers == 1 else list(NAMED)
+    gradients = sum(value.row_bytes for value in one.step.gradients.values())
+    by_batch = moved > 2 * (one.num_workers - 1) * gradients
+    return [name for name in NAMED if (not is_least if name == "Megatron" else by_batch)]
+
+
+def _named(one: _Problem, names: Sequence[str], budget: float, prepared: Prepared) -> Iterator[_Candidate]:
+    for name in names:
+        plan = NAMED[name](one.step, one.num_workers, prepared)
+        if plan is not None:
+            book = account(one.step, plan)
+            yield _kept(one, Found(plan, book.step_bytes, 0.0), budget, book)
+
+
+def _fitting(one: _Problem, limit: float) -> _Candidate:
+    """Raises the price of memory until a plan fits, then looks whether a named one that fits moves less."""
+    prepared = Prepared(one.step)
+    best, least = _first_that_fits(one, limit, prepared)
+    for candidate in _named(one, _names(one, best.moved if best else math.inf, is_least=False), limit, prepared):
+        if best is None or candidate.moved < best.moved:
+            found, need = _within(one, candidate, limit)
+            best, least = found or best, min(least, need)
+    if best is None:
+        raise ModelError(
+            f"{one.num_workers} workers need {least:.4g} bytes each, {least - limit:.4g} more than the limit",
+            cure="use more workers, a smaller batch, or a higher memory_limit",
+        )
+    return best
+
+
+def _first_that_fits(one: _Problem, limit: float, prepared: Prepared) -> tuple[_Candidate | None, float]:
+    """The plan of the lowest price of memory that fits, and the least that any needs."""
+    least = math.inf
     for price in _PRICES:
         for candidate in sorted(_candidates(one, limit, price, prepared), key=lambda each: each.moved):
-            budget = limit
-            while candidate.need <= limit:
-                need = generated_need(one.step, candidate.found.plan)
-                if need <= limit:
-                    return candidate
-                least = min(least, need)
-                budget *= _TIGHTER * limit / need
-                tighter = _kept(one, candidate.found, budget, candidate.book)
-                if tighter.found.plan == candidate.found.plan:
-                    break
-                candidate = tighter
-            least = min(least, max(candidate.need, 0 if candidate.need > limit else least))
-    raise ModelError(
-        f"{num_workers} workers need {least:.4g} bytes each, {least - limit:.4g} more than the limit",
-        cure="use more workers, a smaller batch, or a higher memory_limit",
-    )
+            found, need = _within(one, candidate, limit)
+            least = min(least, need)
+            if found is not None:
+                return found, least
+    return None, least
+
+
+def _within(one: _Problem, candidate: _Candidate, limit: float) -> tuple[_Candidate | None, float]:
+    """The candidate as its generated program fits, with more copies let go where it must; the least that it needs."""
+    least, budget = candidate.need if candidate.need > limit else math.inf, limit
+    while candidate.need <= limit:
+        need = generated_need(one.step, candidate.found.plan)
+        if need <= limit:
+            return candidate, need
+        least = min(least, need)
+        budget *= _TIGHTER * limit / need
+        tighter = _kept(one, candidate.found, budget, candidate.book)
+        if tighter.found.plan == candidate.found.plan:
+            break
+        candidate = tighter
+    return None, least
 
 
 def generated_need(step: TrainingStep, plan: ShardingPlan) -> float:

@@ -210,6 +210,10 @@ class Options:
             spread = [Replicate()]
         return [made, *spread] if self.keeps_terms else spread
 
+    def every(self, op: Op, kind: Hashable, ways: int) -> list[Strategy]:
+        """All strategies of a whole op, also those that no search would take."""
+        return self._strategies(op, kind, (), (), ways, None)
+
     def _strategies(
         self,
         op: Op,

@@ -1,0 +1,103 @@
+"""Data parallel, FSDP and Megatron: legal plans with the bytes they are known for, and none is better than ours."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.partition.small_models import model_and_batch
+from tests.partition.test_rewrite import check, sgd
+from tests.partition.test_search import Heads, Perceptron, captured, indices
+from tests.partition.training_step import step_of
+from vgraph.ir.sharding import Replicate, Split
+from vgraph.ir.step import FORWARD
+from vgraph.partition.accounting.account import account
+from vgraph.partition.accounting.footprint import footprint, keep_within, whole_footprint
+from vgraph.partition.search.fit import FAIR_SHARE, rows_of_named, search_best
+from vgraph.partition.search.named import NAMED, data_parallel, fully_sharded, megatron, named_plans
+
+
+class Encoder(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).square().mean()
+
+
+def test_bytes_are_those_that_these_plans_are_known_for() -> None:
+    """A sum for all is twice a worker's share; gathered for forward and backward, and scattered, three times."""
+    ways = 4
+    for model, batch in (
+        (Encoder(48), (torch.zeros(24, 5, 48),)),
+        (Perceptron((48, 96, 24)), (torch.zeros(24, 48), torch.zeros(24, 24))),
+    ):
+        step = captured(model, *batch)
+        share = (ways - 1) * sum(value.row_bytes for value in step.parameters.values())
+        summed, sharded = (plan(step, ways) for plan in (data_parallel, fully_sharded))
+        assert summed is not None
+        assert sharded is not None
+        assert account(step, summed).total_bytes == pytest.approx(2 * share, rel=0.02)
+        assert 2 * share < account(step, sharded).total_bytes <= 3.02 * share
+        weights = [value for value in step.parameters.values() if len(value.shape) > 1]
+        assert all(isinstance(sharded.placements[value.id][0], Split) for value in weights)
+        assert all(isinstance(summed.placements[value.id][0], Replicate) for value in weights)
+        assert footprint(account(step, sharded)).state < footprint(account(step, summed)).state
+
+
+def test_no_weight_moves_by_megatrons_plan() -> None:
+    step = captured(Heads(), torch.zeros(8, 16, 64))
+    plan = megatron(step, 4)
+    assert plan is not None
+    assert indices(step, plan, FORWARD, "up") == ["n"]
+    assert indices(step, plan, FORWARD, "down") == ["k"]
+    weights = {value.id for value in step.parameters.values()}
+    for op, strategies in zip(step.ops, plan.strategies, strict=True):
+        for value, need in zip(op.operands(), strategies[0].inputs, strict=True):
+            assert value.id not in weights or need == plan.placements[value.id][0]
+
+
+@pytest.mark.parametrize("name", ["block", "attention"])
+def test_named_plans_compute_the_step(name: str) -> None:
+    model, batch = model_and_batch(name)
+    step, inputs = step_of(model, *batch, optimizer=sgd)
+    plans = named_plans(step, 2)
+    assert list(plans) == list(NAMED)
+    for plan in plans.values():
+        assert check(step.program, inputs, plan) > 0
+
+
+def test_no_named_plan_that_fits_is_better() -> None:
+    """An encoder on two workers is data parallel, which holds little more than its share; all three fit."""
+    with torch.device("meta"):
+        encoder, x = Encoder(512), torch.zeros(32, 197, 512)
+    step = captured(encoder, x)
+    budget = FAIR_SHARE * whole_footprint(step).total / 2
+    book = account(step, search_best(step, 2).plan)
+    fitting: dict[str, float] = {}
+    for name, plan in named_plans(step, 2).items():
+        kept, need = keep_within(account(step, plan), budget)
+        if need <= budget:
+            fitting[name] = account(step, kept).total_bytes
+    assert footprint(book).total <= budget
+    assert list(fitting) == list(NAMED)
+    assert book.total_bytes == fitting["data parallel"] < fitting["FSDP, ZeRO-3"] < fitting["Megatron"]
+
+
+def test_a_limit_takes_the_named_plan_that_fits_it() -> None:
+    step = captured(Encoder(48), torch.zeros(24, 5, 48))
+    plan = data_parallel(step, 2)
+    assert plan is not None
+    book = account(step, plan)
+    found = account(step, search_best(step, 2, memory_limit=1.02 * footprint(book).total).plan)
+    assert found.total_bytes <= book.total_bytes
+
+
+def test_a_batch_that_does_not_divide_is_not_data_parallel() -> None:
+    step = captured(Perceptron((48, 96, 24)), torch.zeros(5, 48), torch.zeros(5, 24))
+    assert data_parallel(step, 4) is fully_sharded(step, 4) is None
+    assert list(named_plans(step, 4)) == ["Megatron"]
+    assert [row.name for row in rows_of_named(step, 4)] == ["Megatron"]
+    assert rows_of_named(step, 1) == []
