@@ -1,14 +1,15 @@
 """Semi-supervised classification of papers by graph convolutions or by graph attention.
 
-Takes: a planetoid .npz. Gives: a Task. Runs once per seed (data: once per file).
+Takes: a graph with labels and a split. Gives: a Task. Runs once per seed (data: once per file).
 Source: Kipf and Welling 2017, sections 3.1 and 5.2; Velickovic et al. 2018, section 3.3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,34 +17,11 @@ from torch.nn import functional as F
 
 import vgraph
 from vgraph.cli.checkpoint import Identity, Parts
+from vgraph.cli.settings import HEADS, AttentionSettings, CitationSettings
 from vgraph.cli.training import descend
-from vgraph.data import load_planetoid
+from vgraph.data import CitationGraph
 from vgraph.errors import DataError
 from vgraph.nn import GATConv, GraphConv
-
-HEADS = 8
-
-
-@dataclass(frozen=True)
-class CitationSettings:
-    """Kipf and Welling's; ``weight_decay`` is that of the first layer."""
-
-    epochs: int = 200
-    hidden: int = 16
-    lr: float = 0.01
-    dropout: float = 0.5
-    weight_decay: float = 5e-4
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class AttentionSettings(CitationSettings):
-    """Velickovic et al.'s; ``hidden`` is the width of each of eight heads, ``weight_decay`` of both layers."""
-
-    epochs: int = 300
-    hidden: int = 8
-    lr: float = 0.005
-    dropout: float = 0.6
 
 
 class GCN(nn.Module):
@@ -68,9 +46,9 @@ class GCN(nn.Module):
         h = self.first(graph, feat if self.is_narrowing else feat.to_dense())
         return self.second(graph, self.dropout(torch.relu(h)))
 
-    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
+    def groups(self, weight_decay: float) -> list[dict[str, object]]:
         """Parameters as an optimizer takes them: the first layer's decay."""
-        first = {"params": self.first.parameters(), "weight_decay": weight_decay}
+        first: dict[str, object] = {"params": self.first.parameters(), "weight_decay": weight_decay}
         return [first, {"params": self.second.parameters()}]
 
 
@@ -93,10 +71,6 @@ class GAT(nn.Module):
         h = self.first(graph, _drop_sparse(feat, self.dropout))
         return self.second(graph, h.flatten(1)).squeeze(1)
 
-    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """Parameters as an optimizer takes them: all decay."""
-        return [{"params": self.parameters(), "weight_decay": weight_decay}]
-
 
 def _drop_sparse(feat: Tensor, dropout: nn.Module) -> Tensor:
     """Dropout of what is stored: a zero that is dropped is a zero."""
@@ -104,17 +78,44 @@ def _drop_sparse(feat: Tensor, dropout: nn.Module) -> Tensor:
     return torch.sparse_coo_tensor(feat.indices(), values, feat.shape, is_coalesced=True, check_invariants=False)
 
 
+@dataclass(frozen=True, eq=False)
+class CitationData:
+    """A citation graph with self-loops, its features sparse: 1 to 2 % of them are not zero."""
+
+    graph: vgraph.Graph
+    feat: Tensor
+    label: Tensor
+    masks: dict[str, Tensor]
+    num_classes: int
+
+    def identity(self) -> Identity:
+        counts = (self.graph.num_nodes(), self.graph.num_edges(), self.feat.shape[1])
+        return dict(zip(("vertices", "edges", "features"), counts, strict=True))
+
+
+MakeNodeModel: TypeAlias = Callable[[CitationData, CitationSettings], nn.Module]
+
+
+def built_in(data: CitationData, settings: CitationSettings) -> GCN | GAT:
+    """A GCN or, with its settings, a GAT."""
+    model = GAT if isinstance(settings, AttentionSettings) else GCN
+    return model(data.feat.shape[1], settings.hidden, data.num_classes, dropout=settings.dropout)
+
+
 class CitationTask:
-    """A GCN or, with its settings, a GAT on one citation graph, whose whole is one sample."""
+    """A model that ``make`` gives, on one graph, whose whole is one sample."""
 
     num_samples = batch_size = 1
 
-    def __init__(self, data: CitationData, settings: CitationSettings, seed: int) -> None:
+    def __init__(
+        self, data: CitationData, settings: CitationSettings, seed: int, make: MakeNodeModel = built_in
+    ) -> None:
         torch.manual_seed(seed)
         self.data = data
-        model = GAT if isinstance(settings, AttentionSettings) else GCN
-        self.model = model(data.feat.shape[1], settings.hidden, data.num_classes, dropout=settings.dropout)
-        self.optimizer = torch.optim.Adam(self.model.groups(settings.weight_decay), lr=settings.lr)
+        self.model = make(data, settings)
+        decaying = [{"params": self.model.parameters(), "weight_decay": settings.weight_decay}]
+        groups = self.model.groups(settings.weight_decay) if isinstance(self.model, GCN) else decaying
+        self.optimizer = torch.optim.Adam(groups, lr=settings.lr)
 
     @property
     def parts(self) -> Parts:
@@ -137,28 +138,12 @@ class CitationTask:
         return {**accuracy, "val_loss": float(F.cross_entropy(logits[val], self.data.label[val]))}
 
 
-@dataclass(frozen=True, eq=False)
-class CitationData:
-    """A citation graph with self-loops, its features sparse: 1 to 2 % of them are not zero."""
-
-    graph: vgraph.Graph
-    feat: Tensor
-    label: Tensor
-    masks: dict[str, Tensor]
-    num_classes: int
-
-    def identity(self) -> Identity:
-        counts = (self.graph.num_nodes(), self.graph.num_edges(), self.feat.shape[1])
-        return dict(zip(("vertices", "edges", "features"), counts, strict=True))
-
-
-def load_citations(path: Path) -> CitationData:
-    """Reads and checks the file.
+def with_self_loops(loaded: CitationGraph, path: Path) -> CitationData:
+    """What is trained on.
 
     Raises:
-        DataError: it is missing or malformed, or a part of the split is empty.
+        DataError: a part of the split is empty.
     """
-    loaded = load_planetoid(path)
     columns = loaded.graph.ndata
     masks = {name: columns[f"{name}_mask"] for name in ("train", "val", "test")}
     for name, mask in masks.items():

@@ -62,19 +62,28 @@ def load_model(text: str) -> Example:
     return model, inputs if isinstance(inputs, tuple) else (inputs,)
 
 
-def _function(text: str) -> Callable[[], object]:
+def _function(text: str) -> Callable[..., object]:
     if text in BUILT_IN:
         return BUILT_IN[text]
-    place, colon, name = text.rpartition(":")
-    if not colon:
+    if ":" not in text:
         raise NameLookupError(
             f"there is no model {text!r}", cure=f"name file.py:function, or one of {', '.join(sorted(BUILT_IN))}"
         )
+    return load_callable(text, "function", "name one that returns (model, example_inputs)")
+
+
+def load_callable(text: str, what: str, cure: str) -> Callable[..., object]:
+    """What "file.py:name" or "package.module:name" means.
+
+    Raises:
+        NameLookupError: there is no such file or module, or it has no such ``what``; then with this ``cure``.
+    """
+    place, _, name = text.rpartition(":")
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise NameLookupError(f"{place} has no function {name!r}", cure="name one that returns (model, example_inputs)")
-    return function
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise NameLookupError(f"{place} has no {what} {name!r}", cure=cure)
+    return found
 
 
 def _load_file(path: Path) -> ModuleType:

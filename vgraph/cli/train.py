@@ -9,16 +9,14 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from tqdm import tqdm
 
-from vgraph.cli.bag_of_tokens import Baseline, count_majority, fit_bag_of_tokens
-from vgraph.cli.checkpoint import Identity, load_checkpoint
-from vgraph.cli.citations import AttentionSettings, CitationSettings, CitationTask, load_citations
+from vgraph.cli.checkpoint import load_checkpoint
+from vgraph.cli.plans import Plan, make_plan
 from vgraph.cli.report import (
     Entry,
     best_entry,
@@ -28,40 +26,17 @@ from vgraph.cli.report import (
     summarize,
     write_log,
 )
-from vgraph.cli.training import Stopped, Task, Trainer
-from vgraph.cli.trees import (
-    SENTIMENT,
-    SYNTAX,
-    TreeSettings,
-    TreeTask,
-    describe_splits,
-    load_functions,
-    load_sentences,
-)
-from vgraph.errors import CheckpointError, DataError
+from vgraph.cli.training import Stopped, Trainer
+from vgraph.errors import CheckpointError
 
 STOPPED = 130
-Settings = TypeVar("Settings", TreeSettings, CitationSettings, AttentionSettings)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be trained: ``title`` for people, ``identity`` for checkpoints."""
-
-    title: str
-    identity: Identity
-    make_task: Callable[[int], Task]
-    first_seed: int
-    epochs: int
-    lines_by_epoch: bool
-    baselines: dict[str, Baseline]
 
 
 def train(arguments: argparse.Namespace) -> int:
     """The whole command."""
     _check_arguments(arguments)
     _set_threads(arguments)
-    plan = (_plan_trees if arguments.model == "tree-lstm" else _plan_citations)(arguments)
+    plan = make_plan(arguments)
     resumed = load_checkpoint(arguments.checkpoint, plan.identity) if arguments.resume else None
     print(plan.title)
     print(", ".join(f"{name} {value}" for name, value in plan.identity.items()))
@@ -102,62 +77,9 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
 
 def _set_threads(arguments: argparse.Namespace) -> None:
     """The sentences' matrices are worth several threads; smaller ones lose by waiting for them."""
-    is_small = arguments.model != "tree-lstm" or arguments.data is None
+    is_small = arguments.model in ("gcn", "gat") or arguments.data is None
     if arguments.threads or is_small:
         torch.set_num_threads(arguments.threads or 1)
-
-
-def _plan_trees(arguments: argparse.Namespace) -> Plan:
-    words = arguments.data is not None
-    settings = _chosen(SENTIMENT if words else SYNTAX, arguments)
-    splits = load_sentences(arguments.data) if words else load_functions()
-    title = (
-        f"binary Tree-LSTM, sentiment of {arguments.data}"
-        if words
-        else "child-sum Tree-LSTM, naming the functions of Python's standard library"
-    )
-    baselines: dict[str, Baseline] = {}
-    if not words:
-        baselines["majority class"] = count_majority(splits)
-        baselines["bag of tokens, logistic regression"] = fit_bag_of_tokens(splits, "token")
-    return Plan(
-        title,
-        {"model": "sentiment" if words else "syntax", **describe_splits(splits)} | _identity(settings),
-        lambda seed: TreeTask(splits, settings, seed, words=words),
-        settings.seed,
-        settings.epochs,
-        True,
-        baselines,
-    )
-
-
-def _plan_citations(arguments: argparse.Namespace) -> Plan:
-    if arguments.data is None:
-        raise DataError(f"{arguments.model} needs a graph", cure="--data cora.npz or citeseer.npz (planetoid)")
-    is_gcn = arguments.model == "gcn"
-    settings = _chosen(CitationSettings() if is_gcn else AttentionSettings(), arguments)
-    data = load_citations(arguments.data)
-    return Plan(
-        f"graph {'convolutional' if is_gcn else 'attention'} network, {arguments.data}",
-        {"model": arguments.model, **data.identity()} | _identity(settings),
-        lambda seed: CitationTask(data, settings, seed),
-        settings.seed,
-        settings.epochs,
-        False,
-        {},
-    )
-
-
-def _chosen(settings: Settings, arguments: argparse.Namespace) -> Settings:
-    """The defaults with what the user gave."""
-    names = asdict(settings)
-    given = {name: value for name, value in vars(arguments).items() if name in names}
-    return replace(settings, **{name: value for name, value in given.items() if value is not None})
-
-
-def _identity(settings: TreeSettings | CitationSettings) -> Identity:
-    """More epochs may be added to a training; anything else makes it another one."""
-    return {name: value for name, value in asdict(settings).items() if name != "epochs"}
 
 
 @dataclass
@@ -202,7 +124,7 @@ def _finish(arguments: argparse.Namespace, plan: Plan, history: list[Entry]) -> 
         draw_curve(arguments.plot, plan.title, history)
     for name, found in plan.baselines.items():
         print(f"{name} ({found.setting}): test accuracy {found.test:.2f} % (val {found.val:.2f} %)")
-    print(f"{arguments.model}: {summarize(history)}")
+    print(f"{arguments.model or arguments.own_model}: {summarize(history)}")
 
 
 def _tell_stopped(stopped: Stopped, checkpoint: Path | None) -> None:

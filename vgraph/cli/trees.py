@@ -7,9 +7,9 @@ Source: Tai, Socher and Manning 2015, section 4.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple, TypeAlias, overload
 
 import torch
 from torch import Tensor, nn
@@ -18,48 +18,16 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import vgraph
 from vgraph.cli.checkpoint import Identity, Parts
+from vgraph.cli.settings import TreeSettings
 from vgraph.cli.tokens import TokenEmbedding
 from vgraph.cli.training import descend
-from vgraph.data import TreeDataset, TreeSample, TreeSplits, load_sst, load_syntax
+from vgraph.data import DagDataset, TreeDataset, TreeSample, TreeSplits, load_sst, load_syntax
 from vgraph.errors import DataError
 from vgraph.nn import ChildSumTreeLSTM, NaryTreeLSTM
 
 UNKNOWN_ID = 0  # of every vocabulary
 EVALUATED_AT_ONCE = 128
 VOTES_LEARN_FASTER = 3  # a token's vote begins at zero, and most tokens are rare
-
-
-@dataclass(frozen=True)
-class TreeSettings:
-    """Sizes and rates.
-
-    ``token_dropout`` is the part of tokens read as unknown in training, ``cell_dropout`` that of a
-    cell's candidate. ``averaging``: what is measured is an average of the weights over about
-    1 / (1 - averaging) steps; 0: it is the weights themselves.
-    """
-
-    epochs: int
-    hidden: int
-    embedding: int
-    batch_size: int
-    lr: float
-    dropout: float
-    embedding_dropout: float
-    token_dropout: float
-    cell_dropout: float
-    weight_decay: float
-    averaging: float = 0.0
-    seed: int = 0
-
-
-SYNTAX = TreeSettings(
-    epochs=10, hidden=100, embedding=100, batch_size=32, lr=2e-3, dropout=0.5,
-    embedding_dropout=0.3, token_dropout=0.1, cell_dropout=0.0, weight_decay=0.01, averaging=0.99,
-)  # fmt: skip
-SENTIMENT = TreeSettings(
-    epochs=10, hidden=200, embedding=200, batch_size=64, lr=1e-3, dropout=0.5,
-    embedding_dropout=0.5, token_dropout=0.1, cell_dropout=0.2, weight_decay=0.05,
-)  # fmt: skip
 
 
 class TreeClassifier(nn.Module):
@@ -71,7 +39,7 @@ class TreeClassifier(nn.Module):
     with few trees a plain vote learns it best; the Tree-LSTM adds what order and structure say.
     """
 
-    def __init__(self, data: TreeDataset, settings: TreeSettings, *, words: bool) -> None:
+    def __init__(self, data: TreeDataset | DagSamples, settings: TreeSettings, *, words: bool) -> None:
         super().__init__()
         self.words, self.token_dropout = words, settings.token_dropout
         if words:
@@ -98,14 +66,25 @@ class TreeClassifier(nn.Module):
         tree = tree_ids(trees)
         present = torch.zeros(trees.batch_size, len(self.votes))
         present[tree, token] = 1
-        h = torch.cat([h[root_ids(trees)], largest_in_tree(tree, h, trees.batch_size)], 1)
+        h = torch.cat([self._at_roots(trees, tree, h), largest_in_tree(tree, h, trees.batch_size)], 1)
         return self.out(self.dropout(h)) + self.dropout(present) @ self.votes
+
+    def _at_roots(self, trees: vgraph.Graph, tree: Tensor, h: Tensor) -> Tensor:
+        return h[root_ids(trees)]
 
     def _embed(self, token: Tensor) -> Tensor:
         if self.training and self.token_dropout:
             is_hidden = torch.rand(token.shape) < self.token_dropout
             token = token.masked_fill(is_hidden, UNKNOWN_ID)
         return self.embedding_dropout(self.embedding(token))
+
+
+class DagClassifier(TreeClassifier):
+    """The same on DAGs, of which several vertices may be last: what stands for a root is the sum of those."""
+
+    def _at_roots(self, trees: vgraph.Graph, tree: Tensor, h: Tensor) -> Tensor:
+        last = (trees.out_degrees() == 0).nonzero().squeeze(1)
+        return h.new_zeros(trees.batch_size, h.shape[1]).index_add(0, tree[last], h[last])
 
 
 def root_ids(trees: vgraph.Graph) -> Tensor:
@@ -127,15 +106,48 @@ def largest_in_tree(tree: Tensor, rows: Tensor, count: int) -> Tensor:
     return empty.scatter_reduce(0, index, rows, "amax", include_self=False)
 
 
-class TreeTask:
-    """A TreeClassifier on the three splits of a data set."""
+class DagSamples(Sequence[TreeSample]):
+    """Some of the graphs of a file as the samples that trees are, each kind of vertex a token."""
 
-    def __init__(self, splits: TreeSplits, settings: TreeSettings, seed: int, *, words: bool) -> None:
+    def __init__(self, data: DagDataset, ids: Sequence[int]) -> None:
+        self.tokens, self.classes = data.kinds, data.classes
+        self.num_tokens, self.num_classes = len(data.kinds), len(data.classes)
+        self._samples = [TreeSample(data.graphs[i], int(data.labels[i]), 0) for i in ids]
+        for sample in self._samples:
+            sample.graph.ndata["token"] = sample.graph.ndata["kind"]
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    @overload
+    def __getitem__(self, index: int) -> TreeSample: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[TreeSample]: ...
+    def __getitem__(self, index: int | slice) -> TreeSample | list[TreeSample]:
+        return self._samples[index]
+
+
+class DagSplits(NamedTuple):
+    """Three parts of a list of DAGs."""
+
+    train: DagSamples
+    val: DagSamples
+    test: DagSamples
+
+
+Splits: TypeAlias = TreeSplits | DagSplits
+MakeTreeModel: TypeAlias = Callable[[TreeDataset | DagSamples, TreeSettings], nn.Module]
+
+
+class TreeTask:
+    """The model that ``make`` gives, on the three splits of a data set; ``words``: each vertex has a label."""
+
+    def __init__(self, splits: Splits, settings: TreeSettings, seed: int, make: MakeTreeModel, *, words: bool) -> None:
         torch.manual_seed(seed)
         random.seed(seed)
         self.splits, self.words = splits, words
         self.num_samples, self.batch_size = len(splits.train), settings.batch_size
-        self.model = TreeClassifier(splits.train, settings, words=words)
+        self.model = make(splits.train, settings)
         groups = [
             {"params": [p], "lr": settings.lr * (VOTES_LEARN_FASTER if name == "votes" else 1)}
             for name, p in self.model.named_parameters()
@@ -166,7 +178,7 @@ class TreeTask:
         return {"val": self._accuracy(self.splits.val), "test": self._accuracy(self.splits.test)}
 
     @torch.no_grad()
-    def _accuracy(self, part: TreeDataset) -> float:
+    def _accuracy(self, part: TreeDataset | DagSamples) -> float:
         """Per cent of trees whose root is named right."""
         model = self.model if self.average is None else self.average
         model.eval()
@@ -192,25 +204,26 @@ def load_sentences(path: Path) -> TreeSplits:
     """
     inner = path / "trees"
     splits = load_sst(inner if (inner / "train.txt").exists() else path)
-    _check_filled(splits, path)
+    check_filled(splits, path)
     return splits
 
 
 def load_functions() -> TreeSplits:
     """The functions of Python's own standard library."""
     splits = load_syntax()
-    _check_filled(splits, "the standard library")
+    check_filled(splits, "the standard library")
     return splits
 
 
-def _check_filled(splits: TreeSplits, path: Path | str) -> None:
+def check_filled(splits: Splits, path: Path | str) -> None:
+    """DataError: a part of them has no trees."""
     for name, part in splits._asdict().items():
         if not len(part):
             fact = f"there are no trees for {name}"
             raise DataError(fact, line=str(path), cure="check that the files are whole")
 
 
-def describe_splits(splits: TreeSplits) -> Identity:
+def describe_splits(splits: Splits) -> Identity:
     """What a checkpoint must agree with; the names of the tokens too, by a checksum."""
     parts: Identity = {f"{name}_trees": len(part) for name, part in splits._asdict().items()}
     train = splits.train

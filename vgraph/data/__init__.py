@@ -25,6 +25,7 @@ from vgraph.data.sst import (
     load_sst,
     parse_ptb,
     renumber_words,
+    split_trees,
 )
 from vgraph.data.syntax import FunctionTree, load_syntax, parse_functions
 from vgraph.data.tu import LabelledGraphs, load_tu, parse_tu
@@ -79,4 +80,5 @@ __all__ = [
     "parse_smiles",
     "parse_tu",
     "renumber_words",
+    "split_trees",
 ]

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
 import vgraph
 from vgraph.data.lines import Line, lines_of
 from vgraph.data.rooted import ForestBuilder, with_names
-from vgraph.data.sst import Forest, TreeDataset, build_vocabulary
+from vgraph.data.sst import Forest, TreeDataset, build_vocabulary, some_trees
 from vgraph.files import read_text
 
 SIDES = ("a", "b")
@@ -194,17 +195,9 @@ def _dataset(
 ) -> PairDataset:
     """Pairs of trees, of which ``both`` has first all left ones."""
     whole = with_names(both, vocabulary, names).forest
-    cut = len(similarity)
-    left, right = (TreeDataset(_some(whole, first, first + cut)) for first in (0, cut))
+    is_left = np.arange(len(whole)) < len(similarity)
+    left, right = (TreeDataset(some_trees(whole, side)) for side in (is_left, ~is_left))
     return PairDataset(left, right, torch.tensor(similarity, dtype=torch.float32))
-
-
-def _some(forest: Forest, first: int, last: int) -> Forest:
-    """The trees from ``first`` up to ``last``."""
-    begin, end = int(forest.ptr[first]), int(forest.ptr[last])
-    features = {name: rows[begin:end] for name, rows in forest.features.items()}
-    ptr, label = forest.ptr[first : last + 1] - begin, forest.label[first:last]
-    return Forest(ptr, forest.parent[begin:end], label, features, forest.tokens, forest.classes, forest.names)
 
 
 def _read(folder: Path) -> tuple[Forest, list[float]]:

@@ -340,6 +340,40 @@ def load_sst(folder: str | Path, *, min_count: int = 1, classes: Sequence[str] =
     return TreeSplits(*(TreeDataset(renumber_words(part, vocabulary)) for part in parts))
 
 
+def split_trees(trees: TreeDataset) -> TreeSplits:
+    """Three parts of trees that have none: of each ten, in their order, eight to train, one to validate, one to test.
+
+    Args:
+        trees: ten or more, for each part to have some.
+
+    Returns:
+        TreeSplits, with the vocabulary and the classes of ``trees``.
+
+    Source: none (a tenth is left out for each purpose).
+
+    Example:
+        >>> splits = split_trees(TreeDataset(parse_ptb("(0 a)(1 b)" * 10)))
+        >>> len(splits.train), len(splits.val), len(splits.test)
+        (16, 2, 2)
+    """
+    place = np.arange(len(trees)) % 10
+    parts = (place < 8, place == 8, place == 9)
+    return TreeSplits(*(TreeDataset(some_trees(trees.forest, part)) for part in parts))
+
+
+def some_trees(forest: Forest, is_chosen: NDArray[np.bool_]) -> Forest:
+    """The trees for which the array, one entry a tree, says so."""
+    sizes = np.diff(forest.ptr)
+    rows = np.repeat(is_chosen, sizes)
+    return replace(
+        forest,
+        ptr=np.concatenate([[0], np.cumsum(sizes[is_chosen])]).astype(np.int64),
+        parent=forest.parent[rows],
+        label=forest.label[is_chosen],
+        features={name: values[rows] for name, values in forest.features.items()},
+    )
+
+
 def flatten_forests(names: Sequence[str], forests: Sequence[Forest]) -> dict[str, NDArray[np.int64] | NDArray[np.str_]]:
     """Forests that share tokens and classes, as plain arrays for an .npz."""
     arrays: dict[str, NDArray[np.int64] | NDArray[np.str_]] = {

@@ -1,0 +1,159 @@
+"""The options of ``vgraph train``, and of each model by itself, with the defaults that its help shows.
+
+Takes: a parser. Gives: the same parser with options. Runs once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vgraph.cli.settings import SENTIMENT, SYNTAX, AttentionSettings, CitationSettings, TreeSettings
+
+TRAIN = """\
+vgraph train MODEL --data PATH               a built-in model (vgraph train MODEL --help: its options)
+vgraph train --model file.py:Class --data PATH    a torch.nn.Module of your own
+
+What PATH is, is found by its name and content, and told. What is not given has a default that fits
+the model and the data, and is printed at the start. Ctrl-C stops between two steps; with
+--checkpoint, --resume then goes on as if it had not been stopped (to the bit, with as many --threads).
+"""
+OWN = """\
+your own module:
+  file.py:Class or package.module:Class. Its constructor is given what it names of num_classes, hidden,
+  dropout, and num_features (a graph) or num_tokens, embedding (trees). A graph: it is called with the
+  graph, each node with an edge to itself, and features (nodes, num_features), and gives (nodes,
+  num_classes). Trees and DAGs: it is called with a batch of them, ndata["token"] (bracketed trees:
+  ndata["word"], -1 at inner vertices), and gives (trees, num_classes).
+"""
+TREES = """\
+a folder of train.txt, dev.txt, test.txt (or of such a folder trees): the Stanford Sentiment Treebank;
+.txt: bracketed trees; .tsv: ListOps; .conllu, or a folder of *train*, *dev* and *test*.conllu:
+dependency trees, whose label is in a comment, "# label = ..." (or --label);
+.json, .jsonl, .csv: DAGs with a label each
+"""
+NODES = """\
+.npz: a citation graph (cora, citeseer) or a heterophilous one (tolokers, minesweeper);
+a folder of *edges.csv, *target.csv and *features.json: MUSAE (--label: the column of labels)
+"""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A built-in model as its help describes it; ``settings`` has its defaults, ``larger`` those for sentences."""
+
+    title: str
+    data: str
+    settings: TreeSettings | CitationSettings
+    larger: TreeSettings | None = None
+
+
+MODELS = {
+    "tree-lstm": Model(
+        "Tree-LSTM: child-sum, binary on bracketed trees. Without --data it names the functions of Python's own\n"
+        "standard library by their syntax trees.",
+        TREES,
+        SYNTAX,
+        SENTIMENT,
+    ),
+    "gcn": Model(
+        "Graph convolutions (Kipf and Welling 2017): classes of the nodes of one graph.", NODES, CitationSettings()
+    ),
+    "gat": Model(
+        "Graph attention (Velickovic et al. 2018): classes of the nodes of one graph.", NODES, AttentionSettings()
+    ),
+}
+
+
+def add_train(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespace], int]) -> None:
+    """Fills the parser of ``vgraph train``, and those of its models."""
+    parser.description, parser.epilog = TRAIN, OWN
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--model", dest="own_model", metavar="FILE.py:CLASS", help="a module of your own")
+    _add_options(parser, None)
+    models = parser.add_subparsers(dest="model", metavar="MODEL", help=", ".join(MODELS), required=False)
+    for name, model in MODELS.items():
+        described = models.add_parser(
+            name,
+            description=f"{model.title}\n\ndata:\n{model.data}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            argument_default=argparse.SUPPRESS,  # what stands before the model's name counts, too
+        )
+        _add_options(described, model)
+
+    def checked(arguments: argparse.Namespace) -> int:
+        if (arguments.model is None) == (arguments.own_model is None):
+            parser.error(f"name one model: {', '.join(MODELS)}, or --model file.py:Class")
+        for option in _unused(arguments):
+            print(f"{arguments.model} has no --{option.replace('_', '-')}: it is left out")
+        return command(arguments)
+
+    parser.set_defaults(command=checked, seeds=1)
+
+
+def _unused(arguments: argparse.Namespace) -> list[str]:
+    """What is given and means nothing to the model."""
+    settings = MODELS[arguments.model].settings if arguments.model else SYNTAX
+    return [name for name in ("embedding", "batch_size") if getattr(arguments, name) and not hasattr(settings, name)]
+
+
+def _add_options(parser: argparse.ArgumentParser, model: Model | None) -> None:
+    add = parser.add_argument
+
+    def add_setting(option: str, convert: Callable[[str], float], metavar: str, text: str) -> None:
+        name = option[2:].replace("-", "_")
+        shown = text if model is None else _with_default(text, name, model)
+        add(option, type=convert, metavar=metavar, help=shown)
+
+    add("--data", type=Path, metavar="PATH", help="a file or a folder" + (", as above" if model else ""))
+    add("--label", metavar="NAME", help="the comment (CoNLL-U) or column (MUSAE) that has the labels")
+    add_setting("--epochs", _at_least(1), "N", "how often all is seen")
+    add_setting("--hidden", _at_least(1), "N", "width of the hidden states")
+    add_setting("--embedding", _at_least(1), "N", "width of the tokens' vectors")
+    add_setting("--batch-size", _at_least(1), "N", "trees in a step")
+    add_setting("--lr", _number(above=0.0), "X", "learning rate")
+    add_setting("--dropout", _number(below=1.0), "P", "share of features that are dropped")
+    add_setting("--weight-decay", _number(), "X", "decay of the weights")
+    add_setting("--seed", _at_least(0), "N", "of the first training")
+    add("--seeds", type=_at_least(1), metavar="N", help="train N times, report the mean (default 1)")
+    add("--checkpoint", type=Path, metavar="FILE", help="keep the state of the training here")
+    add("--resume", action="store_true", help="go on from --checkpoint")
+    add("--log", type=Path, metavar="FILE.json", help="write every epoch and a summary")
+    add("--plot", type=Path, metavar="FILE.png", help="draw loss and accuracy by epoch")
+    add("--threads", type=_at_least(1), metavar="N", help="of torch's operators (small models: 1)")
+
+
+def _with_default(text: str, name: str, model: Model) -> str:
+    """What the help says of a setting; nothing, if the model has none of that name."""
+    if not hasattr(model.settings, name):
+        return argparse.SUPPRESS
+    usual = getattr(model.settings, name)
+    larger = getattr(model.larger, name) if model.larger else usual
+    more = f"; {larger:g} for bracketed trees" if larger != usual else ""
+    return f"{text} (default {usual:g}{more})"
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def convert(text: str) -> int:
+        if (value := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"{text} is below {least}")
+        return value
+
+    convert.__name__ = "whole number"
+    return convert
+
+
+def _number(above: float | None = None, below: float = float("inf")) -> Callable[[str], float]:
+    """From 0, or more than ``above``, to less than ``below``."""
+
+    def convert(text: str) -> float:
+        value = float(text)
+        if not (0 <= value < below and (above is None or value > above)):
+            least = "from 0" if above is None else f"above {above:g}"
+            raise argparse.ArgumentTypeError(f"{text} is not {least} and below {below:g}")
+        return value
+
+    convert.__name__ = "number"
+    return convert
