@@ -1,6 +1,6 @@
 """``dgl.partition``: a graph's parts in memory, by METIS or by what the user says.
 
-Takes: a graph, the part of each node. Gives: graphs. Runs once per graph. Parts on disk: docs/distributed.md.
+Takes: a graph, the part of each node. Gives: graphs. Runs once per graph. Parts on disk: docs/guides/partitions.md.
 Source: DGL 1.1, ``dgl.partition``; Karypis and Kumar 1998.
 """
 
