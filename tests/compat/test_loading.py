@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader as TorchLoader
 
 import vgraph
-from vgraph.compat import loading, partition
+from vgraph.compat import graph_index, loading, partition
 from vgraph.compat.modules import lookup
 from vgraph.errors import DataError, FeatureError, FunctionError
 from vgraph.sampling import DataLoader, MultiLayerFullNeighborSampler, NeighborSampler, Uniform
@@ -171,3 +171,17 @@ def test_a_matrix_has_its_entries_in_order_of_edges() -> None:
     assert (twice.indices.tolist(), twice.data.tolist()) == ([1, 2], [1, 2])
     squares = lookup("dgl.nn.pytorch.factory", "pairwise_squared_distance")(torch.tensor([[0.0, 3.0], [4.0, 0.0]]))
     assert squares.tolist() == [[0, 25], [25, 0]]
+
+
+def test_words_of_graphs_that_programs_of_dgl_say() -> None:
+    g = vgraph.heterograph({("u", "to", "v"): ([0, 1, 2], [0, 0, 1])})
+    assert (g.srcnodes().tolist(), g.dstnodes().tolist()) == ([0, 1, 2], [0, 1])
+    g.edata["w"] = torch.tensor([1.0, 3.0, 2.0])
+    heaviest = lookup("dgl.sampling", "select_topk")(g, {"to": 1}, "w")
+    assert heaviest.edata["w"].tolist() == [3, 2]
+    back = lookup("dgl", "add_reverse_edges")(vgraph.graph(([0, 1], [1, 1])), copy_edata=True)
+    assert back.edata["_ID"].tolist() == [0, 1, 0]
+    index = graph_index.HeteroGraphIndex(g).formats(["csr"])
+    assert "csr" in index.formats()["created"] and "csc" in index.reverse().formats()["created"]
+    assert index.metagraph.find_edge(0) == index.reverse().metagraph.find_edge(0)[::-1] == (0, 1)
+    assert (index.metagraph.number_of_nodes(), index.metagraph.number_of_edges()) == (2, 1)

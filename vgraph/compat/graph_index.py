@@ -17,11 +17,36 @@ from vgraph.errors import DeviceError
 from vgraph.graphs.types import EdgeType
 
 
+class Metagraph:
+    """Types of nodes, by number, joined by types of edges."""
+
+    def __init__(self, graph: vgraph.Graph) -> None:
+        self._graph = graph
+
+    def number_of_nodes(self) -> int:
+        """How many types of nodes."""
+        return len(self._graph.ntypes)
+
+    def number_of_edges(self) -> int:
+        """How many types of edges."""
+        return len(self._graph.canonical_etypes)
+
+    def find_edge(self, eid: int) -> tuple[int, int]:
+        """The types of nodes that a type of edges joins."""
+        src, _, dst = self._graph.canonical_etypes[eid]
+        return self._graph.ntypes.index(src), self._graph.ntypes.index(dst)
+
+
 class HeteroGraphIndex:
     """The structure of a graph; types of nodes and edges have numbers, in their order in ``ntypes`` and ``etypes``."""
 
     def __init__(self, graph: vgraph.Graph) -> None:
         self.graph = graph
+
+    @property
+    def metagraph(self) -> Metagraph:
+        """The types as a graph."""
+        return Metagraph(self.graph)
 
     def is_metagraph_unibipartite(self) -> bool:
         """Whether no type of nodes is at both ends of edges."""
@@ -42,12 +67,28 @@ class HeteroGraphIndex:
         return self.graph.all_edges("all", order, self._etype(etype))
 
     def reverse(self) -> HeteroGraphIndex:
-        """The same with edges turned round."""
-        return HeteroGraphIndex(vgraph.reverse(self.graph))
+        """The same with edges turned round, in the formats that are there, turned round."""
+        ends = {etype: self.graph.relation(etype)[0].reversed for etype in self.graph.canonical_etypes}
+        nodes = {ntype: frame.rows_alone(frame.num_rows) for ntype, frame in self.graph.src_frames.items()}
+        turned = HeteroGraphIndex(vgraph.Graph.of_types({(d, e, s): t for (s, e, d), t in ends.items()}, nodes))
+        for name, other in (("csr", "csc"), ("csc", "csr")):
+            if name in self.graph.formats()["created"]:
+                turned._make(other)
+        return turned
 
     def formats(self, formats: str | Sequence[str] | None = None) -> HeteroGraphIndex | Mapping[str, list[str]]:
-        """As ``vgraph.Graph.formats``."""
-        return self.graph.formats() if formats is None else HeteroGraphIndex(self.graph.formats(formats))
+        """What formats there are; or the same, with the first of those that are given, if none of them is there."""
+        there = self.graph.formats()
+        if formats is None:
+            return there
+        wanted = [formats] if isinstance(formats, str) else list(formats)
+        if not set(wanted) & set(there["created"]):
+            self._make(wanted[0])
+        return HeteroGraphIndex(self.graph.formats(formats))
+
+    def _make(self, name: str) -> None:
+        for etype in self.graph.canonical_etypes:
+            self.graph.adj_tensors(name, etype)
 
     def adjacency_matrix_scipy(self, etype: int, transpose: bool, fmt: str) -> object:
         """The edges of a type as a matrix of SciPy whose entries are ids of edges; columns are destinations."""

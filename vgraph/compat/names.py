@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 import vgraph
@@ -83,6 +84,22 @@ def is_internal_column(name: str) -> bool:
 def is_all(arg: object) -> bool:
     """Whether an argument is DGL's word for all nodes or edges."""
     return isinstance(arg, str) and arg == ALL
+
+
+def add_reverse_edges(
+    g: vgraph.Graph,
+    readonly: bool | None = None,
+    copy_ndata: bool = True,
+    copy_edata: bool = False,
+    ignore_bipartite: bool = False,
+    exclude_self: bool = True,
+) -> vgraph.Graph:
+    """``vgraph.add_reverse_edges``; where features of edges come along, ``"_ID"`` holds their ids of before."""
+    if copy_edata:
+        g = g.local_var()
+        for etype in g.canonical_etypes:
+            g.edge_frames[etype][EID] = torch.arange(g.num_edges(etype), dtype=g.idtype, device=g.device)
+    return vgraph.add_reverse_edges(g, readonly, copy_ndata, copy_edata, ignore_bipartite, exclude_self)
 
 
 def save_graphs(

@@ -231,7 +231,7 @@ class GraphData(Mutation):
             >>> vgraph.to_block(vgraph.graph(([0, 1], [2, 2])), [2]).srcnodes()
             tensor([0, 1, 2])
         """
-        return self._side(self._src)
+        return self._side(self._src, self.srctypes)
 
     @property
     def dstnodes(self) -> FeatureView:
@@ -242,11 +242,12 @@ class GraphData(Mutation):
             >>> vgraph.to_block(vgraph.graph(([0, 1], [2, 2])), [2]).dstnodes()
             tensor([0])
         """
-        return self._side(self._dst)
+        return self._side(self._dst, self.dsttypes)
 
-    def _side(self, frames: Mapping[str, Frame]) -> FeatureView:
+    def _side(self, frames: Mapping[str, Frame], types: Sequence[str]) -> FeatureView:
         def find(ntype: str | None = None) -> Frame:
-            return frames[self._node_type(ntype, frames)]
+            name = types[0] if ntype is None and len(types) == 1 else ntype
+            return frames[self._node_type(name, frames)]
 
         return FeatureView(find, lambda ntype=None: self._arange(find(ntype).num_rows), _split_node_key)
 

@@ -290,7 +290,7 @@ def excluded_by_type(g: GraphData, exclude: Edges | None) -> dict[EdgeType, Arra
 
 def select_topk(
     g: AnyGraph,
-    k: int,
+    k: Fanout,
     weight: str,
     nodes: Nodes | None = None,
     edge_dir: str = "in",
@@ -303,7 +303,7 @@ def select_topk(
 
     Args:
         g: a graph on the CPU.
-        k: how many edges a node; -1: all.
+        k: how many edges of each type a node, or numbers by edge type; -1: all.
         weight: the name of a feature of the edges, (edges,) or (edges, 1).
         nodes: ids (nodes,), by type where there are several; None: all.
         edge_dir: "in" for the edges that end in the nodes, "out" for those that begin there.
@@ -332,22 +332,28 @@ def select_topk(
         >>> select_topk(g, 2, "w").edges()[0].tolist()
         [1, 2]
     """
-    if k < -1:
+    if not isinstance(k, Mapping) and k < -1:
         raise GraphError(f"k is {k}", cure="pass how many edges a node, or -1 for all")
+    most = fanouts_of(g, k)
     everything = {name: torch.arange(g.num_nodes(name)) for name in g.ntypes} if nodes is None else nodes
     whole = sample_neighbors(g, everything, -1, edge_dir, copy_ndata=copy_ndata, copy_edata=True)
     for etype in whole.canonical_etypes:
         topology, _, _, frame = whole.relation(etype)
-        rows = frame[weight]
-        if rows[:1].numel() > 1:
-            raise FeatureError(f"{weight!r} has shape {tuple(rows.shape)}", cure="give one number an edge")
+        keys = _one_each(frame, weight) * (1 if ascending else -1)
         group = (topology.dst if edge_dir == "in" else topology.src).numpy()
-        keys = rows.reshape(-1).double().numpy(force=True) * (1 if ascending else -1)
-        whole.remove_edges(torch.from_numpy((_ranks(keys, group) >= (k if k >= 0 else len(keys))).nonzero()[0]), etype)
+        count = most[etype] if most[etype] >= 0 else len(keys)
+        whole.remove_edges(torch.from_numpy((_ranks(keys, group) >= count).nonzero()[0]), etype)
         for name in list(whole.edge_frames[etype]) if not copy_edata else ():
             if name != ID:
                 del whole.edge_frames[etype][name]
     return whole if output_device is None else whole.to(output_device)
+
+
+def _one_each(frame: Frame, name: str) -> NDArray[np.float64]:
+    rows = frame[name]
+    if rows[:1].numel() > 1:
+        raise FeatureError(f"{name!r} has shape {tuple(rows.shape)}", cure="give one number an edge")
+    return rows.reshape(-1).double().numpy(force=True)
 
 
 def _ranks(keys: NDArray[np.float64], group: Array) -> Array:
