@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vgraph import function, ops, tdl
 from vgraph.api.build.construct import block_to_graph, create_block, graph, heterograph, rand_bipartite, rand_graph
 from vgraph.api.build.files import load_graphs, load_labels, save_graphs
+from vgraph.api.build.from_dgl import from_dgl
 from vgraph.api.build.knn import knn_graph, radius_graph, segmented_knn_graph
 from vgraph.api.build.networkx_scipy import from_networkx, from_scipy
 from vgraph.api.build.pyg_pandas import (
@@ -147,6 +148,7 @@ __all__ = [
     "explain",
     "filter_edges",
     "filter_nodes",
+    "from_dgl",
     "from_networkx",
     "from_pandas",
     "from_pyg",
