@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
+from vgraph.fusion import notice
 from vgraph.fusion.cpu import compilers
 from vgraph.fusion.cpu.compilers import Command, find_compiler
 from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole, say
@@ -72,7 +73,11 @@ def _build_with(compiler: Command, source: str, folder: Path, count: int) -> lis
         name = hashlib.sha256("\0".join([source, compilers.fingerprint(compiler)]).encode()).hexdigest()[:32]
         library = folder / f"{name}.so"
         with _building.setdefault(name, threading.Lock()):  # other threads want the same kernels, or others
-            return _load_kept(library, count) or _compile(compiler, source, library, count)
+            found = _load_kept(library, count)
+            if found is not None:
+                return found
+            with notice.of_process.compiling():
+                return _compile(compiler, source, library, count)
     except OSError as error:
         about = f"{Path(str(error.filename)).name}: " if error.filename else ""
         raise _CompilerFailed(f"{about}{error.strerror}") from error

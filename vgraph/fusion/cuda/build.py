@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 import vgraph_kernels
+from vgraph.fusion import notice
 from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole, say
 
 OPTIONS = ("--std=c++17", "--fmad=false", "-diag-suppress=550,177")  # no fmad: a backward computes the same again
@@ -139,7 +140,8 @@ def build_cubin(source: str, architecture: str) -> bytes | None:
     found = None if kept is None else read_whole(kept)
     if found is not None:
         return found
-    cubin, said = nvrtc.compile(source, architecture)
+    with notice.of_process.compiling():
+        cubin, said = nvrtc.compile(source, architecture)
     if not cubin:
         reason = next((line for line in said.splitlines() if "error" in line), said[:200])
         say(f"a kernel for {architecture} could not be compiled ({reason}): torch's operators run instead")
