@@ -73,6 +73,10 @@ class FeatureError(VGraphError, ValueError):
     """A feature with the wrong number of rows, device or shape."""
 
 
+class ShapeError(FeatureError, RuntimeError):
+    """Rows of a width that a layer, or the feature that they meet, does not take; torch's own is a RuntimeError."""
+
+
 class DeviceError(VGraphError, RuntimeError):
     """A device that this machine does not have."""
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph.errors import ShapeError
+
 Message = Callable[[Any], dict[str, Tensor]]
 Reduce = Callable[[Any], dict[str, Tensor]]
 
@@ -92,6 +94,11 @@ def _aligned(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return a, b
 
 
+def _fit(a: Tensor, b: Tensor) -> bool:
+    """Whether rows of the two can be joined number by number."""
+    return all(m == n or 1 in (m, n) for m, n in zip(a.shape[:0:-1], b.shape[:0:-1], strict=False))
+
+
 WORDS = {"u": "source", "v": "destination", "e": "edge"}
 RESULTS = {
     "add": "the sum",
@@ -144,7 +151,16 @@ def _binary(left: str, name: str, right: str) -> Callable[..., Message]:
     first, second, combine = _ENDS[left], _ENDS[right], _OPERATORS[name]
 
     def builtin(lhs_field: str, rhs_field: str, out: str) -> Message:
-        return lambda edges: {out: combine(*_aligned(first(edges)[lhs_field], second(edges)[rhs_field]))}
+        return lambda edges: {
+            out: combine(*joined(first(edges)[lhs_field], second(edges)[rhs_field], lhs_field, rhs_field))
+        }
+
+    def joined(a: Tensor, b: Tensor, lhs_field: str, rhs_field: str) -> tuple[Tensor, Tensor]:
+        if not _fit(a, b):
+            fact = f"{builtin.__name__} joins the {WORDS[left]}'s {lhs_field!r}, in rows of {tuple(a.shape[1:])}, "
+            fact += f"and the {WORDS[right]}'s {rhs_field!r}, in rows of {tuple(b.shape[1:])}"
+            raise ShapeError(fact, cure="make one as wide as the other, or 1 wide")
+        return _aligned(a, b)
 
     builtin.__name__ = builtin.__qualname__ = f"{left}_{name}_{right}"
     builtin.__doc__ = _manual(left, name, right)

@@ -21,9 +21,6 @@ from tests.api.recursion import (
     features,
     recursive_tree_lstm,
 )
-from vgraph.errors import (
-    FunctionError,
-)
 
 
 # ---------------------------------------------------------------- calls and memory
@@ -159,23 +156,6 @@ def test_frozen_and_shared_parameters() -> None:
     model.requires_grad_(False)
     model(DAG, x=x)["h"].sum().backward()
     assert model.W.weight.grad is None and x.grad is not None
-
-
-@pytest.mark.parametrize(
-    "register",
-    [
-        lambda m: m.register_forward_hook(lambda *a: None),
-        lambda m: m.register_forward_pre_hook(lambda *a: None),
-        lambda m: m.register_full_backward_hook(lambda *a: None),
-    ],
-)
-def test_hooks_are_refused(register: Any) -> None:
-    model = ChildSum()
-    handle = register(model)
-    with pytest.raises(FunctionError, match="has hooks"):
-        model(DAG, x=torch.randn(7, WIDTH))
-    handle.remove()
-    model(DAG, x=torch.randn(7, WIDTH))
 
 
 # ---------------------------------------------------------------- torch's own cells

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.nn.attention import attend
-from vgraph.nn.inputs import NeedsInEdges, both_ends
+from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph
 
 
 class AGNNConv(NeedsInEdges):
@@ -58,8 +58,10 @@ class AGNNConv(NeedsInEdges):
             (vertices, width); zeros for a vertex without in-edges.
 
         Raises:
+            FunctionError: it is called without a graph.
             GraphError: a vertex has no in-edge, and that is not allowed.
         """
+        check_graph(self, graph)
         self._check_in_degrees(graph)
         src, dst = both_ends(graph, feat)
         with graph.local_scope():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.inputs import is_without_edges
+from vgraph.nn.inputs import check_graph, is_without_edges
 
 
 class RadialPooling(nn.Module):
@@ -78,7 +78,11 @@ class AtomicConv(nn.Module):
 
         Returns:
             (vertices, kinds * filters).
+
+        Raises:
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, graph)
         if self.features_to_use is not None:
             feat = torch.eq(feat, self.features_to_use).to(feat.dtype)
         with graph.local_scope():

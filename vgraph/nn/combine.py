@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import vgraph
 from vgraph.errors import FunctionError
-from vgraph.nn.inputs import check_name
+from vgraph.nn.inputs import check_graph, check_name
 from vgraph.nn.propagate import send_rows
 
 
@@ -44,7 +44,11 @@ class Sequential(nn.Sequential):
 
         Returns:
             What the last layer gives: a tensor, or a tuple of them.
+
+        Raises:
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, graph)
         graphs = graph if isinstance(graph, list) else [graph] * len(self)
         for one, layer in zip(graphs, self, strict=False):
             found = layer(one, *feats)
@@ -186,7 +190,11 @@ class LabelPropagation(nn.Module):
 
         Returns:
             float32 (vertices, classes).
+
+        Raises:
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, g)
         is_wide = labels.ndim > 1 and labels.shape[1] > 1
         known = labels.float() if is_wide else F.one_hot(labels.reshape(-1)).float()
         if mask is not None and mask.dtype != torch.bool:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import FeatureError
+from vgraph.nn.inputs import check_graph
 from vgraph.nn.pna_conv import AGGREGATORS, TINY, PNAConv, PNATower
 
 DIRECTIONS = {f"dir{k}-{kind}": k - 1 for k in range(1, 4) for kind in ("av", "dx")}
@@ -116,8 +117,10 @@ class DGNConv(PNAConv):
             (vertices, out_size).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: the edges' feature is missing, or not asked for; eigenvectors are missing.
         """
+        check_graph(self, graph)
         with graph.local_scope():
             if self.use_eig_vec:
                 if eig_vec is None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import mapped_by
-from vgraph.nn.inputs import check_in_degrees, pair, receivers_of
+from vgraph.nn.inputs import check_graph, check_in_degrees, pair, receivers_of
 
 
 class DotGatConv(nn.Module):
@@ -64,8 +64,10 @@ class DotGatConv(nn.Module):
             (vertices, num_heads, out_feats); with ``get_attention`` a pair of that and (edges, num_heads, 1).
 
         Raises:
+            FunctionError: it is called without a graph.
             GraphError: a vertex has no in-edge, and that is not allowed.
         """
+        check_graph(self, graph)
         if not self._allow_zero_in_degree:
             check_in_degrees(graph)
         sent, received = self._mapped(graph, feat)

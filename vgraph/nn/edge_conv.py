@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
-from vgraph.nn.inputs import NeedsInEdges, both_ends
+from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph
 from vgraph.nn.propagate import propagate
 
 
@@ -55,8 +55,10 @@ class EdgeConv(NeedsInEdges):
             (vertices, out_feat); zeros for a vertex without in-edges.
 
         Raises:
+            FunctionError: it is called without a graph.
             GraphError: a vertex has no in-edge, and that is not allowed.
         """
+        check_graph(self, g)
         self._check_in_degrees(g)
         src, dst = both_ends(g, feat)
         with g.local_scope():

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import add_residual, init_glorot, make_head_vector, mapped_by
-from vgraph.nn.inputs import NeedsInEdges, both_ends, pair, receivers_of
+from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph, pair, receivers_of
 
 
 class EdgeGATConv(NeedsInEdges):
@@ -108,8 +108,10 @@ class EdgeGATConv(NeedsInEdges):
             1).
 
         Raises:
+            FunctionError: it is called without a graph.
             GraphError: a vertex has no in-edge, and that is not allowed.
         """
+        check_graph(self, graph)
         self._check_in_degrees(graph)
         src, dst, own = self._mapped(graph, feat)
         made, slope = mapped_by(self.fc_edge, edge_feat, self._num_heads), self.leaky_relu.negative_slope

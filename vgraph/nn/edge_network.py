@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from vgraph.errors import FeatureError
-from vgraph.nn.inputs import NeedsInEdges, both_ends, check_name, pair
+from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph, check_name, pair
 from vgraph.nn.propagate import propagate
 
 REDUCERS = {"sum": fn.sum, "mean": fn.mean, "max": fn.max}
@@ -82,8 +82,10 @@ class NNConv(nn.Module):
             (vertices, out_feats).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: ``edge_func`` gives another number of columns.
         """
+        check_graph(self, graph)
         src, dst = both_ends(graph, feat)
         shape, made = (self._in_src_feats, self._out_feats), self.edge_func(efeat)
         if made.shape[1:].numel() != shape[0] * shape[1]:
@@ -157,8 +159,10 @@ class CFConv(nn.Module):
             (vertices, out_feats).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: there is not one row a sender, or one an edge.
         """
+        check_graph(self, g)
         src = node_feats[0] if isinstance(node_feats, tuple) else node_feats
         with g.local_scope():
             g.srcdata["h"], g.edata["w"] = self.project_node(src), self.project_edge(edge_feats)
@@ -236,8 +240,10 @@ class GMMConv(NeedsInEdges):
             (vertices, out_feats).
 
         Raises:
+            FunctionError: it is called without a graph.
             GraphError: a vertex has no in-edge, and that is not allowed.
         """
+        check_graph(self, graph)
         self._check_in_degrees(graph)
         src, dst = both_ends(graph, feat)
         away = (pseudo.unsqueeze(1) - self.mu) * self.inv_sigma

@@ -14,7 +14,7 @@ import vgraph
 import vgraph.function as fn
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import init_glorot, make_head_vector, split_heads
-from vgraph.nn.inputs import check_edge_weight, check_in_degrees, pair
+from vgraph.nn.inputs import check_edge_weight, check_graph, check_in_degrees, pair
 
 
 class EGATConv(nn.Module):
@@ -93,9 +93,11 @@ class EGATConv(nn.Module):
             (edges, num_heads, 1).
 
         Raises:
+            FunctionError: it is called without a graph.
             GraphError: a vertex has no in-edge.
             FeatureError: ``edge_weight`` is not one number an edge.
         """
+        check_graph(self, graph)
         check_in_degrees(graph)
         weight = None if edge_weight is None else check_edge_weight(graph, edge_weight)
         src, dst = nfeats if isinstance(nfeats, tuple) else (nfeats, nfeats)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.inputs import check_edge_feat
+from vgraph.nn.inputs import check_edge_feat, check_graph
 
 TINY = 1e-30  # a vertex may stand where its neighbour stands
 
@@ -67,8 +67,10 @@ class EGNNConv(nn.Module):
             (vertices, out_size) and positions (vertices, dims).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: the edges' feature is missing, or not asked for.
         """
+        check_graph(self, graph)
         edge_feat = check_edge_feat(edge_feat, self.edge_feat_size)
         with graph.local_scope():
             graph.ndata["h"], graph.ndata["x"] = node_feat, coord_feat

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import add_residual, by_head, init_glorot, is_linear, make_head_vector, mapped_by
-from vgraph.nn.inputs import NeedsInEdges, check_edge_weight, pair, receivers_of
+from vgraph.nn.inputs import NeedsInEdges, check_edge_weight, check_graph, check_width, pair, receivers_of
 
 
 class GATConv(NeedsInEdges):
@@ -110,9 +110,11 @@ class GATConv(NeedsInEdges):
             1).
 
         Raises:
+            FunctionError: it is called without a graph.
             GraphError: a vertex has no in-edge, and that is not allowed.
             FeatureError: ``edge_weight`` is not one number an edge.
         """
+        check_graph(self, graph)
         self._check_in_degrees(graph)
         weight = None if edge_weight is None else check_edge_weight(graph, edge_weight)
         feat_src, feat_dst, own = self._mapped(graph, feat)
@@ -155,6 +157,7 @@ class GATConv(NeedsInEdges):
 
     def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Senders and receivers by head, and what the receivers were given."""
+        check_width(self, feat[0] if isinstance(feat, tuple) else feat, self._in_src_feats)
         heads = self._num_heads
         if isinstance(feat, tuple):
             src, dst = (self.feat_drop(rows) for rows in feat)

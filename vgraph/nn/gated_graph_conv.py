@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import FeatureError, GraphError
+from vgraph.nn.inputs import check_graph
 from vgraph.nn.propagate import send_rows
 
 
@@ -68,8 +69,10 @@ class GatedGraphConv(nn.Module):
             (vertices, out_feats).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: types are missing or outside.
         """
+        check_graph(self, graph)
         state = nn.functional.pad(feat, (0, self._out_feats - feat.shape[1]))
         parts = self._parts(graph, etypes)
         for _ in range(self._n_steps):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import add_residual, init_glorot, make_head_vector, mapped_by
-from vgraph.nn.inputs import NeedsInEdges, pair, receivers_of
+from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width, pair, receivers_of
 
 
 class GATv2Conv(NeedsInEdges):
@@ -98,8 +98,10 @@ class GATv2Conv(NeedsInEdges):
             (vertices, num_heads, out_feats); with ``get_attention`` a pair of that and (edges, num_heads, 1).
 
         Raises:
+            FunctionError: it is called without a graph.
             GraphError: a vertex has no in-edge, and that is not allowed.
         """
+        check_graph(self, graph)
         self._check_in_degrees(graph)
         feat_src, feat_dst, own = self._mapped(graph, feat)
         slope, attn = self.leaky_relu.negative_slope, self.attn
@@ -116,6 +118,7 @@ class GATv2Conv(NeedsInEdges):
 
     def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Senders and receivers by head, and what the receivers were given."""
+        check_width(self, feat[0] if isinstance(feat, tuple) else feat, self._in_src_feats)
         if isinstance(feat, tuple):
             src, dst = (self.feat_drop(rows) for rows in feat)
         else:

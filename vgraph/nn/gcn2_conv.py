@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.inputs import NeedsInEdges
+from vgraph.nn.inputs import NeedsInEdges, check_graph
 from vgraph.nn.polynomial_conv import make_hop
 
 
@@ -89,9 +89,11 @@ class GCN2Conv(NeedsInEdges):
             (vertices, in_feats).
 
         Raises:
+            FunctionError: it is called without a graph.
             GraphError: a vertex has no in-edge, and that is not allowed.
             FeatureError: weights are not one number above 0 an edge.
         """
+        check_graph(self, graph)
         self._check_in_degrees(graph)
         step = make_hop(graph, feat, edge_weight)(feat) * (1 - self.alpha)
         first = feat_0[: len(step)] * self.alpha

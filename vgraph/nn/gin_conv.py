@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
-from vgraph.nn.inputs import both_ends, check_name
+from vgraph.nn.inputs import both_ends, check_graph, check_name
 from vgraph.nn.propagate import propagate, send_rows
 
 REDUCERS = {"sum": fn.sum, "max": fn.max, "mean": fn.mean}
@@ -75,8 +75,10 @@ class GINConv(nn.Module):
             What ``apply_func`` makes of (vertices, width).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: ``edge_weight`` is not one number an edge.
         """
+        check_graph(self, graph)
         src, dst = both_ends(graph, feat)
         told = send_rows(graph, src, edge_weight, REDUCERS[self._aggregator_type])
         rows = (1 + self.eps) * dst + told
@@ -129,8 +131,10 @@ class GINEConv(nn.Module):
             What ``apply_func`` makes of (vertices, width).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: there is not one row a sender, or one an edge.
         """
+        check_graph(self, graph)
         src, dst = both_ends(graph, node_feat)
         with graph.local_scope():
             graph.srcdata["h"], graph.edata["e"] = src, edge_feat

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import FunctionError
-from vgraph.nn.inputs import NeedsInEdges
+from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width
 from vgraph.nn.norm import degree_factor
 from vgraph.nn.propagate import send_rows
 
@@ -101,9 +101,12 @@ class GraphConv(NeedsInEdges):
             FunctionError: a weight is passed to a layer that has its own.
             FeatureError: ``edge_weight`` is not one number an edge.
         """
+        check_graph(self, graph)
         self._check_in_degrees(graph)
         weight = self._chosen(weight)
         rows = feat[0] if isinstance(feat, tuple) else feat
+        if weight is not None:
+            check_width(self, rows, weight.shape[0])
         if weight is not None and rows.layout != torch.strided:  # only torch reads those
             rows, weight = rows @ weight, None
         # The narrower side travels along the edges. Rows are scaled where they are narrow, too:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 import vgraph
+from vgraph.nn.inputs import check_graph
 
 
 class GroupRevRes(nn.Module):
@@ -53,7 +54,11 @@ class GroupRevRes(nn.Module):
 
         Returns:
             (vertices, width).
+
+        Raises:
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, g)
         return cast("Tensor", _Reversible.apply(self, g, len(args), x, *args, *self.learned()))
 
     def learned(self) -> list[nn.Parameter]:

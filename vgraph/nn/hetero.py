@@ -14,10 +14,24 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import NameLookupError
-from vgraph.nn.inputs import check_name, sharing_sources
+from vgraph.nn.inputs import check_graph, check_name, sharing_sources
 
 Aggregate = Callable[[list[Tensor], str], Tensor]
 ByType = Mapping[str, Tensor]
+
+
+def _by_name(layers: Mapping[str, nn.Module]) -> nn.ModuleDict:
+    """Layers by name of a type, as torch keeps them; NameLookupError: it keeps none under such a name."""
+    made = nn.ModuleDict()
+    for name, layer in layers.items():
+        if not name or "." in name or hasattr(made, name):
+            why = "is empty" if not name else "has a dot" if "." in name else "is that of an attribute"
+            raise NameLookupError(
+                f"torch's ModuleDict keeps no layer under {name!r}, which {why}",
+                cure="give HeteroGraphConv the whole type of edges, (source, name, destination); else rename the type",
+            )
+        made[name] = layer
+    return made
 
 
 def _sum(rows: list[Tensor], _: str) -> Tensor:
@@ -70,7 +84,7 @@ class HeteroGraphConv(nn.Module):
     def __init__(self, mods: Mapping[Any, nn.Module], aggregate: str | Aggregate = "sum") -> None:
         super().__init__()
         self.mod_dict: Mapping[Any, nn.Module] = dict(mods)
-        self.mods = nn.ModuleDict({str(key): layer for key, layer in mods.items()})
+        self.mods = _by_name({str(key): layer for key, layer in mods.items()})
         for layer in mods.values():
             if callable(allow := getattr(layer, "set_allow_zero_in_degree", None)):
                 allow(True)
@@ -112,8 +126,10 @@ class HeteroGraphConv(nn.Module):
             Rows by type of vertex, of types that anything was sent to.
 
         Raises:
+            FunctionError: it is called without a graph.
             NameLookupError: an edge type has no layer.
         """
+        check_graph(self, g)
         src, dst = inputs if isinstance(inputs, tuple) else (inputs, _receivers(g, inputs))
         args, kwargs = mod_args or {}, mod_kwargs or {}
         found: dict[str, list[Tensor]] = {}
@@ -141,6 +157,9 @@ class HeteroLinear(nn.Module):
         out_size: the width of a result's row.
         bias: let the maps have biases.
 
+    Raises:
+        NameLookupError: torch keeps no layer under the name of a type, such as ``type``.
+
     Source: DGL 1.1, ``dgl.nn.HeteroLinear``.
 
     Example:
@@ -152,7 +171,7 @@ class HeteroLinear(nn.Module):
 
     def __init__(self, in_size: Mapping[str, int], out_size: int, bias: bool = True) -> None:
         super().__init__()
-        self.linears = nn.ModuleDict({str(key): nn.Linear(size, out_size, bias=bias) for key, size in in_size.items()})
+        self.linears = _by_name({str(key): nn.Linear(size, out_size, bias=bias) for key, size in in_size.items()})
 
     def forward(self, feat: ByType) -> dict[str, Tensor]:
         """Every type's rows through its map.
@@ -176,6 +195,9 @@ class HeteroEmbedding(nn.Module):
         num_embeddings: how many rows by type.
         embedding_dim: the width of a row.
 
+    Raises:
+        NameLookupError: torch keeps no layer under the name of a type, such as ``type``.
+
     Source: DGL 1.1, ``dgl.nn.HeteroEmbedding``.
 
     Example:
@@ -188,7 +210,7 @@ class HeteroEmbedding(nn.Module):
     def __init__(self, num_embeddings: Mapping[str, int], embedding_dim: int) -> None:
         super().__init__()
         made = {str(key): nn.Embedding(count, embedding_dim) for key, count in num_embeddings.items()}
-        self.embeds, self.raw_keys = nn.ModuleDict(made), {str(key): key for key in num_embeddings}
+        self.embeds, self.raw_keys = _by_name(made), {str(key): key for key in num_embeddings}
 
     @property
     def weight(self) -> dict[str, Any]:

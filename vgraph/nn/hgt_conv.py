@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.inputs import of_all_sources, receivers_of
+from vgraph.nn.inputs import check_graph, of_all_sources, receivers_of
 from vgraph.nn.propagate import propagate
 from vgraph.nn.typed_linear import TypedLinear
 
@@ -82,7 +82,11 @@ class HGTConv(nn.Module):
 
         Returns:
             (vertices, num_heads * head_size).
+
+        Raises:
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, g)
         own, own_type = receivers_of(g, x), receivers_of(g, ntype)
         k, v = (self._by_head(name, x, ntype, presorted) for name in ("k", "v"))
         q = self._by_head("q", own, own_type, presorted)

@@ -14,9 +14,37 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.errors import FeatureError, GraphError, NameLookupError
+from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError, ShapeError
 
 Size = TypeVar("Size")
+
+
+def check_graph(layer: nn.Module, graph: object) -> None:
+    """FunctionError: a layer is called on tensors alone, as PyG's layers are, or by an exporter."""
+    if torch.compiler.is_dynamo_compiling():
+        return
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():
+        exporter = "torch.jit.trace" if torch.jit.is_tracing() else "torch.export"
+        fact = f"{exporter} does not reach into {type(layer).__name__}, a layer on graphs"
+        raise FunctionError(
+            fact, cure="torch.compile(model, fullgraph=True) does; or export what comes before and after"
+        )
+    if isinstance(graph, Tensor):
+        name = type(layer).__name__
+        raise FunctionError(
+            f"{name} is called on a tensor of shape {tuple(graph.shape)}, not on a graph",
+            cure=f"of an edge_index make g = vgraph.graph((edge_index[0], edge_index[1]), num_nodes=len(x)), and call "
+            f"{name} with g, then the features; vgraph.accelerate runs layers of PyG as they are",
+        )
+
+
+def check_width(layer: nn.Module, rows: Tensor, width: int) -> None:
+    """ShapeError: rows have another width than the layer was made for."""
+    if rows.shape[-1] != width:
+        raise ShapeError(
+            f"{type(layer).__name__} was made for rows of {width} numbers and is given {tuple(rows.shape)}",
+            cure="give features of that width, or make the layer for theirs",
+        )
 
 
 def pair(size: Size | tuple[Size, Size]) -> tuple[Size, Size]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from vgraph.errors import FeatureError, FunctionError
-from vgraph.nn.inputs import check_edge_weight
+from vgraph.nn.inputs import check_edge_weight, check_graph
 
 
 def degree_factor(degrees: Tensor, rows: Tensor, *, is_root: bool = True) -> Tensor:
@@ -60,8 +60,10 @@ class EdgeWeightNorm(nn.Module):
             (edges,).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: there is not one number an edge; with "both", one is not above 0.
         """
+        check_graph(self, graph)
         self._check(graph, edge_weight)
         if self._norm == "none":
             return edge_weight

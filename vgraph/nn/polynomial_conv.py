@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import vgraph
 from vgraph.errors import FeatureError
-from vgraph.nn.inputs import NeedsInEdges
+from vgraph.nn.inputs import NeedsInEdges, check_graph
 from vgraph.nn.norm import EdgeWeightNorm, degree_factor
 from vgraph.nn.propagate import send_rows
 
@@ -87,8 +87,10 @@ class ChebConv(nn.Module):
             (vertices, out_feats).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: ``lambda_max`` has not one number a graph.
         """
+        check_graph(self, graph)
         scale, hop = self._scale(graph, feat, lambda_max), make_hop(graph, feat, None)
 
         def laplacian(rows: Tensor) -> Tensor:
@@ -177,9 +179,11 @@ class SGConv(NeedsInEdges):
             (vertices, out_feats).
 
         Raises:
+            FunctionError: it is called without a graph.
             GraphError: a vertex has no in-edge, and that is not allowed.
             FeatureError: weights are not one number above 0 an edge.
         """
+        check_graph(self, graph)
         self._check_in_degrees(graph)
         if self._cached_h is not None:
             return self.fc(self._cached_h)
@@ -243,8 +247,10 @@ class TAGConv(nn.Module):
             (vertices, out_feats).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: weights are not one number above 0 an edge.
         """
+        check_graph(self, graph)
         hop, steps = make_hop(graph, feat, edge_weight), [feat]
         for _ in range(self._k):
             steps.append(hop(steps[-1]))
@@ -288,8 +294,10 @@ class APPNPConv(nn.Module):
             (vertices, ...), as ``feat``.
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: weights are not one number above 0 an edge.
         """
+        check_graph(self, graph)
         rows, hop = feat, self._hop(graph, feat, edge_weight)
         for _ in range(self._k):
             rows = (1 - self._alpha) * hop(rows) + self._alpha * feat

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import FeatureError
+from vgraph.nn.inputs import check_graph
 
 
 class _Readout(nn.Module):
@@ -125,8 +126,10 @@ class SortPooling(nn.Module):
             (graphs, k * width).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: there is not one row a vertex, or ``k`` is below 1.
         """
+        check_graph(self, graph)
         with graph.local_scope():
             graph.ndata["h"] = feat.sort(-1).values
             found = vgraph.topk_nodes(graph, "h", self.k, sortby=-1)[0]
@@ -168,8 +171,10 @@ class GlobalAttentionPooling(nn.Module):
             (graphs, ...); with ``get_attention`` a pair of that and (vertices, 1).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: ``gate_nn`` gives more than one column.
         """
+        check_graph(self, graph)
         gate = self.gate_nn(feat)
         if gate.shape[-1] != 1:
             fact = f"gate_nn gives {tuple(gate.shape)}"
@@ -219,8 +224,10 @@ class WeightAndSum(nn.Module):
             (graphs, in_feats).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: there is not one row a vertex.
         """
+        check_graph(self, g)
         return _read(g, feats * self.atom_weighting(feats), "sum")
 
 
@@ -260,7 +267,11 @@ class Set2Set(nn.Module):
 
         Returns:
             (graphs, 2 * input_dim): the last question and its answer.
+
+        Raises:
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, graph)
         count = graph.batch_size
         state = feat.new_zeros(self.n_layers, count, self.input_dim)
         carried, asked = (state, state), feat.new_zeros(count, self.output_dim)

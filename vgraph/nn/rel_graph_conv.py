@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.inputs import receivers_of
+from vgraph.nn.inputs import check_graph, receivers_of
 from vgraph.nn.typed_linear import TypedLinear
 
 
@@ -85,7 +85,11 @@ class RelGraphConv(nn.Module):
 
         Returns:
             (vertices, out_feat).
+
+        Raises:
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, g)
         rows = vgraph.ops.typed_sum(g, feat, self.linear_r.get_matrices(), etypes, norm)
         if self.layer_norm:
             rows = self.layer_norm_weight(rows)
@@ -146,6 +150,10 @@ class RelGraphEmbedding(nn.Module):
 
         Returns:
             (vertices, out_feat).
+
+        Raises:
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, g)
         rows = vgraph.ops.typed_sum(g, self.weight, self.coeff, etypes, norm)
         return rows if self.h_bias is None else rows + self.h_bias

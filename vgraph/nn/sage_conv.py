@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from vgraph.errors import FeatureError
-from vgraph.nn.inputs import both_ends, check_name, pair
+from vgraph.nn.inputs import both_ends, check_graph, check_name, check_width, pair
 from vgraph.nn.propagate import send_rows
 
 AGGREGATORS = ("mean", "gcn", "pool", "lstm")
@@ -105,12 +105,15 @@ class SAGEConv(nn.Module):
             (vertices, out_feats).
 
         Raises:
+            FunctionError: it is called without a graph.
             FeatureError: "gcn" has features of two widths; ``edge_weight`` is not one number an edge.
         """
+        check_graph(self, graph)
         if isinstance(feat, tuple):
             src, dst = (self.feat_drop(rows) for rows in feat)
         else:
             src, dst = both_ends(graph, self.feat_drop(feat))
+        check_width(self, src, self._in_src_feats)
         if self._aggre_type == "gcn":
             rows = self._gcn(graph, src, dst, edge_weight)
             rows = rows if self.bias is None else rows + self.bias

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import FunctionError
-from vgraph.nn.inputs import check_name
+from vgraph.nn.inputs import check_graph, check_name
 
 
 class MultiHeadAttention(nn.Module):
@@ -168,7 +168,11 @@ class SetTransformerEncoder(nn.Module):
 
         Returns:
             (vertices, d_model).
+
+        Raises:
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, graph)
         for layer in self.layers:
             feat = layer(feat, graph.batch_num_nodes())
         return feat
@@ -223,7 +227,11 @@ class SetTransformerDecoder(nn.Module):
 
         Returns:
             (graphs, k * d_model).
+
+        Raises:
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, graph)
         counts = graph.batch_num_nodes()
         rows = self.pma(feat, counts)
         for layer in self.layers:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
-from vgraph.nn.inputs import check_name
+from vgraph.nn.inputs import check_graph, check_name
 from vgraph.nn.propagate import send_rows
 
 
@@ -124,7 +124,11 @@ class TWIRLSUnfoldingAndAttention(nn.Module):
 
         Returns:
             (vertices, d).
+
+        Raises:
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, g)
         with g.local_scope():
             rows, weight, degrees = X, None, g.in_degrees().to(X.dtype).unsqueeze(1)
             if self.init_attn is not None:
@@ -229,7 +233,11 @@ class TWIRLSConv(nn.Module):
 
         Returns:
             (vertices, output_d).
+
+        Raises:
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, graph)
         if self.cached_unfolding is not None:
             return self.mlp_aft(self.cached_unfolding)
         graph = vgraph.add_self_loop(vgraph.remove_self_loop(graph))

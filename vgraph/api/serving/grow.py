@@ -26,6 +26,7 @@ from vgraph.api.serving.requests import dense
 from vgraph.api.serving.step_function import FrontierFeed, Rows, StepFunction, rows_of
 from vgraph.api.vertex.call_features import At, Feed
 from vgraph.api.vertex.function import VertexFunction, check_call
+from vgraph.api.vertex.hooks import refuse_hooks
 from vgraph.capture.guards.functorch_checks import refuse_transforms
 from vgraph.errors import FeatureError, FunctionError, GraphError
 from vgraph.graphs.batching import batch
@@ -84,6 +85,7 @@ def _check_function(function: object) -> None:
         fact = f"grow is given a {type(function).__name__}, which is no vertex function"
         raise FunctionError(fact, cure="give a vgraph.VertexFunction, made")
     check_call(function, Graph())
+    refuse_hooks(function, type(function).__name__)
     if function.part_spaces():
         fact = f"{type(function).__name__} has several types of vertices, which do not grow"
         raise FunctionError(fact, cure="give one function that pulls the type, such as an embedding of it")
@@ -268,6 +270,7 @@ class GrowingGraph:
     ) -> _Evaluated:
         refuse_transforms()
         check_call(self.function, Graph())
+        refuse_hooks(self.function, type(self.function).__name__)
         made = self._new(num, edges, graph_ids)
         feed = self._feed(made.new, features)
         step = self._step or StepFunction(self.function, feed)

@@ -35,6 +35,7 @@ from vgraph.api.serving.requests import (
 )
 from vgraph.api.vertex.call_features import At, Feed
 from vgraph.api.vertex.function import VertexFunction, check_call, check_children, known_levels
+from vgraph.api.vertex.hooks import refuse_hooks
 from vgraph.capture.capture import family_of, find_captured
 from vgraph.capture.capture_cache import function_key
 from vgraph.capture.errors import CaptureError
@@ -188,6 +189,7 @@ class Server:
         """
         self._queue.check()
         topology = check_call(self.function, graph)
+        refuse_hooks(self.function, type(self.function).__name__)
         widths = np.bincount(known_levels(topology))
         graph = graph.local_var()  # of which nobody else changes the edges
         feed = Feed(graph, topology, {name: dense(value, topology) for name, value in features.items()})

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.vertex.call_features import Features
-from vgraph.api.vertex.function import VertexFunction, refuse_hooks
+from vgraph.api.vertex.function import VertexFunction
+from vgraph.api.vertex.hooks import refuse_hooks
 from vgraph.api.vertex.type_parts import PartVertex, joined, spaces_of_parts
 from vgraph.api.vertex.vertex import Vertex
 from vgraph.errors import DTypeError, FeatureError, FunctionError, NameLookupError

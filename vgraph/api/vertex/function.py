@@ -9,18 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.messages.batches import definition
 from vgraph.api.messages.halo_rows import check_uncut
 from vgraph.api.vertex.call_features import At, Feed, subset_names
 from vgraph.api.vertex.call_features import Features as Given
+from vgraph.api.vertex.hooks import call_with_hooks, has_hooks
 from vgraph.api.vertex.infer_states import infer_states
 from vgraph.api.vertex.padding import pad
 from vgraph.api.vertex.serial import child_error, run_serially
 from vgraph.api.vertex.vertex import StateSpec, Vertex, VertexBody
+from vgraph.api.vertex.wrong_widths import in_users_words
 from vgraph.capture.capture import Bound, family_of, find_captured, note_run
 from vgraph.capture.capture_cache import function_key
 from vgraph.capture.errors import CaptureError, OutsideWriteError
@@ -139,13 +142,33 @@ class VertexFunction(nn.Module):
         """
         return ()
 
-    def __call__(self, graph: GraphData, **features: Tensor | At) -> dict[str, Tensor]:
+    def __call__(self, graph: GraphData, *unnamed: object, **features: Tensor | At) -> dict[str, Tensor]:
         """Evaluates every vertex of ``graph``; ``features`` are looked up before the graph's frames."""
+        if unnamed:
+            _refuse_unnamed(self, graph, unnamed)
         if torch.compiler.is_dynamo_compiling():
-            made = compiled_calls.vertices_evaluated(self, graph, features)
+            made = None if has_hooks(self) else compiled_calls.vertices_evaluated(self, graph, features)
             return compiled_calls.outside(self, graph, **features) if made is None else made
+        if has_hooks(self):
+            return call_with_hooks(self, self._call, graph, features)
+        return self._call(graph, **features)
+
+    def _call(self, graph: GraphData, **features: Tensor | At) -> dict[str, Tensor]:
         refuse_transforms()
         feed = _feed(self, graph, features)
+        try:
+            outputs = self._evaluate(feed)
+        except RuntimeError as error:
+            better = in_users_words(error, self, feed.topology.num_dst)
+            if better is None:
+                raise
+            raise better from error
+        if not outputs:
+            _say_silent(self)
+        return outputs
+
+    def _evaluate(self, feed: Feed) -> dict[str, Tensor]:
+        graph, features = feed.graph, feed.given
         try:
             bound, tensors, call_context = _bind(self, feed)
         except OutsideWriteError as error:
@@ -163,6 +186,15 @@ class VertexFunction(nn.Module):
 
 
 _said: WeakKeyDictionary[VertexFunction, str] = WeakKeyDictionary()
+_silent = WeakSet[VertexFunction]()
+
+
+def _say_silent(function: VertexFunction) -> None:
+    """Once for each function."""
+    if function not in _silent:
+        _silent.add(function)
+        words = "%s pushes nothing, so that a call gives nothing: end forward(v) with v.push(h=h) (%s)"
+        logger.warning(words, type(function).__name__, definition(function.forward))
 
 
 def say_serial(function: VertexFunction, why: CaptureError) -> None:
@@ -190,6 +222,16 @@ def _row_shape(name: str, shape: object) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+def _refuse_unnamed(function: VertexFunction, graph: object, unnamed: tuple[object, ...]) -> None:
+    name = type(function).__name__
+    if not isinstance(graph, GraphData):
+        check_call(function, graph)
+    raise FunctionError(
+        f"{name} is called with {len(unnamed)} more than a graph",
+        cure=f"give features by the names under which forward(v) pulls them: {name.lower()}(g, x=x)",
+    )
+
+
 def _feed(function: VertexFunction, graph: GraphData, features: Given) -> Feed:
     topology = check_call(function, graph)
     known_levels(topology)  # a cycle is refused before anything else happens
@@ -197,7 +239,7 @@ def _feed(function: VertexFunction, graph: GraphData, features: Given) -> Feed:
 
 
 def check_call(function: VertexFunction, graph: object) -> Topology:
-    """What a call runs on; refuses what is no graph, and functions that are not ready or have hooks."""
+    """What a call runs on; refuses what is no graph, and functions that are not ready."""
     if "given_states" not in function.__dict__:
         raise FunctionError(
             f"{type(function).__name__} was not initialised",
@@ -205,9 +247,10 @@ def check_call(function: VertexFunction, graph: object) -> Topology:
         )
     if not isinstance(graph, GraphData):
         batch = ": vgraph.batch makes one graph of several" if isinstance(graph, (list, tuple)) else ""
+        made = ": of an edge_index, vgraph.graph((edge_index[0], edge_index[1]), num_nodes=n) makes it"
         raise FunctionError(
             f"{type(function).__name__} is called on a {type(graph).__name__}",
-            cure=f"pass a vgraph.Graph first{batch}, then features by name",
+            cure=f"pass a vgraph.Graph first{made if isinstance(graph, Tensor) else batch}, then features by name",
         )
     if not graph.is_homogeneous:
         raise GraphError(
@@ -215,7 +258,6 @@ def check_call(function: VertexFunction, graph: object) -> Topology:
             cure="vgraph.to_homogeneous(g) has nodes and edges of one type; ByType runs a function for each type",
         )
     check_uncut(graph.topology, f"{type(function).__name__}, a function of a vertex and its children,")
-    refuse_hooks(function, type(function).__name__)
     return graph.topology if function.direction == "forward" else graph.topology.reversed
 
 
@@ -225,19 +267,6 @@ def known_levels(topology: Topology) -> Levels:
         return levels(topology)
     except CycleError as error:
         raise CycleError(error.fact, cycle=error.cycle, cure=error.cure) from None
-
-
-def refuse_hooks(function: nn.Module, name: str) -> None:
-    """A vertex function runs on batches of rows of which hooks must not know."""
-    for hooks in _HOOKS:
-        if function.__dict__[hooks]:
-            raise FunctionError(
-                f"{name} has hooks, which a vertex function does not run",
-                cure="remove them, or put the work into forward",
-            )
-
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ...], CallContext]:
@@ -272,8 +301,8 @@ def _can_be_padded(function: VertexFunction, feed: Feed) -> bool:
 def _write_error(function: VertexFunction, error: CaptureError) -> FunctionError:
     return FunctionError(
         f"{type(function).__name__} writes in place to a tensor that is not its own",
-        cure="write out of place, as in x = x + 1, or to a clone; BatchNorm in training writes to "
-        "its statistics: use LayerNorm, or .eval()",
+        cure="write out of place, as in x = x + 1, or to a clone; BatchNorm in training writes to its statistics: "
+        "put it on the features before the call or on what the call gives, use LayerNorm, or .eval()",
         line=error.line,
     )
 

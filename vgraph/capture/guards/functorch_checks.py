@@ -34,9 +34,10 @@ def is_transformed() -> bool:
 
 def refuse_transforms() -> None:
     """Raises FunctionError inside vmap, grad, jvp, export and their kind, whose tensors hold no rows of their own."""
-    if torch.compiler.is_exporting():  # before a graph keeps what was computed of tensors that are none
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():  # before a graph keeps what is no tensor of numbers
+        exporter = "torch.jit.trace" if torch.jit.is_tracing() else "torch.export"
         raise FunctionError(
-            "torch.export does not reach into functions on graphs",
+            f"{exporter} does not reach into functions on graphs",
             cure="torch.compile(model, fullgraph=True) does; or export what comes before and after them",
         )
     if not is_transformed():
