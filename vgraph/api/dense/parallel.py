@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vgraph.api.dense.initial_state import Init, StepState
 from vgraph.api.dense.plan_file import load_plan, plan_digest, save_plan
+from vgraph.api.dense.plan_hints import hints
 from vgraph.api.dense.plan_report import describe, describe_named, save_tiles
 from vgraph.api.dense.worker import Worker
 from vgraph.capture.step.arguments import Arguments, as_arguments
@@ -145,12 +146,13 @@ class Plan:
     def print(self) -> None:
         """Prints, module by module, how products are divided and how many bytes are fetched.
 
-        Beside it stand data parallel, FSDP (ZeRO-3) and Megatron, as far as the step can be divided so.
+        Beside it stand data parallel, FSDP (ZeRO-3) and Megatron, as far as the step can be divided so, dims that
+        should be padded, and what makes a worker hold more than 1.5 of its part.
         """
         whole = whole_footprint(self.step)
         lines = describe(self.book, whole, self.footprint, self.search_seconds, self.communicated_bytes)
         named = describe_named(rows_of_named(self.step, self.num_workers), whole, self.num_workers)
-        print("\n".join([*lines, *named]))
+        print("\n".join([*lines, *named, *hints(self.book, whole, self.footprint)]))
 
     def save_plot(self, path: str | Path) -> None:
         """Draws the tiles of weights and results in the colours of their workers.
