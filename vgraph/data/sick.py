@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 import vgraph
 from vgraph.data.lines import Line, lines_of
 from vgraph.data.rooted import ForestBuilder, with_names
+from vgraph.data.samples import Samples
 from vgraph.data.sst import Forest, TreeDataset, build_vocabulary, some_trees
 from vgraph.files import read_text
 
@@ -49,7 +50,7 @@ class PairSample(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PairDataset(Sequence[PairSample]):
+class PairDataset(Samples[PairSample]):
     """Pairs of sentences by number; both sides have one vocabulary.
 
     Attributes:
@@ -84,13 +85,7 @@ class PairDataset(Sequence[PairSample]):
     def __len__(self) -> int:
         return len(self.similarity)
 
-    @overload
-    def __getitem__(self, index: int) -> PairSample: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[PairSample]: ...
-    def __getitem__(self, index: int | slice) -> PairSample | list[PairSample]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def _sample(self, index: int) -> PairSample:
         return PairSample(self.left[index].graph, self.right[index].graph, self.similarity[index])
 
 

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 import vgraph
+from vgraph.data.samples import Samples
 from vgraph.errors import DataError
 from vgraph.files import read_text
 
@@ -88,7 +89,7 @@ class TreeSample:
     root: int
 
 
-class TreeDataset(Sequence[TreeSample]):
+class TreeDataset(Samples[TreeSample]):
     """The trees of a Forest as graphs, each built when first asked for and then kept.
 
     Kept, so that what is computed once for a graph serves every epoch. Their features are views of all trees' as
@@ -143,14 +144,7 @@ class TreeDataset(Sequence[TreeSample]):
             f"{self.num_tokens} tokens, {self.num_classes} classes)"
         )
 
-    @overload
-    def __getitem__(self, index: int) -> TreeSample: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[TreeSample]: ...
-    def __getitem__(self, index: int | slice) -> TreeSample | list[TreeSample]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
+    def _sample(self, index: int) -> TreeSample:
         sample = self._built[index]
         if sample is None:
             graph = vgraph.slice_batch(self._whole, index)
