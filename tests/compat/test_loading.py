@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader as TorchLoader
@@ -62,6 +63,17 @@ def test_cluster_gcn(tmp_path: Path) -> None:
     path.write_bytes(b"something else")
     with pytest.raises(DataError, match="holds no parts"):
         loading.ClusterGCNSampler(g, 6, path)
+    order = sampler.partition_node_ids.numpy()
+    for offset, ids, fact in [
+        ([0, 10, 30, 20, 40, 50, 60], order, "do not follow one another"),
+        ([0, 10, 20, 30, 40, 50, 70], order, "do not follow one another"),
+        ([0, 10, 20, 30, 40, 50, 60], np.zeros_like(order), "do not hold each node once"),
+        ([0, 10, 20, 30, 40, 50, 60], order + 1, "do not hold each node once"),
+    ]:
+        with path.open("wb") as file:
+            np.savez(file, offset=np.array(offset), node_ids=ids)
+        with pytest.raises(DataError, match=fact):
+            loading.ClusterGCNSampler(g, 6, path)
 
 
 @pytest.mark.parametrize("reshuffle", [False, True])

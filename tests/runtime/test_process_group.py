@@ -14,8 +14,8 @@ from tests.distributed.nodes import free_port
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def processes(count: int, folder: Path, *tasks: str, ends: tuple[int, ...] = ()) -> None:
-    """Starts processes that do one task after the other; each must end as ``ends`` says, well by default."""
+def processes(count: int, folder: Path, *tasks: str, ends: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """How each of some processes ended that did one task after the other: well, unless ``ends`` says otherwise."""
     shared = os.environ | {
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count),
         "PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'kernels'}", "OMP_NUM_THREADS": "1",
@@ -37,15 +37,18 @@ def processes(count: int, folder: Path, *tasks: str, ends: tuple[int, ...] = ())
             process.communicate()
     codes = tuple(process.returncode for process in started)
     assert codes == (ends or (0,) * count), "\n".join(said)
+    return codes
 
 
 def test_two_and_four_processes(tmp_path: Path) -> None:
     """Training, accumulation, a meta model, replicas, and a checkpoint of 2 workers that 4 go on from."""
-    processes(2, tmp_path, "seeds:mlp:2", "train:wresnet:2", "train:lstm:2", "train:attention:2", "update:attention:2",
+    by_two = ("seeds:mlp:2", "train:wresnet:2", "train:lstm:2", "train:attention:2", "update:attention:2",
               "accumulate:mlp:2", "meta:lstm:2", "dropout:attention:2", "autocast:attention:2", "habits:tied:2",
               "save:attention:2")  # fmt: skip
-    processes(4, tmp_path, "train:wresnet:4", "update:lstm:4", "train:attention:4", "train:mlp:2", "update:mlp:2",
-              "load:attention:4")  # fmt: skip
+    assert processes(2, tmp_path, *by_two) == (0, 0)
+    by_four = ("train:wresnet:4", "update:lstm:4", "train:attention:4", "train:mlp:2", "update:mlp:2",
+               "load:attention:4")  # fmt: skip
+    assert processes(4, tmp_path, *by_four) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("task", "end"), [("die", 7), ("hang", -9), ("die_saving", 7)])
@@ -55,4 +58,4 @@ def test_a_worker_that_is_lost(task: str, end: int, tmp_path: Path) -> None:
     assert (tmp_path / "error0").read_text().startswith("WorkerError: a worker was lost")
     assert (tmp_path / "checkpoint" / ".metadata").exists()
     if task == "die_saving":
-        processes(2, tmp_path, "resume:mlp:2")
+        assert processes(2, tmp_path, "resume:mlp:2") == (0, 0)

@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
-from vgraph.errors import FunctionError
 from vgraph.graphs.draw.labor import Labor, Variates, draw_labor
 from vgraph.graphs.draw.neighbors import Fanout, graph_of, nodes_by_type
 from vgraph.graphs.draw.random_numbers import MASK, batch_place, mix, next_key
 from vgraph.graphs.types import Device, Edges, Nodes
-from vgraph.sampling.samplers import BlockSampler, Minibatch, Names, as_given, make_block
+from vgraph.sampling.samplers import BlockSampler, Minibatch, Names, as_given, check_direction, make_block
 
 WEIGHTS = "edge_weights"
 
@@ -143,9 +142,7 @@ class LaborSampler(BlockSampler):
         output_device: Device = None,
     ) -> None:
         super().__init__(prefetch_node_feats, prefetch_labels, prefetch_edge_feats, output_device)
-        if edge_dir != "in":
-            fact = f"edge_dir is {edge_dir!r}, and blocks compute what edges end at"
-            raise FunctionError(fact, cure="sample from vgraph.reverse(g)")
+        check_direction(edge_dir)
         self.fanouts, self.edge_dir, self.prob = list(fanouts), edge_dir, prob
         self.importance_sampling, self.layer_dependency = importance_sampling, layer_dependency
         self.batch_dependency = batch_dependency

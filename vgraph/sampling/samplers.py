@@ -228,6 +228,13 @@ def listed(names: Any, types: Sequence[Key]) -> list[tuple[Key, str]]:
     return [(key, name) for key, some in by_type.items() for name in some]
 
 
+def check_direction(edge_dir: str) -> None:
+    """Blocks compute the vertices that their edges end at."""
+    if edge_dir != "in":
+        fact = f"edge_dir is {edge_dir!r}, and blocks compute what edges end at"
+        raise FunctionError(fact, cure="sample from vgraph.reverse(g)")
+
+
 class NeighborSampler(BlockSampler):
     """Draws for every layer up to so many in-edges of each vertex, anew.
 
@@ -275,9 +282,7 @@ class NeighborSampler(BlockSampler):
         fused: bool = True,
     ) -> None:
         super().__init__(prefetch_node_feats, prefetch_labels, prefetch_edge_feats, output_device)
-        if edge_dir != "in":
-            fact = f"edge_dir is {edge_dir!r}, and blocks compute what edges end at"
-            raise FunctionError(fact, cure="sample from vgraph.reverse(g)")
+        check_direction(edge_dir)
         if prob is not None and mask is not None:
             raise FunctionError("both prob and mask are given", cure="multiply them into one feature")
         self.fanouts, self.prob, self.replace = list(fanouts), prob if mask is None else mask, replace

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import vgraph
+from vgraph.atomic_file import atomic_file
 from vgraph.compat.partition import metis_partition_assignment
 from vgraph.errors import DataError
 from vgraph.files import read_arrays
@@ -49,7 +50,7 @@ class ClusterGCNSampler(Sampler):
         parts = metis_partition_assignment(g, k, balance_ntypes, balance_edges, mode)
         self.partition_node_ids = parts.argsort(stable=True)
         self.partition_offset = torch.cat([torch.zeros(1).long(), parts.bincount(minlength=k).cumsum(0)])
-        with Path(cache_path).open("wb") as file:  # a path alone would be given another ending
+        with atomic_file(cache_path) as file:
             np.savez(file, offset=self.partition_offset.numpy(), node_ids=self.partition_node_ids.numpy())
 
     def sample(self, g: vgraph.Graph, indices: Tensor) -> vgraph.Graph:
@@ -72,4 +73,8 @@ def _kept(path: str | Path, k: int, num_nodes: int) -> tuple[Tensor, Tensor]:
     if len(offset) != k + 1 or len(ids) != num_nodes:
         fact = f"{path} has {len(offset) - 1} parts of {len(ids)} nodes, where {k} of {num_nodes} are needed"
         raise DataError(fact, cure=cure)
+    if offset[0] != 0 or offset[-1] != num_nodes or bool((offset.diff() < 0).any()):
+        raise DataError(f"{path} has parts that do not follow one another", cure=cure)
+    if not torch.equal(ids.sort().values, torch.arange(num_nodes)):
+        raise DataError(f"{path} has parts that do not hold each node once", cure=cure)
     return offset, ids

@@ -8,11 +8,10 @@ from __future__ import annotations
 import torch
 
 import vgraph
-from vgraph.errors import FunctionError
 from vgraph.graphs.draw.neighbors import Fanout, Hop, draw_edges, nodes_by_type, without
 from vgraph.graphs.draw.pick import renumber
 from vgraph.graphs.types import Edges, Nodes
-from vgraph.sampling.samplers import make_block
+from vgraph.sampling.samplers import check_direction, make_block
 
 
 def sample_neighbors_fused(
@@ -28,9 +27,7 @@ def sample_neighbors_fused(
     mapping: object = None,
 ) -> vgraph.Graph:
     """As ``sample_neighbors`` and ``to_block`` one after the other; ``mapping`` is ignored."""
-    if edge_dir != "in":
-        fact = f"edge_dir is {edge_dir!r}, and blocks compute what edges end at"
-        raise FunctionError(fact, cure="sample from dgl.reverse(g), or with dgl.sampling.sample_neighbors")
+    check_direction(edge_dir)
     seeds = {
         name: torch.from_numpy(renumber(ids.long().numpy(), g.num_nodes(name))[0])
         for name, ids in nodes_by_type(g, nodes).items()
