@@ -186,12 +186,13 @@ template <class S, class V> static inline vg_t<float, vg_traits<V>::lanes> vg_ro
     }                                                                        \
   }
 VG_BY_LANE(vg_sqrt, __builtin_sqrtf, __builtin_sqrt)
-VG_BY_LANE(vg_erf, __builtin_erff, __builtin_erf)
-VG_BY_LANE(vg_sin, __builtin_sinf, __builtin_sin)
-VG_BY_LANE(vg_cos, __builtin_cosf, __builtin_cos)
-VG_BY_LANE(vg_log1p, __builtin_log1pf, __builtin_log1p)
-VG_BY_LANE(vg_expm1, __builtin_expm1f, __builtin_expm1)
 VG_BY_LANE(vg_floor, __builtin_floorf, __builtin_floor)
+// in float where a polynomial does not reach, in double everywhere
+VG_BY_LANE(vg_erf64, __builtin_erff, __builtin_erf)
+VG_BY_LANE(vg_sin64, __builtin_sinf, __builtin_sin)
+VG_BY_LANE(vg_cos64, __builtin_cosf, __builtin_cos)
+VG_BY_LANE(vg_log1p64, __builtin_log1pf, __builtin_log1p)
+VG_BY_LANE(vg_expm164, __builtin_expm1f, __builtin_expm1)
 VG_BY_LANE(vg_exp64, __builtin_expf, __builtin_exp)
 VG_BY_LANE(vg_log64, __builtin_logf, __builtin_log)
 VG_BY_LANE(vg_tanh64, __builtin_tanhf, __builtin_tanh)
@@ -281,6 +282,123 @@ template <class V> static inline V vg_tanh(V x) {
     V y = 1.0f - 2.0f / (vg_exp(a * 2.0f) + 1.0f);
     return vg_select<V>(a < 0.625f, p, vg_select<V>(x < 0.0f, -y, y));
   }
+}
+
+// log(1 + x) by log: what 1 + x was rounded to is divided out again.
+template <class V> static inline V vg_log1p(V x) {
+  if constexpr (sizeof(vg_elem<V>) == 8) {
+    return vg_log1p64(x);
+  } else {
+    V u = x + 1.0f;
+    V y = vg_log(u) * (x / (u - 1.0f));
+    y = vg_select<V>(x == (float)vg_inf, x, y);
+    return vg_select<V>(u == 1.0f, x, y);
+  }
+}
+
+// log(1 + exp(x)): how far it is from the larger of x and 0 is a polynomial of what exp gives then, 0 to 1.
+template <class V> static inline V vg_softplus(V x) {
+  if constexpr (sizeof(vg_elem<V>) == 8) {
+    return vg_log1p64(vg_exp64(x));
+  } else {
+    V z = vg_exp(-vg_abs(x));
+    V p = vg_fma<V>(z, vg_set<V>(-0.0032439809292554855f), vg_set<V>(0.019851263612508774f));
+    p = vg_fma<V>(p, z, vg_set<V>(-0.056959159672260284f));
+    p = vg_fma<V>(p, z, vg_set<V>(0.10603617131710052f));
+    p = vg_fma<V>(p, z, vg_set<V>(-0.15305569767951965f));
+    p = vg_fma<V>(p, z, vg_set<V>(0.19675931334495544f));
+    p = vg_fma<V>(p, z, vg_set<V>(-0.24954132735729218f));
+    p = vg_fma<V>(p, z, vg_set<V>(0.3332996368408203f));
+    p = vg_fma<V>(p, z, vg_set<V>(-0.4999990165233612f));
+    p = vg_fma<V>(p, z, vg_set<V>(1.0f));
+    return vg_fma<V>(p, z, vg_relu(x));
+  }
+}
+
+// exp(x) - 1 by 2^n * (p(r) - 1) + (2^n - 1), as vg_exp; 2^(n - 1), so that the largest finite results come out right.
+template <class V> static inline V vg_expm1(V x) {
+  if constexpr (sizeof(vg_elem<V>) == 8) {
+    return vg_expm164(x);
+  } else {
+    typedef vg_bits<V> I;
+    V c = vg_select<V>(x < -18.0f, -18.0f, x);
+    c = vg_select<V>(c > 88.8f, 88.8f, c);
+    V n = vg_fma<V>(c, vg_set<V>(1.44269504088896341f), vg_set<V>(12582912.0f)) - 12582912.0f;
+    V r = vg_fma<V>(n, vg_set<V>(-0.693359375f), c);
+    r = vg_fma<V>(n, vg_set<V>(2.12194440e-4f), r);
+    V p = vg_fma<V>(r, vg_set<V>(1.9875691500e-4f), vg_set<V>(1.3981999507e-3f));
+    p = vg_fma<V>(p, r, vg_set<V>(8.3334519073e-3f));
+    p = vg_fma<V>(p, r, vg_set<V>(4.1665795894e-2f));
+    p = vg_fma<V>(p, r, vg_set<V>(1.6666665459e-1f));
+    p = vg_fma<V>(p, r, vg_set<V>(5.0000001201e-1f));
+    p = vg_fma<V>(p * r, r, r);
+    I k = vg_cast<int32_t>(vg_select<V>(x != x, 0.0f, n));
+    V half = vg_as<V>((k + 126) << 23);
+    V y = vg_fma<V>(half, p, half - 0.5f) * 2.0f;
+    return vg_select<V>(vg_or(x == 0.0f, x != x), x, y);
+  }
+}
+
+// erf: x times a polynomial of x^2 up to 1; beyond, 1 - exp(-q(x)), where q fits -log(1 - erf(x)) up to 4.
+template <class V> static inline V vg_erf(V x) {
+  if constexpr (sizeof(vg_elem<V>) == 8) {
+    return vg_erf64(x);
+  } else {
+    V a = vg_abs(x), z = x * x;
+    V p = vg_fma<V>(z, vg_set<V>(7.853857823647559e-05f), vg_set<V>(-0.0008010192541405559f));
+    p = vg_fma<V>(p, z, vg_set<V>(0.005188327748328447f));
+    p = vg_fma<V>(p, z, vg_set<V>(-0.026853810995817184f));
+    p = vg_fma<V>(p, z, vg_set<V>(0.1128358542919159f));
+    p = vg_fma<V>(p, z, vg_set<V>(-0.3761262595653534f));
+    p = vg_fma<V>(p, z, vg_set<V>(1.1283791065216064f));
+    V c = vg_select<V>(a > 4.0f, 4.0f, a);
+    V q = vg_fma<V>(c, vg_set<V>(0.0011603300226852298f), vg_set<V>(-0.014858394861221313f));
+    q = vg_fma<V>(q, c, vg_set<V>(0.08888834714889526f));
+    q = vg_fma<V>(q, c, vg_set<V>(0.6540955305099487f));
+    q = vg_fma<V>(q, c, vg_set<V>(1.1177364587783813f));
+    q = vg_fma<V>(q, c, vg_set<V>(0.0025832580868154764f));
+    V y = 1.0f - vg_exp(-q);
+    return vg_select<V>(a < 1.0f, p * x, vg_select<V>(x != x, x, vg_select<V>(x < 0.0f, -y, y)));
+  }
+}
+
+// sin and cos: polynomials on what is left beside the nearest multiple of pi / 2, which is taken off in four parts. Of
+// up to 4,095 multiples the first two parts are exact; where a lane is beyond, all lanes are the library's.
+template <class V> static inline bool vg_is_near(V x) {
+  if constexpr (vg_traits<V>::lanes == 1) {
+    return vg_abs(x) <= 6000.0f;
+  } else {
+    bool near = true;
+    for (int i = 0; i < vg_traits<V>::lanes; ++i) near &= __builtin_fabsf(x[i]) <= 6000.0f;
+    return near;
+  }
+}
+template <class V> static inline V vg_wave(V x, int32_t quarter) {
+  typedef vg_bits<V> I;
+  V n = vg_fma<V>(x, vg_set<V>(0.636619772367581343f), vg_set<V>(12582912.0f)) - 12582912.0f;
+  V r = vg_fma<V>(n, vg_set<V>(-1.5703125f), x);
+  r = vg_fma<V>(n, vg_set<V>(-0.0004837512969970703f), r);
+  r = vg_fma<V>(n, vg_set<V>(-7.549789415861596e-08f), r);
+  r = vg_fma<V>(n, vg_set<V>(-5.390302953474238e-15f), r);
+  V z = r * r;
+  V s = vg_fma<V>(z, vg_set<V>(2.7163821414433187e-06f), vg_set<V>(-0.0001983909314731136f));
+  s = vg_fma<V>(s, z, vg_set<V>(0.008333328180015087f));
+  s = vg_fma<V>(s, z, vg_set<V>(-0.1666666716337204f));
+  s = vg_fma<V>(s, z, vg_set<V>(1.0f)) * r;
+  V c = vg_fma<V>(z, vg_set<V>(2.4431239580735564e-05f), vg_set<V>(-0.0013887305976822972f));
+  c = vg_fma<V>(c, z, vg_set<V>(0.04166664555668831f));
+  c = vg_fma<V>(c * z, z, 1.0f - z * 0.5f);
+  I k = vg_cast<int32_t>(n) + quarter;
+  V y = vg_select<V>((k & 1) == 0, s, c);
+  return vg_select<V>((k & 2) == 0, y, -y);
+}
+template <class V> static inline V vg_sin(V x) {
+  if constexpr (sizeof(vg_elem<V>) == 8) return vg_sin64(x);
+  else return vg_is_near(x) ? vg_wave(x, 0) : vg_sin64(x);
+}
+template <class V> static inline V vg_cos(V x) {
+  if constexpr (sizeof(vg_elem<V>) == 8) return vg_cos64(x);
+  else return vg_is_near(x) ? vg_wave(x, 1) : vg_cos64(x);
 }
 
 // ---------------------------------------------------------------- sums over lanes, extrema with their place

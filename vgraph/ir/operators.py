@@ -105,8 +105,6 @@ def _clamp(given: Sequence[object]) -> str:
 
 
 _AWAY = "vg_exp(-vg_abs({0} - {1}))"  # of two numbers, the exponential of the distance from the larger to the smaller
-# log(1 + z) by a logarithm that there is in vectors: what 1 + z was rounded to is divided out again
-_LOG1P = "vg_select<{V}>({T}(1) + {z} == {T}(1), {z}, vg_log({T}(1) + {z}) * ({z} / ({T}(1) + {z} - {T}(1))))"
 _IN_FULL: Mapping[str, object] = {"approximate": "none"}
 _WITH_TEXT = (
     OpInfo("add", "{0} + {1}", zero="all"),
@@ -130,7 +128,7 @@ _WITH_TEXT = (
     OpInfo(
         "logaddexp",
         "vg_select<{V}>({0} == {1}, {0} + {T}(0.69314718055994530942),"
-        f" vg_select<{{V}}>(vg_or({{0}} > {{1}}, {{0}} != {{0}}), {{0}}, {{1}}) + {_LOG1P.replace('{z}', _AWAY)})",
+        f" vg_select<{{V}}>(vg_or({{0}} > {{1}}, {{0}} != {{0}}), {{0}}, {{1}}) + vg_log1p({_AWAY}))",
         costly=True,
     ),
     OpInfo("sin", "vg_sin({0})", costly=True),
@@ -168,7 +166,7 @@ _WITH_TEXT = (
     ),
     OpInfo(
         "softplus",
-        "vg_select<{V}>({0} * {1} > {2}, {0}, vg_log1p(vg_exp({0} * {1})) / {1})",
+        "vg_select<{V}>({0} * {1} > {2}, {0}, vg_softplus({0} * {1}) / {1})",
         costly=True,
         defaults=(1.0, 20.0),
     ),
