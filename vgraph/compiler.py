@@ -25,7 +25,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vgraph import config
 from vgraph.fusion.cpu.build import build_kernels
@@ -78,6 +80,7 @@ from vgraph.scheduler.views import store_views
 logger = logging.getLogger("vgraph")
 arenas = ArenaPool()
 empty = arenas.empty  # room for a tensor of a call
+_MANY_ROWS = 1 << 15  # from which on asking for rows ahead pays for the call
 
 
 def compile_program(
@@ -114,8 +117,7 @@ def compile_program(
     if config.leaves_enabled():
         known = (inner_degree, unread_at_leaves, num_outputs, fuse and device == "cpu")
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, *known)
-    saves = len(program.outputs) > num_outputs
-    phases = _divide(program, phases, device, per_vertex=per_vertex, fuse=fuse, saves=saves)
+    phases = _divide(program, phases, device, num_outputs, per_vertex=per_vertex, fuse=fuse)
     codes = _compile_phases(program, phases, device if fuse else None)
     codes, user_rows = move_in_loops(program, phases, codes, num_outputs, in_rows)
     stored, phase_ranges = _values_in_loops(phases, codes), interleaved_loops(phases)
@@ -135,6 +137,7 @@ def compile_program(
         make_plan=make_plan,
         lease=arenas.lease,
         empty=empty,
+        take=take_rows,
         device=device,
         inner_degree=inner_degree,
         varies=inner_degree is None and config.degrees_enabled() and depends_on_degree(program),
@@ -143,11 +146,11 @@ def compile_program(
 
 
 def _divide(
-    program: Program, phases: tuple[Phase, ...], device: str, *, per_vertex: bool, fuse: bool, saves: bool
+    program: Program, phases: tuple[Phase, ...], device: str, num_outputs: int, *, per_vertex: bool, fuse: bool
 ) -> tuple[Phase, ...]:
     """Loops by type; products in phases of their own, where nothing is saved; edges in chunks."""
     phases = tuple(constants_on(phase, device) for phase in divide_by_type(program, phases))
-    if not saves and config.windows_enabled():
+    if len(program.outputs) == num_outputs and config.windows_enabled():
         phases = products_apart(phases)
     return phases if per_vertex else _cut_edge_rows(program, phases, fuses=fuse)
 
@@ -261,6 +264,12 @@ def load_native() -> Native | None:
     """The compiled part that all functions share; None where it is switched off or cannot be had."""
     built = build_kernels(*native_source()) if config.native_enabled() else None
     return None if built is None else Native(*built, multiplies=config.own_products(), empty=empty)
+
+
+def take_rows(rows: Tensor, ids: Tensor, out: Tensor) -> Tensor:
+    """As ``torch.index_select(rows, 0, ids, out=out)``, of many ids by the part that all functions share."""
+    native = load_native() if len(ids) >= _MANY_ROWS and config.kernels_enabled() else None
+    return torch.index_select(rows, 0, ids, out=out) if native is None else native.take_rows(rows, ids, out)
 
 
 def _fuse_loops(

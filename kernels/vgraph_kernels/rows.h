@@ -160,3 +160,32 @@ template <class I> static void vg_take_ends(const int64_t* a) {
 // they are, where edges begin, how many they are (int64); tails, how far behind them heads are, bytes of an id; then
 // the places of rows and edges of the whole (int64), and of tails and heads. Ends of edges count within their graph.
 extern "C" void vg_take_members(const int64_t* a) { a[8] == 4 ? vg_take_ends<int32_t>(a) : vg_take_ends<int64_t>(a); }
+
+struct vg_moved { const char* from; const int32_t* ids; int64_t bytes, last; char* to; };
+// The place of a row is known long before it is there: it is asked for some rows ahead.
+template <int B> static inline void vg_move_rows(int64_t begin, int64_t end, const vg_moved* m) {
+  const int64_t bytes = B > 0 ? B : m->bytes;
+  constexpr int64_t ahead = 16;
+  for (int64_t i = begin; i < end; ++i) {
+    const char* next = m->from + m->ids[i + ahead < m->last ? i + ahead : m->last] * bytes;
+    for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(next + line);
+    __builtin_memcpy(m->to + i * bytes, m->from + m->ids[i] * bytes, bytes);
+  }
+}
+static int64_t vg_move_piece(int64_t begin, int64_t end, int64_t, void* context) {
+  const vg_moved* m = (const vg_moved*)context;
+  switch (m->bytes) {
+    case 4: vg_move_rows<4>(begin, end, m); break;
+    case 8: vg_move_rows<8>(begin, end, m); break;
+    case 16: vg_move_rows<16>(begin, end, m); break;
+    case 32: vg_move_rows<32>(begin, end, m); break;
+    case 64: vg_move_rows<64>(begin, end, m); break;
+    default: vg_move_rows<0>(begin, end, m);
+  }
+  return 0;
+}
+// Rows by ids. a: how many, bytes of a row, then the places of rows, ids (int32) and of what is made; the pool.
+extern "C" int64_t vg_take_rows(int64_t* a) {
+  vg_moved moved = {(const char*)a[2], (const int32_t*)a[3], a[1], a[0] - 1, (char*)a[4]};
+  return vg_run(0, a[0], nullptr, a[1] / 4 + 8, vg_move_piece, &moved, (void*)a[5]);
+}

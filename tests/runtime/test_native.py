@@ -181,3 +181,14 @@ def test_a_chain_is_walked_without_recursion(native: Native) -> None:
     names = torch.randperm(100_000)
     found = native.levels(names[:-1], names[1:], 100_000)
     assert found is not None and found.levels[names.numpy()].tolist() == list(range(100_000))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (8,), (2, 8), (70,), (0,)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.float32, torch.complex128])
+def test_rows_by_ids(native: Native, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    for count in (0, 1, 40_000):
+        rows = torch.randn(500, *shape).to(dtype)
+        ids = torch.randint(0, 500, (count,), dtype=torch.int32)
+        for given in (rows, rows.repeat_interleave(2, 0)[::2]):
+            room = torch.empty(count, *shape, dtype=dtype)
+            assert native.take_rows(given, ids, room) is room and torch.equal(room, rows[ids.long()])

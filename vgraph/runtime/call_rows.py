@@ -5,7 +5,7 @@ Takes: tensors in the user's order. Gives: the same as rows lie, and back. Runs 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from vgraph.ir.upload import send
 from vgraph.runtime.cpu.kernels import Empty
 from vgraph.runtime.extent import Extent, whole_frontier
 
+Take = Callable[[Tensor, Tensor, Tensor], Tensor]  # of rows, ids and room: the rows with these ids, which fill the room
 VertexTypes = tuple[Tensor, tuple[int, ...]]
 
 
@@ -46,8 +47,8 @@ def has_order(item: Input) -> bool:
 class CallRows:
     """Brings tensors from the user's order into row order and back."""
 
-    def __init__(self, schedule: Schedule, call_context: CallContext, empty: Empty) -> None:
-        self.schedule, self.call_context, self.empty = schedule, call_context, empty
+    def __init__(self, schedule: Schedule, call_context: CallContext, empty: Empty, take: Take) -> None:
+        self.schedule, self.call_context, self.empty, self.take = schedule, call_context, empty, take
         self.order: RowOrder = schedule.order
         self.subsets = {
             k: (t if k.endswith(OF_LEAVES) else self._rows_of(t), n) for k, (t, n) in call_context.subsets.items()
@@ -93,7 +94,7 @@ class CallRows:
         if tensor.device.type != "cpu" or tensor.requires_grad:
             return tensor.index_select(0, ids)
         room = self.empty((ids.shape[0], *tensor.shape[1:]), tensor.dtype)
-        return torch.index_select(tensor, 0, ids, out=room)
+        return self.take(tensor, ids, room)
 
     def bring_out(self, value: Value, tensor: Tensor, *, permute: bool) -> Tensor:
         ids = self._permutation(value, inward=False) if permute else None

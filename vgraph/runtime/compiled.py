@@ -23,7 +23,7 @@ from vgraph.ir.space import VERTEX, Space
 from vgraph.ir.tdl.table import may_share
 from vgraph.ir.topology import Topology
 from vgraph.runtime.arena_rows import ArenaRows, CallValues, Form, forms_of
-from vgraph.runtime.call_rows import CallContext, CallRows, has_order
+from vgraph.runtime.call_rows import CallContext, CallRows, Take, has_order
 from vgraph.runtime.chunks import MOST_BYTES, ChunkedCode, chunked_code, chunks_of
 from vgraph.runtime.cpu.frontier_loop import FrontierLoop
 from vgraph.runtime.cpu.kernels import Empty
@@ -74,6 +74,7 @@ class CompiledProgram:
     make_plan: Callable[[CompiledProgram, CallContext], Plan]
     lease: Callable[[int, torch.device], Lease]
     empty: Empty
+    take: Take
     device: str  # the kind of device that its kernels run on
     inner_degree: int | None  # the only one of vertices that are no leaves, on all topologies that it runs on
     varies: bool  # there may be better code for those
@@ -151,7 +152,7 @@ class CompiledProgram:
 
     def _evaluate(self, inputs: Mapping[str, Tensor], call_context: CallContext, plan: Plan) -> Outcome:
         device = call_context.topology.src.device
-        rows = CallRows(plan.schedule, call_context, self.empty)
+        rows = CallRows(plan.schedule, call_context, self.empty, self.take)
         as_given, others = self._inputs_by_order
         env = {value_id: inputs[name] for value_id, name in as_given}
         kept = set(env)

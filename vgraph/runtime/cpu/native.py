@@ -7,6 +7,7 @@ Source: Goto and van de Geijn 2008 (blocks and panels of a product); KERNELS, "F
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ Function = Callable[[int], int]  # of the address of an array of numbers; whethe
 FLOATS = (torch.float32, torch.float64)
 _EXPORTS = (
     "vg_frontiers", "vg_bind", "vg_pack_matrices", "vg_product", "vg_tall_product", "vg_packed_bytes", "vg_sort_rows",
-    "vg_bounds", "vg_plan_rows", "vg_take_members",
+    "vg_bounds", "vg_plan_rows", "vg_take_members", "vg_take_rows",
 )  # fmt: skip
 _HEADERS = ("gemm.h", "frontiers.h", "tall.h", "rows.h")
 SMALL = 1 << 16  # flops below which torch's own call costs as little
@@ -52,6 +53,7 @@ class Native:
     find_bounds: Function
     plan_rows: Function
     members: Function
+    move_rows: Function
     multiplies: bool = True  # whether products of phases that run once are made here
     empty: Empty = torch_empty
 
@@ -167,6 +169,15 @@ class Native:
         return rows, edges, ends
 
     # ------------------------------------------------------------ in the place of torch's operators
+    def take_rows(self, rows: Tensor, ids: Tensor, out: Tensor) -> Tensor:
+        """As ``torch.index_select(rows, 0, ids, out=out)`` of ids that are there; ``out`` has no gaps."""
+        fits = ids.dtype == torch.int32 and ids.is_contiguous() and rows.is_contiguous() and rows.device.type == "cpu"
+        num_bytes = math.prod(rows.shape[1:]) * rows.element_size()
+        if not fits or num_bytes == 0:
+            return torch.index_select(rows, 0, ids, out=out)
+        call(self.move_rows, [len(ids), num_bytes, rows.data_ptr(), ids.data_ptr(), out.data_ptr(), pool_address()])
+        return out
+
     def mm(self, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
         """As ``torch.mm``."""
         if not _can_multiply(a, b, out):
