@@ -267,6 +267,9 @@ class _Hoist:
             self.ops.append(Op(_mm, (total, weight), {}, op.results, op.line))
             return
         added, rows = addend
+        maker = self.makers.get(rows.id)
+        if maker is not None and op_name(maker.target) == "cat" and _is_along_features(maker):
+            rows = next(maker.operands())  # one is there for every edge, too, without the others
         product, many = self.new_value(op.results[0]), self.new_value(op.results[0])
         one = self.new_value(rows, shape=(rows.shape[0], 1))
         ones = self.new_value(one)

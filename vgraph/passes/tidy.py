@@ -2,7 +2,8 @@
 
 Takes: ops in order. Gives: fewer ops, and what each dropped value now is. Runs once per function.
 Reshapes of reshapes become one, what gives its operand back is dropped, and a pointwise op on rows that
-all carry the same unit dim runs without it: so that kernels see rows of one shape.
+all carry the same unit dim runs without it: so that kernels see rows of one shape. Rows that are joined along
+their features lose their unit dims before they are joined.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class _Tidy:
         self.ops: list[Op] = []
         self.stands_for: dict[int, Value] = {}
         self.bases: dict[int, Value] = {}  # a reshape's result -> what it reshapes
+        self.joined: dict[int, Op] = {}  # the cat of rows along their last dim that gives a value
         self.transposed: dict[int, Value] = {}  # t(x) -> x
         self.shapes: dict[tuple[int, tuple[Dim, ...]], Value] = {}  # (base, shape) -> the reshape that exists
         self.casts: dict[tuple[int, str], Value] = {}  # (what all rows share, how) -> the cast that exists
@@ -43,7 +45,7 @@ class _Tidy:
     def add(self, op: Op) -> None:
         op = self._on_known(op)
         name = op_name(op.target)
-        if name in _RESHAPES and op.results[0].dtype == op.args[0].dtype:
+        if (name in _RESHAPES and op.results[0].dtype == op.args[0].dtype) or _is_of_unit_dim(op, name):
             self._reshape(op)
         elif name == "t" and op.args[0].id in self.transposed:
             self._drop(op.results[0], self.transposed[op.args[0].id])
@@ -51,12 +53,16 @@ class _Tidy:
             self._drop(op.results[0], op.args[0])
         elif name == "_to_copy" and op.args[0].space == SHARED and self._is_cast(op):
             self._drop(op.results[0], self.casts[op.args[0].id, str(op.kwargs)])
+        elif name == "slice" and self._is_apart_from_units(op):
+            self._slice_without_units(op)
         else:
             squeezed = self._squeezed(op)
             if squeezed is None:
                 self.ops.append(op)
                 if name == "t":
                     self.transposed[op.results[0].id] = op.args[0]
+                elif name == "cat" and _is_along_last(op):
+                    self.joined[op.results[0].id] = op
 
     def _on_known(self, op: Op) -> Op:
         def now(leaf: object) -> object:
@@ -87,9 +93,39 @@ class _Tidy:
             return
         self.shapes[base.id, result.shape] = result
         self.bases[result.id] = base
-        self.ops.append(_view(base, result, op.line))
+        maker = self.joined.get(base.id)
+        if maker is not None and _without_units(base.shape) == result.shape:
+            self._join_without_units(maker, result)
+        else:
+            self.ops.append(_view(base, result, op.line))
+
+    def _join_without_units(self, cat: Op, result: Value) -> None:
+        made: list[Value] = []
+        for operand in cat.operands():
+            view = self.new_value(operand, shape=(*_without_units(operand.shape[:-1]), operand.shape[-1]))
+            self._reshape(_view(operand, view, cat.line))
+            made.append(self.stands_for.get(view.id, view))
+        self.ops.append(Op(cat.target, (made, len(result.shape) - 1), {}, (result,), cat.line))
 
     # ------------------------------------------------------------ unit dims
+    def _is_apart_from_units(self, op: Op) -> bool:
+        """Whether a slice is one of the last dim of rows that have unit dims besides."""
+        given = op.args[0]
+        base, dim = self.bases.get(given.id), op.args[1] if len(op.args) > 1 else 0
+        is_last = dim in (-1, len(given.shape) - 1) and given.shape[-1] != 1
+        return (
+            base is not None
+            and is_last
+            and len(base.shape) < len(given.shape) == len(op.results[0].shape)
+            and _without_units(given.shape) == base.shape
+        )
+
+    def _slice_without_units(self, op: Op) -> None:
+        base, result = self.bases[op.args[0].id], op.results[0]
+        inner = self.new_value(result, shape=(*base.shape[:-1], result.shape[-1]))
+        self.ops.append(replace(op, args=(base, len(base.shape) - 1, *op.args[2:]), results=(inner,)))
+        self._drop_or_keep(result, inner, op)
+
     def _squeezed(self, op: Op) -> Op | None:
         """A pointwise op or Move on rows with a unit dim, run without it; None if it is not one."""
         if not (is_pointwise(op.target) or isinstance(op.target, AnyMove)) or len(op.results) != 1:
@@ -111,6 +147,25 @@ class _Tidy:
         self.ops.append(replace(op, args=args, results=(inner,)))
         self._drop_or_keep(result, inner, op)
         return op
+
+
+def _is_of_unit_dim(op: Op, name: str) -> bool:
+    """Whether an op picks the only entry of a dim, as a derivative does backwards, or stacks or joins one tensor."""
+    if name == "select":
+        return op.args[0].shape[op.args[1]] == 1
+    if name == "select_backward":
+        return op.results[0].shape[op.args[2]] == 1
+    return name in ("stack", "cat") and len(list(op.operands())) == 1
+
+
+def _is_along_last(cat: Op) -> bool:
+    """Whether rows are joined along the last of several dims of features."""
+    dim, rank = (*cat.args[1:], cat.kwargs.get("dim", 0))[0], len(cat.results[0].shape)
+    return rank > 2 and dim in (-1, rank - 1) and all(isinstance(v.shape[0], Rows) for v in cat.operands())
+
+
+def _without_units(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    return tuple(dim for dim in shape if dim != 1)
 
 
 def _rank(value: Value) -> int:
