@@ -176,6 +176,35 @@ def test_modes_of_torch() -> None:
 
 
 @needs_pyg
+@pytest.mark.parametrize("kind", ["GATConv", "GATv2Conv"])
+def test_weights_of_attention_are_a_part_of_the_messages(kind: str) -> None:
+    """One function, unless somebody asks for the weights: then they are what PyG's are, and have gradients."""
+    layer, x, ids = getattr(pyg, kind)(F, F, heads=2).double(), torch.randn(N, F).double().requires_grad_(), edges()
+    (wanted, (_, wanted_weights)) = layer(x, ids, return_attention_weights=True)
+    (wanted_gradient,) = torch.autograd.grad(wanted_weights.square().sum(), x)
+    vgraph.accelerate(layer)
+    out, runs = runs_of(lambda: layer(x, ids))
+    assert len(runs) == 1 and not isinstance(runs[0], CaptureError)
+    torch.testing.assert_close(out, wanted)
+    with torch.no_grad():
+        out, runs = runs_of(lambda: layer(x, ids))
+    assert len(runs) == 1 and torch.allclose(out, wanted)
+    (out, (_, weights)), runs = runs_of(lambda: layer(x, ids, return_attention_weights=True))
+    assert len(runs) == 2 and type(weights) is Tensor and not any(isinstance(run, CaptureError) for run in runs)
+    torch.testing.assert_close((out, weights), (wanted, wanted_weights))
+    torch.testing.assert_close(torch.autograd.grad(weights.square().sum(), x)[0], wanted_gradient)
+
+
+@needs_pyg
+def test_weights_that_were_dropped_are_those_that_are_returned() -> None:
+    layer, x, ids = vgraph.accelerate(pyg.GATConv(F, F, dropout=0.5, bias=False)), torch.randn(N, F), edges()
+    out, (all_ids, weights) = layer(x, ids, return_attention_weights=True)
+    sources = layer.lin(x)[all_ids[0]] * weights
+    torch.testing.assert_close(out, torch.zeros(N, F).index_add(0, all_ids[1], sources))
+    assert 0.2 < (weights == 0).float().mean() < 0.8
+
+
+@needs_pyg
 def test_ids_out_of_range_are_refused_as_pyg_refuses_them() -> None:
     layer, x = vgraph.accelerate(pyg.SAGEConv(F, F)), torch.randn(N, F)
     with pytest.raises(IndexError, match="valid indices"):
@@ -184,13 +213,18 @@ def test_ids_out_of_range_are_refused_as_pyg_refuses_them() -> None:
         layer(x, torch.tensor([[0, -1], [1, 2]]))
 
 
+def _of_many(width: int) -> nn.Module:
+    return pyg.PNAConv(width, width, ["mean", "max", "std"], ["identity"], torch.ones(9).long())
+
+
 @needs_pyg
-def test_explain_tells_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", [lambda width: pyg.SAGEConv(width, width), _of_many], ids=["SAGEConv", "PNAConv"])
+def test_explain_tells_of_layers(make: Callable[[int], nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
     forget()
-    layer, x, ids = vgraph.accelerate(pyg.SAGEConv(F, F)), torch.randn(N, F), edges()
+    layer, x, ids = vgraph.accelerate(make(F)), torch.randn(N, F), edges()
     (function,) = vgraph.explain(layer, x, ids).functions
-    assert function.name == "SAGEConv"
+    assert function.name == type(layer).__name__
     assert not any(stored.num_bytes >= E * F * 4 for program in function.programs for stored in program.stored)
 
 

@@ -48,6 +48,10 @@ class Joined:
         """The number of sources or destinations."""
         return self._session.row_count(self._session.sizes[ENDS[end]])
 
+    def has_drawn(self) -> bool:
+        """Whether random numbers were drawn so far."""
+        return self._session.tracer.recording.num_randoms > 0
+
 
 Kept = dict[str, Tensor]
 Out = Tensor | Sequence[Tensor]

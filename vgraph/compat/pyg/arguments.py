@@ -6,63 +6,32 @@ while the functions are recorded. Runs at every call. Source: PyG, ``MessagePass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from inspect import Parameter
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from vgraph.api.messages.indexed import Joined, is_plain_tensor
+from vgraph.api.messages.indexed import is_plain_tensor
 from vgraph.capture.errors import CaptureError
+from vgraph.compat.pyg.call import Call, What
+from vgraph.compat.pyg.deferred import DeferredRows
 from vgraph.compat.pyg.layer_types import Given, Layer, Size
 from vgraph.compat.pyg.topologies import topology_of
-from vgraph.ir.topology import Topology
 
 _IDS = {"index": "i", "edge_index_i": "i", "edge_index_j": "j"}
 _SIZES = {"size_i": "i", "dim_size": "i", "size_j": "j"}
 _PLAIN = (type(None), bool, int, float, str, torch.dtype)
-What = tuple[object, ...]  # what an argument is: a kind, and what tells it from others of that kind
 
 
-@dataclass(eq=False)
-class Call:
-    """One call of propagate or edge_updater."""
-
-    topology: Topology
-    rows: dict[str, dict[str, Tensor]] = field(default_factory=lambda: {"src": {}, "dst": {}, "edge": {}})
-    shared: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # tensors of neither nodes nor edges
-    whats: dict[str, What] = field(default_factory=dict[str, What])
-    names: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])  # by function
-
-    def arguments(self, function: str, joined: Joined) -> dict[str, object]:
-        """What stands for each argument of one function while it is recorded; others have their defaults."""
-        return {name: self._stand_in(self.whats[name], joined) for name in self.names[function] if name in self.whats}
-
-    def _stand_in(self, what: What, joined: Joined) -> object:
-        kind, *rest = what
-        if kind == "several":
-            make, parts = cast("tuple[Callable[..., object], tuple[What, ...]]", rest)
-            return make(self._stand_in(inner, joined) for inner in parts)
-        makers: dict[object, Callable[..., object]] = {
-            "constant": lambda _, value: value,
-            "shared": self.shared.__getitem__,
-            "at": joined.at_edges,
-            "ids": joined.ids,
-            "count": joined.count,
-            "rows": joined.rows,
-        }
-        return makers[kind](*rest)
-
-
-def collect(layer: Layer, edge_index: Tensor, size: Size, given: Given, functions: Sequence[str]) -> Call:
-    """The arguments of some functions of a layer.
+def collect(layer: Layer, edge_index: Tensor, size: Size, given: Given, functions: Sequence[str], prefix: str) -> Call:
+    """The arguments of some functions of a layer; ``prefix``: of the names that tensors have in this call.
 
     Raises:
         CaptureError: PyG must look at them itself.
     """
-    return _Collector(layer, edge_index, size, given, functions).collect()
+    return _Collector(layer, edge_index, size, given, functions, prefix).collect()
 
 
 class _Collector:
@@ -73,7 +42,9 @@ class _Collector:
         size: Size,
         given: Given,
         functions: Sequence[str],
+        prefix: str,
     ) -> None:
+        self.prefix = prefix
         self.layer, self.edge_index, self.given = layer, edge_index, given
         self.forward = layer.flow == "source_to_target"
         self.dims = {"j": 0, "i": 1} if self.forward else {"j": 1, "i": 0}
@@ -148,8 +119,9 @@ class _Collector:
         count = call.topology.num_src if kind == "src" else call.topology.num_dst
         if data.shape[0] != count:
             raise CaptureError("sizes differ")
-        call.rows[kind][name[:-2]] = data
-        call.whats[name] = ("at", kind, name[:-2])
+        own = self.prefix + name[:-2]
+        call.rows[kind][own] = data
+        call.whats[name] = ("at", kind, own)
 
     # ------------------------------------------------------------ all others
     def _special(self, name: str) -> What:
@@ -175,17 +147,23 @@ class _Collector:
                 for i, part in enumerate(cast("Sequence[object]", value))
             )
             return "several", type(value), tuple(inner)
+        if isinstance(value, DeferredRows):
+            if value.may_join(self.layer, call.topology):
+                call.before[name] = value.call
+                return "before", name, tuple(value.call.whats.items())
+            value = value.rows()
         if not isinstance(value, Tensor):
             return self._constant(name, value)
         self._check(value)
+        own = self.prefix + name
         counts = {"edge": call.topology.num_edges, "dst": call.topology.num_dst, "src": call.topology.num_src}
         order = ("edge", "dst", "src") if of_edges else ("dst", "src", "edge")
         for kind in order if value.dim() else ():
             if value.shape[0] == counts[kind]:
-                call.rows[kind][name] = value
-                return "rows", kind, name
-        call.shared[name] = value
-        return "shared", name
+                call.rows[kind][own] = value
+                return "rows", kind, own
+        call.shared[own] = value
+        return "shared", own
 
     def _constant(self, name: str, value: object) -> What:
         if type(value) not in _PLAIN:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
 from types import FunctionType
@@ -18,8 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.capture.record.aliases import leaves_of, storage_key
+from vgraph.compat.pyg.call import Call
+from vgraph.compat.pyg.deferred import DeferredRows, made_rows
 from vgraph.compat.pyg.derived import derive
-from vgraph.compat.pyg.layer_types import Method
+from vgraph.compat.pyg.layer_types import Layer, Method
 from vgraph.compat.pyg.switch import is_accelerated, is_everywhere
 from vgraph.compat.pyg.topologies import share_topologies
 from vgraph.ir.program import map_leaves
@@ -40,10 +44,15 @@ _FUNCTIONS = {
 
 @dataclass
 class _Asker:
-    """``is_accelerated``: whether it gets what was derived before; ``writes``: whether it may write to that."""
+    """``is_accelerated``: whether it gets what was derived before; ``writes``: whether it may write to that.
+
+    ``deferred``: rows of edges that stand for what its layer computes; none outlives the layer's call.
+    """
 
     is_accelerated: bool
     writes: bool = True
+    layer: object = None
+    deferred: list[weakref.ref[DeferredRows]] = field(default_factory=list["weakref.ref[DeferredRows]"])
     given: list[Tensor] = field(default_factory=list[Tensor])  # what others are given, too
 
 
@@ -72,13 +81,39 @@ def _call_layer(layer: nn.Module, *args: object, **named: object) -> object:
     """``__call__`` of layers. PyG's own write to nothing that they derive."""
     if torch.compiler.is_dynamo_compiling():
         return nn.Module.__call__(layer, *args, **named)
-    asker = _Asker(is_accelerated(layer), not type(layer).forward.__module__.startswith("torch_geometric."))
+    is_theirs = type(layer).forward.__module__.startswith("torch_geometric.")
+    asker = _Asker(is_accelerated(layer), not is_theirs, layer)
     _running.askers.append(asker)
     try:
         out = nn.Module.__call__(layer, *args, **named)
     finally:
         _running.askers.pop()
+    out = made_rows(out) if asker.deferred else out
+    for rows in asker.deferred:
+        still = rows()
+        if still is not None:  # somebody may ask for it when what it was made of has changed
+            still.rows()
     return _own(out, asker.given) if asker.given else out
+
+
+def may_defer(layer: Layer) -> bool:
+    """Whether rows that edge_updater gives this layer may be computed where they are asked for.
+
+    That is where PyG's own layer runs PyG's own function of one tensor, eagerly and without autocast.
+    """
+    update = getattr(type(layer), "edge_update", None)
+    if not _running.askers or _running.askers[-1].layer is not layer or _running.askers[-1].writes:
+        return False
+    if not isinstance(update, FunctionType) or not update.__module__.startswith("torch_geometric."):
+        return False
+    return update.__annotations__.get("return") in (Tensor, "Tensor") and not torch.is_autocast_enabled("cpu")
+
+
+def deferred(layer: Layer, call: Call, make: Callable[[], object]) -> DeferredRows:
+    """What stands for rows of edges while the layer runs; ``make`` computes them."""
+    rows = DeferredRows.of(layer, call, make)
+    _running.askers[-1].deferred.append(weakref.ref(rows))
+    return rows
 
 
 def _asking(theirs: FunctionType) -> Method:

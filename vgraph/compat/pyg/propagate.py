@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol, cast
 
 import torch
@@ -20,13 +21,17 @@ from vgraph.capture.capture_cache import function_key
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.functorch_checks import is_transformed
 from vgraph.capture.rows.indexed_rows import IndexedRows
-from vgraph.compat.pyg.arguments import Call, collect
+from vgraph.compat.pyg.arguments import collect
+from vgraph.compat.pyg.askers import deferred, may_defer
+from vgraph.compat.pyg.call import Call
+from vgraph.compat.pyg.deferred import DeferredRows, made_rows
 from vgraph.compat.pyg.functions import standing_in
 from vgraph.compat.pyg.layer_types import Given, Layer, Method
 
 logger = logging.getLogger("vgraph")
 _ABSENT = object()
-STEPS = {"propagate": ("message", "aggregate", "update"), "edge_updater": ("edge_update",)}
+_FIRST = ("edge_update",)
+STEPS = {"propagate": ("message", "aggregate", "update"), "edge_updater": _FIRST}
 
 
 class _EdgeIndex(Protocol):
@@ -41,6 +46,14 @@ class _TooEarlyError(CaptureError):
 
 def run(layer: Layer, which: str, theirs: Method, edge_index: object, given: Given) -> object:
     """``which``: propagate or edge_updater; ``theirs``: PyG's own, which runs where it cannot be captured."""
+    if which == "edge_updater" and may_defer(layer):
+        with suppress(CaptureError):
+            call = _call(layer, which, edge_index, given)
+            return deferred(layer, call, lambda: _run(layer, which, theirs, edge_index, given))
+    return _run(layer, which, theirs, edge_index, given)
+
+
+def _run(layer: Layer, which: str, theirs: Method, edge_index: object, given: Given) -> object:
     try:
         if _is_empty(edge_index):  # no message is stored
             return theirs(layer, edge_index, **given)
@@ -48,6 +61,9 @@ def run(layer: Layer, which: str, theirs: Method, edge_index: object, given: Giv
     except _TooEarlyError:
         return _initialized(layer, which, theirs, edge_index, given)
     except CaptureError as error:
+        if any(isinstance(value, DeferredRows) for value in given.values()):
+            made = {name: made_rows(value) for name, value in given.items()}
+            return _run(layer, which, theirs, edge_index, made)
         _say_why(layer, which, error)
     return theirs(layer, edge_index, **given)
 
@@ -64,19 +80,25 @@ def _initialized(layer: Layer, which: str, theirs: Method, edge_index: object, g
 
 def _captured(layer: Layer, which: str, edge_index: object, given: Given, *, initialized: bool = False) -> object:
     """``initialized``: whether parameters that are lazy even now are of no concern to the functions."""
-    steps = STEPS[which]
-    _check(layer, which)
-    given = dict(given)
-    size = layer._check_input(edge_index, given.pop("size", None))  # pyright: ignore[reportPrivateUsage]
-    call = collect(layer, _edges_of(layer, edge_index), size, given, steps)
+    call = _call(layer, which, edge_index, given)
+    steps = (*(_FIRST if call.before else ()), *STEPS[which])
     methods = [getattr(layer, step) for step in steps]
-    roots = (*methods, functools.partial(_nothing, **call.shared))
+    shared = {name: one for part in call.with_before() for name, one in part.shared.items()}
+    roots = (*methods, functools.partial(_nothing, **shared))
     key = (which, *(function_key(method) for method in methods), tuple(call.whats.items()))
-    function = functools.partial(_run_steps, layer, steps, call, initialized=initialized)
-    out, kept = join(call.topology, call.rows, function, roots, key, type(layer).__name__)
+    function = functools.partial(_run_steps, layer, STEPS[which], call, initialized=initialized)
+    out, kept = join(call.topology, call.all_rows(), function, roots, key, type(layer).__name__)
     for name, rows in kept.items():  # as layers of attention keep their weights
         setattr(layer, name, rows)
     return out
+
+
+def _call(layer: Layer, which: str, edge_index: object, given: Given) -> Call:
+    _check(layer, which)
+    given = dict(given)
+    size = layer._check_input(edge_index, given.pop("size", None))  # pyright: ignore[reportPrivateUsage]
+    prefix = "" if which == "propagate" else f"{which}."
+    return collect(layer, _edges_of(layer, edge_index), size, given, STEPS[which], prefix)
 
 
 def _is_empty(edge_index: object) -> bool:
@@ -103,16 +125,26 @@ def _run_steps(
     before = dict(layer.__dict__)
     try:
         with standing_in():
+            made = {name: _edge_update(layer, part, joined) for name, part in call.before.items()}
             first, *others = steps
-            out = getattr(layer, first)(**call.arguments(first, joined))
+            out = getattr(layer, first)(**call.arguments(first, joined, made))
             for step in others:
-                out = getattr(layer, step)(out, **call.arguments(step, joined))
+                out = getattr(layer, step)(out, **call.arguments(step, joined, made))
         return out, {name: rows for name, rows in layer.__dict__.items() if isinstance(rows, IndexedRows)}
     finally:
         for name in [name for name, value in layer.__dict__.items() if value is not before.get(name, _ABSENT)]:
             layer.__dict__.pop(name)
             if name in before:
                 layer.__dict__[name] = before[name]
+
+
+def _edge_update(layer: Layer, call: Call, joined: Joined) -> object:
+    """What edge_updater gives, as a part of propagate."""
+    (step,) = _FIRST
+    rows = getattr(layer, step)(**call.arguments(step, joined, {}))
+    if joined.has_drawn():  # whoever asks for the rows later on must get those that the messages were made of
+        raise CaptureError(f"{step} draws random numbers")
+    return rows
 
 
 def _edges_of(layer: Layer, edge_index: object) -> Tensor:

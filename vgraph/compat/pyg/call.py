@@ -1,0 +1,63 @@
+"""One call of propagate or edge_updater, as rows of nodes and edges.
+
+Takes: tensors by kind, and what each argument is. Gives: what stands for the arguments while functions are recorded.
+Made at every call. Source: PyG, ``MessagePassing._collect``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+from torch import Tensor
+
+from vgraph.api.messages.indexed import Joined
+from vgraph.compat.pyg.layer_types import Given
+from vgraph.ir.topology import Topology
+
+What = tuple[object, ...]  # what an argument is: a kind, and what tells it from others of that kind
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of propagate or edge_updater."""
+
+    topology: Topology
+    rows: dict[str, dict[str, Tensor]] = field(default_factory=lambda: {"src": {}, "dst": {}, "edge": {}})
+    shared: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # tensors of neither nodes nor edges
+    whats: dict[str, What] = field(default_factory=dict[str, What])
+    names: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])  # by function
+    before: dict[str, Call] = field(default_factory=dict[str, "Call"])  # of arguments that are computed with it
+
+    def with_before(self) -> list[Call]:
+        """This call, and those of what is computed with it."""
+        return [self, *self.before.values()]
+
+    def all_rows(self) -> dict[str, dict[str, Tensor]]:
+        """Tensors by where their rows lie, of all these calls."""
+        return {kind: {k: v for call in self.with_before() for k, v in call.rows[kind].items()} for kind in self.rows}
+
+    def arguments(self, function: str, joined: Joined, made: Given) -> dict[str, object]:
+        """What stands for each argument of one function while it is recorded; others have their defaults.
+
+        ``made``: what the calls before gave.
+        """
+        asked = self.names[function]
+        return {name: self._stand_in(self.whats[name], joined, made) for name in asked if name in self.whats}
+
+    def _stand_in(self, what: What, joined: Joined, made: Given) -> object:
+        kind, *rest = what
+        if kind == "several":
+            make, parts = cast("tuple[Callable[..., object], tuple[What, ...]]", rest)
+            return make(self._stand_in(inner, joined, made) for inner in parts)
+        makers: dict[object, Callable[..., object]] = {
+            "constant": lambda _, value: value,
+            "shared": self.shared.__getitem__,
+            "at": joined.at_edges,
+            "ids": joined.ids,
+            "count": joined.count,
+            "rows": joined.rows,
+            "before": lambda name, _: made[name],
+        }
+        return makers[kind](*rest)
