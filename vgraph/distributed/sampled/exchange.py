@@ -50,9 +50,12 @@ class Asked:
 
     def request(self, number: int) -> Array:
         """What others ask here by one request, member by member."""
-        ends = np.cumsum(self.told.reshape(-1))
-        starts = (ends - self.told.reshape(-1)).reshape(self.told.shape)[:, number]
-        return np.concatenate([self._here[s : s + n] for s, n in zip(starts, self.told[:, number], strict=True)])
+        return np.concatenate([own[number] for own in self.by_member()])
+
+    def by_member(self) -> list[list[Array]]:
+        """What every member asks here, request by request."""
+        pieces, width = np.split(self._here, np.cumsum(self.told.reshape(-1))[:-1]), self.told.shape[1]
+        return [pieces[first : first + width] for first in range(0, len(pieces), width)]
 
 
 def by_member(answers: Sequence[Array], sizes: Array) -> Array:

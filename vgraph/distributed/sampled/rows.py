@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.distributed.sampled.exchange import Asked, Stamp, by_member, by_request
+from vgraph.distributed.sampled.exchange import Asked, Stamp, by_request
 from vgraph.distributed.sampled.served import Served
 from vgraph.graphs.data import EdgeType
 from vgraph.graphs.draw.random_numbers import Array
@@ -74,10 +74,13 @@ def fetch_rows(
         hot.misses += int((is_far & (at < 0)).sum())
         where[is_far & (at >= 0)] = -1  # nobody is asked
     asked = Asked(peers, [one.ids for one in requests], machines, stamp)
-    sent = [_packed(served, one, asked.request(number)) for number, one in enumerate(requests)]
     widths = np.array([_width(served, one) for one in requests], np.int64)
     told, counts = asked.told * widths, asked.counts * widths
-    flat = torch.from_numpy(by_member(sent, told).astype(np.uint8, copy=False))
+    flat, first = peers.room("sent", int(told.sum())), 0
+    for wanted in asked.by_member():
+        for one, ids, width in zip(requests, wanted, widths.tolist(), strict=True):
+            _pack(served, one, ids, flat[first : first + width * len(ids)])
+            first += width * len(ids)
     got = peers.swap_bytes(flat, told.sum(1).tolist(), counts.sum(1).tolist()).numpy()
     far = by_request(got, counts)
     order = [machine for machine in np.argsort(peers.places) if machine != peers.machine]
@@ -91,14 +94,17 @@ def _width(served: Served, one: Request) -> int:
     return sum(served.rows(one.kind, name).row_bytes for name in one.names)
 
 
-def _packed(served: Served, one: Request, ids: Array) -> Array:
+def _pack(served: Served, one: Request, ids: Array, out: Tensor) -> None:
     """Rows of several features side by side, as bytes one behind the other."""
-    columns = [_as_bytes(served.rows(one.kind, name).take(ids)) for name in one.names]
-    return (torch.cat(columns, 1) if len(columns) > 1 else columns[0]).reshape(-1).numpy()
-
-
-def _as_bytes(rows: Tensor) -> Tensor:
-    return rows.reshape(len(rows), rows.shape[1:].numel()).view(torch.uint8)
+    table, start = out.reshape(len(ids), _width(served, one)), 0
+    for name in one.names:
+        rows = served.rows(one.kind, name)
+        if len(one.names) == 1:
+            rows.pack(ids, out)
+        else:
+            found = rows.take(ids).reshape(len(ids), rows.shape.numel()).view(torch.uint8)
+            table[:, start : start + rows.row_bytes] = found
+        start += rows.row_bytes
 
 
 def _joined(

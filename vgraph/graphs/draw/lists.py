@@ -108,11 +108,21 @@ class Rows:
     def take(self, ids: Array) -> Tensor:
         """The rows of these numbers, which lie within the bounds."""
         found = torch.empty((len(ids), *self.shape), dtype=self.dtype)
-        words = [address(ids), len(ids), address(self._table), len(self.parts), self.row_bytes]
-        if run("vg_rows", [*words, found.data_ptr(), pool()]) is None:
+        if not self._put(ids, found):
             for part, chosen in by_part(self.bounds, ids):
                 found[torch.from_numpy(chosen)] = self.parts[part][torch.from_numpy(ids[chosen] - self.bounds[part])]
         return found
+
+    def pack(self, ids: Array, out: Tensor) -> None:
+        """The same as bytes, one behind the other, in ``out`` (uint8)."""
+        assert len(out) == len(ids) * self.row_bytes, (len(out), len(ids), self.row_bytes)
+        if not self._put(ids, out):
+            out.copy_(self.take(ids).reshape(-1).view(torch.uint8))
+
+    def _put(self, ids: Array, out: Tensor) -> bool:
+        """Whether a kernel has put the rows there."""
+        words = [address(ids), len(ids), address(self._table), len(self.parts), self.row_bytes]
+        return run("vg_rows", [*words, out.data_ptr(), pool()]) is not None
 
 
 def by_part(bounds: Array, numbers: Array) -> list[tuple[int, Array]]:

@@ -78,6 +78,13 @@ class Peers:
         else:
             self.places = [0]
         self.size, self.place = len(members), members.index(ranks.rank)
+        self._rooms: dict[str, Tensor] = {}
+
+    def room(self, name: str, num_bytes: int) -> Tensor:
+        """So many bytes, in which the last round's were under this name: the system clears pages of new memory."""
+        if len(self._rooms.get(name, ())) < num_bytes:
+            self._rooms[name] = torch.empty(num_bytes + num_bytes // 8, dtype=torch.uint8, device="cpu")
+        return self._rooms[name][:num_bytes] if num_bytes else torch.empty(0, dtype=torch.uint8, device="cpu")
 
     @property
     def _group(self) -> Any:
@@ -87,33 +94,34 @@ class Peers:
         """A row of numbers for every member of the group, against one of every member: (size, n)."""
         return self.swap(counts, [1] * self.size, [1] * self.size)
 
-    def swap(self, given: Tensor, counts: Sequence[int], expected: Sequence[int]) -> Tensor:
-        """Rows for every member, against rows of every member."""
+    def swap(self, given: Tensor, counts: Sequence[int], expected: Sequence[int], out: Tensor | None = None) -> Tensor:
+        """Rows for every member, against rows of every member, which lie in ``out`` if it is given."""
         if self.size == 1:
             return given
-        found = given.new_empty((sum(expected), *given.shape[1:]))
+        found = given.new_empty((sum(expected), *given.shape[1:])) if out is None else out
         self.sent_bytes += (given.shape[0] - counts[self.place]) * given.element_size() * given.shape[1:].numel()
         with lost_workers():
             dist.all_to_all_single(found, given.contiguous(), list(expected), list(counts), group=self._group)
         return found
 
     def swap_bytes(self, given: Tensor, counts: Sequence[int], expected: Sequence[int]) -> Tensor:
-        """As ``swap``, of any number of bytes: in as many rounds as somebody needs."""
+        """As ``swap``, of any number of bytes, in as many rounds as somebody needs; what comes is gone at the next."""
         if self.size == 1:
             return given
         most = torch.tensor(max(sum(counts), sum(expected)), device="cpu")
         with lost_workers():
             dist.all_reduce(most, dist.ReduceOp.MAX, group=self._group)
         rounds = max(1, -(-int(most) // (MOST_BYTES - self.size)))
+        found = self.room("come", sum(expected))
         if rounds == 1:
-            return self.swap(given, counts, expected)
-        found, sources = given.new_empty(sum(expected)), given.split(list(counts))
+            return self.swap(given, counts, expected, found)
+        sources = given.split(list(counts))
         into = found.split(list(expected))
         for index in range(rounds):
             mine, theirs = (_stretches(sizes, index, rounds) for sizes in (counts, expected))
             part = torch.cat([source[a:b] for source, (a, b) in zip(sources, mine, strict=True)])
-            sizes = [[b - a for a, b in stretches] for stretches in (mine, theirs)]
-            arrived = self.swap(part, *sizes).split(sizes[1])
+            sizes, expecting = ([b - a for a, b in stretches] for stretches in (mine, theirs))
+            arrived = self.swap(part, sizes, expecting).split(expecting)
             for place, (a, b), rows in zip(into, theirs, arrived, strict=True):
                 place[a:b] = rows
         return found
