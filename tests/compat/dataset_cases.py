@@ -254,6 +254,13 @@ CASES: list[Case] = [
         ([(0, 0), (0, 1), (1, 0), (1, 1)], [[1, 0], [0, 1]]),
     ),
     (
+        "GINDataset",
+        {"name": "TWICE"},
+        written.gin_of_whole_tags,
+        lambda d: (d[0][0].ndata["label"].tolist(), d[0][0].ndata["attr"].argmax(1).tolist(), d.dim_nfeats),
+        ([0, 1, 2], [1, 2, 0], 3),  # the file's 2, 0, 1 are tags 0, 1, 2, each of which is looked up once more
+    ),
+    (
         "QM7bDataset",
         {},
         written.qm7b,

@@ -209,6 +209,10 @@ def gin(raw: Path) -> None:
     put(raw / "GINDataset" / "dataset" / "MM", MM__txt="1\n2 7\n5 1 1\n6 1 0\n")
 
 
+def gin_of_whole_tags(raw: Path) -> None:
+    put(raw / "GINDataset" / "dataset" / "TWICE", TWICE__txt="1\n3 7\n2 1 1\n0 2 0 2\n1 1 1\n")
+
+
 def qm7b(raw: Path) -> None:
     made = io.BytesIO()
     scipy.io.savemat(made, {"X": np.array([[[1.0, 2.0], [2.0, 0.0]]] * 2), "T": np.ones((2, 14))})

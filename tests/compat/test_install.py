@@ -74,9 +74,15 @@ for statement in ("from dgl import nothing", "import dgl.nn.nothing", "from dgl.
         exec(statement)
     except ImportError as error:
         print(error)
+import sys
+for name in [name for name in sys.modules if name.split(".")[0] == "dgl"]:
+    del sys.modules[name]  # as in a process that this one spawns: it gets sys.path alone
+import dgl as anew
+assert anew is not dgl and anew is sys.modules["dgl"] and anew.graph(([0], [1])).num_edges() == 1
 """
     done = run(code, tmp_path, module=True)
     assert done.returncode == 0, done.stderr
+    assert "hidden" not in done.stderr
     lines = done.stdout.splitlines()
     assert lines[:2] == ["NameLookupError", "dgl has no 'no_such_thing' in vgraph"]
     for module in ("dgl", "dgl.nn"):

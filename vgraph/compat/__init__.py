@@ -11,6 +11,7 @@ import logging
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +22,7 @@ from vgraph.errors import FunctionError, VGraphError
 __all__ = ["install", "installed", "pyg"]
 
 logger = logging.getLogger("vgraph")
+_STARTED = Path(__file__).parent / "started"  # has the ``dgl`` of processes that this one starts
 
 
 class _Stand(ModuleType):
@@ -91,7 +93,8 @@ def install() -> None:
     if "dgl" in sys.modules:
         fact = "the real dgl is imported already"
         raise FunctionError(fact, cure="call vgraph.compat.install() before anything imports dgl")
-    if importlib.util.find_spec("dgl") is not None:
+    spec = importlib.util.find_spec("dgl")
+    if spec is not None and spec.origin != str(_STARTED / "dgl.py"):
         logger.warning("vgraph.compat: the installed dgl is hidden from this process")
     made: dict[str, ModuleType] = {}
     for name, (sources, is_same) in MODULES.items():
@@ -102,6 +105,8 @@ def install() -> None:
             setattr(made[parent], last, module) if isinstance(made[parent], _Stand) else None
         sys.modules[name] = module
     sys.meta_path.insert(0, _Missing())
+    if str(_STARTED) not in sys.path:  # after the program's own folder
+        sys.path.insert(1, str(_STARTED))
     importlib.import_module("vgraph.compat.graph_index").keep_internals()
 
 

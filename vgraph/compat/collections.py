@@ -6,7 +6,7 @@ Takes: a folder. Gives: data sets of graphs. Runs once per file. Nothing is down
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -265,8 +265,9 @@ class GINDataset(_Labelled):
         if not graphs:
             raise DataError("it holds no graphs", line=str(self._text), cure="use a set of the TU collection")
         tags, places = torch.cat(numbers).unique(return_inverse=True)
-        self.dim_nfeats = len(tags)
-        needed, length = 4 * len(places) * len(tags), self._text.stat().st_size
+        columns, self.dim_nfeats = _columns(tags.tolist(), data.stored_tags)
+        places = columns[places]
+        needed, length = 4 * len(places) * self.dim_nfeats, self._text.stat().st_size
         if needed > most_dense(length):
             fact = f"{len(tags)} different tags of {len(places)} vertices, in {length} bytes, make {needed}"
             raise DataError(fact, line=str(self._text), cure="use vgraph.data.load_tu, which keeps numbers")
@@ -276,6 +277,18 @@ class GINDataset(_Labelled):
             del g.ndata["tag"]
         self.graph_lists, self.graph_labels = graphs, data.labels
         self.labels, self.gclasses, self.num_classes = data.labels, data.num_classes, data.num_classes
+
+
+def _columns(tags: list[int], stored: Sequence[int]) -> tuple[Tensor, int]:
+    """The column of each tag, and how many columns there are.
+
+    A tag's column is its place among them; but where they are 0, 1, 2 ... and the file has these numbers, too, DGL
+    looks each up once more as a number of the file, and what it has trained expects that.
+    """
+    second = {number: place for place, number in enumerate(stored)}
+    if tags == list(range(len(tags))) and all(tag in second for tag in tags):
+        return torch.tensor([second[tag] for tag in tags], dtype=torch.int64), len(stored)
+    return torch.arange(len(tags)), len(tags)
 
 
 class KarateClubDataset(DGLDataset):

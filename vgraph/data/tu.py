@@ -25,6 +25,7 @@ class LabelledGraphs:
         labels: int64 (graphs,).
         num_classes: labels are below it.
         num_tags: tags are below it.
+        stored_tags: for each tag the number that the file has in its place.
 
     Source: Xu et al. 2019, section 7.
 
@@ -38,6 +39,7 @@ class LabelledGraphs:
     labels: Tensor
     num_classes: int
     num_tags: int
+    stored_tags: tuple[int, ...] = ()
 
 
 def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
@@ -83,7 +85,8 @@ def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
         g = vgraph.graph((torch.tensor(src, dtype=torch.int64), torch.tensor(dst, dtype=torch.int64)), num_nodes=count)
         g.ndata["tag"] = torch.tensor(tags, dtype=torch.int64)
         graphs.append(g)
-    return LabelledGraphs(graphs, torch.tensor(labels, dtype=torch.int64), len(known_labels), len(known_tags))
+    numbers = torch.tensor(labels, dtype=torch.int64)
+    return LabelledGraphs(graphs, numbers, len(known_labels), len(known_tags), tuple(known_tags))
 
 
 def load_tu(path: str | Path) -> LabelledGraphs:
