@@ -87,7 +87,10 @@ def test_sampled_products() -> None:
     close(sp.sddmm(A, left[:, 0], right[0]).to_dense(), A.to_dense() * torch.outer(left[:, 0], right[0]))
     check_gradients(lambda v, x, y: sp.sddmm(sp.val_like(A, v), x, y).val, A.val, left, right)
     B, lefts, rights = draw((5, 4), 9, k=2), torch.randn(5, 3, 2, dtype=F64), torch.randn(3, 4, 2, dtype=F64)
-    close(sp.bsddmm(B, lefts, rights).to_dense(), B.to_dense() * torch.einsum("ink,njk->ijk", lefts, rights))
+    products = torch.einsum("ink,njk->ijk", lefts, rights)
+    close(sp.bsddmm(B, lefts, rights).to_dense(), B.to_dense() * products)
+    close(sp.bsddmm(A, lefts, rights).to_dense(), A.to_dense()[:, :, None] * products)  # a number for both
+    check_gradients(lambda v: sp.bsddmm(sp.val_like(A, v), lefts, rights).val, A.val)
 
 
 @pytest.mark.parametrize("op", [operator.add, operator.sub, operator.mul])

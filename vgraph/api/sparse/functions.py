@@ -292,7 +292,7 @@ def bsddmm(A: SparseMatrix, X1: Tensor, X2: Tensor) -> SparseMatrix:
     """As ``sddmm`` with k numbers an entry.
 
     Args:
-        A: a matrix (l, n) with k numbers an entry.
+        A: a matrix (l, n) with k numbers an entry, or one that counts for all k.
         X1: (l, m, k).
         X2: (m, n, k).
 

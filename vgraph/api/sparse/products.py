@@ -63,9 +63,11 @@ def check_dtypes(value: Tensor, x: Tensor) -> None:
 def sampled_dense(pattern: Pattern, value: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """The values of ``A * (left @ right)``: (rows, n) and (n, cols), or with a last dim of as many as an entry has.
 
-    Vectors (rows,) and (cols,) make an outer product.
+    Vectors (rows,) and (cols,) make an outer product. Where an entry is one number, it counts for all of a last dim.
     """
     num_rows, num_cols = pattern.shape
+    if value.dim() == 1 and left.dim() == right.dim() == 3:
+        value = value[:, None].expand(-1, left.shape[2])
     is_outer = left.dim() == right.dim() == value.dim() == 1
     if is_outer:
         fits = left.shape[0] == num_rows and right.shape[0] == num_cols
