@@ -6,8 +6,11 @@ graph of Cora and batches of 128 molecules, forward, backward and Adam of a mode
 how much the resident part grew, at its peak, beyond what stood before the first step. On large graphs sides live one
 after another, in rounds, for PyG takes nearly all memory there is. What fails or is not installed says so.
 
-usage: pyg.py [--rows NAME ...] [--sides NAME ...] [--steps 3] [--rounds 2] [--threads N] [--scale X]
-              [--data FOLDER] [--json FILE] [--list] [--smoke]
+With --programs, PyG's own example programs run as they are, each side a process (sides/programs.py): seconds an epoch,
+and how far apart the numbers of the last one are. PyG's sources have the folder, examples/.
+
+usage: pyg.py [--programs FOLDER [--epochs 20]] [--rows NAME ...] [--sides NAME ...] [--steps 3] [--rounds 2]
+              [--threads N] [--scale X] [--data FOLDER] [--json FILE] [--list] [--smoke]
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from sides.alternate import Found, Settings, alternate, machine_memory
+from sides.programs import PROGRAMS, Conditions, Run, difference, run_in_turns
 from sides.workloads import Workload, write_graph
 
 from vgraph.data import load_planetoid
@@ -137,6 +141,40 @@ def tell(result: Mapping[str, Any]) -> None:
         print(f"  {side:14s} {shown}", flush=True)
 
 
+# ---------------------------------------------------------------- PyG's example programs
+def program_rows(names: Sequence[str], sides: Sequence[str], conditions: Conditions) -> Iterator[dict[str, Any]]:
+    """Programs of the folder one after the other; those that are not in it are left out."""
+    for name in names:
+        if not (conditions.folder / f"{name}.py").is_file():
+            print(f"\n{name}.py is not in {conditions.folder}")
+            continue
+        found = run_in_turns(name, sides, conditions)
+        yield program_summary(name, found)
+
+
+def program_summary(name: str, found: Mapping[str, Run]) -> dict[str, Any]:
+    result: dict[str, Any] = {"program": name, "sides": {SIDES[side]: run.as_json() for side, run in found.items()}}
+    mine = found["pyg_accelerated"]
+    others = {side: run for side, run in found.items() if run is not mine and run.median is not None}
+    if mine.median is not None:
+        result["times_as_fast_as"] = {SIDES[side]: (run.median or 0) / mine.median for side, run in others.items()}
+        most = PROGRAMS[name]
+        result["apart"] = {SIDES[side]: difference(mine, run) for side, run in others.items()}
+        result["equal"] = None if most is None else all(apart <= most for apart in result["apart"].values())
+    return result
+
+
+def tell_program(result: Mapping[str, Any]) -> None:
+    says = {True: "the same numbers", False: "OTHER NUMBERS", None: "random numbers drawn in another order"}
+    print(f"\n{result['program']}.py: {says[result.get('equal')]}")
+    for side, one in result["sides"].items():
+        shown = one.get("problem") or f"{1000 * one['median']:10.2f} ms an epoch"
+        if side in result.get("times_as_fast_as", {}):
+            shown += f"  accelerated {result['times_as_fast_as'][side]:6.2f} times as fast"
+            shown += f", {result['apart'][side]:.4f} apart"
+        print(f"  {side:14s} {shown}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="*", default=[], help="names or patterns, as --list prints them")
@@ -147,13 +185,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--scale", type=float, default=1.0, help="part of the vertices and edges of large graphs")
     parser.add_argument("--data", type=Path, help="folder with cora.npz; else a graph of its size is drawn")
+    parser.add_argument("--programs", type=Path, help="PyG's examples/: run these programs instead of layers")
+    parser.add_argument("--epochs", type=int, default=20, help="of a program")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args()
     wanted = options.rows or (["GCNConv"] if options.smoke else ["*"])
     todo = [row for row in rows(options.data) if any(fnmatch.fnmatch(row.name, one) for one in wanted)]
-    if options.list or not todo:
+    if options.list or not (todo or options.programs):
         print("\n".join(row.name for row in (todo or rows(None))))
         raise SystemExit(None if todo else f"no row is called {' '.join(wanted)}")
     if importlib.util.find_spec("torch_geometric") is None:
@@ -165,9 +205,15 @@ def main() -> None:
         todo, sides = [smaller(row) for row in todo], ["pyg_accelerated", "pyg_eager"]
         settings = replace(settings, steps=1)
     results: list[dict[str, Any]] = []
-    for row in todo:
-        results.append(run_row(scaled(row, options.scale), sides, settings))
-        tell(results[-1])
+    if options.programs:
+        given = (options.programs, options.data, options.epochs, options.rounds, options.threads, options.limit)
+        names = [name for name in PROGRAMS if any(fnmatch.fnmatch(name, one) for one in options.rows or ["*"])]
+        made = ((row, tell_program) for row in program_rows(names, sides, Conditions(*given)))
+    else:
+        made = ((run_row(scaled(row, options.scale), sides, settings), tell) for row in todo)
+    for result, say in made:
+        results.append(result)
+        say(result)
         if options.json:  # after every row: what was measured is kept if a later row cannot be
             machine = {"threads": options.threads, "torch": torch.__version__, "memory_gib": machine_memory()}
             options.json.write_text(json.dumps({"machine": machine, "rows": results}, indent=1) + "\n")

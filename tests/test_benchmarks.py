@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,3 +14,16 @@ BENCHMARKS = sorted((Path(__file__).resolve().parent.parent / "benchmarks").glob
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
 def test_benchmark(path: Path, run_script: Callable[..., str]) -> None:
     assert run_script(path, "--smoke").strip(), f"{path.name} prints no table"
+
+
+def test_numbers_of_a_program_are_those_of_its_last_epoch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS[0].parent)
+    programs = importlib.import_module("sides.programs")
+    conditions = programs.Conditions(tmp_path, None, epochs=2, rounds=1, threads=1, limit=60)
+    lines = ["Loading", "Epoch: 001, Loss: 1.5", "Epoch: 002, Loss: 1.25", "saved", "Epoch: 003, Loss: 1.0, Test: 0.5"]
+    run, ended = programs._read([*lines, "Epoch: 004, Loss: 9.0"], conditions)
+    assert (run.numbers, len(run.seconds), ended, run.problem) == ([1.0, 0.5], 2, False, "")
+    other, ended = programs._read(lines[:3], conditions)
+    assert (other.numbers, len(other.seconds), ended) == ([1.25], 1, True)
+    assert programs._read(lines[:2], conditions)[0].problem and programs._read(lines[:2], conditions)[0].median is None
+    assert programs.difference(run, programs.Run(numbers=[1.25, 0.5])) == 0.25
