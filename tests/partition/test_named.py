@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import vgraph
 from tests.partition.small_models import model_and_batch
 from tests.partition.test_rewrite import check, sgd
 from tests.partition.test_search import Heads, Perceptron, captured, indices
@@ -101,3 +102,25 @@ def test_a_batch_that_does_not_divide_is_not_data_parallel() -> None:
     assert list(named_plans(step, 4)) == ["Megatron"]
     assert [row.name for row in rows_of_named(step, 4)] == ["Megatron"]
     assert rows_of_named(step, 1) == []
+
+
+def test_a_plan_that_divides_no_work_is_none() -> None:
+    """No index notation describes embedding_bag: what follows the batch would be computed by every worker."""
+
+    class Bag(nn.Module):
+        def __init__(self, lookup: nn.Module, head: int) -> None:
+            super().__init__()
+            self.lookup, self.head = lookup, nn.Linear(64, head)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            found = self.lookup(ids)
+            return self.head(found if found.dim() == 2 else found.sum(1)).square().mean()
+
+    with torch.device("meta"):
+        models, ids = (
+            [Bag(nn.EmbeddingBag(10**6, 64, mode="sum"), 256), Bag(nn.Embedding(10**6, 64), 8)],
+            torch.zeros(512, 8, dtype=torch.long),
+        )
+    assert "data parallel" not in named_plans(captured(models[0], ids), 8)
+    for model in models:
+        assert vgraph.parallelize(model, (ids,), 8).num_workers == 8

@@ -25,7 +25,6 @@ from vgraph.capture.step.capture_step import capture_step
 from vgraph.capture.step.optimizer import Optimizer, base_rate
 from vgraph.errors import FunctionError, ModelError, NameLookupError
 from vgraph.ir.partitioned import PartitionedProgram
-from vgraph.ir.program import op_name
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.accounting.account import Account, account
@@ -36,6 +35,7 @@ from vgraph.partition.accounting.simulate import Simulation, simulate
 from vgraph.partition.rewrite.replicas import average_gradients
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search.fit import rows_of_named, search_best
+from vgraph.partition.search.named import divides_work
 from vgraph.partition.search.search import Found
 from vgraph.partition.search.unequal import search_unequal
 from vgraph.runtime.distributed.groups import join
@@ -449,14 +449,10 @@ def factors_of(num_workers: int) -> tuple[int, ...]:
     return tuple(sorted(found, reverse=True))
 
 
-_CONTRACTIONS = frozenset("mm bmm addmm baddbmm mv addmv dot convolution convolution_backward".split())
-
-
 def _refuse_undivided(sharding: ShardingPlan, step: TrainingStep, num_workers: int) -> None:
     """Every step must divide some contraction or convolution: else its workers would repeat each other."""
-    heavy = [i for i, op in enumerate(step.ops) if op_name(op.target) in _CONTRACTIONS]
     for number, ways in enumerate(sharding.axes):
-        if heavy and not any(sharding.strategies[i][number].index not in ("", "+") for i in heavy):
+        if not divides_work(step, sharding, number):
             raise ModelError(
                 f"the model cannot be divided among {num_workers} workers: no contraction "
                 f"or convolution has a dim that {ways} divides",

@@ -24,7 +24,7 @@ from vgraph.partition.accounting.footprint import (
 from vgraph.partition.accounting.machines import Machine
 from vgraph.partition.accounting.simulate import link_seconds
 from vgraph.partition.rewrite.rewrite import rewrite
-from vgraph.partition.search.named import NAMED, named_plans
+from vgraph.partition.search.named import NAMED, divides_work, named_plans
 from vgraph.partition.search.search import Found, Prepared, factorised, search, without_collection
 
 FAIR_SHARE = 1.22  # without a limit a worker keeps copies up to this multiple of its part of the whole
@@ -132,7 +132,7 @@ def _names(one: _Problem, moved: float, *, is_least: bool) -> list[str]:
 def _named(one: _Problem, names: Sequence[str], budget: float, prepared: Prepared) -> Iterator[_Candidate]:
     for name in names:
         plan = NAMED[name](one.step, one.num_workers, prepared)
-        if plan is not None:
+        if plan is not None and divides_work(one.step, plan, 0):
             book = account(one.step, plan)
             yield _kept(one, Found(plan, book.step_bytes, 0.0), budget, book)
 

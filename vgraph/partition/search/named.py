@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from vgraph.ir.program import Op, Value
+from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.sharding import Partial, Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.step import FORWARD, UPDATE, TrainingStep
 from vgraph.ir.tdl.table import is_view
@@ -21,6 +21,7 @@ from vgraph.partition.search.search import Prepared, search
 from vgraph.partition.search.step_costs import StepCosts
 
 Chosen = tuple[Strategy, ...]
+_WORK = frozenset("mm bmm addmm baddbmm mv addmv dot convolution convolution_backward".split()) | {"embedding"}
 
 
 def data_parallel(step: TrainingStep, ways: int, prepared: Prepared | None = None) -> ShardingPlan | None:
@@ -59,7 +60,7 @@ def named_plans(step: TrainingStep, num_workers: int, prepared: Prepared | None 
     """Those of the named plans that the step has, by name."""
     prepared = prepared or Prepared(step)
     made = {name: make(step, num_workers, prepared) for name, make in NAMED.items()}
-    return {name: plan for name, plan in made.items() if plan is not None}
+    return {name: plan for name, plan in made.items() if plan is not None and divides_work(step, plan, 0)}
 
 
 def _without_moving_weights(problem: StepCosts) -> CostGraph:
@@ -73,6 +74,12 @@ def _without_moving_weights(problem: StepCosts) -> CostGraph:
         for (u, v), costs in graph.pairs.items()
     }
     return CostGraph(graph.alone, pairs)
+
+
+def divides_work(step: TrainingStep, plan: ShardingPlan, number: int) -> bool:
+    """Whether a step of the recursion divides a contraction, a convolution or a lookup, if there is any."""
+    heavy = [chosen for op, chosen in zip(step.ops, plan.strategies, strict=True) if op_name(op.target) in _WORK]
+    return not heavy or any(chosen[number].index not in ("", "+") for chosen in heavy)
 
 
 def batch_dims(step: TrainingStep, ways: int) -> Mapping[int, int]:
