@@ -342,6 +342,25 @@ def test_a_lambda_made_anew_is_not_captured_again() -> None:
     torch.testing.assert_close(second, first * 1.5)
 
 
+def test_a_product_of_two_slots_is_tried_once_on_all_degrees() -> None:
+    """The matrix fits a mailbox of two: batches of other sizes, which torch refuses, are not tried at every call."""
+    from vgraph.capture.capture import num_captures
+
+    g, matrix = vgraph.graph(([0, 1, 2, 3], [4, 4, 5, 5])), torch.randn(6, 2)
+
+    def step() -> Tensor:
+        g.ndata["h"] = torch.randn(6, 3)
+        g.update_all(fn.copy_u("h", "m"), lambda nodes: {"out": nodes.mailbox["m"].flatten(1) @ matrix})
+        pairs = g.ndata["h"][:4].view(2, 6)
+        torch.testing.assert_close(g.ndata["out"][4:], pairs @ matrix)
+        return g.ndata["out"]
+
+    step()
+    before = num_captures()
+    step()
+    assert num_captures() == before
+
+
 def test_one_call_of_both_built_ins_agrees_with_dgls_batches() -> None:
     topology = small_topology()
     frames = random_frames(topology, {"node:x": (2, 3), "edge:w": (2, 1)})

@@ -267,6 +267,12 @@ class RaisedError(CaptureError):
     is_kept = False  # perhaps a feature is missing that is there next time
 
 
+class TorchRefusesError(RaisedError):
+    """So it did by torch's word: what torch refuses of these shapes it refuses again."""
+
+    is_kept = True
+
+
 @contextmanager
 def as_raised() -> Generator[None]:
     """What a user's function raises on examples, as a RaisedError."""
@@ -275,7 +281,8 @@ def as_raised() -> Generator[None]:
     except (CaptureError, ElsewhereError, DTypeError):
         raise
     except Exception as error:
-        raise RaisedError(f"it raised {type(error).__name__}: {error}", recorded_line()) from error
+        kind = TorchRefusesError if type(error) is RuntimeError else RaisedError
+        raise kind(f"it raised {type(error).__name__}: {error}", recorded_line()) from error
 
 
 class UpdateBody:
