@@ -199,6 +199,19 @@ VG_BY_LANE(vg_tanh64, __builtin_tanhf, __builtin_tanh)
 
 template <class V> static inline V vg_fma(V a, V b, V c);  // products.h
 
+// exp(r) - 1 of what is left of x beside n ln(2), |r| <= ln(2) / 2, by a polynomial; gives n, too.
+template <class V> static inline V vg_exp_rest(V x, V& n) {
+  n = vg_fma<V>(x, vg_set<V>(1.44269504088896341f), vg_set<V>(12582912.0f)) - 12582912.0f;
+  V r = vg_fma<V>(n, vg_set<V>(-0.693359375f), x);
+  r = vg_fma<V>(n, vg_set<V>(2.12194440e-4f), r);
+  V p = vg_fma<V>(r, vg_set<V>(1.9875691500e-4f), vg_set<V>(1.3981999507e-3f));
+  p = vg_fma<V>(p, r, vg_set<V>(8.3334519073e-3f));
+  p = vg_fma<V>(p, r, vg_set<V>(4.1665795894e-2f));
+  p = vg_fma<V>(p, r, vg_set<V>(1.6666665459e-1f));
+  p = vg_fma<V>(p, r, vg_set<V>(5.0000001201e-1f));
+  return vg_fma<V>(p * r, r, r);
+}
+
 // exp by 2^n * p(r), |r| <= ln(2) / 2; the power of two is applied in two halves so that subnormal results
 // and the largest finite ones come out right. Below -104 the result is 0, above 88.73 infinite.
 template <class V> static inline V vg_exp(V x) {
@@ -208,15 +221,8 @@ template <class V> static inline V vg_exp(V x) {
     typedef vg_bits<V> I;
     V c = vg_select<V>(x < -104.0f, -104.0f, x);
     c = vg_select<V>(c > 88.8f, 88.8f, c);
-    V n = vg_fma<V>(c, vg_set<V>(1.44269504088896341f), vg_set<V>(12582912.0f)) - 12582912.0f;
-    V r = vg_fma<V>(n, vg_set<V>(-0.693359375f), c);
-    r = vg_fma<V>(n, vg_set<V>(2.12194440e-4f), r);
-    V p = vg_fma<V>(r, vg_set<V>(1.9875691500e-4f), vg_set<V>(1.3981999507e-3f));
-    p = vg_fma<V>(p, r, vg_set<V>(8.3334519073e-3f));
-    p = vg_fma<V>(p, r, vg_set<V>(4.1665795894e-2f));
-    p = vg_fma<V>(p, r, vg_set<V>(1.6666665459e-1f));
-    p = vg_fma<V>(p, r, vg_set<V>(5.0000001201e-1f));
-    p = vg_fma<V>(p * r, r, r) + 1.0f;
+    V n;
+    V p = vg_exp_rest<V>(c, n) + 1.0f;
     I k = vg_cast<int32_t>(vg_select<V>(x != x, 0.0f, n));
     I half = k >> 1;
     V y = p * vg_as<V>((half + 127) << 23) * vg_as<V>((k - half + 127) << 23);
@@ -278,7 +284,7 @@ template <class V> static inline V vg_tanh(V x) {
     p = vg_fma<V>(p, z, vg_set<V>(-5.37397155531e-2f));
     p = vg_fma<V>(p, z, vg_set<V>(1.33314422036e-1f));
     p = vg_fma<V>(p, z, vg_set<V>(-3.33332819422e-1f));
-    p = vg_fma<V>(p * z, x, x);
+    p = vg_fma<V>(p, z, vg_set<V>(1.0f)) * x;
     V y = 1.0f - 2.0f / (vg_exp(a * 2.0f) + 1.0f);
     return vg_select<V>(a < 0.625f, p, vg_select<V>(x < 0.0f, -y, y));
   }
@@ -323,15 +329,8 @@ template <class V> static inline V vg_expm1(V x) {
     typedef vg_bits<V> I;
     V c = vg_select<V>(x < -18.0f, -18.0f, x);
     c = vg_select<V>(c > 88.8f, 88.8f, c);
-    V n = vg_fma<V>(c, vg_set<V>(1.44269504088896341f), vg_set<V>(12582912.0f)) - 12582912.0f;
-    V r = vg_fma<V>(n, vg_set<V>(-0.693359375f), c);
-    r = vg_fma<V>(n, vg_set<V>(2.12194440e-4f), r);
-    V p = vg_fma<V>(r, vg_set<V>(1.9875691500e-4f), vg_set<V>(1.3981999507e-3f));
-    p = vg_fma<V>(p, r, vg_set<V>(8.3334519073e-3f));
-    p = vg_fma<V>(p, r, vg_set<V>(4.1665795894e-2f));
-    p = vg_fma<V>(p, r, vg_set<V>(1.6666665459e-1f));
-    p = vg_fma<V>(p, r, vg_set<V>(5.0000001201e-1f));
-    p = vg_fma<V>(p * r, r, r);
+    V n;
+    V p = vg_exp_rest<V>(c, n);
     I k = vg_cast<int32_t>(vg_select<V>(x != x, 0.0f, n));
     V half = vg_as<V>((k + 126) << 23);
     V y = vg_fma<V>(half, p, half - 0.5f) * 2.0f;
@@ -363,7 +362,7 @@ template <class V> static inline V vg_erf(V x) {
 }
 
 // sin and cos: polynomials on what is left beside the nearest multiple of pi / 2, which is taken off in four parts. Of
-// up to 4,095 multiples the first two parts are exact; where a lane is beyond, all lanes are the library's.
+// up to 4,095 multiples the first three parts are exact; where a lane is beyond, all lanes are the library's.
 template <class V> static inline bool vg_is_near(V x) {
   if constexpr (vg_traits<V>::lanes == 1) {
     return vg_abs(x) <= 6000.0f;
@@ -378,8 +377,8 @@ template <class V> static inline V vg_wave(V x, int32_t quarter) {
   V n = vg_fma<V>(x, vg_set<V>(0.636619772367581343f), vg_set<V>(12582912.0f)) - 12582912.0f;
   V r = vg_fma<V>(n, vg_set<V>(-1.5703125f), x);
   r = vg_fma<V>(n, vg_set<V>(-0.0004837512969970703f), r);
-  r = vg_fma<V>(n, vg_set<V>(-7.549789415861596e-08f), r);
-  r = vg_fma<V>(n, vg_set<V>(-5.390302953474238e-15f), r);
+  r = vg_fma<V>(n, vg_set<V>(-7.549533620476723e-08f), r);
+  r = vg_fma<V>(n, vg_set<V>(-2.5633440682570896e-12f), r);
   V z = r * r;
   V s = vg_fma<V>(z, vg_set<V>(2.7163821414433187e-06f), vg_set<V>(-0.0001983909314731136f));
   s = vg_fma<V>(s, z, vg_set<V>(0.008333328180015087f));
