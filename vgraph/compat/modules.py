@@ -15,7 +15,7 @@ _LATER = ("vgraph.compat.loading.lazy", "vgraph.compat.shared")
 _NN = ("vgraph.compat.nearest", "vgraph.nn", "vgraph.compat.node_embedding")
 _DATASETS = (
     "chosen adapters node_sets graph_sets molecules knowledge fraud rdf trees temporal generated communities "
-    "cora_binary"
+    "cora_binary csv_set"
 )
 _DATA = (
     *(f"vgraph.compat.{name}" for name in ("data", "splits", "files", "collections")),

@@ -71,14 +71,14 @@ class Record(NamedTuple):
     fields: dict[str, str]
 
 
-def records_of(text: str, path: str | Path, needed: Collection[str] = ()) -> Iterator[Record]:
-    """The records below the header of comma-separated text; empty lines count for nothing.
+def records_of(text: str, path: str | Path, needed: Collection[str] = (), separator: str = ",") -> Iterator[Record]:
+    """The records below the header of text separated by commas, or so; empty lines count for nothing.
 
     Raises:
         DataError: there is no header, it lacks one of the ``needed`` columns or has one twice, a record has more or
             fewer fields, or a quotation does not end.
     """
-    reader = csv.reader((f"{line.text}\n" for line in lines_of(text, path)), strict=True)
+    reader = csv.reader((f"{line.text}\n" for line in lines_of(text, path)), delimiter=separator, strict=True)
     header: list[str] = []
     line = Line("", path, 1)
     try:
