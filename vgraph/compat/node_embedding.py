@@ -85,14 +85,15 @@ class NodeEmbedding:
 
     def all_set_embedding(self, values: Tensor) -> None:
         """Replaces all rows; all processes call it, with the same values."""
+        self.meet()  # whoever reads the old ones has done so
         if self.rank <= 0:
             self.weight.copy_(values)
         self.meet()
 
     def all_get_embedding(self) -> Tensor:
-        """All rows, on the CPU; all processes call it."""
+        """A copy of all rows, on the CPU; all processes call it."""
         self.meet()
-        return self.weight.cpu()
+        return self.weight.to("cpu", copy=True)
 
     def meet(self) -> None:
         """Waits for all processes."""

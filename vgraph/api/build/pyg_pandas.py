@@ -201,10 +201,15 @@ def from_pandas(
 _Ends = tuple[NDArray[np.generic], NDArray[np.generic]]
 
 
+def _holds_names(column: NDArray[np.generic]) -> bool:
+    """Whether it is text; numbers beyond 64 bits are objects, too, and no names."""
+    return column.dtype.kind in "US" or (column.dtype.kind == "O" and not all(isinstance(n, int) for n in column))
+
+
 def _ids_of(titles: tuple[str, str], ends: _Ends, names: dict[Hashable, int] | None) -> _Ends:
     """Ids as they stand in two columns, or those of names, which are added to the ones known."""
     if names is None:
-        if any(column.dtype.kind in "OUS" for column in ends):
+        if any(_holds_names(column) for column in ends):
             fact = f"the columns {titles[0]!r} and {titles[1]!r} hold names, not ids"
             raise FeatureError(fact, cure="pass node_ids={}, a dict that gets the id of each name")
         return ends

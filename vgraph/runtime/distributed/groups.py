@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import sys
 import threading
@@ -115,6 +116,7 @@ def _leave(is_exit: threading.Event) -> None:
             with contextlib.suppress(ValueError):  # the program has ended it itself
                 dist.destroy_process_group(group)
         del group  # the last reference: the group's threads end here
+    gc.collect()  # or that was one in a cycle
 
 
 def _await_leaving(leaver: threading.Thread, is_exit: threading.Event) -> None:
