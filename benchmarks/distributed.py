@@ -9,8 +9,8 @@ steps that compute meanwhile, on two machines (network namespaces) of one core e
 Sampled minibatches are measured by distributed_sampling.py.
 
 usage: distributed.py [--rows out-of-core cut full-graph windows overlap] [--rounds 3] [--steps 5]
-                      [--step-edges 4000000] [--nodes 10000000] [--edges 200000000] [--parts 64] [--memory 1]
-                      [--folder FOLDER] [--json FILE] [--smoke]
+                      [--step-edges 4000000] [--within 0.75] [--nodes 10000000] [--edges 200000000] [--parts 64]
+                      [--memory 1] [--folder FOLDER] [--json FILE] [--smoke]
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--step-edges", type=int, default=4_000_000)
+    parser.add_argument("--within", type=float, default=INSIDE, help="edges of --rows full-graph within communities")
     parser.add_argument("--nodes", type=int, default=10_000_000)
     parser.add_argument("--edges", type=int, default=200_000_000)
     parser.add_argument("--parts", type=int, default=64)
@@ -73,7 +74,8 @@ def main() -> None:
     if "cut" in options.rows:
         found["cut"] = [one for parts in num_parts for one in cuts(nodes, edges, parts)]
     if "full-graph" in options.rows:
-        ends = draw_ends(np.random.default_rng(2), options.step_edges // 20, options.step_edges, True)
+        drawn = (np.random.default_rng(2), options.step_edges // 20, options.step_edges, True, options.within)
+        ends = draw_ends(*drawn)
         g = vgraph.graph(tuple(map(torch.from_numpy, ends)), num_nodes=options.step_edges // 20)
         found["full-graph"] = full_graph.compare(g, options.steps, options.rounds, sides)
         full_graph.tell(found["full-graph"])
@@ -93,12 +95,14 @@ def main() -> None:
 
 
 # ---------------------------------------------------------------- a graph with communities
-def draw_ends(draw: np.random.Generator, nodes: int, count: int, is_mixed: bool) -> tuple[Any, Any]:
-    """Sources and destinations; mixed ids are a permutation without a table."""
+def draw_ends(
+    draw: np.random.Generator, nodes: int, count: int, is_mixed: bool, inside: float = INSIDE
+) -> tuple[Any, Any]:
+    """Sources and destinations; mixed ids are a permutation without a table. ``inside``: edges within communities."""
     size = -(-nodes // COMMUNITIES)
     src, far = draw.integers(0, nodes, count), draw.integers(0, nodes, count)
     near = np.minimum(src // size * size + draw.integers(0, size, count), nodes - 1)
-    dst = np.where(draw.random(count) < INSIDE, near, far)
+    dst = np.where(draw.random(count) < inside, near, far)
     if not is_mixed:
         return src, dst
     factor = int(nodes * 0.6180339887)
