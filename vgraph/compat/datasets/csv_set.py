@@ -50,8 +50,9 @@ class CSVDataset(DGLDataset):
         self.data: dict[str, Tensor] = {}
         self.ndata_parser, self.edata_parser, self.gdata_parser = ndata_parser, edata_parser, gdata_parser
         self.meta_yaml = Meta.of(Path(data_path) / self.META_YAML_NAME)
-        name = self.meta_yaml.name
-        super().__init__(name, None, str(data_path), None, (), force_reload, verbose, transform)
+        super().__init__(
+            self.meta_yaml.name, raw_dir=str(data_path), force_reload=force_reload, verbose=verbose, transform=transform
+        )
 
     def process(self) -> None:
         meta, nodes, edges = self.meta_yaml, _Nodes(), dict[Id, dict[EdgeType, Ends]]()
