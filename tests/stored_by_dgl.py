@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import base64
+import struct
 import zlib
+from collections.abc import Mapping
+
+import numpy as np
 
 DGL_FILES = {
     "plain": (
@@ -34,3 +38,29 @@ DGL_FILES = {
 def dgl_bytes(name: str) -> bytes:
     """The file as DGL wrote it."""
     return zlib.decompress(base64.b64decode(DGL_FILES[name]))
+
+
+def first_format() -> bytes:
+    """Two graphs as DGL before 0.5 laid them out: by destination, with ids of edges, each where the header says."""
+    one = (np.array([0, 0, 1, 3]), np.array([2, 0, 1]), np.array([1, 2, 0]))
+    graphs = [
+        b"".join(map(_array, one)) + _named({"n": np.arange(3.0)}) + _named({"w": np.array([[5], [6], [7]])}),
+        b"".join(map(_array, (np.array([0, 1, 1]), np.array([1]), np.array([0])))) + _named({}) + _named({}),
+    ]
+    labels = _named({"y": np.array([4, 8])})
+    first = 4096 + 8 * (1 + 3 * 3) + len(labels)
+    starts = (first, first + len(graphs[0]))
+    numbers = b"".join(struct.pack("<3Q", 2, *two) for two in (starts, (3, 2), (3, 1)))
+    header = struct.pack("<3Q", 0xDD2E4FF046B4A13F, 1, 1).ljust(4096, bytes(1))
+    return header + struct.pack("<Q", 2) + numbers + labels + b"".join(graphs)
+
+
+def _named(arrays: Mapping[str, np.ndarray]) -> bytes:
+    texts = (struct.pack("<Q", len(name)) + name.encode() + _array(one) for name, one in arrays.items())
+    return struct.pack("<Q", len(arrays)) + b"".join(texts)
+
+
+def _array(one: np.ndarray) -> bytes:
+    kind = {"i": 0, "f": 2}[one.dtype.kind]
+    head = struct.pack("<QQiiiBBH", 0xDD5E40F096B4A13F, 0, 1, 0, one.ndim, kind, 8 * one.itemsize, 1)
+    return head + struct.pack(f"<{one.ndim}qq", *one.shape, one.nbytes) + one.tobytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 import sys
 import types
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 import vgraph
-from tests.stored_by_dgl import dgl_bytes
+from tests.stored_by_dgl import dgl_bytes, first_format
 from vgraph.errors import DataError, FeatureError, FunctionError, GraphError, NameLookupError
 
 
@@ -103,6 +104,34 @@ def test_files_of_dgl(tmp_path: Path) -> None:
     (last,), labels = vgraph.load_graphs(dgl_file("batch", tmp_path), [1])
     assert (last.idtype, last.num_nodes(), sorted(labels)) == (torch.int32, 3, ["a", "b"])
     assert vgraph.load_labels(dgl_file("plain", tmp_path))["y"].tolist() == [1, 2]
+
+
+def test_files_of_dgl_before_its_second_format(tmp_path: Path) -> None:
+    path = tmp_path / "old.bin"
+    path.write_bytes(whole := first_format())
+    (one, two), labels = vgraph.load_graphs(path)
+    assert [end.tolist() for end in one.edges()] == [[1, 2, 0], [2, 1, 2]] and one.num_nodes() == 3
+    assert (one.ndata["n"].tolist(), one.edata["w"].tolist(), labels["y"].tolist()) == (
+        [0, 1, 2],
+        [[5], [6], [7]],
+        [4, 8],
+    )
+    assert [end.tolist() for end in two.edges()] == [[1], [0]] and vgraph.load_labels(path)["y"].tolist() == [4, 8]
+    (last,), _ = vgraph.load_graphs(path, [1])
+    assert last.num_nodes() == 2
+    for size in (4100, 4150, 4200, len(whole) - 3):
+        path.write_bytes(whole[:size])
+        with pytest.raises(DataError, match="is truncated"):
+            vgraph.load_graphs(path)
+    for at, number, fact in (
+        (4096, 3, "says that it holds 3 graphs, and where 2 begin"),
+        (4104, 2**60, "is truncated"),
+        (4112, 2**63, "is truncated"),
+        (4112, 4096, "not laid out as expected"),
+    ):
+        path.write_bytes(whole[:at] + struct.pack("<Q", number) + whole[at + 8 :])
+        with pytest.raises(DataError, match=fact):
+            vgraph.load_graphs(path)
 
 
 def test_damaged_files_of_dgl(tmp_path: Path) -> None:

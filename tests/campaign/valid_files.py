@@ -23,7 +23,7 @@ from benchmarks.placing.random_graphs import tree
 from tests.campaign.mutations import pack
 from tests.campaign.valid_partitions import partition_cases
 from tests.compat.dataset_cases import CASES
-from tests.stored_by_dgl import DGL_FILES, dgl_bytes
+from tests.stored_by_dgl import DGL_FILES, dgl_bytes, first_format
 from vgraph import data
 from vgraph.api.dense.plan_file import CHECKSUM
 from vgraph.cli.checkpoint import Progress, load_checkpoint, random_states, save_checkpoint
@@ -107,7 +107,7 @@ def _stored_graphs(folder: Path) -> list[Loader]:
     for name, graphs in kinds.items():
         vgraph.save_graphs(folder / name, graphs, {"y": torch.tensor([1, 2])})
         files[name] = (folder / name).read_bytes()
-    files |= {f"dgl {name}": dgl_bytes(name) for name in DGL_FILES}
+    files |= {f"dgl {name}": dgl_bytes(name) for name in DGL_FILES} | {"dgl first format": first_format()}
     return [Loader(f"load_graphs ({name})", {"g.bin": content}, _load_graphs) for name, content in files.items()]
 
 

@@ -1,7 +1,8 @@
-"""Files of graphs that DGL wrote (its second format, since 0.5), read without DGL.
+"""Files of graphs that DGL wrote, read without DGL: its second format, since 0.5, and the first.
 
 Takes: a path. Gives: Graphs and labels. Runs once per file.
-The layout was established from files that DGL 1.1.3 wrote: 4,096 bytes of header, labels, then the graphs.
+The second layout was established from files that DGL 1.1.3 wrote: 4,096 bytes of header, labels, then the graphs. In
+the first, where each graph begins, how many nodes and edges it has, and labels lie ahead of the graphs.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ def read_dgl_file(path: str | Path, idx_list: Sequence[int] | None) -> tuple[lis
     reader = _Reader(path)
     try:
         version, kind, count = (reader.number() for _ in range(3))
+        reader.at = HEADER_BYTES
+        if (version, kind) == (1, 1):
+            return reader.first_format(idx_list)
         if (version, kind) != (2, 2):
             refuse(f"is of DGL's format {version}.{kind}")
-        reader.at = HEADER_BYTES
         start = reader.number()
         labels = reader.named_arrays()
         reader.at = start
@@ -92,6 +95,11 @@ class _Reader:
     def number(self) -> int:
         return self.take("<Q")[0]
 
+    def numbers(self) -> tuple[int, ...]:
+        """As many as the first of them says."""
+        count = self.number()
+        return self.take(f"<{count}Q") if count <= len(self.data) else refuse("is truncated")
+
     def expect(self, *magics: int) -> None:
         for magic in magics:
             if self.number() != magic:
@@ -126,11 +134,7 @@ class _Reader:
         num_cols, num_rows = self.number(), self.number()  # in this order
         ptr, other, ids = self.array(), self.array(), self.array()
         self.take("<?")  # whether indices are sorted
-        checked_ids(ptr, other.numel() + 1, "pointers")
-        checked_ids(other, num_cols, "indices")
-        ends = (int(ptr[0]), int(ptr[-1])) if ptr.numel() else None
-        if ptr.numel() != num_rows + 1 or ends != (0, other.numel()) or bool((ptr[1:] < ptr[:-1]).any()):
-            refuse(f"has pointers that do not ascend from 0 to {other.numel()}")
+        _check_pointers(ptr, other, num_rows, num_cols)
         return num_rows, num_cols, ptr, other, _numbering(ids, other.numel())
 
     def topology(self) -> tuple[Tensor, Tensor, int, int]:
@@ -147,13 +151,33 @@ class _Reader:
             self.take("<??")
         else:
             rows, cols, ptr, other, ids = self.compressed()
-            own = torch.repeat_interleave(torch.arange(rows, dtype=other.dtype), (ptr[1:] - ptr[:-1]).long())
+            own = _rows_of(ptr, other)
             src, dst = (own, other) if layout == CSR_FORMAT else (other, own)
             num_src, num_dst = (rows, cols) if layout == CSR_FORMAT else (cols, rows)
         if ids.numel() and src.shape == dst.shape == ids.shape:
             order = torch.argsort(ids)
             src, dst = src[order], dst[order]
         return src, dst, num_src, num_dst
+
+    def first_format(self, idx_list: Sequence[int] | None) -> tuple[list[Graph], dict[str, Tensor]]:
+        """Graphs of one type of nodes, each found by where it begins."""
+        count = self.number()
+        starts, nodes, edges = self.numbers(), self.numbers(), self.numbers()
+        labels = self.named_arrays()
+        if not count == len(starts) == len(nodes) == len(edges):
+            refuse(f"says that it holds {count} graphs, and where {len(starts)} begin")
+        return [self.graph_by_destination(starts[i]) for i in chosen_graphs(idx_list, count)], labels
+
+    def graph_by_destination(self, start: int) -> Graph:
+        self.at = start
+        ptr, src, ids = self.array(), self.array(), self.array()
+        count = ptr.numel() - 1
+        _check_pointers(ptr, src, count, count)
+        dst, ids = _rows_of(ptr, src), _numbering(ids, src.numel())
+        order = torch.argsort(ids) if ids.numel() else torch.arange(src.numel())
+        nodes, edges = self.named_arrays(), self.named_arrays()
+        part = (("_N", "_E", "_N"), src[order], dst[order], count, count, edges)
+        return StoredGraph([part], {"_N": (count, nodes)}).build(len(self.data))
 
     def graph(self) -> Graph:
         self.expect(GRAPH, TYPED)
@@ -174,6 +198,20 @@ class _Reader:
         nodes = {name: (count, columns) for name, count, columns in zip(ntypes, counts, ndata, strict=True)}
         parts = [(key, *edge, columns) for key, edge, columns in zip(keys, edges, edata, strict=True)]
         return StoredGraph(parts, nodes).build(len(self.data))
+
+
+def _check_pointers(ptr: Tensor, other: Tensor, num_rows: int, num_cols: int) -> None:
+    """What is compressed by rows: where each begins, ascending, and columns that are there."""
+    checked_ids(ptr, other.numel() + 1, "pointers")
+    checked_ids(other, num_cols, "indices")
+    ends = (int(ptr[0]), int(ptr[-1])) if ptr.numel() else None
+    if ptr.numel() != num_rows + 1 or ends != (0, other.numel()) or bool((ptr[1:] < ptr[:-1]).any()):
+        refuse(f"has pointers that do not ascend from 0 to {other.numel()}")
+
+
+def _rows_of(ptr: Tensor, other: Tensor) -> Tensor:
+    """The row of every entry."""
+    return torch.repeat_interleave(torch.arange(ptr.numel() - 1, dtype=other.dtype), (ptr[1:] - ptr[:-1]).long())
 
 
 def _numbering(ids: Tensor, count: int) -> Tensor:
