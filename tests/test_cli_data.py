@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from vgraph.cli import main
+from vgraph.cli.metrics import roc_auc
 
 SMALL = ["--hidden", "4", "--epochs", "1", "--threads", "1"]
 TREES = ["--embedding", "3", "--batch-size", "20"]
@@ -53,6 +56,19 @@ class Deep(OfNodes):
         raise AssertionError
 
 
+class OfPairs(nn.Module):
+    def __init__(self, num_tokens):
+        super().__init__()
+        self.votes = nn.Embedding(num_tokens, 1)
+
+    def forward(self, left, right):
+        return (self.read(left) - self.read(right)).squeeze(1)
+
+    def read(self, trees):
+        trees.ndata["h"] = self.votes(trees.ndata["token"])
+        return vgraph.sum_nodes(trees, "h")
+
+
 class Fixed(nn.Module):
     pass
 
@@ -60,6 +76,20 @@ class Fixed(nn.Module):
 def nothing(num_classes):
     return num_classes
 """
+
+
+def related(count: int) -> dict[str, str]:
+    """Pairs of sentences: 5 if their verbs are the same, else 1."""
+    verbs = [("bark", "sleep")[number % 2] for number in range(count)]
+    same = [number // 3 % 2 for number in range(count)]
+    others = [verb if is_same else "run" for verb, is_same in zip(verbs, same, strict=True)]
+    texts = {
+        "a.toks": [f"dogs {verb}" for verb in verbs],
+        "b.toks": [f"cats {verb}" for verb in others],
+        "sim.txt": [str(1 + 4 * is_same) for is_same in same],
+        **{f"{side}.parents": ["2 0"] * count for side in "ab"},
+    }
+    return {name: "\n".join(lines) + "\n" for name, lines in texts.items()}
 
 
 @pytest.fixture
@@ -75,12 +105,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "bank/x-ud-train.conllu": DEPENDENCIES,
         "bank/x-ud-dev.conllu": DEPENDENCIES.replace("bark", "growl"),
         "bank/x-ud-test.conllu": DEPENDENCIES,
+        **{f"pairs/{name}": text for name, text in related(40).items()},
+        **{f"sick/{part}/{name}": text for part in ("train", "dev", "test") for name, text in related(20).items()},
         "musae/x_edges.csv": "a,b\n" + "".join(f"{i},{i + 1}\n" for i in range(39)),
         "musae/x_target.csv": "id,kind\n" + "".join(f"{i},{'xy'[i % 2]}\n" for i in range(40)),
         "musae/x_features.json": "{" + ",".join(f'"{i}": [{i % 2}]' for i in range(40)) + "}",
     }
     for name, text in texts.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     masks = {f"{part}_masks": np.ones((1, 4), bool) for part in ("train", "val", "test")}
     edges = np.array([[0, 1], [1, 2], [2, 3]])
@@ -102,13 +134,43 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["gcn", "--data", "h.npz", "--embedding", "3"], "gcn has no --embedding: it is left out"),
         (["--model", "own_models.py:OfNodes", "--data", "h.npz"], "own_models.py:OfNodes, h.npz: a heterophilous"),
         (["--model", "own_models.py:OfTrees", "--data", "s.conllu"], "own_models.py:OfTrees, s.conllu: dependency"),
+        (["--model", "own_models.py:OfPairs", "--data", "pairs"], "own_models.py:OfPairs, pairs: pairs of sentences"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_each_kind_is_trained(arguments: list[str], kind: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *arguments, *SMALL]) == 0
     said = capsys.readouterr().out
-    assert kind in said and "test accuracy" in said.splitlines()[-1]
+    last = said.splitlines()[-1]
+    assert kind in said and ("test accuracy" in last or "test Pearson's r" in last)
+
+
+@pytest.mark.parametrize("data", ["sick", "pairs"])
+def test_relatedness_is_learnt(data: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--epochs", "12", "--lr", "0.03", "--hidden", "8", "--batch-size", "10", "--log", "log.json"]
+    assert main(["train", "tree-lstm", "--data", data, *options, "--threads", "1"]) == 0
+    said, log = capsys.readouterr().out, json.loads(Path("log.json").read_text())
+    assert "measured_by Pearson's r" in said and ", test MSE " in said.splitlines()[-1]
+    first, summary = log["epochs"][0], log["summary"]
+    assert summary["test"] > 0.95 and summary["beside"]["MSE"] < 0.5 < first["test_mse"]
+
+
+def test_two_classes_are_measured_by_roc_auc(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "gcn", "--data", "h.npz", *SMALL, "--log", "log.json"]) == 0
+    said, (entry,) = capsys.readouterr().out, json.loads(Path("log.json").read_text())["epochs"]
+    assert f"test ROC AUC {entry['test']:.2f} %" in said and f", test accuracy {entry['test_accuracy']:.2f} %" in said
+    (place / "two.json").write_text(CELL.format("conv") * 10 + CELL.format("pool") * 10)
+    assert main(["train", "tree-lstm", "--data", "two.json", *TREES, *SMALL]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.index("test accuracy") < last.index(", test ROC AUC")
+
+
+def test_roc_auc_counts_pairs_and_ties_by_half() -> None:
+    label, score = torch.randint(0, 2, (40,)), torch.randint(0, 6, (40,)).double()
+    one, zero = (score[label == kind] for kind in (1, 0))
+    difference = one.unsqueeze(1) - zero
+    wanted = ((difference > 0).double() + (difference == 0).double() / 2).mean() * 100
+    assert roc_auc(torch.stack([-score, score], 1), label) == pytest.approx(float(wanted))
 
 
 def test_own_models_resume(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,6 +194,11 @@ def test_own_models_resume(place: Path, capsys: pytest.CaptureFixture[str]) -> N
         (["tree-lstm", "--data", "few.tsv"], "there are no trees for val"),
         (["tree-lstm", "--data", "s.conllu", "--label", "tone"], "the sentence has no comment '# tone = ...'"),
         (["tree-lstm", "--data", "l.tsv", "--label", "tone"], "--label tone names a comment of CoNLL-U"),
+        (["tree-lstm", "--data", "far"], "6 is not from 1 to 5, as relatedness in SICK is\n  at far/sim.txt:3"),
+        (["tree-lstm", "--data", "torn"], "'x' is not a similarity\n  at torn/sim.txt:2"),
+        (["gcn", "--data", "pairs"], "gcn takes one graph with labels of nodes, and this is pairs of sentences"),
+        (["tree-lstm", "--data", "lone"], "there are no pairs for val"),
+        (["--model", "own_models.py:OfTrees", "--data", "pairs"], "asks for 'num_classes', which the data do not"),
         (["--model", "own_models.py:OfNodes"], "own_models.py:OfNodes needs data"),
         (["--model", "own_models.py:Narrow", "--data", "h.npz"], "gives (4, 1) where logits of shape (4, 2) are"),
         (["--model", "own_models.py:Deep", "--data", "h.npz"], "asks for 'num_layers', which the data do not say"),
@@ -148,6 +215,10 @@ def test_what_does_not_fit_is_told(
     (place / "e.txt").write_text("0 1\n")
     (place / "u.json").write_text('{"nodes": ["a"], "edges": []}\n')
     (place / "few.tsv").write_text("1\t1\n")
+    for folder, scores in {"far": ["1", "5", "6"] * 4, "torn": ["1", "x"], "lone": ["1", "2", "3"]}.items():
+        (place / folder).mkdir()
+        for name, text in {**related(len(scores)), "sim.txt": "\n".join(scores) + "\n"}.items():
+            (place / folder / name).write_text(text)
     assert main(["train", *arguments]) == 1
     said = capsys.readouterr().err
     assert fact in said and "cure: " in said

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 import vgraph
 from vgraph.cli.checkpoint import Identity, Parts
+from vgraph.cli.metrics import ACCURACY, Metrics, measured, of_classes
 from vgraph.cli.settings import HEADS, AttentionSettings, CitationSettings
 from vgraph.cli.training import descend
 from vgraph.data import CitationGraph
@@ -88,6 +89,11 @@ class CitationData:
     masks: dict[str, Tensor]
     num_classes: int
 
+    def metrics(self, *, by_auc: bool) -> Metrics:
+        """What it can be measured by; ``by_auc``: by ROC AUC first, where there is one."""
+        parts = [self.label[self.masks[part]] for part in ("val", "test")]
+        return of_classes(self.num_classes, parts, by_auc=by_auc)
+
     def identity(self) -> Identity:
         counts = (self.graph.num_nodes(), self.graph.num_edges(), self.feat.shape[1])
         return dict(zip(("vertices", "edges", "features"), counts, strict=True))
@@ -108,10 +114,15 @@ class CitationTask:
     num_samples = batch_size = 1
 
     def __init__(
-        self, data: CitationData, settings: CitationSettings, seed: int, make: MakeNodeModel = built_in
+        self,
+        data: CitationData,
+        settings: CitationSettings,
+        seed: int,
+        make: MakeNodeModel = built_in,
+        metrics: Metrics = (ACCURACY,),
     ) -> None:
         torch.manual_seed(seed)
-        self.data = data
+        self.data, self.metrics = data, metrics
         self.model = make(data, settings)
         decaying = [{"params": self.model.parameters(), "weight_decay": settings.weight_decay}]
         groups = self.model.groups(settings.weight_decay) if isinstance(self.model, GCN) else decaying
@@ -132,10 +143,10 @@ class CitationTask:
     def evaluate(self) -> dict[str, float]:
         self.model.eval()
         logits = self.model(self.data.graph, self.data.feat)
-        is_right = (logits.argmax(1) == self.data.label).double() * 100
-        accuracy = {name: float(is_right[self.data.masks[name]].mean()) for name in ("val", "test")}
-        val = self.data.masks["val"]
-        return {**accuracy, "val_loss": float(F.cross_entropy(logits[val], self.data.label[val]))}
+        label, masks = self.data.label, self.data.masks
+        val, test = (measured(self.metrics, part, logits[masks[part]], label[masks[part]]) for part in ("val", "test"))
+        loss = F.cross_entropy(logits[masks["val"]], label[masks["val"]])
+        return {**val, **test, "val_loss": float(loss)}
 
 
 def with_self_loops(loaded: CitationGraph, path: Path) -> CitationData:

@@ -6,14 +6,14 @@ Takes: a path. Gives: trees or a graph to train on. Runs once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from vgraph.cli.trees import DagSamples, DagSplits, Splits, check_filled, load_sentences
+from vgraph.cli.pairs import PairParts, divide_pairs, load_sick_parts
+from vgraph.cli.trees import DagSamples, DagSplits, Splits, check_filled, load_sentences, with_tokens
 from vgraph.data import (
     CitationGraph,
-    TreeDataset,
     TreeSplits,
     load_conllu,
     load_dags,
@@ -43,13 +43,22 @@ class TreeData:
 
 @dataclass(frozen=True)
 class NodeData:
-    """A graph whose nodes have labels."""
+    """A graph whose nodes have labels; ``by_auc``: two classes of it are measured by ROC AUC."""
 
     kind: str
     graph: CitationGraph
+    by_auc: bool = False
 
 
-Data: TypeAlias = TreeData | NodeData
+@dataclass(frozen=True)
+class PairData:
+    """Pairs of trees with a number each."""
+
+    kind: str
+    parts: PairParts
+
+
+Data: TypeAlias = TreeData | NodeData | PairData
 
 
 def read_data(path: Path, label: str | None = None) -> Data:
@@ -95,7 +104,7 @@ def _listops(path: Path, label: str | None) -> TreeData:
 
 def _conllu(path: Path, label: str | None) -> TreeData:
     trees = load_conllu(path, label=label or LABEL)
-    return TreeData(f"dependency trees (CoNLL-U), {DIVIDED}", split_trees(_with_tokens(trees)))
+    return TreeData(f"dependency trees (CoNLL-U), {DIVIDED}", split_trees(with_tokens(trees)))
 
 
 def _treebank(folder: Path, label: str | None) -> TreeData:
@@ -110,12 +119,7 @@ def _treebank(folder: Path, label: str | None) -> TreeData:
         load_conllu(found[0], label=label, classes=train.classes, vocabulary=train.tokens, names=train.names)
         for found in paths[1:]
     ]
-    return TreeData("dependency trees (CoNLL-U)", TreeSplits(*map(_with_tokens, (train, *others))))
-
-
-def _with_tokens(trees: TreeDataset) -> TreeDataset:
-    """Words under the name that models of trees with a token at every vertex read."""
-    return TreeDataset(replace(trees.forest, features={"token": trees.forest.features["word"]}))
+    return TreeData("dependency trees (CoNLL-U)", TreeSplits(*map(with_tokens, (train, *others))))
 
 
 def _dags(path: Path, label: str | None) -> TreeData:
@@ -128,10 +132,19 @@ def _dags(path: Path, label: str | None) -> TreeData:
     return TreeData(f"DAGs, {DIVIDED}", DagSplits(*(DagSamples(data, ids) for ids in parts)))
 
 
+# ---------------------------------------------------------------- pairs of trees
+def _sick(folder: Path, label: str | None) -> PairData:
+    return PairData("pairs of sentences with their relatedness", load_sick_parts(folder))
+
+
+def _pairs(folder: Path, label: str | None) -> PairData:
+    return PairData(f"pairs of sentences with their relatedness, {DIVIDED}", divide_pairs(folder))
+
+
 # ---------------------------------------------------------------- one large graph
 def _arrays(path: Path, label: str | None) -> NodeData:
     if "node_labels" in read_arrays(path, ("node_labels",)):
-        return NodeData("a heterophilous graph, the first of its splits", load_heterophilous(path))
+        return NodeData("a heterophilous graph, the first of its splits", load_heterophilous(path), by_auc=True)
     return NodeData("a citation graph", load_planetoid(path))
 
 
@@ -151,8 +164,8 @@ def _unlearnable(what: str) -> Callable[[Path, str | None], TreeData]:
 FOLDERS: dict[str, Load] = {
     "*train*.conllu": _treebank,
     "*edges.csv": _musae,
-    "a.toks": _unlearnable("a folder of pairs of sentences"),
-    "train/a.toks": _unlearnable("a folder of pairs of sentences"),
+    "a.toks": _pairs,
+    "train/a.toks": _sick,
 }
 FILES: dict[str, Load] = {
     ".npz": _arrays,

@@ -1,6 +1,6 @@
 """``vgraph train --model file.py:Class``: a user's own module, made with what the data say of their sizes.
 
-Takes: a name, sizes, a batch. Gives: a module, logits that fit. Runs once per seed (the check: at every step).
+Takes: a name, sizes, a batch. Gives: a module, outputs that fit. Runs once per seed (the check: at every step).
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ import inspect
 from collections.abc import Mapping
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import vgraph
 from vgraph.cli.models import load_callable
+from vgraph.cli.pairs import PairModel
 from vgraph.errors import FunctionError
 
 NAMED = "name a class of modules: file.py:Class, or package.module:Class"
@@ -22,31 +24,53 @@ class _Own(nn.Module):
 
     def __init__(self, text: str, sizes: Mapping[str, float]) -> None:
         super().__init__()
-        self.text, self.num_classes = text, int(sizes["num_classes"])
+        self.text, self.num_classes = text, int(sizes.get("num_classes", 0))
         self.own = _make(text, sizes)
 
-    def fitting(self, logits: object, count: int, row: str) -> Tensor:
+    def logits(self, found: object, count: int, row: str) -> Tensor:
         """The logits; FunctionError: they are not a row for each ``row``, of which there are ``count``."""
         wanted = (count, self.num_classes)
-        if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
-            shown = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-            fact = f"{self.text} gives {shown} where logits of shape {wanted} are needed"
-            raise FunctionError(fact, cure=f"return a row of num_classes numbers for each {row}")
-        return logits
+        return fitting(self.text, found, "logits", wanted, f"return a row of num_classes numbers for each {row}")
 
 
 class OwnNodeModel(_Own):
     """Called with a graph and its nodes' features."""
 
     def forward(self, graph: vgraph.Graph, feat: Tensor) -> Tensor:
-        return self.fitting(self.own(graph, feat.to_dense()), graph.num_nodes(), "node")
+        return self.logits(self.own(graph, feat.to_dense()), graph.num_nodes(), "node")
 
 
 class OwnTreeModel(_Own):
     """Called with a batch of trees."""
 
     def forward(self, trees: vgraph.Graph) -> Tensor:
-        return self.fitting(self.own(trees), trees.batch_size, "tree")
+        return self.logits(self.own(trees), trees.batch_size, "tree")
+
+
+class OwnPairModel(PairModel):
+    """Called with two batches of trees; it learns by squared errors."""
+
+    def __init__(self, text: str, sizes: Mapping[str, float]) -> None:
+        super().__init__()
+        self.text, self.own = text, _make(text, sizes)
+
+    def forward(self, left: vgraph.Graph, right: vgraph.Graph) -> Tensor:
+        wanted = (left.batch_size,)
+        return fitting(self.text, self.own(left, right), "numbers", wanted, "return one number for each pair")
+
+    def loss(self, found: Tensor, similarity: Tensor) -> Tensor:
+        return F.mse_loss(found, similarity)
+
+    def similarity(self, found: Tensor) -> Tensor:
+        return found
+
+
+def fitting(text: str, found: object, what: str, wanted: tuple[int, ...], cure: str) -> Tensor:
+    """What a module gave; FunctionError: it is no tensor of that shape."""
+    if not isinstance(found, Tensor) or tuple(found.shape) != wanted:
+        shown = tuple(found.shape) if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise FunctionError(f"{text} gives {shown} where {what} of shape {wanted} are needed", cure=cure)
+    return found
 
 
 def _make(text: str, sizes: Mapping[str, float]) -> nn.Module:

@@ -15,9 +15,11 @@ from torch import nn
 from vgraph.cli.bag_of_tokens import Baseline, count_majority, fit_bag_of_tokens
 from vgraph.cli.checkpoint import Identity
 from vgraph.cli.citations import CitationData, CitationTask, built_in, with_self_loops
-from vgraph.cli.data_kinds import NodeData, TreeData, read_data
-from vgraph.cli.own_model import OwnNodeModel, OwnTreeModel
-from vgraph.cli.settings import SENTIMENT, SYNTAX, AttentionSettings, CitationSettings, TreeSettings
+from vgraph.cli.data_kinds import NodeData, PairData, TreeData, read_data
+from vgraph.cli.metrics import ACCURACY, Metrics
+from vgraph.cli.own_model import OwnNodeModel, OwnPairModel, OwnTreeModel
+from vgraph.cli.pairs import PAIR_METRICS, PairModel, PairParts, PairTask, check_scale, relatedness
+from vgraph.cli.settings import RELATEDNESS, SENTIMENT, SYNTAX, AttentionSettings, CitationSettings, TreeSettings
 from vgraph.cli.training import Task
 from vgraph.cli.trees import (
     DagClassifier,
@@ -28,6 +30,7 @@ from vgraph.cli.trees import (
     TreeTask,
     describe_splits,
     load_functions,
+    tree_metrics,
 )
 from vgraph.data import TreeDataset
 from vgraph.errors import DataError
@@ -38,7 +41,7 @@ TITLES = {"gcn": "graph convolutional network", "gat": "graph attention network"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be trained: ``title`` for people, ``identity`` for checkpoints."""
+    """What is to be trained: ``title`` for people, ``identity`` for checkpoints, ``metrics`` as the Task has them."""
 
     title: str
     identity: Identity
@@ -47,6 +50,7 @@ class Plan:
     epochs: int
     lines_by_epoch: bool
     baselines: dict[str, Baseline]
+    metrics: Metrics = (ACCURACY,)
 
 
 def make_plan(arguments: argparse.Namespace) -> Plan:
@@ -66,10 +70,12 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
     if arguments.model == "tree-lstm" and isinstance(data, NodeData):
         fact = f"tree-lstm takes trees and DAGs with a label each, and this is {data.kind}"
         raise DataError(fact, line=str(arguments.data), cure="use gcn or gat, or --model file.py:Class")
-    if arguments.model in TITLES and isinstance(data, TreeData):
+    if arguments.model in TITLES and not isinstance(data, NodeData):
         fact = f"{name} takes one graph with labels of nodes, and this is {data.kind}"
         raise DataError(fact, line=str(arguments.data), cure="use tree-lstm, or --model file.py:Class")
-    return _plan_nodes(arguments, data) if isinstance(data, NodeData) else _plan_trees(arguments, data)
+    if isinstance(data, NodeData):
+        return _plan_nodes(arguments, data)
+    return _plan_trees(arguments, data) if isinstance(data, TreeData) else _plan_pairs(arguments, data)
 
 
 def _plan_functions(arguments: argparse.Namespace) -> Plan:
@@ -85,7 +91,8 @@ def _plan_functions(arguments: argparse.Namespace) -> Plan:
         settings.seed,
         settings.epochs,
         True,
-        baselines,
+        baselines=baselines,
+        metrics=tree_metrics(splits),
     )
 
 
@@ -104,7 +111,8 @@ def _plan_trees(arguments: argparse.Namespace, data: TreeData) -> Plan:
         settings.seed,
         settings.epochs,
         True,
-        {},
+        baselines={},
+        metrics=tree_metrics(data.splits),
     )
 
 
@@ -115,16 +123,48 @@ def _classifier(kind: type[TreeClassifier], *, words: bool) -> MakeTreeModel:
 def _own_of_trees(text: str) -> MakeTreeModel:
     def make(samples: TreeDataset | DagSamples, settings: TreeSettings) -> nn.Module:
         sizes = {"num_tokens": samples.num_tokens, "num_classes": samples.num_classes}
-        given = {"hidden": settings.hidden, "embedding": settings.embedding, "dropout": settings.dropout}
-        return OwnTreeModel(text, sizes | given)
+        return OwnTreeModel(text, sizes | _sizes(settings))
 
     return make
+
+
+def _plan_pairs(arguments: argparse.Namespace, data: PairData) -> Plan:
+    own: str | None = arguments.own_model
+    settings = _chosen(RELATEDNESS, arguments)
+    if own is None:
+        check_scale(data.parts.written)
+
+    def make_own(parts: PairParts, settings: TreeSettings) -> PairModel:
+        assert own is not None
+        return OwnPairModel(own, {"num_tokens": parts.num_tokens} | _sizes(settings))
+
+    return Plan(
+        f"{own or 'child-sum Tree-LSTM'}, {arguments.data}: {data.kind}",
+        {"model": own or "relatedness", **data.parts.identity()} | _measured_by(PAIR_METRICS) | _identity(settings),
+        lambda seed: PairTask(data.parts, settings, seed, make_own if own else relatedness),
+        settings.seed,
+        settings.epochs,
+        True,
+        baselines={},
+        metrics=PAIR_METRICS,
+    )
+
+
+def _sizes(settings: TreeSettings) -> dict[str, float]:
+    """What a module of the user's own for trees may ask for."""
+    return {"hidden": settings.hidden, "embedding": settings.embedding, "dropout": settings.dropout}
+
+
+def _measured_by(metrics: Metrics) -> Identity:
+    """Nothing for accuracy, which is the rule."""
+    return {} if metrics[0] is ACCURACY else {"measured_by": metrics[0].name}
 
 
 def _plan_nodes(arguments: argparse.Namespace, found: NodeData) -> Plan:
     own: str | None = arguments.own_model
     settings = _chosen(AttentionSettings() if arguments.model == "gat" else CitationSettings(), arguments)
     data = with_self_loops(found.graph, arguments.data)
+    metrics = data.metrics(by_auc=found.by_auc)
 
     def make_own(data: CitationData, settings: CitationSettings) -> nn.Module:
         assert own is not None
@@ -134,12 +174,13 @@ def _plan_nodes(arguments: argparse.Namespace, found: NodeData) -> Plan:
     make = make_own if own else built_in
     return Plan(
         f"{own or TITLES[arguments.model]}, {arguments.data}: {found.kind}",
-        {"model": own or arguments.model, **data.identity()} | _identity(settings),
-        lambda seed: CitationTask(data, settings, seed, make),
+        {"model": own or arguments.model, **data.identity()} | _measured_by(metrics) | _identity(settings),
+        lambda seed: CitationTask(data, settings, seed, make, metrics),
         settings.seed,
         settings.epochs,
         False,
-        {},
+        baselines={},
+        metrics=metrics,
     )
 
 

@@ -10,11 +10,12 @@ import json
 import os
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 from vgraph.atomic_file import atomic_file, write_text
+from vgraph.cli.metrics import ACCURACY, METRICS, Metric, Metrics
 from vgraph.errors import FunctionError, VGraphError
 
 Entry: TypeAlias = dict[str, float]
@@ -22,29 +23,32 @@ Entry: TypeAlias = dict[str, float]
 
 @dataclass(frozen=True)
 class Summary:
-    """Accuracies in per cent at the epoch with the best val, means over seeds."""
+    """Figures at the epoch with the best val, means over seeds; ``beside``: other metrics of test, by their names."""
 
     val: float
     test: float
     spread: float
     best_epochs: list[int]
+    metric: str = ACCURACY.name
+    beside: dict[str, float] = field(default_factory=dict[str, float])
 
     def __str__(self) -> str:
+        shown = METRICS[self.metric].shown
+        test, val = f"test {self.metric} {shown(self.test)}", f"(val {shown(self.val)})"
+        beside = "".join(f", test {name} {METRICS[name].shown(value)}" for name, value in self.beside.items())
         if len(self.best_epochs) == 1:
-            at = f"at the best val epoch, {self.best_epochs[0]}"
-            return f"test accuracy {self.test:.2f} % {at} (val {self.val:.2f} %)"
-        return (
-            f"test accuracy {self.test:.2f} % +- {self.spread:.2f} at the best val epochs, "
-            f"mean and standard deviation of {len(self.best_epochs)} seeds (val {self.val:.2f} %)"
-        )
+            return f"{test} at the best val epoch, {self.best_epochs[0]} {val}{beside}"
+        spread = shown(self.spread).removesuffix(" %")
+        seeds = f"mean and standard deviation of {len(self.best_epochs)} seeds"
+        return f"{test} +- {spread} at the best val epochs, {seeds} {val}{beside}"
 
 
 def best_entry(entries: Sequence[Entry]) -> Entry:
-    """The epoch with the best val accuracy; among equals the one with the lowest val loss."""
+    """The epoch with the best val; among equals the one with the lowest val loss."""
     return max(entries, key=lambda entry: (entry["val"], -entry.get("val_loss", 0.0)))
 
 
-def summarize(history: Sequence[Entry]) -> Summary:
+def summarize(history: Sequence[Entry], metrics: Metrics = (ACCURACY,)) -> Summary:
     """What the last line says.
 
     >>> entries = [{"seed": 0, "epoch": 1, "val": 50.0, "test": 40.0}]
@@ -56,7 +60,9 @@ def summarize(history: Sequence[Entry]) -> Summary:
     tests = [entry["test"] for entry in best]
     spread = statistics.stdev(tests) if len(tests) > 1 else 0.0
     epochs = [int(entry["epoch"]) for entry in best]
-    return Summary(statistics.fmean(entry["val"] for entry in best), statistics.fmean(tests), spread, epochs)
+    val, (first, *others) = statistics.fmean(entry["val"] for entry in best), metrics
+    beside = {metric.name: statistics.fmean(entry[f"test_{metric.key}"] for entry in best) for metric in others}
+    return Summary(val, statistics.fmean(tests), spread, epochs, first.name, beside)
 
 
 def split_seeds(history: Sequence[Entry]) -> dict[int, list[Entry]]:
@@ -67,9 +73,15 @@ def split_seeds(history: Sequence[Entry]) -> dict[int, list[Entry]]:
     return seeds
 
 
-def write_log(path: Path, config: Mapping[str, object], history: Sequence[Entry], **more: object) -> None:
+def write_log(
+    path: Path,
+    config: Mapping[str, object],
+    history: Sequence[Entry],
+    metrics: Metrics = (ACCURACY,),
+    **more: object,
+) -> None:
     """One object an epoch, and a summary, as one JSON document."""
-    summary = vars(summarize(history)) if history else None
+    summary = vars(summarize(history, metrics)) if history else None
     content = {"config": config, "epochs": history, "summary": summary, **more}
     write_text(path, json.dumps(content, indent=1) + "\n")
 
@@ -89,8 +101,8 @@ def check_writable(path: Path | None) -> None:
         )
 
 
-def draw_curve(path: Path, title: str, history: Sequence[Entry]) -> None:
-    """Training loss, val and test accuracy by epoch, one line a seed, as a picture."""
+def draw_curve(path: Path, title: str, history: Sequence[Entry], metric: Metric = ACCURACY) -> None:
+    """Training loss, val and test figures by epoch, one line a seed, as a picture."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
@@ -104,7 +116,7 @@ def draw_curve(path: Path, title: str, history: Sequence[Entry]) -> None:
         best = best_entry(entries)
         right.plot(best["epoch"], best["test"], "o", color="C2")
     left.set(xlabel="epoch", ylabel="training loss")
-    right.set(xlabel="epoch", ylabel="accuracy, %")
+    right.set(xlabel="epoch", ylabel=f"{metric.name}{', %' if '%' in metric.form else ''}")
     right.legend()
     figure.suptitle(title)
     with atomic_file(path) as file:

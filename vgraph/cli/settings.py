@@ -41,6 +41,10 @@ SENTIMENT = TreeSettings(
     epochs=10, hidden=200, embedding=200, batch_size=64, lr=1e-3, dropout=0.5,
     embedding_dropout=0.5, token_dropout=0.1, cell_dropout=0.2, weight_decay=0.05,
 )  # fmt: skip
+RELATEDNESS = TreeSettings(
+    epochs=10, hidden=150, embedding=100, batch_size=25, lr=2e-3, dropout=0.1,
+    embedding_dropout=0.3, token_dropout=0.0, cell_dropout=0.0, weight_decay=0.01,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

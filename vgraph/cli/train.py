@@ -90,9 +90,10 @@ class _Teller:
     best: Entry | None = None
 
     def tell_epoch(self, entry: Entry) -> None:
+        shown = self.plan.metrics[0].shown
         if self.plan.lines_by_epoch:
             _write(
-                f"epoch {entry['epoch']:3}  loss {entry['loss']:.4f}  val {entry['val']:.2f} %  "
+                f"epoch {entry['epoch']:3}  loss {entry['loss']:.4f}  val {shown(entry['val'])}  "
                 f"{entry['seconds']:.1f} s"
             )
         is_new = self.best is None or self.best["seed"] != entry["seed"]
@@ -100,7 +101,7 @@ class _Teller:
         if entry["epoch"] == self.plan.epochs and not self.plan.lines_by_epoch:
             _write(
                 f"seed {entry['seed']}  best epoch {self.best['epoch']:3}  "
-                f"val {self.best['val']:.2f} %  test {self.best['test']:.2f} %"
+                f"val {shown(self.best['val'])}  test {shown(self.best['test'])}"
             )
 
 
@@ -116,15 +117,15 @@ def _log_writer(arguments: argparse.Namespace, plan: Plan) -> Callable[[list[Ent
     began = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     config = {**plan.identity, "epochs": plan.epochs, "seeds": arguments.seeds, "began": began}
     baselines = {name: vars(found) for name, found in plan.baselines.items()}
-    return lambda history: write_log(path, config, history, baselines=baselines)
+    return lambda history: write_log(path, config, history, plan.metrics, baselines=baselines)
 
 
 def _finish(arguments: argparse.Namespace, plan: Plan, history: list[Entry]) -> None:
     if arguments.plot:
-        draw_curve(arguments.plot, plan.title, history)
+        draw_curve(arguments.plot, plan.title, history, plan.metrics[0])
     for name, found in plan.baselines.items():
         print(f"{name} ({found.setting}): test accuracy {found.test:.2f} % (val {found.val:.2f} %)")
-    print(f"{arguments.model or arguments.own_model}: {summarize(history)}")
+    print(f"{arguments.model or arguments.own_model}: {summarize(history, plan.metrics)}")
 
 
 def _tell_stopped(stopped: Stopped, checkpoint: Path | None) -> None:

@@ -6,11 +6,11 @@ Takes: a parser. Gives: the same parser with options. Runs once.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from vgraph.cli.settings import SENTIMENT, SYNTAX, AttentionSettings, CitationSettings, TreeSettings
+from vgraph.cli.settings import RELATEDNESS, SENTIMENT, SYNTAX, AttentionSettings, CitationSettings, TreeSettings
 
 TRAIN = """\
 vgraph train MODEL --data PATH               a built-in model (vgraph train MODEL --help: its options)
@@ -26,37 +26,40 @@ your own module:
   dropout, and num_features (a graph) or num_tokens, embedding (trees). A graph: it is called with the
   graph, each node with an edge to itself, and features (nodes, num_features), and gives (nodes,
   num_classes). Trees and DAGs: it is called with a batch of them, ndata["token"] (bracketed trees:
-  ndata["word"], -1 at inner vertices), and gives (trees, num_classes).
+  ndata["word"], -1 at inner vertices), and gives (trees, num_classes). Pairs: it is called with two such
+  batches, and gives (pairs,) numbers; there are no num_classes.
 """
 TREES = """\
 a folder of train.txt, dev.txt, test.txt (or of such a folder trees): the Stanford Sentiment Treebank;
 .txt: bracketed trees; .tsv: ListOps; .conllu, or a folder of *train*, *dev* and *test*.conllu:
 dependency trees, whose label is in a comment, "# label = ..." (or --label);
-.json, .jsonl, .csv: DAGs with a label each
+.json, .jsonl, .csv: DAGs with a label each;
+a folder of a.toks, a.parents, b.toks, b.parents and sim.txt, or of such folders train, dev and test:
+pairs of sentences with their relatedness, from 1 to 5 (SICK)
 """
 NODES = """\
-.npz: a citation graph (cora, citeseer) or a heterophilous one (tolokers, minesweeper);
+.npz: a citation graph (cora, citeseer) or a heterophilous one (tolokers, minesweeper: ROC AUC);
 a folder of *edges.csv, *target.csv and *features.json: MUSAE (--label: the column of labels)
 """
 
 
 @dataclass(frozen=True)
 class Model:
-    """A built-in model as its help describes it; ``settings`` has its defaults, ``larger`` those for sentences."""
+    """A built-in model as its help describes it; ``settings`` has its defaults, ``of_data`` those for some data."""
 
     title: str
     data: str
     settings: TreeSettings | CitationSettings
-    larger: TreeSettings | None = None
+    of_data: Mapping[str, TreeSettings] = field(default_factory=dict[str, TreeSettings])
 
 
 MODELS = {
     "tree-lstm": Model(
         "Tree-LSTM: child-sum, binary on bracketed trees. Without --data it names the functions of Python's own\n"
-        "standard library by their syntax trees.",
+        "standard library by their syntax trees; of pairs it learns a number, measured by Pearson's r.",
         TREES,
         SYNTAX,
-        SENTIMENT,
+        {"bracketed trees": SENTIMENT, "pairs": RELATEDNESS},
     ),
     "gcn": Model(
         "Graph convolutions (Kipf and Welling 2017): classes of the nodes of one graph.", NODES, CitationSettings()
@@ -130,8 +133,9 @@ def _with_default(text: str, name: str, model: Model) -> str:
     if not hasattr(model.settings, name):
         return argparse.SUPPRESS
     usual = getattr(model.settings, name)
-    larger = getattr(model.larger, name) if model.larger else usual
-    more = f"; {larger:g} for bracketed trees" if larger != usual else ""
+    others = {data: getattr(settings, name) for data, settings in model.of_data.items()}
+    differing = [f"{value:g} for {data}" for data, value in others.items() if value != usual]
+    more = f"; {', '.join(differing)}" if differing else ""
     return f"{text} (default {usual:g}{more})"
 
 

@@ -27,8 +27,8 @@ SECONDS_BETWEEN_SAVES = 10.0
 class Task(Protocol):
     """A model, its data and how it is measured.
 
-    ``parts``: all that changes in training, by name. ``evaluate``: accuracies "val" and "test" in
-    per cent; it draws no random numbers, so that it may be repeated.
+    ``parts``: all that changes in training, by name. ``evaluate``: figures "val" and "test", of which the
+    largest is best, and others; it draws no random numbers, so that it may be repeated.
     """
 
     num_samples: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, overload
 
@@ -18,6 +19,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import vgraph
 from vgraph.cli.checkpoint import Identity, Parts
+from vgraph.cli.metrics import Metrics, measured, of_classes
 from vgraph.cli.settings import TreeSettings
 from vgraph.cli.tokens import TokenEmbedding
 from vgraph.cli.training import descend
@@ -112,6 +114,7 @@ class DagSamples(Sequence[TreeSample]):
     def __init__(self, data: DagDataset, ids: Sequence[int]) -> None:
         self.tokens, self.classes = data.kinds, data.classes
         self.num_tokens, self.num_classes = len(data.kinds), len(data.classes)
+        self.labels = data.labels[list(ids)]
         self._samples = [TreeSample(data.graphs[i], int(data.labels[i]), 0) for i in ids]
         for sample in self._samples:
             sample.graph.ndata["token"] = sample.graph.ndata["kind"]
@@ -145,7 +148,7 @@ class TreeTask:
     def __init__(self, splits: Splits, settings: TreeSettings, seed: int, make: MakeTreeModel, *, words: bool) -> None:
         torch.manual_seed(seed)
         random.seed(seed)
-        self.splits, self.words = splits, words
+        self.splits, self.words, self.metrics = splits, words, tree_metrics(splits)
         self.num_samples, self.batch_size = len(splits.train), settings.batch_size
         self.model = make(splits.train, settings)
         groups = [
@@ -175,25 +178,39 @@ class TreeTask:
         return loss
 
     def evaluate(self) -> dict[str, float]:
-        return {"val": self._accuracy(self.splits.val), "test": self._accuracy(self.splits.test)}
+        return self._measured("val", self.splits.val) | self._measured("test", self.splits.test)
 
     @torch.no_grad()
-    def _accuracy(self, part: TreeDataset | DagSamples) -> float:
-        """Per cent of trees whose root is named right."""
+    def _measured(self, name: str, part: TreeDataset | DagSamples) -> dict[str, float]:
+        """How well roots are named."""
         model = self.model if self.average is None else self.average
         model.eval()
-        right = 0
+        found = list[Tensor]()
         for first in range(0, len(part), EVALUATED_AT_ONCE):
             samples = part[first : first + EVALUATED_AT_ONCE]
             trees = vgraph.batch(sample.graph for sample in samples)
             logits = model(trees)
-            found = (logits[root_ids(trees)] if self.words else logits).argmax(1)
-            right += int((found == _labels(samples)).sum())
-        return 100 * right / len(part)
+            found.append(logits[root_ids(trees)] if self.words else logits)
+        return measured(self.metrics, name, torch.cat(found), part_labels(part))
 
 
 def _labels(samples: Sequence[TreeSample]) -> Tensor:
     return torch.tensor([sample.label for sample in samples])
+
+
+def part_labels(part: TreeDataset | DagSamples) -> Tensor:
+    """The class of each tree."""
+    return part.labels if isinstance(part, DagSamples) else torch.from_numpy(part.forest.label)
+
+
+def tree_metrics(splits: Splits) -> Metrics:
+    """What trees are measured by."""
+    return of_classes(splits.train.num_classes, [part_labels(part) for part in splits[1:]])
+
+
+def with_tokens(trees: TreeDataset) -> TreeDataset:
+    """Words under the name that models of trees with a token at every vertex read."""
+    return TreeDataset(replace(trees.forest, features={"token": trees.forest.features["word"]}))
 
 
 def load_sentences(path: Path) -> TreeSplits:
