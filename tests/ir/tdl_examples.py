@@ -37,6 +37,12 @@ def grid(x: Tensor) -> Tensor:
     return (x * 3).long() % D
 
 
+def fourier(x: Tensor, dim: int) -> Tensor:
+    """There and back, with a step among complex numbers."""
+    found = aten._fft_c2c(aten._fft_r2c(x, [dim], 0, True), [dim], 0, True)
+    return aten._fft_c2r(found, [dim], 2, x.shape[dim])
+
+
 def pooled_back(x: Tensor) -> Tensor:
     found, at = aten.max_pool2d_with_indices(x, [2, 2])
     return aten.max_pool2d_with_indices_backward(found, x, [2, 2], [2, 2], [0, 0], [1, 1], False, at)
@@ -54,6 +60,7 @@ EXAMPLES: dict[str, Example] = {
     "mv": rows(lambda x: aten.mv(x, B)),
     "addmv": rows(lambda x, y: aten.addmv(y, x, B), (D,), ()),
     "dot": rows(lambda x: aten.dot(x, x), ()),
+    "vdot": rows(lambda x: aten.vdot(x, x), ()),
     **{
         f"{name} {dim}": rows(lambda x, name=name, dim=dim: getattr(aten, name)(x, *dim), (3, D))
         for name in ("sum", "mean", "amax", "amin", "logsumexp", "nansum")
@@ -87,6 +94,11 @@ EXAMPLES: dict[str, Example] = {
         )
         for dim in (0, 1) if (name, dim) != ("glu", 0)
     },
+    **{
+        f"fft {dim}": rows(lambda x, dim=dim: fourier(x, dim), (3, D))
+        for dim in (1, 2)
+    },
+    "parts of complex numbers": rows(lambda x: aten.view_as_real(aten.view_as_complex(x)), (3, 2)),
     "flip": rows(lambda x: aten.flip(x, [1])),
     "flip of rows": rows(lambda x: aten.flip(x, [0])),
     "roll": rows(lambda x: aten.roll(x, [1], [1])),

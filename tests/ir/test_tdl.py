@@ -47,6 +47,8 @@ def concrete(value: Value, count: int) -> Tensor:
     shape = [d.times * count if isinstance(d, Rows) else d for d in value.shape]
     if value.dtype == torch.bool:
         return torch.rand(shape) > 0.5
+    if value.dtype.is_complex:
+        return torch.rand(shape, dtype=value.dtype)
     if not value.dtype.is_floating_point:
         return torch.randint(1, D, shape)
     return (torch.rand(shape, dtype=torch.float64) * 0.8 + 0.1).to(value.dtype)

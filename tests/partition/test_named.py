@@ -105,7 +105,7 @@ def test_a_batch_that_does_not_divide_is_not_data_parallel() -> None:
 
 
 def test_a_plan_that_divides_no_work_is_none() -> None:
-    """No index notation describes embedding_bag: what follows the batch would be computed by every worker."""
+    """No index notation describes this embedding_bag: what follows the batch would be computed by every worker."""
 
     class Bag(nn.Module):
         def __init__(self, lookup: nn.Module, head: int) -> None:
@@ -118,7 +118,10 @@ def test_a_plan_that_divides_no_work_is_none() -> None:
 
     with torch.device("meta"):
         models, ids = (
-            [Bag(nn.EmbeddingBag(10**6, 64, mode="sum"), 256), Bag(nn.Embedding(10**6, 64), 8)],
+            [
+                Bag(nn.EmbeddingBag(10**6, 64, mode="sum", scale_grad_by_freq=True), 256),
+                Bag(nn.Embedding(10**6, 64), 8),
+            ],
             torch.zeros(512, 8, dtype=torch.long),
         )
     assert "data parallel" not in named_plans(captured(models[0], ids), 8)

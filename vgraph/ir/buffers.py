@@ -15,7 +15,9 @@ from vgraph.ir.program import Op, Program, Value, op_name
 from vgraph.ir.tdl.table import is_view
 
 Overwrites = Sequence[tuple[int, int]]  # (input, output) of the Program: the output takes the input's memory
-_VIEWS = frozenset("reshape _unsafe_view flatten unflatten".split())  # of contiguous operands
+_VIEWS = frozenset(
+    "reshape _unsafe_view flatten unflatten view_as_real view_as_complex".split()
+)  # of contiguous operands
 
 
 def shared_operand(op: Op) -> Value | None:

@@ -6,6 +6,7 @@ Source: Tofu (EuroSys 2019): partition-n-reduce, recursive search, generated pro
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from vgraph.api.dense.initial_state import Init, StepState
 from vgraph.api.dense.plan_file import load_plan, plan_digest, save_plan
-from vgraph.api.dense.plan_hints import hints
+from vgraph.api.dense.plan_hints import hints, holds_much
 from vgraph.api.dense.plan_report import describe, describe_named, save_tiles
 from vgraph.api.dense.worker import Worker
 from vgraph.capture.step.arguments import Arguments, as_arguments
@@ -28,19 +29,21 @@ from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.accounting.account import Account, account
-from vgraph.partition.accounting.footprint import Footprint, program_footprint, whole_footprint
+from vgraph.partition.accounting.footprint import Footprint, footprint, program_footprint, whole_footprint
 from vgraph.partition.accounting.machines import Machine
 from vgraph.partition.accounting.machines import machine as find_machine
 from vgraph.partition.accounting.simulate import Simulation, simulate
 from vgraph.partition.rewrite.replicas import average_gradients
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search.fit import rows_of_named, search_best
-from vgraph.partition.search.named import divides_work
+from vgraph.partition.search.named import divides_work, why_undivided
 from vgraph.partition.search.search import Found
 from vgraph.partition.search.unequal import search_unequal
 from vgraph.runtime.distributed.groups import join
 from vgraph.runtime.distributed.in_process import collect, run_all, scatter
 from vgraph.runtime.distributed.process_group import WorkerGroup, local_device, replica_groups
+
+logger = logging.getLogger("vgraph")
 
 
 @dataclass(frozen=True, eq=False)
@@ -387,7 +390,8 @@ def parallelize(
     step = capture_step(model, inputs, optimizer, max_norm)
     found, devices = _search(step, num_workers, speeds, memory_limit, links)
     state, rate = StepState(model, step, init, arguments), _learning_rate(optimizer)
-    return Plan(step, state, found.plan, rate, options or RewriteOptions(), devices, found.seconds)
+    plan = Plan(step, state, found.plan, rate, options or RewriteOptions(), devices, found.seconds)
+    return _told(plan, found) if memory_limit is None else plan
 
 
 def _search(
@@ -404,6 +408,13 @@ def _search(
         found, devices = search_unequal(step, speeds, memory_limit, links)
     _refuse_undivided(found.plan, step, found.plan.num_workers)
     return found, devices
+
+
+def _told(plan: Plan, found: Found) -> Plan:
+    """The plan; what makes its workers hold much more than their part is a warning."""
+    if holds_much(plan.step, found):
+        logger.warning("%s", "\n".join(hints(plan.book, whole_footprint(plan.step), footprint(plan.book))))
+    return plan
 
 
 def _check(
@@ -453,11 +464,8 @@ def _refuse_undivided(sharding: ShardingPlan, step: TrainingStep, num_workers: i
     """Every step must divide some contraction or convolution: else its workers would repeat each other."""
     for number, ways in enumerate(sharding.axes):
         if not divides_work(step, sharding, number):
-            raise ModelError(
-                f"the model cannot be divided among {num_workers} workers: no contraction "
-                f"or convolution has a dim that {ways} divides",
-                cure="use fewer workers, or sizes (batch, width) that the number of workers divides",
-            )
+            reason, cure = why_undivided(step, ways)
+            raise ModelError(f"the model cannot be divided among {num_workers} workers: {reason}", cure=cure)
 
 
 def _learning_rate(optimizer: Optimizer | None) -> float:

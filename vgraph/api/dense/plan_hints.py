@@ -6,14 +6,18 @@ Source: none (what a user can do about a plan).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from vgraph.ir.program import op_name
+from vgraph.ir.program import Op, op_name
+from vgraph.ir.sharding import Strategy
+from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import describe, is_absent
 from vgraph.partition.accounting.account import Account
-from vgraph.partition.accounting.footprint import Footprint
+from vgraph.partition.accounting.footprint import Footprint, whole_footprint
+from vgraph.partition.search.search import Found
 
 MUCH = 1.5  # fair shares of memory that are told
+_ENOUGH = 2**20  # bytes beyond them, from which on it is told unasked
 MOST = 3  # lines of a kind
 
 
@@ -27,6 +31,15 @@ def hints(book: Account, whole: Footprint, worker: Footprint) -> Iterator[str]:
     if worker.total > MUCH * share:
         yield f"a worker holds {worker.total / share:.2f} fair shares; memory_limit= asks for a plan that holds less"
         yield from _undivided(book, share)
+
+
+def holds_much(step: TrainingStep, found: Found) -> bool:
+    """Whether a worker of this plan holds so much more than its part that a user is told without asking."""
+    count = found.plan.num_workers
+    if count == 1 or found.need < _ENOUGH:  # most plans are of no such size
+        return False
+    share = whole_footprint(step).total / count
+    return found.need > MUCH * share + _ENOUGH
 
 
 def _odd_dims(book: Account, count: int) -> Iterator[str]:
@@ -46,15 +59,26 @@ def _odd_dims(book: Account, count: int) -> Iterator[str]:
 
 
 def _undivided(book: Account, share: float) -> Iterator[str]:
-    """The ops whose results take most beyond a worker's part, and why they are not divided."""
-    count, beyond = book.plan.num_workers, dict[tuple[str, str, bool], float]()
-    for op, note in zip(book.step.ops, book.step.notes, strict=True):
-        results = [value for value in op.results if not is_absent(value)]
-        extra = sum(book.held_bytes(value) - value.row_bytes / count for value in results)
+    """The ops that hold most beyond a worker's part, and why they are not divided."""
+    beyond = dict[tuple[str, str, str], float]()
+    rows = zip(book.step.ops, book.step.notes, book.plan.strategies, book.rows, strict=True)
+    for op, note, strategies, row in rows:
+        made = [pair for pair in zip(op.results, row.made, strict=True) if not is_absent(pair[0])]
+        read = [pair for pair in zip(op.operands(), row.needed, strict=True) if pair[1] != book.homes[pair[0].id]]
+        count = book.plan.num_workers
+        extra = sum(
+            book.read_bytes(value, placements) - value.row_bytes / count for value, placements in (*made, *read)
+        )
         if extra > 0.05 * share:
-            key = (op_name(op.target), note.module or "the model", describe(op) is not None)
+            key = (op_name(op.target), note.module or "the model", _why_so_much(op, strategies, count))
             beyond[key] = max(beyond.get(key, 0.0), extra)
-    for (name, module, is_described), extra in sorted(beyond.items(), key=lambda item: -item[1])[:MOST]:
-        cut = f"no dim of it is cut, make one a multiple of {count}"
-        why = cut if is_described else "no index notation describes it, vgraph.tdl takes one"
+    for (name, module, why), extra in sorted(beyond.items(), key=lambda item: -item[1])[:MOST]:
         yield f"  {name} in {module} takes {extra / share:.2f} shares too many: {why}"
+
+
+def _why_so_much(op: Op, strategies: Sequence[Strategy], count: int) -> str:
+    if describe(op) is None:
+        return "no index notation describes it, vgraph.tdl takes one"
+    if any(strategy.index == "" for strategy in strategies):
+        return f"a dim of it is not cut, make one a multiple of {count}"
+    return "it is divided, but each worker reads or makes more than its part of a tensor"

@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.modes import without_whole_layers
 from vgraph.capture.step.arguments import map_arguments
+from vgraph.capture.step.bags import PlainBags
 from vgraph.capture.step.build_program import Finished, build_step
 from vgraph.capture.step.optimizer import Optimizer, Update, initial_history, record_update
 from vgraph.capture.step.tracer import StepTracer, watch_modules
@@ -167,7 +168,8 @@ def _call(fakes: _FakeModel, tracer: StepTracer) -> object:
 
 
 def _forward(fakes: _FakeModel, tracer: StepTracer) -> Tensor:
-    loss = _call(fakes, tracer)
+    with PlainBags():
+        loss = _call(fakes, tracer)
     if not isinstance(loss, Tensor) or loss.dim() != 0 or not loss.requires_grad:
         what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
         if isinstance(loss, Tensor) and loss.dim() == 0:

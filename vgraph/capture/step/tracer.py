@@ -187,6 +187,7 @@ def _decompositions() -> dict[Overload, Callable[..., Any]]:
     found: dict[Any, Callable[..., Any]] = dict(get_decompositions(packets))
     found[aten.var_mean.correction] = _var_mean
     found[aten.var.correction] = lambda *args, **kwargs: _var_mean(*args, **kwargs)[0]
+    found[aten._weight_norm_interface_backward.default] = _weight_norm_backward
     found[aten.fill.Tensor] = lambda x, value: value.to(x.dtype).expand(x.shape)
     found[aten.fill_.Tensor] = lambda x, value: x.copy_(value.to(x.dtype).expand(x.shape))
     return found
@@ -208,3 +209,11 @@ def _var_mean(
     squares = torch.sum(torch.square(x - mean), dims, keepdim=True)
     var = squares / max(count - (1 if correction is None else correction), 0)
     return (var, mean) if keepdim else (var.squeeze(dims), mean.squeeze(dims))
+
+
+def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Of w = g v / |v|, with norms over all dims but one: a sum for each norm, and what is pointwise."""
+    others = [d for d in range(v.dim()) if d != dim % v.dim()]
+    norms = norms.view(g.shape)
+    along = torch.sum(gradient * v, others, keepdim=True) / norms
+    return g / norms * (gradient - v * (along / norms)), along

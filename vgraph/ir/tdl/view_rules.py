@@ -116,6 +116,17 @@ def unsqueeze(op: Op) -> Notation:
     return Notation((tuple(names),), ((*names[:dim], "1", *names[dim:]),))
 
 
+def complex_parts(*, made: bool) -> Rule:
+    """A last dim of two, the real and the imaginary part, which is whole: made by view_as_real, or read."""
+
+    def rule(op: Op) -> Notation:
+        names = fresh(len((op.args[0] if made else op.results[0]).shape))
+        pair = (*names, "re?")
+        return Notation((names if made else pair,), (pair if made else names,))
+
+    return rule
+
+
 def part(dim_position: int) -> Rule:
     """slice, split, select ...: all dims stay but one, of which a part is taken."""
 

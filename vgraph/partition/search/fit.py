@@ -59,7 +59,7 @@ def search_best(
             best = _moving_least(one, FAIR_SHARE * whole_footprint(step).total / num_workers)
         else:
             best = _fitting(one, memory_limit)
-    return replace(best.found, seconds=time.perf_counter() - began)
+    return replace(best.found, seconds=time.perf_counter() - began, need=best.need)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,12 @@ import numpy as np
 from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.sharding import Partial, Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.step import FORWARD, UPDATE, TrainingStep
-from vgraph.ir.tdl.table import is_view
+from vgraph.ir.tdl.table import describe, is_view
 from vgraph.partition.search.cost_graph import CostGraph
 from vgraph.partition.search.critical import solve
 from vgraph.partition.search.search import Prepared, search
 from vgraph.partition.search.step_costs import StepCosts
+from vgraph.partition.search.strategies import strategies
 
 Chosen = tuple[Strategy, ...]
 _WORK = frozenset("mm bmm addmm baddbmm mv addmv dot convolution convolution_backward".split()) | {"embedding"}
@@ -80,6 +81,22 @@ def divides_work(step: TrainingStep, plan: ShardingPlan, number: int) -> bool:
     """Whether a step of the recursion divides a contraction, a convolution or a lookup, if there is any."""
     heavy = [chosen for op, chosen in zip(step.ops, plan.strategies, strict=True) if op_name(op.target) in _WORK]
     return not heavy or any(chosen[number].index not in ("", "+") for chosen in heavy)
+
+
+def why_undivided(step: TrainingStep, ways: int) -> tuple[str, str]:
+    """Why a step of the recursion divides no work, and what to do about it."""
+    heavy = [op for op in step.ops if op_name(op.target) in _WORK]
+    if not any(strategy.index not in ("", "+") for op in heavy for strategy in strategies(op, ways)):
+        reason = f"no contraction or convolution has a dim that {ways} divides"
+        return reason, "use fewer workers, or sizes (batch, width) that the number of workers divides"
+    unknown = sorted({op_name(op.target) for op in step.ops if describe(op) is None})
+    if unknown:
+        reason = (
+            f"no index notation describes {', '.join(unknown)}, and to divide products alone moves more than it saves"
+        )
+        return reason, "describe it with vgraph.tdl, use fewer workers, or a larger batch"
+    reason = "to divide its products moves more bytes than to have every worker compute them all"
+    return reason, "use fewer workers, or a larger batch"
 
 
 def batch_dims(step: TrainingStep, ways: int) -> Mapping[int, int]:

@@ -33,11 +33,15 @@ FEW_CLASSES = 200  # so many classes of ops are searched without clusters as wel
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A plan, the bytes that each step of the recursion moves by the search's own costs, and its time."""
+    """A plan, the bytes that each step of the recursion moves by the search's own costs, and its time.
+
+    ``need``: bytes that a worker needs by the books; 0: they were not asked.
+    """
 
     plan: ShardingPlan
     step_bytes: tuple[float, ...]
     seconds: float
+    need: float = 0.0
 
 
 class Prepared:

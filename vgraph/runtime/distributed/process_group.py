@@ -103,6 +103,8 @@ class WorkerGroup:
     def _all_to_all(self, buffer: Tensor, packed: Tensor, expected: list[int], sizes: list[int]) -> None:
         if buffer.dtype == torch.bool:  # not every backend sends bools
             buffer, packed = buffer.view(torch.uint8), packed.view(torch.uint8)
+        elif buffer.is_complex():  # nor complex numbers
+            buffer, packed = torch.view_as_real(buffer), torch.view_as_real(packed)
         dist.all_to_all_single(buffer, packed, expected, sizes, group=self.group)
 
     def agree(self, tensor: Tensor) -> Tensor:
