@@ -47,6 +47,7 @@ _cache_folder = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 def pytest_configure(config: pytest.Config) -> None:
     # Torch's operators are the oracle, and need no compiler; tests/fusion compares compiled loops with them.
     os.environ.setdefault("VGRAPH_KERNELS", "0")
+    os.environ["VGRAPH_TUNE"] = "0"  # what is measured differs from run to run
     # Before any module of vgraph is imported, doctests included: nothing reaches the user's cache.
     # Workers inherit the folder of the process that started them, and leave its removal to it.
     if not hasattr(config, "workerinput"):

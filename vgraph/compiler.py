@@ -57,9 +57,11 @@ from vgraph.runtime.cpu.frontier_loop import FrontierLoop
 from vgraph.runtime.cpu.kernels import CpuKernel
 from vgraph.runtime.cpu.loop_plan import ON_DEVICE, plan_body, plan_loop
 from vgraph.runtime.cpu.native import Native, native_source
+from vgraph.runtime.cpu.products import ChosenProducts
 from vgraph.runtime.cuda import driver as cuda
 from vgraph.runtime.cuda.frontier_loop import DeviceFrontiers
 from vgraph.runtime.cuda.kernel import DeviceKernel
+from vgraph.runtime.distributed.groups import is_alone
 from vgraph.runtime.python_codegen import PhaseCode, Step, compile_phase, reads_whole, run_nothing
 from vgraph.runtime.reductions.cuda import bind_device
 from vgraph.runtime.reductions.reduction import Bind, CompiledReduction, bind_cpu
@@ -263,7 +265,17 @@ def _loop_code(loop: FrontierLoop | DeviceFrontiers, units: Sequence[Unit]) -> P
 def load_native() -> Native | None:
     """The compiled part that all functions share; None where it is switched off or cannot be had."""
     built = build_kernels(*native_source()) if config.native_enabled() else None
-    return None if built is None else Native(*built, multiplies=config.own_products(), empty=empty)
+    measures = config.tunes() and config.products_asked() is None
+    return (
+        None
+        if built is None
+        else Native(
+            *built,
+            multiplies=measures or config.own_products(),
+            choose=ChosenProducts(is_alone) if measures else None,
+            empty=empty,
+        )
+    )
 
 
 def take_rows(rows: Tensor, ids: Tensor, out: Tensor) -> Tensor:

@@ -102,14 +102,25 @@ def windows_enabled() -> bool:
     return os.environ.get("VGRAPH_WINDOWS", "1") != "0"
 
 
-def own_products() -> bool:
-    """Whether phases that run once use vgraph's matrix products: ``VGRAPH_PRODUCTS=1`` or ``0``.
+def tunes() -> bool:
+    """Whether choices are measured where they are first made (ADR 0035); ``VGRAPH_TUNE=0`` takes fixed ones."""
+    return os.environ.get("VGRAPH_TUNE", "1") != "0"
 
-    Without it they do where torch's library is known not to use the widest vectors (MKL on other
-    makes than its own).
-    """
+
+def products_asked() -> bool | None:
+    """Whether phases that run once use vgraph's matrix products: ``VGRAPH_PRODUCTS=1`` or ``0``; None: not said."""
     asked = os.environ.get("VGRAPH_PRODUCTS", "")
-    return asked == "1" if asked else not _is_processor_of_mkl()
+    return asked == "1" if asked else None
+
+
+def own_products() -> bool:
+    """Whether they do where nothing was measured.
+
+    They do if it is asked for, else where torch's library is known not to use the widest vectors (MKL on other makes
+    than its own).
+    """
+    asked = products_asked()
+    return not _is_processor_of_mkl() if asked is None else asked
 
 
 @cache

@@ -23,18 +23,19 @@ from vgraph.api.vertex.function import VertexFunction, capture_vertex
 from vgraph.atomic_file import write_text
 from vgraph.capture.capture import Bound, Run, watch_runs
 from vgraph.capture.errors import CaptureError
-from vgraph.compiler import kernel_source, make_plan
+from vgraph.compiler import kernel_source, load_native, make_plan
 from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
 from vgraph.ir.cost import Count, is_free, is_product, kernel_bytes, num_bytes, num_operations
 from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.moves import AnyMove, Gather, SegmentReduce
 from vgraph.ir.printer import format_memory, format_program, format_schedule
-from vgraph.ir.program import Op, RowSum, Value, needed_ops, op_name
+from vgraph.ir.program import Op, Rows, RowSum, Value, needed_ops, op_name
 from vgraph.ir.schedule import Phase, Schedule
 from vgraph.ir.space import EDGE, SHARED, Space
 from vgraph.ir.tdl.table import is_pointwise
 from vgraph.runtime.compiled import CallContext, CompiledProgram, Plan
+from vgraph.runtime.cpu.native import FLOATS
 from vgraph.runtime.extent import Extent, whole_frontier
 from vgraph.scheduler.parts import type_numbers
 from vgraph.scheduler.policy import choose_policy, count_batches, lower_bound
@@ -255,7 +256,7 @@ class _Reader:
             bytes_read=read,
             bytes_written=written,
             stored=self.stored(op.results, phase, kept),
-            why=_why(op, phase) if config.kernels_enabled() else "",
+            why=_why(op, phase, self.count) if config.kernels_enabled() else "",
         )
 
     def lines(self, ops: Sequence[Op]) -> tuple[str, ...]:
@@ -307,12 +308,12 @@ def _named(op: Op) -> str:
     return op_name(op.target)
 
 
-def _why(op: Op, phase: Phase) -> str:
+def _why(op: Op, phase: Phase, count: Count) -> str:
     """Why an operator is not part of a kernel."""
     if phase.is_serial:
         return "TDL does not describe an operator of this function"
     if is_product(op):
-        return "a product of matrices"
+        return f"a product of matrices{'' if phase.is_loop else _chosen(op, count)}"
     if isinstance(op.target, RowSum):
         return "one launch for all rows, what is pointwise before the sum computed inside"
     if isinstance(op.target, Gather):
@@ -324,6 +325,17 @@ def _why(op: Op, phase: Phase) -> str:
     if is_pointwise(op.target) and has_expression(op):
         return "its rows are too long or not of one shape"
     return "no expression for it with these types" if is_pointwise(op.target) else "not pointwise"
+
+
+def _chosen(op: Op, count: Count) -> str:
+    """Whose product it is, where that was measured; ``count``: how many rows there are."""
+    left, right = list(op.operands())[-2:]
+    native = load_native() if left.dtype in FLOATS and len(left.shape) == len(right.shape) == 2 else None
+    if native is None or native.choose is None:
+        return ""
+    m, k, n = (d.times * count(d.space) if isinstance(d, Rows) else d for d in (*left.shape, right.shape[1]))
+    told = native.choose.told(left.dtype, (m, k, n), of_rows=False)
+    return told and f": {told}"
 
 
 # ---------------------------------------------------------------- what moved off the edges

@@ -1,4 +1,4 @@
-"""What a report of a problem needs: versions, devices, compilers, the cache; what is missing, and its cure.
+"""What a report of a problem needs: versions, devices, compilers, choices, the cache; what is missing, and its cure.
 
 Takes: nothing. Gives: one line each. Runs once.
 """
@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,9 +18,10 @@ import numpy as np
 import torch
 
 import vgraph
-from vgraph.config import cache_dir, kernels_enabled
+from vgraph.config import cache_dir, kernels_enabled, tunes
 from vgraph.fusion.cpu.build import find_compiler
 from vgraph.fusion.cuda.build import find_nvrtc
+from vgraph.runtime.cpu.products import PRODUCTS, choices_of_machine
 from vgraph.runtime.cuda import driver as cuda
 
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "nvcc")
@@ -39,6 +40,8 @@ def describe() -> Iterator[str]:
     for line in found or ["none: what needs one will say so"]:
         yield f"compiler  {line}"
     yield f"kernels   {_describe_kernels()}"
+    for line in _describe_choices():
+        yield f"choice    {line}"
     for index in range(torch.cuda.device_count()):
         memory = _readable(torch.cuda.get_device_properties(index).total_memory)
         yield f"gpu {index}     {torch.cuda.get_device_name(index)}, {cuda.architecture(index)}, {memory}"
@@ -57,6 +60,13 @@ def _describe_kernels() -> str:
         return "switched off by VGRAPH_KERNELS=0: torch's operators run"
     command = find_compiler()
     return f"compiled by {' '.join(command)}" if command else "no compiler: pip install vgraph[jit] brings one"
+
+
+def _describe_choices() -> Iterable[str]:
+    """What was measured on this machine, or why nothing was."""
+    if not tunes():
+        return ["fixed by VGRAPH_TUNE=0: nothing is measured"]
+    return [str(PRODUCTS), *choices_of_machine().lines()]
 
 
 def _describe_build() -> str:

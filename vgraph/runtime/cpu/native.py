@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -39,6 +40,13 @@ MOST_KEPT = 1 << 23  # bytes of room that a thread keeps
 FEW = 4  # rows for which packing the matrix costs more than it gains
 
 
+class ChoosesProducts(Protocol):
+    """Says of each product whether it is made here; see ``products.py``."""
+
+    def __call__(self, native: Native, a: Tensor, b: Tensor, ids: Tensor | None) -> bool: ...
+    def told(self, dtype: torch.dtype, sizes: tuple[int, int, int], *, of_rows: bool) -> str: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Native:
     """The functions of ``frontiers.h`` and ``rows.h`` in ``vgraph_kernels`` as loaded: see there for arguments."""
@@ -54,7 +62,8 @@ class Native:
     plan_rows: Function
     members: Function
     move_rows: Function
-    multiplies: bool = True  # whether products of phases that run once are made here
+    multiplies: bool = True  # whether products of phases that run once may be made here
+    choose: ChoosesProducts | None = None  # which of them; None: all
     empty: Empty = torch_empty
 
     @cached_property
@@ -85,14 +94,14 @@ class Native:
         (m, k), n = a.shape, b.shape[1]
         itemsize = a.element_size()
         out = self.empty((m, n), a.dtype) if out is None else out
-        is_tall = _is_tall(m, n, k) and ids is None
+        deep = is_tall(m, n, k) and ids is None
         words = [m, n, k, a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride(), 0, out.data_ptr()]
         words += [out.stride(0), 0 if bias is None else bias.data_ptr(), pool_address(), itemsize]
         words.append(0 if ids is None else ids.data_ptr())
-        numbers, function = (ctypes.c_int64 * len(words))(*words), self.tall_product if is_tall else self.product
-        if is_tall:
+        numbers, function = (ctypes.c_int64 * len(words))(*words), self.tall_product if deep else self.product
+        if deep:
             function(ctypes.addressof(numbers))  # how much room it needs
-        room = self.room(numbers[9] if is_tall else self.packed_bytes_of(n, itemsize, k))
+        room = self.room(numbers[9] if deep else self.packed_bytes_of(n, itemsize, k))
         numbers[9] = room.data_ptr()
         if function(ctypes.addressof(numbers)):
             raise no_memory("a matrix product")
@@ -178,15 +187,20 @@ class Native:
         call(self.move_rows, [len(ids), num_bytes, rows.data_ptr(), ids.data_ptr(), out.data_ptr(), pool_address()])
         return out
 
+    def _makes(self, a: Tensor, b: Tensor, out: Tensor | None) -> bool:
+        """Whether ``a @ b`` is made here."""
+        return _can_multiply(a, b, out) and (self.choose is None or self.choose(self, a, b, None))
+
     def mm(self, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
         """As ``torch.mm``."""
-        if not _can_multiply(a, b, out):
+        if not self._makes(a, b, out):
             return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
         return self.multiply(a, b, None, out)
 
     def addmm(self, bias: Tensor, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
         """As ``torch.addmm``."""
-        if not (_can_multiply(a, b, out) and bias.dim() == 1 and bias.stride(0) == 1 and bias.shape[0] == b.shape[1]):
+        fits = bias.dim() == 1 and bias.stride(0) == 1 and bias.shape[0] == b.shape[1]
+        if not (fits and self._makes(a, b, out)):
             return torch.addmm(bias, a, b) if out is None else torch.addmm(bias, a, b, out=out)
         return self.multiply(a, b, bias, out)
 
@@ -195,8 +209,10 @@ class Native:
         b, ids = rows
         fits = ids.dtype == torch.int32 and ids.is_contiguous() and b.dim() == 2 and b.stride(1) == 1
         known = a.dtype in FLOATS and a.dtype == b.dtype and a.device.type == "cpu" and a.shape[0] >= FEW
-        if not (fits and known) or _is_tall(a.shape[0], b.shape[1], a.shape[1]):
+        if not (fits and known) or is_tall(a.shape[0], b.shape[1], a.shape[1]):
             return self.mm(a, b.index_select(0, ids))
+        if self.choose is not None and not self.choose(self, a, b, ids):
+            return torch.mm(a, b.index_select(0, ids))
         return self.multiply(a, b, None, None, ids)
 
     @property
@@ -224,7 +240,8 @@ def _bounds(found: NDArray[np.int64]) -> Bounds:
     return first, edges, [None if degree < 0 else degree for degree in degrees[:-1]]
 
 
-def _is_tall(m: int, n: int, k: int) -> bool:
+def is_tall(m: int, n: int, k: int) -> bool:
+    """Whether ranges of depth have sums of their own."""
     return k >= TALL and m * n <= MOST_ENTRIES
 
 

@@ -58,6 +58,13 @@ class Group:
         return group
 
 
+def is_alone() -> bool:
+    """Whether this process is the only one of its job, as far as the environment and torch know."""
+    if os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
+        return False
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1
+
+
 def join(num_workers: int, device: torch.device, timeout: timedelta) -> tuple[int, int]:
     """This process's rank and the number of processes; the default group is made where there is none."""
     if not dist.is_initialized():
