@@ -23,6 +23,7 @@ from vgraph.capture.capture import forget, watch_runs
 from vgraph.capture.errors import CaptureError
 from vgraph.compat.pyg import accelerated, topologies
 from vgraph.compat.pyg.__main__ import main
+from vgraph.compat.pyg.deferred import RowsChangedError
 from vgraph.errors import FunctionError
 
 try:
@@ -176,7 +177,7 @@ def test_modes_of_torch() -> None:
 
 
 @needs_pyg
-@pytest.mark.parametrize("kind", ["GATConv", "GATv2Conv"])
+@pytest.mark.parametrize("kind", ["GATConv", "GATv2Conv", "TransformerConv"])
 def test_weights_of_attention_are_a_part_of_the_messages(kind: str) -> None:
     """One function, unless somebody asks for the weights: then they are what PyG's are, and have gradients."""
     layer, x, ids = getattr(pyg, kind)(F, F, heads=2).double(), torch.randn(N, F).double().requires_grad_(), edges()
@@ -202,6 +203,39 @@ def test_weights_that_were_dropped_are_those_that_are_returned() -> None:
     sources = layer.lin(x)[all_ids[0]] * weights
     torch.testing.assert_close(out, torch.zeros(N, F).index_add(0, all_ids[1], sources))
     assert 0.2 < (weights == 0).float().mean() < 0.8
+
+
+@needs_pyg
+def test_what_a_layer_keeps_is_there_when_it_has_returned() -> None:
+    """A user's message, which leaves rows of edges in the layer for whoever asks later."""
+
+    class Keeping(pyg.TransformerConv):  # type: ignore[name-defined]
+        def message(self, value_j: Tensor) -> Tensor:
+            self.norms = value_j.square().sum(-1)
+            return value_j
+
+    layer, x, ids = vgraph.accelerate(Keeping(F, F)), torch.randn(N, F), edges()
+    _, runs = runs_of(lambda: layer(x, ids))
+    assert len(runs) == 2 and not any(isinstance(run, CaptureError) for run in runs)
+    wanted = layer.lin_value(x)[ids[0]].square().sum(-1, keepdim=True)
+    assert type(layer.norms) is Tensor
+    torch.testing.assert_close(layer.norms, wanted)
+
+
+@needs_pyg
+def test_weights_are_refused_when_what_they_are_computed_from_has_changed() -> None:
+    layer, x, ids = vgraph.accelerate(pyg.TransformerConv(F, F, edge_dim=1)), torch.randn(N, F), edges()
+    features = torch.randn(E, 1)
+    wanted = layer(x, ids, features).detach()
+
+    def write(*_: object) -> None:
+        features.zero_()
+
+    layer.lin_skip.register_forward_hook(write)  # runs when messages are passed
+    out = layer(x, ids, features.clone())
+    torch.testing.assert_close(out, wanted)
+    with pytest.raises(RowsChangedError, match="after a write to what it was given"):
+        layer(x, ids, features, return_attention_weights=True)
 
 
 @needs_pyg

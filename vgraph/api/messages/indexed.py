@@ -7,6 +7,7 @@ Source: Fey and Lenssen 2019 (PyG), section 2.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -54,9 +55,19 @@ class Joined:
 
 
 Kept = dict[str, Tensor]
+Found = dict[str, "Tensor | None"]  # what was kept; None: it is not computed yet
 Out = Tensor | Sequence[Tensor]
 Function = Callable[[Joined], tuple[Out, Kept]]
-Facts = tuple["type | None", tuple[str, ...]]  # the kind of several tensors, and names of what is kept
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """``kind``: that of several tensors; what of the kept rows is stored, and what is left to be computed later."""
+
+    kind: type | None = None
+    stored: Names = ()
+    deferred: Names = ()
 
 
 class _UnguardedError(CaptureError):
@@ -72,25 +83,29 @@ class _JoinedBody:
     per_vertex = False
     spaces = ()
 
-    def __init__(self, name: str, function: Function) -> None:
-        self.name, self.function = name, function
-        self.found: Facts = None, ()
+    def __init__(self, name: str, function: Function, *, defers: bool) -> None:
+        self.name, self.function, self.defers = name, function, defers
+        self.found = _Facts()
 
-    def facts(self) -> Facts:
+    def facts(self) -> _Facts:
         return self.found
 
     def run(self, session: Session) -> Given:
         if type(session) is not Session:  # what looks a trace up knows no ids
             raise _UnguardedError("it reads what no guard can watch")
         with as_raised():
-            given, kept = self.function(Joined(session))
+            joined = Joined(session)
+            given, kept = self.function(joined)
         session.note_checked()
-        self.found = None if isinstance(given, Tensor) else type(given), tuple(kept)
         outputs = [given] if isinstance(given, Tensor) else list(given)
-        outputs += kept.values()
-        for rows in outputs:
+        for rows in (*outputs, *kept.values()):
             if plain(rows).shape[:1] not in _row_counts(session):
                 raise CaptureError("what it gives has not one row a node or an edge")
+        later = self.defers and not joined.has_drawn()  # what is drawn again would be other numbers
+        outputs += () if later else kept.values()
+        names = tuple(kept)
+        kind = None if isinstance(given, Tensor) else type(given)
+        self.found = _Facts(kind, () if later else names, names if later else ())
         return Given([plain(rows) for rows in outputs], [], len(outputs))
 
 
@@ -105,25 +120,30 @@ def join(
     roots: Sequence[Callable[..., object]],
     key: Hashable,
     name: str,
-) -> tuple[Out, Kept]:
+    *,
+    defers: bool = False,
+) -> tuple[Out, Found]:
     """What ``function`` gives, and what it keeps for later.
 
-    ``roots``: all that it calls; ``key``: what must be equal for one recording to hold.
+    ``roots``: all that it calls; ``key``: what must be equal for one recording to hold; ``defers``: whether rows
+    that it keeps are None, for a call that asks for them, where no random numbers are drawn.
 
     Raises:
         CaptureError: it cannot be captured.
     """
     features = Features.of_ends(rows, topology.src.device)
-    family = family_of(key)
+    family = family_of((key, defers))
     try:
-        bound, tensors = find_captured(family, roots, features, lambda: _JoinedBody(name, function))
+        bound, tensors = find_captured(family, roots, features, lambda: _JoinedBody(name, function, defers=defers))
     except _UnguardedError as error:
         raise CaptureError(family.why_looked_up(roots) or error.reason) from error
     outputs = [_writable(rows) for rows in bound(tensors, topology, "once")]
-    kind, names = bound.captured.facts
-    count = len(outputs) - len(names)
-    result = cast("Tensor", outputs[0]) if kind is None else _as_kind(kind, outputs[:count])
-    return result, {name: rows for name, rows in zip(names, outputs[count:], strict=True) if rows is not None}
+    facts = cast("_Facts", bound.captured.facts)
+    count = len(outputs) - len(facts.stored)
+    result = cast("Tensor", outputs[0]) if facts.kind is None else _as_kind(facts.kind, outputs[:count])
+    stored = zip(facts.stored, outputs[count:], strict=True)
+    found = {name: rows for name, rows in stored if rows is not None}
+    return result, {**found, **dict.fromkeys(facts.deferred)}
 
 
 def _writable(rows: Tensor | None) -> Tensor | None:

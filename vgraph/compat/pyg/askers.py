@@ -89,29 +89,46 @@ def _call_layer(layer: nn.Module, *args: object, **named: object) -> object:
     finally:
         _running.askers.pop()
     out = made_rows(out) if asker.deferred else out
-    for rows in asker.deferred:
-        still = rows()
-        if still is not None:  # somebody may ask for it when what it was made of has changed
-            still.rows()
+    if asker.deferred:
+        _make_what_is_left(layer, asker.deferred)
     return _own(out, asker.given) if asker.given else out
 
 
-def may_defer(layer: Layer) -> bool:
-    """Whether rows that edge_updater gives this layer may be computed where they are asked for.
+def _make_what_is_left(layer: nn.Module, all_rows: list[weakref.ref[DeferredRows]]) -> None:
+    """Rows that outlive the layer's call: somebody may ask for them when what they are made of has changed."""
+    for rows in all_rows:
+        still = rows()
+        if still is not None:
+            still.rows()
+    for name, value in vars(layer).items():
+        if isinstance(value, DeferredRows):
+            vars(layer)[name] = value.rows()
 
-    That is where PyG's own layer runs PyG's own function of one tensor, eagerly and without autocast.
+
+def may_defer(layer: Layer) -> bool:
+    """Whether rows of this layer's edges may be computed where they are asked for.
+
+    That is where the forward of PyG's own runs, eagerly and without autocast.
     """
-    update = getattr(type(layer), "edge_update", None)
     if not _running.askers or _running.askers[-1].layer is not layer or _running.askers[-1].writes:
         return False
+    return not torch.is_autocast_enabled("cpu")
+
+
+def may_defer_update(layer: Layer) -> bool:
+    """Whether those that edge_updater gives may be; that must be PyG's own function of one tensor."""
+    update = getattr(type(layer), "edge_update", None)
     if not isinstance(update, FunctionType) or not update.__module__.startswith("torch_geometric."):
         return False
-    return update.__annotations__.get("return") in (Tensor, "Tensor") and not torch.is_autocast_enabled("cpu")
+    return update.__annotations__.get("return") in (Tensor, "Tensor") and may_defer(layer)
 
 
-def deferred(layer: Layer, call: Call, make: Callable[[], object]) -> DeferredRows:
-    """What stands for rows of edges while the layer runs; ``make`` computes them."""
-    rows = DeferredRows.of(layer, call, make)
+def deferred(layer: Layer, call: Call, make: Callable[[], object], *, joins: bool) -> DeferredRows:
+    """What stands for rows of edges while the layer runs.
+
+    ``make`` computes them; messages do where it ``joins`` them.
+    """
+    rows = DeferredRows.of(layer, call, make, joins=joins)
     _running.askers[-1].deferred.append(weakref.ref(rows))
     return rows
 

@@ -38,6 +38,10 @@ class Call:
         """Tensors by where their rows lie, of all these calls."""
         return {kind: {k: v for call in self.with_before() for k, v in call.rows[kind].items()} for kind in self.rows}
 
+    def tensors(self) -> list[Tensor]:
+        """All that it was given."""
+        return [*(rows for of_kind in self.rows.values() for rows in of_kind.values()), *self.shared.values()]
+
     def arguments(self, function: str, joined: Joined, made: Given) -> dict[str, object]:
         """What stands for each argument of one function while it is recorded; others have their defaults.
 

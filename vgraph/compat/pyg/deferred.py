@@ -1,6 +1,7 @@
-"""Rows of edges that a layer computes for its own messages: a part of propagate, unless others ask for them.
+"""Rows that a layer computes for its own messages: a part of propagate, unless others ask for them.
 
-Takes: a call of edge_updater. Gives: what stands for its rows within the layer. Runs at every call of GATConv.
+Takes: a call of edge_updater, or the name of what a layer keeps of its messages. Gives: what stands for those rows
+within the layer. Runs at every call of GATConv and TransformerConv.
 """
 
 from __future__ import annotations
@@ -13,8 +14,13 @@ from typing_extensions import Self
 
 from vgraph.compat.pyg.call import Call
 from vgraph.compat.pyg.layer_types import Layer
+from vgraph.errors import VGraphError
 from vgraph.ir.program import map_leaves
 from vgraph.ir.topology import Topology
+
+
+class RowsChangedError(VGraphError, RuntimeError):
+    """Rows that nobody can compute any more: what they are computed from has other values by now."""
 
 
 class DeferredRows(Tensor):
@@ -22,25 +28,37 @@ class DeferredRows(Tensor):
 
     layer: Layer
     call: Call
+    _joins: bool
     _make: Callable[[], object]
     _made: object
+    _state: tuple[object, ...]
     _has_grad: bool
 
     @classmethod
-    def of(cls, layer: Layer, call: Call, make: Callable[[], object]) -> Self:
-        """``make``: computes them."""
+    def of(cls, layer: Layer, call: Call, make: Callable[[], object], *, joins: bool) -> Self:
+        """``make``: computes them; ``joins``: whether messages may repeat the call in place of that."""
         rows = Tensor._make_subclass(cls, torch.empty(0))
-        rows.layer, rows.call, rows._make, rows._made = layer, call, make, None
-        rows._has_grad = torch.is_grad_enabled()
+        rows.layer, rows.call, rows._joins, rows._make, rows._made = layer, call, joins, make, None
+        rows._state, rows._has_grad = _state_of(layer, call), torch.is_grad_enabled()
         return rows
 
     def may_join(self, layer: Layer, topology: Topology) -> bool:
         """Whether messages of this layer over these edges may compute them on the way."""
-        return self._made is None and self.layer is layer and self.call.topology is topology
+        return self._joins and self._made is None and self.layer is layer and self.call.topology is topology
 
     def rows(self) -> object:
-        """The rows, as edge_updater would have given them."""
+        """The rows, as PyG would have computed them.
+
+        Raises:
+            RowsChangedError: something that they are computed from has been written to.
+        """
         if self._made is None:
+            if _state_of(self.layer, self.call) != self._state:
+                raise RowsChangedError(
+                    f"rows that {type(self.layer).__name__} computes for its messages are asked for after a write "
+                    "to what it was given, or to its parameters",
+                    cure="write to them when the layer has returned, or to copies of them",
+                )
             with torch.set_grad_enabled(self._has_grad):
                 self._made = self._make()
         return self._made
@@ -55,6 +73,13 @@ class DeferredRows(Tensor):
     ) -> object:
         named = {name: made_rows(value) for name, value in (kwargs or {}).items()}
         return func(*(made_rows(value) for value in args), **named)
+
+
+def _state_of(layer: Layer, call: Call) -> tuple[object, ...]:
+    """What changes with a write to anything that rows are computed from. Tensors of inference count none."""
+    tensors = [one for part in call.with_before() for one in part.tensors()]
+    watched = [one for one in (*tensors, *layer.parameters(), *layer.buffers()) if not one.is_inference()]
+    return layer.training, *((id(one), one._version) for one in watched)
 
 
 def made_rows(tree: object) -> object:

@@ -30,6 +30,7 @@ class Layer(Protocol):
     flow: str
     node_dim: int
     fuse: bool
+    training: bool
     explain: bool | None
     decomposed_layers: int
 

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from vgraph.api.messages.indexed import Joined, Kept, Out, is_plain_tensor, join
+from vgraph.api.messages.indexed import Found, Joined, Kept, Out, is_plain_tensor, join
 from vgraph.capture.capture import note_run
 from vgraph.capture.capture_cache import function_key
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.functorch_checks import is_transformed
 from vgraph.capture.rows.indexed_rows import IndexedRows
 from vgraph.compat.pyg.arguments import collect
-from vgraph.compat.pyg.askers import deferred, may_defer
+from vgraph.compat.pyg.askers import deferred, may_defer, may_defer_update
 from vgraph.compat.pyg.call import Call
 from vgraph.compat.pyg.deferred import DeferredRows, made_rows
 from vgraph.compat.pyg.functions import standing_in
@@ -46,10 +46,10 @@ class _TooEarlyError(CaptureError):
 
 def run(layer: Layer, which: str, theirs: Method, edge_index: object, given: Given) -> object:
     """``which``: propagate or edge_updater; ``theirs``: PyG's own, which runs where it cannot be captured."""
-    if which == "edge_updater" and may_defer(layer):
+    if which == "edge_updater" and may_defer_update(layer):
         with suppress(CaptureError):
             call = _call(layer, which, edge_index, given)
-            return deferred(layer, call, lambda: _run(layer, which, theirs, edge_index, given))
+            return deferred(layer, call, lambda: _run(layer, which, theirs, edge_index, given), joins=True)
     return _run(layer, which, theirs, edge_index, given)
 
 
@@ -81,16 +81,37 @@ def _initialized(layer: Layer, which: str, theirs: Method, edge_index: object, g
 def _captured(layer: Layer, which: str, edge_index: object, given: Given, *, initialized: bool = False) -> object:
     """``initialized``: whether parameters that are lazy even now are of no concern to the functions."""
     call = _call(layer, which, edge_index, given)
+    out, kept = _join(layer, which, call, initialized=initialized, defers=may_defer(layer))
+    for name, rows in kept.items():  # as layers of attention keep their weights
+        if rows is None:
+            make = functools.partial(_join_kept, layer, which, call, name, initialized=initialized)
+            rows = deferred(layer, call, make, joins=False)
+        setattr(layer, name, rows)
+    return out
+
+
+def _join_kept(layer: Layer, which: str, call: Call, name: str, *, initialized: bool) -> object:
+    """What a layer keeps under a name. Guards look at the layer: what stands for rows is away meanwhile."""
+    held = {key: rows for key, rows in vars(layer).items() if isinstance(rows, DeferredRows)}
+    for key in held:
+        vars(layer).pop(key)
+    try:
+        return _join(layer, which, call, initialized=initialized, gives=name)[0]
+    finally:
+        vars(layer).update(held)
+
+
+def _join(
+    layer: Layer, which: str, call: Call, *, initialized: bool, defers: bool = False, gives: str | None = None
+) -> tuple[Out, Found]:
+    """``gives``: what the layer keeps that is asked for, in place of what its last function gives."""
     steps = (*(_FIRST if call.before else ()), *STEPS[which])
     methods = [getattr(layer, step) for step in steps]
     shared = {name: one for part in call.with_before() for name, one in part.shared.items()}
     roots = (*methods, functools.partial(_nothing, **shared))
-    key = (which, *(function_key(method) for method in methods), tuple(call.whats.items()))
-    function = functools.partial(_run_steps, layer, STEPS[which], call, initialized=initialized)
-    out, kept = join(call.topology, call.all_rows(), function, roots, key, type(layer).__name__)
-    for name, rows in kept.items():  # as layers of attention keep their weights
-        setattr(layer, name, rows)
-    return out
+    key = (which, gives, *(function_key(method) for method in methods), tuple(call.whats.items()))
+    function = functools.partial(_run_steps, layer, STEPS[which], call, initialized=initialized, gives=gives)
+    return join(call.topology, call.all_rows(), function, roots, key, type(layer).__name__, defers=defers)
 
 
 def _call(layer: Layer, which: str, edge_index: object, given: Given) -> Call:
@@ -118,8 +139,12 @@ def _run_steps(
     joined: Joined,
     *,
     initialized: bool,
+    gives: str | None,
 ) -> tuple[Out, Kept]:
-    """PyG's functions one after the other, each on what stands for its arguments; and what the layer keeps of them."""
+    """PyG's functions one after the other, each on what stands for its arguments; and what the layer keeps of them.
+
+    ``gives``: what it keeps that is given alone.
+    """
     if not initialized and any(is_lazy(parameter) for parameter in (*layer.parameters(), *layer.buffers())):
         raise _TooEarlyError("its parameters are not initialized yet")
     before = dict(layer.__dict__)
@@ -130,7 +155,8 @@ def _run_steps(
             out = getattr(layer, first)(**call.arguments(first, joined, made))
             for step in others:
                 out = getattr(layer, step)(out, **call.arguments(step, joined, made))
-        return out, {name: rows for name, rows in layer.__dict__.items() if isinstance(rows, IndexedRows)}
+        kept: Kept = {name: rows for name, rows in layer.__dict__.items() if isinstance(rows, IndexedRows)}
+        return (out, kept) if gives is None else (kept[gives], {})
     finally:
         for name in [name for name, value in layer.__dict__.items() if value is not before.get(name, _ABSENT)]:
             layer.__dict__.pop(name)
