@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
 import torch
 
 from vgraph.ir.moves import Gather
@@ -65,3 +69,21 @@ def test_a_gather_that_one_later_phase_reads_is_made_there() -> None:
     assert first.ops == () and [op.target for op in moved.ops] == [Gather("src"), aten.mul.Tensor]
     first, stays = store_views([Phase((gather,), is_loop=False), last], {out.id, there.id})
     assert first.ops == (gather,) and len(stays.ops) == 1
+
+
+def test_phases_are_read_a_fixed_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many gathers there are: a function of thousands of steps has thousands."""
+    asked = Counter[int]()
+    operands = Op.operands
+
+    def counted(op: Op) -> Iterator[Value]:
+        asked[id(op)] += 1
+        return operands(op)
+
+    rows, last = value(0, 4, SOURCE), value(99, 4, EDGE)
+    gathers = [Op(Gather("src"), (rows,), {}, (value(number, 4, EDGE),)) for number in range(1, 41)]
+    reader = Op(aten.cat.default, ([op.results[0] for op in gathers],), {}, (last,))
+    monkeypatch.setattr(Op, "operands", counted)
+    first, moved = store_views([Phase(tuple(gathers), is_loop=False), Phase((reader,), is_loop=False)], {last.id})
+    assert first.ops == () and len(moved.ops) == 41
+    assert max(asked.values()) < 10

@@ -6,6 +6,7 @@ So a kernel reads the wide rows, or those at an end of an edge, in place, and no
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -41,18 +42,29 @@ def store_views(phases: Sequence[Phase], outside: Iterable[int]) -> tuple[Phase,
 
 def _late_gathers(phases: list[Phase], outside: set[int]) -> list[Phase]:
     """Rows at ends of edges that only one later phase reads, which runs once, are gathered there."""
+    readers = _readers(phases)
     for index, phase in enumerate(phases):
         for op in () if phase.is_loop else phase.ops:
             if not _is_along_edges(op) or op.results[0].id in outside:
                 continue
-            readers = {
-                i for i, p in enumerate(phases) for o in p.ops if op.results[0].id in {v.id for v in o.operands()}
-            }
-            last = max(readers, default=index)
-            if len(readers) == 1 and last > index and not phases[last].is_loop:
+            there = readers[op.results[0].id]
+            last = max(there, default=index)
+            if len(there) == 1 and last > index and not phases[last].is_loop:
                 phases[index] = replace(phases[index], ops=tuple(o for o in phases[index].ops if o is not op))
                 phases[last] = replace(phases[last], ops=(op, *phases[last].ops))
+                for value in op.operands():
+                    readers[value.id] = readers[value.id] - Counter((index,)) + Counter((last,))
     return phases
+
+
+def _readers(phases: Sequence[Phase]) -> defaultdict[int, Counter[int]]:
+    """By id of a value, how often each phase reads it."""
+    readers = defaultdict[int, Counter[int]](Counter)
+    for index, phase in enumerate(phases):
+        for op in phase.ops:
+            for value in op.operands():
+                readers[value.id][index] += 1
+    return readers
 
 
 def _is_along_edges(op: Op) -> bool:

@@ -24,6 +24,7 @@ from vgraph.api.messages.batches import (
     UpdateBody,
     called,
     checked,
+    definition,
     on_edges,
     without_set,
 )
@@ -48,6 +49,7 @@ Frames = Mapping[str, Mapping[str, Tensor]]  # "src", "dst" and "edge" to featur
 Results = dict[str, Tensor]
 Roots = tuple[OfEdges, OfNodes]
 Function = OfEdges | OfNodes
+_LONGEST_RECORDED = 4096  # in-edges of a vertex: a mailbox above costs more than the Python that fills it
 
 
 class _Part:
@@ -203,6 +205,9 @@ def _by_degree(topology: Topology, frames: Frames, roots: Roots, key: tuple[obje
     for bucket in degree_buckets(topology):
         part, degree = _Part(topology, frames, bucket, arrivals), bucket.degree
         assert degree is not None
+        if degree > _LONGEST_RECORDED and arrivals is None:
+            done.append((bucket, _long_mailboxes(topology, frames, roots, bucket)))
+            continue
 
         def body(names: Names = part.names, degree: int = degree) -> Body:
             return UpdateBody(*roots, names, degree)
@@ -210,6 +215,15 @@ def _by_degree(topology: Topology, frames: Frames, roots: Roots, key: tuple[obje
         done.append((bucket, part.evaluate((*key, "degree", degree), roots, body)))
     log_once((*key, "degree"), "runs degree by degree", why)
     return _join(done, topology)
+
+
+def _long_mailboxes(topology: Topology, frames: Frames, roots: Roots, bucket: DegreeBucket) -> Results:
+    """The functions as they are on the vertices of one high degree: recording them would cost several runs."""
+    message, reduce = roots
+    messages, written = without_set(_run_on_edges(topology, frames, message, bucket))
+    if written:
+        raise CaptureError("it sets features of edges", definition(message))
+    return _reduced(topology, frames, reduce, bucket, messages)
 
 
 _logged: set[tuple[object, ...]] = set()
@@ -244,22 +258,43 @@ def _uncaptured(
     messages, written = without_set(_run_on_edges(topology, frames, message))
     if writes is not None:
         writes.update(written)
-    done: list[tuple[DegreeBucket, Results]] = []
-    for bucket in degree_buckets(topology):
-        count, degree = bucket.vertex_ids.shape[0], bucket.degree
-        assert degree is not None
-
-        def slots(name: str, bucket: DegreeBucket = bucket, shape: tuple[int, int] = (count, degree)) -> Tensor:
-            return messages[name].index_select(0, bucket.edge_ids).view(*shape, *messages[name].shape[1:])
-
-        nodes = NodeBatch(
-            columns_of("feature at the destination", frames["dst"], bucket.vertex_ids),
-            Columns("message", lambda: tuple(messages), slots),
-            lambda ids=bucket.topology.original_ids["vertex"]: ids.to(topology.idtype, copy=True),
-            count,
-        )
-        done.append((bucket, checked(reduce, called(reduce, nodes), count, "nodes")))
+    buckets = degree_buckets(topology)
+    by_bucket = {name: _split(rows, buckets) for name, rows in messages.items()}
+    done = [
+        (bucket, _reduced(topology, frames, reduce, bucket, {k: rows[i] for k, rows in by_bucket.items()}))
+        for i, bucket in enumerate(buckets)
+    ]
     return _join(done, topology)
+
+
+def _split(rows: Tensor, buckets: Sequence[DegreeBucket]) -> tuple[Tensor, ...]:
+    """The rows of each bucket's edges, in one copy and with one derivative for all of them.
+
+    No views in autograd's eyes: a reduce function may change its mailbox in place.
+    """
+    if not buckets:
+        return ()
+    order = torch.cat([bucket.edge_ids for bucket in buckets])
+    return torch.unsafe_split_with_sizes(rows.index_select(0, order), [b.edge_ids.shape[0] for b in buckets])
+
+
+def _reduced(
+    topology: Topology, frames: Frames, reduce: OfNodes, bucket: DegreeBucket, messages: Mapping[str, Tensor]
+) -> Results:
+    """What a reduce function gives for the vertices of one degree; ``messages`` are rows of their in-edges."""
+    count, degree = bucket.vertex_ids.shape[0], bucket.degree
+    assert degree is not None
+    nodes = NodeBatch(
+        columns_of("feature at the destination", frames["dst"], bucket.vertex_ids),
+        Columns("message", lambda: tuple(messages), lambda name: _as_mailbox(messages[name], count, degree)),
+        lambda ids=bucket.topology.original_ids["vertex"]: ids.to(topology.idtype, copy=True),
+        count,
+    )
+    return checked(reduce, called(reduce, nodes), count, "nodes")
+
+
+def _as_mailbox(rows: Tensor, count: int, degree: int) -> Tensor:
+    return rows.view(count, degree, *rows.shape[1:])
 
 
 def columns_of(words: str, frame: Mapping[str, Tensor], ids: Tensor | None) -> Columns:
@@ -290,25 +325,26 @@ def evaluate_edges(topology: Topology, frames: Frames, function: OfEdges, writes
     return found
 
 
-def _run_on_edges(topology: Topology, frames: Frames, function: OfEdges) -> Results:
-    halo, own = topology.halo, frames["src"]
+def _run_on_edges(topology: Topology, frames: Frames, function: OfEdges, bucket: DegreeBucket | None = None) -> Results:
+    """The function as it is, on all edges or on a bucket's."""
+    part, halo, own = topology if bucket is None else bucket.topology, topology.halo, frames["src"]
+    dst = part.dst if bucket is None else bucket.vertex_ids.index_select(0, part.dst)
     edges = EdgeBatch(
-        columns_of("feature at the source", own if halo is None else ReadArrivals(halo, own), topology.src),
-        columns_of("feature at the destination", frames["dst"], topology.dst),
-        columns_of("edge feature", frames["edge"], None),
-        lambda: (*_ends(topology), _edge_ids(topology).clone()),
-        topology.num_edges,
+        columns_of("feature at the source", own if halo is None else ReadArrivals(halo, own), part.src),
+        columns_of("feature at the destination", frames["dst"], dst),
+        columns_of("edge feature", frames["edge"], None if bucket is None else bucket.edge_ids),
+        lambda: (*_ends(topology, part.src, dst), _edge_ids(part).clone()),
+        part.num_edges,
     )
-    return on_edges(function, edges, topology.num_edges)
+    return on_edges(function, edges, part.num_edges)
 
 
-def _ends(topology: Topology) -> tuple[Tensor, Tensor]:
+def _ends(topology: Topology, src: Tensor, dst: Tensor) -> tuple[Tensor, Tensor]:
     """Ids of sources and destinations as the user knows them, (edges,) each."""
     if topology.halo is None:
-        return topology.src.clone(), topology.dst.clone()
+        return src.clone(), dst.clone()
     known, dtype = topology.original_ids, topology.idtype
-    src, dst = ((known["src"], topology.src), (known["vertex"], topology.dst))
-    return src[0].index_select(0, src[1]).to(dtype), dst[0].index_select(0, dst[1]).to(dtype)
+    return known["src"].index_select(0, src).to(dtype), known["vertex"].index_select(0, dst).to(dtype)
 
 
 def _edge_ids(topology: Topology) -> Tensor:

@@ -17,6 +17,10 @@ SIZES: tuple[dict[Space, int], dict[Space, int]] = (
     {VERTEX: 31, EDGE: 41, SOURCE: 47, GRAPH: 59},
 )  # above 25, where torch.cdist changes to another algorithm
 SLOT_SIZES = (17, 37)
+_OF_LONG_MAILBOXES = (
+    (1024, (2, 3)),
+    (128, (5, 7)),
+)  # from which degree on how many vertices: what they hold is computed
 
 
 def _primes_above(least: int) -> Iterator[int]:
@@ -34,6 +38,8 @@ def sizes_for(
     of one set, so rows of sources are rows of vertices.
     """
     both = (dict(SIZES[0]), dict(SIZES[1]))
+    if mailbox is not True:
+        both[0][VERTEX], both[1][VERTEX] = _num_vertices(mailbox)
     if one_vertex_set:
         for sizes in both:
             sizes[SOURCE] = sizes[VERTEX]
@@ -47,3 +53,9 @@ def sizes_for(
     for space in spaces:
         both[0][space], both[1][space] = next(primes), next(primes)
     return both
+
+
+def _num_vertices(degree: int) -> tuple[int, int]:
+    """Few where each has many in-edges, so that recording costs about as much as running once."""
+    usual = (SIZES[0][VERTEX], SIZES[1][VERTEX])
+    return next((few for least, few in _OF_LONG_MAILBOXES if degree >= least), usual)
