@@ -21,6 +21,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -67,7 +68,7 @@ from vgraph.runtime.reductions.cuda import bind_device
 from vgraph.runtime.reductions.reduction import Bind, CompiledReduction, bind_cpu
 from vgraph.runtime.reductions.row_sums import runs_row_sums
 from vgraph.runtime.user_rows import move_in_loops
-from vgraph.scheduler.build import build_schedule
+from vgraph.scheduler.build import build_schedule, one_frontier
 from vgraph.scheduler.chunks import split_edge_rows
 from vgraph.scheduler.degrees import depends_on_degree, read_at_leaves
 from vgraph.scheduler.frontiers import Levels, leveled
@@ -82,6 +83,8 @@ from vgraph.scheduler.views import store_views
 logger = logging.getLogger("vgraph")
 arenas = ArenaPool()
 empty = arenas.empty  # room for a tensor of a call
+_SMALL_GRAPH = 1 << 16  # vertices or edges up to which one thread sorts them in less time than others take to begin
+_FEW_GRAPHS = 4  # small ones for which no compiler is waited for
 _MANY_ROWS = 1 << 15  # from which on asking for rows ahead pays for the call
 
 
@@ -434,6 +437,9 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
     key = None if types is None else (id(types[0]), types[1])  # kept with the tensor, so that its id stays its own
 
     def build() -> tuple[Schedule, VertexTypes | None]:
+        sorter = _sorter_of_edges(topology) if policy == ONCE and types is None else None
+        if sorter is not None:
+            return one_frontier(topology, policy, *sorter.order_edges(topology)), types
         native = load_native() if policy != ONCE and config.kernels_enabled() else None
         walk = native and native.levels
         keys = vertex_keys(topology, policy, None if types is None else type_numbers(types), walk)
@@ -453,6 +459,17 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
         return replace(schedule, policy=name, parts=build_parts(schedule, *types), kinds=kinds), types
 
     return topology.keep(("schedule", policy) if key is None else ("schedule", policy, key), build)[0]
+
+
+def _sorter_of_edges(topology: Topology) -> Native | None:
+    """Native code for a small graph, where calls cost more than sorting; the first ones do not wait for a compiler."""
+    size = max(topology.num_src, topology.num_dst, topology.num_edges)
+    if topology.src.device.type != "cpu" or size > _SMALL_GRAPH or not config.kernels_enabled():
+        return None
+    return load_native() if next(_small_graphs) >= _FEW_GRAPHS else None
+
+
+_small_graphs = count()
 
 
 def _values_in_loops(phases: tuple[Phase, ...], codes: tuple[PhaseCode, ...]) -> tuple[Value, ...]:

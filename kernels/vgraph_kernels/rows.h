@@ -39,19 +39,76 @@ static void vg_sum_counts(int64_t* starts, int64_t groups) {
   for (int64_t g = 0; g < groups; ++g) starts[g + 1] += starts[g];
 }
 
-// a: vertices, edges, keys (int32, below the count) or 0, count, tails, heads; then the places of: vertex ids and
+// Edges by the row of their head, and the same by that of their tail. ``rows``: of every vertex; 0: its id. Fills where
+// in-edges and out-edges begin, edge ids, rows of tails and of heads by edge row, edge rows by tail and their heads;
+// ``next``: room for as many numbers as there are sources, or vertices. Gives whether edges were in order already.
+static bool vg_group_edges(int64_t sources, int64_t n, int64_t m, const int64_t* tails, const int64_t* heads,
+                           const int64_t* rows, int64_t* in_ptr, int64_t* out_ptr, int32_t* edge_ids, int32_t* src,
+                           int32_t* dst, int32_t* out_edges, int32_t* out_dst, int64_t* next) {
+  const auto row_of = [rows](int64_t v) { return rows ? rows[v] : v; };
+  bool is_grouped = true;
+  for (int64_t v = 0; v <= n; ++v) in_ptr[v] = 0;
+  for (int64_t v = 0; v <= sources; ++v) out_ptr[v] = 0;
+  for (int64_t e = 0; e < m; ++e) {
+    const int64_t head = row_of(heads[e]);
+    is_grouped &= e == 0 || head >= row_of(heads[e - 1]);
+    ++in_ptr[head + 1];
+    ++out_ptr[row_of(tails[e]) + 1];
+  }
+  vg_sum_counts(in_ptr, n);
+  vg_sum_counts(out_ptr, sources);
+  for (int64_t v = 0; v < n; ++v) next[v] = in_ptr[v];
+  for (int64_t e = 0; e < m; ++e) {
+    const int64_t head = row_of(heads[e]), row = next[head]++;
+    edge_ids[row] = (int32_t)e;
+    src[row] = (int32_t)row_of(tails[e]);
+    dst[row] = (int32_t)head;
+  }
+  for (int64_t v = 0; v < sources; ++v) next[v] = out_ptr[v];
+  for (int64_t e = 0; e < m; ++e) {
+    const int64_t place = next[src[e]]++;
+    out_edges[place] = (int32_t)e;
+    out_dst[place] = dst[e];
+  }
+  return is_grouped;
+}
+
+// The number of in-edges that all rows [begin, end) have; -1 where they differ or there is no row.
+static int64_t vg_common_degree(const int64_t* in_ptr, int64_t begin, int64_t end) {
+  if (begin >= end || (in_ptr[end] - in_ptr[begin]) % (end - begin) != 0) return -1;
+  const int64_t degree = (in_ptr[end] - in_ptr[begin]) / (end - begin);
+  for (int64_t v = begin; v < end; ++v)
+    if (in_ptr[v + 1] - in_ptr[v] != degree) return -1;
+  return degree;
+}
+
+// Edges alone, of vertices that keep their order. a: sources, destinations, edges, tails, heads; then the places of:
+// where in-edges and out-edges begin (int64), edge ids, rows of tails and of heads by edge row, edge rows by tail and
+// their heads (int32), room for as many numbers as there are sources, or destinations. Gives in a[0] whether edges were
+// in order already, in a[1] the in-degree of all, -1 where it differs; in a[2] whether all ids are there: else nothing.
+extern "C" void vg_sort_edges(int64_t* a) {
+  const int64_t sources = a[0], n = a[1], m = a[2];
+  const int64_t *tails = (const int64_t*)a[3], *heads = (const int64_t*)a[4];
+  bool are_there = true;
+  for (int64_t e = 0; e < m; ++e)
+    are_there &= (uint64_t)tails[e] < (uint64_t)sources && (uint64_t)heads[e] < (uint64_t)n;
+  a[2] = are_there;
+  if (!are_there) return;
+  int64_t* in_ptr = (int64_t*)a[5];
+  a[0] = vg_group_edges(sources, n, m, tails, heads, nullptr, in_ptr, (int64_t*)a[6], (int32_t*)a[7], (int32_t*)a[8],
+                        (int32_t*)a[9], (int32_t*)a[10], (int32_t*)a[11], (int64_t*)a[12]);
+  a[1] = vg_common_degree(in_ptr, 0, n);
+}
+
+// a: vertices, edges, keys (int32, below the count), count, tails, heads; then the places of: vertex ids and
 // rows, where in-edges and out-edges begin (int64), edge ids, rows of tails and of heads by edge row, edge rows by
 // tail and their heads (int32), room for count + 1 and for vertices + 1 numbers. Gives in a[0] and a[1] whether
 // vertices and edges were in order already.
 extern "C" void vg_sort_rows(int64_t* a) {
   const int64_t n = a[0], m = a[1], count = a[3];
   const int32_t* keys = (const int32_t*)a[2];
-  const int64_t *tails = (const int64_t*)a[4], *heads = (const int64_t*)a[5];
-  int64_t *ids = (int64_t*)a[6], *rows = (int64_t*)a[7], *in_ptr = (int64_t*)a[8], *out_ptr = (int64_t*)a[9];
-  int32_t *edge_ids = (int32_t*)a[10], *src = (int32_t*)a[11], *dst = (int32_t*)a[12];
-  int32_t *out_edges = (int32_t*)a[13], *out_dst = (int32_t*)a[14];
-  int64_t *starts = (int64_t*)a[15], *next = (int64_t*)a[16];
-  bool is_sorted = true, is_grouped = true;
+  int64_t *ids = (int64_t*)a[6], *rows = (int64_t*)a[7], *starts = (int64_t*)a[15];
+  bool is_sorted = true;
   for (int64_t k = 0; k <= count; ++k) starts[k] = 0;
   for (int64_t v = 0; v < n; ++v) {
     ++starts[keys[v] + 1];
@@ -63,30 +120,10 @@ extern "C" void vg_sort_rows(int64_t* a) {
     ids[row] = v;
     rows[v] = row;
   }
-  for (int64_t v = 0; v <= n; ++v) in_ptr[v] = out_ptr[v] = 0;
-  for (int64_t e = 0; e < m; ++e) {
-    const int64_t head = rows[heads[e]];
-    is_grouped &= e == 0 || head >= rows[heads[e - 1]];
-    ++in_ptr[head + 1];
-    ++out_ptr[rows[tails[e]] + 1];
-  }
-  vg_sum_counts(in_ptr, n);
-  vg_sum_counts(out_ptr, n);
-  for (int64_t v = 0; v < n; ++v) next[v] = in_ptr[v];
-  for (int64_t e = 0; e < m; ++e) {
-    const int64_t head = rows[heads[e]], row = next[head]++;
-    edge_ids[row] = (int32_t)e;
-    src[row] = (int32_t)rows[tails[e]];
-    dst[row] = (int32_t)head;
-  }
-  for (int64_t v = 0; v < n; ++v) next[v] = out_ptr[v];
-  for (int64_t e = 0; e < m; ++e) {
-    const int64_t place = next[src[e]]++;
-    out_edges[place] = (int32_t)e;
-    out_dst[place] = dst[e];
-  }
   a[0] = is_sorted;
-  a[1] = is_grouped;
+  a[1] = vg_group_edges(n, n, m, (const int64_t*)a[4], (const int64_t*)a[5], rows, (int64_t*)a[8], (int64_t*)a[9],
+                        (int32_t*)a[10], (int32_t*)a[11], (int32_t*)a[12], (int32_t*)a[13], (int32_t*)a[14],
+                        (int64_t*)a[16]);
 }
 
 // a: vertices, keys (int32, below the count), count, where in-edges begin by row, and places of count + 1 numbers for
@@ -100,13 +137,7 @@ extern "C" void vg_bounds(const int64_t* a) {
   for (int64_t v = 0; v < n; ++v) ++first[keys[v] + 1];
   vg_sum_counts(first, count);
   for (int64_t k = 0; k <= count; ++k) edges[k] = in_ptr[first[k]];
-  for (int64_t k = 0; k < count; ++k) {
-    const int64_t rows = first[k + 1] - first[k], all = edges[k + 1] - edges[k];
-    bool is_common = rows > 0 && all % rows == 0;
-    const int64_t degree = is_common ? all / rows : -1;
-    for (int64_t v = first[k]; is_common && v < first[k + 1]; ++v) is_common = in_ptr[v + 1] - in_ptr[v] == degree;
-    degrees[k] = is_common ? degree : -1;
-  }
+  for (int64_t k = 0; k < count; ++k) degrees[k] = vg_common_degree(in_ptr, first[k], first[k + 1]);
 }
 
 // Levels, and with them the order of rows by level and where frontiers lie. a: vertices, edges, tails, heads, then the

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 
 import numpy as np
 import pytest
 import torch
 
+import vgraph
+import vgraph.function as fn
 from vgraph import compiler
 from vgraph.errors import CycleError
 from vgraph.fusion.cpu import build
@@ -125,6 +128,41 @@ def test_rows_are_ordered_as_by_numpy(native: Native, shape: tuple[int, int, int
                 one, two = getattr(wanted, name), getattr(found, name)
                 assert (one is None) == (two is None), name
                 assert one is None or (one.tolist() == two.tolist() and one.dtype == two.dtype), name
+
+
+@pytest.mark.parametrize("shape", [(0, 0, 0), (3, 5, 0), (1, 4, 6), (5, 1, 9), (30, 30, 60), (700, 300, 2_000)])
+def test_edges_are_ordered_as_by_numpy(native: Native, shape: tuple[int, int, int]) -> None:
+    num_src, num_dst, m = shape
+    draw = np.random.default_rng(0)
+    src, dst = (torch.from_numpy(draw.integers(0, max(n, 1), m)) for n in (num_src, num_dst))
+    for heads in (dst, dst.sort().values, dst.int(), torch.arange(m) % max(num_dst, 1)):
+        topology = Topology(src, heads, num_src, num_dst)
+        wanted = build_row_order(topology, None)
+        found, degree = native.order_edges(topology)
+        assert degree == build_schedule(topology, "once", None, wanted).frontiers[0].degree
+        for name in "vertex_ids edge_ids src_rows dst_rows in_ptr out_ptr out_edges out_dst edge_rows".split():
+            one, two = getattr(wanted, name), getattr(found, name)
+            assert (one is None) == (two is None), name
+            assert one is None or (one.tolist() == two.tolist() and one.dtype == two.dtype), name
+
+
+def test_ids_that_are_none_are_not_sorted(native: Native) -> None:
+    for src, dst in ((0, 3), (2, 0), (-1, 0), (0, -(2**40))):
+        with pytest.raises(AssertionError, match="ids are those of vertices"):
+            native.order_edges(Topology(torch.tensor([0, src]), torch.tensor([0, dst]), 2, 3))
+
+
+@pytest.mark.usefixtures("with_kernels")
+def test_first_small_graphs_do_not_wait_for_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_small_graphs", itertools.count())
+    x, orders = torch.eye(3), list[bool]()
+    for _ in range(compiler._FEW_GRAPHS + 1):
+        g = vgraph.graph(([0, 1], [1, 2]))
+        g.ndata["h"] = x
+        g.update_all(fn.copy_u("h", "m"), fn.sum("m", "s"))
+        assert g.ndata["s"].tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0]]
+        orders.append(compiler.load_native.cache_info().currsize > 0)
+    assert orders == [False] * compiler._FEW_GRAPHS + [True]
 
 
 def test_a_copy_of_rows_lies_in_memory_of_its_own(native: Native) -> None:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -81,7 +81,7 @@ class Captured:
     pairs: dict[tuple[Derivation, tuple[str, ...]], Pair] = field(default_factory=dict[Any, Pair])
     cuts: dict[object, object] = field(default_factory=dict[object, object])  # see cut.py
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return (*self.feature_names, *(f"lifted:{i}" for i in range(len(self.lifted_grads))))
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import compress
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 import torch
@@ -35,6 +36,14 @@ class Step:
 Derivation = tuple[Step, ...]  # the empty one is the function itself
 
 
+class Way(NamedTuple):
+    """One derivative as a backward takes it: the names of its inputs, and whether the forward saved for it."""
+
+    step: Step
+    names: tuple[str, ...]
+    is_paired: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Pair:
     """A level that saves what the next one reads, and that next one.
@@ -51,6 +60,11 @@ class Pair:
     saved_names: tuple[str, ...]
     has_grad: tuple[bool, ...]
     unread: frozenset[str] = frozenset()
+
+    @cached_property
+    def ways(self) -> dict[object, Way]:
+        """What backwards do, by what they are given and asked for."""
+        return {}
 
 
 class Code(Protocol):
@@ -109,8 +123,10 @@ class _Level(torch.autograd.Function):
         ctx.call, ctx.pair, ctx.shared = call, pair, [i - num_states for i in outcome.shared]
         ctx.set_materialize_grads(False)
         own = [tensor for i, tensor in enumerate(saved) if i not in ctx.shared]
-        ctx.unread = _Unread(call, pair, tensors)
-        ctx.save_for_backward(*ctx.unread.without_versions(tensors), *states, *own, _keeper(outcome))
+        ctx.unread = unread = _Unread(call, pair, tensors)
+        ctx.has_keeper = bool(outcome.lease is not None or outcome.shared or states)
+        keeper = (_keeper(outcome),) if ctx.has_keeper else ()
+        ctx.save_for_backward(*unread.without_versions(tensors), *states, *own, *keeper)
         ctx.shapes = [None if o is None else (o.shape, o.dtype, o.device) for o in outputs]
         if not all(pair.has_grad):
             ctx.mark_non_differentiable(
@@ -123,25 +139,42 @@ class _Level(torch.autograd.Function):
         call, pair = ctx.call, ctx.pair
         call.code.check_gradients(grads)
         given = _cotangents(ctx, grads)
-        step = Step(tuple(given), _wrt(call, ctx.needs_input_grad[2:]))
-        level = len(call.derivation) + 1
-        cotangents = (cotangent_name(level, i, i >= len(ctx.shapes)) for i in given)
-        names = (*call.names, *pair.state_names, *cotangents)
-        *kept, keeper = ctx.saved_tensors
+        way = _way(ctx, tuple(given))
+        kept = ctx.saved_tensors
+        keeper = kept[-1] if ctx.has_keeper else None
         if torch.is_grad_enabled():
             kept = ctx.unread.as_given(kept)
         num_inputs = len(call.names) + pair.num_states
         tensors = (*kept[:num_inputs], *given.values())
-        if step == pair.step and not torch.is_grad_enabled():
-            inputs = dict(zip(names, tensors, strict=True))
+        if way.is_paired and not torch.is_grad_enabled():
+            inputs = dict(zip(way.names, tensors, strict=True))
             inputs.update(zip(pair.saved_names, _saved(ctx, kept, keeper), strict=True))
             found = pair.backward(inputs, call.call_context).outputs
         else:
             for state in kept[len(call.names) : num_inputs]:
                 vars(state)["lease"] = vars(keeper).get("lease")  # none: a hook made a copy
-            found = run(Call(call.code, call.call_context, (*call.derivation, step), names), tensors)
-        by_name = dict(zip(step.wrt, found, strict=True))
-        return (None, None, *(by_name.get(name) for name in call.names))
+            found = run(Call(call.code, call.call_context, (*call.derivation, way.step), way.names), tensors)
+        by_name = dict(zip(way.step.wrt, found, strict=True))
+        return (None, None, *map(by_name.get, call.names))
+
+
+def _way(ctx: Any, given: tuple[int, ...]) -> Way:
+    """What a backward does with cotangents of these outputs; as the last time."""
+    call, pair, needs = ctx.call, ctx.pair, ctx.needs_input_grad[2:]
+    key = (given, needs, call.names)
+    known = pair.ways.get(key)
+    if known is None:
+        step, level = Step(given, _wrt(call, needs)), len(call.derivation) + 1
+        cotangents = (cotangent_name(level, i, i >= len(ctx.shapes)) for i in given)
+        names = (*call.names, *pair.state_names, *cotangents)
+        known = pair.ways[key] = Way(step, names, step == pair.step)
+    return known
+
+
+@lru_cache(maxsize=1024)
+def _places(names: tuple[str, ...], some: frozenset[str]) -> tuple[int, ...]:
+    """Where these names have one of those."""
+    return tuple(i for i, name in enumerate(names) if name in some)
 
 
 class _Unread:
@@ -149,12 +182,15 @@ class _Unread:
 
     def __init__(self, call: Call, pair: Pair, tensors: Sequence[Tensor]) -> None:
         self.name = pair.forward.program.name
-        self.places = {i for i, name in enumerate(call.names) if name in pair.unread and not tensors[i].is_inference()}
+        self.places = [i for i in _places(call.names, pair.unread) if not tensors[i].is_inference()]
         self.known = [(ref(tensors[i]), tensors[i]._version) for i in self.places]
 
     def without_versions(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """What is saved: writes to an alias with a version of its own are not told to autograd."""
-        return [tensor.data if i in self.places else tensor for i, tensor in enumerate(tensors)]
+        saved = list(tensors)
+        for i in self.places:
+            saved[i] = tensors[i].data
+        return saved
 
     def as_given(self, kept: Sequence[Tensor]) -> list[Tensor]:
         """What was saved, with the caller's own tensors where nobody wrote to them: a second derivative leads there."""
@@ -191,10 +227,10 @@ def _keeper(outcome: Outcome) -> Tensor:
     return keeper
 
 
-def _saved(ctx: Any, kept: Sequence[Tensor], keeper: Tensor) -> list[Tensor]:
+def _saved(ctx: Any, kept: Sequence[Tensor], keeper: Tensor | None) -> list[Tensor]:
     """What the forward saved; made again where the caller has written to an output that is part of it."""
     call, pair = ctx.call, ctx.pair
-    own = list(kept[len(call.names) + pair.num_states :])
+    own = list(kept[len(call.names) + pair.num_states : -1 if ctx.has_keeper else None])
     if not ctx.shared:
         return own
     watched = vars(keeper).get("watched")  # none: a hook made a copy

@@ -37,6 +37,7 @@ from vgraph.runtime.user_rows import UserRows
 from vgraph.runtime.windows import Ahead, Windows, choose_windows, find_ahead
 
 _ONCE = Phase((), is_loop=False)
+_NO_ARENA: Mapping[int, Tensor] = {}
 MOST_DEGREES = 4  # in-degrees for which there is code of their own
 
 
@@ -153,13 +154,9 @@ class CompiledProgram:
     def _evaluate(self, inputs: Mapping[str, Tensor], call_context: CallContext, plan: Plan) -> Outcome:
         device = call_context.topology.src.device
         rows = CallRows(plan.schedule, call_context, self.empty, self.take)
-        as_given, others = self._inputs_by_order
-        env = {value_id: inputs[name] for value_id, name in as_given}
-        kept = set(env)
-        for item in others:
-            env[item.value.id] = tensor = rows.bring_in(item, inputs)
-            if tensor is inputs.get(item.name):
-                kept.add(item.value.id)
+        env, kept = self._brought_in(inputs, rows)
+        if self._runs_once:
+            return self._run_once(env, kept, rows)
         self._in_user_order(env, inputs, plan.schedule)
         lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
         buffer = lease.buffer[: plan.memory.num_bytes] if lease else torch.empty(0, dtype=torch.uint8, device="cpu")
@@ -177,6 +174,32 @@ class CompiledProgram:
         if side_stream is not None:
             side_stream.finish(env[v.id] for v in self.program.outputs if v is not None)
         return self._outcome(env, rows, lease)
+
+    def _brought_in(self, inputs: Mapping[str, Tensor], rows: CallRows) -> tuple[dict[int, Tensor], set[int]]:
+        """Inputs by id, as rows lie; and the ids of those that are the caller's own tensors."""
+        as_given, others = self._inputs_by_order
+        env = {value_id: inputs[name] for value_id, name in as_given}
+        kept = set(env)
+        for item in others:
+            env[item.value.id] = tensor = rows.bring_in(item, inputs)
+            if tensor is inputs.get(item.name):
+                kept.add(item.value.id)
+        return env, kept
+
+    @cached_property
+    def _runs_once(self) -> bool:
+        """Whether there is no loop, and so no arena, no window and no order but that of phases; nor a second stream."""
+        return self.device == "cpu" and not any(phase.is_loop or phase.kind for phase in self.phases)
+
+    def _run_once(self, env: dict[int, Tensor], kept: set[int], rows: CallRows) -> Outcome:
+        extents = rows.extents(_ONCE)
+        for phase_range, last_read in zip(self.phase_ranges, self._last_reads, strict=True):
+            index = phase_range[0]
+            if not (self.phases[index].is_chunked and self._run_in_chunks(index, env, rows.schedule)):
+                self.codes[index].run(env, _NO_ARENA, extents)
+            for i in last_read - kept:
+                env.pop(i, None)
+        return self._outcome(env, rows, None)
 
     def _in_user_order(self, env: dict[int, Tensor], inputs: Mapping[str, Tensor], schedule: Schedule) -> None:
         """What loops move themselves: inputs as they are given, and room for outputs."""
@@ -313,9 +336,11 @@ class CompiledProgram:
     def _roots(self) -> list[int | None]:
         """Of each output, what it is or is a view of, if that has memory of its own, whatever the topology."""
         once = [op for phase in self.phases if not phase.is_loop for op in phase.ops]
-        shares = [op for op in once if may_share(op)]
-        bases = {v.id: op.args[0].id for op in shares if isinstance(op.args[0], Value) for v in op.results}
-        fresh = {v.id for op in once for v in op.results}.difference(v.id for op in shares for v in op.results)
+        kernels = [unit.kernel for code in self.codes for unit in code.units if unit.kernel is not None]
+        written = {v.id for kernel in kernels for v in kernel.stores}  # to room of its own, whatever the op
+        shares = [(v.id, op.args[0]) for op in once if may_share(op) for v in op.results if v.id not in written]
+        bases = {value_id: operand.id for value_id, operand in shares if isinstance(operand, Value)}
+        fresh = {v.id for op in once for v in op.results}.difference(value_id for value_id, _ in shares)
         roots = [None if v is None else _root(v.id, bases) for v in self.program.outputs]
         return [root if root in fresh else None for root in roots]
 

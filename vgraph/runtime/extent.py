@@ -17,7 +17,7 @@ from vgraph.ir.reductions import Reduced, reduce_info
 from vgraph.ir.schedule import Frontier, RowOrder, Schedule
 from vgraph.ir.space import OF_LEAVES
 from vgraph.ir.topology import Topology
-from vgraph.runtime.cpu.kernels import Empty, torch_empty
+from vgraph.runtime.cpu.kernels import Empty, Indices, torch_empty
 from vgraph_kernels import reference
 
 Parameters: TypeAlias = Sequence[Any]  # of a distribution: numbers, or a tensor of chances
@@ -41,6 +41,11 @@ class Extent:
         self.v0, self.v1, self.e0, self.e1 = frontier.v0, frontier.v1, frontier.e0, frontier.e1
         self.degree = frontier.degree
         self.subsets = subsets  # name -> (row of the subset for every vertex row, number of rows)
+
+    @cached_property
+    def indices(self) -> dict[tuple[str, ...], Indices]:
+        """Where index tensors lie that kernels read, by their names."""
+        return {}
 
     @property
     def topology(self) -> Topology:

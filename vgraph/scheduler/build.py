@@ -40,6 +40,12 @@ def build_schedule(
     return Schedule(ref(topology), policy, order, frontiers)
 
 
+def one_frontier(topology: Topology, policy: str, order: RowOrder, degree: int | None) -> Schedule:
+    """All rows at once, in the user's order of vertices; ``degree``: the in-degree of all, if there is one."""
+    whole = Frontier(0, topology.num_dst, 0, topology.num_edges, degree)
+    return Schedule(ref(topology), policy, order, (whole,))
+
+
 def _vertex_ptr(topology: Topology, policy: str, keys: Levels | None) -> NDArray[np.int64]:
     """Where every frontier begins, and where the last one ends."""
     if keys is None:

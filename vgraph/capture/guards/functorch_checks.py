@@ -19,7 +19,9 @@ _functorch: Any = torch._C._functorch  # noqa: TID251  # pyright: ignore
 
 def refuse_batched(grads: Iterable[Tensor | None]) -> None:
     """Raises FunctionError in a backward of several gradients at once."""
-    if any(grad is not None and _functorch.is_legacy_batchedtensor(grad) for grad in grads):
+    for grad in grads:
+        if grad is None or not _functorch.is_legacy_batchedtensor(grad):
+            continue
         raise FunctionError(
             "several gradients at once (is_grads_batched, vectorize=True) do not reach into functions on graphs",
             cure="take them one after another: vectorize=False",

@@ -87,12 +87,12 @@ def index_tensors(order: RowOrder, names: Sequence[str] = INDICES) -> tuple[Tens
     return tuple([known[name] if name in names else _NOTHING for name in INDICES])
 
 
-def _indices_read(spec: KernelSpec) -> list[str]:
+def _indices_read(spec: KernelSpec) -> tuple[str, ...]:
     """Those that a kernel's loops read."""
     unread = {"out_edges", "out_dst"}
     if spec.is_source or spec.in_loop:
         unread = set() if spec.names_edges else {"out_edges"}
-    return [name for name in INDICES if name not in unread]
+    return tuple(name for name in INDICES if name not in unread)
 
 
 def _straddles(rows: Tensor, edges: int) -> bool:
@@ -131,8 +131,14 @@ def _short(rows: Tensor) -> Tensor:
     return made[: rows.shape[0]]
 
 
+def _contiguous(tensor: Tensor) -> Tensor:
+    assert tensor.is_cpu, "a CPU kernel reads CPU memory"
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
 _NOTHING = torch.empty(0, dtype=torch.int32, device="cpu")
 _NO_IDS = (None, None)
+Indices = tuple[tuple[int, ...], tuple[Tensor, ...]]  # addresses of index tensors, and what lies there
 
 
 class Covered(Protocol):
@@ -143,6 +149,7 @@ class Covered(Protocol):
     v1: int
     e0: int
     e1: int
+    indices: dict[tuple[str, ...], Indices]  # of its order, by their names
 
     def count(self, kind: str) -> int: ...
     def user_ids(self, kind: str) -> Tensor | None: ...
@@ -155,58 +162,62 @@ class CpuKernel:
         self.function, self.stores, self.is_source = function, spec.stores, spec.is_source
         self.empty, self.line = empty, first_line(spec.ops)
         self._indices = _indices_read(spec)
-        self._gathered = {i for i, v in enumerate(spec.loads) if v.id in spec.gathered}
+        self._gathered = [i for i, v in enumerate(spec.loads) if v.id in spec.gathered]
+        self._words = ctypes.c_int64 * (3 + len(INDICES) + len(_NO_IDS) + len(spec.loads) + len(spec.stores))
         drawn = [op.results[0].space.kind for op in spec.ops if isinstance(op.target, Random)]
         self.draws = tuple(kind in drawn for kind in ("vertex", "edge"))
         self._rooms = [(v.space.kind, v.space == SHARED, tuple(v.row_shape), v.dtype) for v in spec.stores]
         self._sums = any(is_shared for _, is_shared, _, _ in self._rooms)
 
-    def bind(
-        self, order: RowOrder, loads: Sequence[Tensor], stores: Sequence[Tensor], ids: Sequence[Tensor | None] = ()
-    ) -> Callable[[int, int], None]:
-        """A call ``(v0, v1)`` on tensors of all rows; it keeps them alive. ``ids``: the user's, if not in order."""
-        for tensor in loads:
-            assert tensor.device.type == "cpu", "a CPU kernel reads CPU memory"
-        given = [t if t.is_contiguous() else t.contiguous() for t in loads]
+    def bind(self, order: RowOrder, loads: Sequence[Tensor], stores: Sequence[Tensor]) -> Callable[[int, int], None]:
+        """A call ``(v0, v1)`` on tensors of all rows; it keeps them alive."""
+        given = [_contiguous(tensor) for tensor in loads]
         index = index_tensors(order, self._indices)
         pointers = [t.data_ptr() for t in index]
-        ids = [None if t is None else t.long() for t in ids] if ids else _NO_IDS  # as kernels read them
-        pointers += [0 if t is None else t.data_ptr() for t in ids]
+        pointers += [0 for _ in _NO_IDS]
         pointers += [t.data_ptr() for t in given]
         pointers += [t.data_ptr() for t in stores]
-        arguments = (ctypes.c_int64 * (3 + len(pointers)))(0, 0, pool_address(), *pointers)
+        arguments = self._words(0, 0, pool_address(), *pointers)
         function, address, line = self.function, ctypes.addressof(arguments), self.line
 
-        def call(v0: int, v1: int, keep: object = (index, given, stores, ids, arguments)) -> None:
+        def call(v0: int, v1: int, keep: object = (index, given, stores, arguments)) -> None:
             arguments[0], arguments[1] = v0, v1
             if function(address):
                 raise no_memory("a kernel", line)
 
         return call
 
-    def _on_lines(self, place: int, rows: Tensor, edges: int) -> Tensor:
+    def _on_lines(self, rows: Tensor, edges: int) -> Tensor:
         """Rows that are gathered, in memory that begins with a cache line."""
-        if place not in self._gathered or not _straddles(rows, edges):
-            return rows
-        return self.empty(rows.shape, rows.dtype).copy_(rows)
+        return self.empty(rows.shape, rows.dtype).copy_(rows) if _straddles(rows, edges) else rows
 
     def run(self, extent: Covered, *loads: Tensor) -> tuple[Tensor, ...]:
         """Once over all rows; allocates what it stores."""
         made = tuple([self._empty(extent, *room) for room in self._rooms])
-        rows = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
-        ids = (
-            ()
-            if self.draws == (False, False)
-            else tuple(
-                extent.user_ids(kind) if drawn else None
-                for kind, drawn in zip(("vertex", "edge"), self.draws, strict=True)
-            )
-        )
-        given = [self._on_lines(i, tensor, extent.e1 - extent.e0) for i, tensor in enumerate(loads)]
-        self.bind(extent.order, given, made, ids)(*rows)
+        v0, v1 = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
+        given = [_contiguous(tensor) for tensor in loads]
+        for i in self._gathered:
+            given[i] = self._on_lines(given[i], extent.e1 - extent.e0)
+        known = extent.indices.get(self._indices)
+        if known is None:
+            tensors = index_tensors(extent.order, self._indices)
+            known = extent.indices[self._indices] = (tuple([t.data_ptr() for t in tensors]), tensors)
+        ids = self._ids(extent)
+        places = [0 if t is None else t.data_ptr() for t in (*ids, *given, *made)]
+        arguments = self._words(v0, v1, pool_address(), *known[0], *places)
+        if self.function(ctypes.addressof(arguments)):
+            raise no_memory("a kernel", self.line)
         if not self._sums:
             return made
         return tuple(t.sum(0).to(v.dtype) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
+
+    def _ids(self, extent: Covered) -> Sequence[Tensor | None]:
+        """The user's ids, as kernels that draw random numbers by them read them; None where they are in order."""
+        if not any(self.draws):
+            return _NO_IDS
+        kinds = zip(("vertex", "edge"), self.draws, strict=True)
+        ids = [extent.user_ids(kind) if drawn else None for kind, drawn in kinds]
+        return [None if t is None else t.long() for t in ids]
 
     def _empty(
         self, extent: Covered, kind: str, is_shared: bool, row_shape: tuple[int, ...], dtype: torch.dtype

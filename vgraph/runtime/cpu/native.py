@@ -23,14 +23,15 @@ from torch import Tensor
 import vgraph_kernels
 from vgraph.ir.program import Op, op_name
 from vgraph.ir.schedule import Bounds, Leveled, RowOrder
+from vgraph.ir.topology import Topology
 from vgraph.runtime.cpu.kernels import Empty, keep_addresses, no_memory, pool_address, torch_empty
-from vgraph.runtime.cpu.sorted_rows import SortedRows, places_in, room_for
+from vgraph.runtime.cpu.sorted_rows import GroupedEdges, SortedRows, places_in, room_for
 
 Function = Callable[[int], int]  # of the address of an array of numbers; whether there was no memory
 FLOATS = (torch.float32, torch.float64)
 _EXPORTS = (
     "vg_frontiers", "vg_bind", "vg_pack_matrices", "vg_product", "vg_tall_product", "vg_packed_bytes", "vg_sort_rows",
-    "vg_bounds", "vg_plan_rows", "vg_take_members", "vg_take_rows",
+    "vg_bounds", "vg_plan_rows", "vg_take_members", "vg_take_rows", "vg_sort_edges",
 )  # fmt: skip
 _HEADERS = ("gemm.h", "frontiers.h", "tall.h", "rows.h")
 SMALL = 1 << 16  # flops below which torch's own call costs as little
@@ -62,6 +63,7 @@ class Native:
     plan_rows: Function
     members: Function
     move_rows: Function
+    sort_edges: Function
     multiplies: bool = True  # whether products of phases that run once may be made here
     choose: ChoosesProducts | None = None  # which of them; None: all
     empty: Empty = torch_empty
@@ -122,7 +124,7 @@ class Native:
         Whoever asks for levels asks for rows in their order next, which are found at once where they may be asked for.
         """
         n, m = num_vertices, src.shape[0]
-        ends = [t if t.dtype == torch.int64 and t.is_contiguous() else t.long().contiguous() for t in (src, dst)]
+        ends = [_wide(end) for end in (src, dst)]
         found, (wide, short) = np.empty(n, np.int32), room_for(n, m)
         bounds, room = np.empty((3, n + 1), np.int64), self.room(4 * (7 * n + m + 16))
         places, free = places_in(wide, short), room.data_ptr()
@@ -147,6 +149,18 @@ class Native:
         words = (ctypes.c_int64 * 17)(n, m, *given, *places, room.data_ptr(), room.data_ptr() + 8 * (count + 1))
         self.sort_rows(ctypes.addressof(words))
         return _row_order(SortedRows(wide, short, bool(words[0]), bool(words[1])), places)
+
+    def order_edges(self, topology: Topology) -> tuple[RowOrder, int | None]:
+        """Edges by destination and by source, both on the CPU and few; and the in-degree of all, if there is one."""
+        ends = [_wide(end) for end in (topology.src, topology.dst)]
+        sizes = topology.num_src, topology.num_dst, topology.num_edges
+        grouped = GroupedEdges(*sizes)
+        room = self.room(8 * max(sizes[:2]))
+        words = (ctypes.c_int64 * 13)(*sizes, *(t.data_ptr() for t in ends), *grouped.places, room.data_ptr())
+        self.sort_edges(ctypes.addressof(words))
+        assert words[2], "ids are those of vertices"
+        grouped.is_grouped = bool(words[0])
+        return RowOrder(grouped.find), None if words[1] < 0 else words[1]
 
     def bounds(self, keys: NDArray[np.int32], in_ptr: Tensor) -> Bounds:
         """Where the rows of each key and their in-edges begin, and where the last end; in-degrees that rows share."""
@@ -225,6 +239,11 @@ class Native:
         if not self.multiplies or op.kwargs or not all(v.dtype in FLOATS for v in op.operands()):
             return None
         return {"mm": self.mm, "addmm": self.addmm}.get(op_name(op.target)) if len(op.args) <= 3 else None
+
+
+def _wide(ids: Tensor) -> Tensor:
+    """Ids as native code reads them."""
+    return ids if ids.dtype == torch.int64 and ids.is_contiguous() else ids.long().contiguous()
 
 
 def _row_order(rows: SortedRows, places: tuple[int, ...]) -> RowOrder:

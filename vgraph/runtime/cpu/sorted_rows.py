@@ -1,4 +1,4 @@
-"""Sorted rows: the row order that native code makes, in two blocks of memory.
+"""Sorted rows: the row order that native code makes, in two blocks of memory; or that of edges alone.
 
 Takes: how many vertices and edges. Gives: room that native code fills, and the tensors in it. Runs once per topology.
 Source: Cavs section 3.3 (what is evaluated together lies together).
@@ -54,3 +54,32 @@ class SortedRows:
         if not self.is_sorted:
             starts |= {"vertex_ids": (0, n), "vertex_rows": (n, 2 * n)}
         return torch.from_numpy(self.wide[slice(*starts[name])]) if name in starts else None
+
+
+class GroupedEdges:
+    """Room for the order of edges where vertices keep theirs; native code fills it.
+
+    ``is_grouped``: whether edges were in order already.
+    """
+
+    def __init__(self, num_src: int, num_dst: int, num_edges: int) -> None:
+        self.is_grouped, self._num_dst, self._num_edges = False, num_dst, num_edges
+        self._wide = torch.empty(num_src + num_dst + 2, dtype=torch.int64, device="cpu")
+        self._short = torch.empty((len(_SHORT), num_edges + LOOK_AHEAD), dtype=torch.int32, device="cpu")
+        self._short[:, num_edges:] = 0
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Addresses of where in-edges and out-edges begin, and of what ``_SHORT`` names."""
+        at, first, step = self._wide.data_ptr(), self._short.data_ptr(), 4 * self._short.stride(0)
+        return (at, at + 8 * (self._num_dst + 1), *range(first, first + len(_SHORT) * step, step))
+
+    def find(self, name: str) -> Tensor | None:
+        """A tensor of the row order by its name."""
+        if name in _SHORT:
+            is_absent = name == "edge_ids" and self.is_grouped
+            return None if is_absent else self._short[_SHORT.index(name), : self._num_edges]
+        if name in ("in_ptr", "out_ptr"):
+            first = self._num_dst + 1
+            return self._wide[:first] if name == "in_ptr" else self._wide[first:]
+        return None
