@@ -30,6 +30,7 @@ VERTEX_FOLDERS = ("vgraph/ir/", "vgraph/passes/", "vgraph/scheduler/", "vgraph/m
 RESTRICTED = {
     "torch.fx": {"vgraph/api/torch_compile/probe.py"},
     "torch.distributed": {
+        "vgraph/runtime/distributed/dtensors.py",
         "vgraph/runtime/distributed/groups.py",
         "vgraph/runtime/distributed/process_group.py",
         "vgraph/runtime/distributed/ranks.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import time
@@ -329,6 +330,10 @@ def tell(worker: Any, folder: Path, action: Callable[[], Any]) -> None:
 if __name__ == "__main__":
     for given in sys.argv[2:]:
         task, model_name, count = given.split(":")
-        globals()[task](model_name, int(count), Path(sys.argv[1]))
+        if task.startswith("dtensor_"):
+            tasks = importlib.import_module("tests.runtime.dtensor_tasks")
+            getattr(tasks, task.removeprefix("dtensor_"))(model_name, int(count), Path(sys.argv[1]))
+        else:
+            globals()[task](model_name, int(count), Path(sys.argv[1]))
     if dist.is_initialized():
         dist.destroy_process_group()

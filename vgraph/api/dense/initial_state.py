@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.dense.form import form_of
 from vgraph.capture.step.arguments import Arguments
 from vgraph.errors import ModelError
 from vgraph.ir.program import Value
@@ -30,6 +31,7 @@ class StepState:
         self.names = {value.id: name for name, value in (*step.parameters.items(), *step.buffers.items())}
         self.copied = {n: t.detach().clone() for n, t in held.items() if not t.is_meta}
         self.is_training = model.training
+        self.form = form_of(model, arguments.example, has_gradients=True)
         self.aliases = dict(_aliases(model))
         self.inputs = {value.id: place for place, value in enumerate(step.inputs)}
         self.history = {kept.before.id: kept for kept in step.history}

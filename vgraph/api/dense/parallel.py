@@ -16,6 +16,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.dense.dtensor.layout import DTensorLayout, dtensor_layout, parameters_in_blocks
+from vgraph.api.dense.dtensor.model import distribute_model
+from vgraph.api.dense.dtensor.placements import bare_plan
+from vgraph.api.dense.dtensor.recordings import Planned
 from vgraph.api.dense.initial_state import Init, StepState
 from vgraph.api.dense.plan_file import load_plan, plan_digest, save_plan
 from vgraph.api.dense.plan_hints import hints, holds_much
@@ -39,6 +43,7 @@ from vgraph.partition.search.fit import rows_of_named, search_best
 from vgraph.partition.search.named import divides_work, why_undivided
 from vgraph.partition.search.search import Found
 from vgraph.partition.search.unequal import search_unequal
+from vgraph.runtime.distributed.dtensors import DeviceMesh, MeshWorkers
 from vgraph.runtime.distributed.groups import join
 from vgraph.runtime.distributed.in_process import collect, run_all, scatter
 from vgraph.runtime.distributed.process_group import WorkerGroup, local_device, replica_groups
@@ -330,6 +335,35 @@ class Plan:
             step, sharding = average_gradients(self.step, self.sharding)
             parts = rewrite(step.program, sharding, self.options, step.overwrites)
         return Worker(step, parts, self._state, group, self.sharding, self.learning_rate)
+
+    def as_dtensor(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        """The model itself, with its parameters as DTensors on a mesh and its forward divided as the plan says.
+
+        Args:
+            model: the model that the plan was made of; changed in place, as by ``fully_shard``.
+            mesh: as many devices as the plan has workers: of one dim, or of one for each step of the plan.
+
+        Returns:
+            The model. ``loss = model(*batch)`` takes the full batch, of any size, on every rank; ``loss.backward()``
+            leaves gradients that are DTensors.
+
+        Raises:
+            ModelError: the model is not that of the plan.
+            WorkerError: the mesh does not fit the plan, or the processes have made different plans.
+        """
+        workers = MeshWorkers(mesh, self.sharding.axes)
+        step, sharding = bare_plan(self.step, self.sharding)
+        parameters = parameters_in_blocks(self.step, self.sharding)
+        planned = Planned(step, sharding, self.options, parameters, self._state.form, self._state.arguments)
+        return distribute_model(model, planned, workers)
+
+    def dtensor_layout(self) -> DTensorLayout:
+        """Where ``as_dtensor`` puts every parameter, and the bytes that a step then moves; needs no processes.
+
+        Returns:
+            A DTensorLayout; ``print`` shows it line by line.
+        """
+        return dtensor_layout(self.step, self.sharding, self.options)
 
 
 def parallelize(

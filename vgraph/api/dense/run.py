@@ -187,8 +187,8 @@ class Runner:
             parameters = dict(captured.model.named_parameters())
             trained = [parameters[name] for name in captured.step.gradients]
             loss, gradients = outputs[0].to(home), outputs[1 : 1 + len(trained)]
-            return _Deliver.apply(loss, gradients, *trained) if torch.is_grad_enabled() else loss
-        return _restore(captured.returns, [tensor.to(home) for tensor in outputs])
+            return Deliver.apply(loss, gradients, *trained) if torch.is_grad_enabled() else loss
+        return restore(captured.returns, [tensor.to(home) for tensor in outputs])
 
     def _check(self, batch: Sequence[Tensor]) -> None:
         found = [(tuple(t.shape), t.dtype) for t in batch]
@@ -210,7 +210,7 @@ class Runner:
                 names[name].copy_(made[value.id])
 
 
-def _restore(nest: object, tensors: Sequence[Tensor]) -> Any:
+def restore(nest: object, tensors: Sequence[Tensor]) -> Any:
     def leaf(item: object) -> object:
         if isinstance(item, dict):
             return {key: map_leaves(value, leaf) for key, value in item.items()}
@@ -223,7 +223,7 @@ def _shapes(given: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> str:
     return ", ".join(f"{str(dtype).removeprefix('torch.')}{list(shape)}" for shape, dtype in given) or "none"
 
 
-class _Deliver(torch.autograd.Function):
+class Deliver(torch.autograd.Function):
     """The loss of a step that has computed its gradients: backward hands them out."""
 
     @staticmethod

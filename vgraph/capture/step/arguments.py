@@ -59,7 +59,7 @@ class Arguments:
     """
 
     def __init__(self, example: Sequence[object]) -> None:
-        self.leaves = _leaves(example)
+        self.example, self.leaves = example, _leaves(example)
         for path, item in self.leaves.items():
             if isinstance(item, Tensor):
                 _refuse_layout(path, item)

@@ -1,0 +1,35 @@
+"""Where DTensors hold a plan's parameters; processes that train so are in tests/runtime."""
+
+from __future__ import annotations
+
+import pytest
+
+import vgraph
+from tests.partition.small_models import model_and_batch
+from vgraph.api.dense.dtensor.placements import in_blocks
+from vgraph.ir.sharding import Replicate, Split
+
+
+def test_the_cut_of_an_inner_factor_is_held_in_blocks_and_told() -> None:
+    model, batch = model_and_batch("lstm")
+    plan = vgraph.parallelize(model, batch, 2)
+    layout = plan.dtensor_layout()
+    assert set(layout.placements) == set(dict(model.named_parameters()))
+    assert str(layout.planned["lstm.weight_ih_l0"][0]).startswith("S0/4")
+    assert layout.placements["lstm.weight_ih_l0"] == (Split(0),)
+    assert layout.communicated_bytes > layout.planned_bytes == plan.communicated_bytes
+    assert "lstm.weight_ih_l0: the plan has S0/4" in str(layout)
+
+
+@pytest.mark.parametrize("name", ["mlp", "attention"])
+def test_what_dtensors_can_hold_moves_what_the_plan_moves(name: str) -> None:
+    plan = vgraph.parallelize(*model_and_batch(name), 4)
+    layout = plan.dtensor_layout()
+    assert not layout.planned
+    assert layout.communicated_bytes == layout.planned_bytes == plan.communicated_bytes
+
+
+def test_blocks_are_of_equal_size() -> None:
+    placements = (Split(0), Split(0), Split(1, outer=3))
+    assert in_blocks((4, 6), placements, (2, 2, 2)) == (Split(0), Split(0), Split(1))
+    assert in_blocks((6, 5), placements, (2, 2, 2)) == (Split(0), Replicate(), Replicate())

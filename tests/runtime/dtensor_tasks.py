@@ -1,0 +1,119 @@
+"""What processes of a distributed test do with ``Plan.as_dtensor``; tasks of ``worker_process``."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import CommDebugMode
+
+import vgraph
+from tests.runtime.worker_process import RANK, SIZE, Tied, close, made, refused
+
+
+class SentBytes(CommDebugMode):
+    """CommDebugMode, and the bytes that all-to-alls take: what this process sends to others."""
+
+    sent = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "alltoall_base" in str(func):
+            self.sent += args[1].numel() * args[1].element_size()
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def distributed(name: str, workers: int) -> tuple[Any, nn.Module, nn.Module, tuple[Tensor, ...]]:
+    """A plan, its model as DTensors and as it was, and a batch."""
+    model, batch = made(name)
+    whole = copy.deepcopy(model)
+    plan = vgraph.parallelize(model, batch, workers)
+    return plan, plan.as_dtensor(model, init_device_mesh("cpu", (SIZE,))), whole, batch
+
+
+def step(model: nn.Module, whole: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+    """Loss, gradients and buffers of a step are those of one process."""
+    for each in (model, whole):
+        each.zero_grad()
+    loss, wanted = model(*batch), whole(*batch)
+    loss.backward()
+    wanted.backward()
+    close(loss, wanted)
+    for parameter, other in zip(model.parameters(), whole.parameters(), strict=True):
+        assert isinstance(parameter.grad, DTensor) and parameter.grad.placements == parameter.placements
+        close(parameter.grad.full_tensor(), other.grad)
+    for buffer, other in zip(model.buffers(), whole.buffers(), strict=True):
+        close(buffer, other)
+    return loss
+
+
+def train(name: str, workers: int, folder: Path) -> None:
+    """Bytes are those of the books; clipping, Adam, other batches and evaluation are as in one process.
+
+    State goes to the plain model and back, and into a checkpoint that other numbers of processes read.
+    """
+    plan, model, whole, batch = distributed(name, workers)
+    step(model, whole, batch)
+    with SentBytes() as counted:
+        model(*batch).backward()
+    total = torch.tensor(counted.sent)
+    dist.all_reduce(total)
+    assert int(total) == plan.dtensor_layout().communicated_bytes
+    whole(*batch).backward()  # gradients add up
+    norms = [nn.utils.clip_grad_norm_(each.parameters(), 0.05) for each in (model, whole)]
+    close(norms[0].full_tensor(), norms[1])
+    for each in (model, whole):
+        torch.optim.Adam(each.parameters(), lr=0.01).step()
+    step(model, whole, batch)
+    few = tuple(x.narrow(1 if name == "lstm" else 0, 0, 3) for x in batch)
+    step(model, whole, few)
+    with torch.no_grad():
+        close(model.eval()(*few), whole.eval()(*few))
+    assert len(model.forward.recordings) == 3
+    full = {key: x.full_tensor() if isinstance(x, DTensor) else x for key, x in model.state_dict().items()}
+    plain, batch = made(name)
+    plain.load_state_dict(full)
+    set_model_state_dict(model, whole.state_dict(), options=StateDictOptions(full_state_dict=True))
+    step(model.train(), plain, batch)
+    dcp.save(model.state_dict(), checkpoint_id=folder / f"dtensors-{name}")
+    if RANK == 0:
+        torch.save(plain.state_dict(), folder / f"plain-{name}")
+
+
+def resume(name: str, workers: int, folder: Path) -> None:
+    """A checkpoint of another number of processes is what the plain model was."""
+    _, model, whole, batch = distributed(name, workers)
+    state = model.state_dict()
+    dcp.load(state, checkpoint_id=folder / f"dtensors-{name}")
+    model.load_state_dict(state)
+    whole.load_state_dict(torch.load(folder / f"plain-{name}", weights_only=True))
+    step(model, whole, batch)
+
+
+def habits(name: str, workers: int, folder: Path) -> None:
+    """Tied weights, settings that change, automatic casts, torch.compile, names of arguments; and what is refused."""
+    torch.manual_seed(0)
+    model = Tied().double()
+    batch = (torch.randint(32, (16,)), torch.randint(32, (16,)))
+    plan, whole = vgraph.parallelize(model, batch, workers), copy.deepcopy(model)
+    mesh = init_device_mesh("cpu", (SIZE,))
+    refused(lambda: plan.as_dtensor(made("mlp")[0], mesh), "this is a MLP, and the plan is of a Tied")
+    refused(lambda: vgraph.parallelize(model, batch, 8).as_dtensor(model, mesh), f"has {SIZE} devices and the plan is")
+    plan.as_dtensor(model, mesh)
+    refused(lambda: plan.as_dtensor(model, mesh), "has a forward of its own")
+    assert model.head.weight is model.embedding.weight
+    step(model, whole, batch)
+    compiled = torch.compile(model, backend="eager")
+    close(compiled(batch[0], y=batch[1]), whole(*batch))
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = model.float()(*batch)
+    assert cast.dtype == torch.float32 and 0 < abs(cast - whole(*batch)) < 0.1
+    model.head.weight = nn.Parameter(whole.head.weight.detach().float())
+    refused(lambda: model(*batch), "head.weight is a Parameter that as_dtensor has not made")

@@ -1,0 +1,201 @@
+"""A user's own model on a device mesh: parameters as DTensors, its forward as the plan divides it.
+
+Takes: a plan, a model, a mesh. Gives: the model. Made once; every call runs one step of all workers.
+Source: PyTorch, ``torch.distributed.fsdp.fully_shard``, which changes a model in place likewise.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.api.dense.dtensor.placements import returned_values
+from vgraph.api.dense.dtensor.recordings import Planned, Recording
+from vgraph.api.dense.form import Form, form_of
+from vgraph.api.dense.plan_file import plan_digest
+from vgraph.api.dense.run import Deliver, Layout, restore, tensors_of
+from vgraph.errors import ModelError
+from vgraph.ir.sharding import Region
+from vgraph.ir.step import TrainingStep
+from vgraph.partition.rewrite.layout import Workers, build_exchange, placed
+from vgraph.runtime.distributed.dtensors import DTensor, MeshWorkers
+from vgraph.runtime.distributed.in_process import whole_like
+from vgraph.runtime.distributed.shards import take
+
+MOST_RECORDINGS = 16  # forms of a call that are kept; the one that was made first goes first
+
+
+class DividedForward:
+    """What stands in place of a model's ``forward``."""
+
+    def __init__(self, model: nn.Module, planned: Planned, workers: MeshWorkers) -> None:
+        self.model, self.planned, self.workers = model, planned, workers
+        self.signature = inspect.signature(model.forward)
+        self.recordings = [planned.as_planned()]
+
+    def __call__(self, *inputs: object, **named: object) -> object:
+        if torch.compiler.is_dynamo_compiling():  # exchanges and recordings stay outside of a compiled graph
+            outside = cast("Callable[..., object]", torch.compiler.disable(self.run))
+            return outside(*inputs, **named)
+        return self.run(*inputs, **named)
+
+    def run(self, *inputs: object, **named: object) -> object:
+        """One call of the model, by all workers."""
+        inputs = self._in_order(inputs, named)
+        recording = self._recording(inputs)
+        step, program = recording.step, recording.parts.programs[self.workers.group.rank]
+        batch = recording.arguments.tensors(inputs)
+        with torch.no_grad():
+            found = self.workers.group.run(program, self._given(recording, batch))
+            made = {v.id: part for v, part in zip(step.program.outputs, found, strict=True) if v is not None}
+            self._write_buffers(step, made)
+        if recording.form.has_gradients:
+            return self._loss(recording, made)
+        results = [made[value.id] for value in returned_values(step)]
+        return restore(recording.returns, [tensor for tensor in results if tensor is not None])
+
+    def _in_order(self, inputs: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
+        if not named:
+            return tuple(inputs)
+        bound = self.signature.bind(*inputs, **named)
+        if bound.kwargs:
+            raise ModelError(
+                f"{', '.join(bound.kwargs)} can be passed by name alone, and a plan is made of arguments in order",
+                cure="let forward take them in order too",
+            )
+        return bound.args
+
+    # ------------------------------------------------------------ recordings
+    def _recording(self, inputs: Sequence[object]) -> Recording:
+        wanted = torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters())
+        form = form_of(self.model, inputs, has_gradients=wanted)
+        for kept in self.recordings:
+            if kept.form == form:
+                return kept
+        made = self._recorded(inputs, form)
+        self.recordings = [*self.recordings, made][-MOST_RECORDINGS:]
+        return made
+
+    def _recorded(self, inputs: Sequence[object], form: Form) -> Recording:
+        self._refuse_strangers()
+        made = self.planned.recorded(self.model, inputs, form)
+        self.workers.check_equal("programs", plan_digest(made.sharding, made.step))
+        return made
+
+    # ------------------------------------------------------------ tensors
+    def _given(self, recording: Recording, batch: Sequence[Tensor]) -> list[Tensor]:
+        """This worker's part of every input of the Program."""
+        step, given = recording.step, list[Tensor]()
+        ids = {value.id: tensor for value, tensor in zip(step.inputs, batch, strict=True)}
+        rank = self.workers.group.rank
+        for entry, layout in zip(step.program.inputs, recording.parts.input_layouts, strict=True):
+            kind, _, name = entry.name.partition(":")
+            if kind == "parameter":
+                given.append(self._local(name))
+            elif entry.name == "$seed":
+                given.append(self.workers.group.agree(torch.randint(2**62, ())))
+            else:
+                whole = ids.get(entry.value.id)
+                if whole is None:
+                    whole = self.model.get_buffer(name) if kind == "buffer" else step.constants[entry.value.id]
+                given.append(self._part(whole, layout.regions[rank]))
+        return given
+
+    def _local(self, name: str) -> Tensor:
+        parameter = self.model.get_parameter(name)
+        assert isinstance(parameter, DTensor), name
+        return parameter.to_local().detach()
+
+    def _refuse_strangers(self) -> None:
+        for name, parameter in self.model.named_parameters():
+            if name not in self.planned.parameters or not isinstance(parameter, DTensor):
+                raise ModelError(
+                    f"{name} is a {type(parameter).__name__} that as_dtensor has not made",
+                    cure="copy numbers into the model's parameters, and leave them in their places",
+                )
+
+    def _part(self, tensor: Tensor, region: Region | None) -> Tensor:
+        whole = (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
+        part = whole.new_empty((0,)) if region is None else take(whole, whole_like(whole), region)
+        return part.to(self.workers.group.device).contiguous()
+
+    def _write_buffers(self, step: TrainingStep, made: Mapping[int, Tensor | None]) -> None:
+        for name, value in step.new_buffers.items():
+            after = made[value.id]
+            assert after is not None
+            self.model.get_buffer(name).copy_(after)
+
+    def _loss(self, recording: Recording, made: Mapping[int, Tensor | None]) -> Tensor:
+        """The loss, whose backward hands out the gradients that this worker has."""
+        step, loss = recording.step, made[recording.step.loss.id]
+        assert loss is not None
+        gradients = {name: made[value.id] for name, value in step.gradients.items()}
+        held = [self._gradient(recording, name, part) for name, part in gradients.items()]
+        return Deliver.apply(loss, held, *(self.model.get_parameter(name) for name in gradients))
+
+    def _gradient(self, recording: Recording, name: str, part: Tensor | None) -> DTensor:
+        value, wanted = recording.step.gradients[name], self.planned.parameters[name]
+        lies = recording.parts.output_layouts[recording.step.program.outputs.index(value)]
+        if lies is not None and lies.placements != wanted:  # one value may be the gradient of several
+            to = Workers(recording.sharding)
+            regions = placed(value.row_shape, wanted, to).regions
+            exchange = build_exchange(0, value.dtype, lies, regions, frozenset(), to)
+            part = self.workers.group.exchange(exchange, part)
+        assert part is not None
+        return self.workers.joined(part, value.row_shape, wanted)
+
+
+def distribute_model(model: nn.Module, planned: Planned, workers: MeshWorkers) -> nn.Module:
+    """Replaces the model's parameters by DTensors, one at a time, and its forward by that of the plan.
+
+    Raises:
+        ModelError: the model is not of the plan's parameters and buffers.
+    """
+    _check(model, planned)
+    workers.check_equal("plans", plan_digest(planned.sharding, planned.step))
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    made: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if id(parameter) not in made:
+                whole = parameter.detach() if parameter.is_meta else parameter.detach().to(workers.group.device)
+                placed = workers.distribute(whole, planned.parameters[names[id(parameter)]])
+                made[id(parameter)] = nn.Parameter(placed, requires_grad=parameter.requires_grad)
+            module.register_parameter(name, made[id(parameter)])
+    for buffer in model.buffers():
+        if not buffer.is_meta:
+            buffer.copy_(workers.group.agree(buffer.detach()))
+    model.forward = DividedForward(model, planned, workers)
+    return model
+
+
+def _check(model: nn.Module, planned: Planned) -> None:
+    cure = "pass the model that the plan was made of, or make a plan of this one"
+    if "forward" in vars(model):
+        raise ModelError(
+            f"this {type(model).__name__} has a forward of its own, perhaps of an earlier as_dtensor",
+            cure="pass a model as its class makes it",
+        )
+    if type(model) is not planned.form.kind:
+        raise ModelError(
+            f"this is a {type(model).__name__}, and the plan is of a {planned.form.kind.__name__}", cure=cure
+        )
+    here, there = tensors_of(model), planned.form.tensors
+    for name in {**here, **there}:
+        if here.get(name) != there.get(name):
+            raise ModelError(
+                f"{name} is {_shown(here.get(name))} in this {type(model).__name__} and {_shown(there.get(name))} in "
+                "that of the plan",
+                cure=cure,
+            )
+
+
+def _shown(layout: Layout | None) -> str:
+    if layout is None:
+        return "missing"
+    shape, dtype, is_trained, first = layout
+    return f"{dtype}{list(shape)}{', trained' if is_trained else ''}, called {first}"

@@ -1,0 +1,97 @@
+"""Recordings: a model's step in one form, divided among the workers of a plan.
+
+Takes: a model, inputs, a plan. Gives: a Recording, with one Program a worker. Runs once per form of a call.
+Source: Tofu section 5.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import nn
+
+from vgraph.api.dense.dtensor.placements import Placements, bare, carried_over, hold_in_blocks
+from vgraph.api.dense.form import Form
+from vgraph.capture.step.arguments import Arguments
+from vgraph.capture.step.capture_step import Returned, capture_forward, capture_step
+from vgraph.errors import ModelError
+from vgraph.ir.partitioned import PartitionedProgram
+from vgraph.ir.sharding import ShardingPlan
+from vgraph.ir.step import TrainingStep
+from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
+from vgraph.partition.search.search import Prepared, search
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A bare step of the model, divided. ``returns``: the nest of what the model returns, with numbers for tensors."""
+
+    form: Form
+    step: TrainingStep
+    sharding: ShardingPlan
+    parts: PartitionedProgram
+    returns: object
+    arguments: Arguments
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """The plan: of which bare step, how it is divided, where DTensors hold its parameters."""
+
+    step: TrainingStep
+    sharding: ShardingPlan
+    options: RewriteOptions
+    parameters: Mapping[str, Placements]
+    form: Form
+    arguments: Arguments
+
+    def as_planned(self) -> Recording:
+        """The step that the plan was made of; nothing is recorded anew."""
+        return self._recording(self.form, self.step, self.sharding, Returned(0), self.arguments)
+
+    def recorded(self, model: nn.Module, inputs: Sequence[object], form: Form) -> Recording:
+        """The model as it is now: of another form than the planned, divided as is best for it.
+
+        Raises:
+            ModelError: the model cannot be recorded, or returns something else than its loss where gradients are
+                wanted.
+        """
+        with _as_it_was(model):
+            step, returns, is_loss = capture_forward(model, inputs)
+            if form.has_gradients:
+                _refuse_other_results(model, is_loss=is_loss)
+                step = capture_step(model, inputs)
+        step = bare(step)[0]
+        sharding = carried_over(self.step, self.sharding, step)
+        if sharding is None:
+            sharding = search(step, self.sharding.axes, prepared=Prepared(step)).plan
+        return self._recording(form, step, sharding, returns, Arguments(inputs))
+
+    def _recording(
+        self, form: Form, step: TrainingStep, sharding: ShardingPlan, returns: object, arguments: Arguments
+    ) -> Recording:
+        held = hold_in_blocks(step, sharding, self.parameters)
+        return Recording(form, step, held, rewrite(step.program, held, self.options), returns, arguments)
+
+
+@contextmanager
+def _as_it_was(model: nn.Module) -> Generator[None]:
+    """The model with its own forward, and without hooks of its own: those run around every call."""
+    held = {name: value for name, value in vars(model).items() if name == "forward" or "_hooks" in name}
+    del vars(model)["forward"]
+    vars(model).update((name, OrderedDict()) for name, value in held.items() if isinstance(value, OrderedDict))
+    try:
+        yield
+    finally:
+        vars(model).update(held)
+
+
+def _refuse_other_results(model: nn.Module, *, is_loss: bool) -> None:
+    if not is_loss:
+        raise ModelError(
+            f"{type(model).__name__} returns something else than its loss while gradients are recorded",
+            cure="call it under torch.no_grad(), or let it return its scalar loss, as it did when it was planned",
+        )

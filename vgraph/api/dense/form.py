@@ -1,0 +1,53 @@
+"""Form: what a recording of a model depends on; calls of one form run the same recording.
+
+Takes: a model, what it is called with. Gives: a Form, compared by value. Runs once per plan, and at every call.
+Source: guards of Dynamo (Ansel et al. 2024), for a model that is recorded whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vgraph.api.dense.run import Layout, tensors_of
+from vgraph.capture.step.arguments import map_arguments
+
+Leaf = tuple[str, object]
+_SETTINGS = (bool, int, float, complex, str, tuple, torch.dtype, type(None))
+_OF_TORCH = vars(nn.Module()).keys() - {"training"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """The model's class, what its modules hold beside tensors, its tensors, inputs, automatic casts, gradients."""
+
+    kind: type
+    settings: tuple[Leaf, ...]
+    tensors: Mapping[str, Layout]
+    inputs: tuple[Leaf, ...]
+    casts: tuple[object, ...]
+    has_gradients: bool
+
+
+def form_of(model: nn.Module, inputs: Sequence[object], *, has_gradients: bool) -> Form:
+    """The form of a call as it is now; ``has_gradients``: whether those of the model's parameters are wanted."""
+    leaves: list[Leaf] = []
+
+    def note(path: str, leaf: object) -> None:
+        look = (tuple(leaf.shape), leaf.dtype) if isinstance(leaf, Tensor) else (type(leaf), leaf)
+        leaves.append((path, look))
+
+    map_arguments(inputs, note)
+    casts = tuple((kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind))
+    return Form(type(model), tuple(_settings(model)), tensors_of(model), tuple(leaves), casts, has_gradients)
+
+
+def _settings(model: nn.Module) -> Iterator[Leaf]:
+    """What modules hold beside tensors and modules, as far as it can be compared: modes, rates, sizes."""
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, _SETTINGS) and name not in _OF_TORCH:
+                yield f"{path}.{name}", (type(value), value)
