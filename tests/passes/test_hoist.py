@@ -45,6 +45,26 @@ class Message(nn.Module):
         return {"m": self.second(torch.relu(self.first(rows)))}
 
 
+class Gated(Message):
+    """Two products of the same rows, whose gradients are added and sliced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Linear(2 * WIDTH + 3, 5)
+
+    def forward(self, edges: Any) -> dict[str, Tensor]:
+        rows = torch.cat([edges.src["h"], edges.dst["h"], edges.data["w"]], -1)
+        return {"m": torch.sigmoid(self.first(rows)) * torch.tanh(self.other(rows))}
+
+
+class Difference(Message):
+    """Gradients of either end are slices of one product, one of them turned round."""
+
+    def forward(self, edges: Any) -> dict[str, Tensor]:
+        rows = torch.cat([edges.dst["h"] - edges.src["h"], edges.dst["h"] + edges.src["h"], edges.data["w"]], -1)
+        return {"m": self.second(torch.tanh(self.first(rows)))}
+
+
 def results(message: Callable[[Any], Any], inputs: list[Tensor], g: vgraph.Graph) -> list[Tensor]:
     g.update_all(message, lambda nodes: {"o": nodes.mailbox["m"].sum(1)})
     out = g.ndata["o"]
@@ -55,11 +75,13 @@ def results(message: Callable[[Any], Any], inputs: list[Tensor], g: vgraph.Graph
     return [out, *kept, *(t for t in second if t is not None)]
 
 
-@pytest.mark.parametrize("kernels", ["0", "1"])
-def test_edge_network_is_the_same_without_hoisting(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("make", "kernels"), [(Message, "0"), (Message, "1"), (Gated, "0"), (Difference, "0")])
+def test_edge_network_is_the_same_without_hoisting(
+    make: type[Message], kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VGRAPH_KERNELS", kernels)
     g, features = make_graph()
-    message = Message().double()
+    message = make().double()
     found: list[list[Tensor]] = []
     for setting in ("0", "1"):
         monkeypatch.setenv("VGRAPH_HOIST", setting)
@@ -85,9 +107,10 @@ def recorded_ops(run: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> lis
     return ops
 
 
-def test_no_product_over_edges_but_the_edges_own(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", [Message, Gated])
+def test_no_product_over_edges_but_the_edges_own(make: type[Message], monkeypatch: pytest.MonkeyPatch) -> None:
     g, features = make_graph()
-    message = Message().double()
+    message = make().double()
     g.edata["w"] = features[1].detach()
 
     def run() -> None:

@@ -7,7 +7,7 @@ product runs over edges where one over vertices gives the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -25,13 +25,15 @@ _mm, _cat, _add, _t = (
     torch.ops.aten.add.Tensor,
     torch.ops.aten.t.default,
 )
+_sub, _neg = torch.ops.aten.sub.Tensor, torch.ops.aten.neg.default
+_MOST_TERMS = 16  # of a sum of products that is taken apart
 _slice, _permute, _view = torch.ops.aten.slice.Tensor, torch.ops.aten.permute.default, torch.ops.aten.view.default
 
 
 def hoist(ops: Sequence[Op], new_value: NewValue) -> list[Op]:
     """The ops with these laws applied; the values that they replace keep their names.
 
-    f(x[src]) = f(x)[src]; cat(a, b) W = a W1 + b W2; sum over edges of (g W) = (sum of g) W;
+    f(x[src]) = f(x)[src]; cat(a, b) W = a W1 + b W2; sum over edges of (g W + h V) = (sum of g) W + (sum of h) V;
     the sum over edges of x[src]^T g = x^T (sum over out-edges of g); a sum over all edges is one
     over vertices of sums over their in-edges.
     """
@@ -231,7 +233,7 @@ class _Hoist:
         return run_deep(self._moving(op))
 
     def _moving(self, op: Op) -> Steps[bool]:
-        """The sum of (g W) is (the sum of g) W; of a slice of it, W's columns; of cat, the cat of sums."""
+        """The sum of (g W) is (the sum of g) W, and so is that of several; of cat, the cat of sums."""
         move = op.target
         if not isinstance(move, SegmentReduce) or move.end not in ("src", "dst") or move.part:
             return False
@@ -245,28 +247,38 @@ class _Hoist:
             return True
         if not move.info.is_linear:
             return False
-        weight, addend = None, None
-        if name == "slice":
-            maker, weight = self._columns(maker)
-        elif name in ("mm", "addmm") and not maker.kwargs and maker.args[-1].space == SHARED:
-            weight, addend = maker.args[-1], maker.args[0] if name == "addmm" else None
-        if weight is None or (addend is not None and addend.space != SHARED):
+        products = _products(rows, self.makers)
+        if products is not None:
+            yield self._sums_of_products(op, move.end, products)
+            return True
+        if name != "addmm" or maker.kwargs or maker.args[0].space != SHARED or not _is_product(maker):
             return False
-        given = maker.args[-2] if weight is maker.args[-1] else maker.args[0]
-        if given.space != EDGE or given.row_dim != 0:
-            return False
-        total = yield self._summing(move.end, given, op.line)
-        yield self._times_weight(op, move.end, total, weight, None if addend is None else (addend, given))
+        yield self._sum_of_affine(op, move.end, *maker.args)
         return True
 
-    def _times_weight(
-        self, op: Op, end: str, total: Value, weight: Value, addend: tuple[Value, Value] | None
-    ) -> Steps[None]:
+    def _sums_of_products(self, op: Op, end: str, products: Sequence[_Product]) -> Steps[None]:
+        """The summed rows of each product times its matrix, or columns of that, and these added."""
+        whole: Value | None = None
+        for product in products:
+            total = yield self._summing(end, product.rows, op.line)
+            start, stop = product.columns
+            is_all = (start, stop) == (0, product.weight.shape[1])
+            weight = product.weight if is_all else self._part(product.weight, 1, start, stop)
+            is_last, is_negative = product is products[-1], product.sign < 0
+            is_result = is_last and whole is None and not is_negative
+            term = op.results[0] if is_result else self.new_value(op.results[0])
+            self.ops.append(Op(_mm, (total, weight), {}, (term,), op.line))
+            if whole is None and not is_negative:
+                whole = term
+                continue
+            result = op.results[0] if is_last else self.new_value(op.results[0])
+            join, given = (_neg, (term,)) if whole is None else (_sub if is_negative else _add, (whole, term))
+            self.ops.append(Op(join, given, {}, (result,), op.line))
+            whole = result
+
+    def _sum_of_affine(self, op: Op, end: str, added: Value, rows: Value, weight: Value) -> Steps[None]:
         """The summed rows times the matrix; what was added to each edge's is added as often as there are edges."""
-        if addend is None:
-            self.ops.append(Op(_mm, (total, weight), {}, op.results, op.line))
-            return
-        added, rows = addend
+        total = yield self._summing(end, rows, op.line)
         maker = self.makers.get(rows.id)
         if maker is not None and op_name(maker.target) == "cat" and _is_along_features(maker):
             rows = next(maker.operands())  # one is there for every edge, too, without the others
@@ -279,18 +291,6 @@ class _Hoist:
         self.ops.append(Op(_mm, (total, weight), {}, (product,), op.line))
         self.ops.append(Op(torch.ops.aten.mul.Tensor, (count, added), {}, (many,), op.line))
         self.ops.append(Op(_add, (product, many), {}, op.results, op.line))
-
-    def _columns(self, view: Op) -> tuple[Op, Value | None]:
-        """A slice of (g W) along its columns: the product, and those columns of W."""
-        maker = self.makers.get(view.args[0].id)
-        _, dim, first, _, step = (*view.args, *(None,) * 5)[:5]
-        plain = len(view.args) >= 4 and step in (None, 1) and dim in (1, -1)
-        if maker is None or op_name(maker.target) != "mm" or not plain or maker.args[1].space != SHARED:
-            return view, None
-        start, width = first or 0, view.results[0].shape[1]
-        if not isinstance(start, int) or start < 0 or not isinstance(width, int):
-            return view, None
-        return maker, self._part(maker.args[1], 1, start, start + width)
 
     def _sums_of_pieces(self, op: Op, move: SegmentReduce, maker: Op) -> Steps[None]:
         made: list[Value] = []
@@ -315,6 +315,58 @@ class _Hoist:
         total = self._segment_sum("dst", rows, op.line)
         self.ops.append(replace(op, args=(total, *op.args[1:])))
         return True
+
+
+@dataclass(frozen=True)
+class _Product:
+    """One term of a sum: rows of edges times columns of a matrix that all share."""
+
+    rows: Value
+    weight: Value
+    columns: tuple[int, int]
+    sign: int
+
+
+def _products(rows: Value, makers: Mapping[int, Op]) -> list[_Product] | None:
+    """Rows of edges as a sum of products, sliced along columns or not; None: they are something else."""
+    found: list[_Product] = []
+    width = rows.shape[1]
+    todo: list[tuple[Value, int, int]] = [(rows, 1, 0)]  # with its sign, and at which of its columns the term begins
+    while todo:
+        value, sign, start = todo.pop()
+        maker = makers.get(value.id)
+        if maker is None or maker.kwargs or not isinstance(width, int) or len(found) + len(todo) == _MOST_TERMS:
+            return None
+        name, given = op_name(maker.target), maker.args
+        if name == "mm" and _is_product(maker):
+            found.append(_Product(given[0], given[1], (start, start + width), sign))
+        elif name in ("add", "sub", "neg") and all(_is_alike(v, value) for v in given):
+            signs = (sign, -sign if name == "sub" else sign) if len(given) == 2 else (-sign,)
+            todo += reversed([(v, s, start) for v, s in zip(given, signs, strict=True)])
+        elif name == "slice" and (first := _first_column(maker)) is not None:
+            todo.append((given[0], sign, start + first))
+        else:
+            return None
+    return found
+
+
+def _is_product(op: Op) -> bool:
+    """Of rows of edges and a matrix that all share."""
+    rows, weight = op.args[-2:]
+    return weight.space == SHARED and rows.space == EDGE and rows.row_dim == 0
+
+
+def _is_alike(operand: object, result: Value) -> bool:
+    """Whether nothing is repeated or rounded for an operator."""
+    return isinstance(operand, Value) and operand.shape == result.shape and operand.dtype == result.dtype
+
+
+def _first_column(view: Op) -> int | None:
+    """Where a slice along columns begins; None: it is another."""
+    _, dim, first, _, step = (*view.args, *(None,) * 5)[:5]
+    plain = len(view.args) >= 4 and step in (None, 1) and dim in (1, -1) and len(view.args[0].shape) == 2
+    start = first or 0
+    return start if plain and isinstance(start, int) and start >= 0 else None
 
 
 def _on(dim: Dim, space: Space) -> Dim:
