@@ -25,6 +25,7 @@ from vgraph.api.graph import Graph
 from vgraph.api.kept_memory import release_memory
 from vgraph.api.linear import linear
 from vgraph.api.messages.filter import filter_edges, filter_nodes
+from vgraph.api.messages.non_backtracking import non_backtracking
 from vgraph.api.messages.propagation import prop_edges, prop_edges_dfs, prop_nodes, prop_nodes_bfs, prop_nodes_topo
 from vgraph.api.messages.readout import (
     broadcast_edges,
@@ -177,6 +178,7 @@ __all__ = [
     "metapath_reachable_graph",
     "node_subgraph",
     "node_type_subgraph",
+    "non_backtracking",
     "norm_by_dst",
     "ops",
     "out_subgraph",

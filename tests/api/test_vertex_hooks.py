@@ -108,3 +108,60 @@ def test_hooks_that_torch_has_replaced_are_refused() -> None:
     model.register_backward_hook(lambda module, inward, outward: None)
     with pytest.raises(FunctionError, match="register_full_backward_hook"):
         model(TREE, x=rows())
+
+
+class Layered(vgraph.VertexFunction):
+    """Like Sum, through a module that may have hooks."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(1, 1, bias=False)
+
+    def forward(self, v):
+        h = self.inner(v.pull("x")) + v.gather()["h"].sum()
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+def test_what_a_hook_within_returns_is_part_of_the_function() -> None:
+    model, x = Layered(), rows()
+    plain = model(TREE, x=x)["h"]
+    model.inner.register_forward_hook(lambda module, args, output: 3 * output)
+    torch.testing.assert_close(model(TREE, x=x)["h"], 3 * plain)
+
+
+def test_a_hook_within_that_looks_on_is_refused() -> None:
+    class Looked(Layered):
+        """A type of its own: how Layered runs is known."""
+
+    model, seen = Looked(), list[Any]()
+
+    def look(*of_call: Any) -> None:
+        seen.append(of_call)
+
+    refusal = "Looked is recorded, and then runs as a whole: it has a Linear with a hook that returns nothing"
+    for register in (model.inner.register_forward_hook, model.inner.register_forward_pre_hook):
+        for hook in (look, lambda *of_call: seen.append(of_call)):  # the second says it only when it has run
+            handle = register(hook)
+            with pytest.raises(FunctionError, match=refusal) as info:
+                model(TREE, x=rows())
+            handle.remove()
+            line = f"{__file__}:{hook.__code__.co_firstlineno}"
+            assert info.value.line == line and info.value.cure.startswith("register it on the vertex function itself")
+    assert model(TREE, x=rows())["h"].shape == (3, 1)
+
+
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward"])
+def test_hooks_within_a_message_function_see_each_call_once(kind: str) -> None:
+    linear, shapes = torch.nn.Linear(1, 1), list[Any]()
+
+    def look(module: Any, given: Any, *outputs: Any) -> None:
+        shapes.append(given[0].shape)
+
+    getattr(linear, f"register_{kind}_hook")(look)
+    g = vgraph.graph(([0, 1, 0], [2, 2, 1]))
+    for _ in range(2):
+        g.ndata["h"] = rows()
+        g.update_all(lambda edges: {"m": linear(edges.src["h"])}, lambda nodes: {"o": nodes.mailbox["m"].sum(1)})
+        g.ndata["o"].sum().backward()
+    assert shapes == [(3, 1)] * 2

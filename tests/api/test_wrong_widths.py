@@ -11,6 +11,7 @@ from torch import nn
 
 import vgraph
 import vgraph.function as fn
+import vgraph.nn as vnn
 from vgraph.errors import FunctionError, NameLookupError, ShapeError
 from vgraph.nn import ChildSumTreeLSTM, GATConv, GATv2Conv, GraphConv, HeteroGraphConv, HeteroLinear, SAGEConv
 
@@ -56,6 +57,50 @@ def test_layers_name_themselves(make: Callable[..., nn.Module]) -> None:
     g = vgraph.add_self_loop(TREE)
     with pytest.raises(ShapeError, match=rf"{type(layer).__name__} was made for rows of 4 numbers .* \(3, 3\)"):
         layer(g, ROWS)
+
+
+OF_VERTICES: dict[str, Callable[..., Any]] = {
+    "ChebConv": lambda g, x, e: vnn.ChebConv(4, 2, 2)(g, x),
+    "TAGConv": lambda g, x, e: vnn.TAGConv(4, 2)(g, x),
+    "SGConv": lambda g, x, e: vnn.SGConv(4, 2)(g, x),
+    "EdgeConv": lambda g, x, e: vnn.EdgeConv(4, 2)(g, x),
+    "EdgeGATConv": lambda g, x, e: vnn.EdgeGATConv((3, 4), 3, 2, 1)(g, (x, x), e),
+    "EGATConv": lambda g, x, e: vnn.EGATConv((3, 4), 3, 2, 2, 1)(g, (x, x), e),
+    "EGNNConv": lambda g, x, e: vnn.EGNNConv(4, 2, 2)(g, x, x),
+    "GatedGCNConv": lambda g, x, e: vnn.GatedGCNConv(4, 3, 2)(g, x, e),
+    "GCN2Conv": lambda g, x, e: vnn.GCN2Conv(4, 1)(g, x, x),
+    "DotGatConv": lambda g, x, e: vnn.DotGatConv((3, 4), 2, 1)(g, (x, x)),
+    "PNAConv": lambda g, x, e: vnn.PNAConv(4, 2, ["mean"], ["identity"], 1.0)(g, x),
+    "DGNConv": lambda g, x, e: vnn.DGNConv(4, 2, ["mean"], ["identity"], 1.0)(g, x),
+    "HGTConv": lambda g, x, e: vnn.HGTConv(4, 2, 1, 1, 1)(g, x, g.nodes(), g.edges()[0]),
+    "RelGraphConv": lambda g, x, e: vnn.RelGraphConv(4, 2, 2)(g, x, g.edges()[0]),
+    "TWIRLSConv": lambda g, x, e: vnn.TWIRLSConv(4, 2, 3, prop_step=1)(g, x),
+    "NNConv": lambda g, x, e: vnn.NNConv(4, 2, nn.Linear(3, 8), "mean")(g, x, e),
+    "CFConv": lambda g, x, e: vnn.CFConv(4, 3, 2, 2)(g, x, e),
+    "GMMConv": lambda g, x, e: vnn.GMMConv(4, 2, 3, 1, "sum")(g, x, e),
+}
+OF_EDGES: dict[str, Callable[..., Any]] = {
+    "EdgeGATConv": lambda g, x, e: vnn.EdgeGATConv(3, 4, 2, 1)(g, x, e),
+    "EGATConv": lambda g, x, e: vnn.EGATConv(3, 4, 2, 2, 1)(g, x, e),
+    "EGNNConv": lambda g, x, e: vnn.EGNNConv(3, 2, 2, 4)(g, x, x, e),
+    "GatedGCNConv": lambda g, x, e: vnn.GatedGCNConv(3, 4, 2)(g, x, e),
+    "PNAConv": lambda g, x, e: vnn.PNAConv(3, 2, ["mean"], ["identity"], 1.0, edge_feat_size=4)(g, x, e),
+    "CFConv": lambda g, x, e: vnn.CFConv(3, 4, 2, 2)(g, x, e),
+    "GMMConv": lambda g, x, e: vnn.GMMConv(3, 2, 4, 1, "sum")(g, x, e),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "what"),
+    [
+        *((name, call, r"rows of 4 numbers and is given \(3, 3\)") for name, call in OF_VERTICES.items()),
+        *((name, call, r"edges' rows of 4 numbers and is given \(5, 3\)") for name, call in OF_EDGES.items()),
+    ],
+)
+def test_other_layers_name_themselves(name: str, call: Callable[..., Any], what: str) -> None:
+    g = vgraph.add_self_loop(TREE)
+    with pytest.raises(ShapeError, match=f"^{name} was made for {what}"):
+        call(g, ROWS, torch.ones(5, 3))
 
 
 @pytest.mark.parametrize("given", [(ROWS, EDGE_INDEX), (EDGE_INDEX, ROWS)], ids=["as in PyG", "turned round"])

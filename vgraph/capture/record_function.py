@@ -15,6 +15,7 @@ from vgraph.capture.body import Body
 from vgraph.capture.errors import CaptureError, RunsDifferError
 from vgraph.capture.guards.code_watch import Reading, unwatched, watch_code
 from vgraph.capture.guards.compile_guards import StandIns, stand_ins
+from vgraph.capture.guards.hooks import SeenHooks
 from vgraph.capture.guards.tracer_leaks import drop_kept
 from vgraph.capture.guards.walk import walk_roots
 from vgraph.capture.guards.watched import Numbers
@@ -54,7 +55,7 @@ def record_function(
             read[name] = specs(name)
         return read[name]
 
-    with ambient(*modes), watch_code() as reading:
+    with ambient(*modes), watch_code(SeenHooks()) as reading:
         try:
             body = make_body()
             with stand_ins(roots, *standing_in) as scalars:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import mapped_by
-from vgraph.nn.inputs import check_graph, check_in_degrees, pair, receivers_of
+from vgraph.nn.inputs import check_graph, check_in_degrees, check_width, pair, receivers_of
 
 
 class DotGatConv(nn.Module):
@@ -70,6 +70,9 @@ class DotGatConv(nn.Module):
         check_graph(self, graph)
         if not self._allow_zero_in_degree:
             check_in_degrees(graph)
+        widths = (self._in_src_feats, self._in_dst_feats)
+        for rows, width in zip(feat if isinstance(feat, tuple) else (feat,), widths, strict=False):
+            check_width(self, rows, width)
         sent, received = self._mapped(graph, feat)
         with graph.local_scope():
             graph.srcdata["ft"] = sent

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
-from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph
+from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph, check_width
 from vgraph.nn.propagate import propagate
 
 
@@ -61,6 +61,8 @@ class EdgeConv(NeedsInEdges):
         check_graph(self, g)
         self._check_in_degrees(g)
         src, dst = both_ends(g, feat)
+        for rows in (src, dst):
+            check_width(self, rows, self.theta.in_features)
         with g.local_scope():
             # theta is linear: theta(v - u) + phi(v) is a row of v less one of u
             g.srcdata["u"] = nn.functional.linear(src, self.theta.weight)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import add_residual, init_glorot, make_head_vector, mapped_by
-from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph, pair, receivers_of
+from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph, check_width, pair, receivers_of
 
 
 class EdgeGATConv(NeedsInEdges):
@@ -87,6 +87,14 @@ class EdgeGATConv(NeedsInEdges):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
+    def _check_widths(self, feat: Tensor | tuple[Tensor, Tensor], edge_feat: Tensor) -> None:
+        if isinstance(feat, tuple):
+            for rows, fc in zip(feat, (self.fc_src, self.fc_dst), strict=True):
+                check_width(self, rows, fc.in_features)
+        else:
+            check_width(self, feat, self.fc.in_features)
+        check_width(self, edge_feat, self.fc_edge.in_features, "edges' rows")
+
     def forward(
         self,
         graph: vgraph.Graph,
@@ -113,6 +121,7 @@ class EdgeGATConv(NeedsInEdges):
         """
         check_graph(self, graph)
         self._check_in_degrees(graph)
+        self._check_widths(feat, edge_feat)
         src, dst, own = self._mapped(graph, feat)
         made, slope = mapped_by(self.fc_edge, edge_feat, self._num_heads), self.leaky_relu.negative_slope
         with graph.local_scope():

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from vgraph.errors import FeatureError
-from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph, check_name, pair
+from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph, check_name, check_width, pair
 from vgraph.nn.propagate import propagate
 
 REDUCERS = {"sum": fn.sum, "mean": fn.mean, "max": fn.max}
@@ -87,6 +87,7 @@ class NNConv(nn.Module):
         """
         check_graph(self, graph)
         src, dst = both_ends(graph, feat)
+        check_width(self, src, self._in_src_feats)
         shape, made = (self._in_src_feats, self._out_feats), self.edge_func(efeat)
         if made.shape[1:].numel() != shape[0] * shape[1]:
             fact = f"edge_func gives {tuple(made.shape)} for matrices of {shape[0]} x {shape[1]}"
@@ -138,6 +139,7 @@ class CFConv(nn.Module):
 
     def __init__(self, node_in_feats: int, edge_in_feats: int, hidden_feats: int, out_feats: int) -> None:
         super().__init__()
+        self._edge_in_feats = edge_in_feats
         self.project_edge = nn.Sequential(
             nn.Linear(edge_in_feats, hidden_feats),
             ShiftedSoftplus(),
@@ -164,6 +166,8 @@ class CFConv(nn.Module):
         """
         check_graph(self, g)
         src = node_feats[0] if isinstance(node_feats, tuple) else node_feats
+        check_width(self, src, self.project_node.in_features)
+        check_width(self, edge_feats, self._edge_in_feats, "edges' rows")
         with g.local_scope():
             g.srcdata["h"], g.edata["w"] = self.project_node(src), self.project_edge(edge_feats)
             return self.project_out(propagate(g, fn.u_mul_e("h", "w", "m"), fn.sum("m", "out"), g.srcdata["h"]))
@@ -246,6 +250,8 @@ class GMMConv(NeedsInEdges):
         check_graph(self, graph)
         self._check_in_degrees(graph)
         src, dst = both_ends(graph, feat)
+        check_width(self, src, self.fc.in_features)
+        check_width(self, pseudo, self.mu.shape[1], "edges' rows")
         away = (pseudo.unsqueeze(1) - self.mu) * self.inv_sigma
         with graph.local_scope():
             graph.srcdata["h"] = self.fc(src).unflatten(1, (self._n_kernels, -1))

@@ -14,7 +14,7 @@ import vgraph
 import vgraph.function as fn
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import init_glorot, make_head_vector, split_heads
-from vgraph.nn.inputs import check_edge_weight, check_graph, check_in_degrees, pair
+from vgraph.nn.inputs import check_edge_weight, check_graph, check_in_degrees, check_width, pair
 
 
 class EGATConv(nn.Module):
@@ -101,6 +101,9 @@ class EGATConv(nn.Module):
         check_in_degrees(graph)
         weight = None if edge_weight is None else check_edge_weight(graph, edge_weight)
         src, dst = nfeats if isinstance(nfeats, tuple) else (nfeats, nfeats)
+        check_width(self, src, self.fc_ni.in_features)
+        check_width(self, dst, self.fc_nj.in_features)
+        check_width(self, efeats, self.fc_fij.in_features, "edges' rows")
         with graph.local_scope():
             graph.srcdata["ni"], graph.dstdata["nj"] = self.fc_ni(src), self.fc_nj(dst)
             graph.apply_edges(fn.u_add_v("ni", "nj", "f"))

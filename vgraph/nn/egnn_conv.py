@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.inputs import check_edge_feat, check_graph
+from vgraph.nn.inputs import check_edge_feat, check_graph, check_width
 
 TINY = 1e-30  # a vertex may stand where its neighbour stands
 
@@ -42,7 +42,7 @@ class EGNNConv(nn.Module):
 
     def __init__(self, in_size: int, hidden_size: int, out_size: int, edge_feat_size: int = 0) -> None:
         super().__init__()
-        self.edge_feat_size = edge_feat_size
+        self.in_size, self.edge_feat_size = in_size, edge_feat_size
         act = nn.SiLU()
         self.edge_mlp = nn.Sequential(
             nn.Linear(2 * in_size + edge_feat_size + 1, hidden_size), act, nn.Linear(hidden_size, hidden_size), act
@@ -71,7 +71,8 @@ class EGNNConv(nn.Module):
             FeatureError: the edges' feature is missing, or not asked for.
         """
         check_graph(self, graph)
-        edge_feat = check_edge_feat(edge_feat, self.edge_feat_size)
+        check_width(self, node_feat, self.in_size)
+        edge_feat = check_edge_feat(self, edge_feat, self.edge_feat_size)
         with graph.local_scope():
             graph.ndata["h"], graph.ndata["x"] = node_feat, coord_feat
             if edge_feat is not None:

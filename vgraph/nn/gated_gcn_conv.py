@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.inputs import check_graph, is_without_edges
+from vgraph.nn.inputs import check_graph, check_width, is_without_edges
 
 TINY = 1e-6  # a vertex may receive nothing
 
@@ -73,6 +73,8 @@ class GatedGCNConv(nn.Module):
             FunctionError: it is called without a graph.
         """
         check_graph(self, graph)
+        check_width(self, feat, self.A.in_features)
+        check_width(self, edge_feat, self.C.in_features, "edges' rows")
         with graph.local_scope():
             graph.ndata["D"], graph.ndata["E"], graph.edata["C"] = self.D(feat), self.E(feat), self.C(edge_feat)
             rows, graph.ndata["B"] = self.A(feat), self.B(feat)

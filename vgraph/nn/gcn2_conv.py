@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.inputs import NeedsInEdges, check_graph
+from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width
 from vgraph.nn.polynomial_conv import make_hop
 
 
@@ -95,6 +95,8 @@ class GCN2Conv(NeedsInEdges):
         """
         check_graph(self, graph)
         self._check_in_degrees(graph)
+        for rows in (feat, feat_0):
+            check_width(self, rows, self._in_feats)
         step = make_hop(graph, feat, edge_weight)(feat) * (1 - self.alpha)
         first = feat_0[: len(step)] * self.alpha
         both = step + first

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.inputs import check_graph, of_all_sources, receivers_of
+from vgraph.nn.inputs import check_graph, check_width, of_all_sources, receivers_of
 from vgraph.nn.propagate import propagate
 from vgraph.nn.typed_linear import TypedLinear
 
@@ -54,7 +54,7 @@ class HGTConv(nn.Module):
         use_norm: bool = False,
     ) -> None:
         super().__init__()
-        self.head_size, self.num_heads, self.use_norm = head_size, num_heads, use_norm
+        self.in_size, self.head_size, self.num_heads, self.use_norm = in_size, head_size, num_heads, use_norm
         width = head_size * num_heads
         for name in ("k", "q", "v"):
             setattr(self, f"linear_{name}", TypedLinear(in_size, width, num_ntypes))
@@ -87,6 +87,7 @@ class HGTConv(nn.Module):
             FunctionError: it is called without a graph.
         """
         check_graph(self, g)
+        check_width(self, x, self.in_size)
         own, own_type = receivers_of(g, x), receivers_of(g, ntype)
         k, v = (self._by_head(name, x, ntype, presorted) for name in ("k", "v"))
         q = self._by_head("q", own, own_type, presorted)

@@ -38,11 +38,11 @@ def check_graph(layer: nn.Module, graph: object) -> None:
         )
 
 
-def check_width(layer: nn.Module, rows: Tensor, width: int) -> None:
-    """ShapeError: rows have another width than the layer was made for."""
+def check_width(layer: nn.Module, rows: Tensor, width: int, what: str = "rows") -> None:
+    """ShapeError: rows have another width than the layer was made for; ``what`` they are."""
     if rows.shape[-1] != width:
         raise ShapeError(
-            f"{type(layer).__name__} was made for rows of {width} numbers and is given {tuple(rows.shape)}",
+            f"{type(layer).__name__} was made for {what} of {width} numbers and is given {tuple(rows.shape)}",
             cure="give features of that width, or make the layer for theirs",
         )
 
@@ -126,14 +126,19 @@ def check_edge_weight(graph: vgraph.Graph, edge_weight: Tensor) -> Tensor:
     return edge_weight
 
 
-def check_edge_feat(edge_feat: Tensor | None, size: int) -> Tensor | None:
-    """The edges' feature; one without columns is none. FeatureError: the layer was made for another number of them."""
+def check_edge_feat(layer: nn.Module, edge_feat: Tensor | None, size: int) -> Tensor | None:
+    """The edges' feature; one without columns is none.
+
+    FeatureError: the layer was made with one and there is none, or the other way; ShapeError: for another width.
+    """
     if edge_feat is not None and edge_feat.dim() > 1 and edge_feat.shape[-1] == 0:
         edge_feat = None
     if (edge_feat is None) != (size == 0):
         fact = f"the layer was made for edges of {size} features"
         given = "none is given" if edge_feat is None else f"{tuple(edge_feat.shape)} is given"
         raise FeatureError(f"{fact}, {given}", cure="pass edge_feat where edge_feat_size is not 0, else not")
+    if edge_feat is not None:
+        check_width(layer, edge_feat, size, "edges' rows")
     return edge_feat
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import GraphError
-from vgraph.nn.inputs import check_edge_feat, check_graph, check_name
+from vgraph.nn.inputs import check_edge_feat, check_graph, check_name, check_width
 
 TINY = 1e-30  # keeps the derivative of a root finite
 
@@ -178,7 +178,8 @@ class PNAConv(nn.Module):
             FeatureError: the edges' feature is missing, or not asked for.
         """
         check_graph(self, graph)
-        edge_feat = check_edge_feat(edge_feat, self.edge_feat_size)
+        check_width(self, node_feat, self.tower_in_size * len(self.towers))
+        edge_feat = check_edge_feat(self, edge_feat, self.edge_feat_size)
         parts = node_feat.split(self.tower_in_size, 1)
         rows = [tower(graph, part, edge_feat) for tower, part in zip(self.towers, parts, strict=True)]
         mixed = self.mixing_layer(torch.cat(rows, 1))

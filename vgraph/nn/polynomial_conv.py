@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import vgraph
 from vgraph.errors import FeatureError
-from vgraph.nn.inputs import NeedsInEdges, check_graph
+from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width
 from vgraph.nn.norm import EdgeWeightNorm, degree_factor
 from vgraph.nn.propagate import send_rows
 
@@ -91,6 +91,7 @@ class ChebConv(nn.Module):
             FeatureError: ``lambda_max`` has not one number a graph.
         """
         check_graph(self, graph)
+        check_width(self, feat, self.linear.in_features // self._k)
         scale, hop = self._scale(graph, feat, lambda_max), make_hop(graph, feat, None)
 
         def laplacian(rows: Tensor) -> Tensor:
@@ -187,6 +188,7 @@ class SGConv(NeedsInEdges):
         self._check_in_degrees(graph)
         if self._cached_h is not None:
             return self.fc(self._cached_h)
+        check_width(self, feat, self.fc.in_features)
         hop = make_hop(graph, feat, edge_weight)
         for _ in range(self._k):
             feat = hop(feat)
@@ -251,6 +253,7 @@ class TAGConv(nn.Module):
             FeatureError: weights are not one number above 0 an edge.
         """
         check_graph(self, graph)
+        check_width(self, feat, self.lin.in_features // (self._k + 1))
         hop, steps = make_hop(graph, feat, edge_weight), [feat]
         for _ in range(self._k):
             steps.append(hop(steps[-1]))

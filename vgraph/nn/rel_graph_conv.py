@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.inputs import check_graph, receivers_of
+from vgraph.nn.inputs import check_graph, check_width, receivers_of
 from vgraph.nn.typed_linear import TypedLinear
 
 
@@ -90,6 +90,7 @@ class RelGraphConv(nn.Module):
             FunctionError: it is called without a graph.
         """
         check_graph(self, g)
+        check_width(self, feat, self.linear_r.in_size)
         rows = vgraph.ops.typed_sum(g, feat, self.linear_r.get_matrices(), etypes, norm)
         if self.layer_norm:
             rows = self.layer_norm_weight(rows)

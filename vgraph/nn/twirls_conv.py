@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
-from vgraph.nn.inputs import check_graph, check_name
+from vgraph.nn.inputs import check_graph, check_name, check_width
 from vgraph.nn.propagate import send_rows
 
 
@@ -212,6 +212,7 @@ class TWIRLSConv(nn.Module):
         norm, self.inp_dropout = check_name(norm, ("batch", "layer", "none"), "norm"), inp_dropout
         self.cacheable = not attention and num_mlp_before == 0 and inp_dropout <= 0
         self.cached_unfolding: Tensor | None = None
+        self._input_d = input_d
         inner = hidden_d if num_mlp_after else output_d
         inner = inner if num_mlp_before else input_d
         before = [input_d, *[hidden_d] * (num_mlp_before - 1), inner] if num_mlp_before else [input_d]
@@ -240,6 +241,7 @@ class TWIRLSConv(nn.Module):
         check_graph(self, graph)
         if self.cached_unfolding is not None:
             return self.mlp_aft(self.cached_unfolding)
+        check_width(self, feat, self._input_d)
         graph = vgraph.add_self_loop(vgraph.remove_self_loop(graph))
         rows = self.mlp_bef(F.dropout(feat, self.inp_dropout, training=self.training))
         rows = self.unfolding(graph, rows)

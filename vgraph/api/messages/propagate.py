@@ -35,6 +35,7 @@ from vgraph.capture.capture_cache import RestlessError, function_key, name_of
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import ENDS, Features
 from vgraph.capture.guards.functorch_checks import refuse_transforms
+from vgraph.capture.guards.hooks import HookError
 from vgraph.capture.guards.tracer_leaks import KeptError
 from vgraph.capture.refusals import without_frames
 from vgraph.capture.session import Spec
@@ -146,7 +147,7 @@ def propagate(
     except CaptureError as error:
         first = without_frames(error)
     try:
-        if isinstance(first, (RestlessError, KeptError)):
+        if isinstance(first, (RestlessError, KeptError, HookError)):
             raise first
         return _by_degree(topology, frames, roots, key, first)
     except CaptureError as error:

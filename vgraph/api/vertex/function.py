@@ -29,6 +29,7 @@ from vgraph.capture.capture_cache import function_key
 from vgraph.capture.errors import CaptureError, OutsideWriteError
 from vgraph.capture.features import Features
 from vgraph.capture.guards.functorch_checks import refuse_transforms
+from vgraph.capture.guards.hooks import LookerError
 from vgraph.capture.refusals import without_frames
 from vgraph.capture.session import Spec, Specs
 from vgraph.compiled_calls import compiled_calls
@@ -173,6 +174,8 @@ class VertexFunction(nn.Module):
             bound, tensors, call_context = _bind(self, feed)
         except OutsideWriteError as error:
             raise _write_error(self, error) from None
+        except LookerError as error:
+            raise _hook_error(self, error) from None
         except CaptureError as error:
             why = without_frames(error)
         else:
@@ -303,6 +306,16 @@ def _write_error(function: VertexFunction, error: CaptureError) -> FunctionError
         f"{type(function).__name__} writes in place to a tensor that is not its own",
         cure="write out of place, as in x = x + 1, or to a clone; BatchNorm in training writes to its statistics: "
         "put it on the features before the call or on what the call gives, use LayerNorm, or .eval()",
+        line=error.line,
+    )
+
+
+def _hook_error(function: VertexFunction, error: CaptureError) -> FunctionError:
+    return FunctionError(
+        f"{type(function).__name__} is recorded, and then runs as a whole: {error.reason}; it would do so once, "
+        "on rows of an example",
+        cure="register it on the vertex function itself, whose hooks run once a call, and push what it is to see; "
+        "or return a value from it, which becomes part of the function",
         line=error.line,
     )
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from vgraph.capture.guards.hooks import RUNS_MODULES, SeenHooks
 from vgraph.capture.guards.purity import (
     LIBRARIES,
     PEEKS,
@@ -53,13 +54,15 @@ class Reading:
 
 
 @contextmanager
-def watch_code() -> Generator[Reading]:
-    """Notes every Python function that runs, outside the libraries."""
+def watch_code(hooks: SeenHooks | None = None) -> Generator[Reading]:
+    """Notes every Python function that runs, outside the libraries, and tells ``hooks`` of modules."""
     reading = Reading()
     known = dict(_of_libraries)  # by id: the hash of code is computed anew from all its parts
 
     def note(frame: types.FrameType, event: str, arg: Any) -> None:
         kind = known.get(id(frame.f_code))
+        if hooks is not None and event == "call" and frame.f_code is RUNS_MODULES:
+            hooks.begin(frame.f_locals["self"])
         if event == "call":
             if kind is None:
                 _note_call(reading, known, frame)
@@ -67,6 +70,8 @@ def watch_code() -> Generator[Reading]:
                 _note_library_call(reading, known, frame)
         elif event == "c_call" and kind:
             _note_builtin(reading, kind, arg)
+        elif hooks is not None and event == "return" and arg is None and kind == _USERS:
+            hooks.end(frame.f_code)
 
     before = replace_profiler(note)
     try:

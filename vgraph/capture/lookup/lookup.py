@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -20,7 +20,8 @@ from torch import Tensor
 from vgraph.capture.body import Body, Given
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import Features
-from vgraph.capture.guards.code_watch import uncollected
+from vgraph.capture.guards.code_watch import uncollected, watch_code
+from vgraph.capture.guards.hooks import HookError, SeenHooks
 from vgraph.capture.guards.tracer_leaks import KeptError
 from vgraph.capture.lookup.fake_rows import row_pair
 from vgraph.capture.lookup.lookup_session import LookupSession, OnFakeRows, ReplayedBody, SessionPlayer
@@ -127,7 +128,8 @@ def _run(tree: TraceTree, body: Body, find: Find, spec: Specs, modes: Modes, *, 
     lifted = cursor.lifted  # what asks for specs must not hold the cursor, which asks it
     session: Any = LookupSession(body, pairs, cursor, find)
     try:
-        with OnFakeRows(cursor):
+        # to watch every call would cost as much as the call
+        with nullcontext() if tree.num_endings else watch_code(SeenHooks()), OnFakeRows(cursor):
             given = body.run(session)
         key, inputs = _ending(cursor, given, body), session.inputs
         del given, session
@@ -135,6 +137,9 @@ def _run(tree: TraceTree, body: Body, find: Find, spec: Specs, modes: Modes, *, 
             raise KeptError("it keeps rows for later")
         if not cursor.inputs_are_as_read():
             raise CaptureError("it writes to memory of a tensor that it has read")
+    except HookError as error:
+        error.is_kept = False  # nobody watches whether the hook is removed
+        raise
     finally:
         tree.cursor = None
         _forget(sessions)
