@@ -36,7 +36,7 @@ CORE = frozenset(
 # Taken apart when a training step is captured, into sums and pointwise operators that are described.
 DECOMPOSED = frozenset(
     """_native_batch_norm_legit _native_batch_norm_legit_no_training native_group_norm native_dropout _embedding_bag
-    upsample_bilinear2d upsample_nearest2d var std_mean""".split()
+    var std_mean""".split()
 )
 
 

@@ -43,6 +43,16 @@ def fourier(x: Tensor, dim: int) -> Tensor:
     return aten._fft_c2r(found, [dim], 2, x.shape[dim])
 
 
+SIZES = {1: (2, 3), 2: (2, 3, 4), 3: (2, 3, 4, 5)}
+
+
+def resampled(x: Tensor, name: str, rank: int, *options: bool) -> Tensor:
+    """There, and as a gradient back."""
+    size = [6] * rank
+    made = getattr(aten, f"upsample_{name}")(x, size, *options)
+    return getattr(aten, f"upsample_{name}_backward")(made, size, list(x.shape), *options)
+
+
 def pooled_back(x: Tensor) -> Tensor:
     found, at = aten.max_pool2d_with_indices(x, [2, 2])
     return aten.max_pool2d_with_indices_backward(found, x, [2, 2], [2, 2], [0, 0], [1, 1], False, at)
@@ -97,6 +107,15 @@ EXAMPLES: dict[str, Example] = {
     **{
         f"fft {dim}": rows(lambda x, dim=dim: fourier(x, dim), (3, D))
         for dim in (1, 2)
+    },
+    **{
+        f"{name} at another size": rows(
+            lambda x, name=name, rank=rank, options=options: resampled(x, name, rank, *options), SIZES[rank]
+        )
+        for name, rank, options in (
+            ("nearest1d", 1, ()), ("nearest2d", 2, ()), ("nearest3d", 3, ()), ("linear1d", 1, (False,)),
+            ("bilinear2d", 2, (True,)), ("bicubic2d", 2, (False,)), ("trilinear3d", 3, (False,)),
+        )
     },
     "parts of complex numbers": rows(lambda x: aten.view_as_real(aten.view_as_complex(x)), (3, 2)),
     "flip": rows(lambda x: aten.flip(x, [1])),

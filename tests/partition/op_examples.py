@@ -158,6 +158,9 @@ def _indexing() -> Iterator[OpExample]:
     yield example(aten.scatter_add.default, r(4, 8), 1, ids(8, 4, 6), r(4, 6))
     yield example(aten.index_select.default, r(4, 8), 1, ids(8, 6))
     yield example(aten.index.Tensor, r(4, 8), [None, ids(8, 6)])
+    yield example(aten.index.Tensor, r(4, 8, 6), [None, ids(8, 2, 1), ids(6, 4)])
+    yield example(aten.index.Tensor, r(4, 8, 6), [ids(4, 2), None, ids(6, 2)])
+    yield example(aten.index_put.default, r(4, 8, 6), [None, ids(8, 2), ids(6, 2)], r(4, 2), True)
     yield example(aten.index_put.default, r(4, 8), [ids(4, 6)], r(6, 8), True)
     yield example(aten.index_add.default, r(4, 8), 1, ids(8, 6), r(4, 6))
 
@@ -186,6 +189,8 @@ def _layers() -> Iterator[OpExample]:
     yield example(
         aten.max_pool2d_with_indices_backward.default, r(4, 6, 4, 4), x, [2, 2], [2, 2], [0, 0], [1, 1], False, indices
     )
+    yield example(aten.upsample_nearest2d.default, x, [16, 12])
+    yield example(aten.upsample_bilinear2d_backward.default, r(4, 6, 16, 12), [16, 12], [4, 6, 8, 8], False)
     y = r(4, 8, 6)
     yield example(aten.native_layer_norm.default, y, [6], r(6), r(6), 1e-5)
     mean, scale = aten.native_layer_norm(y, [6], None, None, 1e-5)[1:]

@@ -30,7 +30,7 @@ def hints(book: Account, whole: Footprint, worker: Footprint) -> Iterator[str]:
     share = whole.total / count
     if worker.total > MUCH * share:
         yield f"a worker holds {worker.total / share:.2f} fair shares; memory_limit= asks for a plan that holds less"
-        yield from _undivided(book, share)
+        yield from undivided(book, share)
 
 
 def holds_much(step: TrainingStep, found: Found) -> bool:
@@ -58,8 +58,8 @@ def _odd_dims(book: Account, count: int) -> Iterator[str]:
         yield f"{name}: {count} workers do not divide {size}; pad it to {longer}, and it can be cut there"
 
 
-def _undivided(book: Account, share: float) -> Iterator[str]:
-    """The ops that hold most beyond a worker's part, and why they are not divided."""
+def undivided(book: Account, share: float) -> Iterator[str]:
+    """Lines for the ops that hold most beyond a worker's part, and why they are not divided."""
     beyond = dict[tuple[str, str, str], float]()
     rows = zip(book.step.ops, book.step.notes, book.plan.strategies, book.rows, strict=True)
     for op, note, strategies, row in rows:

@@ -40,8 +40,7 @@ _COMPOSED = """native_batch_norm _native_batch_norm_legit _native_batch_norm_leg
     nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward
     huber_loss huber_loss_backward binary_cross_entropy binary_cross_entropy_backward
     binary_cross_entropy_with_logits native_dropout native_dropout_backward logsumexp glu glu_backward std
-    std_mean linalg_vector_norm unsafe_split unsafe_split_with_sizes _unsafe_index _weight_norm_interface
-    upsample_nearest2d upsample_bilinear2d""".split()
+    std_mean linalg_vector_norm unsafe_split unsafe_split_with_sizes _unsafe_index _weight_norm_interface""".split()
 
 
 class StepTracer(Tracer):

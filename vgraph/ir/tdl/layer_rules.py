@@ -132,3 +132,11 @@ def pool(num_results: int, *read: int) -> Rule:
         return Notation(inputs, outputs, whole=frozenset({"s0", "s1", "y0", "y1"}), reads=reads)
 
     return rule
+
+
+def resample(op: Op) -> Notation:
+    """Images of another size, or their gradients: space is whole, samples and channels are apart."""
+    (x,) = op.operands()
+    space = fresh(len(x.shape) - 2, "s")
+    read, made = (("n", "c", *(f"{name}{mark}?" for name in space)) for mark in "xy")
+    return Notation((read,), (made,))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import torch
+
 from vgraph.ir.program import Dim, Op, Value, op_name
 from vgraph.ir.tdl.notation import Indices, Notation, Rule
 
@@ -154,36 +156,38 @@ def index_add(op: Op) -> Notation:
     return Notation((tuple(names), ("n",), source), (tuple(names),), {"n": "addend"}, whole)
 
 
-def _indexed(op: Op) -> tuple[Indices, Indices, Indices, str] | None:
-    """Of x[:, ids]: indices of x, of ids and of the result, and the dim that is indexed."""
-    at = [(i, ids) for i, ids in enumerate(op.args[1]) if ids is not None]
-    if len(at) != 1:
+def _indexed(op: Op) -> tuple[Indices, tuple[Indices, ...], Indices, frozenset[str]] | None:
+    """Of x[:, i, j]: indices of x, of each tensor of ids and of the result, and the dims that are indexed."""
+    at = [(dim, ids) for dim, ids in enumerate(op.args[1]) if ids is not None]
+    if not at or any(ids.dtype == torch.bool for _, ids in at):
         return None
-    names = fresh(len(op.args[0].shape))
-    (dim, ids) = at[0]
-    found = fresh(len(ids.shape), "n")
-    return names, found, (*names[:dim], *found, *names[dim + 1 :]), names[dim]
+    names, places = fresh(len(op.args[0].shape)), [dim for dim, _ in at]
+    found = fresh(max(len(ids.shape) for _, ids in at), "n")
+    first = places[0] if places == list(range(places[0], places[-1] + 1)) else 0  # apart, what is found comes first
+    rest = [name for dim, name in enumerate(names) if dim not in places]
+    out = (*rest[:first], *found, *rest[first:])
+    return names, tuple(aligned(ids.shape, found) for _, ids in at), out, frozenset(names[dim] for dim in places)
 
 
 def index(op: Op) -> Notation | None:
-    """x[:, ids]: one dim is indexed."""
+    """x[:, ids]: some dims are indexed."""
     known = _indexed(op)
     if known is None:
         return None
-    names, ids, out, dim = known
-    return Notation((names, ids), (out,), whole=frozenset({dim}))
+    names, ids, out, dims = known
+    return Notation((names, *ids), (out,), whole=dims)
 
 
 def index_put(op: Op) -> Notation | None:
-    """Writes at ids of one dim; unless they are added up, which write is last matters."""
+    """Writes at ids of some dims; unless they are added up, which write is last matters."""
     known, added = _indexed(op), cast(Value, op.args[2])
     accumulates = len(op.args) > 3 and bool(op.args[3])
     if known is None:
         return None
-    names, ids, out, dim = known
+    names, ids, out, dims = known
     kind = "addend" if accumulates else "last"
-    values = aligned(added.shape, out)
-    return Notation((names, ids, values), (names,), dict.fromkeys(ids, kind), frozenset({dim}))
+    written = sorted({name for one in ids for name in one if name != "1"})
+    return Notation((names, *ids, aligned(added.shape, out)), (names,), dict.fromkeys(written, kind), dims)
 
 
 def gather(op: Op) -> Notation:

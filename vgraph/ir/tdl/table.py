@@ -149,6 +149,8 @@ _INDEXING: Mapping[str, Rule] = {
     "index_select": rules.index_select,
     "index_add": rules.index_add,
 }
+RESAMPLED = """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d
+    upsample_bicubic2d upsample_trilinear3d"""
 _LAYERS: Mapping[str, Rule] = {
     "native_layer_norm": layers.layer_norm,
     "native_layer_norm_backward": layers.layer_norm_backward,
@@ -160,6 +162,8 @@ _LAYERS: Mapping[str, Rule] = {
     **_named("avg_pool2d_backward _adaptive_avg_pool2d_backward", layers.pool(1, 0)),
     "max_pool2d_with_indices_backward": layers.pool(1, 0, 2),
     "max_pool2d_with_indices": layers.pool(2),
+    **_named(RESAMPLED, layers.resample),
+    **_named(" ".join(f"{name}_backward" for name in RESAMPLED.split()), layers.resample),
     **_named("mse_loss huber_loss smooth_l1_loss", rules.loss),
     "mse_loss_backward": rules.loss,
 }

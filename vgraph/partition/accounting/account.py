@@ -14,6 +14,7 @@ from vgraph.ir.sharding import At, Partial, Placement, ShardingPlan, Split, Stra
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import is_absent, reads_values
 from vgraph.partition.accounting.costs import transfer
+from vgraph.partition.accounting.crossing import MANY, crosses, crossing_entries
 
 Placements = tuple[Placement, ...]
 
@@ -152,6 +153,9 @@ def moved(
         if isinstance(n, Split):
             whole /= ways
             terms /= 1 if isinstance(h, Partial) else ways
+    if math.prod(axes) < MANY and crosses(have, need):
+        exact = crossing_entries(value.row_shape, have, need, axes) * value.dtype.itemsize
+        found[-1] += max(exact / each - sum(found), 0.0)
     return tuple([amount * each for amount in found])
 
 

@@ -14,6 +14,7 @@ import torch
 
 from vgraph.ir.moves import Random, RandomPart
 from vgraph.ir.program import Value, op_name
+from vgraph.ir.tdl.table import RESAMPLED
 from vgraph.partition.rewrite.local_indexing import INDEXING
 from vgraph.partition.rewrite.share import Share, local_shape
 
@@ -225,6 +226,7 @@ def _convolution_backward(share: Share) -> tuple[Value, ...]:
 _RULES: Mapping[str, Callable[[Share], tuple[Value, ...]]] = {
     **dict.fromkeys("view _unsafe_view reshape expand select_backward".split(), _sized(1)),
     **dict.fromkeys("new_zeros new_ones new_full new_empty".split(), _new),
+    **dict.fromkeys([f"{name}_backward" for name in RESAMPLED.split()], _sized(2)),
     **dict.fromkeys("zeros ones full empty".split(), _sized(0)),
     **dict.fromkeys("split split_with_sizes unsafe_split unsafe_split_with_sizes chunk".split(), _split_sizes),
     **dict.fromkeys(_WITHOUT_ADDEND, _with_addend),

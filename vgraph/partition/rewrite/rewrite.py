@@ -14,17 +14,18 @@ import torch
 
 from vgraph.ir.exchange import Assemble, Exchange, Fetch, ReplicaMean
 from vgraph.ir.partitioned import Layout, PartitionedProgram
-from vgraph.ir.program import Input, Op, Program, Value
+from vgraph.ir.program import Input, Op, Program, Value, op_name
 from vgraph.ir.sharding import At, Partial, Placement, Region, Replicate, ShardingPlan, Strategy
 from vgraph.ir.tdl.notation import Notation
 from vgraph.ir.tdl.table import reads_values
 from vgraph.ir.verify import verify
 from vgraph.partition.rewrite.layout import Steps, Workers, build_exchange, moved_entries, partial_steps, placed, spread
 from vgraph.partition.rewrite.local_ops import emit_share
-from vgraph.partition.rewrite.regions import OpRegions, notation_of, op_regions
+from vgraph.partition.rewrite.regions import OpRegions, intersect, notation_of, op_regions
 from vgraph.partition.rewrite.share import Builder, Share, local_shape
 
 aten = torch.ops.aten
+_WINDOWS = frozenset(("convolution", "convolution_backward"))
 HOME = torch.device("cpu")  # stands for the device of the worker
 
 
@@ -265,10 +266,22 @@ class _Rewriter:
                 continue
             if all(n is None or n == h for n, h in zip(need, copy.layout.regions, strict=True)):
                 return copy.locals
-        source = self._reduced(value, need, kept)
+        source = self._wider_copy(value, need, kept) or self._reduced(value, need, kept)
         found = self._fetch(value, source, need, kept)
         self.held[value.id].append(found)
         return found.locals
+
+    def _wider_copy(self, value: Value, need: tuple[Region | None, ...], kept: Steps) -> _Held | None:
+        """A copy that holds all that every worker needs, and more: a stride's windows end before a block does."""
+        if self.at < 0 or op_name(self.program.ops[self.at].target) not in _WINDOWS:
+            return None
+        for copy in self.held[value.id][1:]:
+            regions = zip(need, copy.layout.regions, strict=True)
+            if kept or partial_steps(copy.layout.placements) or not self._is_near(copy):
+                continue
+            if all(n is None or (h is not None and intersect(n, h) == n) for n, h in regions):
+                return copy
+        return None
 
     def _is_near(self, copy: _Held) -> bool:
         window = self.options.reuse

@@ -95,7 +95,7 @@ class _Problem:
 def _moving_least(one: _Problem, budget: float) -> _Candidate:
     """Plans in the order of what they move while all copies are kept; later ones if copies had to go.
 
-    Where the best holds more than the budget, those of a price on memory that hold no more may move less, too.
+    Where the best holds more than the budget, those of a price on memory are tried as well.
     """
     step, prepared = one.step, Prepared(one.step)
     found = [search(step, axes, prepared=prepared) for axes in one.factorisations]
@@ -106,15 +106,18 @@ def _moving_least(one: _Problem, budget: float) -> _Candidate:
             best = min(best, _kept(one, other, budget, book), key=lambda each: each.moved)
     for price in _DEAR if best.need > budget else ():
         for other in _candidates(one, budget, price, prepared):
-            if other.need <= best.need and other.moved < best.moved:
-                best = other
+            best = _better(best, other, budget)
     fits = best.need <= budget
     names = _names(one, best.moved if fits else math.inf, is_least=fits and not best.found.plan.fetched_again)
     for other in _named(one, names, budget, prepared):
-        is_better = (other.need > budget, other.moved) < (best.need > budget, best.moved)
-        if is_better and other.need <= max(budget, best.need):
-            best = other
+        best = _better(best, other, budget)
     return best
+
+
+def _better(best: _Candidate, other: _Candidate, budget: float) -> _Candidate:
+    """The other if it is within the budget and the best is not, or moves less and holds no more than is allowed."""
+    is_better = (other.need > budget, other.moved) < (best.need > budget, best.moved)
+    return other if is_better and other.need <= max(budget, best.need) else best
 
 
 def _names(one: _Problem, moved: float, *, is_least: bool) -> list[str]:

@@ -7,6 +7,7 @@ Source: partial sums as a state of a tensor, beside Tofu's immediate reductions 
 from __future__ import annotations
 
 from vgraph.ir.program import Op, Value, op_name
+from vgraph.ir.tdl.table import RESAMPLED
 
 _TOGETHER = frozenset("add sub neg cat stack".split())
 _FIRST = frozenset(
@@ -14,7 +15,7 @@ _FIRST = frozenset(
     slice select split split_with_sizes unbind slice_backward select_backward sum mean repeat
     constant_pad_nd div embedding embedding_dense_backward gather index_select avg_pool2d avg_pool2d_backward
     convolution_backward""".split()
-)
+) | {name + end for name in RESAMPLED.split() for end in ("", "_backward")}
 _EACH = frozenset("mul mm bmm mv dot".split())
 
 

@@ -1,0 +1,49 @@
+"""Crossing cuts: what moves where two placements cut one dim in the same step, after different earlier steps.
+
+Takes: a value's shape, where it lies, how it is read. Gives: elements that cross workers. Runs once per kind of move.
+Source: none. Halves of halves are other entries than halves: counted step by step such a move looks too cheap.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+from vgraph.ir.sharding import Placement, ShardingPlan, Split
+from vgraph.partition.rewrite.layout import Workers, moved_entries, partial_steps, placed, spread
+
+Placements = tuple[Placement, ...]
+MANY = 64  # workers from which on moves are counted step by step alone: pairs of workers would be too many
+
+
+@cache
+def crosses(have: Placements, need: Placements) -> bool:
+    """Whether some dim is cut by both in one step, and by one of them, or otherwise, in a step before."""
+    pairs = list(zip(have, need, strict=True))
+    for first, second in itertools.combinations(pairs, 2):
+        h, n = second
+        if not (isinstance(h, Split) and isinstance(n, Split) and h.dim == n.dim):
+            continue
+        if first[0] != first[1] and any(isinstance(p, Split) and p.dim == h.dim for p in first):
+            return True
+    return False
+
+
+@cache
+def crossing_entries(shape: tuple[int, ...], have: Placements, need: Placements, axes: tuple[int, ...]) -> int:
+    """How many elements cross workers, counted worker by worker as the generated program moves them."""
+    workers = _workers(axes)
+    layout, kept = placed(shape, have, workers), partial_steps(need)
+    wanted = placed(shape, need, workers).regions
+    at_once = moved_entries(layout, wanted, kept, workers)
+    if not partial_steps(have) - kept:
+        return at_once
+    stays = kept & partial_steps(have)
+    reduced = spread(layout, stays, workers)
+    first = moved_entries(layout, reduced.regions, stays, workers)
+    return min(at_once, first + moved_entries(reduced, wanted, kept, workers))
+
+
+@cache
+def _workers(axes: tuple[int, ...]) -> Workers:
+    return Workers(ShardingPlan(axes, (), {}))
