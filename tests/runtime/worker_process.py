@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import vgraph
+from tests.api.test_forms import classifier
 from tests.partition.small_models import Cast, model_and_batch
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -207,7 +208,6 @@ def habits(name: str, workers: int, folder: Path) -> None:
         for key, parameter in worker.named_parameters():
             close(parameter.grad, shard_of(plan, worker, key, dict(model.named_parameters())[key].grad))
     assert worker.train() is worker
-    refused(worker.eval, "plan was made of a model in training mode")
     matrices = [p for p in worker.parameters() if p.dim() == 2]
     before = [p.detach().clone() for p in matrices]
     refused(torch.optim.Adafactor(worker.parameters(), lr=0.1).step, "Adafactor does not work element by element")
@@ -215,6 +215,33 @@ def habits(name: str, workers: int, folder: Path) -> None:
     assert all(torch.equal(p, b) for p, b in zip(matrices, before, strict=True))
     worker.save(folder / "tied")
     worker.load(folder / "tied")
+
+
+def evaluation(name: str, workers: int, folder: Path) -> None:
+    """Steps of training, a short one among them, and evaluation in between, all on one set of shards."""
+    torch.manual_seed(0)
+    model, x, y = classifier()
+    model.dropout.p = 0.0
+    plan = vgraph.parallelize(model, (x, y), workers)
+    worker = plan.worker(timeout=60)
+    assert plan.worker() is worker
+    mine, whole = (torch.optim.Adam(each.parameters(), lr=0.01) for each in (worker, model))
+    for rows in (16, 7):
+        mine.zero_grad()
+        whole.zero_grad()
+        found, wanted = worker.train()(x[:rows], y[:rows]), model.train()(x[:rows], y[:rows])
+        close(found["logits"], wanted["logits"].detach())
+        wanted["loss"].backward()
+        mine.step()
+        whole.step()
+        same_step(plan, worker, model, found["loss"], wanted["loss"])
+        model.dropout.p = 0.5
+        with torch.no_grad():
+            torch.testing.assert_close(worker.eval()(x[:5]), model.eval()(x[:5]), rtol=1e-10, atol=1e-10)
+        model.dropout.p = 0.0
+    forward = vgraph.parallelize(model, (x,), workers).launch(timeout=60)
+    close(forward(x)["logits"], model(x)["logits"].detach())
+    refused(forward.train, "of which none is a loss")
 
 
 def refused(action: Callable[[], object], fact: str) -> None:

@@ -42,8 +42,9 @@ class TrainingStep:
     """A Program with the names of its inputs and outputs.
 
     The Program's inputs are parameters, buffers, the batch, the optimizer's history and (with an
-    optimizer) ``$lr``, in this order; its outputs are the loss, the gradients in the order of
-    ``gradients``, updated parameters, updated buffers and the history after the step.
+    optimizer) ``$lr``, in this order; its outputs are the loss, what the model returns beside it, the
+    gradients in the order of ``gradients``, updated parameters, updated buffers and the history after
+    the step. A forward alone has what the model returns first in place of the loss, and no gradients.
     """
 
     program: Program
@@ -58,10 +59,17 @@ class TrainingStep:
     history: tuple[History, ...] = ()
     learning_rate: Value | None = None
     constants: Mapping[int, Tensor] = field(default_factory=dict[int, Tensor])  # value id -> a tensor the model holds
+    returned: tuple[Value, ...] = ()  # what the model returns beside the loss; outputs that follow it
 
     @property
     def ops(self) -> tuple[Op, ...]:
         return self.program.ops
+
+    @property
+    def results_for_all(self) -> tuple[Value, ...]:
+        """What every worker has at the end: what ops made of that which the model returns."""
+        given = {entry.value.id for entry in self.program.inputs}
+        return tuple(value for value in (self.loss, *self.returned) if value.id not in given)
 
     @property
     def overwrites(self) -> tuple[tuple[int, int], ...]:

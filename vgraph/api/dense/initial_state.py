@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.form import form_of
-from vgraph.capture.step.arguments import Arguments
 from vgraph.errors import ModelError
 from vgraph.ir.program import Value
 from vgraph.ir.step import TrainingStep
@@ -25,15 +23,12 @@ Init = Callable[..., object]
 class StepState:
     """Gives each input of a step its tensor; a real model's tensors are copied at once."""
 
-    def __init__(self, model: nn.Module, step: TrainingStep, init: Init | None, arguments: Arguments) -> None:
-        self.step, self.init, self.arguments = step, init, arguments
+    def __init__(self, model: nn.Module, step: TrainingStep, init: Init | None) -> None:
+        self.step, self.init = step, init
         held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         self.names = {value.id: name for name, value in (*step.parameters.items(), *step.buffers.items())}
         self.copied = {n: t.detach().clone() for n, t in held.items() if not t.is_meta}
-        self.is_training = model.training
-        self.form = form_of(model, arguments.example, has_gradients=True)
         self.aliases = dict(_aliases(model))
-        self.inputs = {value.id: place for place, value in enumerate(step.inputs)}
         self.history = {kept.before.id: kept for kept in step.history}
 
     def initial(self, value: Value, learning_rate: float) -> Tensor:
@@ -70,18 +65,6 @@ class StepState:
                 cure="fill the tensor that is passed, or return one of its shape",
             )
         return found.to(value.dtype)
-
-    def batch(self, given: Sequence[object]) -> list[Tensor]:
-        """The tensors of a batch, checked against those that the step was captured with."""
-        found, wanted = self.arguments.tensors(given), self.step.inputs
-        for place, (tensor, value) in enumerate(zip(found, wanted, strict=True)):
-            if tuple(tensor.shape) != value.row_shape or tensor.dtype != value.dtype:
-                raise ModelError(
-                    f"input {place} is {tensor.dtype}{list(tensor.shape)}; "
-                    f"the plan was made for {value.dtype}{list(value.row_shape)}",
-                    cure="pass batches of one size (DataLoader(..., drop_last=True)), or make a plan for each size",
-                )
-        return found
 
 
 def _aliases(model: nn.Module) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ Source: Tofu (EuroSys 2019): partition-n-reduce, recursive search, generated pro
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cached_property
@@ -16,19 +16,21 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.dense.checks import check_arguments
 from vgraph.api.dense.dtensor.layout import DTensorLayout, dtensor_layout, parameters_in_blocks
 from vgraph.api.dense.dtensor.model import distribute_model
 from vgraph.api.dense.dtensor.placements import bare_plan
 from vgraph.api.dense.dtensor.recordings import Planned
+from vgraph.api.dense.forms import Form, Forms, Recipe
 from vgraph.api.dense.initial_state import Init, StepState
 from vgraph.api.dense.plan_file import load_plan, plan_digest, save_plan
 from vgraph.api.dense.plan_hints import hints, holds_much
 from vgraph.api.dense.plan_report import describe, describe_named, save_tiles
 from vgraph.api.dense.worker import Worker
 from vgraph.capture.step.arguments import Arguments, as_arguments
-from vgraph.capture.step.capture_step import capture_step
-from vgraph.capture.step.optimizer import Optimizer, base_rate
-from vgraph.errors import FunctionError, ModelError, NameLookupError
+from vgraph.capture.step.capture_step import capture_forward, capture_training
+from vgraph.capture.step.optimizer import Optimizer
+from vgraph.errors import ModelError, NameLookupError
 from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
@@ -37,7 +39,6 @@ from vgraph.partition.accounting.footprint import Footprint, footprint, program_
 from vgraph.partition.accounting.machines import Machine
 from vgraph.partition.accounting.machines import machine as find_machine
 from vgraph.partition.accounting.simulate import Simulation, simulate
-from vgraph.partition.rewrite.replicas import average_gradients
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search.fit import rows_of_named, search_best
 from vgraph.partition.search.named import divides_work, why_undivided
@@ -64,6 +65,7 @@ class StepResult:
         parameters: the parameters after the update, if the plan has an optimizer; else as they were.
         buffers: buffers by name, after the step.
         state: what ``run_in_process(state=...)`` continues from.
+        returned: all that the model returns, as it returns it.
 
     Source: none; it is what a training loop reads after ``loss.backward()`` and ``optimizer.step()``.
 
@@ -83,6 +85,7 @@ class StepResult:
     parameters: tuple[Tensor, ...]
     buffers: dict[str, Tensor]
     state: dict[int, Tensor] = field(repr=False)
+    returned: object = field(default=None, repr=False)
 
 
 class Plan:
@@ -105,17 +108,18 @@ class Plan:
         self,
         step: TrainingStep,
         state: StepState,
+        recipe: Recipe,
         sharding: ShardingPlan,
-        learning_rate: float,
         options: RewriteOptions,
         devices: tuple[int, ...] | None = None,
         search_seconds: float = 0.0,
     ) -> None:
         self.step, self.sharding, self.options = step, sharding, options
         self.devices = tuple(range(sharding.num_workers)) if devices is None else devices  # that of each worker
-        self.learning_rate = learning_rate
+        self.learning_rate = recipe.learning_rate
         self.search_seconds = search_seconds  # coarsening, strategies and search, without capture
-        self._state = state
+        self._state, self._recipe = state, recipe
+        self._launched: Worker | None = None
 
     @property
     def num_workers(self) -> int:
@@ -126,6 +130,15 @@ class Plan:
     def parts(self) -> PartitionedProgram:
         """One Program a worker."""
         return rewrite(self.step.program, self.sharding, self.options, self.step.overwrites)
+
+    @cached_property
+    def _forms(self) -> Forms:
+        return self._new_forms()
+
+    def _new_forms(self, *, has_replicas: bool = False) -> Forms:
+        made = self._recipe
+        first = Form(self.step, self.sharding, self.parts, made.arguments, made.returns, made.is_training)
+        return Forms(made, first, self.options, has_replicas=has_replicas)
 
     @property
     def communicated_bytes(self) -> int:
@@ -209,7 +222,7 @@ class Plan:
             ModelError: it is no plan, one of another step, or one by which this step cannot be divided.
         """
         found = load_plan(path, self.step)
-        made = Plan(self.step, self._state, found, self.learning_rate, self.options)
+        made = Plan(self.step, self._state, self._recipe, found, self.options)
         try:
             parts, book, footprint = made.parts, made.book, made.footprint
         except Exception as error:  # of a plan that was written by hand, whatever its parts do not fit
@@ -219,6 +232,7 @@ class Plan:
         if len(self.devices) != self.num_workers:
             self.devices = made.devices
         self.__dict__.update(parts=parts, book=book, footprint=footprint)
+        self.__dict__.pop("_forms", None)
         return self
 
     def with_options(self, **switches: bool) -> Plan:
@@ -237,7 +251,7 @@ class Plan:
         if odd := sorted(switches.keys() - set(known)):
             raise NameLookupError(f"no switch is called {odd[0]!r}", cure=f"use one of {', '.join(known)}")
         options = replace(self.options, **switches)
-        return Plan(self.step, self._state, self.sharding, self.learning_rate, options, self.devices)
+        return Plan(self.step, self._state, self._recipe, self.sharding, options, self.devices)
 
     @torch.no_grad()
     def run_in_process(
@@ -246,7 +260,7 @@ class Plan:
         """One step of all workers in this process: the reference that distributed runs agree with.
 
         Args:
-            *inputs: a full batch, of the shapes of the example's.
+            *inputs: a full batch; one of other extents than the example's is recorded and planned when it first comes.
             state: ``result.state`` of the step before; None: begin with the parameters that the model had.
             lr: the learning rate; None: that of the optimizer.
             seed: what random numbers are keyed by; None: torch's generator gives one.
@@ -254,17 +268,38 @@ class Plan:
         Returns:
             A StepResult of whole tensors.
         """
-        given = self.given(inputs, dict(state or {}), lr, seed)
-        parts, program = self.parts, self.step.program
-        shards = [
-            scatter(given[i.value.id], layout) for i, layout in zip(program.inputs, parts.input_layouts, strict=True)
-        ]
-        found = run_all(parts, [[s[worker] for s in shards] for worker in range(self.num_workers)])
-        whole: dict[int, Tensor] = {}
-        for place, (value, layout) in enumerate(zip(program.outputs, parts.output_layouts, strict=True)):
-            assert value is not None and layout is not None
-            whole[value.id] = collect([outputs[place] for outputs in found], layout, value.row_shape)
-        return self._result(given, whole)
+        form = self._forms.find(inputs, is_training=self._recipe.is_training)
+        held = self._held(state or {}, lr)
+        return self._result(form, held, self._run(form, inputs, held, seed))
+
+    @torch.no_grad()
+    def evaluate_in_process(self, *inputs: object, state: dict[int, Tensor] | None = None) -> object:
+        """What the model returns in evaluation mode, computed by all workers in this process.
+
+        Args:
+            *inputs: a full batch, which may have other extents than the example's, and other arguments.
+            state: ``result.state`` of a step; None: the parameters that the model had.
+
+        Returns:
+            The model's results, as whole tensors: what ``plan.worker().eval()(*inputs)`` gives on every worker.
+
+        Raises:
+            ModelError: the model cannot be recorded with these inputs, or a worker would need more than the plan's
+                limit of memory.
+
+        Example:
+            >>> import torch, vgraph
+            >>> class Model(torch.nn.Linear):
+            ...     def forward(self, x, y=None):
+            ...         z = super().forward(x)
+            ...         return z if y is None else (z - y).square().mean()
+            >>> model, x, y = Model(8, 8), torch.randn(4, 8), torch.randn(4, 8)
+            >>> plan = vgraph.parallelize(model, (x, y), num_workers=2)
+            >>> torch.testing.assert_close(plan.evaluate_in_process(x[:3]), model(x[:3]).detach())
+        """
+        form = self._forms.find(inputs, is_training=False)
+        whole = self._run(form, inputs, self._held(state or {}, None), None)
+        return form.result([whole[value.id] for value in (form.step.loss, *form.step.returned)])
 
     def given(
         self, inputs: Sequence[object], state: dict[int, Tensor], lr: float | None, seed: int | None
@@ -280,31 +315,56 @@ class Plan:
         Returns:
             A tensor for every input of the step, by the id of its value.
         """
-        batch = self._state.batch(inputs)
-        given = {value.id: tensor for value, tensor in zip(self.step.inputs, batch, strict=True)} | state
-        if self.step.learning_rate is not None and lr is not None:
-            given[self.step.learning_rate.id] = torch.tensor(lr, dtype=self.step.learning_rate.dtype)
-        for entry in self.step.program.inputs:
-            if entry.name == "$seed":
-                number = torch.randint(2**62, ()).item() if seed is None else seed
-                given[entry.value.id] = torch.tensor(number)
-            elif entry.value.id not in given:
-                given[entry.value.id] = self._state.initial(entry.value, self.learning_rate)
-        return given
+        return self._given(self._forms.first, inputs, self._held(state, lr), seed)
 
-    def _result(self, given: dict[int, Tensor], whole: dict[int, Tensor]) -> StepResult:
-        step = self.step
+    def _given(
+        self, form: Form, inputs: Sequence[object], held: Mapping[str, Tensor], seed: int | None
+    ) -> dict[int, Tensor]:
+        batch = form.arguments.tensors(inputs)
+        found = {value.id: tensor for value, tensor in zip(form.step.inputs, batch, strict=True)}
+        found |= {value.id: held[name] for name, value in form.held.items()} | dict(form.step.constants)
+        for entry in form.step.program.inputs:
+            if entry.name == "$seed":
+                found[entry.value.id] = torch.tensor(torch.randint(2**62, ()).item() if seed is None else seed)
+        return found
+
+    def _held(self, state: Mapping[int, Tensor], lr: float | None) -> dict[str, Tensor]:
+        """Parameters, buffers, history and the rate, whole, by the names of a step's inputs."""
+        found = {
+            name: state[value.id] if value.id in state else self._state.initial(value, self.learning_rate)
+            for name, value in self._forms.first.held.items()
+        }
+        if self.step.learning_rate is not None and lr is not None:
+            found["$lr"] = torch.tensor(lr, dtype=self.step.learning_rate.dtype)
+        return found
+
+    def _run(
+        self, form: Form, inputs: Sequence[object], held: Mapping[str, Tensor], seed: int | None
+    ) -> dict[int, Tensor]:
+        """The outputs of a step, whole, by the ids of their values."""
+        given, parts, program = self._given(form, inputs, held, seed), form.parts, form.step.program
+        shards = [scatter(given[v], layout) for v, layout in form.layouts.items()]
+        found = run_all(parts, [[s[worker] for s in shards] for worker in range(self.num_workers)])
+        whole: dict[int, Tensor] = {}
+        for place, (value, layout) in enumerate(zip(program.outputs, parts.output_layouts, strict=True)):
+            assert value is not None and layout is not None
+            whole[value.id] = collect([outputs[place] for outputs in found], layout, value.row_shape)
+        return whole
+
+    def _result(self, form: Form, held: Mapping[str, Tensor], whole: Mapping[int, Tensor]) -> StepResult:
+        step, names = form.step, self._forms.first.held
         grads = tuple(whole[step.gradients[n].id] if n in step.gradients else None for n in step.parameters)
-        state = {v.id: given[v.id] for v in (*step.parameters.values(), *step.buffers.values())}
-        state |= {step.parameters[n].id: whole[v.id] for n, v in step.updated.items()}
-        state |= {step.buffers[n].id: whole[v.id] for n, v in step.new_buffers.items()}
-        state |= {kept.before.id: whole[kept.after.id] for kept in step.history}
+        made = {f"parameter:{n}": v for n, v in step.updated.items()}
+        made |= {f"buffer:{n}": v for n, v in step.new_buffers.items()}
+        made |= {f"history:{kept.parameter}:{kept.key}": kept.after for kept in step.history}
+        now = {name: whole[made[name].id] if name in made else held[name] for name in names if name != "$lr"}
         return StepResult(
             whole[step.loss.id],
             grads,
-            tuple(state[v.id] for v in step.parameters.values()),
-            {n: state[v.id] for n, v in step.buffers.items()},
-            state,
+            tuple(now[f"parameter:{n}"] for n in step.parameters),
+            {n: now[f"buffer:{n}"] for n in step.buffers},
+            {names[name].id: tensor for name, tensor in now.items()},
+            form.result([whole[value.id] for value in (step.loss, *step.returned)]),
         )
 
     def launch(self, device: str | torch.device | None = None, *, timeout: float = 300.0) -> Worker:
@@ -319,7 +379,7 @@ class Plan:
 
         Returns:
             A Worker, a module of sharded parameters: ``loss = worker(*batch)`` runs one step, and every rank of a
-            replica passes the same full batch.
+            replica passes the same full batch; after ``worker.eval()`` a call gives the model's results.
 
         Raises:
             WorkerError: the number of processes is no multiple of the plan's workers, there is no such device, or
@@ -330,11 +390,25 @@ class Plan:
         mine, peers = replica_groups(self.num_workers, size)
         group = WorkerGroup(rank % self.num_workers, mine, peers, place, is_first=rank < self.num_workers)
         group.check_equal("plans", plan_digest(self.sharding, self.step))
-        step, parts = self.step, self.parts
-        if group.has_replicas and step.updated:
-            step, sharding = average_gradients(self.step, self.sharding)
-            parts = rewrite(step.program, sharding, self.options, step.overwrites)
-        return Worker(step, parts, self._state, group, self.sharding, self.learning_rate)
+        forms = self._new_forms(has_replicas=group.has_replicas)
+        return Worker(forms, self._state, group, self.learning_rate)
+
+    def worker(self, device: str | torch.device | None = None, *, timeout: float = 300.0) -> Worker:
+        """This process's worker: ``launch`` at the first call, and later the same one.
+
+        Args:
+            device: as for ``launch``; a worker that there is stays where it is.
+            timeout: likewise.
+
+        Returns:
+            A Worker: ``plan.worker().eval()(*batch)`` gives the model's results.
+
+        Raises:
+            WorkerError: as ``launch`` raises it.
+        """
+        if self._launched is None:
+            self._launched = self.launch(device, timeout=timeout)
+        return self._launched
 
     def as_dtensor(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         """The model itself, with its parameters as DTensors on a mesh and its forward divided as the plan says.
@@ -348,13 +422,15 @@ class Plan:
             leaves gradients that are DTensors.
 
         Raises:
-            ModelError: the model is not that of the plan.
+            ModelError: the model is not that of the plan, or returns more than its loss.
             WorkerError: the mesh does not fit the plan, or the processes have made different plans.
         """
+        made = self._recipe
+        made.refuse_other_results()
         workers = MeshWorkers(mesh, self.sharding.axes)
         step, sharding = bare_plan(self.step, self.sharding)
         parameters = parameters_in_blocks(self.step, self.sharding)
-        planned = Planned(step, sharding, self.options, parameters, self._state.form, self._state.arguments)
+        planned = Planned(step, sharding, self.options, parameters, made.form, made.arguments)
         return distribute_model(model, planned, workers)
 
     def dtensor_layout(self) -> DTensorLayout:
@@ -382,9 +458,10 @@ def parallelize(
     """Divides a whole training step of a model among ``num_workers`` so that least bytes cross workers.
 
     Args:
-        model: a module that returns its scalar loss; copied, never modified. It may be on the meta device.
+        model: a module that returns its scalar loss, alone or beside other results (as the only scalar, or ``loss``);
+            in evaluation mode also one without, for a plan of its forward. Copied; it may be on the meta device.
         example_inputs: a tuple of what the model is called with: tensors, in tuples, lists, dicts or dataclasses, and
-            constants. The shapes are those of every batch, the constants are fixed.
+            constants. The plan is the best for these shapes; batches of others run as well. Constants are fixed.
         num_workers: how many workers; each dim that is split is divided by their factors, largest first.
         optimizer: a factory, ``lambda parameters: torch.optim.SGD(parameters, lr=0.1)``, which adds the update to the
             step; None: the step is forward and backward.
@@ -402,8 +479,7 @@ def parallelize(
         A Plan, which shows what is divided how, runs in this process, or launches workers.
 
     Raises:
-        ModelError: the model cannot be captured, not be divided among so many workers, or not fit the limit; or there
-            is not one speed a device.
+        ModelError: the model cannot be captured, or divided so, or needs more than the limit; or speeds are missing.
         NameLookupError: there is no such machine.
         FunctionError: ``optimizer`` is no factory.
 
@@ -419,13 +495,40 @@ def parallelize(
         >>> torch.testing.assert_close(plan.run_in_process(x).loss, model(x).detach())
     """
     arguments = Arguments(inputs := as_arguments(example_inputs))
-    _check(num_workers, speeds, memory_limit, max_norm, optimizer)
+    check_arguments(num_workers, speeds, memory_limit, max_norm, optimizer)
     links = None if machine is None else find_machine(machine)
-    step = capture_step(model, inputs, optimizer, max_norm)
+    step, recipe = _captured(model, inputs, arguments, optimizer, max_norm, memory_limit)
     found, devices = _search(step, num_workers, speeds, memory_limit, links)
-    state, rate = StepState(model, step, init, arguments), _learning_rate(optimizer)
-    plan = Plan(step, state, found.plan, rate, options or RewriteOptions(), devices, found.seconds)
+    state, chosen = StepState(model, step, init), options or RewriteOptions()
+    plan = Plan(step, state, recipe, found.plan, chosen, devices, found.seconds)
     return _told(plan, found) if memory_limit is None else plan
+
+
+def _captured(
+    model: nn.Module,
+    inputs: tuple[object, ...],
+    arguments: Arguments,
+    optimizer: Optimizer | None,
+    max_norm: float | None,
+    memory_limit: float | None,
+) -> tuple[TrainingStep, Recipe]:
+    """The step, a forward alone if the model is in evaluation mode and returns no loss; and what others are made of."""
+    is_forward, step, returns = False, None, None
+    if optimizer is None and not getattr(model, "training", True):
+        step, returns, is_loss = capture_forward(model, inputs, is_divided=True)
+        is_forward = not is_loss
+    if step is None or not is_forward:
+        step, returns = capture_training(model, inputs, optimizer, max_norm)
+    recipe = Recipe(
+        model,
+        arguments,
+        returns,
+        is_forward=is_forward,
+        optimizer=optimizer,
+        max_norm=max_norm,
+        memory_limit=memory_limit,
+    )
+    return step, recipe
 
 
 def _search(
@@ -451,58 +554,9 @@ def _told(plan: Plan, found: Found) -> Plan:
     return plan
 
 
-def _check(
-    num_workers: int,
-    speeds: Sequence[float] | None,
-    memory_limit: float | None,
-    max_norm: float | None,
-    optimizer: Optimizer | None,
-) -> None:
-    factors_of(num_workers)
-    if speeds is not None and len(speeds) != num_workers:
-        raise ModelError(f"{len(speeds)} speeds were given for {num_workers} devices", cure="pass one speed a device")
-    for name, number in (("memory_limit", memory_limit), ("max_norm", max_norm)):
-        if number is not None and not number > 0:
-            raise ModelError(f"{name}={number!r} is not above zero", cure="pass a positive number, or leave it out")
-    if max_norm is not None and optimizer is None:
-        raise ModelError(
-            "max_norm= clips gradients before an update, and the plan has none",
-            cure="pass optimizer=, or call worker.clip_grad_norm_(max_norm) before your own optimizer's step",
-        )
-    if optimizer is not None and not callable(optimizer):
-        raise FunctionError(
-            f"optimizer= is a {type(optimizer).__name__}; a factory is called with the step's own parameters",
-            cure="pass optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
-        )
-
-
-def factors_of(num_workers: int) -> tuple[int, ...]:
-    """The prime factors in descending order, one a step.
-
-    >>> factors_of(12)
-    (3, 2, 2)
-    """
-    if type(num_workers) is not int or num_workers < 1:
-        raise ModelError(f"{num_workers!r} is no number of workers", cure="pass an int of 1 or more")
-    found: list[int] = []
-    rest, factor = num_workers, 2
-    while rest > 1:
-        while rest % factor == 0:
-            found.append(factor)
-            rest //= factor
-        factor = factor + 1 if factor * factor <= rest else max(rest, 2)
-    return tuple(sorted(found, reverse=True))
-
-
 def _refuse_undivided(sharding: ShardingPlan, step: TrainingStep, num_workers: int) -> None:
     """Every step must divide some contraction or convolution: else its workers would repeat each other."""
     for number, ways in enumerate(sharding.axes):
         if not divides_work(step, sharding, number):
             reason, cure = why_undivided(step, ways)
             raise ModelError(f"the model cannot be divided among {num_workers} workers: {reason}", cure=cure)
-
-
-def _learning_rate(optimizer: Optimizer | None) -> float:
-    if optimizer is None:
-        return 0.0
-    return base_rate(optimizer([nn.Parameter(torch.zeros(1, 1))]))

@@ -20,10 +20,11 @@ from vgraph.capture.guards.code_watch import Reading, watch_code
 from vgraph.capture.guards.compile_guards import StandIns, make_check
 from vgraph.capture.guards.walk import walk_roots
 from vgraph.capture.step.arguments import Arguments, map_arguments
-from vgraph.capture.step.capture_step import Returned, capture_forward, capture_step
+from vgraph.capture.step.capture_step import capture_forward, capture_step
+from vgraph.capture.step.returns import restored
 from vgraph.errors import PlacementError
 from vgraph.ir.partitioned import PartitionedProgram
-from vgraph.ir.program import Program, Value, map_leaves
+from vgraph.ir.program import Program, Value
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.placement.program_graph import split_gradients
 from vgraph.runtime.distributed.streams import DeviceStream, PlacedProgram
@@ -188,7 +189,7 @@ class Runner:
             trained = [parameters[name] for name in captured.step.gradients]
             loss, gradients = outputs[0].to(home), outputs[1 : 1 + len(trained)]
             return Deliver.apply(loss, gradients, *trained) if torch.is_grad_enabled() else loss
-        return restore(captured.returns, [tensor.to(home) for tensor in outputs])
+        return restored(captured.returns, [tensor.to(home) for tensor in outputs])
 
     def _check(self, batch: Sequence[Tensor]) -> None:
         found = [(tuple(t.shape), t.dtype) for t in batch]
@@ -208,15 +209,6 @@ class Runner:
             made = dict(zip((v.id for v in step.program.outputs if v is not None), outputs, strict=True))
             for name, value in step.new_buffers.items():
                 names[name].copy_(made[value.id])
-
-
-def restore(nest: object, tensors: Sequence[Tensor]) -> Any:
-    def leaf(item: object) -> object:
-        if isinstance(item, dict):
-            return {key: map_leaves(value, leaf) for key, value in item.items()}
-        return tensors[item.number] if isinstance(item, Returned) else item
-
-    return map_leaves(nest, leaf)
 
 
 def _shapes(given: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> str:

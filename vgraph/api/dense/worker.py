@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from vgraph.api.dense.elementwise import watch_optimizers
+from vgraph.api.dense.forms import Form, Forms
 from vgraph.api.dense.initial_state import StepState
+from vgraph.api.dense.plan_file import plan_digest
 from vgraph.api.dense.shard_gradient import ShardGradient, powers
 from vgraph.errors import CheckpointError, ModelError
-from vgraph.ir.partitioned import Layout, PartitionedProgram
+from vgraph.ir.partitioned import Layout
 from vgraph.ir.program import Value
-from vgraph.ir.sharding import ShardingPlan
-from vgraph.ir.step import TrainingStep
-from vgraph.partition.rewrite.layout import Workers, build_exchange, chunk_layout
+from vgraph.partition.rewrite.layout import Workers, build_exchange, chunk_layout, whole_layout
 from vgraph.runtime.distributed.in_process import whole_like
 from vgraph.runtime.distributed.process_group import WorkerGroup, as_dtensor, load_sharded, local_part, save_sharded
 from vgraph.runtime.distributed.shards import take
@@ -29,9 +30,10 @@ from vgraph.runtime.distributed.shards import take
 class Worker(nn.Module):
     """One worker of a plan, a module of sharded parameters; made by ``Plan.launch``.
 
-    ``loss = worker(*batch)`` leaves gradients on its parameters. With an optimizer in the plan the call also updates
-    them, at ``worker.learning_rate``; without, ``torch.optim.SGD(worker.parameters(), lr=0.1).step()`` does, or any
-    other that works element by element. Gradients add up over calls until ``zero_grad``.
+    ``loss = worker(*batch)`` leaves gradients on its parameters; after ``eval()`` a call gives the model's results and
+    leaves none. With an optimizer in the plan a call in training also updates them, at ``worker.learning_rate``;
+    without, ``torch.optim.SGD(worker.parameters(), lr=0.1).step()`` does, or any other that works element by element.
+    Gradients add up over calls until ``zero_grad``.
 
     Source: Wang, Huang and Li 2019 (Tofu), section 6; the words are those of ``torch.nn.Module``.
 
@@ -45,24 +47,18 @@ class Worker(nn.Module):
         >>> loss = worker(torch.ones(4, 8))  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        step: TrainingStep,
-        parts: PartitionedProgram,
-        state: StepState,
-        group: WorkerGroup,
-        sharding: ShardingPlan,
-        learning_rate: float,
-    ) -> None:
+    def __init__(self, forms: Forms, state: StepState, group: WorkerGroup, learning_rate: float) -> None:
         super().__init__()
-        self._step, self._parts, self._state, self._group = step, parts, state, group
-        self._workers = Workers(sharding)
+        self._forms, self._state, self._group = forms, state, group
+        self._step = forms.first.step
+        self._workers = Workers(forms.first.sharding)
         self.learning_rate = learning_rate
-        self._layouts = {i.value.id: at for i, at in zip(step.program.inputs, parts.input_layouts, strict=True)}
-        self._held: dict[int, Tensor] = {}
+        self._layouts = {name: forms.first.layouts[value.id] for name, value in forms.first.held.items()}
+        self._held: dict[str, Tensor] = {}  # by the names of a step's inputs
+        self._constants: WeakKeyDictionary[Form, dict[int, Tensor]] = WeakKeyDictionary()
         self._initialise()
-        self.training = state.is_training
-        self._is_owner = {name: self._is_first(name) for name in step.parameters}
+        super().train(forms.recipe.is_training)
+        self._is_owner = {name: self._is_first(name) for name in self._step.parameters}
         watch_optimizers(self.parameters())
 
     @property
@@ -80,25 +76,23 @@ class Worker(nn.Module):
         """Each tensor is made whole, cut, and let go before the next: no worker holds the model."""
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._group.agree(torch.get_rng_state()).cpu())
-            for entry in self._step.program.inputs:
-                value = entry.value
-                if entry.name != "$seed" and not any(value is x for x in self._step.inputs):
-                    whole = self._state.initial(value, self.learning_rate)
-                    if self._state.is_copied(value):  # models of other seeds are no parts of one model
-                        whole = self._group.from_first(whole)
-                    self._held[value.id] = self._shard(value, whole)
-        for name, value in self._step.parameters.items():
-            tensor = self._held[value.id]
+            for name, value in self._forms.first.held.items():
+                whole = self._state.initial(value, self.learning_rate)
+                if self._state.is_copied(value):  # models of other seeds are no parts of one model
+                    whole = self._group.from_first(whole)
+                self._held[name] = self._shard(whole, self._layouts[name])
+        for name in self._step.parameters:
+            tensor = self._held[key := f"parameter:{name}"]
             parameter = nn.Parameter(tensor, requires_grad=tensor.is_floating_point() and name in self._step.gradients)
-            self._held[value.id] = parameter
+            self._held[key] = parameter
             _put(self, name, parameter)
-        for name, value in self._step.buffers.items():
-            _put(self, name, self._held[value.id])
+        for name in self._step.buffers:
+            _put(self, name, self._held[f"buffer:{name}"])
         for alias, name in self._state.aliases.items():
-            _put(self, alias, self._held[self._named()[name].id])
+            _put(self, alias, self._held[self._named()[name]])
 
-    def _shard(self, value: Value, whole: Tensor) -> Tensor:
-        region = self._layouts[value.id].regions[self.rank]
+    def _shard(self, whole: Tensor, layout: Layout) -> Tensor:
+        region = layout.regions[self.rank]
         part = whole.new_empty((0,)) if region is None else take(whole, whole_like(whole), region)
         return part.to(self._group.device, copy=True, memory_format=torch.contiguous_format)
 
@@ -114,10 +108,13 @@ class Worker(nn.Module):
         Raises:
             KeyError: the model has no such parameter or buffer.
         """
-        return self._layouts[{**self._step.parameters, **self._step.buffers}[name].id]
+        return self._layouts[f"parameter:{name}" if name in self._step.parameters else f"buffer:{name}"]
 
     def train(self, mode: bool = True) -> Worker:
-        """Says that a call is in the mode that was recorded; there is no other.
+        """Says in which mode the next calls run the model; ``eval()`` is ``train(False)``.
+
+        In evaluation mode a call gives what the model returns, and leaves no gradients: dropout is off, BatchNorm
+        takes its running statistics. A plan of ``model.eval()`` runs its own step in that mode, gradients included.
 
         Args:
             mode: whether to train.
@@ -126,69 +123,97 @@ class Worker(nn.Module):
             This worker.
 
         Raises:
-            ModelError: the step was recorded in the other mode.
+            ModelError: the plan has no training step, for its model returned no loss.
         """
-        if mode != self._state.is_training:
-            word, other = ("train", "evaluation") if mode else ("eval", "training")
+        recipe = self._forms.recipe
+        if mode and recipe.is_forward:
             raise ModelError(
-                f"the plan was made of a model in {other} mode, and a call runs what was recorded, dropout and "
-                f"gradients included: {word}() would change nothing",
-                cure=f"make another plan of model.{word}(), and give its worker this one's state: "
-                "other.load_state_dict(worker.state_dict(), strict=False)",
+                f"the plan is one of {recipe.name}'s results, of which none is a loss: it has no step of training",
+                cure="make the plan of a model in training mode that returns its loss, alone or beside other results",
             )
-        return self
+        return super().train(mode)
 
     # ------------------------------------------------------------ a step
-    def forward(self, *batch: object) -> Tensor:
-        """One step on the full batch.
+    def forward(self, *batch: object) -> object:
+        """One step on the full batch: of training, or of evaluation after ``eval()``.
+
+        A batch of other extents than the example's, as the last of an epoch, is recorded and planned when it first
+        comes, with parameters where they are; so is the first of evaluation, which may have other arguments.
 
         Args:
-            *batch: the full batch, of the shapes of the example's; every rank of a replica passes the same.
+            *batch: the full batch; every rank of a replica passes the same.
 
         Returns:
-            The loss, a scalar, equal on every worker.
-        """
-        step = self._step
-        given = {
-            value.id: self._shard(value, x) for value, x in zip(step.inputs, self._state.batch(batch), strict=True)
-        }
-        given |= {i: tensor.detach() for i, tensor in self._held.items()}
-        for entry in step.program.inputs:
-            if entry.name == "$seed":
-                given[entry.value.id] = self._group.agree(torch.randint(2**62, ()))
-        if step.learning_rate is not None:
-            rate = torch.tensor(self.learning_rate, dtype=step.learning_rate.dtype)
-            given[step.learning_rate.id] = rate.to(self._group.device)
-        program = self._parts.programs[self.rank]
-        inputs = [given.pop(i.value.id) for i in step.program.inputs]
-        with torch.no_grad():
-            found = self._group.run(program, inputs, self._parts.overwrites)
-        outputs = {v.id: t for v, t in zip(step.program.outputs, found, strict=True) if v is not None and t is not None}
-        return self._file(outputs)
+            What the model returns, in whole tensors, equal on every worker: the loss, a scalar, alone or beside
+            other results, which have no gradient.
 
-    def _file(self, outputs: Mapping[int, Tensor]) -> Tensor:
-        step, loss = self._step, outputs[self._step.loss.id]
+        Raises:
+            ModelError: the model cannot be recorded with this batch, or a worker would need more than the plan's
+                limit of memory.
+        """
+        form = self._form(batch)
+        given = {name: tensor.detach() for name, tensor in self._held.items()}
+        if (rate := self._step.learning_rate) is not None:
+            given["$lr"] = torch.tensor(self.learning_rate, dtype=rate.dtype).to(self._group.device)
+        if any(entry.name == "$seed" for entry in form.step.program.inputs):
+            given["$seed"] = self._group.agree(torch.randint(2**62, ()))
+        tensors = zip(form.step.inputs, form.arguments.tensors(batch), strict=True)
+        own = self._constants_of(form) | {v.id: self._shard(x, form.layouts[v.id]) for v, x in tensors}
+        inputs = [own[e.value.id] if e.value.id in own else given[e.name] for e in form.step.program.inputs]
+        del own, given
+        with torch.no_grad():
+            found = self._group.run(form.parts.programs[self.rank], inputs, form.parts.overwrites)
+        return self._file(form, found)
+
+    def _form(self, batch: Sequence[object]) -> Form:
+        form = self._forms.known(batch, is_training=self.training)
+        if form is None:
+            form = self._forms.find(batch, is_training=self.training)
+            self._group.check_equal("plans", plan_digest(form.sharding, form.step), everywhere=False)
+        return form
+
+    def _constants_of(self, form: Form) -> dict[int, Tensor]:
+        if form not in self._constants:
+            whole = form.step.constants
+            self._constants[form] = {i: self._shard(tensor, form.layouts[i]) for i, tensor in whole.items()}
+        return self._constants[form]
+
+    def _file(self, form: Form, found: Sequence[Tensor | None]) -> object:
+        """Puts what a step has made where it belongs, and gives what the model returns."""
+        step = form.step
+        outputs = {v.id: t for v, t in zip(step.program.outputs, found, strict=True) if v is not None and t is not None}
         gradients = {n: outputs[v.id] for n, v in step.gradients.items() if v.id in outputs}
-        if self._group.has_replicas:
-            loss = loss.clone()
+        if self._group.has_replicas and step.gradients:
+            outputs[step.loss.id] = outputs[step.loss.id].clone()
             gradients = {n: g if step.updated else g.clone() for n, g in gradients.items()}
-            self._group.average([loss, *(gradients.values() if not step.updated else ())])
+            self._group.average([outputs[step.loss.id], *(gradients.values() if not step.updated else ())])
         with torch.no_grad():
             for name, gradient in gradients.items():
-                parameter = self._held[step.parameters[name].id]
-                if parameter.grad is None:
-                    parameter.grad = ShardGradient.of(gradient.clone(), self._norms, self._is_owner[name])
-                else:
-                    parameter.grad.add_(gradient)
-            self._overwrite({step.parameters[n]: v for n, v in step.updated.items()}, outputs)
-            self._overwrite({step.buffers[n]: v for n, v in step.new_buffers.items()}, outputs)
-            self._overwrite({kept.before: kept.after for kept in step.history}, outputs)
-        return loss
+                self._add_gradient(name, gradient)
+            self._overwrite({f"parameter:{n}": v for n, v in step.updated.items()}, outputs)
+            self._overwrite({f"buffer:{n}": v for n, v in step.new_buffers.items()}, outputs)
+            self._overwrite({f"history:{k.parameter}:{k.key}": k.after for k in step.history}, outputs)
+            return form.result(self._returned(form, outputs))
 
-    def _overwrite(self, pairs: Mapping[Value, Value], outputs: Mapping[int, Tensor]) -> None:
-        for before, after in pairs.items():
-            if after.id in outputs and outputs[after.id].data_ptr() != self._held[before.id].data_ptr():
-                self._held[before.id].copy_(outputs[after.id])
+    def _add_gradient(self, name: str, gradient: Tensor) -> None:
+        parameter = self._held[f"parameter:{name}"]
+        if parameter.grad is None:
+            parameter.grad = ShardGradient.of(gradient.clone(), self._norms, self._is_owner[name])
+        else:
+            parameter.grad.add_(gradient)
+
+    def _returned(self, form: Form, outputs: Mapping[int, Tensor]) -> list[Tensor]:
+        """Whole tensors of what the model returns; an input that it returns is put together."""
+        outputs_at = zip(form.step.program.outputs, form.parts.output_layouts, strict=True)
+        places = {v.id: at for v, at in outputs_at if v is not None}
+        values = (form.step.loss, *form.step.returned)
+        layouts = [(v, at) for v in values if (at := places[v.id]) is not None]
+        return [self._move(v, at, whole_layout(v.row_shape, self._workers), outputs.get(v.id)) for v, at in layouts]
+
+    def _overwrite(self, after: Mapping[str, Value], outputs: Mapping[int, Tensor]) -> None:
+        for name, value in after.items():
+            if value.id in outputs and outputs[value.id].data_ptr() != self._held[name].data_ptr():
+                self._held[name].copy_(outputs[value.id])
 
     # ------------------------------------------------------------ over all shards
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
@@ -200,7 +225,7 @@ class Worker(nn.Module):
         Returns:
             The norm before, a float64 scalar.
         """
-        given = {name: self._held[value.id].grad for name, value in self._step.parameters.items()}
+        given = {name: self._held[f"parameter:{name}"].grad for name in self._step.parameters}
         mine = [ShardGradient.of(g, self._norms, self._is_owner[n]) for n, g in given.items() if g is not None]
         norm = torch.linalg.vector_norm(self._norms(mine, 2.0)) if mine else torch.zeros((), dtype=torch.float64)
         scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
@@ -234,7 +259,7 @@ class Worker(nn.Module):
 
     def _own_state(self) -> dict[str, Tensor]:
         """Every tensor once."""
-        return {name: self._chunk(value, self._held[value.id].detach()) for name, value in self._named().items()}
+        return {name: self._chunk(key, self._held[key].detach()) for name, key in self._named().items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Takes over what ``state_dict`` gave, on any number of workers; all workers call it.
@@ -254,9 +279,8 @@ class Worker(nn.Module):
                 f"the state differs in {odd[:3]}", cure="load the state of the same model and optimizer"
             )
         for name in [name for name in named if name in state_dict]:
-            value = named[name]
             with torch.no_grad():
-                self._held[value.id].copy_(self._unchunk(value, state_dict[name]))
+                self._held[named[name]].copy_(self._unchunk(named[name], state_dict[name]))
 
     def save(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Writes a checkpoint folder, whole or not at all; all workers call it with the same path.
@@ -285,43 +309,47 @@ class Worker(nn.Module):
         load_sharded(state, Path(path), self._group)
         self.load_state_dict(state["model"])
         for name, held in state["optimizer"].items():
-            parameter, key = self._step.parameters[name.rpartition("/")[0]], name.rpartition("/")[2]
+            parameter, key = f"parameter:{name.rpartition('/')[0]}", name.rpartition("/")[2]
             assert optimizer is not None
-            tensor = optimizer.state[self._held[parameter.id]][key]
+            tensor = optimizer.state[self._held[parameter]][key]
             with torch.no_grad():
                 tensor.copy_(self._unchunk(parameter, held) if tensor.dim() else held)
 
     def _optimizer_state(self, optimizer: torch.optim.Optimizer | None) -> dict[str, Tensor]:
         """What an optimizer holds beside each parameter lies as the parameter does."""
         found: dict[str, Tensor] = {}
-        for name, value in self._step.parameters.items() if optimizer is not None else ():
+        for name in self._step.parameters if optimizer is not None else ():
             assert optimizer is not None
-            parameter = self._held[value.id]
+            parameter = self._held[at := f"parameter:{name}"]
             if parameter.requires_grad and parameter not in optimizer.state:
                 _make_state(optimizer)
             for key, tensor in optimizer.state.get(parameter, {}).items():
                 if isinstance(tensor, Tensor):
-                    found[f"{name}/{key}"] = self._chunk(value, tensor) if tensor.dim() else tensor
+                    found[f"{name}/{key}"] = self._chunk(at, tensor) if tensor.dim() else tensor
         return found
 
-    def _named(self) -> dict[str, Value]:
-        history = {f"history.{kept.parameter}.{kept.key}": kept.before for kept in self._step.history}
-        return {**self._step.parameters, **self._step.buffers, **history}
+    def _named(self) -> dict[str, str]:
+        """By the names of a checkpoint, those of a step's inputs."""
+        history = {f"history.{k.parameter}.{k.key}": f"history:{k.parameter}:{k.key}" for k in self._step.history}
+        parameters = {name: f"parameter:{name}" for name in self._step.parameters}
+        return parameters | {name: f"buffer:{name}" for name in self._step.buffers} | history
 
-    def _chunk(self, value: Value, shard: Tensor) -> Tensor:
-        chunks = chunk_layout(value.row_shape, self._workers)
-        part = self._move(value, self._layouts[value.id], chunks, shard)
+    def _chunk(self, name: str, shard: Tensor) -> Tensor:
+        value = self._forms.first.held[name]
+        part = self._move(value, self._layouts[name], chunk_layout(value.row_shape, self._workers), shard)
         return as_dtensor(part, value.row_shape, self._group)
 
-    def _unchunk(self, value: Value, tensor: Tensor) -> Tensor:
+    def _unchunk(self, name: str, tensor: Tensor) -> Tensor:
+        value = self._forms.first.held[name]
         chunks = chunk_layout(value.row_shape, self._workers)
-        return self._move(value, chunks, self._layouts[value.id], local_part(tensor))
+        return self._move(value, chunks, self._layouts[name], local_part(tensor))
 
-    def _move(self, value: Value, before: Layout, after: Layout, shard: Tensor) -> Tensor:
+    def _move(self, value: Value, before: Layout, after: Layout, shard: Tensor | None) -> Tensor:
+        if shard is not None and before.regions == after.regions:
+            return shard
         exchange = build_exchange(0, value.dtype, before, after.regions, frozenset(), self._workers)
-        mine = None if before.regions[self.rank] is None else shard
-        found = self._group.exchange(exchange, mine)
-        return shard.new_empty((0,)) if found is None else found
+        found = self._group.exchange(exchange, None if before.regions[self.rank] is None else shard)
+        return torch.empty((0,), dtype=value.dtype, device=self._group.device) if found is None else found
 
     def _is_first(self, name: str) -> bool:
         """Of workers that hold the same part, the first counts it."""

@@ -27,6 +27,8 @@ def map_nest(nest: Any, leaf: Leaf, path: str = "input") -> Any:
         items = [map_nest(item, leaf, f"{path}[{i}]") for i, item in enumerate(nest)]
         if isinstance(nest, list):
             return items
+        if hasattr(nest, "n_sequence_fields"):  # what x.max(1) gives
+            return type(nest)(items)
         return type(nest)(*items) if hasattr(nest, "_fields") else tuple(items)
     if isinstance(nest, Mapping):
         named = copy.copy(nest) if isinstance(nest, MutableMapping) else {}
@@ -59,8 +61,7 @@ class Arguments:
     """
 
     def __init__(self, example: Sequence[object]) -> None:
-        self.example, self.leaves = example, _leaves(example)
-        for path, item in self.leaves.items():
+        for path, item in _leaves(example).items():
             if isinstance(item, Tensor):
                 _refuse_layout(path, item)
             elif isinstance(item, nn.Module) or not (isinstance(item, _PLAIN) or callable(item)):
@@ -68,6 +69,8 @@ class Arguments:
                     f"{path} is a {type(item).__name__}, in which tensors cannot be seen",
                     cure="pass tensors (torch.as_tensor), in tuples, lists, dicts or dataclasses",
                 )
+        self.example = map_arguments(example, lambda _, item: _without_numbers(item))
+        self.leaves = _leaves(self.example)
 
     def tensors(self, given: Sequence[object]) -> list[Tensor]:
         """The tensors of a batch in the order of the example's, whatever the order of its dicts.
@@ -86,6 +89,28 @@ class Arguments:
         for path in {**self.leaves, **found}:
             self._compare(path, found)
         return [found[path] for path in wanted]
+
+    def fits(self, given: Sequence[object]) -> bool:
+        """Whether a batch has the same items, shapes, dtypes and constants."""
+        found = _leaves(given)
+        return found.keys() == self.leaves.keys() and all(
+            _look(found[path]) == _look(item) and _is_same(found[path], item) for path, item in self.leaves.items()
+        )
+
+    def refuse_others(self, given: Sequence[object]) -> None:
+        """Of what a batch may have otherwise, only the extents of its tensors are free.
+
+        Raises:
+            ModelError: it holds other items, another constant, or a tensor of another dtype or of more or fewer dims.
+        """
+        wanted = (item for item in self.leaves.values() if isinstance(item, Tensor))
+        for place, (tensor, like) in enumerate(zip(self.tensors(given), wanted, strict=True)):
+            if tensor.dtype != like.dtype or tensor.dim() != like.dim():
+                raise ModelError(
+                    f"input {place} is {tensor.dtype}{list(tensor.shape)}; "
+                    f"the plan was made for {like.dtype}{list(like.shape)}",
+                    cure="pass batches of one dtype and of as many dims; extents may differ",
+                )
 
     def _compare(self, path: str, found: Mapping[str, object]) -> None:
         what = f"{path} is {_what(found, path)}; the plan was made for {_what(self.leaves, path)}"
@@ -106,6 +131,16 @@ def _what(leaves: Mapping[str, object], path: str) -> str:
     if path not in leaves:
         return "nothing"
     return "a tensor" if isinstance(leaves[path], Tensor) else repr(leaves[path])
+
+
+def _without_numbers(item: object) -> object:
+    """What is kept of an example."""
+    return torch.empty(item.shape, dtype=item.dtype, device="meta") if isinstance(item, Tensor) else item
+
+
+def _look(item: object) -> tuple[object, ...] | None:
+    """Of a tensor what a recording depends on."""
+    return (item.dtype, item.shape) if isinstance(item, Tensor) else None
 
 
 def _is_same(one: object, other: object) -> bool:

@@ -37,7 +37,7 @@ class Finished:
     buffers: Mapping[str, Tensor]
     inputs: Sequence[Tensor]
     update: Update
-    others: Sequence[Tensor] = ()  # what a forward returns besides the first
+    others: Sequence[Tensor] = ()  # what the model returns beside it
 
 
 def build_step(tracer: StepTracer, end: Finished) -> TrainingStep:
@@ -91,6 +91,7 @@ class _Builder:
             history=history,
             learning_rate=self.by_name.get("$lr"),
             constants=constants,
+            returned=tuple(others),
         )
 
     def _now(self, tensor: Tensor) -> Value:

@@ -6,11 +6,9 @@ Source: Tofu section 5; torch's own decompositions take composed operators apart
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -22,50 +20,40 @@ from vgraph.capture.record.modes import without_whole_layers
 from vgraph.capture.step.arguments import map_arguments
 from vgraph.capture.step.bags import PlainBags
 from vgraph.capture.step.build_program import Finished, build_step
+from vgraph.capture.step.copy_model import copy_around
 from vgraph.capture.step.optimizer import Optimizer, Update, initial_history, record_update
+from vgraph.capture.step.returns import find_loss, numbered, tensors_of
 from vgraph.capture.step.tracer import StepTracer, watch_modules
 from vgraph.errors import FunctionError, ModelError
-from vgraph.ir.program import map_leaves
 from vgraph.ir.step import BACKWARD, UPDATE, TrainingStep
 
 
-def capture_forward(model: nn.Module, example_inputs: Sequence[object]) -> tuple[TrainingStep, object, bool]:
+def capture_forward(
+    model: nn.Module, example_inputs: Sequence[object], *, is_divided: bool = False
+) -> tuple[TrainingStep, object, bool]:
     """``model(*example_inputs)`` alone: what it returns are the Program's first outputs.
 
     Also gives the nest in which the model returns them, with a number for each tensor, and whether that is a
-    scalar that depends on parameters (a loss).
+    scalar that depends on parameters (a loss). ``is_divided``: as steps are recorded that will be.
 
     Raises:
         ModelError: what the model does cannot be recorded; the message has its own line.
     """
-    outputs: list[Tensor] = []
-
-    def number(leaf: object) -> object:
-        if isinstance(leaf, dict):
-            return {key: map_leaves(value, number) for key, value in leaf.items()}
-        if not isinstance(leaf, Tensor):
-            return leaf
-        outputs.append(leaf)
-        return Returned(len(outputs) - 1)
+    kept: list[object] = []
 
     def run(fakes: _FakeModel, tracer: StepTracer) -> Finished:
-        result = map_leaves(_call(fakes, tracer), number)
-        if not outputs:
+        with PlainBags() if is_divided else nullcontext():
+            nest = _call(fakes, tracer)
+        found = tensors_of(nest)
+        if not found:
             raise ModelError(f"{type(model).__name__} returns no tensor", cure="return a tensor, or a tuple of them")
-        nest.append(result)
-        return Finished(outputs[0], fakes.parameters, {}, fakes.buffers, fakes.inputs, Update(), outputs[1:])
+        first, *others = found.values()
+        kept[:] = numbered(nest, list(found)), isinstance(nest, Tensor) and first.dim() == 0 and first.requires_grad
+        return Finished(first, fakes.parameters, {}, fakes.buffers, fakes.inputs, Update(), others)
 
-    nest: list[object] = []
     step = _record(model, example_inputs, run)
-    is_loss = isinstance(nest[0], Returned) and outputs[0].dim() == 0 and outputs[0].requires_grad
-    return step, nest[0], is_loss
-
-
-@dataclass(frozen=True)
-class Returned:
-    """Stands for one tensor in what a model returns."""
-
-    number: int
+    returns, is_loss = kept
+    return step, returns, bool(is_loss)
 
 
 def capture_step(
@@ -74,17 +62,30 @@ def capture_step(
     optimizer: Optimizer | None = None,
     max_norm: float | None = None,
 ) -> TrainingStep:
+    """``capture_training`` without the nest."""
+    return capture_training(model, example_inputs, optimizer, max_norm)[0]
+
+
+def capture_training(
+    model: nn.Module,
+    example_inputs: Sequence[object],
+    optimizer: Optimizer | None = None,
+    max_norm: float | None = None,
+) -> tuple[TrainingStep, object]:
     """One training step of ``model(*example_inputs)``, which returns a scalar loss, as a Program.
 
-    Nothing is computed, so the model may be on the meta device, or larger than memory. The model is
-    not modified: what is traced is a copy of its modules around fake tensors. ``max_norm``: what the
-    optimizer's gradients are clipped to, over all parameters.
+    Also gives the nest in which the model returns the loss, with a number for each tensor: that of the loss is 0,
+    others are those of the Program's next outputs. Nothing is computed, so the model may be on the meta device, or
+    larger than memory. The model is not modified: what is traced is a copy of its modules around fake tensors.
+    ``max_norm``: what the optimizer's gradients are clipped to, over all parameters.
 
     Raises:
         ModelError: what the model does cannot be recorded; the message has its own line.
     """
     update = (optimizer, initial_history(optimizer), max_norm) if optimizer else None
-    return _record(model, example_inputs, lambda fakes, tracer: _run(fakes, tracer, update))
+    kept: list[object] = []
+    step = _record(model, example_inputs, lambda fakes, tracer: _run(fakes, tracer, update, kept))
+    return step, kept[0]
 
 
 def _record(
@@ -124,9 +125,17 @@ def _quiet_and_plain() -> Generator[None]:
 
 
 def _run(
-    fakes: _FakeModel, tracer: StepTracer, optimizer: tuple[Optimizer, Mapping[str, float], float | None] | None
+    fakes: _FakeModel,
+    tracer: StepTracer,
+    optimizer: tuple[Optimizer, Mapping[str, float], float | None] | None,
+    kept: list[object],
 ) -> Finished:
-    loss = _forward(fakes, tracer)
+    """Records all phases; ``kept`` takes the nest that the model returns."""
+    with PlainBags():
+        nest = _call(fakes, tracer)
+    beside = tensors_of(nest)
+    loss = beside.pop(path := find_loss(nest, beside, type(fakes.module).__name__))
+    kept[:] = [numbered(nest, [path, *beside])]
     wanted = {name: p for name, p in fakes.parameters.items() if p.requires_grad}
     tracer.phase = BACKWARD
     tracer.watch_backward(loss)
@@ -140,7 +149,7 @@ def _run(
             )
     tracer.phase = UPDATE
     update = record_update(tracer, wanted, gradients, *optimizer) if optimizer else Update()
-    return Finished(loss, fakes.parameters, gradients, fakes.buffers, fakes.inputs, update)
+    return Finished(loss, fakes.parameters, gradients, fakes.buffers, fakes.inputs, update, list(beside.values()))
 
 
 @contextmanager
@@ -167,20 +176,6 @@ def _call(fakes: _FakeModel, tracer: StepTracer) -> object:
         return fakes.module(*fakes.arguments)
 
 
-def _forward(fakes: _FakeModel, tracer: StepTracer) -> Tensor:
-    with PlainBags():
-        loss = _call(fakes, tracer)
-    if not isinstance(loss, Tensor) or loss.dim() != 0 or not loss.requires_grad:
-        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
-        if isinstance(loss, Tensor) and loss.dim() == 0:
-            what = "a loss that depends on no parameter"
-        raise ModelError(
-            f"{type(fakes.module).__name__} returns {what}",
-            cure="return the scalar loss: wrap the model in a module that computes it from the batch",
-        )
-    return loss
-
-
 def _check_model(model: nn.Module | Callable[..., object]) -> None:
     """Refuses what has no shapes yet, no dense tensors, or no Python to record."""
     if not isinstance(model, nn.Module):
@@ -205,20 +200,11 @@ class _FakeModel:
     """A copy of a model around fake tensors of the same shapes, strides, dtypes."""
 
     def __init__(self, model: nn.Module, example_inputs: Sequence[object], mode: FakeTensorMode) -> None:
-        memo: dict[int, object] = {}
-        with mode:
-            for tensor in (*model.parameters(), *model.buffers()):
-                fake = _fake(tensor).requires_grad_(tensor.requires_grad)
-                is_parameter = isinstance(tensor, nn.Parameter)
-                memo[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if is_parameter else fake
-        for module in model.modules():  # what a call has left behind, such as a last activation
-            left = [t for t in vars(module).values() if isinstance(t, Tensor) and not t.is_leaf]
-            memo |= {id(tensor): tensor.detach() for tensor in left}
-        try:  # not under the mode: a tensor that no name leads to is a constant, and keeps its numbers
-            self.module: nn.Module = copy.deepcopy(model, memo)
-        except Exception as error:
-            cure = "delete what it holds beside tensors and numbers (locks, open files, generators)"
-            raise CaptureError(f"its modules cannot be copied: {error}", "", cure) from error
+        def fake(tensor: Tensor) -> Tensor:
+            with mode:  # not around the copy: a tensor that no name leads to is a constant, and keeps its numbers
+                return _fake(tensor)
+
+        self.module: nn.Module = copy_around(model, fake)
         self.parameters: Mapping[str, Tensor] = dict(self.module.named_parameters())
         self.buffers: Mapping[str, Tensor] = dict(self.module.named_buffers())
         self.inputs: list[Tensor] = []

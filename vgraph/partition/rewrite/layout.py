@@ -54,6 +54,11 @@ def chunk_layout(shape: tuple[int, ...], workers: Workers) -> Layout:
     return Layout((Replicate(),) * len(workers.axes), tuple((IndexSet.one(*b), *rest) for b in bounds))
 
 
+def whole_layout(shape: tuple[int, ...], workers: Workers) -> Layout:
+    """All of a tensor on every worker."""
+    return placed(shape, (Replicate(),) * len(workers.axes), workers)
+
+
 def partial_steps(placements: Sequence[Placement]) -> Steps:
     """The steps in which workers have terms of a reduction."""
     return frozenset(s for s, p in enumerate(placements) if isinstance(p, Partial))

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from vgraph.ir.program import Op, Value
+from vgraph.ir.sharding import Placement
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import reads_values
+
+Held = Mapping[int, tuple[Placement, ...]]  # of inputs by the id of their value, a placement a step
 
 
 @dataclass(eq=False)
@@ -51,10 +54,11 @@ class Classes:
     readings: tuple[Reading, ...]
     home: Mapping[int, tuple[int, int]]  # value id -> (class or input, result)
     hints: Mapping[int, Hashable] = field(default_factory=dict[int, Hashable])  # value id -> factors of its dims
+    held: Held = field(default_factory=dict[int, tuple[Placement, ...]])  # value id -> where an input lies already
 
     def input_kind(self, source: int) -> Hashable:
         value = self.value(source, 0)
-        return ("input", value.shape, value.dtype, self.hints.get(value.id))
+        return ("input", value.shape, value.dtype, self.hints.get(value.id), self.held.get(value.id))
 
     def value(self, source: int, result: int) -> Value:
         inputs = source - len(self.classes)

@@ -156,9 +156,10 @@ class _ByBatch:
             is_alike = kept.before.shape == step.parameters[kept.parameter].shape
             self._place(kept.before, like if is_alike else Replicate())
             self.placements[kept.after.id] = self.placements[kept.before.id]
+        for value in step.results_for_all:
+            self.placements[value.id] = (Replicate(),)
         for made, given in self._outputs():
             self.placements[made.id] = self.placements[given.id]
-        self.placements[step.loss.id] = (Replicate(),)
 
     def _outputs(self) -> Iterator[tuple[Value, Value]]:
         step = self.step

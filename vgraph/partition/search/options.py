@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
 from vgraph.ir.tdl.table import is_absent
 from vgraph.partition.accounting.costs import code_of, look_of, placement_of
+from vgraph.partition.search.classes import Held
 from vgraph.partition.search.strategies import Described, Factors, described, replicated, shrink, strategies
 
 
@@ -49,7 +50,7 @@ class Options:
     ``small``: bytes up to which a tensor may be kept by every worker; ``factors``: see ``strategies``.
     ``reduces``: whether a reduction may be divided; ``keeps_terms``: whether a sum may stay in terms;
     ``price``: what a byte of a tensor costs that a second worker holds, in bytes moved; ``loss``: the id of the
-    value that every worker has as soon as it is made.
+    value that every worker has as soon as it is made; ``held``: inputs that lie somewhere already.
     """
 
     small: int
@@ -58,6 +59,7 @@ class Options:
     reduces: bool = True
     keeps_terms: bool = True
     price: float = 0.0
+    held: Held = field(default_factory=dict[int, tuple[Placement, ...]])
 
     def __post_init__(self) -> None:
         self._all: dict[Hashable, list[Strategy]] = {}
@@ -69,10 +71,7 @@ class Options:
     # ------------------------------------------------------------ inputs
     def of_input(self, value: Value, past: Past, past_ways: Sequence[int], ways: int) -> list[Choice]:
         """An input is split along a dim; every worker has it where none divides, or where it is small."""
-        before = [choice.kept[0] for choice in past]
-        placements: list[Placement] = list(self._splits(value, before, past_ways, ways))
-        if not placements or value.row_bytes <= self.small:
-            placements.append(Replicate())
+        placements = self._homes(value, past, past_ways, ways)
         choices: list[Choice] = []
         for placement in placements:
             keeps = (code_of(placement),)
@@ -92,6 +91,16 @@ class Options:
                 )
             )
         return choices
+
+    def _homes(self, value: Value, past: Past, past_ways: Sequence[int], ways: int) -> list[Placement]:
+        """Where an input may lie; one that lies somewhere already stays there."""
+        if value.id in self.held:
+            return [self.held[value.id][len(past)]]
+        before = [choice.kept[0] for choice in past]
+        placements: list[Placement] = list(self._splits(value, before, past_ways, ways))
+        if not placements or value.row_bytes <= self.small:
+            placements.append(Replicate())
+        return placements
 
     def _splits(
         self, value: Value, before: Sequence[Placement], past_ways: Sequence[int], ways: int

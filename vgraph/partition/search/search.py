@@ -10,7 +10,7 @@ import gc
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tqdm import tqdm
 
@@ -18,7 +18,7 @@ from vgraph.ir.program import Value
 from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Strategy
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import is_absent
-from vgraph.partition.search.classes import classify
+from vgraph.partition.search.classes import Held, classify
 from vgraph.partition.search.clusters import Coarse, coarsen
 from vgraph.partition.search.critical import solve as solve_exactly
 from vgraph.partition.search.factors import find_factors, with_hints
@@ -48,18 +48,18 @@ class Prepared:
     """What searches of one step have in common: the coarsened graph, and what was found of its ops.
 
     ``graphs``: with it, where ops are few, the graph of the ops themselves, by which no plan is lost that a cluster
-    cannot have: what follows an operand lies where that does.
+    cannot have: what follows an operand lies where that does. ``held``: inputs that lie somewhere already.
     """
 
-    def __init__(self, step: TrainingStep) -> None:
+    def __init__(self, step: TrainingStep, held: Held | None = None) -> None:
         classes = classify(step)
         hints = find_factors(classes)
-        hinted = with_hints(classes, hints)
+        hinted = replace(with_hints(classes, hints), held=held or {})
         self.coarse = coarsen(hinted)
         is_small = len(hinted.classes) <= FEW_CLASSES
         self.graphs = (self.coarse, coarsen(hinted, joins=False)) if is_small else (self.coarse,)
         factors = {i: [frozenset(s) for s in dims] for i, dims in hints.items()}
-        self.options = Options(_small(step), factors, step.loss.id)
+        self.options = Options(_small(step), factors, step.loss.id, held=held or {})
 
 
 @contextmanager
@@ -187,11 +187,13 @@ def _brought(
 
 
 def _place_outputs(step: TrainingStep, placements: dict[int, tuple[Placement, ...]], depth: int) -> None:
-    """Gradients and updates lie as their parameters do; every worker has the loss."""
+    """Gradients and updates lie as their parameters do; every worker has the loss, and what is returned beside it."""
 
     def like(value: Value, given: Value) -> None:
         placements[value.id] = placements[given.id]
 
+    for value in step.results_for_all:
+        placements[value.id] = (Replicate(),) * depth
     for name, value in step.gradients.items():
         like(value, step.parameters[name])
     for name, value in step.updated.items():
@@ -200,4 +202,3 @@ def _place_outputs(step: TrainingStep, placements: dict[int, tuple[Placement, ..
         like(value, step.buffers[name])
     for history in step.history:
         like(history.after, history.before)
-    placements[step.loss.id] = (Replicate(),) * depth

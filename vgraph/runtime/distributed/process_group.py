@@ -121,15 +121,17 @@ class WorkerGroup:
             dist.broadcast(tensor, src=0)
         return tensor
 
-    def check_equal(self, what: str, number: int) -> None:
+    def check_equal(self, what: str, number: int, *, everywhere: bool = True) -> None:
         """Refuses to go on where processes do not hold the same ``what``, of which ``number`` is a digest.
+
+        ``everywhere``: processes of all replicas are asked, else those of this one.
 
         Raises:
             WorkerError: some process has another number.
         """
         mine = torch.tensor([number, -number], device=self.device)
         with lost_workers():
-            dist.all_reduce(mine, dist.ReduceOp.MIN)
+            dist.all_reduce(mine, dist.ReduceOp.MIN, group=None if everywhere else self.group)
         if mine.tolist() != [number, -number]:
             raise WorkerError(
                 f"the processes have made different {what}",

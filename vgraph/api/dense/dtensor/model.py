@@ -17,7 +17,8 @@ from vgraph.api.dense.dtensor.placements import returned_values
 from vgraph.api.dense.dtensor.recordings import Planned, Recording
 from vgraph.api.dense.form import Form, form_of
 from vgraph.api.dense.plan_file import plan_digest
-from vgraph.api.dense.run import Deliver, Layout, restore, tensors_of
+from vgraph.api.dense.run import Deliver, Layout, tensors_of
+from vgraph.capture.step.returns import restored
 from vgraph.errors import ModelError
 from vgraph.ir.sharding import Region
 from vgraph.ir.step import TrainingStep
@@ -56,7 +57,7 @@ class DividedForward:
         if recording.form.has_gradients:
             return self._loss(recording, made)
         results = [made[value.id] for value in returned_values(step)]
-        return restore(recording.returns, [tensor for tensor in results if tensor is not None])
+        return restored(recording.returns, [tensor for tensor in results if tensor is not None])
 
     def _in_order(self, inputs: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
         if not named:

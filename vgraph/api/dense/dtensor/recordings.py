@@ -16,7 +16,8 @@ from torch import nn
 from vgraph.api.dense.dtensor.placements import Placements, bare, carried_over, hold_in_blocks
 from vgraph.api.dense.form import Form
 from vgraph.capture.step.arguments import Arguments
-from vgraph.capture.step.capture_step import Returned, capture_forward, capture_step
+from vgraph.capture.step.capture_step import capture_forward, capture_step
+from vgraph.capture.step.returns import Returned
 from vgraph.errors import ModelError
 from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.sharding import ShardingPlan
@@ -60,7 +61,7 @@ class Planned:
                 wanted.
         """
         with _as_it_was(model):
-            step, returns, is_loss = capture_forward(model, inputs)
+            step, returns, is_loss = capture_forward(model, inputs, is_divided=True)
             if form.has_gradients:
                 _refuse_other_results(model, is_loss=is_loss)
                 step = capture_step(model, inputs)

@@ -1,0 +1,140 @@
+"""Plans run evaluation and batches of other sizes with the same shards: results are those of one process."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import vgraph
+from tests.partition.small_models import model_and_batch
+from vgraph.api.dense import forms
+
+
+class Classifier(nn.Module):
+    """Batch normalisation and dropout tell modes apart; without labels it returns a nest without a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.norm, self.dropout = nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Dropout(0.5)
+        self.out = nn.Linear(32, 8)
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> dict[str, Any]:
+        h = torch.relu(self.norm(self.inner(x)))
+        logits = self.out(self.dropout(h))
+        if y is None:
+            return {"logits": logits, "inner": (h, x.shape[0])}
+        return {"loss": F.cross_entropy(logits, y), "logits": logits}
+
+
+def close(found: Any, wanted: Any) -> None:
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+
+
+def classifier() -> tuple[Classifier, Tensor, Tensor]:
+    return Classifier().double(), torch.randn(16, 16, dtype=torch.float64), torch.randint(0, 8, (16,))
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_evaluation_between_steps_and_a_short_last_batch(workers: int) -> None:
+    model, x, y = classifier()
+    model.dropout.p = 0.0
+    plan = vgraph.parallelize(model, (x, y), workers, optimizer=lambda p: torch.optim.Adam(p, lr=0.01))
+    whole, state = copy.deepcopy(model), None
+    optimizer = torch.optim.Adam(whole.parameters(), lr=0.01)
+    for rows in (16, 7, 16):
+        step = plan.run_in_process(x[:rows], y[:rows], state=state)
+        state, wanted = step.state, whole.train()(x[:rows], y[:rows])
+        optimizer.zero_grad()
+        wanted["loss"].backward()
+        optimizer.step()
+        assert isinstance(step.returned, dict)
+        close(step.returned, {key: tensor.detach() for key, tensor in wanted.items()})
+        close([*step.grads], [parameter.grad for parameter in whole.parameters()])
+        close([*step.parameters], [parameter.detach() for parameter in whole.parameters()])
+        close(step.buffers, dict(whole.named_buffers()))
+        with torch.no_grad():
+            close(plan.evaluate_in_process(x[:5], state=state), whole.eval()(x[:5]))
+            close(plan.evaluate_in_process(x, y, state=state), whole(x, y))
+
+
+def test_dropout_is_off_in_evaluation_alone() -> None:
+    model, x, _ = classifier()
+    plan = vgraph.parallelize(model, (x, torch.zeros(16, dtype=torch.int64)), 2)
+    close(plan.evaluate_in_process(x), plan.evaluate_in_process(x))
+    batch = (x[:7], torch.zeros(7, dtype=torch.int64))
+    first, other = (plan.run_in_process(*batch, seed=seed) for seed in (1, 2))
+    alone = vgraph.parallelize(model, batch, 1).run_in_process(*batch, seed=1)
+    assert first.loss != other.loss
+    close(first.loss, alone.loss)
+
+
+@dataclass
+class Losses:
+    loss: Tensor
+    penalty: Tensor
+
+
+class Shaped(nn.Module):
+    def __init__(self, shape: Any) -> None:
+        super().__init__()
+        self.map, self.shape = nn.Linear(16, 16).double(), shape
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.map(x)
+        return self.shape(y.square().mean(), y.abs().sum(), y)
+
+
+def test_the_loss_is_found_in_what_a_model_returns() -> None:
+    x = torch.randn(8, 16, dtype=torch.float64)
+    for shape in (lambda a, b, y: Losses(a, b), lambda a, b, y: [a, y.max(0)], lambda a, b, y: (y, a)):
+        model = Shaped(shape)
+        found, wanted = vgraph.parallelize(model, (x,), 2).run_in_process(x), model(x)
+        close(found.loss, model.map(x).square().mean().detach())
+        assert type(found.returned) is type(wanted)
+    with pytest.raises(vgraph.VGraphError, match="returns 2 scalars that depend on parameters"):
+        vgraph.parallelize(Shaped(lambda a, b, y: (a, b)), (x,), 2)
+    with pytest.raises(vgraph.VGraphError, match="2 tensors, and no scalar"):
+        vgraph.parallelize(Shaped(lambda a, b, y: (y, y.detach())), (x,), 2)
+
+
+def test_a_plan_of_a_forward() -> None:
+    model = Shaped(lambda a, b, y: y.view(2, 4, 16)).eval()
+    x = torch.randn(8, 16, dtype=torch.float64)
+    plan = vgraph.parallelize(model, (x,), 2)
+    assert plan.step.gradients == {}
+    close(plan.evaluate_in_process(x), model(x).detach())
+    close(plan.run_in_process(x).returned, model(x).detach())
+
+
+def test_forms_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(forms, "MOST_FORMS", 2)
+    model, (x,) = model_and_batch("mlp")
+    plan = vgraph.parallelize(model, (x,), 2)
+    made: list[int] = []
+    capture = forms.Recipe.capture
+
+    def counted(self: forms.Recipe, batch: Any, *, is_training: bool) -> Any:
+        made.append(len(batch[0]))
+        return capture(self, batch, is_training=is_training)
+
+    monkeypatch.setattr(forms.Recipe, "capture", counted)
+    with caplog.at_level(logging.WARNING, "vgraph"):
+        for rows in (16, 6, 7, 6, 16, 5, 6, 7):
+            close(plan.run_in_process(x[:rows]).loss, model(x[:rows]).detach())
+    assert made == [6, 7, 5, 7]
+    assert "pad them to few" in caplog.text
+
+
+def test_other_batches_keep_the_limit_of_memory() -> None:
+    model, (x,) = model_and_batch("mlp")
+    need = vgraph.parallelize(model, (x,), 2).memory_per_worker
+    plan = vgraph.parallelize(model, (x,), 2, memory_limit=1.5 * need)
+    with pytest.raises(vgraph.VGraphError, match=r"with this batch a worker needs .* more than the limit"):
+        plan.run_in_process(x.repeat(64, 1))

@@ -1,0 +1,56 @@
+"""Checks of what parallelize is called with, before anything is recorded.
+
+Takes: its arguments. Gives: an error, or nothing. Runs once per plan.
+Source: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vgraph.capture.step.optimizer import Optimizer
+from vgraph.errors import FunctionError, ModelError
+
+
+def check_arguments(
+    num_workers: int,
+    speeds: Sequence[float] | None,
+    memory_limit: float | None,
+    max_norm: float | None,
+    optimizer: Optimizer | None,
+) -> None:
+    """Raises what is wrong with them."""
+    factors_of(num_workers)
+    if speeds is not None and len(speeds) != num_workers:
+        raise ModelError(f"{len(speeds)} speeds were given for {num_workers} devices", cure="pass one speed a device")
+    for name, number in (("memory_limit", memory_limit), ("max_norm", max_norm)):
+        if number is not None and not number > 0:
+            raise ModelError(f"{name}={number!r} is not above zero", cure="pass a positive number, or leave it out")
+    if max_norm is not None and optimizer is None:
+        raise ModelError(
+            "max_norm= clips gradients before an update, and the plan has none",
+            cure="pass optimizer=, or call worker.clip_grad_norm_(max_norm) before your own optimizer's step",
+        )
+    if optimizer is not None and not callable(optimizer):
+        raise FunctionError(
+            f"optimizer= is a {type(optimizer).__name__}; a factory is called with the step's own parameters",
+            cure="pass optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
+        )
+
+
+def factors_of(num_workers: int) -> tuple[int, ...]:
+    """The prime factors in descending order, one a step.
+
+    >>> factors_of(12)
+    (3, 2, 2)
+    """
+    if type(num_workers) is not int or num_workers < 1:
+        raise ModelError(f"{num_workers!r} is no number of workers", cure="pass an int of 1 or more")
+    found: list[int] = []
+    rest, factor = num_workers, 2
+    while rest > 1:
+        while rest % factor == 0:
+            found.append(factor)
+            rest //= factor
+        factor = factor + 1 if factor * factor <= rest else max(rest, 2)
+    return tuple(sorted(found, reverse=True))
