@@ -26,6 +26,7 @@ C_TYPES = {  # as they lie in memory
 }
 NUMBER_TYPES = {**C_TYPES, torch.bfloat16: "float", torch.float16: "float"}  # as they are computed with
 
+_FLOATS = {torch.float32, torch.bfloat16, torch.float16}
 _UNKNOWN = object()
 _LIKE_WORDS = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking"}
 
@@ -58,14 +59,15 @@ def is_costly(op: Op) -> bool:
 
 
 def _has_fitting_types(row: OpInfo, op: Op) -> bool:
-    """Promotion between dtypes stays with the library."""
+    """Promotion between dtypes stays with the library, but for short floats, which are computed with as floats."""
     values = [arg for place, arg in enumerate(op.args) if isinstance(arg, Value) and place != row.mask]
     dtypes, result = {v.dtype for v in values}, op.results[0].dtype
     if row.types == "compare":
         return len(dtypes) == 1
     if row.types == "truth":
         return dtypes == {torch.bool}
-    return dtypes == {result} and result.is_floating_point
+    promoted = result == torch.float32 and result in dtypes and dtypes <= _FLOATS
+    return promoted or (dtypes == {result} and result.is_floating_point)
 
 
 def read_values(op: Op) -> list[Value]:

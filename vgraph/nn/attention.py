@@ -25,6 +25,14 @@ def sent_row(edges: vgraph.EdgeBatch) -> Tensor:
     return edges.src["ft"]
 
 
+def widened(rows: Tensor) -> Tensor:
+    """What attention computes with: of short floats, as autocast makes them, float32.
+
+    Nothing on edges is rounded then, so that its derivative, too, needs one pass.
+    """
+    return rows.float() if rows.dtype in (torch.bfloat16, torch.float16) else rows
+
+
 def attend(
     graph: vgraph.Graph,
     score: Score,

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.attention import attend
+from vgraph.nn.attention import attend, widened
 from vgraph.nn.heads import add_residual, by_head, init_glorot, is_linear, make_head_vector, mapped_by
 from vgraph.nn.inputs import NeedsInEdges, check_edge_weight, check_graph, check_width, pair, receivers_of
 
@@ -120,8 +120,9 @@ class GATConv(NeedsInEdges):
         feat_src, feat_dst, own = self._mapped(graph, feat)
         slope = self.leaky_relu.negative_slope
         with graph.local_scope():
-            graph.srcdata["ft"] = feat_src
-            graph.srcdata["el"], graph.dstdata["er"] = self._scores(feat_src, feat_dst, own)
+            graph.srcdata["ft"] = widened(feat_src)
+            left, right = self._scores(feat_src, feat_dst, own)
+            graph.srcdata["el"], graph.dstdata["er"] = widened(left), widened(right)
             rows, attention = attend(
                 graph,
                 lambda edges: F.leaky_relu(edges.src["el"] + edges.dst["er"], slope),
@@ -129,11 +130,11 @@ class GATConv(NeedsInEdges):
                 weight=weight,
                 get_attention=get_attention,
             )
-        rows = add_residual(rows, self.res_fc, own)
+        rows = add_residual(rows.to(feat_src.dtype), self.res_fc, own)
         if self.bias is not None:
             rows = rows + self.bias.view(self._num_heads, self._out_feats)
         rows = rows if self.activation is None else self.activation(rows)
-        return rows if attention is None else (rows, attention)
+        return rows if attention is None else (rows, attention.to(feat_src.dtype))
 
     def _scores(self, src: Tensor, dst: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
         """Every head's row times the head's vector; as matrices, so that no products of their size are stored.

@@ -242,6 +242,8 @@ class _Hoist:
         if maker is None or len(rows.shape) != 2:
             return False
         name = op_name(maker.target)
+        if name == "_to_copy":
+            return (yield self._widened_sum(op, move, maker))
         if name == "cat" and _is_along_features(maker) and len(op.results) == 1:
             yield self._sums_of_pieces(op, move, maker)
             return True
@@ -254,6 +256,22 @@ class _Hoist:
         if name != "addmm" or maker.kwargs or maker.args[0].space != SHARED or not _is_product(maker):
             return False
         yield self._sum_of_affine(op, move.end, *maker.args)
+        return True
+
+    def _widened_sum(self, op: Op, move: SegmentReduce, maker: Op) -> Steps[bool]:
+        """The sum of products that autocast has made wider again is that of the products, made wider.
+
+        The sum of what is multiplied is rounded once; bfloat16 has the range of float32, so that no sum leaves it.
+        """
+        (given,), (result,) = maker.operands(), op.results
+        product = self.makers.get(given.id)
+        is_widened = given.dtype == torch.bfloat16 and result.dtype == torch.float32
+        if not is_widened or product is None or op_name(product.target) == "cat":
+            return False
+        narrow = self.new_value(result, dtype=given.dtype)
+        if not (yield self._moving(Op(move, (given,), {}, (narrow,), op.line))):
+            return False
+        self.ops.append(replace(maker, args=(narrow,), results=op.results))
         return True
 
     def _sums_of_products(self, op: Op, end: str, products: Sequence[_Product]) -> Steps[None]:

@@ -1,0 +1,61 @@
+"""Layers under autocast: sums have 32 bits, products run where rows are few, results are near those in doubles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import vgraph
+from vgraph.capture import capture
+from vgraph.fusion.cpu.build import find_compiler
+from vgraph.nn import GATConv, GraphConv
+
+HUB = 3000  # edges: sums in bfloat16 would end at 256 of equal numbers
+LAYERS: dict[str, tuple[Callable[[], nn.Module], float]] = {
+    "sums before the product": (lambda: GraphConv(8, 16, norm="none", activation=torch.relu), 0.02),
+    "product before the sums": (lambda: GraphConv(24, 8), 0.02),
+    "attention": (lambda: GATConv(8, 4, 2, activation=F.elu), 0.1),  # gradients of scores all but cancel
+}
+
+
+@pytest.fixture(autouse=True)
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    capture.forget()
+
+
+def hubs() -> vgraph.Graph:
+    """Everything reaches vertex 0, and vertex 1 reaches everything."""
+    every, one = torch.arange(HUB), torch.ones(HUB, dtype=torch.long)
+    return vgraph.graph((torch.cat([every, one]), torch.cat([0 * one, every])), num_nodes=HUB)
+
+
+def outcome(layer: nn.Module, g: vgraph.Graph, rows: Tensor) -> list[Tensor]:
+    """The result, and gradients of it."""
+    rows = rows.detach().requires_grad_()
+    out = layer(g, rows)
+    grads = torch.autograd.grad(out.double().square().mean(), [rows, *layer.parameters()])
+    return [out, *grads]
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("name", LAYERS)
+def test_near_what_doubles_give(name: str) -> None:
+    make, bound = LAYERS[name]
+    g, layer = hubs(), make()
+    rows = torch.rand(HUB, 24 if name.startswith("product") else 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = outcome(layer, g, rows)
+        steps = vgraph.explain(layer, g, rows.requires_grad_()).functions[0]
+    wanted = outcome(layer.double(), g, rows.double())
+    assert found[0].dtype == torch.float32
+    for one, two in zip(found, wanted, strict=True):
+        assert (one.double() - two).norm() < bound * two.norm()
+        torch.testing.assert_close(one.double()[0], two[0], rtol=0.05, atol=bound * two.abs().max().item())
+    ran = [step for program in steps.programs for phase in program.phases for step in phase.steps]
+    assert not any("mm" in step.operators and (step.kernel is not None or "edge" in step.over) for step in ran)
+    assert not any("no expression" in step.why for step in ran)
