@@ -59,3 +59,33 @@ def test_near_what_doubles_give(name: str) -> None:
     ran = [step for program in steps.programs for phase in program.phases for step in phase.steps]
     assert not any("mm" in step.operators and (step.kernel is not None or "edge" in step.over) for step in ran)
     assert not any("no expression" in step.why for step in ran)
+
+
+class Sum(vgraph.VertexFunction):
+    """The children's states, side by side, times a matrix: at leaves zeros, which autocast rounds."""
+
+    def __init__(self) -> None:
+        super().__init__(states={"h": 4})
+        self.W = nn.Linear(8, 4)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = torch.relu(self.W(torch.cat([v.gather(0)["h"], v.gather(1)["h"]], -1)) + v.pull("x"))
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+def test_zeros_of_leaves_are_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGRAPH_KERNELS", "0")
+    tree, function = vgraph.graph(([0, 1, 2, 4], [4, 4, 5, 5])), Sum()
+    rows = torch.rand(6, 4, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = function(tree, x=rows)["h"]
+        (steps,) = vgraph.explain(function, tree, x=rows).functions
+    found.sum().backward()
+    torch.testing.assert_close(found.double(), function.double()(tree, x=rows.double())["h"], rtol=0.02, atol=0.02)
+    phases = [phase for program in steps.programs for phase in program.phases]
+    at_leaves = [step for phase in phases if "leaves" in phase.how for step in phase.steps]
+    assert at_leaves
+    assert not any({"mm", "addmm", "expand"} & set(step.operators) for step in at_leaves)
+    over = {step.over for phase in phases for step in phase.steps if {"mm", "addmm"} & set(step.operators)}
+    assert over == {"vertices", "inner"}

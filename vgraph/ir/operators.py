@@ -208,7 +208,7 @@ _WITH_TEXT = (
     OpInfo("ones_like", "{T}(1)", types="any"),
     OpInfo("full_like", "{1}", types="any"),
     OpInfo("clone", "{0}", types="any", zero="all"),
-    OpInfo("_to_copy", "vg_cast<{T}>({0})", types="any"),
+    OpInfo("_to_copy", "vg_cast<{T}>({0})", types="any", zero="all"),
     OpInfo("alias", "{0}", pointwise=False),
     OpInfo("detach", "{0}", pointwise=False),
 )
