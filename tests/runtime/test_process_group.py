@@ -49,7 +49,7 @@ def test_two_and_four_processes(tmp_path: Path) -> None:
     assert processes(2, tmp_path, *by_two) == (0, 0)
     by_four = ("train:wresnet:4", "update:lstm:4", "train:attention:4", "train:mlp:2", "update:mlp:2",
                "load:attention:4", "dtensor_resume:block:4", "evaluation:classifier:4",
-               "evaluation:classifier:2")  # fmt: skip
+               "evaluation:classifier:2", "routine:classifier:4")  # fmt: skip
     assert processes(4, tmp_path, *by_four) == (0, 0, 0, 0)
 
 

@@ -244,6 +244,54 @@ def evaluation(name: str, workers: int, folder: Path) -> None:
     refused(forward.train, "of which none is a loss")
 
 
+def routine(name: str, workers: int, folder: Path) -> None:
+    """Two epochs that one process's limit of memory refuses; the second by new workers that know the checkpoint alone.
+
+    Losses and logits are those of one process that has no limit.
+    """
+    torch.manual_seed(0)
+    model, x, y = classifier()
+    model.dropout.p = 0.0
+    limit = 0.6 * vgraph.parallelize(model, (x, y), 1).memory_per_worker
+    refused(lambda: vgraph.parallelize(model, (x, y), 1, memory_limit=limit), "more than the limit")
+    batches = [(x, y), (x.flip(0), y), (x.roll(3, 0), y), (x[:7], y[:7])]
+    worker = vgraph.parallelize(model, (x, y), workers, memory_limit=limit).launch(timeout=60)
+    whole = torch.optim.Adam(model.parameters(), lr=0.01)
+    wanted = [epoch(model, whole, 0, batches), epoch(model, whole, 2, batches)]
+    mine = torch.optim.Adam(worker.parameters(), lr=0.01)
+    found = [epoch(worker, mine, 0, batches)]
+    worker.save(folder / "routine", mine)
+    other, _, _ = classifier()
+    other.dropout.p = 0.0
+    worker = vgraph.parallelize(other, (x, y), workers, memory_limit=limit).launch(timeout=60)
+    mine = torch.optim.Adam(worker.parameters(), lr=0.01)
+    worker.load(folder / "routine", mine)
+    done = int(next(iter(mine.state.values()))["step"])
+    found.append(epoch(worker, mine, done, batches))
+    close(found, wanted)
+
+
+def epoch(each: nn.Module, optimizer: Any, done: int, batches: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    """Steps of two batches each, clipped, at falling rates; the losses, and logits of an evaluation at the end."""
+    for group in optimizer.param_groups:
+        group.setdefault("initial_lr", group["lr"])
+    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda number: 0.7**number, last_epoch=done - 1)
+    found: list[Tensor] = []
+    optimizer.zero_grad()
+    for number, (x, y) in enumerate(batches):
+        loss = each.train()(x, y)["loss"]
+        if loss.requires_grad:  # a worker has run the backward
+            loss.backward()
+        found.append(loss.detach())
+        if number % 2:
+            nn.utils.clip_grad_norm_(each.parameters(), 0.1)
+            optimizer.step()
+            rates.step()
+            optimizer.zero_grad()
+    with torch.no_grad():
+        return [*found, each.eval()(batches[0][0])["logits"]]
+
+
 def refused(action: Callable[[], object], fact: str) -> None:
     try:
         action()
