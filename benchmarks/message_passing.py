@@ -1,9 +1,10 @@
 """Message passing beside DGL, PyTorch Geometric, torch.sparse and torch by hand, all taking turns in one run.
 
 Each side is a process of its own with the same graph, features and parameters; their first results must
-agree. A step is forward, backward and Adam (models), forward and backward (functions) or forward alone
-(aggregation); figures are medians. Memory is by how much the resident part grew, at its peak, beyond
-what stood before the first step. The floor is what bytes, gathered rows and arithmetic need at this
+agree. PyG runs by itself and under torch.compile, torch.sparse by itself, which transposes in every backward,
+and with both directions built beforehand. A step is forward, backward and Adam (models), forward and backward
+(functions) or forward alone (aggregation); figures are medians. Memory is by how much the resident part grew,
+at its peak, beyond what stood before the first step. The floor is what bytes, gathered rows and arithmetic need at this
 machine's rates (roofline.py). What is not installed is left out and says so; --peer-python names an
 interpreter that has DGL and PyG, if this one has not (pip install 'vgraph[bench]').
 
@@ -34,7 +35,8 @@ from tqdm import tqdm
 
 from vgraph.data import load_planetoid
 
-ALL = ("vgraph", "dgl", "pyg", "sparse", "torch")
+ALL = ("vgraph", "dgl", "pyg", "compiled_pyg", "sparse", "sparse_both", "torch")
+ONE_WAY = tuple(side for side in ALL if side != "sparse_both")  # what has no derivative needs no transpose
 FUNCTIONS = ("gated", "linear_message", "softmax_reduce", "std_reduce")
 
 
@@ -59,8 +61,8 @@ def rows() -> Iterator[Row]:
     yield Row("gcn", zipf, ALL, {"dgl": 1.2, "sparse": 15, "pyg": 50})
     for width in (16, 32, 64, 128, 256):
         work = replace(zipf, kind="aggregate", width=width)
-        yield Row(f"aggregate-{width}", work, ALL, {"dgl": 1}, floor_aim=0.7)
-    attention = ("vgraph", "dgl", "pyg", "torch")
+        yield Row(f"aggregate-{width}", work, ONE_WAY, {"dgl": 1}, floor_aim=0.7)
+    attention = ("vgraph", "dgl", "pyg", "compiled_pyg", "torch")
     yield Row("gat", replace(zipf, kind="gat", heads=8), attention, {"dgl": 10, "pyg": 25}, {"dgl": 1 / 3})
     yield Row("gatv2", replace(zipf, kind="gatv2", heads=8), attention, {"pyg": 15})
     yield Row("dot-attention", replace(zipf, kind="dot", heads=8), attention, {"pyg": 15})

@@ -27,6 +27,7 @@ from torch.nn import functional as F
 import vgraph
 
 INPUTS, WORDS, CLASSES = 300, 2000, 5
+Level = Callable[..., tuple[Tensor, Tensor]]
 
 
 class TreeLSTM(vgraph.VertexFunction):
@@ -107,7 +108,34 @@ def loss_of(task: Task, g: vgraph.Graph) -> Tensor:
     return task.loss(h, g.ndata["label"])
 
 
-def by_hand_step(task: Task, batch: range) -> Tensor:
+def _leaves(cell: TreeLSTM, x: Tensor) -> tuple[Tensor, Tensor]:
+    """h and c of vertices without children."""
+    return _gated(cell.W(x) + cell.U.bias, 0)
+
+
+def _parents(cell: TreeLSTM, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """h and c of vertices of those of their children, (vertices, 2, hidden)."""
+    return _gated(cell.U(h.sum(1)), (torch.sigmoid(cell.Uf(h)) * c).sum(1))
+
+
+def _gated(iou: Tensor, carried: Tensor | int) -> tuple[Tensor, Tensor]:
+    i, o, u = iou.chunk(3, 1)
+    c = torch.sigmoid(i) * torch.tanh(u) + carried
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+LEVELS = (_leaves, _parents, _gated)  # what the loop by hand calls
+
+
+def compiled_step(backend: str = "inductor") -> Callable[[Task, range], Tensor]:
+    """The loop by hand with what a level computes under torch.compile, for any number of vertices."""
+    if not backend:  # as it is, where speed means nothing
+        return by_hand_step
+    leaves, parents = (torch.compile(each, dynamic=True, backend=backend) for each in (_leaves, _parents))
+    return lambda task, batch: by_hand_step(task, batch, leaves, parents)
+
+
+def by_hand_step(task: Task, batch: range, leaves: Level = _leaves, parents: Level = _parents) -> Tensor:
     """Levels over the whole batch, as one writes them for binary trees without a framework."""
     kids, words, labels, levels = [], [], [], []
     for i in batch:
@@ -125,14 +153,10 @@ def by_hand_step(task: Task, batch: range) -> Tensor:
     for level in range(len(bounds) - 1):
         here = order[bounds[level] : bounds[level + 1]]
         if level == 0:
-            iou, carried = cell.W(task.embed(all_words[here])) + cell.U.bias, 0
+            new_h, new_c = leaves(cell, task.embed(all_words[here]))
         else:
             below = torch.tensor([[place[k] for k in kids[v]] for v in here])
-            iou = cell.U(h[below].sum(1))
-            carried = (torch.sigmoid(cell.Uf(h[below])) * c[below]).sum(1)
-        i, o, u = iou.chunk(3, 1)
-        new_c = torch.sigmoid(i) * torch.tanh(u) + carried
-        new_h = torch.sigmoid(o) * torch.tanh(new_c)
+            new_h, new_c = parents(cell, h[below], c[below])
         h, c = torch.cat([h, new_h]), torch.cat([c, new_c])
     return task.loss(h, torch.cat(labels)[order])
 

@@ -16,6 +16,20 @@ def test_benchmark(path: Path, run_script: Callable[..., str]) -> None:
     assert run_script(path, "--smoke").strip(), f"{path.name} prints no table"
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+def test_a_transpose_built_beforehand_changes_no_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS[0].parent)
+    workloads = importlib.import_module("sides.workloads")
+    work = workloads.Workload("gcn", 30, 200, (5, 4, 3), folder=str(tmp_path))
+    workloads.write_graph(work, tmp_path)
+    sides = [importlib.import_module(f"sides.{name}") for name in ("by_sparse", "by_sparse_both", "by_torch")]
+    steps = [side.build(workloads.Data(work)) for side in sides]
+    losses = [[step()[0].item() for _ in range(3)] for step in steps]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert losses[1] == pytest.approx(losses[2], rel=1e-5)
+    assert losses[1][2] < losses[1][0]
+
+
 def test_numbers_of_a_program_are_those_of_its_last_epoch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS[0].parent)
     programs = importlib.import_module("sides.programs")

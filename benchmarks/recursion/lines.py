@@ -19,7 +19,7 @@ MODELS: dict[str, dict[str, tuple[Callable[..., Any], ...]]] = {
         "vgraph": (tree_lstm.TreeLSTM, tree_lstm.loss_of),
         "DGL": (tree_lstm.TreeLSTM.__init__, tree_lstm.dgl_step),
         "DyNet": (trees.by_dynet,),
-        "levels by hand": (tree_lstm.TreeLSTM.__init__, tree_lstm.by_hand_step),
+        "levels by hand": (tree_lstm.TreeLSTM.__init__, tree_lstm.by_hand_step, *tree_lstm.LEVELS),
     },
     "Tree-FC": {"vgraph": (tree_fc.TreeFC, tree_fc.loss_of), "DyNet": (tree_fc.by_dynet,)},
     "gated unit on a DAG": {

@@ -9,7 +9,7 @@ import torch
 import tree_lstm
 
 from recursion.division import stopwatch
-from recursion.workload import Step, Workload, dynet_with_batches, optional
+from recursion.workload import INDUCTOR, Step, Workload, dynet_with_batches, optional
 from vgraph.data import load_sst
 from vgraph.scheduler.frontiers import levels
 
@@ -30,15 +30,23 @@ def sst_task(folder: Path, count: int, hidden: int) -> tree_lstm.Task:
     return tree_lstm.Task(trees, hidden, words, labels, data.num_tokens, sparse=True)
 
 
-def tree_lstm_workload(batch: int, hidden: int, *, trains: bool = True, sst: Path | None = None) -> Workload:
+def tree_lstm_workload(
+    batch: int, hidden: int, *, trains: bool = True, sst: Path | None = None, backend: str = INDUCTOR
+) -> Workload:
     """One step over ``batch`` trees: forward, backward and Adagrad, or forward alone."""
     made = sst_task(sst, batch, hidden) if sst else tree_lstm.Task(tree_lstm.make_trees(batch), hidden)
-    return workload_of(made, batch, trains=trains, where="on SST " if sst else "")
+    return workload_of(made, batch, trains=trains, where="on SST " if sst else "", backend=backend)
 
 
-def workload_of(task: tree_lstm.Task, batch: int, *, trains: bool = True, where: str = "") -> Workload:
+def workload_of(
+    task: tree_lstm.Task, batch: int, *, trains: bool = True, where: str = "", backend: str = INDUCTOR
+) -> Workload:
     hidden = task.hidden
-    forwards: dict[str, Any] = {"vgraph": tree_lstm.vgraph_step, "level loop by hand": tree_lstm.by_hand_step}
+    forwards: dict[str, Any] = {
+        "vgraph": tree_lstm.vgraph_step,
+        "level loop by hand": tree_lstm.by_hand_step,
+        "level loop, torch.compile": tree_lstm.compiled_step(backend),
+    }
     dgl = optional("dgl")
     if dgl is not None:
         forwards[f"DGL {dgl.__version__}"] = tree_lstm.dgl_step(task, dgl)

@@ -8,10 +8,12 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+INDUCTOR, AS_IT_IS = "inductor", ""  # torch.compile's backend; the function itself, where speed means nothing
+Function = TypeVar("Function", bound=Callable[..., Any])
 Step = Callable[[], object]  # a whole training step, or a forward; a number of it is compared
 
 
@@ -77,6 +79,11 @@ def forward_alone(loss: Callable[[], torch.Tensor]) -> Step:
             return float(loss())
 
     return step
+
+
+def compiled(function: Function, backend: str, *, dynamic: bool | None = None) -> Function:
+    """The function under torch.compile, whatever the number of rows where it is ``dynamic``; or as it is."""
+    return torch.compile(function, dynamic=dynamic, backend=backend) if backend else function
 
 
 def optional(name: str) -> ModuleType | None:

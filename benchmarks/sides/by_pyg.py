@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch_geometric.nn as pyg
     from torch_geometric.utils import scatter, softmax
+
+
+Compile = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 
 
 def make_layer(kind: str, sizes: tuple[int, int, int], values: dict[str, Tensor]) -> nn.Module:
@@ -36,7 +40,7 @@ def make_layer(kind: str, sizes: tuple[int, int, int], values: dict[str, Tensor]
     return layer
 
 
-def model(data: Data, edges: Tensor) -> Step:
+def model(data: Data, edges: Tensor, compiled: Compile) -> Step:
     kind = data.workload.kind
     given = zip(data.layer_sizes(), data.layers(), strict=True)
     layers = nn.ModuleList([make_layer(kind, sizes, values) for sizes, values in given])
@@ -49,7 +53,7 @@ def model(data: Data, edges: Tensor) -> Step:
             rows = layer(activation(rows) if i else rows, edges, *extra)
         return rows
 
-    return training(run, layers.parameters(), data.y)
+    return training(compiled(run), layers.parameters(), data.y)
 
 
 class Function(pyg.MessagePassing):
@@ -70,15 +74,16 @@ class Function(pyg.MessagePassing):
         return softmax((a_j * b_i).sum(-1, keepdim=True), index, num_nodes=size_i) * h_j
 
 
-def build(data: Data) -> Step:
+def build(data: Data, compiled: Compile = lambda run: run) -> Step:
     kind = data.workload.kind
     if kind == "aggregate":
         x = data.draw(1, data.num_nodes, data.workload.width)
-        return alone(lambda: scatter(x[data.src], data.dst, 0, data.num_nodes, "sum"))
+        return alone(compiled(lambda: scatter(x[data.src], data.dst, 0, data.num_nodes, "sum")))
     edges = torch.stack([data.src, data.dst])
     if kind in ("gcn", "gat", "gatv2", "dot"):
-        return model(data, edges)
+        return model(data, edges, compiled)
     if kind in ("std_reduce", "edge_mlp"):
         raise NotImplementedError("one would write it as by hand")
     inputs, function = data.vertex_inputs(), Function(kind, data)
-    return with_gradient(lambda: function(*inputs.values(), edges, data.edge_weight), inputs.values())
+    run = compiled(lambda: function(*inputs.values(), edges, data.edge_weight))
+    return with_gradient(run, inputs.values())
