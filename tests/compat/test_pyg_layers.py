@@ -196,3 +196,31 @@ def _with_derivatives(layer: nn.Module, call: Callable[[Any, Given], Tensor], gi
     total = torch.stack([grad.square().sum() for grad in first]).sum()
     second = torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True)
     return [out, *first, *second]
+
+
+class _InspectedAnew(pyg.MessagePassing):
+    def forward(self, x: Tensor, edge_index: Tensor, a: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x, a=a)
+
+    def message(self, x_j: Tensor) -> Tensor:
+        return x_j
+
+
+def test_what_a_layer_asks_for_is_inspected_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyG inspects a layer again where its functions change: other arguments are collected from then on."""
+    given, layer = Given(), vgraph.accelerate(_InspectedAnew())
+    before = layer(given.x0, given.edges, given.a)
+
+    def message(self: Any, x_i: Tensor, a: Tensor) -> Tensor:
+        return x_i * a[:, :1]
+
+    monkeypatch.setattr(_InspectedAnew, "message", message)
+    layer.inspector.remove_signature("message")
+    layer.inspector.inspect_signature(layer.message)
+    src, dst = given.edges
+    rows = given.x0[dst] * given.a[:, :1]
+    torch.testing.assert_close(before, torch.zeros_like(given.x0).index_add(0, dst, given.x0[src]))
+    with watch_runs() as runs:
+        after = layer(given.x0, given.edges, given.a)
+    torch.testing.assert_close(after, torch.zeros_like(given.x0).index_add(0, dst, rows))
+    assert not any(isinstance(what, CaptureError) for _, what, _ in runs)

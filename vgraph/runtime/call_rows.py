@@ -24,6 +24,9 @@ Take = Callable[[Tensor, Tensor, Tensor], Tensor]  # of rows, ids and room: the 
 VertexTypes = tuple[Tensor, tuple[int, ...]]
 
 
+_OF_VERTICES = (VERTEX.kind, SOURCE.kind)
+
+
 @dataclass(frozen=True, eq=False)
 class CallContext:
     """One call's data that is not a feature: topology, policy, subsets' rows, the random seed.
@@ -108,10 +111,12 @@ class CallRows:
         return tensor
 
     def _permutation(self, value: Value, *, inward: bool) -> Tensor | None:
-        order = self.order
-        if value.space in (VERTEX, SOURCE) and self.schedule.policy != "once":
+        order, space = self.order, value.space
+        if space.key:  # rows of a part
+            return None
+        if space.kind in _OF_VERTICES and self.schedule.policy != "once":
             return order.vertex_ids if inward else order.vertex_rows
-        if value.space == EDGE:
+        if space.kind == EDGE.kind:
             return order.edge_ids if inward else order.edge_rows
         return None
 

@@ -19,7 +19,7 @@ from vgraph.ir.loop_body import in_user_order
 from vgraph.ir.memory import Lifetime, MemoryPlan, Stacks
 from vgraph.ir.program import Input, Program, Value
 from vgraph.ir.schedule import FrontierRange, Phase, Schedule
-from vgraph.ir.space import VERTEX, Space
+from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.ir.tdl.table import may_share
 from vgraph.ir.topology import Topology
 from vgraph.runtime.arena_rows import ArenaRows, CallValues, Form, forms_of
@@ -154,9 +154,9 @@ class CompiledProgram:
     def _evaluate(self, inputs: Mapping[str, Tensor], call_context: CallContext, plan: Plan) -> Outcome:
         device = call_context.topology.src.device
         rows = CallRows(plan.schedule, call_context, self.empty, self.take)
-        env, kept = self._brought_in(inputs, rows)
-        if self._runs_once:
-            return self._run_once(env, kept, rows)
+        if self._has_no_loop and plan.schedule.policy == "once":
+            return self._run_once(inputs, rows)
+        env, kept = self._brought_in(inputs, rows, self._inputs_by_order)
         self._in_user_order(env, inputs, plan.schedule)
         lease = self.lease(plan.memory.num_bytes, device) if plan.memory.num_bytes else None
         buffer = lease.buffer[: plan.memory.num_bytes] if lease else torch.empty(0, dtype=torch.uint8, device="cpu")
@@ -175,9 +175,12 @@ class CompiledProgram:
             side_stream.finish(env[v.id] for v in self.program.outputs if v is not None)
         return self._outcome(env, rows, lease)
 
-    def _brought_in(self, inputs: Mapping[str, Tensor], rows: CallRows) -> tuple[dict[int, Tensor], set[int]]:
+    @staticmethod
+    def _brought_in(
+        inputs: Mapping[str, Tensor], rows: CallRows, read: tuple[list[tuple[int, str]], list[Input]]
+    ) -> tuple[dict[int, Tensor], set[int]]:
         """Inputs by id, as rows lie; and the ids of those that are the caller's own tensors."""
-        as_given, others = self._inputs_by_order
+        as_given, others = read
         env = {value_id: inputs[name] for value_id, name in as_given}
         kept = set(env)
         for item in others:
@@ -187,11 +190,20 @@ class CompiledProgram:
         return env, kept
 
     @cached_property
-    def _runs_once(self) -> bool:
-        """Whether there is no loop, and so no arena, no window and no order but that of phases; nor a second stream."""
+    def _has_no_loop(self) -> bool:
+        """So that there is no arena and no window, and phases run one after the other; a GPU may have two streams."""
         return self.device == "cpu" and not any(phase.is_loop or phase.kind for phase in self.phases)
 
-    def _run_once(self, env: dict[int, Tensor], kept: set[int], rows: CallRows) -> Outcome:
+    @cached_property
+    def _inputs_of_once(self) -> tuple[list[tuple[int, str]], list[Input]]:
+        """As ``_inputs_by_order``, where vertices lie in the user's order."""
+        as_given, others = self._inputs_by_order
+        is_moved = [item.is_topological or item.value.space == EDGE for item in others]
+        of_vertices = [(i.value.id, i.name) for i, moved in zip(others, is_moved, strict=True) if not moved]
+        return [*as_given, *of_vertices], list(compress(others, is_moved))
+
+    def _run_once(self, inputs: Mapping[str, Tensor], rows: CallRows) -> Outcome:
+        env, kept = self._brought_in(inputs, rows, self._inputs_of_once)
         extents = rows.extents(_ONCE)
         for phase_range, last_read in zip(self.phase_ranges, self._last_reads, strict=True):
             index = phase_range[0]

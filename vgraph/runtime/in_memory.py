@@ -35,5 +35,6 @@ def has_elements(tensor: Tensor) -> bool:
 
 def as_recorded(kind: str) -> AbstractContextManager[object]:
     """While it lasts, no autocast: every cast that a function makes was recorded, wherever it switched autocast."""
-    is_on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    is_known = kind == "cpu" or torch.amp.is_autocast_available(kind)
+    is_on = is_known and torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if is_on else _AS_IT_IS

@@ -7,8 +7,11 @@ while the functions are recorded. Runs at every call. Source: PyG, ``MessagePass
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from inspect import Parameter
+from operator import is_
 from typing import cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -17,7 +20,7 @@ from vgraph.api.messages.indexed import is_plain_tensor
 from vgraph.capture.errors import CaptureError
 from vgraph.compat.pyg.call import Call, What
 from vgraph.compat.pyg.deferred import DeferredRows
-from vgraph.compat.pyg.layer_types import Given, Layer, Size
+from vgraph.compat.pyg.layer_types import Given, Inspector, Layer, Size
 from vgraph.compat.pyg.topologies import topology_of
 
 _IDS = {"index": "i", "edge_index_i": "i", "edge_index_j": "j"}
@@ -32,6 +35,43 @@ def collect(layer: Layer, edge_index: Tensor, size: Size, given: Given, function
         CaptureError: PyG must look at them itself.
     """
     return _Collector(layer, edge_index, size, given, functions, prefix).collect()
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What functions of a layer ask for, as PyG has inspected them.
+
+    ``ends``: of one end of edges; ``of_edges``: arguments whose rows, as many as nodes and edges, are those of edges.
+    """
+
+    inspected: tuple[dict[str, Parameter], ...]
+    names: dict[str, tuple[str, ...]]
+    parameters: dict[str, Parameter]
+    special: frozenset[str]
+    ends: tuple[str, ...]
+    of_edges: frozenset[str]
+
+
+_asked: WeakKeyDictionary[Inspector, dict[tuple[str, ...], _Asked]] = WeakKeyDictionary()
+
+
+def _asked_by(layer: Layer, functions: tuple[str, ...]) -> _Asked:
+    """Found once, until PyG inspects the layer anew or its arguments of its own change."""
+    inspector = layer.inspector
+    inspected = tuple([inspector.get_param_dict(f) for f in functions])
+    known = _asked.setdefault(inspector, {})
+    found = known.get(functions)
+    if found is None or found.special != layer.special_args or not all(map(is_, found.inspected, inspected)):
+        found = known[functions] = _ask(functions, inspected, frozenset(layer.special_args))
+    return found
+
+
+def _ask(functions: tuple[str, ...], inspected: tuple[dict[str, Parameter], ...], special: frozenset[str]) -> _Asked:
+    parameters = {name: one for asked in inspected for name, one in asked.items()}
+    names = {f: tuple(asked) for f, asked in zip(functions, inspected, strict=True)}
+    ends = tuple(name for name in parameters if name not in special and name[-2:] in ("_i", "_j"))
+    of_edges = frozenset(name for f, asked in names.items() if f != "update" for name in asked)
+    return _Asked(inspected, names, parameters, special, ends, of_edges)
 
 
 class _Collector:
@@ -49,36 +89,33 @@ class _Collector:
         self.forward = layer.flow == "source_to_target"
         self.dims = {"j": 0, "i": 1} if self.forward else {"j": 1, "i": 0}
         self.size: list[int | None] = list(size)
-        self.asked = {name: one for f in functions for name, one in layer.inspector.get_param_dict(f).items()}
-        self.names = {f: tuple(layer.inspector.get_param_dict(f)) for f in functions}
+        self.asked = _asked_by(layer, tuple(functions))
+        self.names = self.asked.names
         if edge_index.layout != torch.strided:
             self.given = self._with_values(edge_index)
 
     def collect(self) -> Call:
-        ends = {name: self._of_end(name) for name in self._user_args() if name[-2:] in ("_i", "_j")}
+        ends = {name: self._of_end(name) for name in self.asked.ends}
         num_dst, num_src = self._size("i"), self._size("j")
         call = Call(topology_of(self.edge_index, num_src, num_dst, forward=self.forward), names=self.names)
-        for name, parameter in self.asked.items():
-            if name in self.layer.special_args:
+        for name, parameter in self.asked.parameters.items():
+            if name in self.asked.special:
                 call.whats[name] = self._special(name)
             elif name in ends:
                 self._add_end(call, name, ends[name])
             elif name in self.given:
-                call.whats[name] = self._passed(call, name, self.given[name], self._is_of_edges(name))
+                call.whats[name] = self._passed(call, name, self.given[name], name in self.asked.of_edges)
             elif parameter.default is Parameter.empty:
                 raise CaptureError(f"it asks for {name!r}, which it was not given")
         return call
 
     def _with_values(self, adjacency: Tensor) -> Given:
         """The entries of a sparse matrix are what the functions ask for first of these."""
-        name = next((name for name in ("edge_weight", "edge_attr", "edge_type") if name in self.asked), None)
+        name = next((name for name in ("edge_weight", "edge_attr", "edge_type") if name in self.asked.parameters), None)
         if name is None or self.given.get(name) is not None:
             return self.given
         values = adjacency.values()
         return {**self.given, name: None if name == "edge_attr" and values.dim() == 1 else values}
-
-    def _user_args(self) -> list[str]:
-        return [name for name in self.asked if name not in self.layer.special_args]
 
     def _size(self, end: str) -> int:
         other = "j" if end == "i" else "i"
@@ -135,10 +172,6 @@ class _Collector:
             both = (("count", "dst" if self.dims["i"] == dim else "src") for dim in (0, 1))
             return "several", list, tuple(both)
         raise CaptureError(f"it asks for {name}")
-
-    def _is_of_edges(self, name: str) -> bool:
-        """Whether rows as many as nodes and edges are those of edges."""
-        return any(name in names for function, names in self.names.items() if function != "update")
 
     def _passed(self, call: Call, name: str, value: object, of_edges: bool) -> What:
         if type(value) in (tuple, list):

@@ -32,6 +32,11 @@ logger = logging.getLogger("vgraph")
 _ABSENT = object()
 _FIRST = ("edge_update",)
 STEPS = {"propagate": ("message", "aggregate", "update"), "edge_updater": _FIRST}
+_HOOKED = {"propagate": ("propagate", "message", "aggregate"), "edge_updater": _FIRST}
+_HOOKS = {  # attributes that hold them
+    which: [f"_{step}_forward_{when}hooks" for step in hooked for when in ("", "pre_")]
+    for which, hooked in _HOOKED.items()
+}
 
 
 class _EdgeIndex(Protocol):
@@ -197,9 +202,9 @@ def _check(layer: Layer, which: str) -> None:
     """Raises CaptureError where messages must be there for others to see."""
     if layer.explain:
         raise CaptureError("an explainer looks at its messages")
-    kinds = ("propagate", "message", "aggregate") if which == "propagate" else ("edge_update",)
-    if any(getattr(layer, f"_{kind}_forward_{when}hooks") for kind in kinds for when in ("", "pre_")):
-        raise CaptureError("hooks look at what it passes on")
+    for hooks in _HOOKS[which]:
+        if getattr(layer, hooks):
+            raise CaptureError("hooks look at what it passes on")
     if torch.jit.is_tracing() or torch.jit.is_scripting():
         raise CaptureError("torch.jit traces it")
     if is_transformed() or torch.compiler.is_exporting():

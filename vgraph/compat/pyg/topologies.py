@@ -85,7 +85,7 @@ def _largest(edge_index: Tensor) -> tuple[int, int]:
     if edge_index.shape[1] == 0:
         return -1, -1
     smallest, largest = torch.aminmax(edge_index, dim=1)
-    if int(smallest.min()) < 0:
+    if min(smallest.tolist()) < 0:
         raise CaptureError("an id in edge_index is negative")
     first, second = largest.tolist()
     return first, second
