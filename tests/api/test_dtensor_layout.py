@@ -6,6 +6,7 @@ import pytest
 
 import vgraph
 from tests.partition.small_models import model_and_batch
+from vgraph.api.dense.dtensor.layout import as_dtensors, layout_of
 from vgraph.api.dense.dtensor.placements import in_blocks
 from vgraph.ir.sharding import Replicate, Split
 
@@ -13,12 +14,18 @@ from vgraph.ir.sharding import Replicate, Split
 def test_the_cut_of_an_inner_factor_is_held_in_blocks_and_told() -> None:
     model, batch = model_and_batch("lstm")
     plan = vgraph.parallelize(model, batch, 2)
-    layout = plan.dtensor_layout()
+    itself = as_dtensors(plan.step, plan.sharding, plan.options, is_limited=True)
+    layout = layout_of(itself, plan.options)
+    assert layout.name == ""
     assert set(layout.placements) == set(dict(model.named_parameters()))
     assert str(layout.planned["lstm.weight_ih_l0"][0]).startswith("S0/4")
     assert layout.placements["lstm.weight_ih_l0"] == (Split(0),)
     assert layout.communicated_bytes > layout.planned_bytes == plan.communicated_bytes
     assert "lstm.weight_ih_l0: the plan has S0/4" in str(layout)
+    named = plan.dtensor_layout()  # a named plan takes the place of one that DTensors cannot hold
+    assert named.name == "FSDP, ZeRO-3"
+    assert named.communicated_bytes < layout.communicated_bytes
+    assert str(named).startswith("FSDP, ZeRO-3 in place of the plan")
 
 
 @pytest.mark.parametrize("name", ["mlp", "attention"])

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.dense.checks import check_arguments
-from vgraph.api.dense.dtensor.layout import DTensorLayout, dtensor_layout, parameters_in_blocks
+from vgraph.api.dense.dtensor.layout import AsDTensors, DTensorLayout, as_dtensors, layout_of
 from vgraph.api.dense.dtensor.model import distribute_model
-from vgraph.api.dense.dtensor.placements import bare_plan
 from vgraph.api.dense.dtensor.recordings import Planned
 from vgraph.api.dense.forms import Form, Forms, Recipe
 from vgraph.api.dense.initial_state import Init, StepState
@@ -231,6 +230,7 @@ class Plan:
         self.sharding = found
         if len(self.devices) != self.num_workers:
             self.devices = made.devices
+        self.__dict__.pop("_as_dtensors", None)
         self.__dict__.update(parts=parts, book=book, footprint=footprint)
         self.__dict__.pop("_forms", None)
         return self
@@ -425,13 +425,19 @@ class Plan:
             ModelError: the model is not that of the plan, or returns more than its loss.
             WorkerError: the mesh does not fit the plan, or the processes have made different plans.
         """
-        made = self._recipe
+        made, found = self._recipe, self._as_dtensors
         made.refuse_other_results()
-        workers = MeshWorkers(mesh, self.sharding.axes)
-        step, sharding = bare_plan(self.step, self.sharding)
-        parameters = parameters_in_blocks(self.step, self.sharding)
-        planned = Planned(step, sharding, self.options, parameters, made.form, made.arguments)
-        return distribute_model(model, planned, workers)
+        workers = MeshWorkers(mesh, found.plan.axes)
+        planned = Planned(found.step, found.plan, self.options, found.parameters, made.form, made.arguments)
+        distribute_model(model, planned, workers)
+        if found.name or found.moved:
+            logger.warning("%s\n%s", type(model).__name__, self.dtensor_layout())
+        return model
+
+    @cached_property
+    def _as_dtensors(self) -> AsDTensors:
+        is_limited = self._recipe.memory_limit is not None
+        return as_dtensors(self.step, self.sharding, self.options, is_limited=is_limited)
 
     def dtensor_layout(self) -> DTensorLayout:
         """Where ``as_dtensor`` puts every parameter, and the bytes that a step then moves; needs no processes.
@@ -439,7 +445,7 @@ class Plan:
         Returns:
             A DTensorLayout; ``print`` shows it line by line.
         """
-        return dtensor_layout(self.step, self.sharding, self.options)
+        return layout_of(self._as_dtensors, self.options)
 
 
 def parallelize(

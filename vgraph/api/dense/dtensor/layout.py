@@ -10,9 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vgraph.api.dense.dtensor.placements import Placements, bare_plan, hold_in_blocks, in_blocks
+from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
+from vgraph.partition.accounting.footprint import program_footprint
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
+from vgraph.partition.search.fit import FAIR_SHARE
+from vgraph.partition.search.named import named_plans
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,8 @@ class DTensorLayout:
     """A plan as DTensors, as ``Plan.dtensor_layout`` gives it.
 
     Attributes:
+        name: "" for the plan itself; else that of a named plan, such as "Megatron", which takes its place because it
+            moves less where parameters have to be moved, and fits.
         placements: a placement a step of the plan for every parameter, and so for its gradient.
         planned: where the plan has those parameters that a DTensor cannot hold so: a dim cut along an inner factor,
             or unevenly. They are held in blocks, or whole, and moved to where the plan has them at every step.
@@ -39,13 +45,15 @@ class DTensorLayout:
         ({}, True)
     """
 
+    name: str
     placements: Mapping[str, Placements]
     planned: Mapping[str, Placements]
     communicated_bytes: int
     planned_bytes: int
 
     def __str__(self) -> str:
-        lines = [f"{name}: {_shown(placements)}" for name, placements in self.placements.items()]
+        lines = [f"{self.name} in place of the plan, which would move more"] if self.name else []
+        lines += [f"{name}: {_shown(placements)}" for name, placements in self.placements.items()]
         lines += [
             f"{name}: the plan has {_shown(placements)}, moved at every step"
             for name, placements in self.planned.items()
@@ -55,25 +63,58 @@ class DTensorLayout:
         return "\n".join(lines)
 
 
-def parameters_in_blocks(step: TrainingStep, plan: ShardingPlan) -> dict[str, Placements]:
-    """Where DTensors hold every parameter."""
-    return {
-        name: in_blocks(value.row_shape, plan.placements[value.id], plan.axes)
-        for name, value in step.parameters.items()
-    }
+@dataclass(frozen=True, eq=False)
+class AsDTensors:
+    """A plan for the bare step, where DTensors hold its parameters, and one Program a worker for that."""
+
+    name: str
+    step: TrainingStep
+    plan: ShardingPlan
+    parameters: Mapping[str, Placements]
+    parts: PartitionedProgram
+
+    @property
+    def moved(self) -> dict[str, Placements]:
+        """The parameters that a DTensor cannot hold where the plan has them, and where that is."""
+        homes = {name: self.plan.placements[value.id] for name, value in self.step.parameters.items()}
+        return {name: home for name, home in homes.items() if home != self.parameters[name]}
+
+    @property
+    def need(self) -> float:
+        """Bytes of the fullest worker, without the optimizer's."""
+        return program_footprint(self.parts, self.step).total
 
 
-def dtensor_layout(step: TrainingStep, plan: ShardingPlan, options: RewriteOptions) -> DTensorLayout:
-    """The books of a plan whose parameters are DTensors."""
-    placements = parameters_in_blocks(step, plan)
-    homes = {name: plan.placements[value.id] for name, value in step.parameters.items()}
+def as_dtensors(
+    step: TrainingStep, plan: ShardingPlan, options: RewriteOptions, *, is_limited: bool = False
+) -> AsDTensors:
+    """The plan, or where DTensors cannot hold it the named plan that moves least and fits, if that moves less.
+
+    It fits if it needs at most as much memory as the plan itself, or, unless memory ``is_limited``, a fifth more.
+    """
+    found = _held("", step, plan, options)
+    if not found.moved:
+        return found
+    budget = found.need if is_limited else FAIR_SHARE * found.need
+    others = [_held(name, step, other, options) for name, other in named_plans(step, plan.num_workers).items()]
+    fitting = [other for other in others if other.need <= budget]
+    return min([found, *fitting], key=lambda each: each.parts.communicated_bytes)
+
+
+def _held(name: str, step: TrainingStep, plan: ShardingPlan, options: RewriteOptions) -> AsDTensors:
     step, plan = bare_plan(step, plan)
-    held = hold_in_blocks(step, plan, placements)
+    parameters = {
+        key: in_blocks(value.row_shape, plan.placements[value.id], plan.axes) for key, value in step.parameters.items()
+    }
+    parts = rewrite(step.program, hold_in_blocks(step, plan, parameters), options)
+    return AsDTensors(name, step, plan, parameters, parts)
+
+
+def layout_of(found: AsDTensors, options: RewriteOptions) -> DTensorLayout:
+    """The books of a plan whose parameters are DTensors."""
+    own = rewrite(found.step.program, found.plan, options)
     return DTensorLayout(
-        placements,
-        {name: home for name, home in homes.items() if home != placements[name]},
-        rewrite(step.program, held, options).communicated_bytes,
-        rewrite(step.program, plan, options).communicated_bytes,
+        found.name, found.parameters, found.moved, found.parts.communicated_bytes, own.communicated_bytes
     )
 
 
