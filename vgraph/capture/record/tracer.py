@@ -6,9 +6,11 @@ Two recordings that differ only in sizes show which numbers count rows: no symbo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -279,6 +281,14 @@ class Tracer(TorchDispatchMode):
             return self.ref(leaf)
         return int.__int__(leaf) if isinstance(leaf, int) and type(leaf) is not bool else leaf
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch hides ``__torch_dispatch__`` from Dynamo, for which it would load that at the first operator.
+
+        That takes longer than all else in a process's first capture; where nobody has loaded Dynamo it sees nothing.
+        """
+        return False
+
     def __torch_dispatch__(
         self,
         func: Overload,
@@ -286,7 +296,10 @@ class Tracer(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Kwargs | None = None,
     ) -> Any:
-        named = kwargs or {}
+        dispatch = _dispatch_unseen() if "torch._dynamo" in sys.modules else Tracer._dispatch
+        return dispatch(self, func, args, kwargs or {})
+
+    def _dispatch(self, func: Overload, args: tuple[Any, ...], named: Kwargs) -> Any:
         if self._paused:
             return func(*args, **named)
         name = op_name(func)
@@ -397,3 +410,9 @@ class Tracer(TorchDispatchMode):
     def seed(self) -> Tensor:
         """The number drawn once a call, on which all random numbers depend."""
         return self.input_once("$seed", SHARED, (), torch.int64, False)
+
+
+@cache
+def _dispatch_unseen() -> Callable[[Tracer, Overload, tuple[Any, ...], Kwargs], Any]:
+    """``Tracer._dispatch`` where Dynamo is loaded: no frame of it is compiled."""
+    return torch.compiler.disable(Tracer._dispatch, reason="recording is vgraph's own work, not the user's")
