@@ -29,6 +29,17 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
+_TRAINED = """
+import json, sys
+import torch, vgraph
+g = vgraph.graph(([0, 1, 2], [2, 2, 1]))
+g.ndata["h"] = torch.ones(3, 2, requires_grad=True)
+g.update_all(lambda edges: {"m": edges.src["h"].exp()}, lambda nodes: {"o": nodes.mailbox["m"].sum(1)})
+g.ndata["o"].sum().backward()
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
 def loaded_by(program: str) -> list[str]:
     path = os.pathsep.join([str(PROJECT), str(PROJECT / "kernels")])
     done = subprocess.run(
@@ -43,6 +54,13 @@ def test_what_is_not_loaded() -> None:
     loaded = loaded_by(_LOADED)
     wrong = [name for name in loaded for other in LATE if name == other or name.startswith(f"{other}.")]
     assert not wrong
+
+
+def test_what_a_first_training_step_does_not_load() -> None:
+    """Each of these takes longer than the step and its compilation together."""
+    loaded = loaded_by(_TRAINED)
+    assert "vgraph.compiler" in loaded
+    assert not {"torch._dynamo", "torch._inductor", "sympy", "networkx"} & set(loaded)
 
 
 def test_late_names_are_the_modules_own() -> None:

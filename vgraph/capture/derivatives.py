@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -137,22 +138,43 @@ def _differentiate(
             fed = _example_like(tracer, f"carried{number}:{k}", out, create_graph)
             pairs.append((out, fed))
             back.append((k, fed, carries[k][2].transpose()))
-    grads = _grad(pairs, [*targets, *(carried_in[k] for k, _, _ in back)], create_graph)
+    grads = _grad(tracer, pairs, [*targets, *(carried_in[k] for k, _, _ in back)], create_graph)
     positions = [(len(step.wrt) + i, fed, move) for i, (_, fed, move) in enumerate(back)]
     while unfed := {id(fed) for i, fed, _ in positions if grads[i] is None} & {id(grad) for _, grad in pairs}:
         pairs = [pair for pair in pairs if id(pair[1]) not in unfed]  # gathered, but it goes nowhere
-        grads = _grad(pairs, [*targets, *(carried_in[k] for k, _, _ in back)], create_graph)
+        grads = _grad(tracer, pairs, [*targets, *(carried_in[k] for k, _, _ in back)], create_graph)
     return grads, [p for p in positions if grads[p[0]] is not None], cotangents
 
 
-def _grad(pairs: list[tuple[Tensor, Tensor]], wrt: list[Tensor], create_graph: bool) -> list[Tensor | None]:
+class _Root(torch.autograd.Function):
+    """A scalar whose derivative by each of ``outs`` is a tensor that is given; what follows from these is recorded.
+
+    As ``autograd.grad(outs, ..., grads)``, for which torch would load SymPy, longer than all else in a first capture.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tracer: Tracer, grads: tuple[Tensor, ...], *outs: Tensor) -> Tensor:
+        ctx.tracer, ctx.grads = tracer, grads
+        return outs[0].new_zeros((), dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, *unused: Tensor) -> tuple[Tensor | None, ...]:
+        ctx.tracer.resume()
+        return (None, None, *ctx.grads)
+
+
+def _grad(
+    tracer: Tracer, pairs: list[tuple[Tensor, Tensor]], wrt: list[Tensor], create_graph: bool
+) -> list[Tensor | None]:
     able = {i: t for i, t in enumerate(wrt) if t.requires_grad}
     if not pairs or not able:
         return [None] * len(wrt)
     outs, grads = zip(*pairs, strict=True)
     wanted = list(able.values())
-    with as_recorded(outs[0].device.type):  # as where backward is called outside
-        got = torch.autograd.grad(outs, wanted, grads, allow_unused=True, create_graph=create_graph, retain_graph=True)
+    with as_recorded(outs[0].device.type), tracer.paused():  # until the first derivative is asked for
+        with torch.enable_grad():
+            root = _Root.apply(tracer, grads, *outs)
+        got = torch.autograd.grad(root, wanted, allow_unused=True, create_graph=create_graph, retain_graph=True)
     found = dict(zip(able, got, strict=True))
     return [plain(found.get(i)) for i in range(len(wrt))]
 

@@ -32,6 +32,8 @@ def build_phases(program: Program, *, per_vertex: bool, eager: bool = True, lazy
     """
     carry_ops = {c.target.id: Op(c.move, (c.source,), {}, (c.target,)) for c in program.carries}
     ops = [*carry_ops.values(), *program.ops]
+    if ops and not carry_ops and not (per_vertex and any(map(_needs_one_vertex, ops))):
+        return (_phase(0, ops, per_vertex),)  # nothing loops
     graph = _dataflow(ops)
     loops = _loop_members(graph, ops, per_vertex)
     stages = _stages(graph, loops)

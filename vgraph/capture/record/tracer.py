@@ -234,6 +234,10 @@ class Tracer(TorchDispatchMode):
         finally:
             self._paused = before
 
+    def resume(self) -> None:
+        """Records again, before the end of ``paused``."""
+        self._paused = False
+
     # ------------------------------------------------------------ what happens
     def record(self, target: Target, args: tuple[Any, ...], kwargs: Kwargs, out: T) -> T:
         """Notes one op whose result is ``out`` (a tensor, or a list or tuple of them)."""
