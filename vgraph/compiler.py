@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import count
-from typing import Any
+from typing import Any, ParamSpec
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph import config
+from vgraph.background import in_background
 from vgraph.fusion.cpu.build import build_kernels
 from vgraph.fusion.cpu.emit import emit_kernels
 from vgraph.fusion.cuda.build import build_cubin
@@ -70,7 +71,7 @@ from vgraph.runtime.reductions.row_sums import runs_row_sums
 from vgraph.runtime.user_rows import move_in_loops
 from vgraph.scheduler.build import build_schedule, one_frontier
 from vgraph.scheduler.chunks import split_edge_rows
-from vgraph.scheduler.degrees import depends_on_degree, read_at_leaves
+from vgraph.scheduler.degrees import depends_on_degree, read_at_leaves, unread_in
 from vgraph.scheduler.frontiers import Levels, leveled
 from vgraph.scheduler.horizontal_fusion import join_products
 from vgraph.scheduler.leaves import split_leaves
@@ -80,6 +81,7 @@ from vgraph.scheduler.phases import build_phases, products_apart
 from vgraph.scheduler.policy import FRONTIER, ONCE, choose_policy, second_keys, vertex_keys
 from vgraph.scheduler.views import store_views
 
+P = ParamSpec("P")
 logger = logging.getLogger("vgraph")
 arenas = ArenaPool()
 empty = arenas.empty  # room for a tensor of a call
@@ -88,7 +90,18 @@ _FEW_GRAPHS = 4  # small ones for which no compiler is waited for
 _MANY_ROWS = 1 << 15  # from which on asking for rows ahead pays for the call
 
 
-def compile_program(
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """A Program on whose kernels a compiler works; ``finish`` waits for it. Others may begin meanwhile.
+
+    ``unread_at_leaves``: ids of inputs with rows of vertices that nothing reads at vertices without in-edges.
+    """
+
+    unread_at_leaves: frozenset[int]
+    finish: Callable[[], CompiledProgram]
+
+
+def begin_program(
     program: Program,
     *,
     num_outputs: int,
@@ -99,7 +112,7 @@ def compile_program(
     zero_at_leaves: frozenset[int] = frozenset(),
     unread_at_leaves: frozenset[int] = frozenset(),
     inner_degree: int | None = None,
-) -> CompiledProgram:
+) -> Begun:
     """Once a function: a Program made ready to run on any topology.
 
     The first ``num_outputs`` outputs are the caller's, the others are saved for a backward Program; outputs of
@@ -123,31 +136,43 @@ def compile_program(
         known = (inner_degree, unread_at_leaves, num_outputs, fuse and device == "cpu")
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, *known)
     phases = _divide(program, phases, device, num_outputs, per_vertex=per_vertex, fuse=fuse)
-    codes = _compile_phases(program, phases, device if fuse else None)
-    codes, user_rows = move_in_loops(program, phases, codes, num_outputs, in_rows)
-    stored, phase_ranges = _values_in_loops(phases, codes), interleaved_loops(phases)
-    alive = _lifetimes(program, phases, codes, phase_ranges)
-    return CompiledProgram(
-        program=program,
-        phases=phases,
-        phase_ranges=phase_ranges,
-        codes=codes,
-        user_rows=user_rows,
-        num_outputs=num_outputs,
-        in_rows=in_rows,
-        stored=stored,
-        lifetimes={v.id: alive[v.id] for v in stored},
-        zero_at_leaves=zero_at_leaves,
-        reads_at_leaves=frozenset(read_at_leaves(phases)),
-        make_plan=make_plan,
-        lease=arenas.lease,
-        empty=empty,
-        take=take_rows,
-        device=device,
-        inner_degree=inner_degree,
-        varies=inner_degree is None and config.degrees_enabled() and depends_on_degree(program),
-        make_for=lambda kind, degree: again(on_device(program, device, kind), device=kind, inner_degree=degree),
-    )
+    reads_at_leaves = frozenset(read_at_leaves(phases))
+    finish_phases = _compile_phases(program, phases, device if fuse else None)
+
+    def finish() -> CompiledProgram:
+        codes, user_rows = move_in_loops(program, phases, finish_phases(), num_outputs, in_rows)
+        stored, phase_ranges = _values_in_loops(phases, codes), interleaved_loops(phases)
+        alive = _lifetimes(program, phases, codes, phase_ranges)
+        return CompiledProgram(
+            program=program,
+            phases=phases,
+            phase_ranges=phase_ranges,
+            codes=codes,
+            user_rows=user_rows,
+            num_outputs=num_outputs,
+            in_rows=in_rows,
+            stored=stored,
+            lifetimes={v.id: alive[v.id] for v in stored},
+            zero_at_leaves=zero_at_leaves,
+            reads_at_leaves=reads_at_leaves,
+            make_plan=make_plan,
+            lease=arenas.lease,
+            empty=empty,
+            take=take_rows,
+            device=device,
+            inner_degree=inner_degree,
+            varies=inner_degree is None and config.degrees_enabled() and depends_on_degree(program),
+            make_for=lambda kind, degree: again(on_device(program, device, kind), device=kind, inner_degree=degree),
+        )
+
+    return Begun(unread_in(program, reads_at_leaves), finish)
+
+
+def _waited(begin: Callable[P, Begun]) -> Callable[P, CompiledProgram]:
+    return lambda *args, **options: begin(*args, **options).finish()
+
+
+compile_program = _waited(begin_program)
 
 
 def _divide(
@@ -192,24 +217,30 @@ def zeros_at_leaves(
     return split_leaves(program, _make_phases(program, per_vertex=per_vertex, fuse=fuse, device=device))[1]
 
 
-def _compile_phases(program: Program, phases: tuple[Phase, ...], device: str | None) -> tuple[PhaseCode, ...]:
-    """Code for each phase, which keeps what other phases, the caller or a Carry will read.
+def _compile_phases(
+    program: Program, phases: tuple[Phase, ...], device: str | None
+) -> Callable[[], tuple[PhaseCode, ...]]:
+    """What waits for code for each phase, which keeps what other phases, the caller or a Carry will read.
 
     ``device``: that of compiled kernels; None: torch's operators alone.
     """
     wanted, names = _wanted(program, phases), _names(program)
     units = [] if device is None else [group_ops(p, needed, names) for p, needed in zip(phases, wanted, strict=True)]
     loops = {} if device is None else _fuse_loops(phases, units, wanted, device)
-    steps = None if device is None else _fuse([() if i in loops else u for i, u in enumerate(units)], device)
-    codes: list[PhaseCode] = []
-    for index, phase in enumerate(phases):
-        if steps is not None and index in loops:
-            codes.append(_loop_code(loops[index], units[index]))
-        else:
-            given = None if steps is None else steps[index]
-            codes.append(_compile_phase(phase, wanted[index], f"phase{index}", given, device))
-        log_stage("program", codes[-1].source)
-    return tuple(codes)
+    fused = None if device is None else _fuse([() if i in loops else u for i, u in enumerate(units)], device)
+
+    def finish() -> tuple[PhaseCode, ...]:
+        steps, codes = fused and fused(), list[PhaseCode]()
+        for index, phase in enumerate(phases):
+            if steps is not None and index in loops:
+                codes.append(_loop_code(loops[index], units[index]))
+            else:
+                given = None if steps is None else steps[index]
+                codes.append(_compile_phase(phase, wanted[index], f"phase{index}", given, device))
+            log_stage("program", codes[-1].source)
+        return tuple(codes)
+
+    return finish
 
 
 def _cut_edge_rows(program: Program, phases: tuple[Phase, ...], *, fuses: bool) -> tuple[Phase, ...]:
@@ -300,15 +331,20 @@ def _fuse_loops(
     return {} if made is None else dict(zip(emitted, made, strict=True))
 
 
-def _fuse(units: Sequence[Sequence[Unit]], device: str) -> list[list[Step]] | None:
-    """Each phase's ops as library calls and compiled kernels; None where those cannot be had."""
+def _fuse(units: Sequence[Sequence[Unit]], device: str) -> Callable[[], list[list[Step]] | None]:
+    """What waits for each phase's ops as library calls and compiled kernels; for None where those cannot be had."""
     specs = [unit.kernel for group in units for unit in group if unit.kernel is not None]
     alone = () in units or any(unit.op and isinstance(unit.op.target, RowSum) for group in units for unit in group)
-    runners = TARGETS[device](specs) if specs else () if alone else None
-    if runners is None:
-        return None
-    made = {id(spec): runner for spec, runner in zip(specs, runners, strict=True)}
-    return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
+    making = in_background(TARGETS[device], specs) if specs else None
+
+    def finish() -> list[list[Step]] | None:
+        runners = making() if making is not None else () if alone else None
+        if runners is None:
+            return None
+        made = {id(spec): runner for spec, runner in zip(specs, runners, strict=True)}
+        return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
+
+    return finish
 
 
 def _for_cpu(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:

@@ -91,13 +91,13 @@ MODELS: dict[str, Callable[[], Tensor]] = {
 def programs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Program]]:
     """The Programs that a model compiles: forward, then backward."""
     found: list[Program] = []
-    compile_program = vgraph.capture.derivative_programs.compile_program
+    begin_program = vgraph.capture.derivative_programs.begin_program
 
     def note(program: Program, **options: Any) -> Any:
         found.append(program)
-        return compile_program(program, **options)
+        return begin_program(program, **options)
 
-    monkeypatch.setattr(vgraph.capture.derivative_programs, "compile_program", note)
+    monkeypatch.setattr(vgraph.capture.derivative_programs, "begin_program", note)
     monkeypatch.setattr("vgraph.capture.capture._families", type(vgraph.capture.capture._families)())
 
     def compiled(name: str) -> list[Program]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from vgraph.capture.body import Options
 from vgraph.capture.trace import Trace
-from vgraph.compiler import compile_program, zeros_at_leaves
+from vgraph.compiler import begin_program, compile_program, zeros_at_leaves
 from vgraph.ir.program import Op, Value, needed_ops
 from vgraph.passes.joint import make_program, split_joint
 from vgraph.runtime.autograd import Pair
@@ -51,7 +51,7 @@ def level_pair(name: str, found: Trace, options: Options) -> Pair:
     read = {value.id for op in needed_ops(ops, {v.id for v in grads if v is not None}) for value in op.operands()}
     read |= {given.value.id for given in joint.backward.inputs}
     unread = frozenset(name for name, value in inputs.items() if value.id not in read)
-    backward = compile_program(
+    behind = begin_program(
         joint.backward,
         num_outputs=len(step.wrt),
         in_rows=_in_rows(after.wrt),
@@ -59,16 +59,16 @@ def level_pair(name: str, found: Trace, options: Options) -> Pair:
         **options,
     )
     made = {value.id for value in joint.forward.outputs[: num_outputs + len(states)] if value}
-    forward = compile_program(
+    ahead = begin_program(
         joint.forward,
         num_outputs=num_outputs,
         in_rows=_in_rows(before.wrt),
-        unread_at_leaves=backward.unread_at_leaves - made,
+        unread_at_leaves=behind.unread_at_leaves - made,
         **options,
     )
     return Pair(
-        forward,
-        backward,
+        ahead.finish(),
+        behind.finish(),
         step,
         len(states),
         tuple(f"state{depth}:{i}" for i in range(len(states))),

@@ -105,13 +105,6 @@ class CompiledProgram:
         return forms_of(self.stored)
 
     @cached_property
-    def unread_at_leaves(self) -> frozenset[int]:
-        """Ids of inputs with rows of vertices that nothing reads at vertices without in-edges."""
-        rows = {item.value.id for item in self.program.inputs if item.value.space == VERTEX}
-        given = {v.id for v in self.program.outputs if v is not None} | {c.source.id for c in self.program.carries}
-        return frozenset(rows - given - self.reads_at_leaves)
-
-    @cached_property
     def has_kernels(self) -> bool:
         return any(code.units for code in self.codes)
 

@@ -228,6 +228,13 @@ def read_at_leaves(phases: Sequence[Phase]) -> set[int]:
     }
 
 
+def unread_in(program: Program, read: frozenset[int]) -> frozenset[int]:
+    """Ids of inputs with rows of vertices that nothing reads at vertices without in-edges; ``read``: what ops do."""
+    rows = {item.value.id for item in program.inputs if item.value.space == VERTEX}
+    given = {v.id for v in program.outputs if v is not None} | {c.source.id for c in program.carries}
+    return frozenset(rows - given - read)
+
+
 def _reads_own_rows(op: Op) -> bool:
     return getattr(op.target, "end", "dst") == "dst" or not isinstance(op.target, AnyMove)
 
