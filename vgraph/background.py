@@ -1,24 +1,32 @@
 """Background: work that runs while its caller goes on; compilers of C++ do theirs in a process of their own.
 
-Takes: a function and its arguments. Gives: what waits for its result. Runs once per Program.
+Takes: a function and its arguments. Gives: a Future of its result. Runs once per Program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from threading import Thread
-from typing import ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def in_background(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> Callable[[], T]:
-    """Runs ``function`` on a thread of its own; what is given waits for its result, or raises what it raised.
+@dataclass(frozen=True, eq=False)
+class Beginning(Generic[T]):
+    """Something on whose parts others work in the background; ``finish`` waits for them and puts it together."""
 
-    >>> wait = in_background(pow, 2, 10)
-    >>> wait()
+    waits_for: Sequence[Future[Any]]
+    finish: Callable[[], T]
+
+
+def in_background(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> Future[T]:
+    """Runs ``function`` on a thread of its own. A forked process has no such thread: its copy is never done.
+
+    >>> in_background(pow, 2, 10).result()
     1024
     """
     future = Future[T]()
@@ -30,4 +38,4 @@ def in_background(function: Callable[P, T], *args: P.args, **options: P.kwargs) 
             future.set_exception(error)
 
     Thread(target=work, name="vgraph-background").start()
-    return future.result
+    return future

@@ -18,7 +18,9 @@ Backward Programs, and theirs, come the same way: see passes/joint.py and runtim
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import count
@@ -31,7 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph import config
-from vgraph.background import in_background
+from vgraph.background import Beginning, in_background
 from vgraph.fusion.cpu.build import build_kernels
 from vgraph.fusion.cpu.emit import emit_kernels
 from vgraph.fusion.cuda.build import build_cubin
@@ -91,14 +93,13 @@ _MANY_ROWS = 1 << 15  # from which on asking for rows ahead pays for the call
 
 
 @dataclass(frozen=True, eq=False)
-class Begun:
-    """A Program on whose kernels a compiler works; ``finish`` waits for it. Others may begin meanwhile.
+class Begun(Beginning[CompiledProgram]):
+    """A Program on whose kernels a compiler works.
 
     ``unread_at_leaves``: ids of inputs with rows of vertices that nothing reads at vertices without in-edges.
     """
 
-    unread_at_leaves: frozenset[int]
-    finish: Callable[[], CompiledProgram]
+    unread_at_leaves: frozenset[int] = frozenset()
 
 
 def begin_program(
@@ -137,35 +138,42 @@ def begin_program(
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, *known)
     phases = _divide(program, phases, device, num_outputs, per_vertex=per_vertex, fuse=fuse)
     reads_at_leaves = frozenset(read_at_leaves(phases))
-    finish_phases = _compile_phases(program, phases, device if fuse else None)
+    waits_for, codes = _compile_phases(program, phases, device if fuse else None)
+    make = partial(
+        CompiledProgram,
+        program=program,
+        phases=phases,
+        num_outputs=num_outputs,
+        in_rows=in_rows,
+        zero_at_leaves=zero_at_leaves,
+        reads_at_leaves=reads_at_leaves,
+        make_plan=make_plan,
+        lease=arenas.lease,
+        empty=empty,
+        take=take_rows,
+        device=device,
+        inner_degree=inner_degree,
+        varies=inner_degree is None and config.degrees_enabled() and depends_on_degree(program),
+        make_for=lambda kind, degree: again(on_device(program, device, kind), device=kind, inner_degree=degree),
+    )
+    finish = partial(_finish, make, program, phases, codes, num_outputs, in_rows)
+    return Begun(waits_for, finish, unread_in(program, reads_at_leaves))
 
-    def finish() -> CompiledProgram:
-        codes, user_rows = move_in_loops(program, phases, finish_phases(), num_outputs, in_rows)
-        stored, phase_ranges = _values_in_loops(phases, codes), interleaved_loops(phases)
-        alive = _lifetimes(program, phases, codes, phase_ranges)
-        return CompiledProgram(
-            program=program,
-            phases=phases,
-            phase_ranges=phase_ranges,
-            codes=codes,
-            user_rows=user_rows,
-            num_outputs=num_outputs,
-            in_rows=in_rows,
-            stored=stored,
-            lifetimes={v.id: alive[v.id] for v in stored},
-            zero_at_leaves=zero_at_leaves,
-            reads_at_leaves=reads_at_leaves,
-            make_plan=make_plan,
-            lease=arenas.lease,
-            empty=empty,
-            take=take_rows,
-            device=device,
-            inner_degree=inner_degree,
-            varies=inner_degree is None and config.degrees_enabled() and depends_on_degree(program),
-            make_for=lambda kind, degree: again(on_device(program, device, kind), device=kind, inner_degree=degree),
-        )
 
-    return Begun(unread_in(program, reads_at_leaves), finish)
+def _finish(
+    make: Callable[..., CompiledProgram],
+    program: Program,
+    phases: tuple[Phase, ...],
+    codes: Callable[[], tuple[PhaseCode, ...]],
+    num_outputs: int,
+    in_rows: frozenset[int],
+) -> CompiledProgram:
+    """With the code of every phase, when that is there."""
+    ready, user_rows = move_in_loops(program, phases, codes(), num_outputs, in_rows)
+    stored, ranges = _values_in_loops(phases, ready), interleaved_loops(phases)
+    alive = _lifetimes(program, phases, ready, ranges)
+    kept = {v.id: alive[v.id] for v in stored}
+    return make(phase_ranges=ranges, codes=ready, user_rows=user_rows, stored=stored, lifetimes=kept)
 
 
 def _waited(begin: Callable[P, Begun]) -> Callable[P, CompiledProgram]:
@@ -219,18 +227,22 @@ def zeros_at_leaves(
 
 def _compile_phases(
     program: Program, phases: tuple[Phase, ...], device: str | None
-) -> Callable[[], tuple[PhaseCode, ...]]:
-    """What waits for code for each phase, which keeps what other phases, the caller or a Carry will read.
+) -> tuple[Sequence[Future[Any]], Callable[[], tuple[PhaseCode, ...]]]:
+    """Kernels on their way, and what waits for them to make each phase's code.
 
+    A phase keeps what other phases, the caller or a Carry will read.
     ``device``: that of compiled kernels; None: torch's operators alone.
     """
     wanted, names = _wanted(program, phases), _names(program)
     units = [] if device is None else [group_ops(p, needed, names) for p, needed in zip(phases, wanted, strict=True)]
     loops = {} if device is None else _fuse_loops(phases, units, wanted, device)
-    fused = None if device is None else _fuse([() if i in loops else u for i, u in enumerate(units)], device)
+    groups = [() if i in loops else unit for i, unit in enumerate(units)]
+    fused = None if device is None else in_background(_fuse, groups, device)
+    serves_meanwhile = not config.waits_for_kernels() and device == "cpu"
+    native = [begin_native()] if serves_meanwhile and any(map(_runs_native, phases)) else []
 
     def finish() -> tuple[PhaseCode, ...]:
-        steps, codes = fused and fused(), list[PhaseCode]()
+        steps, codes = fused and fused.result(), list[PhaseCode]()
         for index, phase in enumerate(phases):
             if steps is not None and index in loops:
                 codes.append(_loop_code(loops[index], units[index]))
@@ -240,7 +252,7 @@ def _compile_phases(
             log_stage("program", codes[-1].source)
         return tuple(codes)
 
-    return finish
+    return [] if fused is None else [fused, *native], finish
 
 
 def _cut_edge_rows(program: Program, phases: tuple[Phase, ...], *, fuses: bool) -> tuple[Phase, ...]:
@@ -278,9 +290,8 @@ def _reads(phase: Phase) -> set[int]:
 def _compile_phase(
     phase: Phase, wanted: set[int], name: str, steps: list[Step] | None, device: str | None
 ) -> PhaseCode:
-    multiplies = any(is_product(op) for op in phase.ops)
     on_cpu = steps is not None and device == "cpu"
-    native = load_native() if on_cpu and (phase.is_loop or multiplies) else None
+    native = load_native() if on_cpu and _runs_native(phase) else None
     loop = None if native is None or steps is None else plan_loop(phase, steps, wanted, native)
     if loop is not None:
         return _loop_code(loop, [unit for unit, _ in steps or ()])
@@ -289,15 +300,35 @@ def _compile_phase(
     return replace(code, units=tuple(unit for unit, _ in steps or ()))
 
 
+def _runs_native(phase: Phase) -> bool:
+    """Whether the part that all functions share has something of a phase to run."""
+    return phase.is_loop or any(is_product(op) for op in phase.ops)
+
+
 def _loop_code(loop: FrontierLoop | DeviceFrontiers, units: Sequence[Unit]) -> PhaseCode:
     """A loop that has no code in Python beside it."""
     body = loop.body
     return PhaseCode(str(loop), run_nothing, body.outside, tuple(sorted(body.kept)), loop, tuple(units))
 
 
-@cache
 def load_native() -> Native | None:
-    """The compiled part that all functions share; None where it is switched off or cannot be had."""
+    """The compiled part that all functions share; None where it is switched off, or cannot be had, or not yet."""
+    native = begin_native()
+    return native.result() if native.done() or config.waits_for_kernels() else None
+
+
+@cache
+def begin_native() -> Future[Native | None]:
+    """``load_native``, on its way."""
+    return in_background(build_native)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=begin_native.cache_clear)  # who built it is another process's
+
+
+def build_native() -> Native | None:
+    """``load_native``, made anew."""
     built = build_kernels(*native_source()) if config.native_enabled() else None
     measures = config.tunes() and config.products_asked() is None
     return (
@@ -331,23 +362,18 @@ def _fuse_loops(
     return {} if made is None else dict(zip(emitted, made, strict=True))
 
 
-def _fuse(units: Sequence[Sequence[Unit]], device: str) -> Callable[[], list[list[Step]] | None]:
-    """What waits for each phase's ops as library calls and compiled kernels; for None where those cannot be had."""
+def _fuse(units: Sequence[Sequence[Unit]], device: str) -> list[list[Step]] | None:
+    """Each phase's ops as library calls and compiled kernels; None where those cannot be had."""
     specs = [unit.kernel for group in units for unit in group if unit.kernel is not None]
     alone = () in units or any(unit.op and isinstance(unit.op.target, RowSum) for group in units for unit in group)
-    making = in_background(TARGETS[device], specs) if specs else None
-
-    def finish() -> list[list[Step]] | None:
-        runners = making() if making is not None else () if alone else None
-        if runners is None:
-            return None
-        made = {id(spec): runner for spec, runner in zip(specs, runners, strict=True)}
-        return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
-
-    return finish
+    runners = TARGETS[device](specs) if specs else () if alone else None
+    if runners is None:
+        return None
+    made = {id(spec): runner for spec, runner in zip(specs, runners, strict=True)}
+    return [[(unit, made.get(id(unit.kernel))) for unit in group] for group in units]
 
 
-def _for_cpu(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:
+def _for_cpu(specs: Sequence[KernelSpec]) -> Sequence[object] | None:
     source = emit_kernels(specs)
     log_stage("kernels", source)
     built = build_kernels(source, len(specs))
@@ -359,7 +385,7 @@ def _load_cubin(source: str, names: Sequence[str]) -> Mapping[str, cuda.Launch] 
     return cuda.load(partial(build_cubin, source), names)
 
 
-def _for_cuda(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:
+def _for_cuda(specs: Sequence[KernelSpec]) -> Sequence[object] | None:
     lacking = cuda.missing()
     if lacking is not None:
         logger.info("Programs on a GPU run on torch's operators: %s", lacking)
@@ -371,7 +397,7 @@ def _for_cuda(specs: Sequence[KernelSpec]) -> Sequence[Any] | None:
 
 
 # What makes kernels run on a kind of device; None: they cannot be had.
-TARGETS: dict[str, Callable[[Sequence[KernelSpec]], Sequence[Any] | None]] = {"cpu": _for_cpu, "cuda": _for_cuda}
+TARGETS: dict[str, Callable[[Sequence[KernelSpec]], Sequence[object] | None]] = {"cpu": _for_cpu, "cuda": _for_cuda}
 
 
 def _loops_for_cuda(loops: Sequence[tuple[str, LoopOnDevice]]) -> Sequence[DeviceFrontiers] | None:

@@ -24,6 +24,14 @@ def kernels_enabled() -> bool:
     return os.environ.get("VGRAPH_KERNELS", "1") == "1"
 
 
+def waits_for_kernels() -> bool:
+    """Whether a first call waits for its kernels; with ``VGRAPH_WAIT=0`` torch's operators serve until they are there.
+
+    Both give the same numbers but for the last places of a sum.
+    """
+    return os.environ.get("VGRAPH_WAIT", "1") != "0"
+
+
 def sanitizes() -> bool:
     """Whether kernels check their own memory and arithmetic (GCC's sanitizers): ``VGRAPH_SANITIZE=1``, for developers.
 

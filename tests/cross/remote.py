@@ -75,7 +75,7 @@ def _building(build: Callable[[str, int], Any]) -> Generator[None]:
 def _forget() -> None:
     capture.forget()
     reductions.forget()
-    compiler.load_native.cache_clear()
+    compiler.begin_native.cache_clear()
     drawing.compiled.cache_clear()
 
 

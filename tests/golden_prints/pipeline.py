@@ -7,7 +7,6 @@ for either kind of device, with compilers in whose place nothing is compiled; ``
 from __future__ import annotations
 
 import ctypes
-import inspect
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -159,7 +158,7 @@ def _noting(texts: Texts) -> Generator[None]:
         texts.reductions.append(given)
         return compile_reduction(given)
 
-    native = inspect.unwrap(compiler.load_native)  # without the cache that others share
+    native = compiler.build_native  # without the cache that others share
     parts: dict[str, Callable[..., Any]] = {"emit_kernels": kernels, "emit_cuda": kernels_on_device, "emit_loop": loop}
     parts |= {"compile_reduction": reduction, "load_native": native}
     parts |= {"build_kernels": lambda source, count: [_Function(0)] * count}

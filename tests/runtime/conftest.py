@@ -15,7 +15,7 @@ def with_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compiled kernels and native loops."""
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
     capture.forget()
-    compiler.load_native.cache_clear()
+    compiler.begin_native.cache_clear()
     yield
     capture.forget()
-    compiler.load_native.cache_clear()
+    compiler.begin_native.cache_clear()

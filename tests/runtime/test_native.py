@@ -28,7 +28,7 @@ SHAPES = [(1, 1, 1), (2, 64, 192), (13, 31, 33), (15, 385, 100), (29, 770, 65), 
 
 @pytest.fixture
 def native() -> Native:
-    compiler.load_native.cache_clear()
+    compiler.begin_native.cache_clear()
     found = compiler.load_native()
     assert found is not None
     return found

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 from vgraph import config
 from vgraph.capture.body import Body, Options, compile_options
 from vgraph.capture.capture_cache import Family
-from vgraph.capture.derivative_programs import level_pair, level_program
+from vgraph.capture.derivative_programs import begin_level, begin_pair
 from vgraph.capture.errors import CaptureError, UnwatchableError
 from vgraph.capture.features import Features
 from vgraph.capture.guards.asked_features import Asked
@@ -32,6 +32,7 @@ from vgraph.capture.guards.walk import walk_roots
 from vgraph.capture.guards.watched import Numbers
 from vgraph.capture.lookup.lookup import same_random_numbers
 from vgraph.capture.lookup.lookup_session import ReplayedBody
+from vgraph.capture.meanwhile import Meanwhile
 from vgraph.capture.recheck import Oracle, written_of
 from vgraph.capture.record.device_check import check_devices
 from vgraph.capture.record.modes import Modes, ambient, current_modes
@@ -80,10 +81,19 @@ class Captured:
     programs: dict[Derivation, CompiledProgram] = field(default_factory=dict[Derivation, CompiledProgram])
     pairs: dict[tuple[Derivation, tuple[str, ...]], Pair] = field(default_factory=dict[Any, Pair])
     cuts: dict[object, object] = field(default_factory=dict[object, object])  # see cut.py
+    meanwhile: Meanwhile = field(default_factory=Meanwhile)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         return (*self.feature_names, *(f"lifted:{i}" for i in range(len(self.lifted_grads))))
+
+    def make_program(self, derivation: Derivation, found: Trace) -> None:
+        """Compiles the level alone that was traced."""
+        self.meanwhile.make(self.programs, derivation, partial(begin_level, self.name, found), self.options)
+
+    def make_pair(self, key: tuple[Derivation, tuple[str, ...]], found: Trace) -> None:
+        """Compiles the level that was traced, and its derivative."""
+        self.meanwhile.make(self.pairs, key, partial(begin_pair, self.name, found), self.options)
 
     def matches(self, modes: Modes, roots: Sequence[object], features: Features) -> tuple[Tensor, ...] | None:
         """All input tensors of this call, or None if a guard does not hold."""
@@ -117,18 +127,18 @@ class Bound:
     roots: Sequence[object]
 
     def plain(self, derivation: Derivation) -> CompiledProgram:
-        made = self.captured.programs
-        if derivation not in made:
-            found = self.redo(derivation, None)
-            made[derivation] = level_program(self.captured.name, found, self.captured.options)
-        return made[derivation]
+        captured = self.captured
+        captured.meanwhile.settle()
+        if derivation not in captured.programs:
+            captured.make_program(derivation, self.redo(derivation, None))
+        return captured.programs[derivation]
 
     def pair(self, derivation: Derivation, wrt: tuple[str, ...]) -> Pair:
-        made, key = self.captured.pairs, (derivation, wrt)
-        if key not in made:
-            found = self.redo(derivation, wrt)
-            made[key] = level_pair(self.captured.name, found, self.captured.options)
-        return made[key]
+        captured, key = self.captured, (derivation, wrt)
+        captured.meanwhile.settle()
+        if key not in captured.pairs:
+            captured.make_pair(key, self.redo(derivation, wrt))
+        return captured.pairs[key]
 
     def check_gradients(self, grads: Sequence[Tensor | None]) -> None:
         refuse_batched(grads)
@@ -380,9 +390,9 @@ class _Call:
         if not self.compiles:
             return entry
         if found.step is None:
-            entry.programs[()] = level_program(entry.name, found, entry.options)
+            entry.make_program((), found)
         else:
-            entry.pairs[(), found.step.wrt] = level_pair(entry.name, found, entry.options)
+            entry.make_pair(((), found.step.wrt), found)
         return entry
 
     def _guard(self, ran: Recorded) -> tuple[Numbers, Check]:

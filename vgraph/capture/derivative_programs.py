@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vgraph.background import Beginning
 from vgraph.capture.body import Options
 from vgraph.capture.trace import Trace
-from vgraph.compiler import begin_program, compile_program, zeros_at_leaves
+from vgraph.compiler import Begun, begin_program, zeros_at_leaves
 from vgraph.ir.program import Op, Value, needed_ops
 from vgraph.passes.joint import make_program, split_joint
 from vgraph.runtime.autograd import Pair
@@ -18,16 +19,21 @@ from vgraph.runtime.compiled import CompiledProgram
 
 
 def level_program(name: str, found: Trace, options: Options, *, with_states: bool = False) -> CompiledProgram:
+    """``begin_level``, waited for."""
+    return begin_level(name, found, options, with_states=with_states).finish()
+
+
+def begin_level(name: str, found: Trace, options: Options, *, with_states: bool = False) -> Begun:
     """The last level alone; ``with_states``: what its derivative reads is saved, as rows lie."""
     level = found.levels[-1]
     ops, inputs = _with_known_carries(found, len(found.levels) - 1)
     values = found.values(level.outputs)
     outputs = values[: level.num_outputs] + [values[i] for i, _, _ in level.carries if with_states]
     program = make_program(name, ops, inputs, outputs, found.carries(-1))
-    return compile_program(program, num_outputs=level.num_outputs, in_rows=_in_rows(level.wrt), **options)
+    return begin_program(program, num_outputs=level.num_outputs, in_rows=_in_rows(level.wrt), **options)
 
 
-def level_pair(name: str, found: Trace, options: Options) -> Pair:
+def begin_pair(name: str, found: Trace, options: Options) -> Beginning[Pair]:
     """The last level as backward of the one before it."""
     step = found.step
     assert step is not None
@@ -66,15 +72,18 @@ def level_pair(name: str, found: Trace, options: Options) -> Pair:
         unread_at_leaves=behind.unread_at_leaves - made,
         **options,
     )
-    return Pair(
-        ahead.finish(),
-        behind.finish(),
-        step,
-        len(states),
-        tuple(f"state{depth}:{i}" for i in range(len(states))),
-        tuple(f"saved:{v.id}" for v in joint.saved),
-        tuple(before.has_grad[:num_outputs]),
-        unread=unread,
+    return Beginning(
+        (*ahead.waits_for, *behind.waits_for),
+        lambda: Pair(
+            ahead.finish(),
+            behind.finish(),
+            step,
+            len(states),
+            tuple(f"state{depth}:{i}" for i in range(len(states))),
+            tuple(f"saved:{v.id}" for v in joint.saved),
+            tuple(before.has_grad[:num_outputs]),
+            unread=unread,
+        ),
     )
 
 

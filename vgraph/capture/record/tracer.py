@@ -300,10 +300,11 @@ class Tracer(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Kwargs | None = None,
     ) -> Any:
-        dispatch = _dispatch_unseen() if "torch._dynamo" in sys.modules else Tracer._dispatch
+        dispatch = _dispatch_unseen() if "torch._dynamo" in sys.modules else Tracer.dispatch
         return dispatch(self, func, args, kwargs or {})
 
-    def _dispatch(self, func: Overload, args: tuple[Any, ...], named: Kwargs) -> Any:
+    def dispatch(self, func: Overload, args: tuple[Any, ...], named: Kwargs) -> Any:
+        """Runs an operator and notes it."""
         if self._paused:
             return func(*args, **named)
         name = op_name(func)
@@ -417,6 +418,11 @@ class Tracer(TorchDispatchMode):
 
 
 @cache
-def _dispatch_unseen() -> Callable[[Tracer, Overload, tuple[Any, ...], Kwargs], Any]:
-    """``Tracer._dispatch`` where Dynamo is loaded: no frame of it is compiled."""
-    return torch.compiler.disable(Tracer._dispatch, reason="recording is vgraph's own work, not the user's")
+def _dispatch_unseen() -> Callable[[Tracer, Overload, tuple[Any, ...], Kwargs], object]:
+    """``Tracer.dispatch`` where Dynamo is loaded: no frame of it is compiled."""
+
+    @torch.compiler.disable(reason="recording is vgraph's own work, not the user's")
+    def dispatch(tracer: Tracer, func: Overload, args: tuple[Any, ...], named: Kwargs) -> object:
+        return tracer.dispatch(func, args, named)
+
+    return dispatch

@@ -1,0 +1,47 @@
+"""Meanwhile: with ``VGRAPH_WAIT=0`` torch's operators serve a new function until its kernels are compiled.
+
+Takes: what begins to compile Programs, with and without kernels. Gives: those that can run now. Runs once per function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from concurrent.futures import wait
+from typing import TypeVar
+
+from vgraph import config
+from vgraph.background import Beginning
+from vgraph.capture.body import Options
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+PATIENCE = 0.05  # seconds in which kernels of the cache are loaded, so that nothing need serve for them
+
+
+class Meanwhile:
+    """The Programs of one capture whose kernels are on their way."""
+
+    def __init__(self) -> None:
+        self.pending: list[Callable[[], bool]] = []  # each: whether its Programs were put in their place
+
+    def make(self, made: dict[K, T], key: K, begin: Callable[[Options], Beginning[T]], options: Options) -> None:
+        """Programs under a key; if their kernels are on their way, those without until ``settle`` finds them there."""
+        begun = begin(options)
+        if config.waits_for_kernels() or not options["fuse"] or not wait(begun.waits_for, PATIENCE).not_done:
+            made[key] = begun.finish()
+            return
+        made[key] = begin({**options, "fuse": False}).finish()
+
+        def settle() -> bool:
+            is_there = all(one.done() for one in begun.waits_for)
+            if is_there:
+                made[key] = begun.finish()
+            return is_there
+
+        self.pending.append(settle)
+
+    def settle(self) -> None:
+        """Puts Programs whose kernels are there into the place of those that served."""
+        if self.pending:
+            self.pending = [settle for settle in self.pending if not settle()]
