@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1]
-AIMS = {"cold": 0.5, "warm": 0.05}
+AIMS = {"cold": 0.25, "warm": 0.03}
 CHILD = """
 import json, time, torch, vgraph
 import vgraph.function as fn
