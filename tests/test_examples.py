@@ -14,7 +14,7 @@ import scipy.sparse
 EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*.py"))
 
 
-JOINED = {"gcn_distributed", "sage_distributed", "tree_lstm_ddp"}  # programs that join a process group
+JOINED = {"divided_training", "gcn_distributed", "sage_distributed", "tree_lstm_ddp"}  # they join a process group
 
 
 @pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem not in JOINED], ids=lambda path: path.stem)
