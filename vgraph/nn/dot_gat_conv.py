@@ -65,6 +65,7 @@ class DotGatConv(nn.Module):
 
         Raises:
             FunctionError: it is called without a graph.
+            ShapeError: rows are of another width than the layer's.
             GraphError: a vertex has no in-edge, and that is not allowed.
         """
         check_graph(self, graph)

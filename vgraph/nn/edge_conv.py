@@ -56,6 +56,7 @@ class EdgeConv(NeedsInEdges):
 
         Raises:
             FunctionError: it is called without a graph.
+            ShapeError: rows are of another width than the layer's.
             GraphError: a vertex has no in-edge, and that is not allowed.
         """
         check_graph(self, g)

@@ -71,6 +71,7 @@ class GatedGCNConv(nn.Module):
 
         Raises:
             FunctionError: it is called without a graph.
+            ShapeError: rows are of another width than the layer's.
         """
         check_graph(self, graph)
         check_width(self, feat, self.A.in_features)

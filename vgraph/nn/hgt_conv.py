@@ -85,6 +85,7 @@ class HGTConv(nn.Module):
 
         Raises:
             FunctionError: it is called without a graph.
+            ShapeError: rows are of another width than the layer's.
         """
         check_graph(self, g)
         check_width(self, x, self.in_size)

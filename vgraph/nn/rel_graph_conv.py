@@ -88,6 +88,7 @@ class RelGraphConv(nn.Module):
 
         Raises:
             FunctionError: it is called without a graph.
+            ShapeError: rows are of another width than the layer's.
         """
         check_graph(self, g)
         check_width(self, feat, self.linear_r.in_size)

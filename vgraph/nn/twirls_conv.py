@@ -237,6 +237,7 @@ class TWIRLSConv(nn.Module):
 
         Raises:
             FunctionError: it is called without a graph.
+            ShapeError: rows are of another width than the layer's.
         """
         check_graph(self, graph)
         if self.cached_unfolding is not None:
