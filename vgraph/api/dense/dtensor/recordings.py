@@ -20,10 +20,10 @@ from vgraph.capture.step.capture_step import capture_forward, capture_step
 from vgraph.capture.step.returns import Returned
 from vgraph.errors import ModelError
 from vgraph.ir.partitioned import PartitionedProgram
-from vgraph.ir.sharding import ShardingPlan
+from vgraph.ir.sharding import Replicate, ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
-from vgraph.partition.search.search import Prepared, search
+from vgraph.partition.search.held import search_held
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,10 @@ class Planned:
         step = bare(step)[0]
         sharding = carried_over(self.step, self.sharding, step)
         if sharding is None:
-            sharding = search(step, self.sharding.axes, prepared=Prepared(step)).plan
+            whole = (Replicate(),) * len(self.sharding.axes)
+            held = {value.id: self.parameters[name] for name, value in step.parameters.items()}
+            held |= {value.id: whole for value in step.buffers.values()}
+            sharding = search_held(step, self.sharding.axes, held, 0.0)
         return self._recording(form, step, sharding, returns, Arguments(inputs))
 
     def _recording(
