@@ -245,3 +245,22 @@ def test_more_workers_than_the_dims_allow() -> None:
     model, batch = model_and_batch("mlp")
     with pytest.raises(vgraph.VGraphError, match="cannot be divided among 7 workers"):
         vgraph.parallelize(model, batch, 7)
+
+
+def test_a_plan_is_made_where_tensors_are_meta() -> None:
+    """Constants of the model and the optimizer's first numbers are made on the CPU, not where the context says."""
+
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.head = nn.Embedding(8, 16), nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.head(x) + self.words(torch.arange(8))).square().mean()
+
+    with torch.device("meta"):
+        model, x = Words(), torch.zeros(8, 16)
+        inside = vgraph.parallelize(model, (x,), 2, optimizer=torch.optim.Adam)
+    outside = vgraph.parallelize(model, (x,), 2, optimizer=torch.optim.Adam)
+    assert inside.sharding.strategies == outside.sharding.strategies
+    assert inside.communicated_bytes == outside.communicated_bytes

@@ -55,6 +55,16 @@ def without_whole_layers() -> Generator[None]:
         torch.backends.mkldnn.set_flags(before, _fp32_precision=None)  # pyright: ignore[reportArgumentType]
 
 
+@contextmanager
+def made_on_cpu() -> Generator[None]:
+    """Tensors that name no device are made on the CPU, also within ``with torch.device("meta")``."""
+    if torch.get_default_device().type == "cpu":  # a mode of torch's costs something at every call
+        yield
+        return
+    with torch.device("cpu"):
+        yield
+
+
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 

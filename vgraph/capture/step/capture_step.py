@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.record.modes import without_whole_layers
+from vgraph.capture.record.modes import made_on_cpu, without_whole_layers
 from vgraph.capture.step.arguments import map_arguments
 from vgraph.capture.step.bags import PlainBags
 from vgraph.capture.step.build_program import Finished, build_step
@@ -28,6 +28,7 @@ from vgraph.errors import FunctionError, ModelError
 from vgraph.ir.step import BACKWARD, UPDATE, TrainingStep
 
 
+@made_on_cpu()
 def capture_forward(
     model: nn.Module, example_inputs: Sequence[object], *, is_divided: bool = False
 ) -> tuple[TrainingStep, object, bool]:
@@ -56,6 +57,7 @@ def capture_forward(
     return step, returns, bool(is_loss)
 
 
+@made_on_cpu()
 def capture_step(
     model: nn.Module,
     example_inputs: Sequence[object],
@@ -66,6 +68,7 @@ def capture_step(
     return capture_training(model, example_inputs, optimizer, max_norm)[0]
 
 
+@made_on_cpu()
 def capture_training(
     model: nn.Module,
     example_inputs: Sequence[object],
