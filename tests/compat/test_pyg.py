@@ -22,6 +22,7 @@ import vgraph
 from vgraph.capture.capture import forget, watch_runs
 from vgraph.capture.errors import CaptureError
 from vgraph.compat.pyg import accelerated, topologies
+from vgraph.compat.pyg import linear as products
 from vgraph.compat.pyg.__main__ import main
 from vgraph.compat.pyg.deferred import RowsChangedError
 from vgraph.errors import FunctionError
@@ -203,6 +204,30 @@ def test_weights_that_were_dropped_are_those_that_are_returned() -> None:
     sources = layer.lin(x)[all_ids[0]] * weights
     torch.testing.assert_close(out, torch.zeros(N, F).index_add(0, all_ids[1], sources))
     assert 0.2 < (weights == 0).float().mean() < 0.8
+
+
+@needs_pyg
+def test_large_products_are_made_here_within_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def count(*given: Tensor) -> Tensor:
+        made.append(given)
+        return nn.functional.linear(*given)
+
+    layer, x, ids = pyg.SAGEConv(F, F).double(), torch.randn(N, F).double().requires_grad_(), edges()
+    wanted = layer(x, ids)
+    (wanted_gradient,) = torch.autograd.grad(wanted.square().sum(), x)
+    vgraph.accelerate(layer)
+    monkeypatch.setattr(products, "linear", count)
+    torch.testing.assert_close(layer(x, ids), wanted)
+    assert not made  # so few numbers
+    monkeypatch.setattr(products, "_MUCH", 1)
+    out = layer(x, ids)
+    assert len(made) == 2
+    torch.testing.assert_close(out, wanted)
+    torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x)[0], wanted_gradient)
+    layer.lin_l(x)
+    assert len(made) == 2  # it is the program that calls it
 
 
 @needs_pyg

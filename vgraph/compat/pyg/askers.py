@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import wraps
 from types import FunctionType
 from typing import TypeGuard, TypeVar
 
@@ -23,7 +22,7 @@ from vgraph.capture.record.aliases import leaves_of, storage_key
 from vgraph.compat.pyg.call import Call
 from vgraph.compat.pyg.deferred import DeferredRows, made_rows
 from vgraph.compat.pyg.derived import derive
-from vgraph.compat.pyg.layer_types import Layer, Method
+from vgraph.compat.pyg.layer_types import Layer, Method, in_place_of
 from vgraph.compat.pyg.switch import is_accelerated, is_everywhere
 from vgraph.compat.pyg.topologies import share_topologies
 from vgraph.ir.program import map_leaves
@@ -105,6 +104,11 @@ def _make_what_is_left(layer: nn.Module, all_rows: list[weakref.ref[DeferredRows
             vars(layer)[name] = value.rows()
 
 
+def is_within_accelerated() -> bool:
+    """Whether a layer that is accelerated runs in this thread."""
+    return bool(_running.askers) and _running.askers[-1].is_accelerated
+
+
 def may_defer(layer: Layer) -> bool:
     """Whether rows of this layer's edges may be computed where they are asked for.
 
@@ -148,9 +152,7 @@ def _asking(theirs: FunctionType) -> Method:
     def function(edge_index: object, *args: object, **named: object) -> object:
         return choose(edge_index, args, named)
 
-    # torch.jit.script reads the source of PyG's function, and looks its names up among the globals of this one
-    as_theirs = FunctionType(function.__code__, theirs.__globals__, theirs.__name__, None, function.__closure__)
-    return wraps(theirs)(as_theirs)
+    return in_place_of(theirs, function)
 
 
 def _is_strided(value: object) -> TypeGuard[Tensor]:

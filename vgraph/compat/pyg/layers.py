@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from vgraph.compat.pyg.askers import install_askers
-from vgraph.compat.pyg.layer_types import Given, Layer, Method
+from vgraph.compat.pyg.layer_types import Given, Layer, Method, in_place_of
+from vgraph.compat.pyg.linear import install_linear
 from vgraph.compat.pyg.propagate import run
 from vgraph.compat.pyg.switch import everywhere, is_accelerated, switch_on
 from vgraph.compiled_calls import compiled_calls
@@ -94,6 +95,7 @@ def accelerated() -> Generator[None]:
 def _install(base: type[nn.Module]) -> None:
     """Lets methods of all layers, and of those whose class is made later, ask whether they are to be captured."""
     install_askers(base)
+    install_linear()
     make: Method = vars(base)["_set_jittable_templates"]
     if not hasattr(make, "__wrapped__"):
 
@@ -135,6 +137,4 @@ def _choosing(which: str, theirs: FunctionType) -> Method:
     def method(self: Layer, edge_index: object, *args: object, **given: object) -> object:
         return choose(self, edge_index, args, given)
 
-    # torch.jit.script reads the source of PyG's method, and looks its names up among the globals of this one
-    as_theirs = FunctionType(method.__code__, theirs.__globals__, theirs.__name__, None, method.__closure__)
-    return wraps(theirs)(as_theirs)
+    return in_place_of(theirs, method)
