@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
+from vgraph.runtime import autograd
 
 
 class Energy(nn.Module):
@@ -74,3 +75,53 @@ def test_a_loss_on_forces_has_the_gradient_that_plain_torch_gives(idtype: torch.
         found.append(torch.autograd.grad(loss, [*model.parameters()], materialize_grads=True))
     for ours, wanted in zip(*found, strict=True):
         torch.testing.assert_close(ours, wanted)
+
+
+def test_derivatives_that_nobody_reads_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forces are a gradient by positions alone, and what trains them one by parameters alone."""
+    g, _, r = molecules()
+    weight = torch.full((3,), 0.5, dtype=torch.float64, requires_grad=True)
+    steps: list[tuple[int, tuple[str, ...]]] = []
+    whole = autograd.run
+
+    def noted(call: autograd.Call, tensors: tuple[Tensor, ...]) -> list[Tensor | None]:
+        if call.derivation:
+            steps.append((len(call.derivation), call.derivation[-1].wrt))
+        return whole(call, tensors)
+
+    def energy(r: Tensor) -> Tensor:
+        with g.local_scope():
+            g.ndata["r"] = r
+            g.update_all(
+                lambda e: {"m": (weight * (e.src["r"] - e.dst["r"])).sin()}, lambda n: {"o": n.mailbox["m"].sum(1)}
+            )
+            return g.ndata["o"].square().sum()
+
+    monkeypatch.setattr(autograd, "run", noted)
+    (force,) = torch.autograd.grad(energy(r), r, create_graph=True)
+    ((level, of_positions),) = steps
+    assert level == 1 and sorted(of_positions) == ["dst:r", "src:r"]
+    (found,) = torch.autograd.grad(force.square().sum(), weight)
+    second = [wrt for level, wrt in steps if level == 2]
+    assert second and all("dst:r" not in wrt for wrt in second)
+
+    i, j = (end.long() for end in g.edges())
+    x = r.detach().requires_grad_()
+    plain = torch.zeros_like(x).index_add(0, j, (weight * (x[i] - x[j])).sin()).square().sum()
+    (force,) = torch.autograd.grad(plain, x, create_graph=True)
+    (wanted,) = torch.autograd.grad(force.square().sum(), weight)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_gradient_is_there_for_whoever_asks_later() -> None:
+    """Of one graph, kept, first the gradient of one input is taken, then those of all."""
+    g, z, r = molecules()
+    model = Energy().double()
+    total = model(g, z, r).sum()
+    (force,) = torch.autograd.grad(total, r, create_graph=True)
+    named = [r, *model.parameters()]
+    found = torch.autograd.grad(total, named, create_graph=True, materialize_grads=True)
+    torch.testing.assert_close(found[0], force)
+    again = torch.autograd.grad(total, named, materialize_grads=True)
+    torch.testing.assert_close(found, again)
+    assert all(t.abs().sum() > 0 for t in found)

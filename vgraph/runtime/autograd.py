@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import FunctionError
+from vgraph.runtime.asked_gradients import asked_gradients
 from vgraph.runtime.compiled import CallContext, CompiledProgram
 from vgraph.runtime.outcome import Outcome
 
@@ -160,7 +161,7 @@ class _Level(torch.autograd.Function):
 
 def _way(ctx: Any, given: tuple[int, ...]) -> Way:
     """What a backward does with cotangents of these outputs; as the last time."""
-    call, pair, needs = ctx.call, ctx.pair, ctx.needs_input_grad[2:]
+    call, pair, needs = ctx.call, ctx.pair, _asked(ctx)
     key = (given, needs, call.names)
     known = pair.ways.get(key)
     if known is None:
@@ -175,6 +176,12 @@ def _way(ctx: Any, given: tuple[int, ...]) -> Way:
 def _places(names: tuple[str, ...], some: frozenset[str]) -> tuple[int, ...]:
     """Where these names have one of those."""
     return tuple(i for i, name in enumerate(names) if name in some)
+
+
+def _asked(ctx: Any) -> tuple[bool, ...]:
+    """Which inputs get a gradient: of a derivative that nothing was saved for, those alone that somebody reads."""
+    is_anew = torch.is_grad_enabled() or (ctx.call.derivation and not ctx.pair.num_states)
+    return asked_gradients(ctx) if is_anew else ctx.needs_input_grad[2:]
 
 
 class _Unread:
