@@ -5,6 +5,7 @@ Takes: reports of functions. Gives: text, SVG. Runs once.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +67,15 @@ class Explanation:
         if Path(path).suffix != ".svg":
             raise FunctionError(f"the picture is SVG, and the file is called {Path(path).name}", cure="end it in .svg")
         write_text(Path(path), self.svg())
+
+    def show(self) -> None:
+        """Shows the picture in a notebook, wherever in a cell this stands; elsewhere prints the text."""
+        notebook = sys.modules.get("IPython")  # a notebook has loaded it
+        shell = notebook and notebook.get_ipython()
+        if shell is None:
+            print(self)
+        else:
+            sys.modules["IPython.display"].display(self)
 
     def _repr_svg_(self) -> str:
         return self.svg()

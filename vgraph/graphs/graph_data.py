@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.errors import GraphError, NameLookupError
 from vgraph.graphs.data import NODE, UNTYPED
+from vgraph.graphs.describe import table, text_by_type
 from vgraph.graphs.edge_formats import check_device, check_idtype
 from vgraph.graphs.flatten import flattened
 from vgraph.graphs.frame import Frame, Initializer, Scheme
@@ -535,7 +536,8 @@ class GraphData(Mutation):
 
     def __repr__(self) -> str:
         if not self.is_homogeneous:
-            return self._describe()
+            edges = {t: u.num_edges for t, u in self._topologies.items()}
+            return text_by_type(self._src, self._dst if self.is_block else None, edges)
         parts = [f"num_nodes={self.num_nodes()}", f"num_edges={self.num_edges()}"]
         parts += [f"batch_size={self.batch_size}"] if self._sizes else []
         parts += [f"ndata={self.ndata}", f"edata={self.edata}"]
@@ -543,12 +545,12 @@ class GraphData(Mutation):
         parts += [] if self.device.type == "cpu" else [f"device={str(self.device)!r}"]
         return f"Graph({', '.join(parts)})"
 
-    def _describe(self) -> str:
-        edges = {t: u.num_edges for t, u in self._topologies.items()}
-        if self.is_block:
-            src, dst = ({t: f.num_rows for t, f in side.items()} for side in (self._src, self._dst))
-            return f"Block(num_src_nodes={src}, num_dst_nodes={dst}, num_edges={edges})"
-        return f"Graph(num_nodes={ {t: f.num_rows for t, f in self._src.items()} }, num_edges={edges})"
+    def _repr_html_(self) -> str:
+        kinds = {"nodes": self._src} if not self.is_block else {"senders": self._src, "receivers": self._dst}
+        graphs = {"graphs": {"": self._gdata}} if self._gdata else {}
+        sizes = f", a batch of {self.batch_size}" if self._sizes else ""
+        title = f"{'Block' if self.is_block else 'Graph'}{sizes}, on {self.device}"
+        return table(title, {**kinds, "edges": self._edges, **graphs})
 
 
 def _check_topology(topology: object) -> None:

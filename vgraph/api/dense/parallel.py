@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cached_property
+from html import escape
 from pathlib import Path
 
 import torch
@@ -169,10 +170,16 @@ class Plan:
         Beside it stand data parallel, FSDP (ZeRO-3) and Megatron, as far as the step can be divided so, dims that
         should be padded, and what makes a worker hold more than 1.5 of its part.
         """
+        print(self._report())
+
+    def _report(self) -> str:
         whole = whole_footprint(self.step)
         lines = describe(self.book, whole, self.footprint, self.search_seconds, self.communicated_bytes)
         named = describe_named(rows_of_named(self.step, self.num_workers), whole, self.num_workers)
-        print("\n".join([*lines, *named, *hints(self.book, whole, self.footprint)]))
+        return "\n".join([*lines, *named, *hints(self.book, whole, self.footprint)])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self._report())}</pre>"
 
     def save_plot(self, path: str | Path) -> None:
         """Draws the tiles of weights and results in the colours of their workers.
