@@ -23,7 +23,7 @@ import torch
 from recursion.division import PARTS, REST, divide, divide_peer
 from recursion.tree_fc import tree_fc
 from recursion.trees import tree_lstm_workload
-from recursion.workload import Workload
+from recursion.workload import AS_IT_IS, Workload
 
 PEERS = ("DGL", "DyNet")
 COLUMNS = (*PARTS, REST)
@@ -45,7 +45,7 @@ def workloads(options: argparse.Namespace, *, trains: bool) -> Iterator[tuple[st
     for n in options.leaves:
         yield "Tree-FC", "leaves", n, partial(tree_fc, n, options.hidden, batch, trains=trains)
     for n in options.batches:
-        yield "Tree-LSTM", "batch", n, partial(tree_lstm_workload, n, options.hidden, trains=trains)
+        yield "Tree-LSTM", "batch", n, partial(tree_lstm_workload, n, options.hidden, trains=trains, backend=AS_IT_IS)
 
 
 def show(name: str, found: dict[str, dict[str, float]]) -> None:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph import config
-from vgraph.background import Beginning, in_background
+from vgraph.background import Beginning, at_once, in_background
 from vgraph.fusion.cpu.build import build_kernels
 from vgraph.fusion.cpu.emit import emit_kernels
 from vgraph.fusion.cuda.build import build_cubin
@@ -237,7 +237,8 @@ def _compile_phases(
     units = [] if device is None else [group_ops(p, needed, names) for p, needed in zip(phases, wanted, strict=True)]
     loops = {} if device is None else _fuse_loops(phases, units, wanted, device)
     groups = [() if i in loops else unit for i, unit in enumerate(units)]
-    fused = None if device is None else in_background(_fuse, groups, device)
+    begin = in_background if device == "cpu" else at_once  # a GPU's context belongs to the thread
+    fused = None if device is None else begin(_fuse, groups, device)
     serves_meanwhile = not config.waits_for_kernels() and device == "cpu"
     native = [begin_native()] if serves_meanwhile and any(map(_runs_native, phases)) else []
 

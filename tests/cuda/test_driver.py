@@ -23,6 +23,7 @@ from tests.cuda import shim
 from tests.cuda.test_shim import LAYERS, results
 from tests.runtime.engine_models import GRAPHS, MODELS, features
 from vgraph import compiler
+from vgraph.background import at_once
 from vgraph.capture import capture
 from vgraph.errors import DeviceError
 from vgraph.fusion.cpu import build
@@ -122,6 +123,7 @@ def gpu(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     for table in (compiler.TARGETS, compiler.LOOPS, compiler.REDUCTIONS):
         monkeypatch.setitem(table, "cpu", table["cuda"])  # pyright: ignore[reportArgumentType, reportCallIssue]
     monkeypatch.setattr(compiler, "load_native", lambda: None)
+    monkeypatch.setattr(compiler, "in_background", at_once)  # as for a GPU
     cuda.limits.cache_clear()
     driver.launches.clear()
     capture.forget()

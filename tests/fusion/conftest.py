@@ -27,7 +27,7 @@ def fresh_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
 
 
 def _forget() -> None:
-    for known in (kept.cache_folder, kept.say):
+    for known in (kept.cache_folder, kept.tell):
         known.cache_clear()
     build.forget()
     capture.forget()

@@ -276,8 +276,8 @@ def test_rows_on_a_line_too_many_are_moved(
     copied: list[tuple[int, ...]] = []
     move = cpu.CpuKernel._on_lines
 
-    def watched(self: cpu.CpuKernel, place: int, rows: torch.Tensor, edges: int) -> torch.Tensor:
-        found = move(self, place, rows, edges)
+    def watched(self: cpu.CpuKernel, rows: torch.Tensor, edges: int) -> torch.Tensor:
+        found = move(self, rows, edges)
         if found is not rows:
             assert found.data_ptr() % 64 == 0
             copied.append(tuple(rows.shape))

@@ -259,7 +259,7 @@ def test_native_code_measures_unless_told_otherwise(native: Native, monkeypatch:
     for (tune, asked), measures in ways.items():
         monkeypatch.setenv("VGRAPH_TUNE", tune)
         monkeypatch.setenv("VGRAPH_PRODUCTS", asked)
-        compiler.load_native.cache_clear()
+        compiler.begin_native.cache_clear()
         found = compiler.load_native()
         assert found is not None
         assert (found.choose is not None) == bool(measures)

@@ -14,22 +14,31 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from vgraph import config
 from vgraph.atomic_file import atomic_file
+from vgraph.forks import held_by_forks
 
 logger = logging.getLogger("vgraph")
 _DIGEST = hashlib.sha256().digest_size
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_saying = held_by_forks(threading.Lock())
 
 
 @cache
+def tell(line: str) -> None:
+    """A line in the log, once."""
+    logger.info("%s", line)
+
+
 def say(line: str) -> None:
     """Each line once: what ails one kernel ails them all."""
-    logger.info("%s", line)
+    with _saying:  # kernels are compiled side by side
+        tell(line)
 
 
 @cache

@@ -242,7 +242,7 @@ class _Hoist:
         if maker is None or len(rows.shape) != 2:
             return False
         name = op_name(maker.target)
-        if name == "_to_copy":
+        if name == "_to_copy" and move.info.is_linear:
             return (yield self._widened_sum(op, move, maker))
         if name == "cat" and _is_along_features(maker) and len(op.results) == 1:
             yield self._sums_of_pieces(op, move, maker)

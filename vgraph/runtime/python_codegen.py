@@ -402,7 +402,9 @@ _FAST = {
 
 # These go through memory as if elements followed one another: of one row that stands for many, as a gather from one
 # vertex gives, derivatives of norms would read beyond its end, and a median would sort rows into one another.
-_READ_AS_DENSE = frozenset("native_layer_norm_backward native_group_norm_backward median nanmedian".split())
+_READ_AS_DENSE = frozenset(
+    "native_layer_norm_backward native_group_norm_backward median nanmedian view_as_complex".split()
+)
 _OF_ONE_SHAPE = frozenset({"gelu_backward"})  # oneDNN's takes no gradient that all rows share
 _OUT_WORDS = "mm addmm bmm sigmoid tanh exp cat add sub mul div".split()
 _OUT: dict[str, str] = {  # operators that can write to a given place: the keyword for it

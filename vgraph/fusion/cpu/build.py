@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
+from vgraph.forks import held_by_forks
 from vgraph.fusion import notice
 from vgraph.fusion.cpu import compilers
 from vgraph.fusion.cpu.compilers import Command, find_compiler
@@ -34,9 +35,11 @@ class _CompilerFailed(Exception):
     """In its own words."""
 
 
+_HANGS = "gave no answer"
 _building: dict[str, threading.Lock] = {}  # by name of a library
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_building.clear)  # who held one is another process's
+_judging = held_by_forks(threading.Lock(), last=False)  # which compilers work
 _set_aside: set[Command] = set()  # compilers that failed where another did not, or that gave no answer
 
 
@@ -45,10 +48,25 @@ def build_kernels(source: str, count: int) -> list[Compiled] | None:
 
     Each gives whether there was no memory.
     """
-    folder = cache_folder()
-    failed: dict[Command, str] = {}
-    for compiler in compilers.find_compilers() if folder is not None else ():
-        if folder is None or compiler in _set_aside:
+    folder, failed = cache_folder(), dict[Command, str]()
+    first = next((one for one in compilers.find_compilers() if one not in _set_aside), None)
+    if folder is None or first is None:
+        return None
+    try:
+        return _build_with(first, source, folder, count)
+    except _CompilerFailed as failure:
+        failed[first] = str(failure)
+    with _judging:  # one after another, so that each failure is told once
+        return _build_with_others(source, folder, count, failed)
+
+
+def _build_with_others(source: str, folder: Path, count: int, failed: dict[Command, str]) -> list[Compiled] | None:
+    """By the first compiler that works beside those that ``failed``, which are said why."""
+    for given_up in failed.keys() & _set_aside:  # by another thread, which said so
+        del failed[given_up]
+    _set_aside.update(compiler for compiler, reason in failed.items() if reason.startswith(_HANGS))
+    for compiler in compilers.find_compilers():
+        if compiler in _set_aside or compiler in failed:
             continue
         if any(compilers.is_the_same(compiler, other) for other in failed.keys() - _set_aside):
             continue
@@ -56,6 +74,7 @@ def build_kernels(source: str, count: int) -> list[Compiled] | None:
             found = _build_with(compiler, source, folder, count)
         except _CompilerFailed as failure:
             failed[compiler] = str(failure)
+            _set_aside.update({compiler} if failed[compiler].startswith(_HANGS) else ())
             continue
         for other, reason in failed.items():
             _set_aside.add(other)
@@ -82,8 +101,7 @@ def _build_with(compiler: Command, source: str, folder: Path, count: int) -> lis
         about = f"{Path(str(error.filename)).name}: " if error.filename else ""
         raise _CompilerFailed(f"{about}{error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        _set_aside.add(compiler)
-        raise _CompilerFailed(f"gave no answer within {compilers.MOST_SECONDS} seconds") from error
+        raise _CompilerFailed(f"{_HANGS} within {compilers.MOST_SECONDS} seconds") from error
 
 
 def _compile_file(compiler: Command, text: Path, built: Path) -> subprocess.CompletedProcess[str]:
