@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from html import escape
-from typing import TypeVar
+from typing import TypeAlias
 
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.types import EdgeType
 
-K = TypeVar("K")
+Frames: TypeAlias = Mapping[str, Frame] | Mapping[EdgeType, Frame]
 
 
-def text_by_type(src: Mapping[str, Frame], dst: Mapping[str, Frame] | None, edges: Mapping[K, int]) -> str:
+def text_by_type(src: Mapping[str, Frame], dst: Mapping[str, Frame] | None, edges: Mapping[EdgeType, int]) -> str:
     """How many rows each type has; ``dst``: of a block alone."""
     counts = [{t: f.num_rows for t, f in side.items()} for side in (src, dst) if side is not None]
     if dst is None:
@@ -22,14 +23,14 @@ def text_by_type(src: Mapping[str, Frame], dst: Mapping[str, Frame] | None, edge
     return f"Block(num_src_nodes={counts[0]}, num_dst_nodes={counts[1]}, num_edges={edges})"
 
 
-def table(title: str, kinds: Mapping[str, Mapping[K, Frame]]) -> str:
+def table(title: str, kinds: Mapping[str, Frames]) -> str:
     """A row for each type of nodes and edges: how many there are, and their features."""
     head = "".join(f"<th>{word}</th>" for word in ("", "type", "rows", "features"))
     rows = "".join(f"<tr>{cells}</tr>" for kind, frames in kinds.items() for cells in _cells(kind, frames))
     return f"<table><caption>{escape(title)}</caption><tr>{head}</tr>{rows}</table>"
 
 
-def _cells(kind: str, frames: Mapping[K, Frame]) -> Iterator[str]:
+def _cells(kind: str, frames: Frames) -> Iterator[str]:
     for name, frame in frames.items():
         shown = ", ".join(str(part) for part in name) if isinstance(name, tuple) else str(name)
         features = [f"{key} {list(scheme.shape)} {scheme.dtype}" for key, scheme in frame.schemes().items()]
