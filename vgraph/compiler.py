@@ -315,7 +315,13 @@ def _loop_code(loop: FrontierLoop | DeviceFrontiers, units: Sequence[Unit]) -> P
 def load_native() -> Native | None:
     """The compiled part that all functions share; None where it is switched off, or cannot be had, or not yet."""
     native = begin_native()
-    return native.result() if native.done() or config.waits_for_kernels() else None
+    if not native.done() and not config.waits_for_kernels():
+        return None
+    try:
+        return native.result()
+    except BaseException:
+        begin_native.cache_clear()  # what was interrupted is made anew
+        raise
 
 
 @cache
@@ -324,24 +330,23 @@ def begin_native() -> Future[Native | None]:
     return in_background(build_native)
 
 
+def _forget_unfinished() -> None:
+    if begin_native.cache_info().currsize and not begin_native().done():  # who builds it is another process's
+        begin_native.cache_clear()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=begin_native.cache_clear)  # who built it is another process's
+    os.register_at_fork(after_in_child=_forget_unfinished)
 
 
 def build_native() -> Native | None:
     """``load_native``, made anew."""
     built = build_kernels(*native_source()) if config.native_enabled() else None
+    if built is None:
+        return None
     measures = config.tunes() and config.products_asked() is None
-    return (
-        None
-        if built is None
-        else Native(
-            *built,
-            multiplies=measures or config.own_products(),
-            choose=ChosenProducts(is_alone) if measures else None,
-            empty=empty,
-        )
-    )
+    choose = ChosenProducts(is_alone) if measures else None
+    return Native(*built, multiplies=measures or config.own_products(), choose=choose, empty=empty)
 
 
 def take_rows(rows: Tensor, ids: Tensor, out: Tensor) -> Tensor:

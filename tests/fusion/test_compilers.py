@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 import vgraph
 import vgraph.function as fn
 from tests.fusion.build_cases import kernels_in, script
+from vgraph import compiler
 from vgraph.fusion.cpu import build, compilers
 
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
@@ -107,6 +109,36 @@ def test_the_next_compiler(body: str, monkeypatch: pytest.MonkeyPatch, said: Any
     assert line.endswith(f"): {second[0]} does so instead") and kernels_in(tmp_path)
     asked = (tmp_path / "asked").read_text()
     assert said() == [] and build_one_more() and (tmp_path / "asked").read_text() == asked
+
+
+@needs_compiler
+def test_ctrl_c_is_no_failure(monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+    """It reaches the compiler, too, on whichever thread that is waited for: the next call asks the same one."""
+    first, run = build.find_compiler(), subprocess.run
+
+    def interrupted(command: list[str], **options: Any) -> Any:
+        is_asked_to_build = "-o" in command
+        return subprocess.CompletedProcess(command, -signal.SIGINT) if is_asked_to_build else run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        said()
+    monkeypatch.setattr(subprocess, "run", run)
+    assert said() == [] and build.find_compiler() == first and kernels_in(tmp_path)
+
+
+def test_what_all_functions_share_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Ctrl-C came while it was compiled."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    compiler.begin_native.cache_clear()
+    monkeypatch.setattr(compiler, "build_native", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compiler.load_native()
+    monkeypatch.undo()
+    assert compiler.begin_native.cache_info().currsize == 0 and compiler.load_native() is not None
 
 
 def build_one_more() -> Any:

@@ -155,7 +155,7 @@ class _Root(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tracer: Tracer, grads: tuple[Tensor, ...], *outs: Tensor) -> Tensor:
         ctx.tracer, ctx.grads = tracer, grads
-        return outs[0].new_zeros((), dtype=torch.float32)
+        return torch.zeros((), device=outs[0].device)
 
     @staticmethod
     def backward(ctx: Any, *unused: Tensor) -> tuple[Tensor | None, ...]:

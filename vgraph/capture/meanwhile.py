@@ -23,7 +23,7 @@ class Meanwhile:
     """The Programs of one capture whose kernels are on their way."""
 
     def __init__(self) -> None:
-        self.pending: list[Callable[[], bool]] = []  # each: whether its Programs were put in their place
+        self.pending: dict[object, tuple[Callable[[], bool], Callable[[], None]]] = {}  # whether it is there; puts it
 
     def make(self, made: dict[K, T], key: K, begin: Callable[[Options], Beginning[T]], options: Options) -> None:
         """Programs under a key; if their kernels are on their way, those without until ``settle`` finds them there."""
@@ -33,15 +33,18 @@ class Meanwhile:
             return
         made[key] = begin({**options, "fuse": False}).finish()
 
-        def settle() -> bool:
-            is_there = all(one.done() for one in begun.waits_for)
-            if is_there:
-                made[key] = begun.finish()
-            return is_there
+        def is_there() -> bool:
+            return all(one.done() for one in begun.waits_for)
 
-        self.pending.append(settle)
+        def put() -> None:
+            made[key] = begun.finish()
+
+        self.pending[id(made), key] = is_there, put
 
     def settle(self) -> None:
         """Puts Programs whose kernels are there into the place of those that served."""
-        if self.pending:
-            self.pending = [settle for settle in self.pending if not settle()]
+        if not self.pending:
+            return
+        for key, (is_there, put) in list(self.pending.items()):
+            if is_there() and self.pending.pop(key, None):  # None: another thread puts it
+                put()

@@ -42,9 +42,9 @@ class Notice:
     def tell(self) -> None:
         """A line, once: none on a stderr that nobody watches, nor into a program's own log."""
         is_watched = sys.stderr is not None and sys.stderr.isatty() and not logger.hasHandlers()
-        if is_watched and not self.is_told:
+        was_told, self.is_told = self.is_told, True  # first, as several compile at once
+        if is_watched and not was_told:
             print("vgraph: compiling kernels; they are kept, and later calls and runs find them", file=sys.stderr)
-        self.is_told = True
 
 
 of_process = Notice()

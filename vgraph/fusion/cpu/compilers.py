@@ -11,6 +11,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from functools import cache
@@ -104,9 +105,12 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     """A compiler that keeps what it builds for itself where vgraph keeps its own."""
     folder = cache_folder()
     own = {f"ZIG_{kind}_CACHE_DIR": str(folder / "zig") for kind in ("GLOBAL", "LOCAL")} if folder else {}
-    return subprocess.run(
+    done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=MOST_SECONDS, env={**os.environ, **own}
     )
+    if done.returncode == -signal.SIGINT:  # Ctrl-C reaches it on whichever thread it runs; it has not failed
+        raise KeyboardInterrupt
+    return done
 
 
 def run_on(compiler: Command, text: Path, built: Path, flags: Command) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -208,3 +209,5 @@ def of_machine(version: str) -> Choices:
 
 
 _of = cache(Choices)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_of.cache_clear)  # another thread of the parent may hold a lock of theirs

@@ -27,9 +27,8 @@ PRODUCTS = Choice(
     how="on the operands of the first product of a shape, or some of their rows; last places differ",
 )
 FEW_OPERATIONS = 1 << 20  # of a product whose choice gains less than it costs
-MOST_OPERATIONS = (
-    1 << 26
-)  # of one that is measured, for each thread: few enough to end before a busy system takes turns
+# Of one that is measured, for each thread: few enough to end before a busy system takes turns.
+MOST_OPERATIONS = 1 << 26
 _EXACT = 256  # sizes up to which each is a shape of its own; above, all with one power of two are
 _MOST_KEPT = 4096  # shapes
 
