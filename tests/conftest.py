@@ -87,25 +87,25 @@ def _no_group_stays() -> Iterator[None]:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """``golden("name", text)``: the text is that of ``tests/golden/name.txt``."""
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], str]:
+    """``golden("name", text)``: how the text differs from that of ``tests/golden/name.txt``; "": it does not."""
     update = bool(request.config.getoption("--update-golden"))
 
-    def compare(name: str, text: str) -> None:
+    def compare(name: str, text: str) -> str:
         path = GOLDEN / f"{name}.txt"
         text = text.rstrip("\n") + "\n"
         if update:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-            return
+            return ""
         shown = path.relative_to(PROJECT)
         if not path.exists():
-            pytest.fail(f"{shown} is missing; `make golden` writes it", pytrace=False)
+            return f"{shown} is missing; `make golden` writes it"
         wanted = path.read_text(encoding="utf-8")
-        if text != wanted:
-            diff = difflib.unified_diff(wanted.splitlines(), text.splitlines(), str(shown), "printed now", lineterm="")
-            message = "\n".join([*diff, "", "if the new text is right: make golden"])
-            pytest.fail(message, pytrace=False)
+        if text == wanted:
+            return ""
+        diff = difflib.unified_diff(wanted.splitlines(), text.splitlines(), str(shown), "printed now", lineterm="")
+        return "\n".join([*diff, "", "if the new text is right: make golden"])
 
     return compare
 

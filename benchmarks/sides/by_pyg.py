@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sides.steps import Step, alone, training, with_gradient
-from sides.workloads import Data
+from sides.workloads import Data, NotExpressible
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -83,7 +83,7 @@ def build(data: Data, compiled: Compile = lambda run: run) -> Step:
     if kind in ("gcn", "gat", "gatv2", "dot"):
         return model(data, edges, compiled)
     if kind in ("std_reduce", "edge_mlp"):
-        raise NotImplementedError("one would write it as by hand")
+        raise NotExpressible("one would write it as by hand")
     inputs, function = data.vertex_inputs(), Function(kind, data)
     run = compiled(lambda: function(*inputs.values(), edges, data.edge_weight))
     return with_gradient(run, inputs.values())

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sides.steps import Step, alone, parameter, training
-from sides.workloads import Data
+from sides.workloads import Data, NotExpressible
 
 
 def adjacency(data: Data, values: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def build(data: Data) -> Step:
         a, x = adjacency(data, torch.ones(data.num_edges)), data.draw(1, data.num_nodes, data.workload.width)
         return alone(lambda: a @ x)
     if kind != "gcn":
-        raise NotImplementedError("not a product with a constant matrix")
+        raise NotExpressible("not a product with a constant matrix")
     a, weights = adjacency(data, data.norm), [parameter(one["W"]) for one in data.layers()]
 
     def run() -> Tensor:

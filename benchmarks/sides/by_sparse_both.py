@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from sides.by_sparse import adjacency
 from sides.steps import Step, parameter, training
-from sides.workloads import Data
+from sides.workloads import Data, NotExpressible
 
 
 class Product(torch.autograd.Function):
@@ -29,7 +29,7 @@ class Product(torch.autograd.Function):
 
 def build(data: Data) -> Step:
     if data.workload.kind != "gcn":
-        raise NotImplementedError("not a product with a constant matrix that has a derivative")
+        raise NotExpressible("not a product with a constant matrix that has a derivative")
     matrix, weights = adjacency(data, data.norm), [parameter(one["W"]) for one in data.layers()]
     transposed = matrix.to_sparse_coo().t().to_sparse_csr()
 

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
-from sides.workloads import Data, Workload
+from sides.workloads import Data, NotExpressible, Workload
 
 STATUS = "/proc/self/status"
 
@@ -66,7 +66,7 @@ def describe(error: Exception) -> dict[str, str]:
     text = f"{type(error).__name__}: {error}".splitlines()[0]
     if isinstance(error, ImportError):
         return {"missing": text}
-    if isinstance(error, NotImplementedError):
+    if isinstance(error, NotExpressible):
         return {"left_out": str(error)}
     is_memory = isinstance(error, MemoryError) or any(w in text.lower() for w in ("memory", "alloc"))
     return {"out_of_memory": text} if is_memory else {"failed": text}

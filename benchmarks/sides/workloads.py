@@ -58,6 +58,10 @@ def write_graph(workload: Workload, folder: Path) -> None:
         np.save(folder / f"{name}.npy", end.astype(workload.options.get("ids", "int64"), copy=False))
 
 
+class NotExpressible(Exception):
+    """A peer has no words for a workload; why."""
+
+
 class Data:
     """The numbers of a workload; each is drawn when it is first asked for."""
 

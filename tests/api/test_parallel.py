@@ -39,8 +39,10 @@ def one_process(
     return loss.detach(), grads, [p.detach() for p in model.parameters()]
 
 
-def close(found: Any, wanted: Any) -> None:
+def close(found: Any, wanted: Any) -> bool:
+    """Whether tensors agree to nine places; what does not is told."""
     torch.testing.assert_close(list(found), list(wanted), rtol=1e-9, atol=1e-9)
+    return True
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
@@ -54,9 +56,9 @@ def test_in_process(name: str, make: str, workers: int) -> None:
     again = plan.run_in_process(*batch, state=found.state)
     for result, steps in ((found, 1), (again, 2)):
         loss, grads, parameters = one_process(model, batch, OPTIMIZERS[make], steps)
-        close([result.loss], [loss])
-        close([g for g in result.grads if g is not None], grads)
-        close(result.parameters, parameters)
+        assert close([result.loss], [loss])
+        assert close([g for g in result.grads if g is not None], grads)
+        assert close(result.parameters, parameters)
     assert plan.communicated_bytes == sum(e.num_bytes for e in plan.parts.exchanges)
     assert plan.communicated_bytes > 0
     for key, tensor in model.state_dict().items():
@@ -68,7 +70,7 @@ def test_one_worker_sends_nothing() -> None:
     plan = vgraph.parallelize(model, batch, 1)
     loss, grads, _ = one_process(model, batch, None)
     found = plan.run_in_process(*batch)
-    close([found.loss, *found.grads], [loss, *grads])
+    assert close([found.loss, *found.grads], [loss, *grads])
     assert plan.communicated_bytes == 0
 
 
@@ -82,7 +84,7 @@ def _without_dropout(model: nn.Module) -> nn.Module:
 def test_dropout_does_not_depend_on_the_number_of_workers() -> None:
     model, batch = model_and_batch("attention")
     losses = [vgraph.parallelize(model, batch, n).run_in_process(*batch, seed=3).loss for n in (1, 2, 4)]
-    close(losses[1:], losses[:1] * 2)
+    assert close(losses[1:], losses[:1] * 2)
     other = vgraph.parallelize(model, batch, 2).run_in_process(*batch, seed=4).loss
     assert not torch.equal(losses[0], other)
 
@@ -118,9 +120,9 @@ def test_optimizers_whose_state_begins_otherwise(make: Callable[[Any], torch.opt
     found = plan.run_in_process(*batch)
     found = plan.run_in_process(*batch, state=found.state)
     loss, grads, parameters = one_process(model, batch, make, 2)
-    close([found.loss], [loss])
-    close(found.grads, grads)
-    close(found.parameters, parameters)
+    assert close([found.loss], [loss])
+    assert close(found.grads, grads)
+    assert close(found.parameters, parameters)
 
 
 def test_an_update_that_looks_at_data_is_refused() -> None:
@@ -140,9 +142,9 @@ def test_gradients_clipped_in_the_plan() -> None:
     plan = vgraph.parallelize(model, batch, 4, optimizer=OPTIMIZERS["sgd"], max_norm=0.05)
     found = plan.run_in_process(*batch)
     loss, grads, parameters = one_process(model, batch, lambda p: Clipped(p, lr=0.1, momentum=0.9))
-    close([found.loss], [loss])
-    close(found.grads, grads)
-    close(found.parameters, parameters)
+    assert close([found.loss], [loss])
+    assert close(found.grads, grads)
+    assert close(found.parameters, parameters)
     assert torch.stack([g.norm() for g in grads]).norm() < 0.0501
     with pytest.raises(vgraph.VGraphError, match="the plan has none"):
         vgraph.parallelize(model, batch, 4, max_norm=0.05)
@@ -153,7 +155,7 @@ def test_the_rate_is_an_input() -> None:
     plan = vgraph.parallelize(model, batch, 4, optimizer=OPTIMIZERS["adam"])
     found = plan.run_in_process(*batch, lr=0.5)
     _, _, parameters = one_process(model, batch, lambda p: torch.optim.Adam(p, lr=0.5))
-    close(found.parameters, parameters)
+    assert close(found.parameters, parameters)
 
 
 def test_a_plan_is_saved_and_loaded(tmp_path: Any) -> None:
@@ -228,7 +230,7 @@ def test_a_meta_model_needs_init() -> None:
     with pytest.raises(vgraph.VGraphError, match="is on the meta device"):
         vgraph.parallelize(model, batch, 2).run_in_process(*batch)
     plan = vgraph.parallelize(model, batch, 2, init=lambda name, tensor: tensor.copy_(real.state_dict()[name]))
-    close([plan.run_in_process(*batch).loss], [real(*batch).detach()])
+    assert close([plan.run_in_process(*batch).loss], [real(*batch).detach()])
     wrong = vgraph.parallelize(model, batch, 2, init=lambda name, tensor: torch.zeros(3))
     with pytest.raises(vgraph.VGraphError, match="the shape"):
         wrong.run_in_process(*batch)

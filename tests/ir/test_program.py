@@ -110,8 +110,8 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Program]]:
 
 # ---------------------------------------------------------------- printed and cut
 @pytest.mark.parametrize("name", MODELS)
-def test_golden(name: str, programs: Callable[[str], list[Program]], golden: Callable[[str, str], None]) -> None:
-    golden(f"program_{name}", "\n".join(format_program(p) for p in programs(name)))
+def test_golden(name: str, programs: Callable[[str], list[Program]], golden: Callable[[str, str], str]) -> None:
+    assert not golden(f"program_{name}", "\n".join(format_program(p) for p in programs(name)))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.form import form_of
+from vgraph.api.dense.call_form import form_of
 from vgraph.capture.record.modes import made_on_cpu
 from vgraph.capture.step.arguments import Arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_training

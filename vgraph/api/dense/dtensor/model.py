@@ -13,9 +13,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.dense.call_form import CallForm, form_of
 from vgraph.api.dense.dtensor.placements import returned_values
 from vgraph.api.dense.dtensor.recordings import Planned, Recording
-from vgraph.api.dense.form import Form, form_of
 from vgraph.api.dense.plan_file import plan_digest
 from vgraph.api.dense.run import Deliver, Layout, tensors_of
 from vgraph.capture.step.returns import restored
@@ -81,7 +81,7 @@ class DividedForward:
         self.recordings = [*self.recordings, made][-MOST_RECORDINGS:]
         return made
 
-    def _recorded(self, inputs: Sequence[object], form: Form) -> Recording:
+    def _recorded(self, inputs: Sequence[object], form: CallForm) -> Recording:
         self._refuse_strangers()
         made = self.planned.recorded(self.model, inputs, form)
         self.workers.check_equal("programs", plan_digest(made.sharding, made.step))

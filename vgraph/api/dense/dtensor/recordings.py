@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from vgraph.api.dense.call_form import CallForm
 from vgraph.api.dense.dtensor.placements import Placements, bare, carried_over, hold_in_blocks
-from vgraph.api.dense.form import Form
 from vgraph.capture.step.arguments import Arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_step
 from vgraph.capture.step.returns import Returned
@@ -30,7 +30,7 @@ from vgraph.partition.search.held import search_held
 class Recording:
     """A bare step of the model, divided. ``returns``: the nest of what the model returns, with numbers for tensors."""
 
-    form: Form
+    form: CallForm
     step: TrainingStep
     sharding: ShardingPlan
     parts: PartitionedProgram
@@ -46,14 +46,14 @@ class Planned:
     sharding: ShardingPlan
     options: RewriteOptions
     parameters: Mapping[str, Placements]
-    form: Form
+    form: CallForm
     arguments: Arguments
 
     def as_planned(self) -> Recording:
         """The step that the plan was made of; nothing is recorded anew."""
         return self._recording(self.form, self.step, self.sharding, Returned(0), self.arguments)
 
-    def recorded(self, model: nn.Module, inputs: Sequence[object], form: Form) -> Recording:
+    def recorded(self, model: nn.Module, inputs: Sequence[object], form: CallForm) -> Recording:
         """The model as it is now: of another form than the planned, divided as is best for it.
 
         Raises:
@@ -75,7 +75,7 @@ class Planned:
         return self._recording(form, step, sharding, returns, Arguments(inputs))
 
     def _recording(
-        self, form: Form, step: TrainingStep, sharding: ShardingPlan, returns: object, arguments: Arguments
+        self, form: CallForm, step: TrainingStep, sharding: ShardingPlan, returns: object, arguments: Arguments
     ) -> Recording:
         held = hold_in_blocks(step, sharding, self.parameters)
         return Recording(form, step, held, rewrite(step.program, held, self.options), returns, arguments)

@@ -1,6 +1,6 @@
-"""Form: what a recording of a model depends on; calls of one form run the same recording.
+"""Call form: what a recording of a model depends on; calls of one form run the same recording.
 
-Takes: a model, what it is called with. Gives: a Form, compared by value. Runs once per plan, and at every call.
+Takes: a model, what it is called with. Gives: a CallForm, compared by value. Runs once per plan, and at every call.
 Source: guards of Dynamo (Ansel et al. 2024), for a model that is recorded whole.
 """
 
@@ -21,7 +21,7 @@ _OF_TORCH = vars(nn.Module()).keys() - {"training"}
 
 
 @dataclass(frozen=True)
-class Form:
+class CallForm:
     """The model's class, what its modules hold beside tensors, its tensors, inputs, automatic casts, gradients."""
 
     kind: type
@@ -32,7 +32,7 @@ class Form:
     has_gradients: bool
 
 
-def form_of(model: nn.Module, inputs: Sequence[object], *, has_gradients: bool) -> Form:
+def form_of(model: nn.Module, inputs: Sequence[object], *, has_gradients: bool) -> CallForm:
     """The form of a call as it is now; ``has_gradients``: whether those of the model's parameters are wanted."""
     leaves: list[Leaf] = []
 
@@ -42,7 +42,7 @@ def form_of(model: nn.Module, inputs: Sequence[object], *, has_gradients: bool) 
 
     map_arguments(inputs, note)
     casts = tuple((kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind))
-    return Form(type(model), tuple(_settings(model)), tensors_of(model), tuple(leaves), casts, has_gradients)
+    return CallForm(type(model), tuple(_settings(model)), tensors_of(model), tuple(leaves), casts, has_gradients)
 
 
 def _settings(model: nn.Module) -> Iterator[Leaf]:
