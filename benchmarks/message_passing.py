@@ -72,7 +72,20 @@ def rows() -> Iterator[Row]:
         yield Row(f"udf-{kind}", work, attention, {"dgl": 200, "torch": 10}, steps=3)
     mlp = replace(smaller, kind="edge_mlp", options={"edge_width": 16})
     yield Row("edge-mlp", mlp, ("vgraph", "dgl", "torch"), {"torch": 3}, {"torch": 0.25})
+    yield from untuned_rows()
     yield from large_rows()
+
+
+def untuned_rows() -> Iterator[Row]:
+    """Sizes and widths for which nothing was tuned: the lead must not hang on those of the rows above."""
+    for nodes, edges in ((80_000, 3_000_000), (30_000, 1_500_000)):
+        gcn = Workload("gcn", nodes, edges, (96, 48, 10))
+        yield Row(f"gcn-{nodes}", gcn, ALL, {"dgl": 1.6})
+        gat = replace(gcn, kind="gat", sizes=(96, 64, 10), heads=4)
+        yield Row(f"gat-{nodes}", gat, ("vgraph", "dgl", "pyg"), {"dgl": 10})
+    for kind in ("gated", "softmax_reduce"):
+        work = Workload(kind, 30_000, 1_500_000, (), width=40)
+        yield Row(f"udf-{kind}-30000", work, ("vgraph", "dgl", "torch"), {"torch": 15}, steps=3)
 
 
 def large_rows() -> Iterator[Row]:

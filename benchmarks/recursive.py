@@ -77,6 +77,7 @@ def small_rows() -> Rows:
 
 
 def measure(row: str, workload: Workload, rounds: int, rate: float) -> dict[str, Any]:
+    torch.compiler.reset()  # else versions of rows before count against the limit of versions of this row's loops
     seconds = take_turns(workload, rounds)
     own = seconds["vgraph"]
     floor = workload.flops / rate / own
