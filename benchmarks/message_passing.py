@@ -35,7 +35,7 @@ from tqdm import tqdm
 
 from vgraph.data import load_planetoid
 
-ALL = ("vgraph", "dgl", "pyg", "compiled_pyg", "sparse", "sparse_both", "torch")
+ALL = ("vgraph", "dgl", "pyg", "pyg_messages_compiled", "sparse", "sparse_both", "torch")
 ONE_WAY = tuple(side for side in ALL if side != "sparse_both")  # what has no derivative needs no transpose
 FUNCTIONS = ("gated", "linear_message", "softmax_reduce", "std_reduce")
 
@@ -62,7 +62,7 @@ def rows() -> Iterator[Row]:
     for width in (16, 32, 64, 128, 256):
         work = replace(zipf, kind="aggregate", width=width)
         yield Row(f"aggregate-{width}", work, ONE_WAY, {"dgl": 1}, floor_aim=0.7)
-    attention = ("vgraph", "dgl", "pyg", "compiled_pyg", "torch")
+    attention = ("vgraph", "dgl", "pyg", "pyg_messages_compiled", "torch")
     yield Row("gat", replace(zipf, kind="gat", heads=8), attention, {"dgl": 10, "pyg": 25}, {"dgl": 1 / 3})
     yield Row("gatv2", replace(zipf, kind="gatv2", heads=8), attention, {"pyg": 15})
     yield Row("dot-attention", replace(zipf, kind="dot", heads=8), attention, {"pyg": 15})

@@ -20,7 +20,7 @@ from typing import Any
 from sides.workloads import Workload
 
 NAMES = {
-    "vgraph": "vgraph", "dgl": "DGL", "pyg": "PyG", "compiled_pyg": "PyG compiled", "sparse": "torch.sparse",
+    "vgraph": "vgraph", "dgl": "DGL", "pyg": "PyG", "pyg_messages_compiled": "PyG compiled", "sparse": "torch.sparse",
     "sparse_both": "sparse both ways", "torch": "by hand in torch",
 }  # fmt: skip
 IN_A_TURN, SHORT = 5, 0.1  # steps of a side in one turn, those begun in so many seconds: the others cooled its caches
@@ -69,7 +69,7 @@ class Worker:
         here = str(Path(__file__).resolve().parents[1])
         paths = [here, str(PROJECT), str(PROJECT / "kernels"), os.environ.get("PYTHONPATH", "")]
         threads = {"OMP_NUM_THREADS": str(settings.threads), "DGLBACKEND": "pytorch"}
-        python = settings.peer_python if side in ("dgl", "pyg", "compiled_pyg") else sys.executable
+        python = settings.peer_python if side in ("dgl", "pyg", "pyg_messages_compiled") else sys.executable
         self.process = subprocess.Popen(
             [python, "-m", "sides.worker"], cwd=here, text=True,
             env=os.environ | threads | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},

@@ -1,4 +1,4 @@
-"""PyG's layers under torch.compile."""
+"""pyg.py's side of PyG under torch.compile: what by_pyg_eager runs, each layer or model compiled."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import torch
 import vgraph
 from tests.runtime.engine_models import chain
 from vgraph.compiler import level_schedule
-from vgraph.errors import FunctionError, GraphError
+from vgraph.errors import CycleError, FunctionError, GraphError
 from vgraph.scheduler.policy import lower_bound
 
 
@@ -84,7 +84,27 @@ def test_errors_of_the_thread_are_raised() -> None:
     cyclic = vgraph.graph(([0, 1], [1, 0]))
     cyclic.ndata["of"] = torch.zeros(2, dtype=torch.int64)
     with pytest.raises(vgraph.VGraphError, match="cycle"):
-        list(vgraph.GraphLoader([*graphs(3), cyclic], 2))
+        list(vgraph.GraphLoader([*graphs(3), cyclic], 2, direction="forward"))
+
+
+class Sum(vgraph.VertexFunction):
+    def forward(self, v):
+        h = v.pull("x") + v.gather()["h"].sum()
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+def test_graphs_with_cycles_are_batched_for_messages() -> None:
+    ring = vgraph.graph(([0, 1], [1, 0]))
+    ring.ndata["x"] = torch.tensor([[1.0], [3.0]])
+    ((batch, label),) = vgraph.GraphLoader([(ring, 0)] * 2, 2)
+    batch.update_all(vgraph.function.copy_u("x", "m"), vgraph.function.sum("m", "y"))
+    assert batch.ndata["y"].flatten().tolist() == [3.0, 1.0, 3.0, 1.0] and label.tolist() == [0, 0]
+    with pytest.raises(CycleError, match="cycle") as caught:
+        Sum()(batch)
+    assert "test_loader.py" in caught.value.line
+    with pytest.raises(CycleError, match="cycle"):
+        list(vgraph.GraphLoader([ring], 1, by_height=True))
 
 
 def prefetches() -> bool:

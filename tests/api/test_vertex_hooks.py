@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -149,6 +150,25 @@ def test_a_hook_within_that_looks_on_is_refused() -> None:
             line = f"{__file__}:{hook.__code__.co_firstlineno}"
             assert info.value.line == line and info.value.cure.startswith("register it on the vertex function itself")
     assert model(TREE, x=rows())["h"].shape == (3, 1)
+
+
+def test_a_hook_that_comes_after_the_first_calls_of_a_function_that_is_looked_up() -> None:
+    class Timed(Layered):
+        """It reads what no guard watches, so that its Python runs at every call."""
+
+        def forward(self, v):
+            h = self.inner(v.pull("x")) * (2.0 if time.perf_counter() > 0 else 1.0) + v.gather()["h"].sum()
+            v.scatter(h=h)
+            v.push(h=h)
+
+    model, seen, x = Timed(), list[Any](), rows()
+    plain = [model(TREE, x=x)["h"] for _ in range(2)][1]
+    handle = model.inner.register_forward_hook(lambda *of_call: seen.append(of_call))
+    for _ in range(2):
+        with pytest.raises(FunctionError, match="a Linear with a hook that returns nothing"):
+            model(TREE, x=x)
+    handle.remove()
+    assert torch.equal(model(TREE, x=x)["h"], plain)
 
 
 @pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward"])

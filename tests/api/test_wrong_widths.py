@@ -78,6 +78,26 @@ OF_VERTICES: dict[str, Callable[..., Any]] = {
     "NNConv": lambda g, x, e: vnn.NNConv(4, 2, nn.Linear(3, 8), "mean")(g, x, e),
     "CFConv": lambda g, x, e: vnn.CFConv(4, 3, 2, 2)(g, x, e),
     "GMMConv": lambda g, x, e: vnn.GMMConv(4, 2, 3, 1, "sum")(g, x, e),
+    "DenseGraphConv": lambda g, x, e: vnn.DenseGraphConv(4, 2)(torch.ones(3, 3), x),
+    "DenseSAGEConv": lambda g, x, e: vnn.DenseSAGEConv(4, 2)(torch.ones(3, 3), x),
+    "DenseChebConv": lambda g, x, e: vnn.DenseChebConv(4, 2, 2)(torch.ones(3, 3), x),
+    "TypedLinear": lambda g, x, e: vnn.TypedLinear(4, 2, 2, "bdd", 2)(x, g.nodes()),
+    "Set2Set": lambda g, x, e: vnn.Set2Set(4, 2, 1)(g, x),
+    "SetTransformerEncoder": lambda g, x, e: vnn.SetTransformerEncoder(4, 1, 2, 2)(g, x),
+    "SetTransformerDecoder": lambda g, x, e: vnn.SetTransformerDecoder(4, 1, 2, 2, 1, 1)(g, x),
+    "WeightAndSum": lambda g, x, e: vnn.WeightAndSum(4)(g, x),
+}
+OF_PAIRS: dict[str, tuple[Callable[..., Any], str]] = {
+    "SAGEConv": (lambda g, x: vnn.SAGEConv((3, 4), 2, "mean")(g, (x, x)), r"receivers' rows of 4 .* \(3, 3\)"),
+    "HeteroLinear": (lambda g, x: HeteroLinear({"film": 4}, 2)({"film": x}), r"'film' rows of 4 .* \(3, 3\)"),
+    "TransE": (lambda g, x: vnn.TransE(3, 4)(x, x, g.nodes()), r"heads' rows of 4 .* \(3, 3\)"),
+    "TransR": (lambda g, x: vnn.TransR(3, 2, 4)(torch.ones(3, 4), x, g.nodes()), r"tails' rows of 4 .* \(3, 3\)"),
+    "BiasedMHA": (lambda g, x: vnn.BiasedMHA(4, 2)(x[None]), r"rows of 4 .* \(1, 3, 3\)"),
+    "GraphormerLayer": (lambda g, x: vnn.GraphormerLayer(4, 2, 2)(x[None]), r"rows of 4 .* \(1, 3, 3\)"),
+    "PathEncoder": (
+        lambda g, x: vnn.PathEncoder(1, 4)(x[None], x.new_ones(1, 3, 3, 1, 3)),
+        r"edges' rows of 4 .* \(1, 3, 3, 1, 3\)",
+    ),
 }
 OF_EDGES: dict[str, Callable[..., Any]] = {
     "EdgeGATConv": lambda g, x, e: vnn.EdgeGATConv(3, 4, 2, 1)(g, x, e),
@@ -101,6 +121,13 @@ def test_other_layers_name_themselves(name: str, call: Callable[..., Any], what:
     g = vgraph.add_self_loop(TREE)
     with pytest.raises(ShapeError, match=f"^{name} was made for {what}"):
         call(g, ROWS, torch.ones(5, 3))
+
+
+@pytest.mark.parametrize("name", OF_PAIRS)
+def test_layers_of_several_kinds_of_rows_say_which(name: str) -> None:
+    call, what = OF_PAIRS[name]
+    with pytest.raises(ShapeError, match=f"^{name} was made for {what}"):
+        call(TREE, ROWS)
 
 
 @pytest.mark.parametrize("given", [(ROWS, EDGE_INDEX), (EDGE_INDEX, ROWS)], ids=["as in PyG", "turned round"])

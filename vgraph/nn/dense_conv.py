@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.errors import FeatureError
-from vgraph.nn.inputs import check_name, pair
+from vgraph.nn.inputs import check_name, check_width, pair
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -66,7 +66,11 @@ class DenseGraphConv(nn.Module):
 
         Returns:
             (receivers, out_feats).
+
+        Raises:
+            ShapeError: rows are of another width than the layer's.
         """
+        check_width(self, feat, self.weight.shape[0])
         adj = adj.to(feat)
         if self._norm == "both":
             feat = feat * _degrees(adj, 0).rsqrt()
@@ -137,11 +141,13 @@ class DenseSAGEConv(nn.Module):
 
         Raises:
             FeatureError: rows of the two ends have different widths.
+            ShapeError: rows are of another width than the layer's.
         """
         given = pair(feat)
         if given[0].shape[1:] != given[1].shape[1:]:
             fact = f"senders have rows of {tuple(given[0].shape[1:])}, receivers of {tuple(given[1].shape[1:])}"
             raise FeatureError(fact, cure="give rows of one width, as they are added")
+        check_width(self, given[0], self.fc.in_features)
         src = self.feat_drop(given[0])
         dst = self.feat_drop(given[1]) if isinstance(feat, tuple) else src
         adj = adj.to(src)
@@ -194,7 +200,11 @@ class DenseChebConv(nn.Module):
 
         Returns:
             (vertices, out_feats).
+
+        Raises:
+            ShapeError: rows are of another width than the layer's.
         """
+        check_width(self, feat, self.W.shape[1])
         adj = adj.to(feat)
         root = _degrees(adj, 1).rsqrt()
         laplacian = torch.eye(len(adj), dtype=adj.dtype, device=adj.device) - root * adj * root.t()

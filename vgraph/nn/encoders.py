@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vgraph.errors import FeatureError
-from vgraph.nn.inputs import check_name
+from vgraph.nn.inputs import check_name, check_width
 
 
 class DegreeEncoder(nn.Module):
@@ -102,7 +102,11 @@ class PathEncoder(nn.Module):
 
         Returns:
             (graphs, vertices, vertices, num_heads).
+
+        Raises:
+            ShapeError: rows are of another width than the layer's.
         """
+        check_width(self, path_data, self.feat_dim, "edges' rows")
         vectors = self.embedding_table.weight.view(self.max_len, self.num_heads, self.feat_dim)
         lengths = dist.clamp(1, self.max_len).unsqueeze(-1)
         return torch.einsum("bxyld,lhd->bxyh", path_data, vectors) / lengths

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.errors import GraphError
-from vgraph.nn.inputs import check_name
+from vgraph.nn.inputs import check_name, check_width
 
 
 class BiasedMHA(nn.Module):
@@ -68,7 +68,11 @@ class BiasedMHA(nn.Module):
 
         Returns:
             (graphs, vertices, feat_size).
+
+        Raises:
+            ShapeError: rows are of another width than the layer's.
         """
+        check_width(self, ndata, self.q_proj.in_features)
         heads = (self.num_heads, -1)
         q, k, v = (proj(ndata).unflatten(-1, heads) for proj in (self.q_proj, self.k_proj, self.v_proj))
         scores = torch.einsum("bxhd,byhd->bxyh", q * self.scaling, k)
@@ -140,7 +144,11 @@ class GraphormerLayer(nn.Module):
 
         Returns:
             (graphs, vertices, feat_size).
+
+        Raises:
+            ShapeError: rows are of another width than the layer's.
         """
+        check_width(self, nfeat, self.attn.q_proj.in_features)
         if self.norm_first:
             normed = self.attn_layer_norm(nfeat)
             rows = nfeat + self.dropout(self.attn(normed, attn_bias, attn_mask))

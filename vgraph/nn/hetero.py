@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import NameLookupError
-from vgraph.nn.inputs import check_graph, check_name, sharing_sources
+from vgraph.nn.inputs import check_graph, check_name, check_width, sharing_sources
 
 Aggregate = Callable[[list[Tensor], str], Tensor]
 ByType = Mapping[str, Tensor]
@@ -171,7 +171,8 @@ class HeteroLinear(nn.Module):
 
     def __init__(self, in_size: Mapping[str, int], out_size: int, bias: bool = True) -> None:
         super().__init__()
-        self.linears = _by_name({str(key): nn.Linear(size, out_size, bias=bias) for key, size in in_size.items()})
+        self.in_size = {str(key): size for key, size in in_size.items()}
+        self.linears = _by_name({key: nn.Linear(size, out_size, bias=bias) for key, size in self.in_size.items()})
 
     def forward(self, feat: ByType) -> dict[str, Tensor]:
         """Every type's rows through its map.
@@ -184,7 +185,10 @@ class HeteroLinear(nn.Module):
 
         Raises:
             KeyError: there is no map for a type.
+            ShapeError: a type's rows are of another width than its map's.
         """
+        for key, rows in feat.items():
+            check_width(self, rows, self.in_size[str(key)], f"{str(key)!r} rows")
         return {key: self.linears[str(key)](rows) for key, rows in feat.items()}
 
 

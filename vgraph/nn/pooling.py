@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import FeatureError
-from vgraph.nn.inputs import check_graph
+from vgraph.nn.inputs import check_graph, check_width
 
 
 class _Readout(nn.Module):
@@ -211,6 +211,7 @@ class WeightAndSum(nn.Module):
 
     def __init__(self, in_feats: int) -> None:
         super().__init__()
+        self.in_feats = in_feats
         self.atom_weighting = nn.Sequential(nn.Linear(in_feats, 1), nn.Sigmoid())
 
     def forward(self, g: vgraph.Graph, feats: Tensor) -> Tensor:
@@ -226,8 +227,10 @@ class WeightAndSum(nn.Module):
         Raises:
             FunctionError: it is called without a graph.
             FeatureError: there is not one row a vertex.
+            ShapeError: rows are of another width than the layer's.
         """
         check_graph(self, g)
+        check_width(self, feats, self.in_feats)
         return _read(g, feats * self.atom_weighting(feats), "sum")
 
 
@@ -270,8 +273,10 @@ class Set2Set(nn.Module):
 
         Raises:
             FunctionError: it is called without a graph.
+            ShapeError: rows are of another width than the layer's.
         """
         check_graph(self, graph)
+        check_width(self, feat, self.input_dim)
         count = graph.batch_size
         state = feat.new_zeros(self.n_layers, count, self.input_dim)
         carried, asked = (state, state), feat.new_zeros(count, self.output_dim)

@@ -107,6 +107,7 @@ class SAGEConv(nn.Module):
         Raises:
             FunctionError: it is called without a graph.
             FeatureError: "gcn" has features of two widths; ``edge_weight`` is not one number an edge.
+            ShapeError: rows are of another width than the layer's.
         """
         check_graph(self, graph)
         if isinstance(feat, tuple):
@@ -118,6 +119,7 @@ class SAGEConv(nn.Module):
             rows = self._gcn(graph, src, dst, edge_weight)
             rows = rows if self.bias is None else rows + self.bias
         else:
+            check_width(self, dst, self._in_dst_feats, "receivers' rows")
             rows = self.fc_self(dst) + getattr(self, f"_{self._aggre_type}")(graph, src, edge_weight)
         rows = rows if self.activation is None else self.activation(rows)
         return rows if self.norm is None else self.norm(rows)

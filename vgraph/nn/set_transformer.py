@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import FunctionError
-from vgraph.nn.inputs import check_graph, check_name
+from vgraph.nn.inputs import check_graph, check_name, check_width
 
 
 class MultiHeadAttention(nn.Module):
@@ -149,6 +149,7 @@ class SetTransformerEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.n_layers, self.block_type, self.m = n_layers, check_name(block_type, ("sab", "isab"), "block_type"), m
+        self.d_model = d_model
         if block_type == "isab" and m is None:
             raise FunctionError("block_type isab without m", cure="say how many learned rows there are")
         sizes, drops = (d_model, n_heads, d_head, d_ff), (dropouth, dropouta)
@@ -171,8 +172,10 @@ class SetTransformerEncoder(nn.Module):
 
         Raises:
             FunctionError: it is called without a graph.
+            ShapeError: rows are of another width than the layer's.
         """
         check_graph(self, graph)
+        check_width(self, feat, self.d_model)
         for layer in self.layers:
             feat = layer(feat, graph.batch_num_nodes())
         return feat
@@ -230,8 +233,10 @@ class SetTransformerDecoder(nn.Module):
 
         Raises:
             FunctionError: it is called without a graph.
+            ShapeError: rows are of another width than the layer's.
         """
         check_graph(self, graph)
+        check_width(self, feat, self.d_model)
         counts = graph.batch_num_nodes()
         rows = self.pma(feat, counts)
         for layer in self.layers:

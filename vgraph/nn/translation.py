@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from vgraph.nn.inputs import check_width
+
 
 class TransE(nn.Module):
     """``-|head + relation - tail|``.
@@ -45,7 +47,11 @@ class TransE(nn.Module):
 
         Returns:
             (triples,).
+
+        Raises:
+            ShapeError: rows are of another width than the layer's.
         """
+        _check_widths(self, h_head, h_tail, self.rel_emb.embedding_dim)
         return _nearness(h_head + self.rel_emb(rels) - h_tail, self.p)
 
 
@@ -87,10 +93,19 @@ class TransR(nn.Module):
 
         Returns:
             (triples,).
+
+        Raises:
+            ShapeError: rows are of another width than the layer's.
         """
+        _check_widths(self, h_head, h_tail, self.nfeats)
         matrices = self.rel_project(rels).view(-1, self.nfeats, self.rfeats)
         head, tail = (torch.einsum("tn,tnr->tr", rows, matrices) for rows in (h_head, h_tail))
         return _nearness(head + self.rel_emb(rels) - tail, self.p)
+
+
+def _check_widths(layer: nn.Module, h_head: Tensor, h_tail: Tensor, width: int) -> None:
+    check_width(layer, h_head, width, "heads' rows")
+    check_width(layer, h_tail, width, "tails' rows")
 
 
 def _nearness(gap: Tensor, p: float) -> Tensor:

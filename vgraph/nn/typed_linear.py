@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import FunctionError, GraphError
+from vgraph.nn.inputs import check_width
 
 REGULARIZERS = ("basis", "bdd")
 
@@ -96,7 +97,9 @@ class TypedLinear(nn.Module):
 
         Raises:
             FeatureError: types are outside, or not one a row.
+            ShapeError: rows are of another width than the layer's.
         """
+        check_width(self, x, self.in_size)
         if self.regularizer == "bdd":
             blocks = self.get_matrices()
             parts = x.unflatten(1, (-1, self.submat_in)).unbind(1)

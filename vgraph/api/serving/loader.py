@@ -1,6 +1,6 @@
 """Loader: batches of graphs, prepared by a thread while the last one is computed.
 
-Takes: graphs. Gives: batched graphs whose frontiers are known. Runs at every step.
+Takes: graphs. Gives: batched graphs whose frontiers, where they have any, are known. Runs at every step.
 Source: Cavs section 3.5 (streaming: what the next batch needs overlaps with this one's arithmetic).
 """
 
@@ -15,9 +15,9 @@ from vgraph.api.graph import Graph
 from vgraph.api.serving.collate import collate, graphs_in
 from vgraph.api.serving.prefetch import prefetched
 from vgraph.compiler import level_schedule, levels
-from vgraph.errors import FunctionError, GraphError
+from vgraph.errors import CycleError, FunctionError, GraphError
 
-_DIRECTIONS = {"forward": (False,), "reverse": (True,), "both": (False, True)}
+_DIRECTIONS = {None: (False,), "forward": (False,), "reverse": (True,), "both": (False, True)}
 Sample = TypeVar("Sample")
 WINDOW = 32  # batches among whose graphs those of like height are put together
 
@@ -34,10 +34,12 @@ class GraphLoader(Generic[Sample]):
         by_height: put graphs of like height into one batch (of 32 batches' graphs at a time): as many vertices then
             take fewer frontiers. Batches, not graphs, are shuffled then.
         prefetch: batches that a thread prepares ahead; 0 prepares each when it is asked for.
-        direction: along which edges frontiers are prepared: "forward", "reverse" or "both".
+        direction: along which edges frontiers are prepared: "forward", "reverse" or "both"; None: forward, in batches
+            without a cycle. Messages need no frontiers; a vertex function refuses a batch with a cycle.
 
     Raises:
         GraphError: the size of a batch is not positive, there is no such direction.
+        CycleError: where there is a ``direction``, or ``by_height``, a graph has a cycle.
         FunctionError: a sample has no graph.
 
     Source: Xu et al. 2018 (Cavs), section 3.5 (streaming); the words are those of torch's ``DataLoader``.
@@ -60,7 +62,7 @@ class GraphLoader(Generic[Sample]):
         shuffle: bool = False,
         by_height: bool = False,
         prefetch: int = 2,
-        direction: str = "forward",
+        direction: str | None = None,
     ) -> None:
         for name, number, least in (("batch_size", batch_size, 1), ("prefetch", prefetch, 0)):
             if type(number) is not int or number < least:
@@ -96,8 +98,12 @@ class GraphLoader(Generic[Sample]):
     def _prepare(self, plan: list[int]) -> Sample:
         whole = collate([self.graphs[i] for i in plan])
         for g in _graphs_of(whole):
-            for is_reversed in _DIRECTIONS[self.direction]:
-                level_schedule(g.topology.reversed if is_reversed else g.topology)
+            try:
+                for is_reversed in _DIRECTIONS[self.direction]:
+                    level_schedule(g.topology.reversed if is_reversed else g.topology)
+            except CycleError:
+                if self.direction is not None:
+                    raise
         return cast("Sample", whole)
 
 

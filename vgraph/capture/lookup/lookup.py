@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from vgraph.capture.body import Body, Given
 from vgraph.capture.errors import CaptureError
@@ -128,9 +129,12 @@ def _run(tree: TraceTree, body: Body, find: Find, spec: Specs, modes: Modes, *, 
     lifted = cursor.lifted  # what asks for specs must not hold the cursor, which asks it
     session: Any = LookupSession(body, pairs, cursor, find)
     try:
+        num_hooks = RemovableHandle.next_id  # counts what was ever registered
         # to watch every call would cost as much as the call
-        with nullcontext() if tree.num_endings else watch_code(SeenHooks()), OnFakeRows(cursor):
+        is_known = tree.num_endings > 0 and tree.num_hooks == num_hooks
+        with nullcontext() if is_known else watch_code(SeenHooks()), OnFakeRows(cursor):
             given = body.run(session)
+        tree.num_hooks = num_hooks
         key, inputs = _ending(cursor, given, body), session.inputs
         del given, session
         if cursor.step.rows_are_kept():

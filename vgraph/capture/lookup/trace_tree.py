@@ -102,6 +102,7 @@ class TraceTree:
     leaves: dict[int, tuple[FakeRows, Leaf]] = field(default_factory=dict[int, tuple["FakeRows", Leaf]])  # by id
     num_steps: int = 0
     num_endings: int = 0
+    num_hooks: int = -1  # that the process had registered at the last call whose modules were watched
     cursor: Cursor | None = None
 
     def note_ending(self) -> None:

@@ -1,4 +1,4 @@
-"""By PyTorch Geometric under torch.compile: what by_pyg runs, each model or function as one graph."""
+"""message_passing.py's side of PyG under torch.compile: what by_pyg runs, each model or function as one graph."""
 
 from __future__ import annotations
 
