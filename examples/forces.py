@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 import vgraph
-import vgraph.function as fn
+from vgraph import ops
 
 CENTRES = torch.linspace(0.6, 2.6, 16)
 
@@ -33,20 +33,13 @@ class Energy(nn.Module):
         self.updates = nn.ModuleList([nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(2)])
         self.out = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
 
-    def weigh(self, edges: Any) -> dict[str, Tensor]:
-        distance = (edges.src["r"] - edges.dst["r"]).square().sum(-1, keepdim=True).sqrt()
-        return {"w": self.filter(torch.exp(-10 * (distance - CENTRES).square()))}
-
     def forward(self, g: vgraph.Graph, z: Tensor, r: Tensor) -> Tensor:
         """One number a cluster from elements ``z`` (atoms,) and places ``r`` (atoms, 3)."""
-        with g.local_scope():
-            g.ndata["h"], g.ndata["r"] = self.embed(z), r
-            g.apply_edges(self.weigh)
-            for update in self.updates:
-                g.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "a"))
-                g.ndata["h"] = g.ndata["h"] + update(g.ndata["a"])
-            g.ndata["e"] = self.out(g.ndata["h"])
-            return vgraph.sum_nodes(g, "e")
+        distance = ops.u_sub_v(g, r, r).square().sum(-1, keepdim=True).sqrt()
+        h, weight = self.embed(z), self.filter(torch.exp(-10 * (distance - CENTRES).square()))
+        for update in self.updates:
+            h = h + update(ops.u_mul_e_sum(g, h, weight))
+        return ops.segment_reduce(g.batch_num_nodes(), self.out(h))
 
 
 def force_of(energy: Any, g: vgraph.Graph, z: Tensor, r: Tensor) -> Tensor:

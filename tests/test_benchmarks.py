@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,3 +42,13 @@ def test_numbers_of_a_program_are_those_of_its_last_epoch(monkeypatch: pytest.Mo
     assert (other.numbers, len(other.seconds), ended) == ([1.25], 1, True)
     assert programs._read(lines[:2], conditions)[0].problem and programs._read(lines[:2], conditions)[0].median is None
     assert programs.difference(run, programs.Run(numbers=[1.25, 0.5])) == 0.25
+
+
+def test_programs_of_the_gallery_have_half_the_plumbing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS[0].parent)
+    plumbing = importlib.import_module("plain.plumbing")
+    counts = {name: tuple(map(len, plumbing.counted(name))) for name in plumbing.PROGRAMS}
+    assert [name for name, (ours, others) in counts.items() if 2 * ours > others] == ["forces"]
+    page = (BENCHMARKS[0].parents[1] / "docs" / "gallery" / "programs.md").read_text(encoding="utf-8")
+    told = re.findall(r"\| (\d+), (\d+) \|$", page, re.MULTILINE)
+    assert [(int(ours), int(others)) for ours, others in told] == list(counts.values())

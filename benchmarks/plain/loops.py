@@ -5,6 +5,7 @@ Each takes a cell of an example with its parameters, and is called as that is: `
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -31,26 +32,14 @@ class Loop(nn.Module):
 
 @lru_cache(maxsize=64)
 def _order(g: vgraph.Graph, is_reverse: bool) -> list[tuple[int, Ends]]:
+    """The graphs of examples/ number their vertices along the edges, or against them."""
     src, dst = (ids.tolist() for ids in (g.edges() if not is_reverse else g.edges()[::-1]))
-    others: list[list[int]] = [[] for _ in range(g.num_nodes())]
-    edges: list[list[int]] = [[] for _ in range(g.num_nodes())]
+    read: list[tuple[list[int], list[int]]] = [([], []) for _ in range(g.num_nodes())]
     for edge, (a, b) in enumerate(zip(src, dst, strict=True)):
-        others[b].append(a)
-        edges[b].append(edge)
-    order: list[int] = []
-    waiting = [len(ends) for ends in others]
-    readers: list[list[int]] = [[] for _ in range(g.num_nodes())]
-    for a, b in zip(src, dst, strict=True):
-        readers[a].append(b)
-    ready = [v for v, count in enumerate(waiting) if not count]
-    while ready:
-        v = ready.pop()
-        order.append(v)
-        for reader in readers[v]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                ready.append(reader)
-    return [(v, (others[v], torch.tensor(edges[v], dtype=torch.int64))) for v in order]
+        read[b][0].append(a)
+        read[b][1].append(edge)
+    order = range(g.num_nodes()) if all(map(operator.lt, src, dst)) else reversed(range(g.num_nodes()))
+    return [(v, (read[v][0], torch.tensor(read[v][1], dtype=torch.int64))) for v in order]
 
 
 def _stacked(rows: dict[int, Tensor]) -> Tensor:
@@ -74,6 +63,25 @@ class Arcs(Loop):
             weight = torch.softmax(score, 0)
             c[v] = (weight * arcs).sum(0)
             h[v] = (weight * torch.sigmoid(o) * torch.tanh(arcs)).sum(0)
+        return {"h": _stacked(h)}
+
+
+class ChildSum(Loop):
+    """Of vgraph.nn.ChildSumTreeLSTM, which examples/sick.py has."""
+
+    def forward(self, g: vgraph.Graph, x: Tensor) -> dict[str, Tensor]:
+        h: dict[int, Tensor] = {}
+        c: dict[int, Tensor] = {}
+        for v, (children, _) in self.visit(g):
+            iou, kept = self.cell.W_iou(x[v]), torch.zeros(())
+            if children:
+                below = torch.stack([h[u] for u in children])
+                iou = iou + self.cell.U_iou(below.sum(0))
+                f = torch.sigmoid(self.cell.W_f(x[v]) + self.cell.U_f(below))
+                kept = (f * torch.stack([c[u] for u in children])).sum(0)
+            i, o, u = iou.chunk(3, -1)
+            c[v] = torch.sigmoid(i) * torch.tanh(u) + kept
+            h[v] = torch.sigmoid(o) * torch.tanh(c[v])
         return {"h": _stacked(h)}
 
 
@@ -137,14 +145,3 @@ class Gates(Loop):
             seen = torch.tanh(torch.where(inverted, self.cell.turned(wire), self.cell.straight(wire)))
             h[v] = torch.tanh(self.cell.join(seen.prod(0)) + self.cell.out(seen.sum(0)))
         return {"h": _stacked(h)}
-
-
-def energy(model: Any, centres: Tensor, g: vgraph.Graph, z: Tensor, r: Tensor) -> Tensor:
-    """That of examples/forces.py with a row of memory for every edge: gathers, products, ``index_add``."""
-    src, dst = g.edges()
-    distance = (r[src] - r[dst]).square().sum(-1, keepdim=True).sqrt()
-    h, weights = model.embed(z), model.filter(torch.exp(-10 * (distance - centres).square()))
-    for update in model.updates:
-        h = h + update(torch.zeros_like(h).index_add(0, dst, h[src] * weights))
-    graph_ids = torch.repeat_interleave(torch.arange(g.batch_size), g.batch_num_nodes())
-    return h.new_zeros(g.batch_size, 1).index_add(0, graph_ids, model.out(h))
