@@ -52,26 +52,41 @@ static inline void vg_multiply(T* __restrict out, const X* x, int64_t step, cons
   }
 }
 constexpr int vg_block = 32;  // rows whose outer products are summed at once
-// sum[k][f] += left[n][k] * right[n][f] over n < rows, W columns and four rows of the sum at a time.
-template <int W, int K, int F, class T>
-static inline void vg_outer(T* __restrict sum, const T* __restrict left, const T* __restrict right, int rows) {
+#if defined(__AVX512F__)
+constexpr int vg_outer_vectors = 4;  // along a row of the sum: with four rows half of the registers
+#else
+constexpr int vg_outer_vectors = 1;
+#endif
+// R rows of vg_outer's sum from row k on, Q vectors of each from column q on.
+template <int W, int R, int Q, int K, int F, class T>
+static inline void vg_outer_part(T* __restrict sum, const T* __restrict left, const T* __restrict right, int rows, int q, int k) {
   typedef vg_t<T, W> V;
-  constexpr int R = K % 4 == 0 ? 4 : 1;
-  for (int q = 0; q < F; q += W) {
-    const int f = q < F - W ? q : F - W;
-    for (int k = 0; k < K; k += R) {
-      V c[R];
-      VG_UNROLL for (int r = 0; r < R; ++r) c[r] = V{};
-      for (int n = 0; n < rows; ++n) {
-        V x = vg_load<W>(right + n * F + f);
-        VG_UNROLL for (int r = 0; r < R; ++r) c[r] = vg_fma(vg_set<V>(left[n * K + k + r]), x, c[r]);
-      }
-      VG_UNROLL for (int r = 0; r < R; ++r) {
-        T* at = sum + (int64_t)(k + r) * F + f;
-        if (q == f) { vg_store<W>(at, (V)(vg_load<W>(at) + c[r])); continue; }
-        for (int i = q - f; i < W; ++i) at[i] += ((const T*)&c[r])[i];  // the overlap was added before
-      }
+  const int f = q < F - Q * W ? q : F - Q * W;
+  V c[R][Q];
+  VG_UNROLL for (int r = 0; r < R; ++r) VG_UNROLL for (int p = 0; p < Q; ++p) c[r][p] = V{};
+  for (int n = 0; n < rows; ++n) {
+    V x[Q];
+    VG_UNROLL for (int p = 0; p < Q; ++p) x[p] = vg_load<W>(right + n * F + f + p * W);
+    VG_UNROLL for (int r = 0; r < R; ++r) {
+      const V number = vg_set<V>(left[n * K + k + r]);
+      VG_UNROLL for (int p = 0; p < Q; ++p) c[r][p] = vg_fma(number, x[p], c[r][p]);
     }
   }
+  VG_UNROLL for (int r = 0; r < R; ++r) VG_UNROLL for (int p = 0; p < Q; ++p) {
+    T* at = sum + (int64_t)(k + r) * F + f + p * W;
+    if (q == f) { vg_store<W>(at, (V)(vg_load<W>(at) + c[r][p])); continue; }
+    for (int i = q - f; i < W; ++i) at[i] += ((const T*)&c[r][p])[i];  // the overlap was added before
+  }
 }
-
+// sum[k][f] += left[n][k] * right[n][f] over n < rows, some columns and four rows of the sum at a time.
+template <int W, int K, int F, class T>
+static inline void vg_outer(T* __restrict sum, const T* __restrict left, const T* __restrict right, int rows) {
+  constexpr int R = K % 4 == 0 ? 4 : 1, Q = F >= vg_outer_vectors * W ? vg_outer_vectors : 1;
+  int q = 0;
+  for (; q + Q * W <= F; q += Q * W) {
+    for (int k = 0; k < K; k += R) vg_outer_part<W, R, Q, K, F>(sum, left, right, rows, q, k);
+  }
+  for (; q < F; q += W) {
+    for (int k = 0; k < K; k += R) vg_outer_part<W, R, 1, K, F>(sum, left, right, rows, q, k);
+  }
+}

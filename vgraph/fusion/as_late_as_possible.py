@@ -29,6 +29,7 @@ class Grouping:
     viewing: set[int] = field(init=False, default_factory=set[int])  # id(op) of views that kernels see through
     fused: set[int] = field(init=False, default_factory=set[int])  # id(op)
     read_by_library: set[int] = field(init=False, default_factory=set[int])  # ids of values
+    handed_over: set[int] = field(init=False, default_factory=set[int])  # ids of edge rows: see handed_over.py
     level_of: dict[int, int] = field(init=False, default_factory=dict[int, int])  # id(op) to level
 
     def place(self, value: Value) -> Place:
@@ -73,13 +74,18 @@ class Later:
                 if known.runs_in_library(op):
                     self._bound_operands(op, None, known.level_of[id(op)] - 1)
             elif op.results[0].space == EDGE:
+                if op.results[0].id in known.handed_over:
+                    self._delay(op, over_edges["dst"] | {known.level_of[id(op)]})
                 self._pass_on(op)
             else:
-                own, first = known.own_end(op), known.level_of[id(op)]
-                allowed = (over_edges if is_reduction(op) else levels)[own]
-                last = self.bounds.get(id(op), max(allowed))
-                known.level_of[id(op)] = max(level for level in allowed if first <= level <= max(last, first))
+                own = known.own_end(op)
+                self._delay(op, (over_edges if is_reduction(op) else levels)[own])
                 self._bound_operands(op, own, known.level_of[id(op)])
+
+    def _delay(self, op: Op, allowed: set[int]) -> None:
+        first = self.grouping.level_of[id(op)]
+        last = self.bounds.get(id(op), max(allowed))
+        self.grouping.level_of[id(op)] = max(level for level in allowed if first <= level <= max(last, first))
 
     def _levels(self, ops: Sequence[Op]) -> dict[str, set[int]]:
         """By the end whose rows a kernel makes, the levels at which there is a kernel for one of the ops."""
@@ -90,7 +96,7 @@ class Later:
         """What is computed on edges bounds its operands by every kernel that computes it."""
         known = self.grouping
         kernels = self.ends.get(id(op), set())
-        if op.results[0].id in known.wanted or op.results[0].id in known.read_by_library:
+        if any(op.results[0].id in ids for ids in (known.wanted, known.read_by_library, known.handed_over)):
             kernels = {*kernels, ("dst", known.level_of[id(op)])}
         for own, level in kernels:
             self._bound_operands(op, own, level)
@@ -102,9 +108,10 @@ class Later:
             maker = known.made_by_kernel(place.base)
             if maker is None:
                 continue
-            if place.base.space == EDGE and own is not None:
+            is_handed = own == "src" and place.base.id in known.handed_over
+            if place.base.space == EDGE and own is not None and not is_handed:
                 self.ends.setdefault(id(maker), set()).add((own, level))
                 continue
-            same = own is None or (place.end in ("", own) and known.own_end(maker) == own)
+            same = own is None or (place.end in ("", own) and known.own_end(maker) == own)  # a handed row never is
             bound = level if same else level - 1
             self.bounds[id(maker)] = min(bound, self.bounds.get(id(maker), bound))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.as_late_as_possible import Grouping, Later
 from vgraph.fusion.expressions import C_TYPES, has_expression
+from vgraph.fusion.handed_over import find_handed_over
 from vgraph.fusion.row_sums import with_row_sums
 from vgraph.fusion.views import view_places, whole
 from vgraph.ir.kernel import KernelSpec, Place, Unit
@@ -36,9 +37,9 @@ def group_ops(phase: Phase, wanted: set[int], names: Mapping[int, str]) -> tuple
 
 
 def stores_edge_rows(phase: Phase, wanted: set[int], names: Mapping[int, str]) -> bool:
-    """Whether kernels leave an op on edges to the library, which stores a row an edge."""
-    grouping = _Grouping(phase, wanted, names)
-    return any(
+    """Whether kernels leave an op on edges to the library, or edge rows to one another: a row an edge is stored."""
+    grouping = _Grouping(replace(phase, is_chunked=not phase.is_loop), wanted, names)
+    return bool(grouping.handed_over) or any(
         grouping.runs_in_library(op) and id(op) not in grouping.viewing and v.id not in wanted
         for op in grouping.phase.ops
         for v in (*op.operands(), *op.results)
@@ -115,6 +116,8 @@ class _Grouping(Grouping):
                 self.read_by_library.update(v.id for v in op.operands())
             elif self._reads_other_frontiers(op):
                 self.read_by_out_sums.update(self.place(v).base.id for v in op.operands())
+        if self.phase.is_chunked:
+            self.handed_over = find_handed_over(self)
         self._find_levels()
         if not self.phase.is_loop and not any(self.part_of.values()):
             Later(self).move()
@@ -182,7 +185,8 @@ class _Grouping(Grouping):
         if maker is None:
             return 0
         if place.base.space == EDGE and id(maker) in self.fused:
-            return self.edge_levels[id(maker), own]
+            is_handed = own == "src" and place.base.id in self.handed_over
+            return self.edge_levels[id(maker), "dst"] + 1 if is_handed else self.edge_levels[id(maker), own]
         is_other = place.end not in ("", own)
         if self.phase.is_loop and (is_other or id(maker) not in self.level_of):
             return 0  # other frontiers left it
@@ -216,7 +220,13 @@ class _Grouping(Grouping):
     def _groups(self) -> dict[tuple[int, str], list[Op]]:
         """Ops by level and by the end whose rows they make; of those on edges, what must be stored."""
         groups: dict[tuple[int, str], list[Op]] = {}
-        needed = (self.wanted, self.read_by_library, self.read_by_out_sums, self.read_by_later_parts)
+        needed = (
+            self.wanted,
+            self.read_by_library,
+            self.read_by_out_sums,
+            self.read_by_later_parts,
+            self.handed_over,
+        )
         for op in self.phase.ops:
             if id(op) not in self.fused:
                 continue
@@ -226,7 +236,7 @@ class _Grouping(Grouping):
         return groups
 
     def _spec(self, group: list[Op], own: str) -> KernelSpec:
-        ops = self._with_edge_ops(group)
+        ops = self._with_edge_ops(group, own)
         made = {v.id for op in ops for v in op.results}
         loads: dict[int, Value] = {}
         places: dict[int, Place] = {}
@@ -245,18 +255,20 @@ class _Grouping(Grouping):
                         loads[place.base.id] = place.base
         return KernelSpec(ops, tuple(loads.values()), (), own, places, given, loop)
 
-    def _with_edge_ops(self, group: list[Op]) -> tuple[Op, ...]:
+    def _with_edge_ops(self, group: list[Op], own: str) -> tuple[Op, ...]:
         """The group with all that is computed on edges below it, in dataflow order."""
         made = {v.id for op in group for v in op.results}
-        return needed_ops(self.phase.ops, made, reads=self._computed_on_edges)
+        return needed_ops(self.phase.ops, made, reads=lambda op: self._computed_on_edges(op, own))
 
-    def _computed_on_edges(self, op: Op) -> Iterator[Value]:
+    def _computed_on_edges(self, op: Op, own: str) -> Iterator[Value]:
         """What an op reads of edges that its own kernel computes."""
         if self._reads_other_frontiers(op):
             return
         for base in (self.place(value).base for value in op.operands()):
             maker = self.made_by_kernel(base)
-            if base.space == EDGE and maker is not None and self.part_of[id(maker)] == self.part_of[id(op)]:
+            is_handed = own == "src" and base.id in self.handed_over
+            same_part = maker is not None and self.part_of[id(maker)] == self.part_of[id(op)]
+            if base.space == EDGE and same_part and not is_handed:
                 yield base
 
 

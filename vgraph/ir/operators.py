@@ -78,6 +78,7 @@ class OpInfo:
 
 
 _POWERS = {  # what torch computes for these exponents, too
+    0: "{T}(1)",
     0.5: "vg_sqrt({0})",
     1: "{0}",
     2: "{0} * {0}",

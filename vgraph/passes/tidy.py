@@ -1,9 +1,10 @@
-"""Tidy: views that only rename, taken out.
+"""Tidy: views that only rename, taken out; operators that kernels have no text for, as some that they have.
 
 Takes: ops in order. Gives: fewer ops, and what each dropped value now is. Runs once per function.
 Reshapes of reshapes become one, what gives its operand back is dropped, and a pointwise op on rows that
 all carry the same unit dim runs without it: so that kernels see rows of one shape. Rows that are joined along
-their features lose their unit dims before they are joined.
+their features lose their unit dims before they are joined. A norm is the root of a sum of squares, and what is
+filled with a number reads nothing of what was there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from vgraph.ir.space import SHARED
 from vgraph.ir.tdl.table import is_pointwise
 
 NewValue = Callable[..., Value]
+_aten = torch.ops.aten
 _RESHAPES = frozenset({"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"})
 
 
@@ -41,6 +43,7 @@ class _Tidy:
         self.transposed: dict[int, Value] = {}  # t(x) -> x
         self.shapes: dict[tuple[int, tuple[Dim, ...]], Value] = {}  # (base, shape) -> the reshape that exists
         self.casts: dict[tuple[int, str], Value] = {}  # (what all rows share, how) -> the cast that exists
+        self.empty: dict[int, Value] = {}  # empty_like(x) -> x
 
     def add(self, op: Op) -> None:
         op = self._on_known(op)
@@ -55,7 +58,10 @@ class _Tidy:
             self._drop(op.results[0], self.casts[op.args[0].id, str(op.kwargs)])
         elif name == "slice" and self._is_apart_from_units(op):
             self._slice_without_units(op)
+        elif name == "linalg_vector_norm" and _is_norm_of_features(op):
+            self._norm(op)
         else:
+            op = self._filled(op, name)
             squeezed = self._squeezed(op)
             if squeezed is None:
                 self.ops.append(op)
@@ -76,6 +82,24 @@ class _Tidy:
 
     def _drop(self, value: Value, now: Value) -> None:
         self.stands_for[value.id] = now
+
+    # ------------------------------------------------------------ norms and constants
+    def _norm(self, op: Op) -> None:
+        """``x.norm(dim=-1)``."""
+        given, (result,) = op.args[0], op.results
+        squares, total = self.new_value(given), self.new_value(result)
+        self.ops.append(Op(_aten.mul.Tensor, (given, given), {}, (squares,), op.line))
+        self.ops.append(Op(_aten.sum.dim_IntList, (squares, *op.args[2:4]), {}, (total,), op.line))
+        self.ops.append(Op(_aten.sqrt.default, (total,), {}, (result,), op.line))
+
+    def _filled(self, op: Op, name: str) -> Op:
+        """``fill(empty_like(x), 1)`` is ``full_like(x, 1)``."""
+        if name == "empty_like" and _same_shape(op.args[0], op.results[0]):
+            self.empty[op.results[0].id] = op.args[0]
+        if name != "fill" or isinstance(op.args[1], Value) or not _same_shape(op.args[0], op.results[0]):
+            return op
+        like = self.empty.get(op.args[0].id, op.args[0])
+        return replace(op, target=_aten.full_like.default, args=(like, op.args[1]))
 
     # ------------------------------------------------------------ reshapes
     def _reshape(self, op: Op) -> None:
@@ -156,6 +180,15 @@ def _is_of_unit_dim(op: Op, name: str) -> bool:
     if name == "select_backward":
         return op.results[0].shape[op.args[2]] == 1
     return name in ("stack", "cat") and len(list(op.operands())) == 1
+
+
+def _is_norm_of_features(op: Op) -> bool:
+    """Whether it is Euclid's, of float32 or float64, and takes no rows away."""
+    given, result = op.args[0], op.results[0]
+    if len(op.args) < 3 or op.kwargs or op.args[1] != 2 or not op.args[2] or given.dtype != result.dtype:
+        return False
+    of_features = all(dim % len(given.shape) > 0 for dim in op.args[2])
+    return of_features and given.row_dim == 0 and given.dtype in (torch.float32, torch.float64)
 
 
 def _is_along_last(cat: Op) -> bool:
