@@ -1,6 +1,6 @@
-"""What one process of a full-graph test does: trains models on its part and on the whole, and compares.
+"""What one process of a full-graph test does: trains models on its part, and compares with training on the whole.
 
-Started by torchrun with a folder of partitions and the names of models.
+Started by torchrun with a folder of partitions, beside what training on the whole gives, and the names of models.
 """
 
 from __future__ import annotations
@@ -55,43 +55,58 @@ def penalise(model: nn.Module, g: vgraph.Graph, x: Tensor, mean: Any) -> Tensor:
     return x.grad
 
 
-def compare(name: str, folder: str) -> None:
+def made(name: str) -> nn.Module:
+    """The model, which is the same each time."""
     torch.manual_seed(7)
-    model, mine = MODELS[name]().double(), MODELS[name]().double()
-    mine.load_state_dict(model.state_dict())
-    mine = vd.convert_batch_norm(mine)
-    whole, own = homogeneous(), vd.DistGraph(folder, overlap=folder.endswith(("ldg", "hash")))
-    for g in (whole, own):
-        g.edata["w1"] = g.edata["w"].unsqueeze(1)
-    size = vd.num_ranks()
+    return MODELS[name]().double()
+
+
+def with_weights(g: vgraph.Graph) -> vgraph.Graph:
+    """The graph with weights of edges as rows of one column, too."""
+    g.edata["w1"] = g.edata["w"].unsqueeze(1)
+    return g
+
+
+def reference(name: str) -> dict[str, Any]:
+    """What one process that has the whole graph computes: losses, state, gradients of inputs and parameters."""
+    model, whole = made(name), with_weights(homogeneous())
     torch.manual_seed(11)
-    wanted = train(model, whole, whole.ndata["x"], whole_mean)
-    torch.manual_seed(11)
-    found = train(DDP(mine, find_unused_parameters=name == "copy"), own, own.ndata["x"], vd.mean)
-    for step, (a, b) in enumerate(zip(found, wanted, strict=True)):
-        close(a, b, 1e-10, f"{name}: loss {step}")
-    for (key, a), b in zip(mine.state_dict().items(), model.state_dict().values(), strict=True):
-        close(a.double(), b.double(), 1e-10, f"{name}: {key} after training")
+    losses = train(model, whole, whole.ndata["x"], whole_mean)
+    state = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     model.zero_grad()
-    mine.zero_grad()
     torch.manual_seed(13)
     slope = penalise(model, whole, whole.ndata["x"], whole_mean)
+    return {"losses": losses, "state": state, "slope": slope, "grads": [p.grad for p in model.parameters()]}
+
+
+def compare(name: str, folder: str, wanted: dict[str, Any]) -> None:
+    mine, own = vd.convert_batch_norm(made(name)), vd.DistGraph(folder, overlap=folder.endswith(("ldg", "hash")))
+    with_weights(own)
+    size = vd.num_ranks()
+    torch.manual_seed(11)
+    found = train(DDP(mine, find_unused_parameters=name == "copy"), own, own.ndata["x"], vd.mean)
+    for step, (a, b) in enumerate(zip(found, wanted["losses"], strict=True)):
+        close(a, b, 1e-10, f"{name}: loss {step}")
+    for (key, a), b in zip(mine.state_dict().items(), wanted["state"].values(), strict=True):
+        close(a.double(), b.double(), 1e-10, f"{name}: {key} after training")
+    mine.zero_grad()
     torch.manual_seed(13)
     own_slope = penalise(mine, own, own.ndata["x"], vd.mean)
     vd.all_reduce_gradients(mine)
-    close(own_slope / size, slope[own.orig_ids()], 1e-9, f"{name}: gradient of the input")
-    for (key, a), b in zip(mine.named_parameters(), model.parameters(), strict=True):
-        assert (a.grad is None) == (b.grad is None), key
-        if a.grad is not None and b.grad is not None:
-            close(a.grad, b.grad, 1e-9, f"{name}: gradient of {key}")
+    close(own_slope / size, wanted["slope"][own.orig_ids()], 1e-9, f"{name}: gradient of the input")
+    for (key, a), b in zip(mine.named_parameters(), wanted["grads"], strict=True):
+        assert (a.grad is None) == (b is None), key
+        if a.grad is not None and b is not None:
+            close(a.grad, b, 1e-9, f"{name}: gradient of {key}")
 
 
 def main(folder: str, *names: str) -> None:
     vd.init(timeout=60)
-    for path in sorted(Path(folder).iterdir()):
+    wanted = torch.load(Path(folder) / "wanted.pt", weights_only=True)
+    for path in sorted((Path(folder) / "parts").iterdir()):
         for name in names or MODELS:
             before = current_ranks().sent_bytes
-            compare(name, str(path))
+            compare(name, str(path), wanted[name])
             print(vd.rank(), path.name, name, current_ranks().sent_bytes - before, flush=True)
 
 
