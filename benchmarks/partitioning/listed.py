@@ -1,12 +1,13 @@
 """Twenty-six models of many kinds, unprepared, each divided among 2, 3, 4 and 8 workers and run.
 
-Of each: how far loss and gradients are from one process's, bytes beside the best named plan that fits, and memory
-beside a worker's part of the whole, with the reason where it is more than 1.25 of that.
+Of each: how far loss and gradients are from one process's, bytes and memory beside those of data parallel, FSDP and
+Megatron, memory as shares of a worker's part of the whole, with the reason where it is more than 1.25 of that.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -119,14 +120,32 @@ def listed(name: str) -> Given:
 
 
 @dataclass(frozen=True)
+class Named:
+    """What a named plan moves and holds, by the books; copies are let go where a worker would hold too many."""
+
+    moved: float
+    shares: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether a plan may hold as much without a limit."""
+        return self.shares <= FAIR_SHARE
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a plan did: ``error`` of loss and gradients; bytes; shares of memory; why, where they are many."""
 
     error: float
     moved: int
-    named: Mapping[str, float]  # bytes of the named plans that fit, by the books
+    named: Mapping[str, Named]
     shares: float
     reason: str
+
+    @property
+    def best_named(self) -> float:
+        """Bytes of the best named plan that fits; infinite: none does."""
+        return min((each.moved for each in self.named.values() if each.fits), default=math.inf)
 
 
 def outcome(model: nn.Module, batch: tuple[Tensor, ...], workers: int) -> Outcome:
@@ -149,20 +168,19 @@ def outcome(model: nn.Module, batch: tuple[Tensor, ...], workers: int) -> Outcom
     return Outcome(
         error,
         plan.communicated_bytes,
-        dict(_named(plan)),
+        dict(named_of(plan)),
         shares,
         "; ".join(_reasons(plan, share)) if shares > NEAR else "",
     )
 
 
-def _named(plan: Plan) -> Iterator[tuple[str, float]]:
-    """Bytes of the named plans that fit into what a plan may hold without a limit."""
+def named_of(plan: Plan) -> Iterator[tuple[str, Named]]:
+    """The named plans that the step has."""
     step, workers = plan.step, plan.num_workers
-    budget = FAIR_SHARE * whole_footprint(step).total / workers
+    share = whole_footprint(step).total / workers
     for name, other in named_plans(step, workers).items():
-        kept, need = keep_within(account(step, other), budget)
-        if need <= budget:
-            yield name, account(step, kept).total_bytes
+        kept, need = keep_within(account(step, other), FAIR_SHARE * share)
+        yield name, Named(account(step, kept).total_bytes, need / share)
 
 
 def _reasons(plan: Plan, share: float) -> Iterator[str]:
@@ -175,8 +193,9 @@ def section_models(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name in tqdm(options.models or (["perceptron"] if options.smoke else list(MODELS)), disable=None):
         for workers in WORKERS[:1] if options.smoke else WORKERS:
             found = outcome(*listed(name), workers)
-            best = min(found.named.values(), default=0.0)
+            named = {f"{title}, kB": each.moved / 1e3 for title, each in found.named.items()}
+            named |= {f"{title}, shares": each.shares for title, each in found.named.items()}
             yield {
                 "model": name, "method": str(workers), "error": found.error, "kB moved": found.moved / 1e3,
-                "best named kB": best / 1e3, "shares": found.shares, "reason": found.reason,
+                "shares": found.shares, **named, "reason": found.reason,
             }  # fmt: skip

@@ -102,7 +102,10 @@ def section_bytes(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def section_memory(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Memory of a worker by its generated program, with each switch of the program turned off in turn."""
+    """Memory of a worker by its generated program, with each switch of the program turned off in turn.
+
+    That of plans that have a name is by the books.
+    """
     for name in chosen(options, BYTES_OF):
         step = step_of(name, options.smoke)
         whole = whole_footprint(step)
@@ -118,6 +121,13 @@ def section_memory(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 "by the books": by_books / GIB, "of 1/8": 8 * need.total / whole.total,
                 "moved GB": parts.communicated_bytes / 1e9, "fetched again": len(plan.fetched_again),
                 **{f"+ {kind} GiB": extra / GIB for kind, extra in need.excess(whole, 8).items()},
+            }  # fmt: skip
+        for method in NAMED:
+            book = books_of(step, method, whole)
+            need = footprint(book)
+            yield {
+                "model": name, "program": method, "whole GiB": whole.total / GIB, "by the books": need.total / GIB,
+                "of 1/8": 8 * need.total / whole.total, "moved GB": book.total_bytes / 1e9,
             }  # fmt: skip
 
 

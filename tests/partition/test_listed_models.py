@@ -21,7 +21,7 @@ SAMPLE = {
 def test_a_listed_model(name: str) -> None:
     found = outcome(*listed(name), SAMPLE[name])
     assert found.error < 1e-10
-    assert found.moved <= (1 + 1e-9) * min(found.named.values(), default=float("inf"))
+    assert found.moved <= (1 + 1e-9) * found.best_named
     assert found.shares <= NEAR or " shares too many: " in found.reason
 
 
