@@ -26,7 +26,16 @@ def test_print_names_modules_and_bytes(capsys: pytest.CaptureFixture[str]) -> No
     plan.print()
     text = capsys.readouterr().out
     named = ("data parallel would move", "FSDP, ZeRO-3 would move", "Megatron would move")
-    for word in ("4 workers", "communication:", "memory a worker:", "up", "down", "mm ", *named):
+    for word in (
+        "4 workers",
+        "communication:",
+        "under way while workers compute:",
+        "memory a worker:",
+        "up",
+        "down",
+        "mm ",
+        *named,
+    ):
         assert word in text
     assert plan.search_seconds > 0
     whole = 4 * 3 * sum(p.numel() for p in Heads().parameters())

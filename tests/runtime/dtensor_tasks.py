@@ -117,3 +117,64 @@ def habits(name: str, workers: int, folder: Path) -> None:
     assert cast.dtype == torch.float32 and 0 < abs(cast - whole(*batch)) < 0.1
     model.head.weight = nn.Parameter(whole.head.weight.detach().float())
     refused(lambda: model(*batch), "head.weight is a Parameter that as_dtensor has not made")
+
+
+def scaler(name: str, workers: int, folder: Path) -> None:
+    """``torch.amp.GradScaler`` steps as in one process; an infinity on one process alone is found by all."""
+    _, model, whole, batch = distributed(name, workers)
+    scalers = [torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=1) for _ in range(2)]
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9) for each in (model, whole)]
+    for number in range(3):
+        for each, scale, optimizer in zip((model, whole), scalers, optimizers, strict=True):
+            optimizer.zero_grad()
+            scale.scale(each(*batch)).backward()
+            gradient = next(p.grad for p in each.parameters() if p.grad is not None)
+            if number == 1 and isinstance(gradient, DTensor) and RANK == SIZE - 1:
+                gradient.to_local().fill_(torch.inf)
+            elif number == 1 and not isinstance(gradient, DTensor):
+                gradient.fill_(torch.inf)
+            scale.step(optimizer)
+            scale.update()
+        assert scalers[0].get_scale() == scalers[1].get_scale() == (128.0, 64.0, 128.0)[number]
+        for parameter, other in zip(model.parameters(), whole.parameters(), strict=True):
+            close(parameter.full_tensor(), other)
+
+
+def meta(name: str, workers: int, folder: Path) -> None:
+    """A model on the meta device: planned, distributed, then given memory and numbers, as with ``fully_shard``."""
+    whole, batch = made(name)
+    with torch.device("meta"):
+        model, _ = made(name)
+    vgraph.parallelize(model, batch, workers).as_dtensor(model, init_device_mesh("cpu", (SIZE,)))
+    assert all(p.is_meta for p in model.parameters())
+    model.to_empty(device="cpu")
+    full = StateDictOptions(full_state_dict=True)
+    set_model_state_dict(model, whole.state_dict(), options=full)
+    step(model, whole, batch)
+
+
+def replicas(name: str, workers: int, folder: Path) -> None:
+    """A mesh whose first dim is one of replicas (HSDP): each has a batch of its own, gradients are means."""
+    model, batch = made(name)
+    whole, mesh = copy.deepcopy(model), init_device_mesh("cpu", (SIZE // workers, workers))
+    plan = vgraph.parallelize(model, batch, workers)
+    flat = init_device_mesh("cpu", (SIZE,))
+    refused(lambda: plan.as_dtensor(model, flat), f"the mesh has {SIZE} devices and the plan is for {workers} workers")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(RANK + 1)  # the first process's numbers count
+    plan.as_dtensor(model, mesh)
+    batches = [(batch[0] * (1 + number), *batch[1:]) for number in range(SIZE // workers)]
+    for _ in range(2):
+        losses = [whole(*each) for each in batches]
+        torch.stack(losses).mean().backward()
+        loss = model(*batches[RANK // workers])
+        loss.backward()
+        close(loss, losses[RANK // workers])
+        for parameter, other in zip(model.parameters(), whole.parameters(), strict=True):
+            assert isinstance(parameter.grad, DTensor) and parameter.grad.placements == parameter.placements
+            assert parameter.placements[0].is_replicate()
+            close(parameter.grad.full_tensor(), other.grad)
+        for each in (model, whole):
+            torch.optim.SGD(each.parameters(), lr=0.1).step()
+            each.zero_grad()

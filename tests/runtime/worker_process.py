@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 import vgraph
 from tests.api.test_forms import classifier
 from tests.partition.small_models import Cast, model_and_batch
+from vgraph.ir.sharding import Split
+from vgraph.runtime.distributed import shards
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
@@ -73,22 +76,80 @@ def sent(plan: Any, worker: Any, batch: tuple[Tensor, ...]) -> Tensor:
 
 
 def train(name: str, workers: int, folder: Path) -> None:
-    """Three steps of each optimizer on the shards, gradients clipped: one process has the same."""
+    """Steps of an optimizer on the shards, gradients clipped: one process has the same; overlapped or not."""
     model, batch = made(name)
     plan = vgraph.parallelize(model, batch, workers)
-    for make in OPTIMIZERS.values():
-        model, _ = made(name)
-        worker = plan.launch(timeout=60)
-        mine, whole = make(worker.parameters()), make(model.parameters())
-        for _ in range(2):
-            mine.zero_grad()
-            whole.zero_grad()
-            loss, wanted = sent(plan, worker, batch), model(*batch)
-            wanted.backward()
-            close(worker.clip_grad_norm_(0.05), nn.utils.clip_grad_norm_(model.parameters(), 0.05))
-            mine.step()
-            whole.step()
-            same_step(plan, worker, model, loss, wanted)
+    worker, make = plan.launch(timeout=60), OPTIMIZERS[UPDATES[name]]
+    mine, whole = make(worker.parameters()), make(model.parameters())
+    for _ in range(2):
+        mine.zero_grad()
+        whole.zero_grad()
+        loss, wanted = sent(plan, worker, batch), model(*batch)
+        wanted.backward()
+        close(worker.clip_grad_norm_(0.05), nn.utils.clip_grad_norm_(model.parameters(), 0.05))
+        mine.step()
+        whole.step()
+        same_step(plan, worker, model, loss, wanted)
+    (waited, none), (overlapped, some) = (exchanged(worker, batch, overlaps=each) for each in (False, True))
+    assert all(torch.equal(a, b) for a, b in zip(waited, overlapped, strict=True))
+    assert none == 0 and (some > 0 or not plan.overlapped_bytes)
+
+
+def exchanged(worker: Any, batch: tuple[Tensor, ...], *, overlaps: bool) -> tuple[list[Tensor], int]:
+    """Loss and gradients of a step, and how many exchanges ended after something else than their own start."""
+    group, events = worker._group, list[object]()
+    start, finish, evaluate = group._start, group._finish, shards.evaluate
+    early = 0
+
+    def started(exchange: Any, *given: Any) -> Any:
+        events.append(exchange)
+        return start(exchange, *given)
+
+    def finished(exchange: Any, *given: Any) -> Any:
+        nonlocal early
+        early += events[-1] is not exchange
+        return finish(exchange, *given)
+
+    def evaluated(op: Any, *given: Any) -> None:
+        events.append(op)
+        evaluate(op, *given)
+
+    worker.zero_grad()
+    group.overlaps, group._start, group._finish, shards.evaluate = overlaps, started, finished, evaluated
+    try:
+        loss = worker(*batch)
+        return [loss, *(p.grad.clone() for p in worker.parameters() if p.grad is not None)], early
+    finally:
+        group.overlaps, shards.evaluate = True, evaluate
+        del group._start, group._finish
+
+
+class Added(nn.Module):
+    """Two weights that are added: one tensor is the gradient of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = (nn.Parameter(torch.randn(8, 8)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x @ (self.one + self.other)).square().mean()
+
+
+def added(name: str, workers: int, folder: Path) -> None:
+    """A gradient of two parameters that lie differently, by a plan of one's own, goes to where each lies."""
+    torch.manual_seed(0)
+    model, x = Added().double(), torch.randn(8, 8).double()
+    plan = vgraph.parallelize(model, (x,), workers)
+    one, other = plan.step.parameters.values()
+    assert plan.step.gradients["one"] is plan.step.gradients["other"]
+    placements = {**plan.sharding.placements, one.id: (Split(1),), other.id: (Split(0),)}
+    plan.sharding = replace(plan.sharding, placements=placements)
+    worker = plan.launch(timeout=60)
+    assert worker.layout("one").regions != worker.layout("other").regions
+    for _ in range(2):
+        loss, wanted = worker(x), model(x)
+        wanted.backward()
+        same_step(plan, worker, model, loss, wanted)
 
 
 def update(name: str, workers: int, folder: Path) -> None:

@@ -107,6 +107,12 @@ class Form:
         """By the id of an input's value, where it lies."""
         return {i.value.id: at for i, at in zip(self.step.program.inputs, self.parts.input_layouts, strict=True)}
 
+    @cached_property
+    def output_layouts(self) -> dict[int, Layout]:
+        """By the id of an output's value, where it lies."""
+        pairs = zip(self.step.program.outputs, self.parts.output_layouts, strict=True)
+        return {v.id: at for v, at in pairs if v is not None and at is not None}
+
     def result(self, outputs: Sequence[Tensor]) -> object:
         """What the model returns; ``outputs``: whole tensors, as many as it returns or more."""
         return restored(self.returns, outputs)

@@ -31,6 +31,7 @@ from vgraph.capture.step.arguments import Arguments, as_arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_training
 from vgraph.capture.step.optimizer import Optimizer
 from vgraph.errors import ModelError, NameLookupError
+from vgraph.ir.departures import early_departures, overlapped_bytes
 from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
@@ -145,6 +146,15 @@ class Plan:
         """The bytes that cross workers in one step: the sum over all fetches."""
         return self.parts.communicated_bytes
 
+    @property
+    def overlapped_bytes(self) -> int:
+        """Of ``communicated_bytes`` those that travel while the worker that receives them computes.
+
+        Workers begin a fetch as soon as its source is made, but not where they would then need more memory at once.
+        """
+        parts = self.parts
+        return sum(overlapped_bytes(each, early_departures(each, parts.overwrites)) for each in parts.programs)
+
     @cached_property
     def book(self) -> Account:
         """What every op fetches and every worker holds, by the search's own costs."""
@@ -174,7 +184,8 @@ class Plan:
 
     def _report(self) -> str:
         whole = whole_footprint(self.step)
-        lines = describe(self.book, whole, self.footprint, self.search_seconds, self.communicated_bytes)
+        moved = (self.communicated_bytes, self.overlapped_bytes)
+        lines = describe(self.book, whole, self.footprint, self.search_seconds, moved)
         named = describe_named(rows_of_named(self.step, self.num_workers), whole, self.num_workers)
         return "\n".join([*lines, *named, *hints(self.book, whole, self.footprint)])
 

@@ -73,12 +73,16 @@ def shown(placements: Placements) -> str:
     return ".".join(map(str, placements)) or "whole"
 
 
-def describe(book: Account, whole: Footprint, worker: Footprint, seconds: float, moved: int) -> Iterator[str]:
-    """The lines that ``plan.print()`` prints; ``moved``: bytes of the generated program."""
+def describe(
+    book: Account, whole: Footprint, worker: Footprint, seconds: float, moved: tuple[int, int]
+) -> Iterator[str]:
+    """The lines that ``plan.print()`` prints; ``moved``: bytes of its programs, and those overlapped."""
     axes = " x ".join(map(str, book.plan.axes)) or "1"
     yield f"{book.plan.num_workers} workers ({axes}), {len(book.step.ops)} ops, found in {seconds:.2f} s"
     steps = ", ".join(_size(amount) for amount in book.step_bytes)
-    yield f"communication: {_size(moved)} a step of training (by step of the recursion: {steps})"
+    yield f"communication: {_size(moved[0])} a step of training (by step of the recursion: {steps})"
+    if moved[0]:
+        yield f"under way while workers compute: {_size(moved[1])}, {moved[1] / moved[0]:.0%} of that"
     count = book.plan.num_workers
     yield (
         f"memory a worker: {_size(worker.total)} = {_parts(worker)}; {count * worker.total / max(whole.total, 1):.2f} "

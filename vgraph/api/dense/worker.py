@@ -182,17 +182,20 @@ class Worker(nn.Module):
         """Puts what a step has made where it belongs, and gives what the model returns."""
         step = form.step
         outputs = {v.id: t for v, t in zip(step.program.outputs, found, strict=True) if v is not None and t is not None}
-        gradients = {n: outputs[v.id] for n, v in step.gradients.items() if v.id in outputs}
+        gradients = self._brought(form, {f"parameter:{n}": v for n, v in step.gradients.items()}, outputs)
         if self._group.has_replicas and step.gradients:
             outputs[step.loss.id] = outputs[step.loss.id].clone()
             gradients = {n: g if step.updated else g.clone() for n, g in gradients.items()}
             self._group.average([outputs[step.loss.id], *(gradients.values() if not step.updated else ())])
         with torch.no_grad():
             for name, gradient in gradients.items():
-                self._add_gradient(name, gradient)
-            self._overwrite({f"parameter:{n}": v for n, v in step.updated.items()}, outputs)
-            self._overwrite({f"buffer:{n}": v for n, v in step.new_buffers.items()}, outputs)
-            self._overwrite({f"history:{k.parameter}:{k.key}": k.after for k in step.history}, outputs)
+                self._add_gradient(name.removeprefix("parameter:"), gradient)
+            after = {f"parameter:{n}": v for n, v in step.updated.items()}
+            after |= {f"buffer:{n}": v for n, v in step.new_buffers.items()}
+            after |= {f"history:{k.parameter}:{k.key}": k.after for k in step.history}
+            for name, tensor in self._brought(form, after, outputs).items():
+                if tensor.data_ptr() != self._held[name].data_ptr():
+                    self._held[name].copy_(tensor)
             return form.result(self._returned(form, outputs))
 
     def _add_gradient(self, name: str, gradient: Tensor) -> None:
@@ -202,18 +205,26 @@ class Worker(nn.Module):
         else:
             parameter.grad.add_(gradient)
 
+    def _brought(self, form: Form, made: Mapping[str, Value], outputs: Mapping[int, Tensor]) -> dict[str, Tensor]:
+        """This worker's part of values, each where the tensor lies whose name it has.
+
+        One value may be that of several which lie differently: the gradient of two parameters that are added.
+        """
+        found: dict[str, Tensor] = {}
+        for name, value in made.items():
+            part, lies, home = outputs.get(value.id), form.output_layouts[value.id], self._layouts[name]
+            if lies.placements != home.placements:
+                part = self._move(value, lies, home, part)
+            if part is not None:
+                found[name] = part
+        return found
+
     def _returned(self, form: Form, outputs: Mapping[int, Tensor]) -> list[Tensor]:
         """Whole tensors of what the model returns; an input that it returns is put together."""
-        outputs_at = zip(form.step.program.outputs, form.parts.output_layouts, strict=True)
-        places = {v.id: at for v, at in outputs_at if v is not None}
-        values = (form.step.loss, *form.step.returned)
-        layouts = [(v, at) for v in values if (at := places[v.id]) is not None]
-        return [self._move(v, at, whole_layout(v.row_shape, self._workers), outputs.get(v.id)) for v, at in layouts]
-
-    def _overwrite(self, after: Mapping[str, Value], outputs: Mapping[int, Tensor]) -> None:
-        for name, value in after.items():
-            if value.id in outputs and outputs[value.id].data_ptr() != self._held[name].data_ptr():
-                self._held[name].copy_(outputs[value.id])
+        lies = form.output_layouts
+        values = [v for v in (form.step.loss, *form.step.returned) if v.id in lies]
+        wholes = [whole_layout(v.row_shape, self._workers) for v in values]
+        return [self._move(v, lies[v.id], to, outputs.get(v.id)) for v, to in zip(values, wholes, strict=True)]
 
     # ------------------------------------------------------------ over all shards
     def clip_grad_norm_(self, max_norm: float) -> Tensor:

@@ -6,6 +6,7 @@ Source: PyTorch, ``torch.distributed.tensor``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -28,25 +29,32 @@ class MeshWorkers:
     """The workers of a plan as the devices of a mesh, in its order; every process of the mesh makes one.
 
     A mesh of one dim is folded to one dim a step of the plan; a mesh of several, of which the plan has one step, takes
-    that step's cut in every dim.
+    that step's cut in every dim. Where the mesh has a multiple of the plan's workers, its first dim counts replicas of
+    the plan: parameters are whole along it, and gradients are averaged.
 
     Raises:
         WorkerError: the mesh is not of as many devices, or of dims that do not fit the steps of the plan.
     """
 
     def __init__(self, mesh: DeviceMesh, axes: Sequence[int]) -> None:
-        _check(mesh, axes)
-        is_folded = mesh.ndim == 1 and len(axes) > 1
-        self.mesh = DeviceMesh(mesh.device_type, mesh.mesh.reshape(tuple(axes))) if is_folded else mesh
-        self.repeats = self.mesh.ndim if len(axes) == 1 else 1  # dims of the mesh for each step
-        ranks = mesh.mesh.flatten().tolist()
-        device = local_device(mesh.device_type)
-        self.group = WorkerGroup(ranks.index(dist.get_rank()), _group_of(mesh, ranks), None, device)
+        has_replicas = _check(mesh, axes)
+        outer = tuple(mesh.shape[:1]) if has_replicas else ()
+        inner = mesh.ndim - len(outer)
+        is_folded = inner == 1 and len(axes) > 1
+        self.mesh = DeviceMesh(mesh.device_type, mesh.mesh.reshape((*outer, *axes))) if is_folded else mesh
+        self.repeats = inner if len(axes) == 1 else 1  # dims of the mesh for each step
+        every = [one.flatten().tolist() for one in (mesh.mesh if outer else [mesh.mesh])]
+        replica, ranks = next((i, ranks) for i, ranks in enumerate(every) if dist.get_rank() in ranks)
+        device, peers = local_device(mesh.device_type), Group(mesh.get_group(0)) if outer else None
+        group = _group_of(mesh, ranks, len(outer))
+        self.group = WorkerGroup(ranks.index(dist.get_rank()), group, peers, device, is_first=replica == 0)
 
     def placements(self, placements: Sequence[Placement]) -> list[MeshPlacement]:
         """Blocks and whole copies in DTensor's words."""
         each = [Shard(p.dim) if isinstance(p, Split) else Whole() for p in placements]
-        return [p for p in each for _ in range(self.repeats)] or [Whole()] * self.mesh.ndim
+        found: list[MeshPlacement] = [Whole()] * self.group.has_replicas
+        found += [p for p in each for _ in range(self.repeats)]
+        return found + [Whole()] * (self.mesh.ndim - len(found))
 
     def distribute(self, tensor: Tensor, placements: Sequence[Placement]) -> DTensor:
         """A whole tensor, of which the first process's numbers count."""
@@ -73,21 +81,25 @@ class MeshWorkers:
             )
 
 
-def _check(mesh: DeviceMesh, axes: Sequence[int]) -> None:
-    count, shape = torch.Size(axes).numel(), tuple(mesh.shape)
+def _check(mesh: DeviceMesh, axes: Sequence[int]) -> bool:
+    """Whether the mesh has replicas; WorkerError: it does not fit the plan."""
+    count, shape = math.prod(axes), tuple(mesh.shape)
     steps = " x ".join(map(str, axes)) or "1"
     make = f"init_device_mesh({mesh.device_type!r}, {tuple(axes) or (1,)})"
-    if mesh.size() != count:
+    has_replicas = mesh.ndim > 1 and mesh.size() > count and math.prod(shape[1:]) == count
+    if mesh.size() != count and not has_replicas:
+        more = f"; for replicas of the plan, init_device_mesh({mesh.device_type!r}, ({mesh.size() // count}, {count}))"
         raise WorkerError(
             f"the mesh has {mesh.size()} devices and the plan is for {count} workers",
-            cure=f"pass {make}, or make a plan with num_workers={mesh.size()}",
+            cure=f"pass {make}, or make a plan with num_workers={mesh.size()}" + more * (mesh.size() % count == 0),
         )
-    if mesh.ndim > 1 and len(axes) > 1 and shape != tuple(axes):
+    inner = shape[1:] if has_replicas else shape
+    if len(inner) > 1 and len(axes) > 1 and inner != tuple(axes):
         raise WorkerError(
             f"the mesh has the shape {shape} and the plan divides among {steps} workers, step by step",
             cure=f"pass {make}",
         )
-    if mesh.ndim == 1 and len(axes) > 1 and count != dist.get_world_size():
+    if len(inner) == 1 and len(axes) > 1 and mesh.size() != dist.get_world_size():
         raise WorkerError(
             f"a part of all processes cannot be folded to {steps}, as the plan divides",
             cure=f"pass a mesh of the shape {tuple(axes)}, a slice of one that names all processes",
@@ -95,11 +107,13 @@ def _check(mesh: DeviceMesh, axes: Sequence[int]) -> None:
     ranks = mesh.mesh.flatten().tolist()
     if ranks != sorted(ranks):
         raise WorkerError(f"the mesh has the ranks {ranks}, not in their order", cure=f"pass {make}")
+    return has_replicas
 
 
-def _group_of(mesh: DeviceMesh, ranks: Sequence[int]) -> Group | None:
-    """The group of all devices of the mesh; None: torch's default group."""
+def _group_of(mesh: DeviceMesh, ranks: Sequence[int], first: int) -> Group | None:
+    """The group of these ranks, those of the dims from ``first`` on; None: torch's default group."""
     with lost_workers():
         if len(ranks) == dist.get_world_size():
             return None
-        return Group(mesh.get_group() if mesh.ndim == 1 else dist.new_group(ranks, use_local_synchronization=True))
+        is_one_dim = mesh.ndim == first + 1
+        return Group(mesh.get_group(first) if is_one_dim else dist.new_group(ranks, use_local_synchronization=True))

@@ -30,6 +30,7 @@ import torch.distributed as dist
 from vgraph.errors import WorkerError
 
 WAIT_OF_A_FAILED_PROGRAM = 2.0  # seconds
+_OF_GLOO = ("gloo", "caused pair closure")  # errors name its files, or say that another exchange's timeout came first
 
 _under_way: set[object] = set()  # exchanges that have begun and are not over
 _ours: list[weakref.ref[Any]] = []  # groups that vgraph has made, the default one perhaps first
@@ -172,7 +173,7 @@ def lost_workers() -> Generator[None]:
     except WorkerError:  # a RuntimeError that has been told already
         raise
     except RuntimeError as error:
-        if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
+        if not isinstance(error, dist.DistError) and not any(word in str(error).lower() for word in _OF_GLOO):
             raise
         raise WorkerError(
             f"a worker was lost: {str(error).splitlines()[0]}",

@@ -1,7 +1,7 @@
 """Process group: one worker of a PartitionedProgram in each process, exchanges over torch.distributed.
 
 Takes: one worker's Program, its shards. Gives: its outputs, and the bytes it sent. Runs at every step.
-Source: Tofu section 6 (MultiFetch), as one all-to-all with uneven parts an exchange.
+Source: Tofu section 6 (MultiFetch), as one all-to-all with uneven parts an exchange, begun as early as memory allows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -21,16 +22,18 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from vgraph.errors import CheckpointError, WorkerError
 from vgraph.ir.buffers import Overwrites
-from vgraph.ir.exchange import Exchange, Piece, ReplicaMean
+from vgraph.ir.departures import Departures, early_departures
+from vgraph.ir.exchange import Exchange, Fetch, Piece, ReplicaMean
 from vgraph.ir.program import Program
-from vgraph.runtime.distributed.groups import Group, lost_workers, make_group
+from vgraph.runtime.distributed.groups import Group, begin, end, lost_workers, make_group
 from vgraph.runtime.distributed.shards import assemble, run_worker, take
 
 
 class WorkerGroup:
     """The workers of one replica, this process among them; counts what this process sends.
 
-    ``peers``: the processes that are the same worker of other replicas.
+    ``peers``: the processes that are the same worker of other replicas. ``overlaps``: whether fetches travel while
+    the worker computes; what is computed is the same.
     """
 
     def __init__(
@@ -40,6 +43,8 @@ class WorkerGroup:
         self._group, self._peers = group, peers
         self.is_first_replica = is_first
         self.sent_bytes = 0
+        self.overlaps = True
+        self._departures: WeakKeyDictionary[Program, Departures] = WeakKeyDictionary()
 
     @property
     def has_replicas(self) -> bool:
@@ -57,19 +62,43 @@ class WorkerGroup:
 
     def run(self, program: Program, inputs: Sequence[Tensor], overwrites: Overwrites = ()) -> list[Tensor | None]:
         """One step of this worker, which updates inputs in their own memory."""
-        worker = run_worker(program, inputs, self.device, overwrites)
+        coming: dict[Exchange, _Arriving | None] = {}  # begun, and not read yet
+        departures = self._departures_of(program, overwrites)
+
+        def has_run(position: int, tensors: Mapping[int, Tensor]) -> None:
+            for fetch in departures.after.get(position, ()):
+                op = program.ops[fetch]
+                assert isinstance(op.target, Fetch)
+                shard = next((tensors.get(value.id) for value in op.operands()), None)
+                coming[op.target.exchange] = self._start(op.target.exchange, shard)
+
+        worker = run_worker(program, inputs, self.device, overwrites, has_run if self.overlaps else None)
         with lost_workers():
             try:
-                exchange, shard = next(worker)
+                asked, shard = next(worker)
                 while True:
-                    answer = self._mean(shard) if isinstance(exchange, ReplicaMean) else self.exchange(exchange, shard)
-                    exchange, shard = worker.send(answer)
-            except StopIteration as end:
-                return end.value
+                    if isinstance(asked, ReplicaMean):
+                        answer = self.mean(shard)
+                    elif asked in coming:
+                        answer = self._finish(asked, shard, coming.pop(asked))
+                    else:
+                        answer = self.exchange(asked, shard)
+                    asked, shard = worker.send(answer)
+            except StopIteration as end_of_step:
+                return end_of_step.value
+
+    def _departures_of(self, program: Program, overwrites: Overwrites) -> Departures:
+        if program not in self._departures:
+            self._departures[program] = early_departures(program, overwrites)
+        return self._departures[program]
 
     def exchange(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
         """This worker's region of a value, of which ``shard`` is what it has."""
-        received = self._receive(exchange, shard) if exchange.num_bytes else {}
+        return self._finish(exchange, shard, self._start(exchange, shard))
+
+    def _finish(self, exchange: Exchange, shard: Tensor | None, coming: _Arriving | None) -> Tensor | None:
+        """The region, when all of it has arrived."""
+        received = coming.wait() if coming is not None else {}
         have = exchange.have[self.rank]
 
         def data(piece: Piece) -> Tensor:
@@ -80,8 +109,13 @@ class WorkerGroup:
 
         return assemble(exchange, self.rank, data, self.device)
 
-    def _receive(self, exchange: Exchange, shard: Tensor | None) -> dict[int, Tensor]:
-        """All pieces from other workers: packed flat, one part a receiver, sent in one all-to-all."""
+    def _start(self, exchange: Exchange, shard: Tensor | None) -> _Arriving | None:
+        """Sends all pieces for other workers: packed flat, one part a receiver, in one all-to-all.
+
+        They are copies, so that the shard's memory may be used again. None: the exchange moves nothing.
+        """
+        if not exchange.num_bytes:
+            return None
         others = range(len(exchange.pieces))
         have = exchange.have[self.rank]
         parts: list[Tensor] = []
@@ -97,21 +131,25 @@ class WorkerGroup:
         wanted = [[p for p in exchange.pieces[self.rank] if p.source == s and s != self.rank] for s in others]
         expected = [sum(p.num_entries for p in pieces) for pieces in wanted]
         buffer = torch.empty(sum(expected), dtype=exchange.dtype, device=self.device)
-        self._all_to_all(buffer, packed, expected, sizes)
-        return _unpacked(buffer, [p for pieces in wanted for p in pieces])
+        work = self._all_to_all(buffer, packed, expected, sizes)
+        return _Arriving(work, packed, buffer, [p for pieces in wanted for p in pieces])
 
-    def _all_to_all(self, buffer: Tensor, packed: Tensor, expected: list[int], sizes: list[int]) -> None:
+    def _all_to_all(self, buffer: Tensor, packed: Tensor, expected: list[int], sizes: list[int]) -> _Work:
         if buffer.dtype == torch.bool:  # not every backend sends bools
             buffer, packed = buffer.view(torch.uint8), packed.view(torch.uint8)
         elif buffer.is_complex():  # nor complex numbers
             buffer, packed = torch.view_as_real(buffer), torch.view_as_real(packed)
-        dist.all_to_all_single(buffer, packed, expected, sizes, group=self.group)
+        work = dist.all_to_all_single(buffer, packed, expected, sizes, group=self.group, async_op=True)
+        assert work is not None  # this process is one of the group
+        return work
 
-    def agree(self, tensor: Tensor) -> Tensor:
-        """The tensor of the group's first worker, on every worker."""
+    def agree(self, tensor: Tensor, *, everywhere: bool = False) -> Tensor:
+        """The tensor of the group's first worker, on every worker; ``everywhere``: of the first replica's, on all."""
         tensor = tensor.to(self.device)
         with lost_workers():
             dist.broadcast(tensor, group=self.group, group_src=0)
+            if everywhere and self.has_replicas:
+                dist.broadcast(tensor, group=self.peers, group_src=0)
         return tensor
 
     def from_first(self, tensor: Tensor) -> Tensor:
@@ -152,7 +190,8 @@ class WorkerGroup:
             dist.all_reduce(tensor, reduction, group=self.group)
         return tensor
 
-    def _mean(self, shard: Tensor | None) -> Tensor | None:
+    def mean(self, shard: Tensor | None) -> Tensor | None:
+        """The mean over replicas, as a new tensor."""
         if shard is None:
             return None
         mean = shard.clone(memory_format=torch.contiguous_format)
@@ -172,14 +211,30 @@ class WorkerGroup:
             dist.barrier()
 
 
-def _unpacked(buffer: Tensor, pieces: Sequence[Piece]) -> dict[int, Tensor]:
-    found: dict[int, Tensor] = {}
-    start = 0
-    for piece in pieces:
-        shape = tuple(len(entries) for entries in piece.region)
-        found[id(piece)] = buffer[start : start + piece.num_entries].reshape(shape)
-        start += piece.num_entries
-    return found
+class _Work(Protocol):
+    def wait(self) -> object: ...
+
+
+class _Arriving:
+    """Pieces under way; both buffers stay until all workers that this one exchanges with have answered."""
+
+    def __init__(self, work: _Work, packed: Tensor, buffer: Tensor, pieces: Sequence[Piece]) -> None:
+        self._work, self._packed, self._buffer, self._pieces = work, packed, buffer, pieces
+        begin(work)
+
+    def wait(self) -> dict[int, Tensor]:
+        """The pieces, by their identity, as views of what has arrived."""
+        try:
+            self._work.wait()
+        finally:
+            end(self._work)
+        found: dict[int, Tensor] = {}
+        start = 0
+        for piece in self._pieces:
+            shape = tuple(len(entries) for entries in piece.region)
+            found[id(piece)] = self._buffer[start : start + piece.num_entries].reshape(shape)
+            start += piece.num_entries
+        return found
 
 
 def local_device(name: str | torch.device | None) -> torch.device:

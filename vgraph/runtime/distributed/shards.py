@@ -6,7 +6,7 @@ Source: Tofu section 6 (MultiFetch).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from vgraph.ir.sharding import Region
 from vgraph.runtime.distributed.dense_ops import evaluate
 
 Run = Generator[tuple[Exchange | ReplicaMean, Tensor | None], Tensor | None, list[Tensor | None]]
+HasRun = Callable[[int, Mapping[int, Tensor]], None]  # the position of an op, tensors by value id
 
 
 def take(shard: Tensor, have: Region, part: Region) -> Tensor:
@@ -78,18 +79,25 @@ def _join(result: Tensor, need: Region, pieces: Iterable[tuple[Piece, Tensor]], 
 
 
 def run_worker(
-    program: Program, inputs: Sequence[Tensor], device: torch.device | None = None, overwrites: Overwrites = ()
+    program: Program,
+    inputs: Sequence[Tensor],
+    device: torch.device | None = None,
+    overwrites: Overwrites = (),
+    has_run: HasRun | None = None,
 ) -> Run:
     """Runs a worker's Program; yields (exchange, its shard) at every fetch and is sent the assembled region.
 
     ``overwrites``: outputs that are written into the memory of an input as soon as nothing reads that.
-    Where there are replicas it also yields (mean, its shard), and is sent the mean over them.
+    Where there are replicas it also yields (mean, its shard), and is sent the mean over them. ``has_run`` is told of
+    each op that has run, and before the first of -1; it may begin fetches whose sources are made.
     """
     env: dict[int, Tensor] = {i.value.id: tensor for i, tensor in zip(program.inputs, inputs, strict=True)}
     del inputs
     dead = last_uses(program)
     overwritten = lifetimes(program, overwrites).overwritten if overwrites else {}
     places = {before: env[before] for pairs in overwritten.values() for before, _ in pairs}
+    if has_run is not None:
+        has_run(-1, env)
     for position, op in enumerate(program.ops):
         if isinstance(op.target, (Fetch, ReplicaMean)):
             shard = next((env[v.id] for v in op.operands()), None)
@@ -111,6 +119,8 @@ def run_worker(
             env[after] = places[before].copy_(env[after])
         for number in dead.get(position, ()):
             env.pop(number, None)
+        if has_run is not None:
+            has_run(position, env)
     return [None if value is None else env[value.id] for value in program.outputs]
 
 

@@ -146,6 +146,8 @@ class DividedForward:
             regions = placed(value.row_shape, wanted, to).regions
             exchange = build_exchange(0, value.dtype, lies, regions, frozenset(), to)
             part = self.workers.group.exchange(exchange, part)
+        if self.workers.group.has_replicas:
+            part = self.workers.group.mean(part)
         assert part is not None
         return self.workers.joined(part, value.row_shape, wanted)
 
@@ -169,7 +171,7 @@ def distribute_model(model: nn.Module, planned: Planned, workers: MeshWorkers) -
             module.register_parameter(name, made[id(parameter)])
     for buffer in model.buffers():
         if not buffer.is_meta:
-            buffer.copy_(workers.group.agree(buffer.detach()))
+            buffer.copy_(workers.group.agree(buffer.detach(), everywhere=True))
     model.forward = DividedForward(model, planned, workers)
     return model
 
