@@ -115,9 +115,9 @@ class Captured:
         return given
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # a frozen one takes longer to make
 class Bound:
-    """A Captured with the functions of one call, from which further orders are recorded.
+    """A Captured with the functions of one call, from which further orders are recorded. Nobody changes it.
 
     ``make_body`` holds no feature: autograd's nodes hold a Bound, and features hold autograd's nodes.
     """
@@ -135,7 +135,8 @@ class Bound:
 
     def pair(self, derivation: Derivation, wrt: tuple[str, ...]) -> Pair:
         captured, key = self.captured, (derivation, wrt)
-        captured.meanwhile.settle()
+        if captured.meanwhile.pending:
+            captured.meanwhile.settle()
         if key not in captured.pairs:
             captured.make_pair(key, self.redo(derivation, wrt))
         return captured.pairs[key]

@@ -49,15 +49,20 @@ def function_key(function: object, depth: int = 0) -> Hashable:
     cells: tuple[types.CellType, ...] | None = getattr(function, "__closure__", None)
     if cells is None or depth == _MOST_DEPTH:
         return code
-    inner = [_content_key(cell, depth + 1) for cell in cells]
-    return code if all(key is None for key in inner) else (code, *inner)
+    inner: tuple[Hashable, ...] = ()
+    has_key = False
+    for cell in cells:
+        try:
+            content = cell.cell_contents
+        except ValueError:  # not assigned yet
+            content = None
+        key = content if type(content) is str else _content_key(content, depth + 1)
+        inner += (key,)
+        has_key = has_key or key is not None
+    return (code, *inner) if has_key else code
 
 
-def _content_key(cell: types.CellType, depth: int) -> Hashable:
-    try:
-        content = cell.cell_contents
-    except ValueError:  # not assigned yet
-        return None
+def _content_key(content: object, depth: int) -> Hashable:
     if isinstance(content, str):
         return content
     if isinstance(content, types.BuiltinFunctionType):  # itself may be bound to something large

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from itertools import compress
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
-from weakref import ref
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor
@@ -63,6 +63,10 @@ class Pair:
     unread: frozenset[str] = frozenset()
 
     @cached_property
+    def all_have_grad(self) -> bool:
+        return all(self.has_grad)
+
+    @cached_property
     def ways(self) -> dict[object, Way]:
         """What backwards do, by what they are given and asked for."""
         return {}
@@ -84,9 +88,9 @@ class Code(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # a frozen one takes longer to make
 class Call:
-    """One use of a captured function at one level of differentiation."""
+    """One use of a captured function at one level of differentiation. Nobody changes it."""
 
     code: Code
     call_context: CallContext
@@ -101,10 +105,12 @@ def cotangent_name(level: int, output: int, is_state: bool) -> str:
 
 def run(call: Call, tensors: tuple[Tensor, ...]) -> list[Tensor | None]:
     """The outputs of a level, with gradient where any input has it."""
-    if torch.is_grad_enabled() and (wrt := _wrt(call, [t.requires_grad for t in tensors])):
-        pair = call.code.pair(call.derivation, wrt)
-        outputs: Any = _Level.apply(call, pair, *tensors)
-        return list(outputs[: pair.forward.num_outputs])
+    if torch.is_grad_enabled():
+        wrt = tuple([name for name, tensor in zip(call.names, tensors, strict=True) if tensor.requires_grad])
+        if wrt:
+            pair = call.code.pair(call.derivation, wrt)
+            outputs: Any = _Level.apply(call, pair, *tensors)
+            return list(outputs[: pair.forward.num_outputs])
     program = call.code.plain(call.derivation)
     return program(dict(zip(call.names, tensors, strict=True)), call.call_context).outputs
 
@@ -117,22 +123,27 @@ class _Level(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, pair: Pair, *tensors: Tensor) -> Any:
         outcome = pair.forward(dict(zip(call.names, tensors, strict=True)), call.call_context)
-        num_states = pair.num_states
         outputs = outcome.outputs
-        states, saved = outcome.saved[:num_states], outcome.saved[num_states:]
-        states = [state.detach() for state in states]
-        ctx.call, ctx.pair, ctx.shared = call, pair, [i - num_states for i in outcome.shared]
+        ctx.call, ctx.pair = call, pair
         ctx.set_materialize_grads(False)
-        own = [tensor for i, tensor in enumerate(saved) if i not in ctx.shared]
         ctx.unread = unread = _Unread(call, pair, tensors)
-        ctx.has_keeper = bool(outcome.lease is not None or outcome.shared or states)
-        keeper = (_keeper(outcome),) if ctx.has_keeper else ()
-        ctx.save_for_backward(*unread.without_versions(tensors), *states, *own, *keeper)
+        given = unread.without_versions(tensors)
         ctx.shapes = [None if o is None else (o.shape, o.dtype, o.device) for o in outputs]
-        if not all(pair.has_grad):
+        if not pair.all_have_grad:
             ctx.mark_non_differentiable(
                 *(o for o, has in zip(outputs, pair.has_grad, strict=True) if o is not None and not has)
             )
+        ctx.has_keeper = bool(outcome.lease is not None or outcome.shared or pair.num_states)
+        if not ctx.has_keeper:
+            ctx.shared = ()
+            ctx.save_for_backward(*given, *outcome.saved)
+            return tuple(outputs)
+        num_states = pair.num_states
+        states, saved = outcome.saved[:num_states], outcome.saved[num_states:]
+        states = [state.detach() for state in states]
+        ctx.shared = shared = [i - num_states for i in outcome.shared]
+        own = [tensor for i, tensor in enumerate(saved) if i not in shared]
+        ctx.save_for_backward(*given, *states, *own, _keeper(outcome))
         return (*outputs, *states)
 
     @staticmethod
@@ -187,13 +198,20 @@ def _asked(ctx: Any) -> tuple[bool, ...]:
 class _Unread:
     """The inputs of a call that no derivative reads: the caller may write to them before the backward."""
 
+    __slots__ = ("known", "name", "places")
+
     def __init__(self, call: Call, pair: Pair, tensors: Sequence[Tensor]) -> None:
         self.name = pair.forward.program.name
-        self.places = [i for i in _places(call.names, pair.unread) if not tensors[i].is_inference()]
-        self.known = [(ref(tensors[i]), tensors[i]._version) for i in self.places]
+        self.places: Sequence[int] = ()
+        self.known: Sequence[tuple[ReferenceType[Tensor], int]] = ()
+        if pair.unread:
+            self.places = [i for i in _places(call.names, pair.unread) if not tensors[i].is_inference()]
+            self.known = [(ref(tensors[i]), tensors[i]._version) for i in self.places]
 
-    def without_versions(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def without_versions(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         """What is saved: writes to an alias with a version of its own are not told to autograd."""
+        if not self.places:
+            return tensors
         saved = list(tensors)
         for i in self.places:
             saved[i] = tensors[i].data

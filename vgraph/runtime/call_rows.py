@@ -27,9 +27,9 @@ VertexTypes = tuple[Tensor, tuple[int, ...]]
 _OF_VERTICES = (VERTEX.kind, SOURCE.kind)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # a frozen one takes longer to make
 class CallContext:
-    """One call's data that is not a feature: topology, policy, subsets' rows, the random seed.
+    """One call's data that is not a feature: topology, policy, subsets' rows, the random seed. Nobody changes it.
 
     ``subsets``: name to (row of the subset for every vertex in the user's order, number of rows).
     ``types``: the type of every vertex in the user's order, and the types that have a function.
@@ -45,6 +45,13 @@ class CallContext:
 def has_order(item: Input) -> bool:
     """Whether an input has rows of vertices or edges in the user's order."""
     return not item.name.startswith(("saved:", "state")) and item.value.space in (VERTEX, SOURCE, EDGE)
+
+
+def taken_rows(tensor: Tensor, ids: Tensor, empty: Empty, take: Take) -> Tensor:
+    """Rows ``ids`` of a tensor."""
+    if tensor.device.type != "cpu" or tensor.requires_grad:
+        return tensor.index_select(0, ids)
+    return take(tensor, ids, empty((ids.shape[0], *tensor.shape[1:]), tensor.dtype))
 
 
 class CallRows:
@@ -83,8 +90,8 @@ class CallRows:
         given = inputs[name]
         if not has_order(item):
             return given
-        ids = self._permutation(item.value, inward=True)
-        return given if ids is None else self._taken(given, ids)
+        ids = self.permutation(item.value, inward=True)
+        return given if ids is None else self.taken(given, ids)
 
     def copied(self, tensor: Tensor) -> Tensor:
         """The same in memory of its own, without gaps."""
@@ -92,25 +99,23 @@ class CallRows:
             return tensor.clone(memory_format=torch.contiguous_format)
         return self.empty(tensor.shape, tensor.dtype).copy_(tensor)
 
-    def _taken(self, tensor: Tensor, ids: Tensor) -> Tensor:
+    def taken(self, tensor: Tensor, ids: Tensor) -> Tensor:
         """Rows ``ids``."""
-        if tensor.device.type != "cpu" or tensor.requires_grad:
-            return tensor.index_select(0, ids)
-        room = self.empty((ids.shape[0], *tensor.shape[1:]), tensor.dtype)
-        return self.take(tensor, ids, room)
+        return taken_rows(tensor, ids, self.empty, self.take)
 
     def bring_out(self, value: Value, tensor: Tensor, *, permute: bool) -> Tensor:
-        ids = self._permutation(value, inward=False) if permute else None
+        ids = self.permutation(value, inward=False) if permute else None
         if ids is not None and value.row_dim is not None:
             rows = value.shape[value.row_dim]
             assert isinstance(rows, Rows)
             if rows.times != 1:
                 split = tensor.unflatten(value.row_dim, (-1, rows.times))
                 return split.index_select(value.row_dim, ids).flatten(value.row_dim, value.row_dim + 1)
-            return tensor.index_select(value.row_dim, ids) if value.row_dim else self._taken(tensor, ids)
+            return tensor.index_select(value.row_dim, ids) if value.row_dim else self.taken(tensor, ids)
         return tensor
 
-    def _permutation(self, value: Value, *, inward: bool) -> Tensor | None:
+    def permutation(self, value: Value, *, inward: bool) -> Tensor | None:
+        """Ids of rows as they lie by the user's order, or the other way; None: both are the same."""
         order, space = self.order, value.space
         if space.key:  # rows of a part
             return None

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import compress
+from itertools import compress, count
 
 import torch
 from torch import Tensor
@@ -23,8 +23,8 @@ from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.ir.tdl.table import may_share
 from vgraph.ir.topology import Topology
 from vgraph.runtime.arena_rows import ArenaRows, CallValues, Form, forms_of
-from vgraph.runtime.call_rows import CallContext, CallRows, Take, has_order
-from vgraph.runtime.chunks import MOST_BYTES, ChunkedCode, chunked_code, chunks_of
+from vgraph.runtime.call_rows import CallContext, CallRows, Take, has_order, taken_rows
+from vgraph.runtime.chunks import MOST_BYTES, Chunk, ChunkedCode, chunked_code, chunks_of
 from vgraph.runtime.cpu.frontier_loop import FrontierLoop
 from vgraph.runtime.cpu.kernels import Empty
 from vgraph.runtime.cuda import driver as cuda
@@ -33,10 +33,13 @@ from vgraph.runtime.cuda.side_stream import SideStream
 from vgraph.runtime.in_memory import as_recorded, in_memory
 from vgraph.runtime.outcome import Lease, Outcome
 from vgraph.runtime.python_codegen import PhaseCode
+from vgraph.runtime.ready import Outputs, Ready
 from vgraph.runtime.user_rows import UserRows
 from vgraph.runtime.windows import Ahead, Windows, choose_windows, find_ahead
 
 _ONCE = Phase((), is_loop=False)
+READY, _MOST_READY = "ready", 64  # under which they are kept with a topology, and how many
+_numbers = count()
 _NO_ARENA: Mapping[int, Tensor] = {}
 MOST_DEGREES = 4  # in-degrees for which there is code of their own
 
@@ -80,6 +83,7 @@ class CompiledProgram:
     inner_degree: int | None  # the only one of vertices that are no leaves, on all topologies that it runs on
     varies: bool  # there may be better code for those
     make_for: Callable[[str, int | None], CompiledProgram]
+    number: int = field(default_factory=lambda: next(_numbers), init=False)  # of this process alone
 
     @cached_property
     def _others(self) -> dict[tuple[str, int | None], CompiledProgram]:
@@ -110,6 +114,11 @@ class CompiledProgram:
 
     def __call__(self, inputs: Mapping[str, Tensor], call_context: CallContext) -> Outcome:
         """Runs every phase; ``inputs`` by name, those that the topology gives left out."""
+        known = call_context.topology.kept.get(READY)
+        ready = None if known is None else known.get((self.number, call_context.policy))
+        is_whole = not call_context.subsets and call_context.types is None
+        if ready is not None and is_whole and not torch.is_autocast_enabled("cpu"):
+            return self._run_ready(ready, inputs, call_context)
         device = call_context.topology.src.device
         with cuda.on(device), as_recorded(device.type):
             return self._call({name: in_memory(tensor) for name, tensor in inputs.items()}, call_context)
@@ -195,7 +204,60 @@ class CompiledProgram:
         of_vertices = [(i.value.id, i.name) for i, moved in zip(others, is_moved, strict=True) if not moved]
         return [*as_given, *of_vertices], list(compress(others, is_moved))
 
+    def _run_ready(self, ready: Ready, inputs: Mapping[str, Tensor], call_context: CallContext) -> Outcome:
+        env: dict[int, Tensor] = {}
+        if ready.others:
+            rows = self._rows_on(call_context)
+            env = {item.value.id: rows.bring_in(item, inputs) for item in ready.others}
+        return ready.run(inputs, env) or self._outcome(env, self._rows_on(call_context), None)
+
+    def _rows_on(self, call_context: CallContext) -> CallRows:
+        return CallRows(self.make_plan(self, call_context).schedule, call_context, self.empty, self.take)
+
+    def _keep_ready(self, rows: CallRows) -> None:
+        """Resolves what calls on this topology have in common, unless some of their rows come in chunks."""
+        schedule, call_context = rows.schedule, rows.call_context
+        first = [phase_range[0] for phase_range in self.phase_ranges]
+        in_chunks = any(self.phases[i].is_chunked and self._chunks_of(i, schedule) for i in first)
+        if not (in_chunks or call_context.subsets or call_context.types is not None):
+            known = schedule.topology.keep(READY, dict[tuple[int, str], Ready])
+            if len(known) >= _MOST_READY:
+                known.clear()  # functions come and go, the graph stays
+            known[self.number, call_context.policy] = self._make_ready(rows)
+
+    def _make_ready(self, rows: CallRows) -> Ready:
+        as_given, others = self._inputs_of_once
+        of_rows = [item for item in others if not item.is_topological]
+        ids = [rows.permutation(item.value, inward=True) for item in of_rows]
+        moved = [(i.value.id, i.name, own) for i, own in zip(of_rows, ids, strict=True) if own is not None]
+        as_given = [*as_given, *((i.value.id, i.name) for i, own in zip(of_rows, ids, strict=True) if own is None)]
+        kept = {value_id for value_id, _ in as_given}  # what the caller gave is compared with what it gets
+        turns = [
+            (self.codes[phase_range[0]].run, tuple(last_read - kept))
+            for phase_range, last_read in zip(self.phase_ranges, self._last_reads, strict=True)
+        ]
+        topological = [item for item in others if item.is_topological]
+        outputs, take = self._outputs_as_they_lie(rows), partial(taken_rows, empty=self.empty, take=self.take)
+        return Ready(as_given, moved, topological, turns, rows.extents(_ONCE), outputs, take)
+
+    def _outputs_as_they_lie(self, rows: CallRows) -> Outputs | None:
+        """Where results are, if none of them must be moved, or copied to memory of its own."""
+        values = self.program.outputs
+        given, saved = values[: self.num_outputs], values[self.num_outputs :]
+        shared: dict[int, int] = {}
+        for i, value in enumerate(given):
+            if value is None:
+                continue
+            is_moved = i not in self.in_rows and rows.permutation(value, inward=False) is not None
+            if is_moved or not (self._is_apart[i] or self._sharers[i]):
+                return None
+            shared.update(dict.fromkeys(self._sharers[i], i))
+        return Outputs(
+            tuple([None if v is None else v.id for v in given]), tuple([v.id for v in saved if v is not None]), shared
+        )
+
     def _run_once(self, inputs: Mapping[str, Tensor], rows: CallRows) -> Outcome:
+        self._keep_ready(rows)
         env, kept = self._brought_in(inputs, rows, self._inputs_of_once)
         extents = rows.extents(_ONCE)
         for phase_range, last_read in zip(self.phase_ranges, self._last_reads, strict=True):
@@ -264,21 +326,25 @@ class CompiledProgram:
 
         Not where loops follow or went before: those read and make rows of all edges anyway.
         """
-        if schedule.policy != "once":
-            return False
-        chunked, topology = self._chunked[index], schedule.topology
-
-        def schedule_of(part: Topology) -> Schedule:
-            return self.make_plan(self, CallContext(part, schedule.policy, {})).schedule
+        chunks, topology = self._chunks_of(index, schedule), schedule.topology
 
         def count(space: Space) -> int:
             return topology.num_dst if space == VERTEX else topology.num_edges
 
-        chunks = chunks_of(schedule, max(1, MOST_BYTES // max(chunked.row_bytes, 1)), schedule_of)
         if chunks is None:
             return False
-        chunked.run(env, chunks, self.empty, count)
+        self._chunked[index].run(env, chunks, self.empty, count)
         return True
+
+    def _chunks_of(self, index: int, schedule: Schedule) -> list[Chunk] | None:
+        """Those in which a phase runs; None: it has all edges at once."""
+        if schedule.policy != "once":
+            return None
+
+        def schedule_of(part: Topology) -> Schedule:
+            return self.make_plan(self, CallContext(part, schedule.policy, {})).schedule
+
+        return chunks_of(schedule, max(1, MOST_BYTES // max(self._chunked[index].row_bytes, 1)), schedule_of)
 
     @cached_property
     def _chunked(self) -> dict[int, ChunkedCode]:

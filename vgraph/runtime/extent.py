@@ -17,7 +17,7 @@ from vgraph.ir.reductions import Reduced, reduce_info
 from vgraph.ir.schedule import Frontier, RowOrder, Schedule
 from vgraph.ir.space import OF_LEAVES
 from vgraph.ir.topology import Topology
-from vgraph.runtime.cpu.kernels import Empty, Indices, torch_empty
+from vgraph.runtime.cpu.kernels import Empty, Prepared, torch_empty
 from vgraph_kernels import reference
 
 Parameters: TypeAlias = Sequence[Any]  # of a distribution: numbers, or a tensor of chances
@@ -43,8 +43,8 @@ class Extent:
         self.subsets = subsets  # name -> (row of the subset for every vertex row, number of rows)
 
     @cached_property
-    def indices(self) -> dict[tuple[str, ...], Indices]:
-        """Where index tensors lie that kernels read, by their names."""
+    def prepared(self) -> dict[int, Prepared]:
+        """What calls of kernels have in common, by the kernels' numbers."""
         return {}
 
     @property

@@ -19,7 +19,7 @@ class Lease(Protocol):
     buffer: Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # a frozen one takes longer to make
 class Outcome:
     """Outputs, values saved for the backward (in row order) and what keeps their memory.
 

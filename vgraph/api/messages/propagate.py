@@ -138,7 +138,7 @@ def propagate(
         return made
     refuse_transforms()
     roots = (message, reduce)
-    key = tuple(function_key(root) for root in roots)
+    key = (function_key(message), function_key(reduce))
     try:
         return _as_segments(topology, frames, roots, key)
     except EdgeWritesError:

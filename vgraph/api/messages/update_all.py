@@ -67,7 +67,8 @@ def update_all(
             results = _results_on(on.dst, apply_node_func, None, results)
     else:
         results = _results_of(on, message_func, reduce_func, apply_node_func)
-    on.dst.update(results)
+    for name, rows in results.items():
+        on.dst[name] = rows
 
 
 def results_of(

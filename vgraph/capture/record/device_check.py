@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from vgraph.errors import FeatureError
 from vgraph.runtime.in_memory import has_memory
 
+_PLAIN = (Tensor, nn.Parameter)
+
 
 class ElsewhereError(FeatureError):
     """A tensor lies on another device than the graph."""
@@ -34,7 +36,7 @@ def check_devices(function: str, names: Sequence[str], tensors: Sequence[Tensor]
         if tensor.layout is not torch.strided and not name.startswith("lifted:"):
             fact = f"{function}: feature {name!r} has the layout {tensor.layout}, without rows in memory"
             raise FeatureError(fact, cure="give it as .to_dense()")
-        if not has_memory(tensor) and type(tensor) not in (Tensor, nn.Parameter):
+        if type(tensor) not in _PLAIN and not has_memory(tensor):
             what = "a tensor that it reads" if name.startswith("lifted:") else f"feature {name!r}"
             fact = f"{function}: {what} is a {type(tensor).__name__}, which has no memory of its own"
             raise FeatureError(fact, cure="give the plain tensor that it wraps, or stands for")

@@ -17,7 +17,7 @@ Modes = tuple[bool, bool, torch.dtype, torch.dtype, torch.device]
 
 def current_modes(device: torch.device = CPU) -> Modes:
     """Grad mode, autocast, the default dtype and the graph's device: they decide what a function does."""
-    kind = autocast_kind(device)
+    kind = "cuda" if device.type == "cuda" else "cpu"  # as ``autocast_kind``, at every call
     return (
         torch.is_grad_enabled(),
         torch.is_autocast_enabled(kind),

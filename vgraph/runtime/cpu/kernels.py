@@ -7,12 +7,15 @@ step.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -69,6 +72,9 @@ def first_line(ops: Iterable[Op]) -> str | None:
 _LINE = 64  # bytes of the cache
 _MOST_MOVED = 256  # bytes of a row
 _MOST_PIECES = 64  # into which a kernel cuts its rows
+_MOST_OWN = 1 << 16  # bytes of a tensor up to which torch's own memory is taken as it comes
+_MOST_PREPARED = 256  # kernels on one graph
+_numbers = count()
 _indices: WeakKeyDictionary[RowOrder, dict[str, Tensor]] = WeakKeyDictionary()
 _addresses: WeakKeyDictionary[RowOrder, tuple[int, ...]] = WeakKeyDictionary()
 INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst")
@@ -100,9 +106,11 @@ def _straddles(rows: Tensor, edges: int) -> bool:
 
     Torch's own memory begins with a line, but not that of arrays that it was given.
     """
+    if rows.data_ptr() % _LINE == 0:
+        return False
     count = rows.shape[0] if rows.dim() else 0
     row_bytes = rows.numel() // max(count, 1) * rows.element_size()
-    if rows.data_ptr() % _LINE == 0 or row_bytes % _LINE or not 0 < row_bytes <= _MOST_MOVED:
+    if row_bytes % _LINE or not 0 < row_bytes <= _MOST_MOVED:
         return False
     return edges * _LINE >= 4 * count * row_bytes
 
@@ -138,7 +146,31 @@ def _contiguous(tensor: Tensor) -> Tensor:
 
 _NOTHING = torch.empty(0, dtype=torch.int32, device="cpu")
 _NO_IDS = (None, None)
-Indices = tuple[tuple[int, ...], tuple[Tensor, ...]]  # addresses of index tensors, and what lies there
+
+
+class Room(NamedTuple):
+    """What a kernel stores."""
+
+    like: Tensor | None  # of the same shape, with a single element in memory; None: it is large, or a sum
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    is_sum: bool
+
+    def take(self, empty: Empty) -> Tensor:
+        """Memory of its own."""
+        if self.is_sum:
+            return torch.zeros(self.shape, dtype=self.dtype, device="cpu")
+        return empty(self.shape, self.dtype)
+
+
+class Prepared(NamedTuple):
+    """What every call of a kernel on one extent has in common; ``keeps`` is what lies at the places in ``words``."""
+
+    words: bytes  # the first arguments, up to the user's ids
+    pool: int
+    rooms: tuple[Room, ...]
+    num_edges: int
+    keeps: tuple[object, ...]
 
 
 class Covered(Protocol):
@@ -149,7 +181,7 @@ class Covered(Protocol):
     v1: int
     e0: int
     e1: int
-    indices: dict[tuple[str, ...], Indices]  # of its order, by their names
+    prepared: dict[int, Prepared]  # by numbers of kernels
 
     def count(self, kind: str) -> int: ...
     def user_ids(self, kind: str) -> Tensor | None: ...
@@ -158,12 +190,14 @@ class Covered(Protocol):
 class CpuKernel:
     """A compiled loop over vertices [v0, v1): see ``fusion/cpu/emit.py`` for its arguments."""
 
-    def __init__(self, function: Callable[[int], int], spec: KernelSpec, empty: Empty = torch_empty) -> None:
+    def __init__(self, function: Callable[[int | bytes], int], spec: KernelSpec, empty: Empty = torch_empty) -> None:
+        self.number = next(_numbers)
         self.function, self.stores, self.is_source = function, spec.stores, spec.is_source
         self.empty, self.line = empty, first_line(spec.ops)
         self._indices = _indices_read(spec)
         self._gathered = [i for i, v in enumerate(spec.loads) if v.id in spec.gathered]
         self._words = ctypes.c_int64 * (3 + len(INDICES) + len(_NO_IDS) + len(spec.loads) + len(spec.stores))
+        self._pack = struct.Struct(f"{len(spec.loads) + len(spec.stores)}q").pack
         drawn = [op.results[0].space.kind for op in spec.ops if isinstance(op.target, Random)]
         self.draws = tuple(kind in drawn for kind in ("vertex", "edge"))
         self._rooms = [(v.space.kind, v.space == SHARED, tuple(v.row_shape), v.dtype) for v in spec.stores]
@@ -193,23 +227,36 @@ class CpuKernel:
 
     def run(self, extent: Covered, *loads: Tensor) -> tuple[Tensor, ...]:
         """Once over all rows; allocates what it stores."""
-        made = tuple([self._empty(extent, *room) for room in self._rooms])
-        v0, v1 = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
-        given = [_contiguous(tensor) for tensor in loads]
+        known = extent.prepared.get(self.number)
+        if known is None or known.pool != pool_address():
+            known = self._prepare(extent)
+        made: tuple[Tensor, ...] = ()
+        for room in known.rooms:
+            made += (room.take(self.empty) if room.like is None else torch.empty_like(room.like),)
+        given = list(loads)
+        for i, tensor in enumerate(loads):
+            if not (tensor.is_cpu and tensor.is_contiguous()):
+                given[i] = _contiguous(tensor)
         for i in self._gathered:
-            given[i] = self._on_lines(given[i], extent.e1 - extent.e0)
-        known = extent.indices.get(self._indices)
-        if known is None:
-            tensors = index_tensors(extent.order, self._indices)
-            known = extent.indices[self._indices] = (tuple([t.data_ptr() for t in tensors]), tensors)
-        ids = self._ids(extent)
-        places = [0 if t is None else t.data_ptr() for t in (*ids, *given, *made)]
-        arguments = self._words(v0, v1, pool_address(), *known[0], *places)
-        if self.function(ctypes.addressof(arguments)):
+            if given[i].data_ptr() % _LINE:
+                given[i] = self._on_lines(given[i], known.num_edges)
+        places = [tensor.data_ptr() for tensor in (*given, *made)]
+        if self.function(known.words + self._pack(*places)):
             raise no_memory("a kernel", self.line)
         if not self._sums:
             return made
         return tuple(t.sum(0).to(v.dtype) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
+
+    def _prepare(self, extent: Covered) -> Prepared:
+        index, ids, pool = index_tensors(extent.order, self._indices), self._ids(extent), pool_address()
+        bounds = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
+        places = (*[t.data_ptr() for t in index], *[0 if t is None else t.data_ptr() for t in ids])
+        words = struct.pack(f"{3 + len(places)}q", *bounds, pool, *places)
+        rooms = tuple([_room(extent, *room) for room in self._rooms])
+        if len(extent.prepared) >= _MOST_PREPARED:  # kernels come and go, the graph stays
+            extent.prepared.clear()
+        made = extent.prepared[self.number] = Prepared(words, pool, rooms, extent.e1 - extent.e0, (*index, *ids))
+        return made
 
     def _ids(self, extent: Covered) -> Sequence[Tensor | None]:
         """The user's ids, as kernels that draw random numbers by them read them; None where they are in order."""
@@ -219,9 +266,12 @@ class CpuKernel:
         ids = [extent.user_ids(kind) if drawn else None for kind, drawn in kinds]
         return [None if t is None else t.long() for t in ids]
 
-    def _empty(
-        self, extent: Covered, kind: str, is_shared: bool, row_shape: tuple[int, ...], dtype: torch.dtype
-    ) -> Tensor:
-        if is_shared:  # one sum for each piece of the work
-            return torch.zeros((_MOST_PIECES, *row_shape), dtype=ACCUMULATED.get(dtype, dtype), device="cpu")
-        return self.empty((extent.count(kind), *row_shape), dtype)
+
+def _room(extent: Covered, kind: str, is_sum: bool, row_shape: tuple[int, ...], dtype: torch.dtype) -> Room:
+    if is_sum:  # one for each piece of the work
+        return Room(None, (_MOST_PIECES, *row_shape), ACCUMULATED.get(dtype, dtype), is_sum)
+    shape = (extent.count(kind), *row_shape)
+    if math.prod(shape) * dtype.itemsize > _MOST_OWN:
+        return Room(None, shape, dtype, is_sum)
+    with torch.inference_mode(False):  # it outlives the mode of this call
+        return Room(torch.empty((), dtype=dtype, device="cpu").expand(shape), shape, dtype, is_sum)

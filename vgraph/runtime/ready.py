@@ -1,0 +1,76 @@
+"""Ready: a Program without loops on one topology, with everything resolved that no call changes.
+
+Takes: a Program's code, a schedule, what its outputs are. Gives: turns to run and outputs as they lie. Made once per
+topology; runs at every step, where a small graph pays for each question that is asked again (ADR 0024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from vgraph.ir.program import Input
+from vgraph.runtime.extent import Extent
+from vgraph.runtime.in_memory import in_memory
+from vgraph.runtime.outcome import Outcome
+from vgraph.runtime.python_codegen import Run
+
+_NO_ARENA: Mapping[int, Tensor] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Where outputs and saved values lie, if all that is given is without gaps; None: no such gradient.
+
+    ``shared``: as in an Outcome.
+    """
+
+    given: tuple[int | None, ...]
+    saved: tuple[int, ...]
+    shared: Mapping[int, int]
+
+    def of(self, env: Mapping[int, Tensor]) -> Outcome | None:
+        """The outputs as they lie; None where one must be moved or copied."""
+        given: list[Tensor | None] = []
+        for value_id in self.given:
+            tensor = None if value_id is None else env[value_id]
+            if tensor is not None and (tensor.is_sparse or not tensor.is_contiguous()):
+                return None
+            given.append(tensor)
+        return Outcome(given, [env[i] for i in self.saved] if self.saved else [], None, self.shared)
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """``moved``: inputs in another order than they are given in, with the ids of their rows.
+
+    ``others``: inputs that the topology gives. ``turns``: code, and ids of what nothing reads after it.
+    ``outputs``: None where some are always moved or copied.
+    It holds no topology, which holds it.
+    """
+
+    as_given: Sequence[tuple[int, str]]
+    moved: Sequence[tuple[int, str, Tensor]]
+    others: Sequence[Input]
+    turns: Sequence[tuple[Run, Sequence[int]]]
+    extents: Sequence[Extent]
+    outputs: Outputs | None
+    taken: Callable[[Tensor, Tensor], Tensor]
+
+    def run(self, inputs: Mapping[str, Tensor], env: dict[int, Tensor]) -> Outcome | None:
+        """Runs all turns; None: what they have left in ``env`` must be moved or copied.
+
+        ``env``: the other inputs by id, as rows lie.
+        """
+        for value_id, name in self.as_given:
+            env[value_id] = in_memory(inputs[name])
+        for value_id, name, ids in self.moved:
+            env[value_id] = self.taken(in_memory(inputs[name]), ids)
+        extents = self.extents
+        for code, dead in self.turns:
+            code(env, _NO_ARENA, extents)
+            for value_id in dead:
+                env.pop(value_id, None)
+        return None if self.outputs is None else self.outputs.of(env)
