@@ -141,8 +141,8 @@ class _Collector:
         if not isinstance(data, Tensor):
             return
         self._check(data)
-        at = self.layer.node_dim
-        if not -data.dim() <= at < data.dim() or at % data.dim() != 0:
+        at, num_dims = self.layer.node_dim, data.dim()
+        if not -num_dims <= at < num_dims or at % num_dims != 0:
             raise CaptureError("the rows of nodes are not the leading dim")
         if self.size[dim] not in (None, data.shape[0]):
             raise CaptureError("sizes differ")
@@ -188,11 +188,11 @@ class _Collector:
         if not isinstance(value, Tensor):
             return self._constant(name, value)
         self._check(value)
-        own = self.prefix + name
-        counts = {"edge": call.topology.num_edges, "dst": call.topology.num_dst, "src": call.topology.num_src}
-        order = ("edge", "dst", "src") if of_edges else ("dst", "src", "edge")
-        for kind in order if value.dim() else ():
-            if value.shape[0] == counts[kind]:
+        own, topology = self.prefix + name, call.topology
+        counts = (("dst", topology.num_dst), ("src", topology.num_src))
+        edges = ("edge", topology.src.shape[0])
+        for kind, count in ((edges, *counts) if of_edges else (*counts, edges)) if value.dim() else ():
+            if value.shape[0] == count:
                 call.rows[kind][own] = value
                 return "rows", kind, own
         call.shared[own] = value

@@ -34,8 +34,16 @@ class Call:
         """This call, and those of what is computed with it."""
         return [self, *self.before.values()]
 
+    def all_shared(self) -> dict[str, Tensor]:
+        """Tensors of neither nodes nor edges, of all these calls."""
+        if not self.before:
+            return self.shared
+        return {name: one for call in self.with_before() for name, one in call.shared.items()}
+
     def all_rows(self) -> dict[str, dict[str, Tensor]]:
         """Tensors by where their rows lie, of all these calls."""
+        if not self.before:
+            return self.rows
         return {kind: {k: v for call in self.with_before() for k, v in call.rows[kind].items()} for kind in self.rows}
 
     def tensors(self) -> list[Tensor]:

@@ -26,7 +26,7 @@ from vgraph.compat.pyg.askers import deferred, may_defer, may_defer_update
 from vgraph.compat.pyg.call import Call
 from vgraph.compat.pyg.deferred import DeferredRows, made_rows
 from vgraph.compat.pyg.functions import standing_in
-from vgraph.compat.pyg.layer_types import Given, Layer, Method
+from vgraph.compat.pyg.layer_types import Given, Layer, Method, Size
 
 logger = logging.getLogger("vgraph")
 _ABSENT = object()
@@ -112,9 +112,8 @@ def _join(
     """``gives``: what the layer keeps that is asked for, in place of what its last function gives."""
     steps = (*(_FIRST if call.before else ()), *STEPS[which])
     methods = [getattr(layer, step) for step in steps]
-    shared = {name: one for part in call.with_before() for name, one in part.shared.items()}
-    roots = (*methods, functools.partial(_nothing, **shared))
-    key = (which, gives, *(function_key(method) for method in methods), tuple(call.whats.items()))
+    roots = (*methods, functools.partial(_nothing, **call.all_shared()))
+    key = (which, gives, *[function_key(method) for method in methods], tuple(call.whats.items()))
     function = functools.partial(_run_steps, layer, STEPS[which], call, initialized=initialized, gives=gives)
     return join(call.topology, call.all_rows(), function, roots, key, type(layer).__name__, defers=defers)
 
@@ -122,9 +121,16 @@ def _join(
 def _call(layer: Layer, which: str, edge_index: object, given: Given) -> Call:
     _check(layer, which)
     given = dict(given)
-    size = layer._check_input(edge_index, given.pop("size", None))  # pyright: ignore[reportPrivateUsage]
+    edges, asked = _edges_of(layer, edge_index), given.pop("size", None)
     prefix = "" if which == "propagate" else f"{which}."
-    return collect(layer, _edges_of(layer, edge_index), size, given, STEPS[which], prefix)
+    return collect(layer, edges, _sizes_of(layer, edge_index, edges, asked), given, STEPS[which], prefix)
+
+
+def _sizes_of(layer: Layer, edge_index: object, edges: Tensor, asked: object) -> Size:
+    """How many nodes either end has, as PyG tells it: of ids in a plain tensor as it was asked, or not known."""
+    if asked is None and edge_index is edges and edges.layout == torch.strided:
+        return (None, None)
+    return layer._check_input(edge_index, asked)  # pyright: ignore[reportPrivateUsage]
 
 
 def _is_empty(edge_index: object) -> bool:
