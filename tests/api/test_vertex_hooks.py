@@ -141,7 +141,8 @@ def test_a_hook_within_that_looks_on_is_refused() -> None:
         seen.append(of_call)
 
     refusal = "Looked is recorded, and then runs as a whole: it has a Linear with a hook that returns nothing"
-    for register in (model.inner.register_forward_hook, model.inner.register_forward_pre_hook):
+    of_all = torch.nn.modules.module.register_module_forward_hook
+    for register in (model.inner.register_forward_hook, model.inner.register_forward_pre_hook, of_all):
         for hook in (look, lambda *of_call: seen.append(of_call)):  # the second says it only when it has run
             handle = register(hook)
             with pytest.raises(FunctionError, match=refusal) as info:
@@ -171,17 +172,19 @@ def test_a_hook_that_comes_after_the_first_calls_of_a_function_that_is_looked_up
     assert torch.equal(model(TREE, x=x)["h"], plain)
 
 
-@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward"])
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "of all modules"])
 def test_hooks_within_a_message_function_see_each_call_once(kind: str) -> None:
     linear, shapes = torch.nn.Linear(1, 1), list[Any]()
 
     def look(module: Any, given: Any, *outputs: Any) -> None:
         shapes.append(given[0].shape)
 
-    getattr(linear, f"register_{kind}_hook")(look)
+    of_all = torch.nn.modules.module.register_module_forward_hook
+    handle = (of_all if kind == "of all modules" else getattr(linear, f"register_{kind}_hook"))(look)
     g = vgraph.graph(([0, 1, 0], [2, 2, 1]))
     for _ in range(2):
         g.ndata["h"] = rows()
         g.update_all(lambda edges: {"m": linear(edges.src["h"])}, lambda nodes: {"o": nodes.mailbox["m"].sum(1)})
         g.ndata["o"].sum().backward()
+    handle.remove()
     assert shapes == [(3, 1)] * 2

@@ -11,12 +11,14 @@ import dis
 import functools
 import types
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from torch import nn
+from torch.nn.modules import module as torch_module
 
 from vgraph.capture.errors import CaptureError
 
+FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module; of all modules with "_global" before it
 RUNS_MODULES = vars(nn.Module)["_call_impl"].__code__  # every call of a module, with or without hooks
 
 
@@ -33,7 +35,7 @@ class LookerError(HookError):
 
 
 class SeenHooks:
-    """The forward hooks of the modules that have run so far."""
+    """The forward hooks, own ones and those of all modules, of what has run so far."""
 
     def __init__(self) -> None:
         self._kinds: dict[types.CodeType, str] = {}  # of the module that has it
@@ -43,7 +45,9 @@ class SeenHooks:
         own, kind = vars(module), type(module).__name__
         if own["_backward_hooks"] or own["_backward_pre_hooks"]:
             raise BackwardHookError("it has a module with backward hooks")
-        for hook in (*own["_forward_hooks"].values(), *own["_forward_pre_hooks"].values()):
+        of_all = vars(torch_module)
+        hooks = [own[kind] for kind in FORWARD_HOOKS] + [of_all[f"_global{kind}"] for kind in FORWARD_HOOKS]
+        for hook in chain.from_iterable(some.values() for some in hooks):
             code = _code_of(hook)
             if code is None:
                 continue

@@ -15,14 +15,14 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from vgraph.capture.errors import CaptureError
+from vgraph.capture.guards.hooks import FORWARD_HOOKS
 from vgraph.capture.guards.walk_state import WalkState
 from vgraph.capture.guards.watchable import hides_nothing, is_library, is_open, is_watched_class
 from vgraph.capture.guards.watched import Step, item
 
 _INTERNALS = frozenset(nn.Module().__dict__)
-_FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
-_HOOKS = (*_FORWARD_HOOKS, *_BACKWARD_HOOKS)
+_HOOKS = (*FORWARD_HOOKS, *_BACKWARD_HOOKS)
 _GROUPS = ("_parameters", "_buffers", "_modules")
 _GLOBAL_HOOKS = tuple(f"_global{hooks}" for hooks in (*_HOOKS, "_forward_hooks_always_called"))
 _OF_EVERY_LAYER = ("__call__", "_call_impl", "__getattr__")
@@ -188,7 +188,7 @@ def _visit_group(walker: WalkState, group: dict[str, object], step: Step, depth:
 def _visit_hooks(walker: WalkState, inside: dict[str, object], table: Step, depth: int) -> None:
     if any(inside[hooks] for hooks in _BACKWARD_HOOKS) and not walker.lenient:
         raise CaptureError("it has a module with backward hooks")
-    for hooks in _FORWARD_HOOKS:
+    for hooks in FORWARD_HOOKS:
         if inside[hooks]:
             walker.visit(inside[hooks], table.to(item(hooks)), depth + 1)
     if id(torch_module) not in walker.seen:  # hooks of all modules
