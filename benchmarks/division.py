@@ -43,7 +43,7 @@ def workloads(options: argparse.Namespace, *, trains: bool) -> Iterator[tuple[st
     """Name, what is varied, how large it is, and how the workload is made."""
     batch = 2 if options.smoke else 16
     for n in options.leaves:
-        yield "Tree-FC", "leaves", n, partial(tree_fc, n, options.hidden, batch, trains=trains)
+        yield "Tree-FC", "leaves", n, partial(tree_fc, n, options.hidden, batch, trains=trains, backend=AS_IT_IS)
     for n in options.batches:
         yield "Tree-LSTM", "batch", n, partial(tree_lstm_workload, n, options.hidden, trains=trains, backend=AS_IT_IS)
 

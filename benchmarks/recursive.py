@@ -69,7 +69,7 @@ def all_rows(path: Path | None, sst: Path | None) -> Rows:
 def small_rows() -> Rows:
     return {
         "tree-lstm": lambda: tree_lstm_workload(3, 8, backend=AS_IT_IS),
-        "tree-fc": lambda: tree_fc(4, 8, 2),
+        "tree-fc": lambda: tree_fc(4, 8, 2, backend=AS_IT_IS),
         "var-lstm": lambda: variable_lengths(2, 8, AS_IT_IS),
         "fixed-lstm": lambda: fixed_length(2, 8, 3, serial=True, backend=AS_IT_IS),
         "braid": lambda: circuit(None, 8, 5),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import vgraph
 from recursion.division import stopwatch
-from recursion.workload import Step, Workload, dynet_with_batches, forward_alone, training
+from recursion.workload import INDUCTOR, Step, Workload, compiled, dynet_with_batches, forward_alone, training
 
 WORDS = 1000
 
@@ -43,7 +43,7 @@ def loss_of(model: TreeFC, g: vgraph.Graph, x: Tensor, leaves: Tensor, roots: Te
     return (vgraph.rows_at(model(g, x=vgraph.at(x, leaves))["h"], roots) ** 2).sum()
 
 
-def tree_fc(leaves: int, hidden: int, batch: int, *, trains: bool = True) -> Workload:
+def tree_fc(leaves: int, hidden: int, batch: int, *, trains: bool = True, backend: str = INDUCTOR) -> Workload:
     torch.manual_seed(0)
     tree, model, embed = complete_tree(leaves), TreeFC(hidden), nn.Embedding(WORDS, hidden, sparse=True)  # as DyNet's
     edges = [(kid, v) for v, kids in enumerate(tree) if kids for kid in kids]
@@ -55,14 +55,18 @@ def tree_fc(leaves: int, hidden: int, batch: int, *, trains: bool = True) -> Wor
     def by_vgraph() -> Tensor:
         return loss_of(model, vgraph.batch([graph] * batch), embed(words.flatten()), places, roots)
 
-    def by_levels() -> Tensor:
-        h = embed(words)
+    def climb(h: Tensor) -> Tensor:
         while h.shape[1] > 1:
             h = torch.tanh(model.W(h.reshape(batch, h.shape[1] // 2, 2 * hidden)))
         return (h**2).sum()
 
+    quick = compiled(climb, backend)  # all levels as one graph: their sizes never change
     parameters = [*model.parameters(), *embed.parameters()]
-    losses = {"vgraph": by_vgraph, "level loop by hand": by_levels}
+    losses = {
+        "vgraph": by_vgraph,
+        "level loop by hand": lambda: climb(embed(words)),
+        "level loop, torch.compile": lambda: quick(embed(words)),
+    }
     sides = {name: training(parameters, loss) if trains else forward_alone(loss) for name, loss in losses.items()}
     dynet = by_dynet(tree, words.numpy(), hidden, trains)
     if dynet is not None:
