@@ -55,6 +55,7 @@ from vgraph.memory.liveness import lifetimes
 from vgraph.memory.plan import plan_memory
 from vgraph.memory.row_order import build_row_order
 from vgraph.passes.tidy import constants_on, on_device
+from vgraph.passes.widen_products import widen_products
 from vgraph.runtime.call_rows import CallContext, VertexTypes
 from vgraph.runtime.compiled import CompiledProgram, Plan
 from vgraph.runtime.cpu.frontier_loop import FrontierLoop
@@ -132,6 +133,8 @@ def begin_program(
         unread_at_leaves=unread_at_leaves,
     )
     fuse = fuse and config.kernels_enabled() and device in TARGETS
+    if fuse and device == "cpu" and config.native_enabled():
+        program = widen_products(program)
     phases = _make_phases(program, per_vertex=per_vertex, fuse=fuse, device=device)
     if config.leaves_enabled():
         known = (inner_degree, unread_at_leaves, num_outputs, fuse and device == "cpu")

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import vgraph
 from vgraph.capture import capture
 from vgraph.fusion.cpu.build import find_compiler
-from vgraph.nn import GATConv, GraphConv
+from vgraph.nn import GATConv, GATv2Conv, GraphConv
 
 HUB = 3000  # edges: sums in bfloat16 would end at 256 of equal numbers
 LAYERS: dict[str, tuple[Callable[[], nn.Module], float]] = {
@@ -59,6 +59,20 @@ def test_near_what_doubles_give(name: str) -> None:
     ran = [step for program in steps.programs for phase in program.phases for step in phase.steps]
     assert not any("mm" in step.operators and (step.kernel is not None or "edge" in step.over) for step in ran)
     assert not any("no expression" in step.why for step in ran)
+
+
+def test_attention_of_sums_rounds_nothing_on_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VGRAPH_KERNELS", "0")
+    g, layer, rows = vgraph.graph(([0, 1, 2, 3], [1, 1, 1, 0]), num_nodes=4), GATv2Conv(8, 4, 2), torch.rand(4, 8)
+    g = vgraph.add_self_loop(g)
+    seen = list[torch.dtype]()
+    layer.attn_drop.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = outcome(layer, g, rows)
+    assert found[0].dtype == torch.float32 and set(seen) == {torch.float32}
+    for one, two in zip(found, outcome(layer.double(), g, rows.double()), strict=True):
+        assert (one.double() - two).norm() < 0.03 * two.norm()
+    assert layer.bfloat16()(g, rows.bfloat16()).dtype == torch.bfloat16
 
 
 class Sum(vgraph.VertexFunction):

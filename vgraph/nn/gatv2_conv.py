@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.attention import attend
+from vgraph.nn.attention import attend, widened
 from vgraph.nn.heads import add_residual, init_glorot, make_head_vector, mapped_by
 from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width, pair, receivers_of
 
@@ -105,16 +106,18 @@ class GATv2Conv(NeedsInEdges):
         self._check_in_degrees(graph)
         feat_src, feat_dst, own = self._mapped(graph, feat)
         slope, attn = self.leaky_relu.negative_slope, self.attn
+        sent = widened(feat_src)
 
         def score(edges: Any) -> Tensor:
             return (F.leaky_relu(edges.src["ft"] + edges.dst["fr"], slope) * attn).sum(-1, keepdim=True)
 
         with graph.local_scope():
-            graph.srcdata["ft"], graph.dstdata["fr"] = feat_src, feat_dst
+            graph.srcdata["ft"], graph.dstdata["fr"] = sent, sent if feat_dst is feat_src else widened(feat_dst)
             rows, attention = attend(graph, score, drop=self.attn_drop, get_attention=get_attention)
-        rows = add_residual(rows, self.res_fc, own)
+        kind = torch.promote_types(feat_src.dtype, attn.dtype)
+        rows = add_residual(rows.to(kind), self.res_fc, own)
         rows = rows if self.activation is None else self.activation(rows)
-        return rows if attention is None else (rows, attention)
+        return rows if attention is None else (rows, attention.to(kind))
 
     def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Senders and receivers by head, and what the receivers were given."""
