@@ -39,37 +39,139 @@ static void vg_sum_counts(int64_t* starts, int64_t groups) {
   for (int64_t g = 0; g < groups; ++g) starts[g + 1] += starts[g];
 }
 
-// Edges by the row of their head, and the same by that of their tail. ``rows``: of every vertex; 0: its id. Fills where
-// in-edges and out-edges begin, edge ids, rows of tails and of heads by edge row, edge rows by tail and their heads;
-// ``next``: room for as many numbers as there are sources, or vertices. Gives whether edges were in order already.
-static bool vg_group_edges(int64_t sources, int64_t n, int64_t m, const int64_t* tails, const int64_t* heads,
-                           const int64_t* rows, int64_t* in_ptr, int64_t* out_ptr, int32_t* edge_ids, int32_t* src,
-                           int32_t* dst, int32_t* out_edges, int32_t* out_dst, int64_t* next) {
-  const auto row_of = [rows](int64_t v) { return rows ? rows[v] : v; };
+// What orders edges: ends, the row of every vertex (nullptr: its id), and what is filled: where in-edges and out-edges
+// begin, edge ids, rows of tails and of heads by edge row, edge rows by tail and their heads. ``next``: room for as many
+// numbers as there are sources, or vertices.
+struct vg_edges {
+  int64_t sources, n, m;
+  const int64_t *tails, *heads, *rows;
+  int64_t *in_ptr, *out_ptr;
+  int32_t *edge_ids, *src, *dst, *out_edges, *out_dst;
+  int64_t* next;
+  int64_t row_of(int64_t v) const { return rows ? rows[v] : v; }
+  int64_t head_of(int64_t e) const { return row_of(heads[e]); }
+  void put_in(int64_t row, int64_t e, int64_t head) const {
+    edge_ids[row] = (int32_t)e, src[row] = (int32_t)row_of(tails[e]), dst[row] = (int32_t)head;
+  }
+  void put_out(int64_t place, int64_t e) const { out_edges[place] = (int32_t)e, out_dst[place] = dst[e]; }
+};
+
+static bool vg_group_in_turn(const vg_edges& g) {
   bool is_grouped = true;
-  for (int64_t v = 0; v <= n; ++v) in_ptr[v] = 0;
-  for (int64_t v = 0; v <= sources; ++v) out_ptr[v] = 0;
-  for (int64_t e = 0; e < m; ++e) {
-    const int64_t head = row_of(heads[e]);
-    is_grouped &= e == 0 || head >= row_of(heads[e - 1]);
-    ++in_ptr[head + 1];
-    ++out_ptr[row_of(tails[e]) + 1];
+  for (int64_t v = 0; v <= g.n; ++v) g.in_ptr[v] = 0;
+  for (int64_t v = 0; v <= g.sources; ++v) g.out_ptr[v] = 0;
+  for (int64_t e = 0; e < g.m; ++e) {
+    const int64_t head = g.head_of(e);
+    is_grouped &= e == 0 || head >= g.head_of(e - 1);
+    ++g.in_ptr[head + 1];
+    ++g.out_ptr[g.row_of(g.tails[e]) + 1];
   }
-  vg_sum_counts(in_ptr, n);
-  vg_sum_counts(out_ptr, sources);
-  for (int64_t v = 0; v < n; ++v) next[v] = in_ptr[v];
-  for (int64_t e = 0; e < m; ++e) {
-    const int64_t head = row_of(heads[e]), row = next[head]++;
-    edge_ids[row] = (int32_t)e;
-    src[row] = (int32_t)row_of(tails[e]);
-    dst[row] = (int32_t)head;
+  vg_sum_counts(g.in_ptr, g.n);
+  vg_sum_counts(g.out_ptr, g.sources);
+  for (int64_t v = 0; v < g.n; ++v) g.next[v] = g.in_ptr[v];
+  for (int64_t e = 0; e < g.m; ++e) {
+    const int64_t head = g.head_of(e);
+    g.put_in(g.next[head]++, e, head);
   }
-  for (int64_t v = 0; v < sources; ++v) next[v] = out_ptr[v];
-  for (int64_t e = 0; e < m; ++e) {
-    const int64_t place = next[src[e]]++;
-    out_edges[place] = (int32_t)e;
-    out_dst[place] = dst[e];
+  for (int64_t v = 0; v < g.sources; ++v) g.next[v] = g.out_ptr[v];
+  for (int64_t e = 0; e < g.m; ++e) g.put_out(g.next[g.src[e]]++, e);
+  return is_grouped;
+}
+
+// The same by all threads: edges, cut into blocks, go to ranges of keys, each block to a place of its own, so that they
+// keep their order; then each range is sorted by counting. Radix sort of Knuth's volume 3, 5.2.5, from the first digit.
+constexpr int64_t vg_edge_blocks = 64, vg_key_ranges = 256;
+constexpr int64_t vg_many_edges = 1 << 18;  // from which threads gain more than the passes that this adds cost
+
+struct vg_sorting {
+  const vg_edges* g;
+  bool by_tail;
+  int64_t keys, shift;
+  int64_t* ptr;  // where the edges of every key begin
+  int32_t *ids, *key_of;  // of edges by range
+  int64_t starts[vg_key_ranges + 1][vg_edge_blocks];  // of what a block gives to a range; then where that ends
+  int64_t disordered;  // whether some edge's key is less than the one before
+  int64_t first(int64_t block) const { return g->m * block / vg_edge_blocks; }
+  int64_t key(int64_t e) const { return by_tail ? g->src[e] : g->head_of(e); }
+};
+static int64_t vg_count_blocks(int64_t begin, int64_t end, int64_t, void* context) {
+  vg_sorting& s = *(vg_sorting*)context;
+  for (int64_t block = begin; block < end; ++block) {
+    int64_t counts[vg_key_ranges] = {0}, before = block ? s.key(s.first(block) - 1) : 0, falls = 0;
+    for (int64_t e = s.first(block); e < s.first(block + 1); ++e) {
+      const int64_t key = s.key(e);
+      falls |= key < before, before = key;
+      ++counts[key >> s.shift];
+    }
+    for (int64_t r = 0; r < vg_key_ranges; ++r) s.starts[r][block] = counts[r];
+    if (falls) vg_fail(&s.disordered);
   }
+  return 0;
+}
+static int64_t vg_deal_blocks(int64_t begin, int64_t end, int64_t, void* context) {
+  vg_sorting& s = *(vg_sorting*)context;
+  for (int64_t block = begin; block < end; ++block) {
+    int64_t at[vg_key_ranges];
+    for (int64_t r = 0; r < vg_key_ranges; ++r) at[r] = s.starts[r][block];
+    for (int64_t e = s.first(block); e < s.first(block + 1); ++e) {
+      const int64_t key = s.key(e), place = at[key >> s.shift]++;
+      s.ids[place] = (int32_t)e, s.key_of[place] = (int32_t)key;
+    }
+  }
+  return 0;
+}
+static int64_t vg_sort_ranges(int64_t begin, int64_t end, int64_t, void* context) {
+  vg_sorting& s = *(vg_sorting*)context;
+  int64_t* next = s.g->next;
+  for (int64_t r = begin; r < end; ++r) {
+    const int64_t low = r << s.shift, high = (r + 1) << s.shift < s.keys ? (r + 1) << s.shift : s.keys;
+    const int64_t from = s.starts[r][0], to = s.starts[r + 1][0];
+    for (int64_t key = low; key < high; ++key) next[key] = 0;
+    for (int64_t i = from; i < to; ++i) ++next[s.key_of[i]];
+    for (int64_t key = low, at = from; key < high; ++key) {
+      const int64_t count = next[key];
+      s.ptr[key] = next[key] = at;
+      at += count;
+    }
+    for (int64_t i = from; i < to; ++i) {
+      const int64_t key = s.key_of[i], place = next[key]++;
+      if (s.by_tail) s.g->put_out(place, s.ids[i]); else s.g->put_in(place, s.ids[i], key);
+    }
+  }
+  return 0;
+}
+// Gives whether keys were in order.
+static bool vg_sort_by_key(vg_sorting& s, void* pool) {
+  const int64_t m = s.g->m, each = m / vg_edge_blocks;
+  for (s.shift = 0; (s.keys - 1) >> s.shift >= vg_key_ranges;) ++s.shift;
+  s.disordered = 0;
+  vg_run(0, vg_edge_blocks, nullptr, each, vg_count_blocks, &s, pool);
+  int64_t at = 0;
+  for (int64_t r = 0; r < vg_key_ranges; ++r)
+    for (int64_t block = 0; block < vg_edge_blocks; ++block) {
+      const int64_t count = s.starts[r][block];
+      s.starts[r][block] = at;
+      at += count;
+    }
+  s.starts[vg_key_ranges][0] = s.ptr[s.keys] = m;
+  vg_run(0, vg_edge_blocks, nullptr, each, vg_deal_blocks, &s, pool);
+  const int64_t ranges = ((s.keys - 1) >> s.shift) + 1;
+  vg_run(0, ranges, nullptr, m / ranges, vg_sort_ranges, &s, pool);
+  return !s.disordered;
+}
+
+// Gives whether edges were in order already.
+static bool vg_group_edges(const vg_edges& g, void* pool) {
+  const int64_t bytes = 2 * g.m * (int64_t)sizeof(int32_t);
+  char* room = pool && g.m >= vg_many_edges ? (char*)malloc(bytes + sizeof(vg_sorting)) : nullptr;
+  if (room == nullptr) return vg_group_in_turn(g);
+  vg_sorting& s = *(vg_sorting*)room;
+  s.g = &g, s.ids = (int32_t*)(room + sizeof(vg_sorting)), s.key_of = s.ids + g.m;
+  s.by_tail = false, s.keys = g.n, s.ptr = g.in_ptr;
+  const bool is_grouped = vg_sort_by_key(s, pool);
+  s.by_tail = true, s.keys = g.sources, s.ptr = g.out_ptr;
+  vg_sort_by_key(s, pool);
+  free(room);
   return is_grouped;
 }
 
@@ -82,28 +184,34 @@ static int64_t vg_common_degree(const int64_t* in_ptr, int64_t begin, int64_t en
   return degree;
 }
 
+struct vg_ends { const int64_t* ids; int64_t count; };
+static int64_t vg_check_ends(int64_t begin, int64_t end, int64_t, void* context) {
+  vg_ends& ends = *(vg_ends*)context;
+  bool are_there = true;
+  for (int64_t e = begin; e < end; ++e) are_there &= (uint64_t)ends.ids[e] < (uint64_t)ends.count;
+  return !are_there;
+}
+
 // Edges alone, of vertices that keep their order. a: sources, destinations, edges, tails, heads; then the places of:
 // where in-edges and out-edges begin (int64), edge ids, rows of tails and of heads by edge row, edge rows by tail and
-// their heads (int32), room for as many numbers as there are sources, or destinations. Gives in a[0] whether edges were
-// in order already, in a[1] the in-degree of all, -1 where it differs; in a[2] whether all ids are there: else nothing.
+// their heads (int32), room for as many numbers as there are sources, or destinations; the pool. Gives in a[0] whether
+// edges were in order already, in a[1] the in-degree of all, -1 where it differs; in a[2] whether all ids are there:
+// else nothing.
 extern "C" void vg_sort_edges(int64_t* a) {
-  const int64_t sources = a[0], n = a[1], m = a[2];
-  const int64_t *tails = (const int64_t*)a[3], *heads = (const int64_t*)a[4];
-  bool are_there = true;
-  for (int64_t e = 0; e < m; ++e)
-    are_there &= (uint64_t)tails[e] < (uint64_t)sources && (uint64_t)heads[e] < (uint64_t)n;
-  a[2] = are_there;
-  if (!are_there) return;
-  int64_t* in_ptr = (int64_t*)a[5];
-  a[0] = vg_group_edges(sources, n, m, tails, heads, nullptr, in_ptr, (int64_t*)a[6], (int32_t*)a[7], (int32_t*)a[8],
-                        (int32_t*)a[9], (int32_t*)a[10], (int32_t*)a[11], (int64_t*)a[12]);
-  a[1] = vg_common_degree(in_ptr, 0, n);
+  const vg_edges g = {a[0], a[1], a[2], (const int64_t*)a[3], (const int64_t*)a[4], nullptr, (int64_t*)a[5], (int64_t*)a[6],
+                      (int32_t*)a[7], (int32_t*)a[8], (int32_t*)a[9], (int32_t*)a[10], (int32_t*)a[11], (int64_t*)a[12]};
+  void* pool = (void*)a[13];
+  vg_ends tails = {g.tails, g.sources}, heads = {g.heads, g.n};
+  a[2] = !vg_run(0, g.m, nullptr, 1, vg_check_ends, &tails, pool) && !vg_run(0, g.m, nullptr, 1, vg_check_ends, &heads, pool);
+  if (!a[2]) return;
+  a[0] = vg_group_edges(g, pool);
+  a[1] = vg_common_degree(g.in_ptr, 0, g.n);
 }
 
 // a: vertices, edges, keys (int32, below the count), count, tails, heads; then the places of: vertex ids and
 // rows, where in-edges and out-edges begin (int64), edge ids, rows of tails and of heads by edge row, edge rows by
-// tail and their heads (int32), room for count + 1 and for vertices + 1 numbers. Gives in a[0] and a[1] whether
-// vertices and edges were in order already.
+// tail and their heads (int32), room for count + 1 and for vertices + 1 numbers; the pool. Gives in a[0] and a[1]
+// whether vertices and edges were in order already.
 extern "C" void vg_sort_rows(int64_t* a) {
   const int64_t n = a[0], m = a[1], count = a[3];
   const int32_t* keys = (const int32_t*)a[2];
@@ -121,9 +229,9 @@ extern "C" void vg_sort_rows(int64_t* a) {
     rows[v] = row;
   }
   a[0] = is_sorted;
-  a[1] = vg_group_edges(n, n, m, (const int64_t*)a[4], (const int64_t*)a[5], rows, (int64_t*)a[8], (int64_t*)a[9],
-                        (int32_t*)a[10], (int32_t*)a[11], (int32_t*)a[12], (int32_t*)a[13], (int32_t*)a[14],
-                        (int64_t*)a[16]);
+  const vg_edges g = {n, n, m, (const int64_t*)a[4], (const int64_t*)a[5], rows, (int64_t*)a[8], (int64_t*)a[9],
+                      (int32_t*)a[10], (int32_t*)a[11], (int32_t*)a[12], (int32_t*)a[13], (int32_t*)a[14], (int64_t*)a[16]};
+  a[1] = vg_group_edges(g, (void*)a[17]);
 }
 
 // a: vertices, keys (int32, below the count), count, where in-edges begin by row, and places of count + 1 numbers for
@@ -142,9 +250,9 @@ extern "C" void vg_bounds(const int64_t* a) {
 
 // Levels, and with them the order of rows by level and where frontiers lie. a: vertices, edges, tails, heads, then the
 // places of: levels; what vg_sort_rows fills, from vertex ids to heads by tail; what vg_bounds fills; and room for
-// 3 vertices + edges + 1 numbers (int32) and for 2 vertices + 3 (int64). Gives in a[0] what vg_levels does, in a[1]
-// how many levels there are, in a[2] and a[3] what vg_sort_rows does; in a[4] whether rows were left unsorted, since
-// no vertex has two in-edges and those of a level have another order.
+// 3 vertices + edges + 1 numbers (int32) and for 2 vertices + 3 (int64); the pool. Gives in a[0] what vg_levels does, in
+// a[1] how many levels there are, in a[2] and a[3] what vg_sort_rows does; in a[4] whether rows were left unsorted,
+// since no vertex has two in-edges and those of a level have another order.
 extern "C" void vg_plan_rows(int64_t* a) {
   const int64_t n = a[0], m = a[1];
   const int32_t* level = (const int32_t*)a[4];
@@ -161,8 +269,8 @@ extern "C" void vg_plan_rows(int64_t* a) {
   a[4] = m > 0 && m == inner;
   if (a[4]) return;
   int64_t* room = (int64_t*)a[18];
-  int64_t sorts[17] = {n, m, (int64_t)level, count, a[2], a[3], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13],
-                       (int64_t)room, (int64_t)(room + n + 2)};
+  int64_t sorts[18] = {n, m, (int64_t)level, count, a[2], a[3], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13],
+                       (int64_t)room, (int64_t)(room + n + 2), a[19]};
   const int64_t bounds[7] = {n, (int64_t)level, count, a[7], a[14], a[15], a[16]};
   vg_sort_rows(sorts);
   vg_bounds(bounds);

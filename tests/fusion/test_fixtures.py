@@ -208,12 +208,12 @@ def test_a_hub() -> None:
 
 
 def test_threads_change_nothing() -> None:
-    """Two runs, on one thread and on two: the same bits, gradients included."""
+    """On one thread, on two, twice, and on more than there are cores: the same bits, gradients included."""
     topology = hub()
     case = Case(topology, frames_of(topology, 8, torch.float32), (message, many), [], second=False, drops=False)
     before, runs = torch.get_num_threads(), list[list[Tensor]]()
     try:
-        for threads in (1, 2, 2):
+        for threads in (1, 2, 2, 16):
             torch.set_num_threads(threads)
             runs.append(case.run(propagate))
     finally:

@@ -146,6 +146,30 @@ def test_edges_are_ordered_as_by_numpy(native: Native, shape: tuple[int, int, in
             assert one is None or (one.tolist() == two.tolist() and one.dtype == two.dtype), name
 
 
+@pytest.mark.parametrize("threads", [2, 16])
+def test_many_edges_are_ordered_by_any_number_of_threads(native: Native, threads: int) -> None:
+    """Those of few vertices, of a hub among many, and those that are in order already."""
+    m, before = 1 << 18, torch.get_num_threads()
+    ends = torch.stack([torch.randint(n, (m,)) for n in (3, 1000, 70_000)])
+    hub = torch.where(torch.arange(m) % 3 == 0, 7, ends[1])
+    try:
+        torch.set_num_threads(threads)
+        for src, dst in ((ends[2], ends[0]), (ends[1], hub), (hub, ends[2].sort().values)):
+            found, _ = native.order_edges(Topology(src, dst, 70_000, 70_000))
+            by_head = torch.sort(dst, stable=True)
+            by_tail = torch.sort(src[by_head.indices], stable=True)
+            for row, wanted in ((found.dst_rows, by_head.values), (found.src_rows, src[by_head.indices])):
+                assert torch.equal(row.long(), wanted)
+            assert torch.equal(found.out_edges.long(), by_tail.indices)
+            assert torch.equal(found.out_dst.long(), by_head.values[by_tail.indices])
+            assert torch.equal(found.in_ptr.diff(), torch.bincount(dst, minlength=70_000))
+            assert torch.equal(found.out_ptr.diff(), torch.bincount(src, minlength=70_000))
+            assert (found.edge_ids is None) == torch.equal(dst, by_head.values)
+            assert found.edge_ids is None or torch.equal(found.edge_ids.long(), by_head.indices)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_ids_that_are_none_are_not_sorted(native: Native) -> None:
     for src, dst in ((0, 3), (2, 0), (-1, 0), (0, -(2**40))):
         with pytest.raises(AssertionError, match="ids are those of vertices"):

@@ -65,11 +65,12 @@ def _text(layout: Layout, number: int, scratch: Scratch) -> str:
 def _entry(layout: Layout, number: int) -> str:
     """The function that is called, which shares out rows by their edges."""
     spec, over = layout.spec, {stage.over for stage in layout.stages} - {""}
+    most = ", vg_most_sums" if any(value.space == SHARED for value in spec.stores) else ""
     ptr = f"(const int64_t*)a[{_WORDS.index('out_ptr' if spec.is_source or 'out' in over else 'in_ptr')}]"
     return f"""
     extern "C" int64_t kernel{number}(const int64_t* a) {{
       const int64_t* ptr = {ptr if over else "nullptr"};
-      return vg_run(a[0], a[1], ptr, {_cost(spec)}, body{number}, (void*)a, (void*)a[2]);
+      return vg_run(a[0], a[1], ptr, {_cost(spec)}, body{number}, (void*)a, (void*)a[2]{most});
     }}
     """
 

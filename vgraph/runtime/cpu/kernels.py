@@ -71,7 +71,7 @@ def first_line(ops: Iterable[Op]) -> str | None:
 
 _LINE = 64  # bytes of the cache
 _MOST_MOVED = 256  # bytes of a row
-_MOST_PIECES = 64  # into which a kernel cuts its rows
+_MOST_SUMS = 64  # pieces of rows that have sums of their own, as in threads.h
 _MOST_OWN = 1 << 16  # bytes of a tensor up to which torch's own memory is taken as it comes
 _MOST_PREPARED = 256  # kernels on one graph
 _numbers = count()
@@ -269,7 +269,7 @@ class CpuKernel:
 
 def _room(extent: Covered, kind: str, is_sum: bool, row_shape: tuple[int, ...], dtype: torch.dtype) -> Room:
     if is_sum:  # one for each piece of the work
-        return Room(None, (_MOST_PIECES, *row_shape), ACCUMULATED.get(dtype, dtype), is_sum)
+        return Room(None, (_MOST_SUMS, *row_shape), ACCUMULATED.get(dtype, dtype), is_sum)
     shape = (extent.count(kind), *row_shape)
     if math.prod(shape) * dtype.itemsize > _MOST_OWN:
         return Room(None, shape, dtype, is_sum)

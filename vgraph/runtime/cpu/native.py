@@ -129,9 +129,9 @@ class Native:
         bounds, room = np.empty((3, n + 1), np.int64), self.room(4 * (7 * n + m + 16))
         places, free = places_in(wide, short), room.data_ptr()
         at, step = bounds.ctypes.data, bounds.strides[0]
-        own = (at, at + step, at + 2 * step, free + 8 * (2 * n + 4), free)
+        own = (at, at + step, at + 2 * step, free + 8 * (2 * n + 4), free, _sorting_pool())
         given = (ends[0].data_ptr(), ends[1].data_ptr(), found.ctypes.data)
-        words = (ctypes.c_int64 * 19)(n, m, *given, *places, *own)
+        words = (ctypes.c_int64 * 20)(n, m, *given, *places, *own)
         self.plan_rows(ctypes.addressof(words))
         if words[0] != n:
             return None
@@ -146,7 +146,8 @@ class Native:
         (wide, short), room = room_for(n, m), self.room(8 * (n + count + 2))
         places = places_in(wide, short)
         given = (keys.ctypes.data, count, src.data_ptr(), dst.data_ptr())
-        words = (ctypes.c_int64 * 17)(n, m, *given, *places, room.data_ptr(), room.data_ptr() + 8 * (count + 1))
+        own = (room.data_ptr(), room.data_ptr() + 8 * (count + 1), _sorting_pool())
+        words = (ctypes.c_int64 * 18)(n, m, *given, *places, *own)
         self.sort_rows(ctypes.addressof(words))
         return _row_order(SortedRows(wide, short, bool(words[0]), bool(words[1])), places)
 
@@ -156,7 +157,8 @@ class Native:
         sizes = topology.num_src, topology.num_dst, topology.num_edges
         grouped = GroupedEdges(*sizes)
         room = self.room(8 * max(sizes[:2]))
-        words = (ctypes.c_int64 * 13)(*sizes, *(t.data_ptr() for t in ends), *grouped.places, room.data_ptr())
+        given, own = [t.data_ptr() for t in ends], (room.data_ptr(), _sorting_pool())
+        words = (ctypes.c_int64 * 14)(*sizes, *given, *grouped.places, *own)
         self.sort_edges(ctypes.addressof(words))
         assert words[2], "ids are those of vertices"
         grouped.is_grouped = bool(words[0])
@@ -239,6 +241,11 @@ class Native:
         if not self.multiplies or op.kwargs or not all(v.dtype in FLOATS for v in op.operands()):
             return None
         return {"mm": self.mm, "addmm": self.addmm}.get(op_name(op.target)) if len(op.args) <= 3 else None
+
+
+def _sorting_pool() -> int:
+    """The pool, if it has several threads: one sorts sooner without the passes that several need."""
+    return pool_address() if torch.get_num_threads() > 1 else 0
 
 
 def _wide(ids: Tensor) -> Tensor:
