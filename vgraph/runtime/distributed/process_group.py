@@ -24,7 +24,7 @@ from vgraph.errors import CheckpointError, WorkerError
 from vgraph.ir.buffers import Overwrites
 from vgraph.ir.departures import Departures, early_departures
 from vgraph.ir.exchange import Exchange, Fetch, Piece, ReplicaMean
-from vgraph.ir.program import Program
+from vgraph.ir.program import Op, Program
 from vgraph.runtime.distributed.groups import Group, begin, end, lost_workers, make_group
 from vgraph.runtime.distributed.shards import assemble, run_worker, take
 
@@ -63,16 +63,14 @@ class WorkerGroup:
     def run(self, program: Program, inputs: Sequence[Tensor], overwrites: Overwrites = ()) -> list[Tensor | None]:
         """One step of this worker, which updates inputs in their own memory."""
         coming: dict[Exchange, _Arriving | None] = {}  # begun, and not read yet
-        departures = self._departures_of(program, overwrites)
+        departures = self._departures_of(program, overwrites) if self.overlaps else None
 
-        def has_run(position: int, tensors: Mapping[int, Tensor]) -> None:
-            for fetch in departures.after.get(position, ()):
-                op = program.ops[fetch]
-                assert isinstance(op.target, Fetch)
-                shard = next((tensors.get(value.id) for value in op.operands()), None)
-                coming[op.target.exchange] = self._start(op.target.exchange, shard)
+        def start(op: Op, tensors: Mapping[int, Tensor]) -> None:
+            assert isinstance(op.target, Fetch)
+            shard = next((tensors.get(value.id) for value in op.operands()), None)
+            coming[op.target.exchange] = self._start(op.target.exchange, shard)
 
-        worker = run_worker(program, inputs, self.device, overwrites, has_run if self.overlaps else None)
+        worker = run_worker(program, inputs, self.device, overwrites, departures, start)
         with lost_workers():
             try:
                 asked, shard = next(worker)

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from vgraph.ir.buffers import Overwrites, lifetimes
+from vgraph.ir.departures import Departures
 from vgraph.ir.exchange import Assemble, Exchange, Fetch, Piece, ReplicaMean
-from vgraph.ir.program import Program
+from vgraph.ir.program import Op, Program
 from vgraph.ir.reductions import reduce_info
 from vgraph.ir.sharding import Region
 from vgraph.runtime.distributed.dense_ops import evaluate
 
-Run = Generator[tuple[Exchange | ReplicaMean, Tensor | None], Tensor | None, list[Tensor | None]]
-HasRun = Callable[[int, Mapping[int, Tensor]], None]  # the position of an op, tensors by value id
+Asked = tuple[Exchange | ReplicaMean, Tensor | None]
+Run = Generator[Asked, Tensor | None, list[Tensor | None]]
+Start = Callable[[Op, Mapping[int, Tensor]], None]  # a fetch, tensors by value id
 
 
 def take(shard: Tensor, have: Region, part: Region) -> Tensor:
@@ -83,30 +85,31 @@ def run_worker(
     inputs: Sequence[Tensor],
     device: torch.device | None = None,
     overwrites: Overwrites = (),
-    has_run: HasRun | None = None,
+    departures: Departures | None = None,
+    start: Start | None = None,
 ) -> Run:
     """Runs a worker's Program; yields (exchange, its shard) at every fetch and is sent the assembled region.
 
     ``overwrites``: outputs that are written into the memory of an input as soon as nothing reads that.
-    Where there are replicas it also yields (mean, its shard), and is sent the mean over them. ``has_run`` is told of
-    each op that has run, and before the first of -1; it may begin fetches whose sources are made.
+    Where there are replicas it also yields (mean, its shard), and is sent the mean over them. ``start``
+    begins fetches when ``departures`` say so, and each is yielded when it has to end.
     """
     env: dict[int, Tensor] = {i.value.id: tensor for i, tensor in zip(program.inputs, inputs, strict=True)}
     del inputs
     dead = last_uses(program)
     overwritten = lifetimes(program, overwrites).overwritten if overwrites else {}
     places = {before: env[before] for pairs in overwritten.values() for before, _ in pairs}
-    if has_run is not None:
-        has_run(-1, env)
+    ends, due = (departures.ends, departures.before) if departures else ({}, {})
+    passed: dict[int, Tensor | None] = {}  # shards of fetches that have not ended
+    _begin(program, -1, env, departures, start)
     for position, op in enumerate(program.ops):
         if isinstance(op.target, (Fetch, ReplicaMean)):
             shard = next((env[v.id] for v in op.operands()), None)
-            fetched = yield op.target.exchange if isinstance(op.target, Fetch) else op.target, shard
+            if ends.get(position, position) > position:
+                passed[position] = shard
+            else:
+                yield from _bring(op, shard, env)
             del shard
-            if op.results:
-                assert fetched is not None
-                env[op.results[0].id] = fetched
-            del fetched
         elif isinstance(op.target, Assemble):
             parts = [env[v.id] for v in op.operands()]
             result = parts[0].new_empty(tuple(len(entries) for entries in op.target.need))
@@ -119,9 +122,28 @@ def run_worker(
             env[after] = places[before].copy_(env[after])
         for number in dead.get(position, ()):
             env.pop(number, None)
-        if has_run is not None:
-            has_run(position, env)
+        for fetch in due.get(position + 1, ()):
+            yield from _bring(program.ops[fetch], passed.pop(fetch), env)
+        _begin(program, position, env, departures, start)
     return [None if value is None else env[value.id] for value in program.outputs]
+
+
+def _begin(
+    program: Program, position: int, env: Mapping[int, Tensor], departures: Departures | None, start: Start | None
+) -> None:
+    """Begins the fetches whose time has come when the op at this position has run."""
+    if departures is not None and start is not None:
+        for fetch in departures.after.get(position, ()):
+            start(program.ops[fetch], env)
+
+
+def _bring(op: Op, shard: Tensor | None, env: dict[int, Tensor]) -> Generator[Asked, Tensor | None]:
+    """Files what a fetch, or a mean over replicas, gives."""
+    assert isinstance(op.target, (Fetch, ReplicaMean))
+    fetched = yield op.target.exchange if isinstance(op.target, Fetch) else op.target, shard
+    if op.results:
+        assert fetched is not None
+        env[op.results[0].id] = fetched
 
 
 def last_uses(program: Program) -> dict[int, list[int]]:
