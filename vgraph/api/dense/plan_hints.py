@@ -15,6 +15,7 @@ from vgraph.ir.tdl.table import describe, is_absent
 from vgraph.partition.accounting.account import Account
 from vgraph.partition.accounting.footprint import Footprint, whole_footprint
 from vgraph.partition.search.search import Found
+from vgraph.partition.search.strategies import is_long
 
 MUCH = 1.5  # fair shares of memory that are told
 _ENOUGH = 2**20  # bytes beyond them, from which on it is told unasked
@@ -51,7 +52,7 @@ def _odd_dims(book: Account, count: int) -> Iterator[str]:
         for name, value in step.parameters.items()
         if len(value.shape) > 1 and value.row_bytes > largest // 16
         for size in [max(value.row_shape)]
-        if size > count and size % count
+        if size > count and size % count and not is_long(size, count)
     ]
     for _, name, size in sorted(found, reverse=True)[:MOST]:
         longer = -(-size // count) * count

@@ -7,6 +7,7 @@ Source: Tofu section 5.3 (communication), 7.1 (memory a worker).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vgraph.ir.program import Value
@@ -15,8 +16,10 @@ from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import is_absent, reads_values
 from vgraph.partition.accounting.costs import transfer
 from vgraph.partition.accounting.crossing import MANY, crosses, crossing_entries
+from vgraph.partition.rewrite.views import views_of
 
 Placements = tuple[Placement, ...]
+Seen = tuple[Value, Placements]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +36,8 @@ class Account:
     """``fetched[i][s]``: bytes that cross workers in step s before op i runs, all workers together.
 
     ``kept[i][s]``: those that cross after it, where a result is brought to its placement. A copy that
-    was fetched is kept for later readers that need the same.
+    was fetched is kept for later readers that need the same, of the value or of a view of it. ``copies``: by op and
+    operand that is not read where it lies, the copy that serves it: often of what the operand is a view of.
     """
 
     step: TrainingStep
@@ -42,6 +46,7 @@ class Account:
     kept: tuple[tuple[float, ...], ...]
     homes: dict[int, Placements]  # value id -> where it lies
     rows: tuple[Row, ...]  # by op
+    copies: Mapping[tuple[int, int], Seen] = field(default_factory=dict[tuple[int, int], Seen])
     _shares: dict[int, float] = field(default_factory=dict[int, float], repr=False)  # by the id of a home
 
     @property
@@ -79,7 +84,7 @@ def share(placements: Placements, axes: tuple[int, ...]) -> float:
 def account(step: TrainingStep, plan: ShardingPlan, *, reuse: bool = True) -> Account:
     """The books of a plan; ``reuse``: what was fetched once is not fetched again."""
     homes: dict[int, Placements] = {i.value.id: plan.placements[i.value.id] for i in step.program.inputs}
-    copies: dict[int, set[Placements]] = {}
+    copies = _Copies(step, plan, homes, reuse=reuse)
     nothing = (0.0,) * len(plan.axes)
     fetched: list[tuple[float, ...]] = []
     kept: list[tuple[float, ...]] = []
@@ -87,19 +92,12 @@ def account(step: TrainingStep, plan: ShardingPlan, *, reuse: bool = True) -> Ac
     for place, (op, row, strategies) in enumerate(zip(step.ops, all_rows, plan.strategies, strict=True)):
         rows: list[tuple[float, ...]] = []
         for position, (value, needed) in enumerate(zip(op.operands(), row.needed, strict=True)):
-            home = homes[value.id]
-            if needed == home and position not in row.beside:
+            if needed == homes[value.id] and position not in row.beside:
                 continue
             if not reads_values(op):
                 break
-            known = copies.setdefault(value.id, set())
-            if (place, value.id) in plan.fetched_again:
-                known.clear()
-            if needed not in known:
-                halos = tuple([_halo(value, s, position) for s in strategies])
-                rows.append(moved(value, home, needed, plan.axes, halos))
-                if reuse:
-                    known.add(needed)
+            halos = tuple([_halo(value, s, position) for s in strategies]) if position in row.beside else nothing
+            rows += copies.bring((place, position), value, needed, halos)
         fetched.append(_sum(rows) if rows else nothing)
         rows = []
         for value, made in zip(op.results, row.made, strict=True):
@@ -107,7 +105,43 @@ def account(step: TrainingStep, plan: ShardingPlan, *, reuse: bool = True) -> Ac
             if home != made and not is_absent(value):
                 rows.append(moved(value, made, home, plan.axes, nothing))
         kept.append(_sum(rows) if rows else nothing)
-    return Account(step, plan, tuple(fetched), tuple(kept), homes, all_rows)
+    return Account(step, plan, tuple(fetched), tuple(kept), homes, all_rows, copies.serving)
+
+
+class _Copies:
+    """What was fetched so far; ``serving``: which copy each operand is read from."""
+
+    def __init__(self, step: TrainingStep, plan: ShardingPlan, homes: Mapping[int, Placements], *, reuse: bool) -> None:
+        self.plan, self.homes, self.reuse = plan, homes, reuse
+        self.views = views_of(step.program) if reuse else {}
+        self.known: dict[int, set[Placements]] = {}
+        self.serving: dict[tuple[int, int], Seen] = {}
+        self.nothing = (0.0,) * len(plan.axes)
+
+    def bring(
+        self, reader: tuple[int, int], value: Value, needed: Placements, halos: tuple[float, ...]
+    ) -> list[tuple[float, ...]]:
+        """Bytes a step of what has to be fetched, if anything: of the value, or of what it is a view of."""
+        if not any(halos):
+            value, needed = self._base(value, needed)
+        known = self.known.setdefault(value.id, set())
+        if (reader[0], value.id) in self.plan.fetched_again:
+            known.discard(needed)
+        self.serving[reader] = (value, needed)
+        if needed in known or (needed == self.homes[value.id] and not any(halos)):
+            return []
+        if self.reuse:
+            known.add(needed)
+        return [moved(value, self.homes[value.id], needed, self.plan.axes, halos)]
+
+    def _base(self, value: Value, needed: Placements) -> Seen:
+        """What a view of it is a view of, where the one lies as the other: a copy of that serves all its views."""
+        while (view := self.views.get(value.id)) is not None:
+            there, home = view.placements(needed), view.placements(self.homes[value.id])
+            if there is None or home != self.homes[view.base.id]:
+                break
+            value, needed = view.base, there
+        return value, needed
 
 
 def _rows(step: TrainingStep, plan: ShardingPlan) -> tuple[Row, ...]:

@@ -7,6 +7,7 @@ Source: Tofu sections 6 and 7.1: original order, buffers freed after their last 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,8 +18,8 @@ from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import Partial, ShardingPlan, Split
 from vgraph.ir.step import TrainingStep
-from vgraph.ir.tdl.table import is_absent, is_view, reads_values
-from vgraph.partition.accounting.account import Account, Placements
+from vgraph.ir.tdl.table import is_absent, is_view
+from vgraph.partition.accounting.account import Account, Placements, moved
 
 
 @dataclass(frozen=True)
@@ -185,24 +186,33 @@ class Books:
         one, other = (book.home_share(book.homes[value.id]) for value in (result, operand))
         return one * result.row_bytes <= other * operand.row_bytes + 0.5
 
-    def _copies(self) -> list[Copy]:
-        """Every shard that is fetched, with all that read it: the first of them fetches."""
+    def _copies(self) -> Iterator[Copy]:
+        """Every shard that is fetched, with all that read it, or a view of it: the first of them fetches."""
         found: dict[tuple[int, Placements], list[int]] = {}
         values: dict[int, Value] = {}
-        done: list[Copy] = []
-        for number, op in enumerate(self.step.ops):
-            if not self.book.plan.strategies[number] or not reads_values(op):
+        for (number, _), (value, needed) in self.book.copies.items():
+            home = self.book.homes[value.id]
+            if needed == home or not _is_fetched(needed, home):
                 continue
-            for value, needed in zip(op.operands(), self.book.rows[number].needed, strict=True):
-                home = self.book.homes[value.id]
-                if needed == home or not _is_fetched(needed, home):
-                    continue
-                key = (value.id, needed)
+            key = (value.id, needed)
+            values[value.id] = value
+            if (number, value.id) in self.book.plan.fetched_again and key in found and found[key][-1] != number:
+                yield self._copy(value, needed, found.pop(key))
+            found.setdefault(key, []).append(number)
+        for (number, needed), readers in found.items():
+            yield self._copy(values[number], needed, readers)
+
+    def _casts(self) -> Iterator[Copy]:
+        """What is made of a copy in another dtype, until it is read last."""
+        found: dict[tuple[int, Placements], list[int]] = {}
+        values: dict[int, Value] = {}
+        for (number, position), (copy, _) in self.book.copies.items():
+            value = list(self.step.ops[number].operands())[position]
+            if value.dtype != copy.dtype:
                 values[value.id] = value
-                if (number, value.id) in self.book.plan.fetched_again and key in found and found[key][-1] != number:
-                    done.append(self._copy(value, needed, found.pop(key)))
-                found.setdefault(key, []).append(number)
-        return done + [self._copy(values[i], needed, readers) for (i, needed), readers in found.items()]
+                found.setdefault((value.id, self.book.rows[number].needed[position]), []).append(number)
+        for (number, needed), readers in found.items():
+            yield self._copy(values[number], needed, readers)
 
     def _copy(self, value: Value, needed: Placements, readers: list[int]) -> Copy:
         return Copy(value, needed, self.book.read_bytes(value, needed), tuple(dict.fromkeys(readers)))
@@ -216,10 +226,18 @@ class Books:
                     continue
                 kind = "gradients" if value.id in gradients else "activations"
                 self.hold(kind, self.book.held_bytes(value), number, self.last[value.id])
-            moved, brought = sum(self.book.fetched[number]), 2 * sum(self.book.kept[number]) / workers
-            self.transit[number] = max(2 * moved / workers, brought + self._made_elsewhere(number) if brought else 0.0)
-        for copy in self.copies:
+            fetched, brought = sum(self.book.fetched[number]), 2 * sum(self.book.kept[number]) / workers
+            self.transit[number] = max(
+                2 * fetched / workers, brought + self._made_elsewhere(number) if brought else 0.0
+            )
+        for copy in (*self.copies, *self._casts()):
             self.hold("copies", copy.bytes, copy.readers[0], copy.readers[-1])
+
+    def in_transit(self, copy: Copy) -> float:
+        """The pieces of a copy that a worker sends and receives while it is fetched."""
+        axes = self.book.plan.axes
+        rows = moved(copy.value, self.book.homes[copy.value.id], copy.needed, axes, (0.0,) * len(axes))
+        return 2 * sum(rows) / self.book.plan.num_workers
 
     def _made_elsewhere(self, number: int) -> float:
         """Results as the op made them, which are then brought to where they are kept."""
@@ -244,13 +262,14 @@ def footprint(book: Account) -> Footprint:
 def keep_within(book: Account, budget: float) -> tuple[ShardingPlan, float]:
     """The plan with copies let go and fetched again as far as that brings the peak within budget; its peak then.
 
-    Those go first that save most memory for longest.
+    Those go first that save most memory for longest; while they are fetched again, their pieces are held, too.
     """
     books = Books(book)
     held, again = books.held(), set(book.plan.fetched_again)
     gaps = [(c, a, b) for c in books.copies for a, b in itertools.pairwise(c.readers) if b > a + 1]
     starts, ends = (np.array([gap[i] for gap in gaps], dtype=np.int64) for i in (1, 2))
     sizes = np.array([gap[0].bytes for gap in gaps])
+    again_in_transit = [books.in_transit(gap[0]) for gap in gaps]
     left = np.ones(len(gaps), dtype=bool)
     while held.max() > budget:
         at = int(np.argmax(held))
@@ -260,5 +279,6 @@ def keep_within(book: Account, budget: float) -> tuple[ShardingPlan, float]:
         chosen = int(np.argmax(np.where(spanning, sizes * (ends - starts), -1.0)))
         left[chosen] = False
         held[starts[chosen] + 1 : ends[chosen]] -= sizes[chosen]
+        held[ends[chosen]] += again_in_transit[chosen]
         again.add((int(ends[chosen]), gaps[chosen][0].value.id))
     return replace(book.plan, fetched_again=frozenset(again)), float(held.max())

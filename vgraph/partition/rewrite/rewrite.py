@@ -23,8 +23,10 @@ from vgraph.partition.rewrite.layout import Steps, Workers, build_exchange, move
 from vgraph.partition.rewrite.local_ops import emit_share
 from vgraph.partition.rewrite.regions import OpRegions, intersect, notation_of, op_regions
 from vgraph.partition.rewrite.share import Builder, Share, local_shape
+from vgraph.partition.rewrite.views import View, views_of
 
 aten = torch.ops.aten
+Regions = tuple[Region | None, ...]  # one a worker
 _WINDOWS = frozenset(("convolution", "convolution_backward"))
 HOME = torch.device("cpu")  # stands for the device of the worker
 
@@ -57,11 +59,12 @@ class RewriteOptions:
 
 @dataclass(eq=False)
 class _Held:
-    """One copy of a value: where it lies and each worker's local Value."""
+    """One copy of a value: where it lies, each worker's local Value, and those of its views that were read of it."""
 
     layout: Layout
     locals: tuple[Value | None, ...]
     made_at: int
+    views: dict[int, tuple[Value | None, ...]] = field(default_factory=dict[int, tuple[Value | None, ...]])
 
 
 def rewrite(
@@ -101,11 +104,13 @@ class _Rewriter:
     exchanges: list[Exchange] = field(default_factory=list[Exchange])
     origin: dict[int, int] = field(default_factory=dict[int, int])
     held: dict[int, list[_Held]] = field(default_factory=dict[int, list[_Held]])  # the first: as it was made
+    homes: dict[int, Layout] = field(default_factory=dict[int, Layout])  # where a value lies, once it does
     at: int = -1  # the op that is being rewritten
 
     def __post_init__(self) -> None:
         self.workers = Workers(self.plan)
         self.digits = self.workers.digits
+        self.views = views_of(self.program)
         counter = itertools.count()
         self.builders = [Builder(counter) for _ in self.digits]
         self.known: dict[tuple[object, ...], list[OpRegions | None]] = {}
@@ -154,7 +159,7 @@ class _Rewriter:
     def _input(self, given: Input) -> _Held:
         layout = placed(given.value.row_shape, self.plan.placements[given.value.id], self.workers)
         held = _Held(layout, self._new_values(given.value, layout.regions), -1)
-        self.held[given.value.id] = [held]
+        self.held[given.value.id], self.homes[given.value.id] = [held], layout
         return held
 
     def _new_values(self, value: Value, regions: Sequence[Region | None]) -> tuple[Value | None, ...]:
@@ -197,7 +202,7 @@ class _Rewriter:
             None if mine is None else builder.emit(op.target, (mine,), builder.value(mine.row_shape, mine.dtype))
             for builder, mine in zip(self.builders, held.locals, strict=True)
         )
-        self.held[result.id] = [_Held(held.layout, made, self.at)]
+        self.held[result.id], self.homes[result.id] = [_Held(held.layout, made, self.at)], held.layout
 
     def _fetch_early(self, value: Value) -> None:
         """Without ``late_fetch``: everything that later ops read of a value, as soon as it is made."""
@@ -242,6 +247,7 @@ class _Rewriter:
             layout = placed(value.row_shape, wanted, self.workers)
             local = self._bring(value, layout.regions, partial_steps(wanted))
             self.held[value.id] = [_Held(layout, local, self.at)]
+        self.homes[value.id] = self.held[value.id][0].layout
 
     def _output(self, value: Value) -> _Held:
         held = self.held[value.id][0]
@@ -257,19 +263,67 @@ class _Rewriter:
         self.held[value.id] = [_Held(layout, local, self.at)]
 
     # ------------------------------------------------------------ communication
-    def _bring(self, value: Value, need: tuple[Region | None, ...], kept: Steps) -> tuple[Value | None, ...]:
-        """Local values with the regions that each worker needs, fetched where they are not at hand."""
-        if (self.at, value.id) in self.plan.fetched_again:
-            del self.held[value.id][1:]
+    def _bring(self, value: Value, need: Regions, kept: Steps) -> tuple[Value | None, ...]:
+        """Local values with the regions that each worker needs, fetched where neither they nor a base's are at hand."""
+        found = self._at_hand(value, need, kept)
+        base, there = (value, need) if kept or found is self.held[value.id][0] else self._base(value, need)
+        found = self._at_hand(base, there, kept)
+        if found in self.held[base.id][1:] and (self.at, base.id) in self.plan.fetched_again:
+            self.held[base.id].remove(found)
+            found = None
+        if found is None:
+            source = self._wider_copy(base, there, kept) or self._reduced(base, there, kept)
+            found = self._fetch(base, source, there, kept)
+            self.held[base.id].append(found)
+        return self._seen(base, found, value, need)
+
+    def _base(self, value: Value, need: Regions) -> tuple[Value, Regions]:
+        """What a view is a view of, where the one lies as the other, and the same entries of it."""
+        while (view := self.views.get(value.id)) is not None and self._lie_alike(value, view):
+            there = _regions(view, need)
+            if there is None:
+                break
+            value, need = view.base, there
+        return value, need
+
+    def _lie_alike(self, value: Value, view: View) -> bool:
+        mine, other = self.homes.get(value.id), self.homes[view.base.id]
+        if mine is None or partial_steps(mine.placements) != partial_steps(other.placements):
+            return False
+        return _regions(view, mine.regions) == other.regions
+
+    def _at_hand(self, value: Value, need: Regions, kept: Steps) -> _Held | None:
+        """What holds exactly these regions."""
         for copy in self.held[value.id]:
             if partial_steps(copy.layout.placements) != kept or not self._is_near(copy):
                 continue
             if all(n is None or n == h for n, h in zip(need, copy.layout.regions, strict=True)):
-                return copy.locals
-        source = self._wider_copy(value, need, kept) or self._reduced(value, need, kept)
-        found = self._fetch(value, source, need, kept)
-        self.held[value.id].append(found)
-        return found.locals
+                return copy
+        return None
+
+    def _seen(self, base: Value, copy: _Held, value: Value, need: Regions) -> tuple[Value | None, ...]:
+        """A copy as the value that is a view of it, by the ops that lead from the one to the other."""
+        if value is base:
+            return copy.locals
+        if value.id not in copy.views:
+            view = self.views[value.id]
+            there = _regions(view, need)
+            assert there is not None, "a view of these regions was found"
+            given = self._seen(base, copy, view.base, there)
+            shares = [
+                None if part is None or before is None else OpRegions({}, (before,), (part,))
+                for part, before in zip(need, there, strict=True)
+            ]
+            copy.views[value.id] = tuple(
+                None if share is None or mine is None else self._view(view.op, share, mine, worker)
+                for worker, (share, mine) in enumerate(zip(shares, given, strict=True))
+            )
+        return copy.views[value.id]
+
+    def _view(self, op: Op, regions: OpRegions, mine: Value, worker: int) -> Value:
+        return emit_share(Share(op, notation_of(op), regions, (mine,), (), self.digits[worker], self.builders[worker]))[
+            0
+        ]
 
     def _wider_copy(self, value: Value, need: tuple[Region | None, ...], kept: Steps) -> _Held | None:
         """A copy that holds all that every worker needs, and more: a stride's windows end before a block does."""
@@ -342,6 +396,13 @@ class _Rewriter:
                 target = Assemble(region, exchange.pieces[worker], exchange.reducer)
                 self.builders[worker].ops.append(Op(target, tuple(fetched[worker]), {}, (result,), value.line))
         return made
+
+
+def _regions(view: View, need: Regions) -> Regions | None:
+    """Where the regions of a view lie in its base; None: they are no regions there."""
+    found = tuple(None if part is None else view.region(part) for part in need)
+    is_known = all(part is None or there is not None for part, there in zip(need, found, strict=True))
+    return found if is_known else None
 
 
 def _is_placed(strategies: tuple[Strategy, ...]) -> bool:

@@ -7,13 +7,14 @@ model. Source: Tofu section 5.1 (an operator with its gradients, a tensor with i
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from vgraph.ir.program import Value, op_name
 from vgraph.ir.step import UPDATE
 from vgraph.ir.tdl.table import is_pointwise, is_view
+from vgraph.partition.rewrite.views import View, view_of
 from vgraph.partition.search.classes import Classes, OpClass, Reading
 
 _SPREADS = 4  # an op whose result is this much larger than what it reads decides for itself
@@ -32,6 +33,7 @@ class Cluster:
     owned: list[int] = field(default_factory=list[int])  # other inputs that lie as the root does: history
 
 
+Result = tuple[int, int]  # a class or an input, and which of its results
 Port = tuple[bool, int, int]  # whether it is read from outside; member; result or operand
 
 
@@ -46,7 +48,10 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Coarse:
-    """All clusters, which one every class and input is in, and the readings between clusters."""
+    """All clusters, which one every class and input is in, and the readings between clusters.
+
+    ``views``: results that have the entries of another, and which.
+    """
 
     classes: Classes
     clusters: tuple[Cluster, ...]
@@ -56,6 +61,7 @@ class Coarse:
     member_of: tuple[int, ...]  # a class's place within its cluster
     ports: tuple[tuple[Port, ...], ...]  # by cluster: what other clusters read from it, and what it reads
     forms: tuple[int, ...] = ()  # by cluster: equal for those with the same ops, readings and ports
+    views: Mapping[Result, tuple[Result, View]] = field(default_factory=dict[Result, tuple[Result, View]])
     skeletons: dict[int, object] = field(
         default_factory=dict[int, object], repr=False
     )  # by form, as they are asked for
@@ -69,6 +75,7 @@ def coarsen(classes: Classes, *, joins: bool = True) -> Coarse:
 class _Coarsening:
     def __init__(self, classes: Classes, *, joins: bool) -> None:
         self.classes, self.joins = classes, joins
+        self.views: dict[Result, tuple[Result, View]] = {}
         self.total = len(classes.classes) + len(classes.step.program.inputs)
         self.cluster_of = [-1] * self.total
         self.clusters: list[Cluster] = []
@@ -159,6 +166,7 @@ class _Coarsening:
         return best[:2] if best else None
 
     def _linked(self) -> Coarse:
+        self._find_views()
         member_of = [-1] * self.total
         for cluster in self.clusters:
             for place, item in enumerate(cluster.members):
@@ -176,6 +184,8 @@ class _Coarsening:
             for r in readings:
                 ports[source].add((True, max(member_of[r.source], 0), r.result))
                 ports[reader].add((False, max(member_of[r.reader], 0), r.position))
+        for (source, result), _ in self.views.values():
+            ports[self.cluster_of[source]].add((True, max(member_of[source], 0), result))
         return Coarse(
             self.classes,
             tuple(self.clusters),
@@ -184,7 +194,19 @@ class _Coarsening:
             tuple(_links(between, member_of)),
             tuple(member_of),
             tuple([tuple(sorted(found)) for found in ports]),
+            views=self.views,
         )
+
+    def _find_views(self) -> None:
+        """Views of one value, as many as there are of it."""
+        first, classes = len(self.classes.classes), self.classes.classes
+        for one in classes:
+            view, sources = view_of(one.op), set(self.sources[one.index])
+            if view is None or len(sources) != 1 or view.base.dtype != one.op.results[0].dtype:
+                continue
+            _, source, result = next(iter(sources))
+            if len(one.members) == (len(classes[source].members) if source < first else 1):
+                self.views[one.index, 0] = ((source, result), view)
 
 
 def _links(between: dict[tuple[int, int], list[Reading]], member_of: list[int]) -> Iterator[Link]:

@@ -17,7 +17,16 @@ from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
 from vgraph.ir.tdl.table import is_absent
 from vgraph.partition.accounting.costs import code_of, look_of, placement_of
 from vgraph.partition.search.classes import Held
-from vgraph.partition.search.strategies import Described, Factors, described, replicated, shrink, strategies
+from vgraph.partition.search.strategies import (
+    Described,
+    Factors,
+    described,
+    is_long,
+    replicated,
+    shrink,
+    stands_alone,
+    strategies,
+)
 
 
 @dataclass(eq=False, slots=True)  # frozen ones take four times as long to make, and there are many
@@ -105,10 +114,12 @@ class Options:
     def _splits(
         self, value: Value, before: Sequence[Placement], past_ways: Sequence[int], ways: int
     ) -> Iterable[Split]:
-        shape, hints = remaining(value, before, past_ways), self._local_hints(value, before, past_ways)
-        for dim, extent in enumerate(shape):
+        hints = self._local_hints(value, before, past_ways)
+        cuts = _cuts(value, before, past_ways)
+        for dim, (extent, (parts, is_plain)) in enumerate(zip(value.row_shape, cuts, strict=True)):
             for outer in sorted({1, *(hints[dim] if dim < len(hints) else ())}):
-                if extent % (outer * ways) == 0:
+                count = parts * outer * ways
+                if extent % count == 0 or (is_plain and outer == 1 and is_long(extent, count)):
                     yield Split(dim, outer)
 
     def _local_hints(
@@ -247,7 +258,8 @@ class Options:
         small, made = op, [choice.strategy for choice in past if choice.strategy]
         for strategy, count in zip(made, past_ways, strict=True):
             small = shrink(small, strategy, count)
-        return strategies(small, ways, self._hints(op, made, past_ways, hint))
+        found = strategies(small, ways, self._hints(op, made, past_ways, hint))
+        return [s for s in found if self._divides(op, kind, s, past, past_ways, ways)]
 
     def _describe(self, op: Op, kind: Hashable) -> Described | None:
         if kind not in self._described:
@@ -276,20 +288,27 @@ class Options:
             return True
         known = self._describe(op, kind)
         assert known is not None
-        left = known.sizes[strategy.index]
-        for choice, count in zip(past, past_ways, strict=True):
-            if choice.strategy is not None and choice.strategy.index == strategy.index:
-                left //= count
-        return left % (strategy.outer * ways) == 0
+        cuts = [
+            (choice.strategy.outer, count)
+            for choice, count in zip(past, past_ways, strict=True)
+            if choice.strategy is not None and choice.strategy.index == strategy.index
+        ]
+        size = known.sizes[strategy.index]
+        parts = math.prod([count for _, count in cuts]) * strategy.outer * ways
+        if size % parts == 0:
+            return True
+        is_plain = all(outer == 1 for outer, _ in cuts) and strategy.outer == 1
+        return is_plain and is_long(size, parts) and stands_alone(known.notation, strategy.index)
 
 
-def remaining(value: Value, placements: Sequence[Placement], past_ways: Sequence[int]) -> list[int]:
-    """The extents that earlier steps have left of a value that was kept in these placements."""
-    shape = list(value.row_shape)
-    for placement, count in zip(placements, past_ways, strict=True):
+def _cuts(value: Value, placements: Sequence[Placement], past_ways: Sequence[int]) -> list[tuple[int, bool]]:
+    """Of each dim of a value, into how many parts earlier steps cut it, and whether all of them are blocks."""
+    found = [(1, True)] * len(value.shape)
+    for placement, ways in zip(placements, past_ways, strict=True):
         if isinstance(placement, Split):
-            shape[placement.dim] //= count
-    return shape
+            parts, is_plain = found[placement.dim]
+            found[placement.dim] = (parts * ways, is_plain and placement.outer == 1)
+    return found
 
 
 @cache

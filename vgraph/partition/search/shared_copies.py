@@ -63,6 +63,12 @@ def reads_copy(kind: Kind, need: Need, copy: Copy) -> np.ndarray[tuple[int], np.
     return (np.array(need.codes) == copy.code) & ~np.array(kind.halos(need.member, need.position), dtype=bool)
 
 
+def readable(kind: Kind, need: Need) -> set[Copy]:
+    """The copies that a reader may need."""
+    terms = are_terms()
+    return {copy for copy in _copies(kind, need) if not terms[copy.code]}
+
+
 def fetching(have: tuple[int, ...], copy: Copy, ways: int) -> Costs:
     """By state of the source, what it costs not to fetch a copy, which is nothing, and to fetch it."""
     rows = np.array(have)
@@ -71,8 +77,11 @@ def fetching(have: tuple[int, ...], copy: Copy, ways: int) -> Costs:
     return np.stack([np.zeros(len(have)), costs], axis=1)
 
 
-def without(uses: np.ndarray[tuple[int], np.dtype[np.bool_]], dearest: float) -> Costs:
-    """By state of a reader, what it costs if the copy was not fetched, no less than fetching it, and if it was."""
-    costs = np.zeros((len(uses), 2))
+def without(uses: np.ndarray[tuple[int], np.dtype[np.bool_]], dearest: float, count: int = 2) -> Costs:
+    """By state of a reader, what it costs if the copy was not fetched, no less than fetching it, and if it was.
+
+    ``count``: states of the copy, of which all but the first have it.
+    """
+    costs = np.zeros((len(uses), count))
     costs[uses, 0] = dearest
     return costs

@@ -6,20 +6,22 @@ step of the recursion. Source: Tofu section 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from vgraph.partition.accounting.costs import are_terms, transfers
+from vgraph.partition.rewrite.views import View
 from vgraph.partition.search.classes import Reading
-from vgraph.partition.search.clusters import Link
+from vgraph.partition.search.clusters import Link, Result
 from vgraph.partition.search.cost_graph import CostGraph, Costs
-from vgraph.partition.search.enumeration import Enumeration
-from vgraph.partition.search.shared_copies import Copy, Need, fetching, reads_copy, shared_copies, without
+from vgraph.partition.search.enumeration import MAX_STATES, Enumeration
+from vgraph.partition.search.shared_copies import Copy, Need, fetching, readable, reads_copy, shared_copies, without
 from vgraph.partition.search.states import Kind, SearchState
+from vgraph.partition.search.view_copies import Families, Taken, in_base, lying, taking, turned
 
-Part = tuple[bool, int]  # whether the matrix is turned, its number
+Part = tuple[bool, int]  # whether the matrix is transposed, its number
 
 
 class StepCosts:
@@ -34,6 +36,7 @@ class StepCosts:
         self._numbers: dict[Hashable, int] = {}
         self._matrices: dict[int, Costs] = {}
         self._sums: dict[Hashable, Costs] = {}
+        self._bases: dict[Hashable, tuple[Result, tuple[View, ...]]] = {}
         numbers = search_state.numbers
         self.kinds = [self._kind(index, numbers) for index in range(len(self.coarse.clusters))]
 
@@ -56,7 +59,9 @@ class StepCosts:
         return self._build(shares=False)
 
     def with_copies(self, states: Sequence[int]) -> list[int]:
-        """States of clusters, and of the copies: fetched are those that are read."""
+        """States of clusters, and of the copies: fetched are those that are read, if they are not told as well."""
+        if len(states) == self.graph().num_vertices:
+            return list(states)
         found = list(states[: len(self.kinds)])
         for copy, readers in enumerate(self._readers, len(self.kinds)):
             graph = self.graph()
@@ -65,27 +70,82 @@ class StepCosts:
 
     def _build(self, shares: bool) -> CostGraph:
         parts: dict[tuple[int, int], list[Part]] = {}
-        values: dict[tuple[int, int], list[Link]] = {}
+        values: dict[Result, list[Link]] = {}
         for link in self.coarse.between:
-            values.setdefault((link.readings[0].source, link.readings[0].result), []).append(link)
-        for links in values.values() if shares else [[link] for link in self.coarse.between]:
-            source = links[0].source
-            key = (id(self.kinds[source]), *[(id(self.kinds[link.reader]), link.form) for link in links])
+            values.setdefault(self._base(link)[0], []).append(link)
+        pairs = [(value, [link]) for value, links in values.items() for link in links]
+        families = self._families(values) if shares else {}
+        vertices: dict[tuple[Result, Copy], int] = {}
+        sizes: list[int] = []
+        for value, links in values.items() if shares else pairs:
+            source, told = links[0].source, families.get(value, {})
+            key = (id(self.kinds[source]), tuple(told.items()))
+            key = (*key, *[(id(self.kinds[link.reader]), link.form) for link in links])
             found = self._known.get(key)
             if found is None:
-                found = self._known[key] = self._value(links)
+                found = self._known[key] = self._value(links, told)
             for link, matrix in zip(links, found.readers, strict=True):
                 pair = (min(source, link.reader), max(source, link.reader))
                 parts.setdefault(pair, []).append((source > link.reader, matrix))
-            for fetched, read in found.copies:
-                copy = len(self.kinds) + len(self._readers)
+            for copy, fetched, read in found.copies:
+                vertex = vertices[value, copy] = len(self.kinds) + len(self._readers)
                 self._readers.append([link.reader for link, uses in zip(links, read, strict=True) if uses >= 0])
-                parts[source, copy] = [(False, fetched)]
+                sizes.append(self._matrices[fetched].shape[1])
+                parts.setdefault((source, vertex), []).append((False, fetched))
                 for link, uses in zip(links, read, strict=True):
                     if uses >= 0:
-                        parts[link.reader, copy] = [(False, uses)]
-        alone = [*[kind.alone for kind in self.kinds], *[_FREE] * len(self._readers)]
+                        parts.setdefault((link.reader, vertex), []).append((False, uses))
+        for value, told in families.items():
+            self._tie(value, told, vertices, sizes, parts)
+        alone = [*[kind.alone for kind in self.kinds], *[_FREE[size] for size in sizes]]
         return CostGraph(alone, {pair: self._sum(matrices) for pair, matrices in parts.items()})
+
+    def _families(self, values: Mapping[Result, Sequence[Link]]) -> dict[Result, dict[Copy, Taken | None]]:
+        """The copies that a value and views of it in other clusters may both read."""
+        views = {v: found for v, found in self.coarse.views.items() if self._cluster(v) != self._cluster(found[0])}
+        views = {v: found for v, found in views.items() if v in values and found[0] in values}
+        members = {*views, *[base for base, _ in views.values()]}
+        read: dict[Result, set[Copy]] = {}
+        for value in members:
+            copies = read[value] = set[Copy]()
+            for link in values[value]:
+                kind = self.kinds[link.reader]
+                for need in self._needs(link):
+                    copies |= readable(kind, need)
+        have = {value: self._have(value) for value in members}
+        return Families(views, read, have).found
+
+    def _tie(
+        self,
+        value: Result,
+        told: Mapping[Copy, Taken | None],
+        vertices: Mapping[tuple[Result, Copy], int],
+        sizes: Sequence[int],
+        parts: dict[tuple[int, int], list[Part]],
+    ) -> None:
+        """A copy that is taken from one of the base: that is there, and the base lies as the view does."""
+        for copy, taken in told.items():
+            vertex = vertices.get((value, copy))
+            other = vertices.get((taken.base, taken.there)) if taken is not None else None
+            if vertex is None or other is None or taken is None:
+                continue
+            view, dearest = self.coarse.views[value][1], self._dearest(copy)
+            homes = [turned(code, view) for code in taken.homes]
+            lies = lying(self._have(taken.base), homes, dearest)
+            parts.setdefault((self._cluster(taken.base), vertex), []).append((False, self._keep_equal(lies)))
+            tie = self._keep_equal(taking(len(homes), sizes[other - len(self.kinds)] - 2, dearest))
+            parts.setdefault((min(vertex, other), max(vertex, other)), []).append((vertex > other, tie))
+
+    def _cluster(self, value: Result) -> int:
+        return self.coarse.cluster_of[value[0]]
+
+    def _have(self, value: Result) -> tuple[int, ...]:
+        """By state of its cluster, where a value lies."""
+        return self.kinds[self._cluster(value)].codes((True, max(self.coarse.member_of[value[0]], 0), value[1]))
+
+    def _dearest(self, copy: Copy) -> float:
+        """No copy costs more to fetch."""
+        return 2.0 * self.search_state.ways * max(copy.amount)
 
     def _sum(self, parts: list[Part]) -> Costs:
         key = tuple(parts)
@@ -94,32 +154,71 @@ class StepCosts:
             self._sums[key] = np.sum(matrices, axis=0) if len(matrices) > 1 else matrices[0]
         return self._sums[key]
 
-    def _value(self, links: Sequence[Link]) -> _Value:
+    def _needs(self, link: Link) -> list[Need]:
+        """How a reader needs a value, in terms of what that is a view of."""
+        source, kind, views = self.kinds[link.source], self.kinds[link.reader], self._base(link)[1]
+        return [in_base(need, views) for need in needs_of(self.search_state, source, kind, link.readings)[1]]
+
+    def _value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Value:
         """The costs of one value: what every reader fetches for itself, and the copies that they share."""
-        ways, source = self.search_state.ways, self.kinds[links[0].source]
-        kinds, every = [self.kinds[link.reader] for link in links], list[list[Need]]()
-        have: tuple[int, ...] = ()
-        for link, kind in zip(links, kinds, strict=True):
-            have, needs = needs_of(self.search_state, source, kind, link.readings)
-            every.append(needs)
+        ways, have = self.search_state.ways, self._have(self._base(links[0])[0])
+        kinds, every = [self.kinds[link.reader] for link in links], [self._needs(link) for link in links]
         shared = shared_copies(list(zip(kinds, every, strict=True))) if len(links) > 1 else frozenset[Copy]()
-        costs = {copy: fetching(have, copy, ways) for copy in sorted(shared)}
-        costs = {copy: table for copy, table in costs.items() if table.any()}
+        costs = {copy: fetching(have, copy, ways) for copy in sorted({*shared, *told})}
+        costs = {copy: table for copy, table in costs.items() if table.any() or copy in told}
         readers: list[int] = []
         for kind, needs in zip(kinds, every, strict=True):
             mine = tuple([copy for copy in costs if any(reads_copy(kind, need, copy).any() for need in needs)])
             key = (have, mine, *[(need, kind.halos(need.member, need.position)) for need in needs])
             number = self._numbers.get(key, -1)
             readers.append(self._keep(key, combined(have, kind, needs, ways, mine)) if number < 0 else number)
-        copies: list[tuple[int, list[int]]] = []
+        copies: list[tuple[Copy, int, list[int]]] = []
         for copy, table in costs.items():
+            taken, dearest = told.get(copy), float(table.max())
+            if taken is not None:
+                dearest = self._dearest(copy)
+                table = np.hstack([table, lying(have, taken.homes, dearest)[:, 2:]])
             read: list[int] = []
             for kind, needs in zip(kinds, every, strict=True):
                 uses = np.any([reads_copy(kind, need, copy) for need in needs], axis=0)
-                table_of = without(uses, float(table.max()))
-                read.append(self._keep(("read", table_of.tobytes()), table_of) if uses.any() else -1)
-            copies.append((self._keep(("fetch", table.tobytes()), table), read))
+                table_of = without(uses, dearest, table.shape[1])
+                read.append(self._keep_equal(table_of) if uses.any() else -1)
+            copies.append((copy, self._keep_equal(table), read))
         return _Value(readers, copies)
+
+    def _base(self, link: Link) -> tuple[Result, tuple[View, ...]]:
+        """What the value of a link is a view of, and by which views, where in every state the one lies as the other."""
+        first = link.readings[0]
+        if (first.source, first.result) not in self.coarse.views:
+            return (first.source, first.result), ()
+        key = (first.source, first.result, link.reader, link.form)
+        found = self._bases.get(key)
+        if found is None:
+            found = self._bases[key] = self._find_base(link)
+        return found
+
+    def _find_base(self, link: Link) -> tuple[Result, tuple[View, ...]]:
+        value, views = (link.readings[0].source, link.readings[0].result), list[View]()
+        source, reader, member_of = self.kinds[link.source], self.kinds[link.reader], self.coarse.member_of
+        past = self.search_state.past
+        needs = {code for r in link.readings for code in reader.codes((False, max(member_of[r.reader], 0), r.position))}
+        needs |= {choice.reads[r.position] for r in link.readings for choice in past[r.reader]}
+        while value in self.coarse.views:
+            base, view = self.coarse.views[value]
+            if self._cluster(base) != link.source:
+                break
+            seen = {code: turned(code, view) for code in needs}
+            mine, theirs = (source.codes((True, max(member_of[item], 0), result)) for item, result in (value, base))
+            mine += tuple([choice.keeps[value[1]] for choice in past[value[0]]])
+            theirs += tuple([choice.keeps[base[1]] for choice in past[base[0]]])
+            if -1 in seen.values() or tuple([turned(code, view) for code in mine]) != theirs:
+                break
+            value, needs = base, set(seen.values())
+            views.append(view)
+        return value, tuple(views)
+
+    def _keep_equal(self, costs: Costs) -> int:
+        return self._keep((costs.shape, costs.tobytes()), costs)
 
     def _keep(self, key: Hashable, costs: Costs) -> int:
         """The number of a matrix; equal ones are one."""
@@ -132,10 +231,10 @@ class _Value(NamedTuple):
     """Numbers of matrices: by reader; by copy that of fetching it and, by reader, of reading it (-1: never)."""
 
     readers: list[int]
-    copies: list[tuple[int, list[int]]]
+    copies: list[tuple[Copy, int, list[int]]]
 
 
-_FREE = np.zeros(2)  # whether a copy is fetched costs nothing by itself
+_FREE = [np.zeros(size) for size in range(2 + MAX_STATES)]  # whether a copy is fetched costs nothing by itself
 
 
 def needs_of(

@@ -19,6 +19,7 @@ from vgraph.partition.rewrite.regions import index_sizes, keep_notation, notatio
 from vgraph.partition.search.linear import linear_operands
 
 Factors = Mapping[int, Sequence[frozenset[int]]]  # value id -> outer factors of each dim worth a cut of the inner one
+LONG = 256  # entries a worker from which on a dim may be cut into blocks that differ by one
 _REDUCERS = {kind: row.name for row in REDUCTIONS.values() for kind in row.joins} | {"addend": "sum"}
 
 
@@ -40,7 +41,8 @@ def strategies(op: Op, num_ways: int, factors: Factors | None = None, known: Des
     """Every strategy of an op for ``num_ways`` workers; the first one, always there, replicates it.
 
     ``factors``: for dims that views take apart, the outer sizes under which an inner factor may be cut.
-    A dim is split only where ``num_ways`` divides it. ``known``: what ``described`` says, if it was asked.
+    A dim is split where ``num_ways`` divides it, or where it is ``LONG``. ``known``: what ``described`` says, if it was
+    asked.
     """
     found = [replicated(op)]
     known = known or described(op)
@@ -49,11 +51,27 @@ def strategies(op: Op, num_ways: int, factors: Factors | None = None, known: Des
     notation, sizes = known.notation, known.sizes
     for index, size in sizes.items():
         for outer in sorted(_outers(op, notation, index, factors or {})):
-            if size % outer == 0 and size // outer % num_ways == 0:
+            parts = outer * num_ways
+            if size % parts == 0 or (outer == 1 and is_long(size, parts) and stands_alone(notation, index)):
                 strategy = _split(op, notation, sizes, index, outer, num_ways)
                 found += [strategy] if strategy is not None else []
     found += _passing_partials(op)
     return found
+
+
+def is_long(size: int, parts: int) -> bool:
+    """Whether a dim that a number does not divide is cut into so many parts: they differ by one entry.
+
+    >>> is_long(50_257, 8), is_long(197, 8)
+    (True, False)
+    """
+    return size >= LONG * parts
+
+
+def stands_alone(notation: Notation, index: str) -> bool:
+    """Whether every dim that is cut with this index has no other: then blocks of it are blocks of those dims."""
+    dims = {dim for side in (*notation.inputs, *notation.outputs) for dim in side if "?" not in dim}
+    return all(dim == index or not _has(dim, index) for dim in dims)
 
 
 def replicated(op: Op) -> Strategy:
@@ -70,8 +88,8 @@ def shrink(op: Op, strategy: Strategy, ways: int) -> Op:
         shape = list(value.shape)
         if isinstance(placement, Split):
             size = shape[placement.dim]
-            assert isinstance(size, int) and size % ways == 0
-            shape[placement.dim] = size // ways
+            assert isinstance(size, int)
+            shape[placement.dim] = -(-size // ways)
         return replace(value, shape=tuple(shape))
 
     def swap(leaf: object) -> object:
