@@ -214,16 +214,18 @@ class CompiledProgram:
     def _rows_on(self, call_context: CallContext) -> CallRows:
         return CallRows(self.make_plan(self, call_context).schedule, call_context, self.empty, self.take)
 
-    def _keep_ready(self, rows: CallRows) -> None:
-        """Resolves what calls on this topology have in common, unless some of their rows come in chunks."""
+    def _keep_ready(self, rows: CallRows) -> Ready | None:
+        """What calls on this topology have in common; None: some of their rows come in chunks, or are told apart."""
         schedule, call_context = rows.schedule, rows.call_context
         first = [phase_range[0] for phase_range in self.phase_ranges]
         in_chunks = any(self.phases[i].is_chunked and self._chunks_of(i, schedule) for i in first)
-        if not (in_chunks or call_context.subsets or call_context.types is not None):
-            known = schedule.topology.keep(READY, dict[tuple[int, str], Ready])
-            if len(known) >= _MOST_READY:
-                known.clear()  # functions come and go, the graph stays
-            known[self.number, call_context.policy] = self._make_ready(rows)
+        if in_chunks or call_context.subsets or call_context.types is not None:
+            return None
+        known = schedule.topology.keep(READY, dict[tuple[int, str], Ready])
+        if len(known) >= _MOST_READY:
+            known.clear()  # functions come and go, the graph stays
+        ready = known[self.number, call_context.policy] = self._make_ready(rows)
+        return ready
 
     def _make_ready(self, rows: CallRows) -> Ready:
         as_given, others = self._inputs_of_once
@@ -257,7 +259,9 @@ class CompiledProgram:
         )
 
     def _run_once(self, inputs: Mapping[str, Tensor], rows: CallRows) -> Outcome:
-        self._keep_ready(rows)
+        ready = self._keep_ready(rows)
+        if ready is not None:
+            return self._run_ready(ready, inputs, rows.call_context)
         env, kept = self._brought_in(inputs, rows, self._inputs_of_once)
         extents = rows.extents(_ONCE)
         for phase_range, last_read in zip(self.phase_ranges, self._last_reads, strict=True):

@@ -20,6 +20,8 @@ def in_memory(tensor: Tensor) -> Tensor:
     """
     if tensor.is_neg() or tensor.is_conj():
         return tensor.resolve_conj().resolve_neg()
+    if tensor.layout is torch.strided and tensor.data_ptr() != 0:
+        return tensor
     return tensor if has_memory(tensor) else tensor.clone()
 
 

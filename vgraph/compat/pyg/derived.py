@@ -12,10 +12,10 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from vgraph.api.messages.indexed import is_plain_tensor
 from vgraph.capture.guards.functorch_checks import is_transformed
+from vgraph.compat.pyg.by_tensor import ByTensor
 from vgraph.compat.pyg.layer_types import Method
 from vgraph.compat.pyg.masked import pick
 from vgraph.compat.pyg.topologies import State, state_of
@@ -40,14 +40,14 @@ class _Made:
         return self.source == state_of(source) and (self.tensor is None or self.state == state_of(self.tensor))
 
 
-_made: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # tensors to what was made of each, by call
+_made: ByTensor[dict[object, _Made]] = ByTensor()  # what was made of each tensor, by call
 
 
 def derive(theirs: Method, edge_index: Tensor, args: Args, named: Mapping[str, object]) -> Result:
     """``theirs(edge_index, *args, **named)``; its tensors are the same again, and belong to all who ask."""
     given = (*args, *named.values())
     tensors = [one for one in given if isinstance(one, Tensor)]
-    call = (theirs, tuple(named), *(_described(one) for one in given), *_modes(edge_index))
+    call = (theirs, tuple(named), *map(_described, given), *_modes(edge_index))
     picks = theirs.__name__ == "masked_edge_index"  # by a mask, which need not be watched
     watched = (edge_index,) if picks else (edge_index, *tensors)
     if None in call or len(tensors) > 1 or not all(map(_is_watched, watched)) or _is_traced():
@@ -86,12 +86,15 @@ def _edges_of(made: _Made, edge_index: Tensor) -> Tensor:
 
 # ---------------------------------------------------------------- what is remembered
 def _find(source: Tensor, call: object) -> _Made | None:
-    made = cast("dict[object, _Made]", _made.get(source, {})).get(call)
+    calls = _made.get(source)
+    made = None if calls is None else calls.get(call)
     return made if made is not None and made.holds(source) else None
 
 
 def _keep(source: Tensor, call: object, tensor: Tensor | None) -> _Made:
-    calls = cast("dict[object, _Made]", _made.setdefault(source, {}))
+    calls = _made.get(source)
+    if calls is None:
+        calls = _made[source] = {}
     calls.pop(call, None)
     if len(calls) == _MOST:
         calls.pop(next(iter(calls)))

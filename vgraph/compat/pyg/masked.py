@@ -11,8 +11,8 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
+from vgraph.compat.pyg.by_tensor import ByTensor
 from vgraph.compat.pyg.layer_types import Method
 from vgraph.compat.pyg.topologies import State, state_of
 
@@ -53,12 +53,12 @@ class _Picks:
         self.next = 0
 
 
-_picks: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # of each edge_index
+_picks: ByTensor[_Picks] = ByTensor()  # of each edge_index
 
 
 def pick(theirs: Method, edge_index: Tensor, mask: Tensor) -> Tensor:
     """``theirs(edge_index, mask)``; the same tensor again where both are as they were."""
-    picks: _Picks | None = _picks.get(edge_index)
+    picks = _picks.get(edge_index)
     if picks is None or picks.source != state_of(edge_index):
         picks = _picks[edge_index] = _Picks(state_of(edge_index))
     found = picks.find(mask)

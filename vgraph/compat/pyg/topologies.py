@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from vgraph.capture.errors import CaptureError
+from vgraph.compat.pyg.by_tensor import ByTensor
 from vgraph.ir.topology import Topology
 
 _Key = tuple[int, int, bool]  # sources, destinations, whether edges lead from the first row to the second
@@ -27,8 +26,7 @@ class _Known:
     made: dict[_Key, Topology] = field(default_factory=dict[_Key, Topology])
 
 
-_known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-_lately: dict[int, tuple[ReferenceType[Tensor], _Known]] = {}  # by id; a weak key of torch's takes ten times as long
+_known: ByTensor[_Known] = ByTensor()
 
 
 def topology_of(edge_index: Tensor, num_src: int, num_dst: int, *, forward: bool) -> Topology:
@@ -66,27 +64,10 @@ def share_topologies(edge_index: Tensor, copy: Tensor) -> None:
 def _of_tensor(edge_index: Tensor) -> _Known:
     if edge_index.is_inference():  # which counts no versions: it may have changed
         return _Known((0, 0, edge_index.shape), _largest(_ids(edge_index)))
-    state = state_of(edge_index)
-    lately = _lately.get(id(edge_index))
-    if lately is not None and lately[0]() is edge_index and lately[1].state == state:
-        return lately[1]
-    known = _known.get(edge_index)
+    known, state = _known.get(edge_index), state_of(edge_index)
     if known is None or known.state != state:
         known = _known[edge_index] = _Known(state, _largest(_ids(edge_index)))
-    _note(edge_index, known)
     return known
-
-
-def _note(edge_index: Tensor, known: _Known) -> None:
-    """Finds it at once when the same tensor comes next; whoever lets go of the tensor lets go of this."""
-    key = id(edge_index)
-
-    def forget(gone: ReferenceType[Tensor]) -> None:
-        held = _lately.get(key)
-        if held is not None and held[0] is gone:
-            del _lately[key]
-
-    _lately[key] = ref(edge_index, forget), known
 
 
 def _ids(edges: Tensor) -> Tensor:
