@@ -56,12 +56,18 @@ def _innermost(*, layers: bool) -> str:
     frame = None if is_traced else sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         name = frame.f_code.co_filename
-        if is_user_file(name, layers=layers):
-            return f"{name}:{frame.f_lineno}"
-        if name.startswith(_COMMANDS):
-            return ""
+        if name not in _passed:
+            if is_user_file(name, layers=layers):
+                return f"{name}:{frame.f_lineno}"
+            if name.startswith(_COMMANDS):
+                return ""
+            if not name.startswith(_LAYERS):
+                _passed.add(name)
         frame = frame.f_back
     return ""
+
+
+_passed = set[str]()  # files that were looked at and passed over
 
 
 def is_user_file(name: str, *, layers: bool = False) -> bool:

@@ -16,6 +16,7 @@ import torch
 import vgraph
 import vgraph.function as fn
 from vgraph.capture.record import profiler
+from vgraph.capture.record.profiler import replace_profiler, unseen
 
 CALL = 0  # of a function of Python, as C profilers are told
 
@@ -139,3 +140,22 @@ def test_an_interpreter_that_hides_its_profiler(monkeypatch: pytest.MonkeyPatch)
         a_graph().update_all(lambda e: {"m": e.src["h"] * 7}, fn.sum("m", "o"))
         marker()
         assert has_seen_marker()
+
+
+def test_what_is_unseen_tells_no_watcher_of_ours() -> None:
+    """It runs as any other, and what runs after it is seen again."""
+    told: list[str] = []
+
+    def ours(number: int) -> int:
+        return number + 1
+
+    def theirs() -> None:
+        pass
+
+    before = replace_profiler(lambda frame, event, arg: told.append(frame.f_code.co_name))
+    try:
+        result = unseen(ours)(1)
+        theirs()
+    finally:
+        before.resume()
+    assert result == 2 and "ours" not in told and "theirs" in told

@@ -16,6 +16,7 @@ import vgraph
 import vgraph.function as fn
 from vgraph import forks
 from vgraph.capture import capture
+from vgraph.compiler import load_native
 from vgraph.fusion.cpu import build, compilers
 from vgraph.memory.arena import ArenaPool
 
@@ -44,6 +45,7 @@ class SlowCompiler:
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowCompiler]:
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
     capture.forget()
+    load_native()  # which a process compiles once: not while calls of the compiler are counted
     known()
     yield SlowCompiler(monkeypatch)
     capture.forget()

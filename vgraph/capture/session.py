@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.asked_features import Asked
+from vgraph.capture.record.profiler import unseen
 from vgraph.capture.record.row_counts import count_of
 from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.rows.row_mixing import check_rows
@@ -124,6 +125,7 @@ class Session(Context):
     def slots(self) -> Tensor:
         return self._topological("$slot", EDGE)
 
+    @unseen
     def run_move(self, move: Move, rows: Tensor) -> Any:
         """Records a Move; its example result is made of ones."""
         size = self.tracer.recording.sizes[move.result]

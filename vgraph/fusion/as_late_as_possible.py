@@ -26,6 +26,7 @@ class Grouping:
     wanted: set[int]
     makers: dict[int, Op] = field(init=False, default_factory=dict[int, Op])
     places: dict[int, Place] = field(init=False, default_factory=dict[int, Place])
+    wholes: dict[int, Place] = field(init=False, default_factory=dict[int, Place])  # of values that view nothing
     viewing: set[int] = field(init=False, default_factory=set[int])  # id(op) of views that kernels see through
     fused: set[int] = field(init=False, default_factory=set[int])  # id(op)
     read_by_library: set[int] = field(init=False, default_factory=set[int])  # ids of values
@@ -33,7 +34,10 @@ class Grouping:
     level_of: dict[int, int] = field(init=False, default_factory=dict[int, int])  # id(op) to level
 
     def place(self, value: Value) -> Place:
-        return self.places.get(value.id) or whole(value)
+        found = self.places.get(value.id) or self.wholes.get(value.id)
+        if found is None:
+            found = self.wholes[value.id] = whole(value)
+        return found
 
     def own_end(self, op: Op) -> str:
         """The end of edges over whose rows a kernel makes the op's result."""

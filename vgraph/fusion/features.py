@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from vgraph.fusion.layout import Shape
 from vgraph.ir.kernel import contiguous
@@ -50,17 +51,17 @@ class Features:
         first, last = self.groups[group]
         return math.prod(self.shape[first:last])
 
-    @property
+    @cached_property
     def length(self) -> int:
         """Numbers along the innermost group."""
         return self.size(-1) if self.groups else 1
 
-    @property
+    @cached_property
     def last(self) -> int:
         """The group that vectors walk along."""
         return len(self.groups) - (2 if self.fold > 1 else 1)
 
-    @property
+    @cached_property
     def tiles_inside(self) -> int:
         """Vectors along that group."""
         return self.size(self.last) // self.fold if self.fold > 1 else -(-self.length // self.width)

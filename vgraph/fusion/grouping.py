@@ -118,9 +118,6 @@ class _Grouping(Grouping):
                 self.read_by_out_sums.update(self.place(v).base.id for v in op.operands())
         if self.phase.is_chunked:
             self.handed_over = find_handed_over(self)
-        self._find_levels()
-        if not self.phase.is_loop and not any(self.part_of.values()):
-            Later(self).move()
 
     def _classify(self, op: Op) -> None:
         operands = list(op.operands())
@@ -200,6 +197,9 @@ class _Grouping(Grouping):
 
     # ------------------------------------------------------------ the units
     def units(self) -> tuple[Unit, ...]:
+        self._find_levels()
+        if not self.phase.is_loop and not any(self.part_of.values()):
+            Later(self).move()
         groups = self._groups()
         specs = {key: self._spec(group, key[1]) for key, group in groups.items()}
         loaded = {v.id for spec in specs.values() for v in spec.loads}

@@ -24,6 +24,9 @@ def indented(text: str) -> str:
     lines: list[str] = []
     depth = 0
     for line in filter(None, map(str.strip, text.splitlines())):
+        if "{" not in line and "}" not in line:  # most have none
+            lines.append("  " * depth + line + "\n")
+            continue
         closed = len(line) - len(line.lstrip("}"))
         lines.append("  " * (depth - closed) + line + "\n")
         depth += line.count("{") - line.count("}")

@@ -31,7 +31,10 @@ def whole(value: Value) -> Place:
 
 def place_of(spec: KernelSpec, value: Value) -> Place:
     """Where a kernel finds a value."""
-    return spec.places.get(value.id) or whole(value)
+    found = spec.places.get(value.id) or spec.wholes.get(value.id)
+    if found is None:
+        found = spec.wholes[value.id] = whole(value)
+    return found
 
 
 def view_places(op: Op, operand: Place) -> list[Place] | None:

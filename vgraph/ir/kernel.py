@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from vgraph.ir.moves import Random
 from vgraph.ir.program import Op, Value
 from vgraph.ir.space import EDGE
 
 
+@lru_cache(4096)
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of rows that lie without gaps."""
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
@@ -59,6 +61,11 @@ class KernelSpec:
     places: Mapping[int, Place]
     given: Mapping[int, str]
     in_loop: bool = False
+
+    @cached_property
+    def wholes(self) -> dict[int, Place]:
+        """Where values lie that view nothing, by id, as far as somebody has asked."""
+        return {}
 
     @property
     def is_source(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 
@@ -137,8 +137,9 @@ class Op:
 
     def mapped(self, function: Callable[[object], object]) -> Op:
         """The same op with every leaf of its arguments replaced."""
-        kwargs = {key: map_leaves(value, function) for key, value in self.kwargs.items()}
-        return replace(self, args=map_leaves(self.args, function), kwargs=kwargs)
+        kwargs = {key: map_leaves(value, function) for key, value in self.kwargs.items()} if self.kwargs else {}
+        args = map_leaves(self.args, function)
+        return Op(self.target, args, kwargs, self.results, self.line, self.returns_sequence, self.is_rowwise)
 
     def evaluate(self, function: Callable[[object], object]) -> Any:
         """What the operator gives, called with every leaf of the arguments replaced."""
@@ -157,14 +158,18 @@ def _collect(tree: object, found: list[Value]) -> None:
 
 def map_leaves(tree: T, function: Callable[[object], object]) -> T:
     """The same nest of tuples and lists with every leaf replaced; named tuples and torch's own keep their names."""
-    if isinstance(tree, tuple):
-        items = tuple(map_leaves(item, function) for item in tree)
-        made = items if type(tree) is tuple else type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
-    elif isinstance(tree, list):
-        made = [map_leaves(item, function) for item in tree]
-    else:
-        made = function(tree)
+    if isinstance(tree, list):
+        return cast(T, _mapped(tree, function))
+    if not isinstance(tree, tuple):
+        return cast(T, function(tree))
+    items, make = tuple(_mapped(tree, function)), cast(Callable[..., object], type(tree))
+    made = items if type(tree) is tuple else make(*items) if hasattr(tree, "_fields") else make(items)
     return cast(T, made)
+
+
+def _mapped(items: Iterable[object], function: Callable[[object], object]) -> list[object]:
+    """Each of a nest's items mapped: leaves here, for most items are."""
+    return [map_leaves(item, function) if isinstance(item, (tuple, list)) else function(item) for item in items]
 
 
 def needed_ops(

@@ -6,17 +6,28 @@ is traced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from vgraph.capture.record.aliases import leaves_of
+from vgraph.capture.record.profiler import unseen
 from vgraph.ir.program import map_leaves
 
 T = TypeVar("T")
 Change = Callable[[object], object]
 _ESCAPES = frozenset[Callable[..., object]]({Tensor.numpy, Tensor.tolist, Tensor.__array__})
+# What tells nothing of a tensor's numbers; our own work asks for it all the time.
+_ASKS = frozenset[Callable[..., object]](
+    {getattr(Tensor, name).__get__ for name in "shape dtype device layout requires_grad is_meta ndim".split()}
+    | {Tensor.size, Tensor.dim, Tensor.numel, Tensor.stride, Tensor.data_ptr, Tensor.is_neg, Tensor.is_conj}
+)
+_OWN = "vgraph."
+_OF_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
 
 
 class Border(TorchFunctionMode):
@@ -33,14 +44,39 @@ class Border(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., object],
-        types: object,
+        types: Sequence[type],
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
+        if func in _ASKS:
+            return func(*args, **(kwargs or {}))
+        if isinstance(func, _OF_C) and runs_no_others(types, args, kwargs):
+            return self._pass_unseen(func, args, kwargs)
+        return self._pass(func, args, kwargs)
+
+    def _pass(
+        self, func: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object] | None
+    ) -> object:
         if func in _ESCAPES:
             self.refuse(func.__name__)
-        named = {name: map_leaves(value, self.enter) for name, value in (kwargs or {}).items()}
+        named = {name: map_leaves(value, self.enter) for name, value in kwargs.items()} if kwargs else {}
         return map_leaves(func(*map_leaves(args, self.enter), **named), self.leave)
+
+    _pass_unseen = unseen(_pass)
+
+
+def runs_no_others(types: Sequence[type], args: tuple[object, ...], kwargs: Mapping[str, object] | None) -> bool:
+    """Whether what is written in C runs no Python but ours on these arguments; ``types``: with overrides."""
+    leaves = leaves_of((args, tuple(kwargs.values())) if kwargs else args)
+    return all(map(_is_known, types)) and all(_is_known(type(leaf)) for leaf in leaves)
+
+
+@lru_cache(256)
+def _is_known(kind: type) -> bool:
+    """Ours, or of a kind on which operators run no Python: numbers, names, plain tensors."""
+    return (
+        kind in (Tensor, nn.Parameter) or kind.__module__ in ("builtins", "torch") or kind.__module__.startswith(_OWN)
+    )
 
 
 def enter_both(border: Border, enter_inner: Callable[[], T]) -> T:

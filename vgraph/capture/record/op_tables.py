@@ -6,6 +6,7 @@ Takes: an aten operator's name and arguments. Gives: what a recording makes of i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
@@ -92,11 +93,46 @@ def functional_twin(func: Overload) -> Overload | None:
     )
 
 
-def looks_at_data(name: str, func: Overload, args: tuple[Any, ...]) -> bool:
-    """Whether an operator's result has a shape or is a number that only the data tell."""
-    if name == "index":  # its shape depends on data only where it is indexed by booleans
-        return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
-    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What a recording asks of an overload; torch answers each in ten times as long.
+
+    ``looks_at_data``: its result has a shape or is a number that only the data tell.
+    """
+
+    func: Overload
+    name: str
+    is_of_torch: bool
+    looks_at_data: bool
+    returns: bool
+    draws: bool
+    is_mutable: bool
+
+
+_facts: dict[int, Facts] = {}  # by id, for hashing an operator is slow; they hold it, so that ids stay its own
+
+
+def facts_of(func: Overload) -> Facts:
+    """What a recording asks of an overload."""
+    found = _facts.get(id(func))
+    if found is None:
+        name, tags, schema = op_name(func), func.tags, schema_of(func)
+        looks = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+        found = _facts[id(func)] = Facts(
+            func=func,
+            name=name,
+            is_of_torch=func.namespace == "aten",
+            looks_at_data=looks and name != "index",
+            returns=bool(schema.returns),
+            draws=torch.Tag.nondeterministic_seeded in tags,
+            is_mutable=schema.is_mutable,
+        )
+    return found
+
+
+def takes_mask(args: tuple[Any, ...]) -> bool:
+    """Whether ``index`` has a shape that depends on data: where it is indexed by booleans."""
+    return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
 
 
 _ASSIGNMENTS = frozenset(

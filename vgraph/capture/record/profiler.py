@@ -7,11 +7,25 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import NamedTuple
+from functools import cache, wraps
+from typing import NamedTuple, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Watcher = Callable[[types.FrameType, str, object], None]
+
+
+class _Watching(threading.local):
+    """This thread's watcher that vgraph has set, if it was the last that did."""
+
+    by: Watcher | None = None
+
+
+_watching = _Watching()
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,25 +38,48 @@ class Profiler:
 
     function: int
     argument: object
+    own: Watcher | None = None
 
     def resume(self) -> None:
         """The thread's events are told to it again."""
+        _watching.by = self.own
         if self.function:
             _of_python().set_profile(self.function, None if self.argument is None else id(self.argument))
         else:
             sys.setprofile(self.argument if callable(self.argument) else None)
 
 
-def replace_profiler(by: Callable[[types.FrameType, str, object], None] | None) -> Profiler:
+def replace_profiler(by: Watcher | None) -> Profiler:
     """Tells this thread's events to ``by``; gives who was told before.
 
     Whoever comes back has seen two functions begin that it does not see return, this one and its caller, and
     sees two return whose beginning it missed: ``resume`` and its caller. So its own account comes out even.
     """
     place = _place_of_function()
-    before = Profiler(0 if place is None else _thread_state()[place] or 0, sys.getprofile())
+    before = Profiler(0 if place is None else _thread_state()[place] or 0, sys.getprofile(), _watching.by)
+    _watching.by = by
     sys.setprofile(by)
     return before
+
+
+def unseen(function: Callable[P, T]) -> Callable[P, T]:
+    """The same function without events for vgraph's own watcher: what it does is no work of the user's.
+
+    To be told of every call that our own work makes takes several times as long as the work.
+    """
+
+    @wraps(function)
+    def quietly(*args: P.args, **kwargs: P.kwargs) -> T:
+        by = _watching.by
+        if by is None or sys.getprofile() is not by:  # nobody watches, or somebody else
+            return function(*args, **kwargs)
+        sys.setprofile(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            sys.setprofile(by)
+
+    return quietly
 
 
 class _OfPython(NamedTuple):

@@ -31,8 +31,9 @@ from vgraph.capture.record.aliases import (
 )
 from vgraph.capture.record.device_check import refuse_elsewhere
 from vgraph.capture.record.drawing import DRAW_BEFORE, drawing_of
-from vgraph.capture.record.function_mode import Border, enter_both
-from vgraph.capture.record.op_tables import UNSAFE_VIEWS, Kwargs, Overload, functional_twin, looks_at_data, schema_of
+from vgraph.capture.record.function_mode import Border, enter_both, runs_no_others
+from vgraph.capture.record.op_tables import UNSAFE_VIEWS, Kwargs, Overload, facts_of, functional_twin, takes_mask
+from vgraph.capture.record.profiler import unseen
 from vgraph.ir.moves import Random
 from vgraph.ir.program import Noun, Op, Target, Value, map_leaves, op_name
 from vgraph.ir.space import SHARED, Space
@@ -276,9 +277,14 @@ class Tracer(TorchDispatchMode):
         line = self.line or recorded_line()
         self.recording.records.append(Record(target, args, kwargs, results, _is_many(out), line))
 
-    def _refuse_elsewhere(self, leaf: object) -> None:
-        if isinstance(leaf, Tensor) and leaf.device != self.device and not self.is_known(leaf):
-            refuse_elsewhere("the function: a tensor that it reads", leaf, self.device)
+    def _bare_here(self, leaf: object) -> object:
+        """A plain tensor, refused where it lies on another device than the examples."""
+        if not isinstance(leaf, Tensor):
+            return leaf
+        found = bare(leaf) if type(leaf) is not nn.Parameter else leaf
+        if self.device is not None and found.device != self.device and not self.is_known(found):
+            refuse_elsewhere("the function: a tensor that it reads", found, self.device)
+        return found
 
     def _to_ref(self, leaf: object) -> object:
         if isinstance(leaf, Tensor):
@@ -296,18 +302,24 @@ class Tracer(TorchDispatchMode):
     def __torch_dispatch__(
         self,
         func: Overload,
-        types: object,
+        types: Sequence[type],
         args: tuple[Any, ...] = (),
         kwargs: Kwargs | None = None,
     ) -> Any:
-        dispatch = _dispatch_unseen() if "torch._dynamo" in sys.modules else Tracer.dispatch
-        return dispatch(self, func, args, kwargs or {})
+        if "torch._dynamo" in sys.modules:
+            return _dispatch_uncompiled()(self, func, args, kwargs or {})
+        if self._paused:
+            return func(*args, **(kwargs or {}))
+        is_torchs = facts_of(func).is_of_torch and runs_no_others(types, args, kwargs)
+        dispatch = self._dispatch_unseen if is_torchs else self.dispatch
+        return dispatch(func, args, kwargs or {})
 
     def dispatch(self, func: Overload, args: tuple[Any, ...], named: Kwargs) -> Any:
         """Runs an operator and notes it."""
         if self._paused:
             return func(*args, **named)
-        name = op_name(func)
+        facts = facts_of(func)
+        name = facts.name
         if name == "_efficientzerotensor":  # autograd's own zeros, which lie nowhere
             func = torch.ops.aten.zeros.default
         if name in ALIASES or name == "lift_fresh":
@@ -316,23 +328,23 @@ class Tracer(TorchDispatchMode):
             out = func(*args, **named)
             self._alias(out, args[0])
             return out
-        if looks_at_data(name, func, args):
+        if facts.looks_at_data or (name == "index" and takes_mask(args)):
             raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
-        if not schema_of(func).returns:
+        if not facts.returns:
             raise CaptureError(f"{name} checks the data of a tensor", recorded_line())
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if facts.draws:
             return self._random(name, func, args, named)
-        if schema_of(func).is_mutable:
+        if facts.is_mutable:
             return self._in_place(name, func, args, named)
         if name == "as_strided":
             return self._as_strided(*args, **named)
-        bare_args, bare_named = bare_all(args), {key: bare_all(value) for key, value in named.items()}
-        if self.device is not None:
-            map_leaves((bare_args, tuple(bare_named.values())), self._refuse_elsewhere)
-        out = func(*bare_args, **bare_named)
+        bare_args = map_leaves(args, self._bare_here)
+        out = func(*bare_args, **{key: map_leaves(value, self._bare_here) for key, value in named.items()})
         if name == "new_empty_strided":  # only autograd asks for strides
             return self.record(torch.ops.aten.new_empty.default, args[:2], named, out)
         return self.record(func, args, named, out)
+
+    _dispatch_unseen = unseen(dispatch)
 
     # ------------------------------------------------------------ in place
     def _in_place(self, name: str, func: Overload, args: tuple[Any, ...], kwargs: Kwargs) -> Tensor:
@@ -418,7 +430,7 @@ class Tracer(TorchDispatchMode):
 
 
 @cache
-def _dispatch_unseen() -> Callable[[Tracer, Overload, tuple[Any, ...], Kwargs], object]:
+def _dispatch_uncompiled() -> Callable[[Tracer, Overload, tuple[Any, ...], Kwargs], object]:
     """``Tracer.dispatch`` where Dynamo is loaded: no frame of it is compiled."""
 
     @torch.compiler.disable(reason="recording is vgraph's own work, not the user's")

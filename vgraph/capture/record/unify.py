@@ -110,13 +110,13 @@ class _Pairs:
         args = self._both(one.args, two.args, one.line)
         kwargs = {k: self._both(v, two.kwargs[k], one.line) for k, v in one.kwargs.items()}
         results = tuple(self.value(ref, one.line) for ref in one.results)
-        op = Op(one.target, args, kwargs, results, one.line, one.returns_sequence)
-        op = replace(op, target=_TARGETS.get(op_name(op.target), op.target))
-        if op_name(op.target) == "squeeze":  # a single row stays a row
-            view = torch.ops.aten.view.default
-            op = replace(op, target=view, args=(args[0], list(results[0].shape)), kwargs={})
+        name = op_name(one.target)
+        target = _TARGETS.get(name, one.target)
+        if name == "squeeze":  # a single row stays a row
+            target, args, kwargs = torch.ops.aten.view.default, (args[0], list(results[0].shape)), {}
+        op = Op(target, args, kwargs, results, one.line, one.returns_sequence)
         rowwise = all(e in (Effect.ROWWISE, Effect.CONTRACT) for e in row_effects(op))
-        return replace(op, is_rowwise=rowwise)
+        return op if rowwise else replace(op, is_rowwise=False)
 
     def _both(self, one: Any, two: Any, line: str) -> Any:
         if isinstance(one, (tuple, list)):

@@ -89,7 +89,7 @@ class StepTracer(Tracer):
         self._last_sequence = newest
 
     def __torch_dispatch__(
-        self, func: Overload, types: object, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
+        self, func: Overload, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
     ) -> Any:
         named = kwargs or {}
         if self._paused or func.namespace in ("profiler", "prim"):  # which look at no data

@@ -9,10 +9,10 @@ from __future__ import annotations
 from enum import Enum
 
 from vgraph.ir.moves import AnyMove, Random
-from vgraph.ir.program import Op, Rows, Value, map_leaves, op_name
+from vgraph.ir.program import Op, Rows, Value, op_name
 from vgraph.ir.space import EDGE, SLOT, VERTEX, Space
 from vgraph.ir.tdl.notation import Notation
-from vgraph.ir.tdl.table import FACTORIES, describe, is_absent, tensor_operands
+from vgraph.ir.tdl.table import FACTORIES, describe, is_absent, is_pointwise, tensor_operands
 
 
 class Effect(Enum):
@@ -34,6 +34,8 @@ def row_effects(op: Op) -> tuple[Effect, ...]:
         return (Effect.ROWWISE if keyed else Effect.MIXES,)
     if not any(v.row_dim is not None for v in (*op.operands(), *op.results)):
         return ((Effect.MIXES if _counted(op) else Effect.ROWWISE),) * len(op.results)
+    if is_pointwise(op.target) and _meets_row_by_row(op) and not _counted(op):
+        return (Effect.ROWWISE,)
     name, given = op_name(op.target), any(v.row_dim is not None for v in op.operands())
     if not (given or name in FACTORIES | _BROADCASTS):
         return (Effect.UNKNOWN,) * len(op.results)
@@ -58,16 +60,29 @@ _SIZES_AT = {  # where numbers of rows may stand: as sizes of the result
 }
 
 
+def _meets_row_by_row(op: Op) -> bool:
+    """Whether rows of a pointwise op's operands all lie where those of its one result do, as they nearly always do."""
+    if len(op.results) != 1:
+        return False
+    shape = op.results[0].shape
+    rows = {place: size for place, size in enumerate(shape, -len(shape)) if isinstance(size, Rows)}
+    found = [(p, n) for v in op.operands() for p, n in enumerate(v.shape, -len(v.shape)) if isinstance(n, Rows)]
+    differ = len({size.space for size in rows.values()}) == len(rows)
+    return differ and all(rows.get(place) == size for place, size in found) and len(dict(found)) == len(rows)
+
+
 def _counted(op: Op) -> bool:
     """Whether a number of rows stands among the arguments other than as a size of the result."""
     at = _SIZES_AT.get(op_name(op.target))
-    found: list[Rows] = []
-    rest = [arg for position, arg in enumerate(op.args) if position != at]
-    map_leaves(
-        (tuple(rest), tuple(op.kwargs.values())),
-        lambda leaf: found.append(leaf) if isinstance(leaf, Rows) else None,
+    return any(map(_names_rows, (arg for position, arg in enumerate(op.args) if position != at))) or any(
+        map(_names_rows, op.kwargs.values())
     )
-    return bool(found)
+
+
+def _names_rows(tree: object) -> bool:
+    if isinstance(tree, (tuple, list)):
+        return any(map(_names_rows, tree))
+    return isinstance(tree, Rows)
 
 
 def operand_atoms(op: Op, notation: Notation) -> dict[str, Space] | None:
