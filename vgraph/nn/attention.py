@@ -6,7 +6,7 @@ Source: Velickovic et al. 2018, equations 3 and 4; DGL section 3.3 (edge softmax
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ import vgraph
 import vgraph.function as fn
 from vgraph.errors import FunctionError
 from vgraph.nn.inputs import is_without_edges
+from vgraph.nn.propagate import Finish, finisher
 
 Score = Callable[[Any], Tensor]
 
@@ -41,29 +42,48 @@ def attend(
     weight: Tensor | None = None,
     message: Score = sent_row,
     get_attention: bool = False,
+    finish: Finish | None = None,
+    own: Sequence[Tensor] = (),
+    joins: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
     """The senders' feature "ft", weighted by the softmax of ``score(edges)`` over each vertex's in-edges.
 
     Scores are (edges, ..., heads, 1), "ft" is (senders, ..., heads, width). Gives the sums, and the
     weights of the edges where ``get_attention`` asks for them: only then are they stored.
     ``weight``: (edges,), multiplies them after ``drop``. ``message``: what is weighted in place of "ft", of its shape.
+    ``finish(sums, *own)``: what receivers keep of sums and of rows of their own; in the same loop if it ``joins``.
     """
     if is_without_edges(graph):
-        return _attend_to_nothing(graph, get_attention)
-    if get_attention:
-        return _attend_in_steps(graph, score, drop, weight, message)
-    if weight is None:
-        graph.update_all(
-            lambda edges: {"m": message(edges), "e": score(edges)},
-            lambda nodes: {"ft": (drop(torch.softmax(nodes.mailbox["e"], 1)) * nodes.mailbox["m"]).sum(1)},
-        )
-        return graph.dstdata["ft"], None
-    graph.edata["w"] = _as_wide(weight, graph.srcdata["ft"])
+        rows, attention = _attend_to_nothing(graph, get_attention)
+    elif get_attention:
+        rows, attention = _attend_in_steps(graph, score, drop, weight, message)
+    else:
+        then = finisher(graph, "ft", finish, own) if joins else None
+        rows, attention = _attend_at_once(graph, score, drop, weight, message, then), None
+        finish = None if joins else finish
+    return (rows if finish is None else finish(rows, *own)), attention
+
+
+def _attend_at_once(
+    graph: vgraph.Graph,
+    score: Score,
+    drop: nn.Module,
+    weight: Tensor | None,
+    message: Score,
+    then: Callable[[Any], dict[str, Tensor]] | None,
+) -> Tensor:
+    def weighed(edges: vgraph.EdgeBatch) -> Tensor:
+        return message(edges) * edges.data["w"]
+
+    sent = message
+    if weight is not None:
+        graph.edata["w"], sent = _as_wide(weight, graph.srcdata["ft"]), weighed
     graph.update_all(
-        lambda edges: {"m": message(edges) * edges.data["w"], "e": score(edges)},
+        lambda edges: {"m": sent(edges), "e": score(edges)},
         lambda nodes: {"ft": (drop(torch.softmax(nodes.mailbox["e"], 1)) * nodes.mailbox["m"]).sum(1)},
+        then,
     )
-    return graph.dstdata["ft"], None
+    return graph.dstdata["ft"]
 
 
 def _attend_in_steps(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.nn.attention import attend
-from vgraph.nn.heads import add_residual, init_glorot, make_head_vector, mapped_by
+from vgraph.nn.heads import finish_of_heads, init_glorot, make_head_vector, mapped_by, residual_rows
 from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph, check_width, pair, receivers_of
 
 
@@ -134,10 +134,9 @@ class EdgeGATConv(NeedsInEdges):
                 drop=self.attn_drop,
                 message=lambda edges: edges.src["ft"] + edges.data["fe"],
                 get_attention=get_attention,
+                finish=finish_of_heads(self.bias, self.activation),
+                own=residual_rows(self.res_fc, own, self._out_feats),
             )
-        rows = add_residual(rows, self.res_fc, own)
-        rows = rows if self.bias is None else rows + self.bias.view(self._num_heads, self._out_feats)
-        rows = rows if self.activation is None else self.activation(rows)
         return rows if attention is None else (rows, attention)
 
     def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:

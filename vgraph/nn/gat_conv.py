@@ -14,7 +14,15 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.nn.attention import attend, widened
-from vgraph.nn.heads import add_residual, by_head, init_glorot, is_linear, make_head_vector, mapped_by
+from vgraph.nn.heads import (
+    by_head,
+    finish_of_heads,
+    init_glorot,
+    is_linear,
+    make_head_vector,
+    mapped_by,
+    residual_rows,
+)
 from vgraph.nn.inputs import NeedsInEdges, check_edge_weight, check_graph, check_width, pair, receivers_of
 
 
@@ -129,11 +137,10 @@ class GATConv(NeedsInEdges):
                 drop=self.attn_drop,
                 weight=weight,
                 get_attention=get_attention,
+                finish=finish_of_heads(self.bias, self.activation, feat_src.dtype),
+                own=residual_rows(self.res_fc, own, self._out_feats),
+                joins=widened(feat_src) is feat_src,  # gradients of scores all but cancel: they are not of rounded sums
             )
-        rows = add_residual(rows.to(feat_src.dtype), self.res_fc, own)
-        if self.bias is not None:
-            rows = rows + self.bias.view(self._num_heads, self._out_feats)
-        rows = rows if self.activation is None else self.activation(rows)
         return rows if attention is None else (rows, attention.to(feat_src.dtype))
 
     def _scores(self, src: Tensor, dst: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.nn.attention import attend, widened
-from vgraph.nn.heads import add_residual, init_glorot, make_head_vector, mapped_by
+from vgraph.nn.heads import finish_of_heads, init_glorot, make_head_vector, mapped_by, residual_rows
 from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width, pair, receivers_of
 
 
@@ -113,10 +113,16 @@ class GATv2Conv(NeedsInEdges):
 
         with graph.local_scope():
             graph.srcdata["ft"], graph.dstdata["fr"] = sent, sent if feat_dst is feat_src else widened(feat_dst)
-            rows, attention = attend(graph, score, drop=self.attn_drop, get_attention=get_attention)
-        kind = torch.promote_types(feat_src.dtype, attn.dtype)
-        rows = add_residual(rows.to(kind), self.res_fc, own)
-        rows = rows if self.activation is None else self.activation(rows)
+            kind = torch.promote_types(feat_src.dtype, attn.dtype)
+            rows, attention = attend(
+                graph,
+                score,
+                drop=self.attn_drop,
+                get_attention=get_attention,
+                finish=finish_of_heads(None, self.activation, kind),
+                own=residual_rows(self.res_fc, own, self._out_feats),
+                joins=sent is feat_src,
+            )
         return rows if attention is None else (rows, attention.to(kind))
 
     def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:

@@ -80,9 +80,16 @@ class GINConv(nn.Module):
         """
         check_graph(self, graph)
         src, dst = both_ends(graph, feat)
-        told = send_rows(graph, src, edge_weight, REDUCERS[self._aggregator_type])
-        rows = (1 + self.eps) * dst + told
-        rows = rows if self.apply_func is None else self.apply_func(rows)
+        inside = None if self.apply_func is not None else self.activation  # a network has products, and often norms
+
+        def finish(told: Tensor, own: Tensor) -> Tensor:
+            rows = (1 + self.eps) * own + told
+            return rows if inside is None else inside(rows)
+
+        rows = send_rows(graph, src, edge_weight, REDUCERS[self._aggregator_type], finish=finish, own=(dst,))
+        if self.apply_func is None:
+            return rows
+        rows = self.apply_func(rows)
         return rows if self.activation is None else self.activation(rows)
 
 

@@ -6,10 +6,13 @@ Source: Velickovic et al. 2018, section 2.1; Glorot and Bengio 2010.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.nn.propagate import Finish
 
 
 def make_head_vector(num_heads: int, width: int) -> nn.Parameter:
@@ -51,6 +54,22 @@ def split_heads(rows: Tensor, num_heads: int) -> Tensor:
     return rows.unflatten(-1, (num_heads, -1))
 
 
-def add_residual(rows: Tensor, res_fc: nn.Module | None, own: Tensor) -> Tensor:
-    """Adds what the receivers hold, through the layer's map, to rows by head."""
-    return rows if res_fc is None else rows + res_fc(own).unflatten(-1, (-1, rows.shape[-1]))
+def residual_rows(res_fc: nn.Module | None, own: Tensor, width: int) -> tuple[Tensor, ...]:
+    """What the receivers hold, through the layer's map, by head; nothing where the layer has none."""
+    return () if res_fc is None else (res_fc(own).unflatten(-1, (-1, width)),)
+
+
+def finish_of_heads(
+    bias: Tensor | None, activation: Callable[[Tensor], Tensor] | None, dtype: torch.dtype | None = None
+) -> Finish:
+    """What receivers keep of their sums by head, as ``dtype``: with the residual, if there is one, and the bias."""
+
+    def finish(rows: Tensor, *residual: Tensor) -> Tensor:
+        rows = rows if dtype is None else rows.to(dtype)
+        for more in residual:
+            rows = rows + more
+        if bias is not None:
+            rows = rows + bias.view(rows.shape[-2:])
+        return rows if activation is None else activation(rows)
+
+    return finish

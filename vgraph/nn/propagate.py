@@ -5,7 +5,7 @@ Takes: a graph, rows of senders, weights of edges. Gives: one row a receiver. Ru
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +16,7 @@ from vgraph.nn.inputs import check_edge_weight, is_without_edges
 
 Reducer = Callable[[str, str], fn.Reduce]
 OfRows = Callable[[Tensor], Tensor]
+Finish = Callable[..., Tensor]  # of what arrived, and of each of the receivers' own rows
 
 
 def propagate(graph: vgraph.Graph, message: fn.Message, reduce: fn.Reduce, like: Tensor) -> Tensor:
@@ -35,13 +36,14 @@ def send_rows(
     ahead: Tensor | None = None,
     behind: Tensor | None = None,
     start: OfRows | None = None,
-    finish: OfRows | None = None,
+    finish: Finish | None = None,
+    own: Sequence[Tensor] = (),
 ) -> Tensor:
     """The senders' rows, each times its edge's weight (edges,) or (edges, 1), reduced where edges end.
 
-    ``start`` makes what senders send of their rows, ``finish`` what receivers keep of theirs; ``ahead`` and
-    ``behind`` scale what is sent and what arrived, one number a vertex and as many dims as ``rows``. All of it
-    is part of the loops that send, and products are made where they are fastest.
+    ``start`` makes what senders send of their rows, ``finish(arrived, *own)`` what receivers keep of what arrived and
+    of rows of their ``own``; ``ahead`` and ``behind`` scale what is sent and what arrived, one number a vertex and as
+    many dims as ``rows``. All of it is part of the loops that send, and products are made where they are fastest.
     """
     with graph.local_scope():
         graph.srcdata["h"] = rows
@@ -53,12 +55,33 @@ def send_rows(
             graph.edata["w"] = check_edge_weight(graph, edge_weight).reshape(-1, *(1,) * (rows.dim() - 1))
         if is_without_edges(graph):
             rows = rows if start is None else start(rows)
-            graph.dstdata["out"] = rows.new_zeros(graph.topology.num_dst, *rows.shape[1:])
-            return graph.dstdata["out"] if finish is None else finish(graph.dstdata["out"])
-        then = None if behind is None and finish is None else _finisher(behind is not None, finish)
+            arrived = rows.new_zeros(graph.topology.num_dst, *rows.shape[1:])
+            return arrived if finish is None else finish(arrived, *own)
         message = _sender(start, ahead is not None, edge_weight is not None)
+        then = finisher(graph, "out", finish, own, scales=behind is not None)
         graph.update_all(message, reduce("m", "out"), then)
         return graph.dstdata["out"]
+
+
+def finisher(
+    graph: vgraph.Graph, name: str, finish: Finish | None, own: Sequence[Tensor] = (), *, scales: bool = False
+) -> Callable[[Any], dict[str, Tensor]] | None:
+    """The function of nodes that makes ``finish(arrived, *own)`` of what arrived as ``name``; None: there is none.
+
+    Behind a reduction it runs in the loop that reduces, where rows do not depend on one another and each has arrived.
+    ``scales``: by the receivers' "behind", before. What it reads is put into the receivers' frame.
+    """
+    if finish is None and not scales:
+        return None
+    places = [f"own {number}" for number in range(len(own))]
+    for place, rows in zip(places, own, strict=True):
+        graph.dstdata[place] = rows
+
+    def then(nodes: Any) -> dict[str, Tensor]:
+        rows = nodes.data[name] * nodes.data["behind"] if scales else nodes.data[name]
+        return {name: rows if finish is None else finish(rows, *[nodes.data[place] for place in places])}
+
+    return then
 
 
 def _sender(start: OfRows | None, scales: bool, weighs: bool) -> fn.Message:
@@ -71,11 +94,3 @@ def _sender(start: OfRows | None, scales: bool, weighs: bool) -> fn.Message:
         return {"m": rows * edges.data["w"] if weighs else rows}
 
     return message
-
-
-def _finisher(scales: bool, finish: OfRows | None) -> Callable[[Any], dict[str, Tensor]]:
-    def then(nodes: Any) -> dict[str, Tensor]:
-        rows = nodes.data["out"] * nodes.data["behind"] if scales else nodes.data["out"]
-        return {"out": rows if finish is None else finish(rows)}
-
-    return then

@@ -116,33 +116,43 @@ class SAGEConv(nn.Module):
             src, dst = both_ends(graph, self.feat_drop(feat))
         check_width(self, src, self._in_src_feats)
         if self._aggre_type == "gcn":
-            rows = self._gcn(graph, src, dst, edge_weight)
-            rows = rows if self.bias is None else rows + self.bias
+            return self._gcn(graph, src, dst, edge_weight)
+        check_width(self, dst, self._in_dst_feats, "receivers' rows")
+        own = self.fc_self(dst)
+        if self._aggre_type == "lstm":  # which reads a mailbox in its order: no loop of sums that could go on
+            return self._finish(own + self._lstm(graph, src, edge_weight))
+        if self._aggre_type == "mean" and self._is_narrowing:
+            sent, reduce, then = self.fc_neigh(src), fn.mean, nn.Identity()
+        elif self._aggre_type == "mean":
+            sent, reduce, then = src, fn.mean, self.fc_neigh
         else:
-            check_width(self, dst, self._in_dst_feats, "receivers' rows")
-            rows = self.fc_self(dst) + getattr(self, f"_{self._aggre_type}")(graph, src, edge_weight)
+            sent, reduce, then = torch.relu(self.fc_pool(src)), fn.max, self.fc_neigh
+
+        def finish(told: Tensor, own: Tensor) -> Tensor:
+            return self._finish(own + then(told))
+
+        return send_rows(graph, sent, edge_weight, reduce, finish=finish, own=(own,))
+
+    def _finish(self, rows: Tensor) -> Tensor:
         rows = rows if self.activation is None else self.activation(rows)
         return rows if self.norm is None else self.norm(rows)
-
-    def _mean(self, graph: vgraph.Graph, src: Tensor, edge_weight: Tensor | None) -> Tensor:
-        if self._is_narrowing:
-            return send_rows(graph, self.fc_neigh(src), edge_weight, fn.mean)
-        return self.fc_neigh(send_rows(graph, src, edge_weight, fn.mean))
 
     def _gcn(self, graph: vgraph.Graph, src: Tensor, dst: Tensor, edge_weight: Tensor | None) -> Tensor:
         if src.shape[1:] != dst.shape[1:]:
             fact = f"senders are {tuple(src.shape[1:])} wide and receivers {tuple(dst.shape[1:])}"
             raise FeatureError(fact, cure='make them equally wide, or choose another aggregator than "gcn"')
-        if self._is_narrowing:
+        narrows = self._is_narrowing
+        if narrows:
             own = self.fc_neigh(src)
             src, dst = own, own if dst is src else self.fc_neigh(dst)
-        total = send_rows(graph, src, edge_weight) + dst
-        rows = total / (graph.in_degrees().to(total.dtype) + 1).unsqueeze(-1)
-        return rows if self._is_narrowing else self.fc_neigh(rows)
 
-    def _pool(self, graph: vgraph.Graph, src: Tensor, edge_weight: Tensor | None) -> Tensor:
-        sent = torch.relu(self.fc_pool(src))
-        return self.fc_neigh(send_rows(graph, sent, edge_weight, fn.max))
+        def finish(told: Tensor, own: Tensor, count: Tensor) -> Tensor:
+            rows = (told + own) / count
+            rows = rows if narrows else self.fc_neigh(rows)
+            return self._finish(rows if self.bias is None else rows + self.bias)
+
+        count = (graph.in_degrees().to(src.dtype) + 1).unsqueeze(-1)
+        return send_rows(graph, src, edge_weight, finish=finish, own=(dst, count))
 
     def _lstm(self, graph: vgraph.Graph, src: Tensor, edge_weight: Tensor | None) -> Tensor:
         def read(nodes: Any) -> dict[str, Tensor]:
