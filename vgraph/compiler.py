@@ -48,12 +48,12 @@ from vgraph.ir.memory import Lifetime, MemoryPlan
 from vgraph.ir.printer import log_stage
 from vgraph.ir.program import Program, Reduction, RowSum, Value
 from vgraph.ir.reduction import DeviceShape
-from vgraph.ir.schedule import Leveled, Phase, Schedule
+from vgraph.ir.schedule import MANY, MOST_SHORT, Leveled, Phase, Schedule
 from vgraph.ir.topology import Topology
 from vgraph.memory.arena import ArenaPool
 from vgraph.memory.liveness import lifetimes
 from vgraph.memory.plan import plan_memory
-from vgraph.memory.row_order import build_row_order
+from vgraph.memory.row_order import build_row_order, group_edges
 from vgraph.passes.tidy import constants_on, on_device
 from vgraph.passes.widen_products import widen_products
 from vgraph.runtime.call_rows import CallContext, VertexTypes
@@ -511,6 +511,8 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
         sorter = _sorter_of_edges(topology) if policy == ONCE and types is None else None
         if sorter is not None:
             return one_frontier(topology, policy, *sorter.order_edges(topology)), types
+        if policy == ONCE and types is None and (grouper := _grouper_of_edges(topology)) is not None:
+            return build_schedule(topology, policy, None, group_edges(topology, grouper.group), None), types
         native = load_native() if policy != ONCE and config.kernels_enabled() else None
         walk = native and native.levels
         keys = vertex_keys(topology, policy, None if types is None else type_numbers(types), walk)
@@ -538,6 +540,14 @@ def _sorter_of_edges(topology: Topology) -> Native | None:
     if topology.src.device.type != "cpu" or size > _SMALL_GRAPH or not config.kernels_enabled():
         return None
     return load_native() if next(_small_graphs) >= _FEW_GRAPHS else None
+
+
+def _grouper_of_edges(topology: Topology) -> Native | None:
+    """Native code for so many edges that their order must not take more memory than it has itself."""
+    is_many = MANY <= topology.num_edges < MOST_SHORT
+    if topology.src.device.type != "cpu" or not is_many or not config.kernels_enabled():
+        return None
+    return load_native()
 
 
 _small_graphs = count()

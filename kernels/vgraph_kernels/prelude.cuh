@@ -172,6 +172,8 @@ VG_BY_LANE(vg_softplus, log1pf(expf(x)), log1p(exp(x)))
 VG_BY_LANE(vg_abs, fabsf(x), fabs(x))
 VG_BY_LANE(vg_relu, x < 0.0f ? 0.0f : x, x < 0.0 ? 0.0 : x)
 VG_BY_LANE(vg_sigmoid, 1.0f / (1.0f + expf(-x)), 1.0 / (1.0 + exp(-x)))
+VG_BY_LANE(vg_logistic, (x < 0.0f ? expf(x) : 1.0f) / (1.0f + expf(-fabsf(x))),
+           (x < 0.0 ? exp(x) : 1.0) / (1.0 + exp(-fabs(x))))
 VG_BY_LANE(vg_sign, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f, x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : 0.0)
 VG_FN float vg_fma(float a, float b, float c) { return fmaf(a, b, c); }
 VG_FN double vg_fma(double a, double b, double c) { return fma(a, b, c); }

@@ -267,7 +267,29 @@ template <class V> static inline V vg_abs(V x) {
   return vg_as<V>((I)(vg_as<I>(x) & (E)~((E)1 << (sizeof(E) * 8 - 1))));
 }
 template <class V> static inline V vg_relu(V x) { return vg_select<V>(x < vg_elem<V>(0), vg_elem<V>(0), x); }  // NaN stays
-template <class V> static inline V vg_sigmoid(V x) { return vg_elem<V>(1) / (vg_elem<V>(1) + vg_exp(-x)); }
+// exp(-|x|), whose power of two is 2^64 times too large until the end, so that subnormal results come out right. What is
+// made of the same x by several functions (a softplus, its derivative) shares it.
+template <class V> static inline V vg_exp_below(V x) {
+  V low = -vg_abs(x);
+  if constexpr (sizeof(vg_elem<V>) == 8) {
+    return vg_exp64(low);
+  } else {
+    typedef vg_bits<V> I;
+    V n;
+    V p = vg_exp_rest<V>(vg_select<V>(low < -104.0f, -104.0f, low), n) + 1.0f;
+    I k = vg_as<I>((V)(n + 12582912.0f)) - (0x4b400000 - 127 - 64);  // n + 191: that float's last bit counts 1
+    return p * vg_as<V>((I)(k << 23)) * 0x1p-64f;
+  }
+}
+template <class V> static inline V vg_logistic(V x) {
+  V z = vg_exp_below(x);
+  return vg_select<V>(x < vg_elem<V>(0), z, vg_elem<V>(1)) / (vg_elem<V>(1) + z);
+}
+template <class V> static inline V vg_sigmoid(V x) {  // 0 where it would be subnormal, as torch's
+  V y = vg_logistic(x);
+  if constexpr (sizeof(vg_elem<V>) == 4) return vg_select<V>(y < 1.17549435e-38f, 0.0f, y);
+  else return y;
+}
 template <class V> static inline V vg_sign(V x) {
   typedef vg_elem<V> E;
   return vg_select<V>(x > E(0), E(1), vg_select<V>(x < E(0), E(-1), E(0)));  // of NaN 0, as torch's
@@ -307,7 +329,7 @@ template <class V> static inline V vg_softplus(V x) {
   if constexpr (sizeof(vg_elem<V>) == 8) {
     return vg_log1p64(vg_exp64(x));
   } else {
-    V z = vg_exp(-vg_abs(x));
+    V z = vg_exp_below(x);
     V p = vg_fma<V>(z, vg_set<V>(-0.0032439809292554855f), vg_set<V>(0.019851263612508774f));
     p = vg_fma<V>(p, z, vg_set<V>(-0.056959159672260284f));
     p = vg_fma<V>(p, z, vg_set<V>(0.10603617131710052f));

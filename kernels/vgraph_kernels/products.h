@@ -78,10 +78,12 @@ static inline void vg_outer_part(T* __restrict sum, const T* __restrict left, co
     for (int i = q - f; i < W; ++i) at[i] += ((const T*)&c[r][p])[i];  // the overlap was added before
   }
 }
-// sum[k][f] += left[n][k] * right[n][f] over n < rows, some columns and four rows of the sum at a time.
+// sum[k][f] += left[n][k] * right[n][f] over n < rows, some columns and four rows of the sum at a time; eight where a row
+// has one vector, as units for products wait for one another's sums else.
 template <int W, int K, int F, class T>
 static inline void vg_outer(T* __restrict sum, const T* __restrict left, const T* __restrict right, int rows) {
-  constexpr int R = K % 4 == 0 ? 4 : 1, Q = F >= vg_outer_vectors * W ? vg_outer_vectors : 1;
+  constexpr int Q = F >= vg_outer_vectors * W ? vg_outer_vectors : 1;
+  constexpr int R = Q == 1 && K % 8 == 0 ? 8 : K % 4 == 0 ? 4 : 1;
   int q = 0;
   for (; q + Q * W <= F; q += Q * W) {
     for (int k = 0; k < K; k += R) vg_outer_part<W, R, Q, K, F>(sum, left, right, rows, q, k);

@@ -278,6 +278,30 @@ extern "C" void vg_plan_rows(int64_t* a) {
   a[3] = sorts[1];
 }
 
+template <class Value>
+static void vg_group_elements(const int64_t* a, int64_t begin, int64_t end, Value value_of) {
+  const int32_t* keys = (const int32_t*)a[2];
+  int64_t* next = (int64_t*)a[7];
+  int32_t* made = (int32_t*)a[8];
+  for (int64_t e = begin; e < end; ++e) made[next[keys[e]]++] = value_of(e);
+}
+// A number of each element, by groups, where elements keep their order. a: elements (fewer than 2^31), groups; then the
+// places of each element's group and number (int32), runs of elements, where those begin and the last ends, where
+// groups begin (int64), room for as many numbers as groups, and of what is made (int32). Without numbers, they are
+// those of the runs in which elements lie; without runs, those of the elements.
+extern "C" void vg_group_numbers(const int64_t* a) {
+  const int32_t* numbers = (const int32_t*)a[3];
+  const int64_t *runs = (const int64_t*)a[5], *starts = (const int64_t*)a[6];
+  for (int64_t g = 0; g < a[1]; ++g) ((int64_t*)a[7])[g] = starts[g];
+  if (numbers) {
+    vg_group_elements(a, 0, a[0], [numbers](int64_t e) { return numbers[e]; });
+  } else if (!runs) {
+    vg_group_elements(a, 0, a[0], [](int64_t e) { return (int32_t)e; });
+  } else {
+    for (int64_t v = 0; v < a[4]; ++v) vg_group_elements(a, runs[v], runs[v + 1], [v](int64_t) { return (int32_t)v; });
+  }
+}
+
 template <class I> static void vg_take_ends(const int64_t* a) {
   const int64_t *numbers = (const int64_t*)a[1], *starts = (const int64_t*)a[2], *sizes = (const int64_t*)a[3];
   const int64_t *edge_starts = (const int64_t*)a[4], *counts = (const int64_t*)a[5];

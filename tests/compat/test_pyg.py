@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph import compiler
 from vgraph.capture.capture import forget, watch_runs
 from vgraph.capture.errors import CaptureError
 from vgraph.compat.pyg import accelerated, topologies
@@ -26,6 +27,7 @@ from vgraph.compat.pyg import linear as products
 from vgraph.compat.pyg.__main__ import main
 from vgraph.compat.pyg.deferred import RowsChangedError
 from vgraph.errors import FunctionError
+from vgraph.ir import schedule
 
 try:
     with warnings.catch_warnings():
@@ -115,6 +117,38 @@ def test_a_topology_is_let_go_with_its_tensor() -> None:
     del ids, first
     gc.collect()
     assert known() is None
+
+
+class _SeesIds(pyg.MessagePassing if pyg is not None else nn.Module):
+    """A message that says what its ids are."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j: Tensor, index: Tensor, edge_index_j: Tensor) -> Tensor:
+        assert index.dtype == edge_index_j.dtype == torch.int64
+        return x_j * (index - 2 * edge_index_j)[:, None]
+
+
+@needs_pyg
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+def test_many_ids_take_few_bits(flow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that functions ask for are as they were given, and nobody's writes reach what a backward reads."""
+    for module in (topologies, compiler, schedule):
+        monkeypatch.setattr(module, "MANY", 0)
+    layer, x, ids = _SeesIds(flow=flow), torch.randn(N, F, dtype=torch.float64).requires_grad_(), edges()
+    wanted = layer(x, ids)
+    out, ran = runs_of(lambda: vgraph.accelerate(layer)(x, ids))
+    assert not isinstance(ran[-1], CaptureError)
+    topology = topologies.topology_of(ids, N, N, forward=flow == "source_to_target")
+    assert topology.src.dtype == topology.reversed.dst.dtype == torch.int32
+    assert topology.idtype == topology.reversed.idtype == torch.int64
+    (gradient,) = torch.autograd.grad(wanted.square().sum(), x)
+    before = ids.clone()
+    ids.zero_()
+    torch.testing.assert_close(out, wanted)
+    torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x), (gradient,))
+    torch.testing.assert_close(layer(x, before), wanted)
 
 
 @needs_pyg

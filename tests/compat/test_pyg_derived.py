@@ -33,8 +33,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Topology]:
     """The topologies that are made."""
     found: list[Topology] = []
 
-    def make(*args: object) -> Topology:
-        found.append(Topology(*args))
+    def make(*args: object, **named: object) -> Topology:
+        found.append(Topology(*args, **named))
         return found[-1]
 
     monkeypatch.setattr(topologies, "Topology", make)

@@ -215,3 +215,23 @@ def test_programs_run_on_operators_where_there_are_no_kernels(monkeypatch: pytes
     g.ndata["o"].sum().backward()
     assert len(made) == 2
     assert features[0].grad is not None
+
+
+@needs_compiler
+def test_sums_over_all_edges_go_along_with_those_of_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of a matrix takes no loop over edges of its own, where the backward has one."""
+    g, (h, *_) = make_graph(8, torch.float64)
+    g.edata["f"], matrix = torch.randn(NUM_EDGES, 3, dtype=torch.float64), torch.randn(3, 8, dtype=torch.float64)
+    matrix.requires_grad_()
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        return {"m": torch.relu(edges.src["h"] + edges.data["f"] @ matrix)}
+
+    def run() -> list[Tensor]:
+        g.update_all(message, fn.sum("m", "o"))
+        return with_gradients(g.ndata["o"], [h, matrix])
+
+    for plain, fused in zip(*both_ways(monkeypatch, run), strict=True):
+        torch.testing.assert_close(fused, plain)
+    told = str(vgraph.explain(g, message, fn.sum("m", "o"))).partition("backward:")[2]
+    assert "sources and their out-edges" in told and "outer_sum" in told and "in-edges" not in told

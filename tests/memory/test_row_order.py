@@ -8,11 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vgraph.compiler import load_native
+from vgraph.fusion.cpu import build
 from vgraph.ir import schedule
 from vgraph.ir.schedule import LOOK_AHEAD, RowOrder
 from vgraph.ir.topology import Topology
 from vgraph.memory import row_order
-from vgraph.memory.row_order import build_row_order
+from vgraph.memory.row_order import build_row_order, group_edges
 
 
 @st.composite
@@ -93,6 +95,21 @@ def test_orders_of_many_edges_are_found_again(topology: Topology) -> None:
         assert order.out_dst.equal(order.dst_rows[torch.argsort(order.src_rows, stable=True)])
         assert order.out_dst.untyped_storage().nbytes() >= 4 * (topology.num_edges + LOOK_AHEAD)
         assert not {"edge_ids", "out_edges"} & set(vars(order))
+        assert_consistent(order, topology)
+
+
+@pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
+@given(graphs(bipartite=True), st.booleans())
+def test_edges_grouped_by_native_code(topology: Topology, is_short: bool) -> None:
+    native = load_native()
+    assert native is not None
+    stored = topology.stored(topology.src.int(), topology.dst.int()) if is_short else topology
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedule, "MANY", 0)
+        order = group_edges(stored, native.group)
+        assert order.out_dst.equal(order.dst_rows[torch.argsort(order.src_rows, stable=True)])
+        for rows in (order.src_rows, order.out_dst):
+            assert rows.untyped_storage().nbytes() >= 4 * (topology.num_edges + LOOK_AHEAD)
         assert_consistent(order, topology)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from vgraph.fusion.layout import is_reduction
 from vgraph.fusion.views import whole
 from vgraph.ir.kernel import Place
-from vgraph.ir.moves import SegmentReduce
+from vgraph.ir.moves import OuterSum, SegmentReduce
 from vgraph.ir.program import Op, Value
 from vgraph.ir.schedule import Phase
 from vgraph.ir.space import EDGE, SOURCE
@@ -32,6 +32,7 @@ class Grouping:
     read_by_library: set[int] = field(init=False, default_factory=set[int])  # ids of values
     handed_over: set[int] = field(init=False, default_factory=set[int])  # ids of edge rows: see handed_over.py
     level_of: dict[int, int] = field(init=False, default_factory=dict[int, int])  # id(op) to level
+    end_of_outer_sums: str = field(init=False, default="dst")  # over whose edges kernels make sums over all edges
 
     def place(self, value: Value) -> Place:
         found = self.places.get(value.id) or self.wholes.get(value.id)
@@ -43,6 +44,8 @@ class Grouping:
         """The end of edges over whose rows a kernel makes the op's result."""
         if isinstance(op.target, SegmentReduce) and not self.phase.is_loop:
             return op.target.end
+        if isinstance(op.target, OuterSum):
+            return self.end_of_outer_sums
         return "src" if op.results[0].space == SOURCE else "dst"
 
     def runs_in_library(self, op: Op) -> bool:

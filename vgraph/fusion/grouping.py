@@ -111,6 +111,7 @@ class _Grouping(Grouping):
             self._classify(op)
             for value in op.results:
                 self.makers[value.id] = op
+        self.end_of_outer_sums = self._end_of_outer_sums()
         for op in reversed(self.phase.ops):
             if self.runs_in_library(op):
                 self.read_by_library.update(v.id for v in op.operands())
@@ -128,6 +129,13 @@ class _Grouping(Grouping):
             self.places.update((value.id, place) for value, place in zip(op.results, found, strict=True))
         elif is_fusible(op) and not (self.phase.is_loop and (isinstance(op.target, Random) or row_product(op))):
             self.fused.add(id(op))
+
+    def _end_of_outer_sums(self) -> str:
+        """Sums over all edges visit none for themselves: where only out-edges are summed over, they go along there."""
+        fused = [op for op in self.phase.ops if id(op) in self.fused]
+        ends = {op.target.end for op in fused if isinstance(op.target, SegmentReduce)}
+        stores_edges = any(v.id in self.wanted for op in fused for v in op.results if v.space == EDGE)
+        return "src" if ends == {"src"} and not stores_edges and not self.phase.is_loop else "dst"
 
     # ------------------------------------------------------------ levels: what must wait for what
     def _find_levels(self) -> None:

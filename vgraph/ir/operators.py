@@ -173,7 +173,7 @@ _WITH_TEXT = (
     ),
     OpInfo(
         "softplus_backward",
-        "vg_select<{V}>({1} * {2} > {3}, {0}, {0} * vg_exp({1} * {2}) / (vg_exp({1} * {2}) + {T}(1)))",
+        "vg_select<{V}>({1} * {2} > {3}, {0}, {0} * vg_logistic({1} * {2}))",
         costly=True,
     ),
     OpInfo(

@@ -146,8 +146,7 @@ class RowOrder:
         dst_rows, edges = self.make_dst_rows(), self.out_edges if is_kept else self._sorted_by_source()
         if dst_rows.device.type != "cpu" or dst_rows.dtype != torch.int32:
             return dst_rows.index_select(0, edges)
-        room = torch.zeros(edges.shape[0] + LOOK_AHEAD, dtype=torch.int32, device="cpu")
-        return torch.index_select(dst_rows, 0, edges, out=room[: edges.shape[0]])
+        return torch.index_select(dst_rows, 0, edges, out=room_for_rows(edges.shape[0]))
 
     def _sorted_by_source(self) -> Tensor:
         if not self.out_ptr.shape[0]:  # not of a part
@@ -185,9 +184,16 @@ def with_room(rows: NDArray[np.integer]) -> Tensor:
     """Rows of 32 bits where they suffice, with room behind them for kernels that look ahead."""
     if len(rows) >= MOST_SHORT:
         return torch.from_numpy(rows)
-    made = np.zeros(len(rows) + LOOK_AHEAD, np.int32)
-    made[: len(rows)] = rows
-    return torch.from_numpy(made)[: len(rows)]
+    made = room_for_rows(len(rows))
+    made.numpy()[:] = rows
+    return made
+
+
+def room_for_rows(count: int) -> Tensor:
+    """Room for so many rows of 32 bits, with zeros behind them."""
+    made = np.empty(count + LOOK_AHEAD, np.int32)
+    made[count:] = 0
+    return torch.from_numpy(made)[:count]
 
 
 @dataclass(frozen=True, eq=False)

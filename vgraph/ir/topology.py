@@ -48,6 +48,7 @@ class Topology:
     ``graph_sizes`` counts the vertices of every graph of a batch; ``parts`` are the topologies
     that were batched. ``original_ids``: of a part of a graph, the ids of "vertex" (destinations) and
     "edge" in the whole, where they are others; where other processes have the rest of it, of "src", too.
+    ``given_idtype``: of ids as users know them, where they are stored here in fewer bits.
     ``host``: the same on the CPU, where it came from there. ``halo``: where rows of sources are not all here, how
     they come here.
     """
@@ -61,6 +62,7 @@ class Topology:
     original_ids: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     host: Topology | None = None
     halo: Halo | None = None
+    given_idtype: torch.dtype | None = None
     number: int = field(default_factory=lambda: next(_numbers), init=False, repr=False)  # of this process alone
 
     def __post_init__(self) -> None:
@@ -87,7 +89,7 @@ class Topology:
     @property
     def idtype(self) -> torch.dtype:
         """The dtype of ids as users know them: that of the whole graph where this is a process's part of one."""
-        return self.original_ids.get("src", self.src).dtype
+        return self.given_idtype or self.original_ids.get("src", self.src).dtype
 
     @property
     def num_own_sources(self) -> int:
@@ -105,7 +107,8 @@ class Topology:
         return replace(self, src=src, dst=dst, host=None if src.device.type == "cpu" else host)
 
     def _copied(self) -> Topology:
-        return Topology(self.src.cpu(), self.dst.cpu(), self.num_src, self.num_dst, self.graph_sizes)
+        given = (self.num_src, self.num_dst, self.graph_sizes)
+        return Topology(self.src.cpu(), self.dst.cpu(), *given, given_idtype=self.given_idtype)
 
     @cached_property
     def kept(self) -> dict[Hashable, Any]:
@@ -163,7 +166,8 @@ class Topology:
     def _turned(self) -> Topology:
         parts = None if self.parts is None else tuple(part.reversed for part in self.parts)
         host = None if self.src.device.type == "cpu" else self.on_host.reversed
-        turned = Topology(self.dst, self.src, self.num_dst, self.num_src, self.graph_sizes, parts, host=host)
+        given = (self.num_dst, self.num_src, self.graph_sizes, parts)
+        turned = Topology(self.dst, self.src, *given, host=host, given_idtype=self.given_idtype)
         turned.__dict__["_turned_from"] = ref(self)
         return turned
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -22,6 +22,14 @@ _MANY = 1 << 14  # edges from which on memory traffic counts more than calls
 Keys: TypeAlias = NDArray[np.integer]
 Ids: TypeAlias = NDArray[np.integer]
 SortRows: TypeAlias = Callable[[NDArray[np.int32], Tensor, Tensor], RowOrder]
+
+
+class Group(Protocol):
+    """Numbers of many elements, int32, by key; see ``Native.group``."""
+
+    def __call__(
+        self, keys: Tensor, starts: Tensor, numbers: Tensor | None = None, runs: Tensor | None = None
+    ) -> Tensor: ...
 
 
 def build_row_order(
@@ -43,11 +51,12 @@ def build_row_order(
     if vertex_ids is not None:
         rows = _inverse(vertex_ids)
         src, dst = _taken(rows, src), _taken(rows, dst)
-    in_ptr, edge_ids = _pointer(dst, topology.num_dst), _order(dst, topology.num_dst)
+    in_ptr = _pointer(torch.from_numpy(dst), topology.num_dst)
+    edge_ids = _order(dst, topology.num_dst)
     if edge_ids is not None:
         src = _taken(src, edge_ids)
-    out_ptr = _pointer(src, topology.num_src)
-    tensors = {"src_rows": with_room(src), "in_ptr": torch.from_numpy(in_ptr), "out_ptr": torch.from_numpy(out_ptr)}
+    out_ptr = _pointer(torch.from_numpy(src), topology.num_src)
+    tensors = {"src_rows": with_room(src), "in_ptr": in_ptr, "out_ptr": out_ptr}
     if vertex_ids is not None and rows is not None:
         tensors |= {"vertex_ids": torch.from_numpy(vertex_ids), "vertex_rows": torch.from_numpy(rows)}
     if edge_ids is not None and len(src) >= MANY:  # few readers ask for them: they are found once more
@@ -56,6 +65,25 @@ def build_row_order(
     if edge_ids is not None:
         tensors["edge_ids"] = with_room(edge_ids)
     return RowOrder(tensors.get)
+
+
+def group_edges(topology: Topology, group: Group) -> RowOrder:
+    """The order of many edges, on the CPU, where vertices keep theirs: a tensor is made when it is asked for.
+
+    Beside what is made there is no room of its size, for a large graph has little left.
+    """
+    src, dst = topology.src.int(), topology.dst.int()
+    in_ptr, out_ptr = _pointer(dst, topology.num_dst), _pointer(src, topology.num_src)
+    is_grouped, ends = bool((dst[1:] >= dst[:-1]).all()), topology.dst
+    src_rows = with_room(src.numpy()) if is_grouped else group(dst, in_ptr, src)
+    makers: dict[str, Callable[[], Tensor]] = {
+        "out_edges": lambda: group(src_rows, out_ptr),
+        "out_dst": lambda: group(src_rows, out_ptr, runs=in_ptr),
+    }
+    if not is_grouped:
+        makers["edge_ids"] = lambda: group(ends.int(), in_ptr)
+    tensors = {"src_rows": src_rows, "in_ptr": in_ptr, "out_ptr": out_ptr}
+    return RowOrder(lambda name: makers[name]() if name in makers else tensors.get(name))
 
 
 def _edge_ids(ends: Tensor, num_dst: int, rows: Ids | None) -> Tensor:
@@ -89,10 +117,10 @@ def _sorted_vertices(topology: Topology, keys: Keys | None) -> Ids | None:
     return stable_argsort(torch.from_numpy(keys), int(keys.max()) + 1).numpy()
 
 
-def _pointer(group: Ids, num_groups: int) -> Ids:
-    """Where every group begins, (groups + 1,)."""
-    ptr = np.zeros(num_groups + 1, np.int64)
-    np.cumsum(np.bincount(group, minlength=num_groups), out=ptr[1:])
+def _pointer(group: Tensor, num_groups: int) -> Tensor:
+    """Where every group begins, (groups + 1,). NumPy would count a copy of 64 bits."""
+    ptr = torch.zeros(num_groups + 1, dtype=torch.int64, device="cpu")
+    torch.cumsum(torch.bincount(group, minlength=num_groups), 0, out=ptr[1:])
     return ptr
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.compat.pyg.by_tensor import ByTensor
+from vgraph.ir.schedule import MANY, MOST_SHORT
 from vgraph.ir.topology import Topology
 
 _Key = tuple[int, int, bool]  # sources, destinations, whether edges lead from the first row to the second
@@ -43,8 +44,10 @@ def topology_of(edge_index: Tensor, num_src: int, num_dst: int, *, forward: bool
         largest = known.largest if forward else known.largest[::-1]
         if largest[0] >= num_src or largest[1] >= num_dst:
             raise CaptureError("an id in edge_index is out of range")
-        src, dst = _ids(edge_index).detach().clone()  # whatever becomes of the tensor, a backward may still need these
-        known.made[key] = Topology(src, dst, num_src, num_dst) if forward else Topology(dst, src, num_src, num_dst)
+        ids = _ids(edge_index).detach()
+        first, second = _own(ids, max(num_src, num_dst))
+        ends = (first, second) if forward else (second, first)
+        known.made[key] = Topology(*ends, num_src, num_dst, given_idtype=ids.dtype)
     return known.made[key]
 
 
@@ -78,6 +81,12 @@ def _ids(edges: Tensor) -> Tensor:
         return edges.indices().flip(0)
     rows = torch.repeat_interleave(edges.crow_indices().diff(), output_size=edges.col_indices().shape[0])
     return torch.stack([edges.col_indices(), rows])
+
+
+def _own(ids: Tensor, num_vertices: int) -> Tensor:
+    """A copy: whatever becomes of the tensor, a backward may still need it. Many ids take as few bits as they need."""
+    is_short = ids.device.type == "cpu" and ids.shape[1] >= MANY and max(num_vertices, ids.shape[1]) < MOST_SHORT
+    return ids.to(torch.int32 if is_short else ids.dtype, copy=True)
 
 
 def _largest(edge_index: Tensor) -> tuple[int, int]:

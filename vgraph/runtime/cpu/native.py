@@ -22,7 +22,7 @@ from torch import Tensor
 
 import vgraph_kernels
 from vgraph.ir.program import Op, op_name
-from vgraph.ir.schedule import Bounds, Leveled, RowOrder
+from vgraph.ir.schedule import Bounds, Leveled, RowOrder, room_for_rows
 from vgraph.ir.topology import Topology
 from vgraph.runtime.cpu.kernels import Empty, keep_addresses, no_memory, pool_address, torch_empty
 from vgraph.runtime.cpu.sorted_rows import GroupedEdges, SortedRows, places_in, room_for
@@ -31,7 +31,7 @@ Function = Callable[[int], int]  # of the address of an array of numbers; whethe
 FLOATS = (torch.float32, torch.float64)
 _EXPORTS = (
     "vg_frontiers", "vg_bind", "vg_pack_matrices", "vg_product", "vg_tall_product", "vg_packed_bytes", "vg_sort_rows",
-    "vg_bounds", "vg_plan_rows", "vg_take_members", "vg_take_rows", "vg_sort_edges",
+    "vg_bounds", "vg_plan_rows", "vg_take_members", "vg_take_rows", "vg_sort_edges", "vg_group_numbers",
 )  # fmt: skip
 _HEADERS = ("gemm.h", "frontiers.h", "tall.h", "rows.h")
 SMALL = 1 << 16  # flops below which torch's own call costs as little
@@ -64,6 +64,7 @@ class Native:
     members: Function
     move_rows: Function
     sort_edges: Function
+    group_numbers: Function
     multiplies: bool = True  # whether products of phases that run once may be made here
     choose: ChoosesProducts | None = None  # which of them; None: all
     empty: Empty = torch_empty
@@ -163,6 +164,19 @@ class Native:
         assert words[2], "ids are those of vertices"
         grouped.is_grouped = bool(words[0])
         return RowOrder(grouped.find), None if words[1] < 0 else words[1]
+
+    def group(self, keys: Tensor, starts: Tensor, numbers: Tensor | None = None, runs: Tensor | None = None) -> Tensor:
+        """What is asked of each of many elements, int32, by ``keys``, int32; elements of a key keep their order.
+
+        Their ``numbers``, int32; those of the ``runs`` in which they lie, (runs + 1,); or by what place they have.
+        ``starts``: where those of each key begin, and where the last end, int64. All on the CPU.
+        """
+        count, groups = keys.shape[0], starts.shape[0] - 1
+        made, room = room_for_rows(count), self.room(8 * groups)
+        given = [0 if t is None else t.data_ptr() for t in (keys, numbers)]
+        ends = [0, 0] if runs is None else [runs.shape[0] - 1, runs.data_ptr()]
+        call(self.group_numbers, [count, groups, *given, *ends, starts.data_ptr(), room.data_ptr(), made.data_ptr()])
+        return made
 
     def bounds(self, keys: NDArray[np.int32], in_ptr: Tensor) -> Bounds:
         """Where the rows of each key and their in-edges begin, and where the last end; in-degrees that rows share."""
