@@ -102,8 +102,8 @@ def test_kernels_over_out_edges_read_what_products_led_to(units: list[Unit], mon
     torch.testing.assert_close(found, wanted)
     assert handed_over(units) == {(1,), (WIDTH,)}, "of three gradients of places what they have in common"
 
-    seen = cut_small(monkeypatch, 2000)
-    torch.testing.assert_close(given.derivatives(given.by_vgraph), wanted)
+    seen, given = cut_small(monkeypatch, 2000), Filters()  # a graph that has not been run whole
+    torch.testing.assert_close(given.derivatives(given.by_vgraph), given.derivatives(given.by_hand))
     assert len(seen) > 10 and max(seen) < NUM_EDGES / 2, "these rows are never those of all edges"
 
 

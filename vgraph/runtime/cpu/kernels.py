@@ -158,6 +158,8 @@ class Room(NamedTuple):
 
     def take(self, empty: Empty) -> Tensor:
         """Memory of its own."""
+        if self.like is not None:
+            return torch.empty_like(self.like, memory_format=torch.contiguous_format)
         if self.is_sum:
             return torch.zeros(self.shape, dtype=self.dtype, device="cpu")
         return empty(self.shape, self.dtype)
@@ -230,9 +232,7 @@ class CpuKernel:
         known = extent.prepared.get(self.number)
         if known is None or known.pool != pool_address():
             known = self._prepare(extent)
-        made: tuple[Tensor, ...] = ()
-        for room in known.rooms:
-            made += (room.take(self.empty) if room.like is None else torch.empty_like(room.like),)
+        made = tuple([room.take(self.empty) for room in known.rooms])
         given = list(loads)
         for i, tensor in enumerate(loads):
             if not (tensor.is_cpu and tensor.is_contiguous()):
