@@ -107,7 +107,8 @@ def main(folder: str, *names: str) -> None:
         for name in names or MODELS:
             before = current_ranks().sent_bytes
             compare(name, str(path), wanted[name])
-            print(vd.rank(), path.name, name, current_ranks().sent_bytes - before, flush=True)
+            sent = current_ranks().sent_bytes - before
+            sys.stdout.write(f"{vd.rank()} {path.name} {name} {sent}\n")  # at once: ranks share the pipe
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+COMPILED = ("gcn", "gat", "lambda", "dropout")
+
+
+def compared(said: str) -> set[tuple[int, str, str]]:
+    """Rank, method and model of every comparison that a rank says it has come through."""
+    words = [line.split() for line in said.splitlines()]
+    return {(int(line[0]), line[1], line[2]) for line in words if len(line) == 4 and line[1] in METHODS}
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_all_models_on_ranks(ranks: int, folder: Path) -> None:
-    torchrun("tests.distributed.full_graph", ranks, str(folder), VGRAPH_CHECK_RANKS="1")
+    said = torchrun("tests.distributed.full_graph", ranks, str(folder), VGRAPH_CHECK_RANKS="1")
+    assert compared(said) == set(product(range(ranks), METHODS, MODELS))
 
 
 def test_compiled_loops_on_three_ranks(folder: Path) -> None:
-    torchrun("tests.distributed.full_graph", 3, str(folder), "gcn", "gat", "lambda", "dropout", VGRAPH_KERNELS="1")
+    said = torchrun("tests.distributed.full_graph", 3, str(folder), *COMPILED, VGRAPH_KERNELS="1")
+    assert compared(said) == set(product(range(3), METHODS, COMPILED))
