@@ -7,19 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from vgraph import function, ops, tdl
+from vgraph.api.build.bipartite import bipartite_from_networkx, bipartite_from_scipy
 from vgraph.api.build.construct import block_to_graph, create_block, graph, heterograph, rand_bipartite, rand_graph
 from vgraph.api.build.files import load_graphs, load_labels, save_graphs
 from vgraph.api.build.from_dgl import from_dgl
 from vgraph.api.build.knn import knn_graph, radius_graph, segmented_knn_graph
 from vgraph.api.build.networkx_scipy import from_networkx, from_scipy
-from vgraph.api.build.pyg_pandas import (
-    bipartite_from_networkx,
-    bipartite_from_scipy,
-    from_pandas,
-    from_pyg,
-    to_pandas,
-    to_pyg,
-)
+from vgraph.api.build.pyg import from_pyg, to_pyg
+from vgraph.api.build.tables import from_pandas, to_pandas
 from vgraph.api.explain import explain
 from vgraph.api.graph import Graph
 from vgraph.api.kept_memory import release_memory

@@ -451,6 +451,9 @@ def as_ids(values: object, what: str) -> Tensor:
         DTypeError: they are floats, booleans or no numbers, or sparse.
         GraphError: they have more than one dim, or do not fit int64.
     """
+    plain = getattr(values, "as_tensor", None) if type(values) is not Tensor else None
+    if plain is not None:  # ids in a class of PyG's, which wraps them
+        values = plain()
     tensor = values.resolve_neg() if isinstance(values, Tensor) else _from_array(values, what)
     if tensor.layout != torch.strided:
         cure = f"pass {what} as a dense tensor"
