@@ -89,6 +89,7 @@ from vgraph.graphs.traversal import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import TypeVar
 
     from torch.nn import Module
@@ -96,7 +97,7 @@ if TYPE_CHECKING:
     from vgraph.api.dense.parallel import parallelize
     from vgraph.api.dense.place import Placement, place
 
-    _Model = TypeVar("_Model", bound=Module)
+    _Model = TypeVar("_Model", bound=Module | Iterable[object])
 
     def accelerate(model: _Model) -> _Model:
         """``vgraph.compat.pyg.accelerate``, which stands in a package that is written with the names here."""

@@ -1,12 +1,12 @@
-"""Layers whose propagate is captured: all of a model, or all of the process for a while.
+"""Layers whose propagate is captured: all of a model, or all of the process for a while; samplers likewise.
 
-Takes: a model. Gives: the same model. Runs once per class of layers; the switch is read at every call.
+Takes: a model, a loader. Gives: the same. Runs once per class of layers; the switch is read at every call.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from functools import wraps
 from types import FunctionType
@@ -19,11 +19,12 @@ from vgraph.compat.pyg.askers import install_askers
 from vgraph.compat.pyg.layer_types import Given, Layer, Method, in_place_of
 from vgraph.compat.pyg.linear import install_linear
 from vgraph.compat.pyg.propagate import run
+from vgraph.compat.pyg.samplers import accelerate_samplers, install_samplers
 from vgraph.compat.pyg.switch import everywhere, is_accelerated, switch_on
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FunctionError
 
-Model = TypeVar("Model", bound=nn.Module)
+Model = TypeVar("Model", bound=nn.Module | Iterable[object])
 _METHODS = {"propagate": ("propagate", "_jinja_propagate"), "edge_updater": ("edge_updater", "_jinja_edge_updater")}
 
 
@@ -46,14 +47,17 @@ def accelerate(model: Model) -> Model:
     accelerated, too; a model that another process has loaded is, once it is passed here again. What cannot be captured
     runs as PyG runs it, and one line of the logger ``vgraph`` names the layer and the reason.
 
+    A loader of PyG's (``NeighborLoader``, ``LinkNeighborLoader``) draws by vgraph's sampler from then on, where PyG
+    would ask for pyg-lib or torch-sparse and they are not installed.
+
     Args:
-        model: a module with layers of PyG anywhere in it; a layer itself.
+        model: a module with layers of PyG anywhere in it; a layer itself; a loader of PyG's.
 
     Returns:
-        The same model.
+        The same model or loader.
 
     Raises:
-        FunctionError: PyG is not installed.
+        FunctionError: PyG is not installed; ``model`` is neither a module nor a loader of PyG's that samples.
 
     Source: Fey and Lenssen 2019 (PyG), ``torch_geometric.nn.MessagePassing``.
 
@@ -64,6 +68,9 @@ def accelerate(model: Model) -> Model:
     """
     base = message_passing()
     _install(base)
+    if not isinstance(model, nn.Module):
+        accelerate_samplers(model)
+        return model
     for layer in model.modules():
         if isinstance(layer, base):
             switch_on(layer)
@@ -74,7 +81,10 @@ def accelerate(model: Model) -> Model:
 
 @contextmanager
 def accelerated() -> Generator[None]:
-    """While it lasts, every ``MessagePassing`` of the process runs as ``vgraph.accelerate`` makes it.
+    """While it lasts, every ``MessagePassing`` and sampler of the process runs as ``vgraph.accelerate`` makes it.
+
+    Samplers that are made meanwhile need neither pyg-lib nor torch-sparse: ``HGTLoader``, and ``NeighborLoader`` with
+    weights or times of edges, ask for these when they are made.
 
     Raises:
         FunctionError: PyG is not installed.
@@ -96,6 +106,7 @@ def _install(base: type[nn.Module]) -> None:
     """Lets methods of all layers, and of those whose class is made later, ask whether they are to be captured."""
     install_askers(base)
     install_linear()
+    install_samplers()
     make: Method = vars(base)["_set_jittable_templates"]
     if not hasattr(make, "__wrapped__"):
 
