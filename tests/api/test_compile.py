@@ -111,7 +111,34 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 def test_layers_do_not_break_the_graph(name: str) -> None:
     module, graph = LAYERS[name](), vgraph.add_self_loop(a_graph())
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    compiled(vgraph.add_self_loop(a_graph()), torch.randn(10, 4))  # nothing is kept of this graph yet
     assert_same(compiled, module, graph, torch.randn(10, 4))
+
+
+class Counts(nn.Module):
+    """Its message function writes into a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, g: vgraph.Graph, x: Tensor) -> Tensor:
+        def message(edges: vgraph.EdgeBatch) -> dict[str, Tensor]:
+            self.calls.add_(1)
+            return {"m": edges.src["h"] * 2}
+
+        g.ndata["h"] = x
+        g.update_all(message, fn.sum("m", "s"))
+        return g.ndata["s"]
+
+
+def test_what_a_function_writes_is_written_once_a_call() -> None:
+    module = Counts()
+    compiled, plain = torch.compile(module, backend="eager"), Counts()
+    for number in (1, 2, 3):
+        graph, x = a_graph(), torch.randn(10, 4)
+        torch.testing.assert_close(compiled(graph, x), plain(graph, x))
+        assert (module.calls, plain.calls) == (number, number)
 
 
 def test_a_compiled_layer_still_checks_in_degrees() -> None:

@@ -172,12 +172,13 @@ def _as_segments(topology: Topology, frames: Frames, roots: Roots, key: tuple[ob
 def applied(topology: Topology, frames: Frames, roots: tuple[OfEdges, OfNodes, OfNodes]) -> Results | None:
     """Message, reduce and a function of all nodes as one; None where the last must run by itself.
 
-    That is where a node has no in-edge and the reduce function may not give zeros by itself.
+    That is where a node has no in-edge and the reduce function may not give zeros by itself; and under torch.compile,
+    which joins the last to what follows.
     """
-    if not torch.compiler.is_dynamo_compiling():
-        refuse_transforms()
-    is_whole = getattr(roots[1], "is_total", False) or not has_lonely(topology)
-    if not is_whole or torch.compiler.is_dynamo_compiling():
+    if torch.compiler.is_dynamo_compiling():
+        return None
+    refuse_transforms()
+    if not getattr(roots[1], "is_total", False) and has_lonely(topology):
         return None
     part, key = _Part(topology, frames), tuple(function_key(root) for root in roots)
     names = part.names

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from vgraph.api.messages.batches import Columns, EdgeBatch, NodeBatch, OfEdges, OfNodes
 from vgraph.api.messages.propagate import Frames
@@ -50,7 +51,7 @@ def _constant(function: Callable[Given, Made]) -> Callable[Given, Made]:
 
 _begin_update, _begin_vertex = _constant(tape.begin_update), _constant(tape.begin_vertex)
 _finish_update, _finish_vertex = _constant(tape.finish_update), _constant(tape.finish_vertex)
-_note, _broke_apart = _constant(tape.note), _constant(_is_piece)
+_note, _writes, _broke_apart = _constant(tape.note), _constant(tape.writes), _constant(_is_piece)
 
 
 @torch.compiler.disable(reason="a vgraph function that cannot become one operator runs outside the graph")
@@ -192,10 +193,27 @@ def _twice(run: Callable[[int, bool], Made]) -> tuple[Made, Made] | None:
         return None
     for moves in (True, False):
         try:
-            return run(0, moves), run(1, moves)
+            with _Watched():
+                return run(0, moves), run(1, moves)
         except Refused:
             continue
     return None
+
+
+class _Watched(TorchFunctionMode):
+    """Refuses a function that writes into a tensor of the user's: it is read several times, and runs once."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Any:
+        named = kwargs or {}
+        if ("out" in named or _writes(func)) and not (args and isinstance(args[0], Probe)):
+            raise Refused("it writes into a tensor that has no rows")
+        return func(*args, **named)
 
 
 NotedRun = tuple[_Noted, dict[str, Probe]]  # and what it gave

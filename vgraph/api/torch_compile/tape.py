@@ -256,6 +256,15 @@ def note(
     return found
 
 
+_WRITING = frozenset(f"__{word}__" for word in ("setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod"))
+
+
+def writes(func: Callable[..., object]) -> bool:
+    """Whether a torch function changes the tensor that it is given first."""
+    name = getattr(func, "__name__", "")
+    return name in _WRITING or (name.endswith("_") and not name.startswith("__"))
+
+
 def finish_update(numbers: tuple[int, int], name: str, outputs: tuple[int, ...], is_partial: bool) -> Finished | str:
     """The operator's key, its inputs' names and whether it draws; a text where it is refused."""
     notings = _ended(numbers)
