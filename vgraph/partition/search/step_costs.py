@@ -36,7 +36,8 @@ class StepCosts:
         self._numbers: dict[Hashable, int] = {}
         self._matrices: dict[int, Costs] = {}
         self._sums: dict[Hashable, Costs] = {}
-        self._bases: dict[Hashable, tuple[Result, tuple[View, ...]]] = {}
+        self._views: dict[Hashable, int] = {}  # how many views are between what a link reads and what it is read as
+        self._needed: dict[Hashable, list[Need]] = {}
         numbers = search_state.numbers
         self.kinds = [self._kind(index, numbers) for index in range(len(self.coarse.clusters))]
 
@@ -79,7 +80,8 @@ class StepCosts:
         sizes: list[int] = []
         for value, links in values.items() if shares else pairs:
             source, told = links[0].source, families.get(value, {})
-            key = (id(self.kinds[source]), tuple(told.items()))
+            ties = [(copy, taken.homes if taken is not None else None) for copy, taken in told.items()]
+            key = (id(self.kinds[source]), tuple(ties))
             key = (*key, *[(id(self.kinds[link.reader]), link.form) for link in links])
             found = self._known.get(key)
             if found is None:
@@ -156,8 +158,13 @@ class StepCosts:
 
     def _needs(self, link: Link) -> list[Need]:
         """How a reader needs a value, in terms of what that is a view of."""
-        source, kind, views = self.kinds[link.source], self.kinds[link.reader], self._base(link)[1]
-        return [in_base(need, views) for need in needs_of(self.search_state, source, kind, link.readings)[1]]
+        source, kind = self.kinds[link.source], self.kinds[link.reader]
+        key = (id(source), id(kind), link.form)
+        found = self._needed.get(key)
+        if found is None:
+            views, needs = self._base(link)[1], needs_of(self.search_state, source, kind, link.readings)[1]
+            found = self._needed[key] = [in_base(need, views) for need in needs]
+        return found
 
     def _value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Value:
         """The costs of one value: what every reader fetches for itself, and the copies that they share."""
@@ -188,17 +195,21 @@ class StepCosts:
 
     def _base(self, link: Link) -> tuple[Result, tuple[View, ...]]:
         """What the value of a link is a view of, and by which views, where in every state the one lies as the other."""
-        first = link.readings[0]
-        if (first.source, first.result) not in self.coarse.views:
-            return (first.source, first.result), ()
-        key = (first.source, first.result, link.reader, link.form)
-        found = self._bases.get(key)
-        if found is None:
-            found = self._bases[key] = self._find_base(link)
-        return found
+        value, views = (link.readings[0].source, link.readings[0].result), self.coarse.views
+        if value not in views:
+            return value, ()
+        key = (id(self.kinds[link.source]), id(self.kinds[link.reader]), link.form)
+        count = self._views.get(key)
+        if count is None:
+            count = self._views[key] = self._count_views(link)
+        through: list[View] = []
+        for _ in range(count):
+            value, view = views[value]
+            through.append(view)
+        return value, tuple(through)
 
-    def _find_base(self, link: Link) -> tuple[Result, tuple[View, ...]]:
-        value, views = (link.readings[0].source, link.readings[0].result), list[View]()
+    def _count_views(self, link: Link) -> int:
+        value, count = (link.readings[0].source, link.readings[0].result), 0
         source, reader, member_of = self.kinds[link.source], self.kinds[link.reader], self.coarse.member_of
         past = self.search_state.past
         needs = {code for r in link.readings for code in reader.codes((False, max(member_of[r.reader], 0), r.position))}
@@ -211,11 +222,11 @@ class StepCosts:
             mine, theirs = (source.codes((True, max(member_of[item], 0), result)) for item, result in (value, base))
             mine += tuple([choice.keeps[value[1]] for choice in past[value[0]]])
             theirs += tuple([choice.keeps[base[1]] for choice in past[base[0]]])
-            if -1 in seen.values() or tuple([turned(code, view) for code in mine]) != theirs:
+            there = {code: turned(code, view) for code in set(mine)}
+            if -1 in seen.values() or tuple([there[code] for code in mine]) != theirs:
                 break
-            value, needs = base, set(seen.values())
-            views.append(view)
-        return value, tuple(views)
+            value, needs, count = base, set(seen.values()), count + 1
+        return count
 
     def _keep_equal(self, costs: Costs) -> int:
         return self._keep((costs.shape, costs.tobytes()), costs)
