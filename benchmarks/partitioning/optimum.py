@@ -39,6 +39,7 @@ def optimum(graph: CostGraph, seconds: float = 60.0) -> list[int]:
     Raises:
         ModelError: no choice is possible, or the time did not suffice.
     """
+    count, graph = graph.num_vertices, graph.in_pairs()
     first = [0, *itertools.accumulate(len(costs) for costs in graph.alone)]
     costs = [float(c) for vector in graph.alone for c in vector]
     rows: list[tuple[int, int, float]] = []
@@ -55,7 +56,7 @@ def optimum(graph: CostGraph, seconds: float = 60.0) -> list[int]:
                 rows += [(len(sums), start + int(m), 1.0) for m in members]
                 rows.append((len(sums), first[end] + s, -1.0))
                 sums.append(0.0)
-    return _solved(graph, costs, rows, sums, first, seconds)
+    return _solved(graph, costs, rows, sums, first, seconds)[:count]
 
 
 def _solved(

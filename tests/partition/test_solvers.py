@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.partitioning.optimum import brute_force, optimum
 from vgraph.errors import ModelError
-from vgraph.partition.search.cost_graph import CostGraph
+from vgraph.partition.search.cost_graph import CostGraph, Triple
 from vgraph.partition.search.critical import solve, solve_by_paths
 from vgraph.partition.search.dominance import prune
 from vgraph.partition.search.eliminate import MAX_ENTRIES, Elimination, eliminate
@@ -36,6 +36,39 @@ def test_elimination_is_exact(seed: int, size: int) -> None:
     assert found is not None
     assert graph.cost(pruned.restore(found)) == pytest.approx(least)
     assert graph.cost(solve_by_paths(graph, 0)) >= least - 1e-9
+
+
+def _with_triples(graph: CostGraph, rng: np.random.Generator) -> CostGraph:
+    """Costs of three vertices, in any order of theirs; equal tables and maps are one array here and there."""
+    triples: list[Triple] = []
+    for _ in range(int(rng.integers(1, 5))):
+        one, two, three = (int(v) for v in rng.permutation(graph.num_vertices)[:3])
+        table = rng.integers(0, 9, (3, 2, 3)).astype(float)
+        maps = [rng.integers(0, c, len(graph.alone[v])) for v, c in zip((one, two, three), table.shape, strict=True)]
+        triples.append(Triple((one, two, three), table, (maps[0], maps[1], maps[2])))
+        triples.append(Triple((one, two, three), triples[0].table, (maps[0], maps[1], maps[2])))
+    return CostGraph(graph.alone, graph.pairs, triples)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 6))
+def test_costs_of_three_are_costs_too(seed: int, size: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = _with_triples(random_graph(rng, size), rng)
+    least = graph.cost(brute_force(graph))
+    states, pruned, in_pairs = eliminate(graph), prune(graph), graph.in_pairs()
+    assert states is not None
+    assert graph.cost(states) == pytest.approx(least)
+    found, also = eliminate(pruned.graph), eliminate(in_pairs)
+    assert found is not None
+    assert also is not None
+    assert graph.cost(pruned.restore(found)) == pytest.approx(least)
+    assert in_pairs.cost(also) == pytest.approx(least)
+    assert graph.cost(also[:size]) == pytest.approx(least)
+    assert graph.cost(optimum(graph)) == pytest.approx(least)
+    by_paths = solve_by_paths(graph, 0)
+    assert len(by_paths) == size
+    assert graph.cost(by_paths) >= least - 1e-9
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -15,6 +15,8 @@ from vgraph.partition.search.cost_graph import CostGraph, Costs
 from vgraph.partition.search.dominance import prune
 from vgraph.partition.search.eliminate import MAX_ENTRIES, eliminate
 
+_MORE = 4  # times as large a table is worth its time where a path would be all that is left
+
 
 def solve(graph: CostGraph, max_entries: int = MAX_ENTRIES) -> list[int]:
     """The states of least cost, exactly where the graph is narrow, else by paths until the rest is."""
@@ -22,13 +24,14 @@ def solve(graph: CostGraph, max_entries: int = MAX_ENTRIES) -> list[int]:
     states = eliminate(pruned.graph, max_entries)
     if states is None:  # fewer states may make it narrow enough
         again = prune(pruned.graph)
-        states = eliminate(again.graph, max_entries)
+        states = eliminate(again.graph, _MORE * max_entries)
         states = again.restore(states if states is not None else solve_by_paths(again.graph, max_entries))
     return pruned.restore(states)
 
 
 def solve_by_paths(graph: CostGraph, max_entries: int) -> list[int]:
     """States path by path until elimination needs no larger table; with ``max_entries`` 0 the paper's first version."""
+    count, graph = graph.num_vertices, graph.in_pairs()
     fixed: dict[int, int] = {}
     alone = [costs.copy() for costs in graph.alone]
     around = graph.neighbours()
@@ -43,7 +46,7 @@ def solve_by_paths(graph: CostGraph, max_entries: int) -> list[int]:
             found = eliminate(_among(graph, alone, rest), max_entries)
             if found is not None:
                 fixed.update(zip(rest, found, strict=True))
-    return [fixed[v] for v in range(graph.num_vertices)]
+    return [fixed[v] for v in range(count)]
 
 
 def longest_path(graph: CostGraph, without: Mapping[int, int]) -> list[int]:

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vgraph.partition.search.cost_graph import CostGraph, Costs
+from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
 
-Kept = NDArray[np.intp]
 _Array = TypeVar("_Array", Costs, Kept)
 MAX_ROUNDS = 6  # what is left after the first is seldom worth the time of more
 
@@ -38,7 +36,7 @@ def prune(graph: CostGraph, rounds: int = MAX_ROUNDS) -> Pruned:
     for _ in range(rounds):
         if not pass_.round():
             break
-    return Pruned(CostGraph(pass_.alone, pass_.pairs), pass_.kept)
+    return Pruned(CostGraph(pass_.alone, pass_.pairs, pass_.triples), pass_.kept)
 
 
 class _Pruning:
@@ -51,12 +49,18 @@ class _Pruning:
         for u, v in graph.pairs:
             self.around[u].append((u, v))
             self.around[v].append((u, v))
+        self.triples = list(graph.triples)
+        self.beside: list[list[tuple[int, int]]] = [[] for _ in graph.alone]  # by vertex, triples and its place there
+        for number, triple in enumerate(graph.triples):
+            for place, v in enumerate(triple.scope):
+                self.beside[v].append((number, place))
         self.held: list[object] = []
         self.equal: dict[tuple[object, ...], Costs | Kept] = {}
         self.gains: dict[tuple[int, bool], Costs] = {}
+        self.gains_among: dict[tuple[int, int, int], Costs] = {}
         self.small: dict[int, tuple[Costs, list[int], list[int]]] = {}
         self.survivors: dict[object, Kept | None] = {}
-        self.cut: dict[object, Costs] = {}
+        self.cut: dict[object, Costs | Kept] = {}
         self.dirty = set(range(len(self.alone)))
 
     def round(self) -> bool:
@@ -69,6 +73,11 @@ class _Pruning:
             for pair in self.around[v]:
                 self.pairs[pair] = self._take(self.pairs[pair], rows, pair.index(v))
                 self.dirty.add(pair[0] + pair[1] - v)
+            for number, place in self.beside[v]:
+                scope, table, maps = self.triples[number]
+                first, second, third = [self._take(of, rows, 0) if at == place else of for at, of in enumerate(maps)]
+                self.triples[number] = Triple(scope, table, (first, second, third))
+                self.dirty.update(u for u in scope if u != v)
         return bool(found)
 
     def _look(self, v: int) -> Kept | None:
@@ -77,7 +86,9 @@ class _Pruning:
         if len(alone) == 1:
             return None
         edges = sorted([(id(self.pairs[pair]), pair[1] == v, pair) for pair in self.around[v]])
-        key = (id(alone), tuple([edge[:2] for edge in edges]))
+        among = [(self.triples[number], place) for number, place in self.beside[v]]
+        seen = sorted([(id(triple.table), place, id(triple.maps[place])) for triple, place in among])
+        key = (id(alone), tuple([edge[:2] for edge in edges]), tuple(seen))
         if key not in self.survivors:
             self.held.append(alone)
             with np.errstate(invalid="ignore"):
@@ -85,6 +96,8 @@ class _Pruning:
                 excess[np.isnan(excess)] = 0.0
                 for number, turned, pair in edges:
                     excess = excess + self._gain(number, turned, self.pairs[pair])
+                for triple, place in among:
+                    excess = excess + self._gain_among(triple, place)
             excess[np.isnan(excess)] = -np.inf  # possible with no state of some neighbour
             rows = _undominated(excess)
             self.survivors[key] = self._only(rows) if len(rows) < len(alone) else None
@@ -100,6 +113,17 @@ class _Pruning:
             self.gains[number, turned] = self._only(np.max(gap, axis=2)[np.ix_(places, places)])
         return self.gains[number, turned]
 
+    def _gain_among(self, triple: Triple, place: int) -> Costs:
+        """The same of a triple, whatever the other two choose."""
+        classes = triple.maps[place]
+        key = (id(triple.table), place, id(classes))
+        if key not in self.gains_among:
+            self.held += [triple.table, classes]
+            rows = np.moveaxis(triple.table, place, 0).reshape(triple.table.shape[place], -1)
+            gap = np.max(rows[:, None, :] - rows[None, :, :], axis=2)
+            self.gains_among[key] = self._only(gap[np.ix_(classes, classes)])
+        return self.gains_among[key]
+
     def _small(self, number: int, costs: Costs) -> tuple[Costs, list[int], list[int]]:
         """The rows and columns that differ, and for each row and column which of them it is."""
         found = self.small.get(number)
@@ -110,13 +134,13 @@ class _Pruning:
             found = self.small[number] = (columns.T, row_of, column_of)
         return found
 
-    def _take(self, costs: Costs, rows: Kept, axis: int) -> Costs:
+    def _take(self, costs: _Array, rows: Kept, axis: int) -> _Array:
         """Equal arrays stay one array."""
         key = (id(costs), id(rows), axis)
         if key not in self.cut:
             self.held += [costs, rows]
-            self.cut[key] = self._only(np.take(costs, rows, axis=axis))
-        return self.cut[key]
+            self.cut[key] = self._only(np.take(costs, rows, axis=axis))  # pyright: ignore[reportArgumentType]
+        return self.cut[key]  # pyright: ignore[reportReturnType]
 
     def _only(self, found: _Array) -> _Array:
         """The array of the same content that was met first."""

@@ -15,13 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vgraph.partition.search.cost_graph import CostGraph, Costs
+from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
 from vgraph.partition.search.dominance import distinct_rows
 
 MAX_ENTRIES = 1 << 22  # of one table: six neighbours of twelve states
-
-
-Kept = NDArray[np.intp]
 
 
 class _Factor(NamedTuple):
@@ -49,12 +46,13 @@ class Elimination:
         self.numbers: dict[int, int] = {}
         self.classes = _Classes()
         self.lines: dict[tuple[int, bool], Costs] = {}
+        self.maps: dict[int, int] = {}
         self.small: dict[int, tuple[int, tuple[int, ...]]] = {}
         self.equal: dict[tuple[object, ...], Costs] = {}
         self.known: dict[tuple[object, ...], _Made] = {}
         self.sizes = [len(costs) for costs in graph.alone]
         self.touching: list[dict[int, _Factor]] = [{} for _ in graph.alone]
-        self.neighbours = graph.neighbours()
+        self.neighbours: list[set[int]] = [set() for _ in graph.alone]
         self.count = 0
         self.order: list[tuple[int, tuple[int, ...], _Made]] = []
         self.logs = [math.log(size) for size in self.sizes]
@@ -63,6 +61,13 @@ class Elimination:
                 self._add(_Factor((v,), self._number(costs), (self.classes.each(len(costs)),)))
         for pair, costs in graph.pairs.items():
             self._add_pair(pair, costs)
+        for triple in graph.triples:
+            self._add_triple(triple)
+        for factor in {factor for around in self.touching for factor in around.values()}:
+            for v in factor.scope:
+                self.neighbours[v].update(factor.scope)
+        for v, mine in enumerate(self.neighbours):
+            mine.discard(v)
 
     def _add_pair(self, pair: tuple[int, int], costs: Costs) -> None:
         """A vertex with one state joins nothing: its neighbours bear what it costs beside them."""
@@ -72,8 +77,6 @@ class Elimination:
                 self.small[id(costs)] = self._by_classes(costs)
             self._add(_Factor(pair, *self.small[id(costs)]))
             return
-        self.neighbours[u].discard(v)
-        self.neighbours[v].discard(u)
         if self.sizes[u] == self.sizes[v] == 1:
             return
         rest = u if self.sizes[u] > 1 else v
@@ -81,6 +84,24 @@ class Elimination:
         if key not in self.lines:
             self.lines[key] = costs[:, 0] if rest == u else costs[0]
         self._add(_Factor((rest,), self._number(self.lines[key]), (self.classes.each(self.sizes[rest]),)))
+
+    def _add_triple(self, triple: Triple) -> None:
+        """Of vertices with one state its cost in that one is left."""
+        table, scope = triple.table, list(triple.scope)
+        maps = list(triple.maps)
+        for place in (2, 1, 0):
+            if self.sizes[scope[place]] == 1:
+                table = np.take(table, maps[place][0], axis=place)
+                del scope[place], maps[place]
+        if scope:
+            number = self._number(table) if len(scope) == 3 else self._number_of_equal(table)
+            self._add(_Factor(tuple(scope), number, tuple([self._number_of_map(of) for of in maps])))
+
+    def _number_of_map(self, of: Kept) -> int:
+        """Equal ones are one array, whose content is looked at once."""
+        if id(of) not in self.maps:
+            self.maps[id(of)] = self.classes.number(of)
+        return self.maps[id(of)]
 
     def _by_classes(self, costs: Costs) -> tuple[int, tuple[int, ...]]:
         """The table of rows and columns that differ."""

@@ -46,7 +46,7 @@ def megatron(step: TrainingStep, ways: int, prepared: Prepared | None = None) ->
         graph = _without_moving_weights(problem)
         states = solve(graph)
         possible.append(bool(np.isfinite(graph.cost(states))))
-        return states
+        return states[: len(problem.kinds)]
 
     found = search(step, (ways,), solve=solved, prepared=prepared)
     return found.plan if all(possible) else None
@@ -66,15 +66,16 @@ def named_plans(step: TrainingStep, num_workers: int, prepared: Prepared | None 
 
 def _without_moving_weights(problem: StepCosts) -> CostGraph:
     """What moves between a matrix of weights and what reads it, or makes its gradient, is impossible."""
-    graph, step, first = problem.graph(), problem.coarse.classes.step, len(problem.coarse.classes.classes)
+    step, first = problem.coarse.classes.step, len(problem.coarse.classes.classes)
     matrices = {value.id for value in step.parameters.values() if len(value.shape) > 1}
     inputs = [first + i for i, given in enumerate(step.program.inputs) if given.value.id in matrices]
     weights = {problem.coarse.cluster_of[item] for item in inputs}
+    graph = problem.graph_apart(weights)
     pairs = {
         (u, v): np.where(costs > 0, np.inf, 0.0) if u in weights or v in weights else costs
         for (u, v), costs in graph.pairs.items()
     }
-    return CostGraph(graph.alone, pairs)
+    return CostGraph(graph.alone, pairs, graph.triples)
 
 
 def divides_work(step: TrainingStep, plan: ShardingPlan, number: int) -> bool:

@@ -6,21 +6,25 @@ step of the recursion. Source: Tofu section 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vgraph.partition.accounting.costs import are_terms, transfers
 from vgraph.partition.rewrite.views import View
 from vgraph.partition.search.classes import Reading
 from vgraph.partition.search.clusters import Link, Result
-from vgraph.partition.search.cost_graph import CostGraph, Costs
+from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
+from vgraph.partition.search.dominance import distinct_rows
 from vgraph.partition.search.enumeration import MAX_STATES, Enumeration
 from vgraph.partition.search.shared_copies import Copy, Need, fetching, readable, reads_copy, shared_copies, without
 from vgraph.partition.search.states import Kind, SearchState
 from vgraph.partition.search.view_copies import Families, Taken, in_base, lying, taking, turned
 
+Uses = NDArray[np.bool_]  # by state of a reader, whether it reads a copy
 Part = tuple[bool, int]  # whether the matrix is transposed, its number
 
 
@@ -32,10 +36,11 @@ class StepCosts:
         self._graph: CostGraph | None = None
         self._kinds: dict[Hashable, Kind] = {}
         self._known: dict[Hashable, _Value] = {}
-        self._readers: list[list[int]] = []  # by copy, the clusters that may read it
+        self._readers: list[list[int]] = []  # by copy that is a vertex, the clusters that may read it
         self._numbers: dict[Hashable, int] = {}
         self._matrices: dict[int, Costs] = {}
         self._sums: dict[Hashable, Costs] = {}
+        self._maps: dict[bytes, Kept] = {}
         self._views: dict[Hashable, int] = {}  # how many views are between what a link reads and what it is read as
         self._needed: dict[Hashable, list[Need]] = {}
         numbers = search_state.numbers
@@ -50,48 +55,63 @@ class StepCosts:
         return found
 
     def graph(self) -> CostGraph:
-        """The costs of all clusters and pairs, and after the clusters a vertex for every copy that several may read."""
+        """The costs of all clusters, of pairs and triples, and after the clusters a vertex for copies that more share.
+
+        A copy of a value that two clusters may read is no vertex: a triple tells what it costs, with all others that
+        the two may read. It is one if a view of the value may be read of it.
+        """
         if self._graph is None:
-            self._graph = self._build(shares=True)
+            self._graph, self._readers = self._build(self._shared(frozenset()))
         return self._graph
+
+    def graph_apart(self, apart: Set[int]) -> CostGraph:
+        """The same where nothing is shared of what these clusters make or read."""
+        return self._build(self._shared(apart))[0]
 
     def apart(self) -> CostGraph:
         """The same where every cluster fetches for itself: vertices are clusters alone."""
-        return self._build(shares=False)
+        return self._build(self._shared(frozenset(range(len(self.kinds)))))[0]
 
     def with_copies(self, states: Sequence[int]) -> list[int]:
         """States of clusters, and of the copies: fetched are those that are read, if they are not told as well."""
-        if len(states) == self.graph().num_vertices:
+        graph = self.graph()
+        if len(states) == graph.num_vertices:
             return list(states)
         found = list(states[: len(self.kinds)])
         for copy, readers in enumerate(self._readers, len(self.kinds)):
-            graph = self.graph()
             found.append(int(any(graph.pairs[reader, copy][found[reader], 0] for reader in readers)))
         return found
 
-    def _build(self, shares: bool) -> CostGraph:
-        parts: dict[tuple[int, int], list[Part]] = {}
+    def _shared(self, apart: Set[int]) -> list[tuple[Result, list[Link]]]:
+        """Every value with its readers, who may share copies; with one at a time where one of them is apart."""
         values: dict[Result, list[Link]] = {}
         for link in self.coarse.between:
             values.setdefault(self._base(link)[0], []).append(link)
-        pairs = [(value, [link]) for value, links in values.items() for link in links]
-        families = self._families(values) if shares else {}
+        found: list[tuple[Result, list[Link]]] = []
+        for value, links in values.items():
+            is_apart = apart and (self._cluster(value) in apart or any(link.reader in apart for link in links))
+            found += [(value, [link]) for link in links] if is_apart else [(value, links)]
+        return found
+
+    def _build(self, values: Sequence[tuple[Result, list[Link]]]) -> tuple[CostGraph, list[list[int]]]:
+        """The graph, and by copy that is a vertex the clusters that may read it."""
+        parts: dict[tuple[int, int], list[Part]] = {}
+        families = self._families(values)
         vertices: dict[tuple[Result, Copy], int] = {}
+        copy_readers: list[list[int]] = []
         sizes: list[int] = []
-        for value, links in values.items() if shares else pairs:
+        triples: list[Triple] = []
+        for value, links in values:
             source, told = links[0].source, families.get(value, {})
-            ties = [(copy, taken.homes if taken is not None else None) for copy, taken in told.items()]
-            key = (id(self.kinds[source]), tuple(ties))
-            key = (*key, *[(id(self.kinds[link.reader]), link.form) for link in links])
-            found = self._known.get(key)
-            if found is None:
-                found = self._known[key] = self._value(links, told)
+            found = self._known_value(links, told)
             for link, matrix in zip(links, found.readers, strict=True):
                 pair = (min(source, link.reader), max(source, link.reader))
                 parts.setdefault(pair, []).append((source > link.reader, matrix))
+            for one, other, table, maps in found.of_two:
+                triples.append(Triple((source, links[one].reader, links[other].reader), self._matrices[table], maps))
             for copy, fetched, read in found.copies:
-                vertex = vertices[value, copy] = len(self.kinds) + len(self._readers)
-                self._readers.append([link.reader for link, uses in zip(links, read, strict=True) if uses >= 0])
+                vertex = vertices[value, copy] = len(self.kinds) + len(copy_readers)
+                copy_readers.append([link.reader for link, uses in zip(links, read, strict=True) if uses >= 0])
                 sizes.append(self._matrices[fetched].shape[1])
                 parts.setdefault((source, vertex), []).append((False, fetched))
                 for link, uses in zip(links, read, strict=True):
@@ -100,10 +120,23 @@ class StepCosts:
         for value, told in families.items():
             self._tie(value, told, vertices, sizes, parts)
         alone = [*[kind.alone for kind in self.kinds], *[_FREE[size] for size in sizes]]
-        return CostGraph(alone, {pair: self._sum(matrices) for pair, matrices in parts.items()})
+        pairs = {pair: self._sum(matrices) for pair, matrices in parts.items()}
+        return CostGraph(alone, pairs, triples), copy_readers
 
-    def _families(self, values: Mapping[Result, Sequence[Link]]) -> dict[Result, dict[Copy, Taken | None]]:
+    def _known_value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Value:
+        """``_value`` of the first one that is read alike."""
+        ties = [(copy, taken.homes if taken is not None else None) for copy, taken in told.items()]
+        readers = [(id(self.kinds[link.reader]), link.form) for link in links]
+        key = (id(self.kinds[links[0].source]), tuple(ties), tuple(readers))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._value(links, told)
+        return found
+
+    def _families(self, found: Sequence[tuple[Result, list[Link]]]) -> dict[Result, dict[Copy, Taken | None]]:
         """The copies that a value and views of it in other clusters may both read."""
+        counts = Counter(value for value, _ in found)  # one that is read apart is there several times
+        values = {value: links for value, links in found if counts[value] == 1}
         views = {v: found for v, found in self.coarse.views.items() if self._cluster(v) != self._cluster(found[0])}
         views = {v: found for v, found in views.items() if v in values and found[0] in values}
         members = {*views, *[base for base, _ in views.values()]}
@@ -180,18 +213,37 @@ class StepCosts:
             number = self._numbers.get(key, -1)
             readers.append(self._keep(key, combined(have, kind, needs, ways, mine)) if number < 0 else number)
         copies: list[tuple[Copy, int, list[int]]] = []
+        both: dict[tuple[int, int], list[tuple[Costs, Uses, Uses]]] = {}
         for copy, table in costs.items():
             taken, dearest = told.get(copy), float(table.max())
+            reads = [
+                np.any([reads_copy(kind, n, copy) for n in needs], axis=0)
+                for kind, needs in zip(kinds, every, strict=True)
+            ]
+            mine = [place for place, uses in enumerate(reads) if uses.any()]
+            if copy not in told and len(mine) == 2 and links[mine[0]].reader != links[mine[1]].reader:
+                both.setdefault((mine[0], mine[1]), []).append((table[:, 1], reads[mine[0]], reads[mine[1]]))
+                continue
             if taken is not None:
                 dearest = self._dearest(copy)
                 table = np.hstack([table, lying(have, taken.homes, dearest)[:, 2:]])
-            read: list[int] = []
-            for kind, needs in zip(kinds, every, strict=True):
-                uses = np.any([reads_copy(kind, need, copy) for need in needs], axis=0)
-                table_of = without(uses, dearest, table.shape[1])
-                read.append(self._keep_equal(table_of) if uses.any() else -1)
-            copies.append((copy, self._keep_equal(table), read))
-        return _Value(readers, copies)
+            tables = [self._keep_equal(without(uses, dearest, table.shape[1])) if uses.any() else -1 for uses in reads]
+            copies.append((copy, self._keep_equal(table), tables))
+        return _Value(readers, copies, [(*places, *self._of_two(found)) for places, found in both.items()])
+
+    def _of_two(self, copies: Sequence[tuple[Costs, Uses, Uses]]) -> tuple[int, tuple[Kept, Kept, Kept]]:
+        """The table of copies that two may read: what is fetched if either does; and the classes of their states."""
+        sides = [np.stack(side, axis=1) for side in zip(*copies, strict=True)]
+        rows, classes = zip(*map(distinct_rows, sides), strict=True)
+        fetched, one, other = rows
+        table = ((one[:, None, :] | other[None, :, :])[None] * fetched[:, None, None, :]).sum(axis=-1)
+        first, second, third = [self._map(found) for found in classes]
+        return self._keep_equal(table), (first, second, third)
+
+    def _map(self, classes: Sequence[int]) -> Kept:
+        """Equal ones are one array."""
+        found = np.array(classes, np.intp)
+        return self._maps.setdefault(found.tobytes(), found)
 
     def _base(self, link: Link) -> tuple[Result, tuple[View, ...]]:
         """What the value of a link is a view of, and by which views, where in every state the one lies as the other."""
@@ -239,10 +291,14 @@ class StepCosts:
 
 
 class _Value(NamedTuple):
-    """Numbers of matrices: by reader; by copy that of fetching it and, by reader, of reading it (-1: never)."""
+    """Numbers of matrices: by reader; by copy that of fetching it and, by reader, of reading it (-1: never).
+
+    ``of_two``: where two may read the same copies, who they are, the number of their table and its classes.
+    """
 
     readers: list[int]
     copies: list[tuple[Copy, int, list[int]]]
+    of_two: list[tuple[int, int, int, tuple[Kept, Kept, Kept]]]
 
 
 _FREE = [np.zeros(size) for size in range(2 + MAX_STATES)]  # whether a copy is fetched costs nothing by itself
