@@ -1,0 +1,222 @@
+"""What programs of PyG's do with accelerated models: kinds of edges, types, mini-batches, ranks, explainers, modes."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vgraph
+from tests.distributed.launch import torchrun
+from vgraph.capture.capture import watch_runs
+from vgraph.capture.errors import CaptureError
+from vgraph.ir.topology import Topology
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # PyG's import uses what torch has deprecated
+    pyg = pytest.importorskip("torch_geometric.nn")
+    import torch_geometric.typing as flags
+    from torch_geometric import EdgeIndex
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.explain import Explainer, GNNExplainer
+    from torch_geometric.loader import DataLoader
+
+N, E, F = 30, 100, 8
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "SAGEConv": lambda: pyg.SAGEConv(F, F),
+    "GCNConv": lambda: pyg.GCNConv(F, F),
+    "GATConv": lambda: pyg.GATConv(F, F, heads=2),
+    "GINConv": lambda: pyg.GINConv(nn.Linear(F, F)),
+}
+
+
+class Net(nn.Module):
+    """Two layers, as most programs have them."""
+
+    def __init__(self, kind: str = "SAGEConv") -> None:
+        super().__init__()
+        self.first, self.last = LAYERS[kind](), pyg.SAGEConv(-1, 3) if kind == "GATConv" else pyg.SAGEConv(F, 3)
+
+    def forward(self, x: Tensor, edge_index: Any) -> Tensor:
+        return self.last(self.first(x, edge_index).relu(), edge_index)
+
+
+def edges(count: int = E) -> Tensor:
+    return torch.randint(0, N, (2, count))
+
+
+def pair(kind: str) -> tuple[nn.Module, nn.Module]:
+    """A layer and an accelerated copy, in double precision."""
+    layer = LAYERS[kind]().double()
+    return layer, vgraph.accelerate(copy.deepcopy(layer))
+
+
+def with_gradients(model: nn.Module, *given: Any) -> list[Tensor]:
+    """What a model gives for rows, then the derivatives by these and by the parameters."""
+    x = given[0].clone().requires_grad_()
+    out = model(x, *given[1:])
+    return [out, *torch.autograd.grad(out.square().sum(), [x, *model.parameters()])]
+
+
+def both(kind: str, adjacency: Any) -> list[object]:
+    """Compares both; for each function that ran accelerated its Bound or the error."""
+    layer, fast = pair(kind)
+    x = torch.randn(N, F, dtype=torch.float64)
+    wanted = with_gradients(layer, x, adjacency)
+    with watch_runs() as runs:
+        found = with_gradients(fast, x, adjacency)
+    torch.testing.assert_close(found, wanted)
+    return [what for _, what, _ in runs]
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("order", [None, "row", "col"])
+@pytest.mark.parametrize("change", ["as it is", "transposed", "undirected"])
+def test_edge_index(kind: str, order: str | None, change: str) -> None:
+    ids = edges()
+    if change == "undirected":
+        ids = torch.cat([ids, ids.flip(0)], 1).unique(dim=1).contiguous()
+    adjacency = EdgeIndex(ids, sparse_size=(N, N), is_undirected=change == "undirected")
+    if order is not None:
+        adjacency = adjacency.sort_by(order).values
+    if change == "transposed":
+        adjacency = adjacency.flip(0)
+    ran = both(kind, adjacency)
+    assert ran and not any(isinstance(what, CaptureError) for what in ran)
+    layer, _ = pair(kind)
+    x = torch.randn(N, F, dtype=torch.float64)
+    torch.testing.assert_close(layer(x, adjacency), layer(x, adjacency.as_tensor()))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:Converting sparse")
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
+def test_sparse_matrices(kind: str, layout: str) -> None:
+    """Rows are destinations. PyG's product of matrices or a kernel: the same numbers, or PyG's own error."""
+    weights = torch.zeros(N, N, dtype=torch.float64)
+    weights[tuple(edges())] = 1.0
+    adjacency = getattr(weights, layout)()
+    layer, fast = pair(kind)
+    try:
+        layer(torch.randn(N, F, dtype=torch.float64), adjacency)
+    except (NotImplementedError, ValueError) as refusal:  # of CSC, by gcn_norm and in products
+        with pytest.raises(type(refusal), match=re.escape(str(refusal))):
+            fast(torch.randn(N, F, dtype=torch.float64), adjacency)
+    else:
+        both(kind, adjacency)
+
+
+@pytest.mark.skipif(not flags.WITH_TORCH_SPARSE, reason="torch_sparse is not installed")
+@pytest.mark.parametrize("kind", LAYERS)
+def test_sparse_tensors(kind: str) -> None:
+    both(kind, flags.SparseTensor.from_edge_index(edges().flip(0), sparse_sizes=(N, N)))
+
+
+@pytest.mark.parametrize("aggregation", ["sum", "mean"])
+def test_a_model_of_one_type_becomes_one_of_many(aggregation: str) -> None:
+    """torch_geometric.nn.to_hetero copies each layer once a relation: copies of accelerated ones are accelerated."""
+    data = HeteroData()
+    data["a"].x, data["b"].x = torch.randn(N, F), torch.randn(N, F)
+    for kind in (("a", "to", "b"), ("b", "to", "a"), ("b", "by", "b")):
+        data[kind].edge_index = edges()
+    torch.manual_seed(0)
+    wanted = pyg.to_hetero(Net(), data.metadata(), aggregation)
+    torch.manual_seed(0)
+    model = pyg.to_hetero(vgraph.accelerate(Net()), data.metadata(), aggregation)
+    model.load_state_dict(wanted.state_dict())
+    with watch_runs() as runs:
+        found = model(data.x_dict, data.edge_index_dict)
+    assert len(runs) == 6 and not any(isinstance(what, CaptureError) for _, what, _ in runs)
+    torch.testing.assert_close(found, wanted(data.x_dict, data.edge_index_dict))
+
+
+def test_mini_batches_are_let_go() -> None:
+    """200 batches of a DataLoader: no topology of theirs is kept once they are gone, nor what was derived of them."""
+    graphs = [Data(x=torch.randn(6, F), edge_index=torch.randint(0, 6, (2, 12))) for _ in range(400)]
+    model = vgraph.accelerate(Net("GCNConv"))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    held: list[int] = []
+    for count, batch in enumerate(DataLoader(graphs, batch_size=2, shuffle=True)):
+        optimizer.zero_grad()
+        pyg.global_add_pool(model(batch.x, batch.edge_index), batch.batch).square().mean().backward()
+        optimizer.step()
+        if count % 20 == 19:
+            gc.collect()
+            held.append(sum(type(one) is Topology for one in gc.get_objects()))
+    assert len(held) == 10
+    assert held[-1] == held[0]
+
+
+def test_ranks_have_the_gradients_of_one_process() -> None:
+    assert "gradients agree" in torchrun("tests.compat.pyg_ranks", 2)
+
+
+def test_an_explainer_and_the_model_afterwards(caplog: pytest.LogCaptureFixture) -> None:
+    """Masks on edges are learned as without acceleration; the model is captured again when the explainer is done."""
+    model, x, ids = Net("GCNConv"), torch.randn(N, F), edges()
+    config = {"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"}
+
+    def explained(one: nn.Module) -> Any:
+        torch.manual_seed(0)
+        explainer = Explainer(
+            one, GNNExplainer(epochs=5), "model", config, node_mask_type="attributes", edge_mask_type="object"
+        )
+        return explainer(x, ids, index=3)
+
+    wanted = explained(model)
+    fast = vgraph.accelerate(copy.deepcopy(model))
+    with caplog.at_level(logging.INFO, "vgraph"):
+        found = explained(fast)
+    torch.testing.assert_close(found.edge_mask, wanted.edge_mask)
+    torch.testing.assert_close(found.node_mask, wanted.node_mask)
+    with watch_runs() as runs:
+        torch.testing.assert_close(fast(x, ids), model(x, ids))
+    assert runs and not any(isinstance(what, CaptureError) for _, what, _ in runs)
+
+
+@pytest.mark.parametrize("kind", ["SAGEConv", "GCNConv", "GINConv"])
+def test_second_derivatives_of_a_model(kind: str) -> None:
+    model = vgraph.accelerate(Net(kind).double())
+    x, ids = torch.randn(6, F, dtype=torch.float64, requires_grad=True), torch.randint(0, 6, (2, 12))
+    assert torch.autograd.gradgradcheck(lambda rows: model(rows, ids).tanh(), x)
+
+
+@pytest.mark.parametrize("kind", ["SAGEConv", "GCNConv", "GATConv"])
+def test_autocast_trains(kind: str) -> None:
+    """Derivatives have the parameters' dtype, and are as near to those in full precision as PyG's own are."""
+    layer, x, ids = LAYERS[kind](), torch.randn(N, F), edges()
+    exact = with_gradients(layer, x, ids)
+    with torch.autocast("cpu", torch.bfloat16):
+        theirs = with_gradients(layer, x, ids)
+        ours = with_gradients(vgraph.accelerate(layer), x, ids)
+    for one, other, wanted in zip(ours[1:], theirs[1:], exact[1:], strict=True):
+        assert one.dtype == torch.float32
+        assert (one - wanted).norm() <= 1.5 * (other - wanted).norm() + 0.01 * wanted.norm()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo asks for it where a layer breaks the graph
+def test_torch_compile_of_a_model_trains() -> None:
+    model, x, ids = Net(), torch.randn(N, F), edges()
+    wanted = with_gradients(model, x, ids)
+    compiled = torch.compile(vgraph.accelerate(model), backend="eager")
+    with watch_runs() as runs:
+        torch.testing.assert_close(with_gradients(compiled, x, ids), wanted)
+    assert len(runs) == 2 and not any(isinstance(what, CaptureError) for _, what, _ in runs)
+
+
+def test_inference_mode_of_a_model() -> None:
+    model, x, ids = Net("GATConv"), torch.randn(N, F), edges()
+    wanted = model(x, ids).detach()
+    vgraph.accelerate(model)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(torch.randn(N, F) * 0 + x, ids.clone()), wanted)
+    (gradient,) = torch.autograd.grad(model(x, ids).sum(), model.last.lin_l.bias)
+    torch.testing.assert_close(gradient, torch.full((3,), float(N)))
