@@ -10,7 +10,10 @@ With --programs, PyG's own example programs run as they are, each side a process
 and how far apart the numbers of the last one are. PyG's sources have the folder, examples/.
 
 usage: pyg.py [--programs FOLDER [--epochs 20]] [--rows NAME ...] [--sides NAME ...] [--steps 3] [--rounds 2]
-              [--threads N] [--scale X] [--data FOLDER] [--json FILE] [--list] [--smoke]
+              [--limit 180] [--patience SECONDS] [--threads N] [--scale X] [--data FOLDER] [--json FILE]
+              [--list] [--smoke]
+
+Rows and sides that FILE has from an earlier run, and that are not run now, stay in it.
 """
 
 from __future__ import annotations
@@ -124,6 +127,22 @@ def summary(row: Row, found: Mapping[str, Found]) -> dict[str, Any]:
     return result
 
 
+def write(path: Path, results: Sequence[Mapping[str, Any]], threads: int) -> None:
+    """All that was measured now, in the place of what the file has of the same rows and sides."""
+    known: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"machine": {}, "rows": []}
+    all_rows = {name_of(row): row for row in known["rows"]}
+    for result in results:
+        before = all_rows.get(name_of(result), {})
+        parts = {key: {**before.get(key, {}), **part} for key, part in result.items() if isinstance(part, dict)}
+        all_rows[name_of(result)] = {**before, **result, **parts}
+    machine = {**known["machine"], "threads": threads, "torch": torch.__version__, "memory_gib": machine_memory()}
+    path.write_text(json.dumps({"machine": machine, "rows": list(all_rows.values())}, indent=1) + "\n")
+
+
+def name_of(result: Mapping[str, Any]) -> str:
+    return result.get("row") or result["program"]
+
+
 def tell(result: Mapping[str, Any]) -> None:
     """One row of the table, as lines."""
     print(f"\n{result['row']}: {result['nodes']:,} vertices, {result['edges']:,} edges")
@@ -182,6 +201,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=2, help="how often each side lives, on large graphs")
     parser.add_argument("--limit", type=float, default=180.0, help="seconds, then a slow side is not asked again")
+    parser.add_argument("--patience", type=float, help="seconds in which a side builds or steps, compilation included")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--scale", type=float, default=1.0, help="part of the vertices and edges of large graphs")
     parser.add_argument("--data", type=Path, help="folder with cora.npz; else a graph of its size is drawn")
@@ -200,7 +220,8 @@ def main() -> None:
         print("torch_geometric is not installed (pip install 'vgraph[bench]')")
         return
     sides = [side for side in SIDES if not options.sides or side in ("pyg_accelerated", *options.sides)]
-    settings = Settings(options.threads, options.steps, limit=options.limit, rounds=options.rounds)
+    limits = {"limit": options.limit, "patience": options.patience}
+    settings = Settings(options.threads, options.steps, rounds=options.rounds, **limits)
     if options.smoke:
         todo, sides = [smaller(row) for row in todo], ["pyg_accelerated", "pyg_eager"]
         settings = replace(settings, steps=1)
@@ -215,8 +236,7 @@ def main() -> None:
         results.append(result)
         say(result)
         if options.json:  # after every row: what was measured is kept if a later row cannot be
-            machine = {"threads": options.threads, "torch": torch.__version__, "memory_gib": machine_memory()}
-            options.json.write_text(json.dumps({"machine": machine, "rows": results}, indent=1) + "\n")
+            write(options.json, results, options.threads)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -37,6 +38,7 @@ class Settings:
     limit: float = 120.0  # seconds after which a side is not asked again
     peer_python: str = sys.executable
     rounds: int = 0  # so many times each side steps alone in memory; 0: all live at once and take turns
+    patience: float | None = None  # seconds in which a side answers: builds or steps; None: however long it takes
 
 
 @dataclass
@@ -70,6 +72,7 @@ class Worker:
         paths = [here, str(PROJECT), str(PROJECT / "kernels"), os.environ.get("PYTHONPATH", "")]
         threads = {"OMP_NUM_THREADS": str(settings.threads), "DGLBACKEND": "pytorch"}
         python = settings.peer_python if side in ("dgl", "pyg", "pyg_messages_compiled") else sys.executable
+        self.patience = settings.patience
         self.process = subprocess.Popen(
             [python, "-m", "sides.worker"], cwd=here, text=True,
             env=os.environ | threads | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
@@ -80,11 +83,13 @@ class Worker:
         self.ready = self.ask(json.dumps(request))
 
     def ask(self, line: str) -> dict[str, Any]:
-        """One line's answer; that there was none, where the process ended without a word."""
+        """One line's answer; that there was none, where the process ended without a word or takes too long."""
         assert self.process.stdin and self.process.stdout
         try:
             self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
+            if not select.select([self.process.stdout], [], [], self.patience)[0]:
+                return {"failed": f"no answer in {self.patience:g} s"}
             answer = self.process.stdout.readline()
         except BrokenPipeError:
             answer = ""

@@ -168,6 +168,18 @@ def test_memory_of_large_tensors_is_used_again() -> None:
     assert pool.empty((), torch.int64).shape == () and pool.empty((0, 5), torch.float64).shape == (0, 5)
 
 
+def test_a_large_tensor_is_no_view_and_shares_its_memory_with_none() -> None:
+    """Else autograd forbids its user to write to it, and adds to it in a tensor of its own."""
+    pool = ArenaPool()
+    rows = pool.empty((1000, 200), torch.float32)
+    assert not rows._is_view()
+    given = torch.zeros(1000, 200, requires_grad=True)
+    (given * rows).sum().backward()  # a use that saves it
+    before = rows._version
+    rows.zero_()
+    assert rows._version == before + 1 and pool.empty((1000, 200), torch.float32).data_ptr() != rows.data_ptr()
+
+
 def test_a_small_tensor_does_not_hold_a_large_buffer() -> None:
     pool = ArenaPool()
     large = pool.empty((1 << 22,), torch.uint8)

@@ -159,13 +159,13 @@ class ArenaPool:
         """As ``torch.empty`` on the CPU; the memory of a large one is used again when its last view is freed.
 
         The system hands out fresh memory page by page and clears it, which takes longer than most of what is
-        done with it.
+        done with it. It is no view of another tensor, so that what a call gives may be written in place.
         """
         num_bytes = math.prod(shape) * dtype.itemsize
         if num_bytes < _LARGE:
             return torch.empty(shape, dtype=dtype, device="cpu")
         try:
-            return torch.from_numpy(self._rooms.take(num_bytes)).view(dtype).view(*shape)
+            return torch.from_numpy(self._rooms.take(num_bytes)).view(dtype).view(*shape).data
         except MemoryError:
             return torch.empty(shape, dtype=dtype, device="cpu")  # or torch's own error
 
