@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
@@ -38,11 +42,13 @@ def distributed(name: str, workers: int) -> tuple[Any, nn.Module, nn.Module, tup
     return plan, plan.as_dtensor(model, init_device_mesh("cpu", (SIZE,))), whole, batch
 
 
-def step(model: nn.Module, whole: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-    """Loss, gradients and buffers of a step are those of one process."""
+def step(
+    model: nn.Module, whole: nn.Module, batch: tuple[Tensor, ...], called: Callable[..., Tensor] | None = None
+) -> Tensor:
+    """Loss, gradients and buffers of a step are those of one process; ``called``: the model, compiled."""
     for each in (model, whole):
         each.zero_grad()
-    loss, wanted = model(*batch), whole(*batch)
+    loss, wanted = (model if called is None else called)(*batch), whole(*batch)
     loss.backward()
     wanted.backward()
     close(loss, wanted)
@@ -117,6 +123,90 @@ def habits(name: str, workers: int, folder: Path) -> None:
     assert cast.dtype == torch.float32 and 0 < abs(cast - whole(*batch)) < 0.1
     model.head.weight = nn.Parameter(whole.head.weight.detach().float())
     refused(lambda: model(*batch), "head.weight is a Parameter that as_dtensor has not made")
+
+
+def compiled(name: str, workers: int, folder: Path) -> None:
+    """``torch.compile``: a graph for each form of a call, with the step's operators in it; numbers are one process's.
+
+    Forward and backward lie where the compiler cuts the step, but all exchanges are in the forward's graph. Another
+    batch, evaluation and a rate of dropout that changes are other forms.
+    """
+    plan, model, whole, batch = distributed(name, workers)
+    graphs: list[list[str]] = []
+
+    def kept(graph: torch.fx.GraphModule, example: Any) -> Any:
+        graphs.append([str(node.target) for node in graph.graph.nodes])
+        return make_boxed_func(graph.forward)
+
+    traced = aot_autograd(fw_compiler=kept, partition_fn=min_cut_rematerialization_partition)
+    backend = "inductor" if name == "mlp" else traced
+    called = torch.compile(model, fullgraph=True, backend=backend)
+    for _ in range(2):
+        step(model, whole, batch, called)
+    if graphs:
+        forward, backward = graphs
+        moving = sum(exchange.num_bytes > 0 for exchange in plan._as_dtensors.parts.exchanges)
+        assert [forward.count(f"vgraph.{each}.default") for each in ("send", "receive", "after")] == [moving, moving, 1]
+        assert not any(each.startswith("vgraph.") for each in backward)
+    few = tuple(x.narrow(0, 0, 3) for x in batch)
+    step(model, whole, few, called)
+    with torch.no_grad():
+        close(called(*few), whole(*few))
+        close(called.eval()(*few), whole.eval()(*few))
+    for module in model.train().modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.5
+            found = [(torch.manual_seed(7), each(*batch))[1] for each in (model, called, whole)]
+            close(found[0], found[1])
+            assert abs(found[1] - found[2]) > 1e-9
+
+
+@dataclass
+class Pair:
+    """A batch that no operator takes."""
+
+    x: Tensor
+    wanted: Tensor
+
+
+class Described(nn.Module):
+    """Is passed a dict or a dataclass, and gives a dict in evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, batch: Any) -> Any:
+        given = vars(batch) if isinstance(batch, Pair) else batch
+        made = self.linear(given["x"])
+        loss = (made - given["wanted"]).square().mean()
+        return loss if self.training else {"made": made, "loss": loss}
+
+
+def compiled_nests(name: str, workers: int, folder: Path) -> None:
+    """A dict of tensors is passed within the graph; a dataclass, or a dict that is given, outside of it.
+
+    Automatic casts are part of the graph.
+    """
+    torch.manual_seed(0)
+    model = Described().double()
+    batch = {"wanted": torch.randn(8, 16).double(), "x": torch.randn(8, 16).double()}
+    whole, plan = copy.deepcopy(model), vgraph.parallelize(model, (batch,), workers)
+    plan.as_dtensor(model, init_device_mesh("cpu", (SIZE,)))
+    called = torch.compile(model, fullgraph=True, backend="aot_eager")
+    step(model, whole, (dict(reversed(batch.items())),), called)
+    assert len(model.forward.traced) == 1
+    broken = torch.compile(model, backend="aot_eager")
+    step(model, whole, (Pair(**batch),), broken)
+    assert len(model.forward.traced) == 1
+    with torch.no_grad():
+        close(broken.eval()(batch)["made"], whole.eval()(batch)["made"])
+    rounded = {key: x.float() for key, x in batch.items()}
+    model.train().float()
+    with torch.autocast("cpu", torch.bfloat16):
+        close(called(rounded), model(rounded))
+        assert abs(model(rounded) - whole.train().float()(rounded)) < 0.1
+    assert len({each.recording.form.casts for each in model.forward.traced}) == 2
 
 
 def scaler(name: str, workers: int, folder: Path) -> None:

@@ -53,6 +53,13 @@ def test_two_and_four_processes(tmp_path: Path) -> None:
     assert processes(4, tmp_path, *by_four) == (0, 0, 0, 0)
 
 
+def test_compiled(tmp_path: Path) -> None:
+    """Two processes compile a divided model, with all exchanges, BatchNorm's buffers and dropout, in whole graphs."""
+    tasks = ("dtensor_compiled:mlp:2", "dtensor_compiled:attention:2", "dtensor_compiled:wresnet:2",
+             "dtensor_compiled_nests:described:2")  # fmt: skip
+    assert processes(2, tmp_path, *tasks) == (0, 0)
+
+
 @pytest.mark.parametrize(("task", "end"), [("die", 7), ("hang", -9), ("die_saving", 7)])
 def test_a_worker_that_is_lost(task: str, end: int, tmp_path: Path) -> None:
     """The others end with an error within the timeout, and the checkpoint of before is whole."""

@@ -98,7 +98,7 @@ def train(name: str, workers: int, folder: Path) -> None:
 def exchanged(worker: Any, batch: tuple[Tensor, ...], *, overlaps: bool) -> tuple[list[Tensor], int]:
     """Loss and gradients of a step, and how many exchanges ended after something else than their own start."""
     group, events = worker._group, list[object]()
-    start, finish, evaluate = group._start, group._finish, shards.evaluate
+    start, finish, evaluate = group.start, group.finish, shards.evaluate
     early = 0
 
     def started(exchange: Any, *given: Any) -> Any:
@@ -115,13 +115,13 @@ def exchanged(worker: Any, batch: tuple[Tensor, ...], *, overlaps: bool) -> tupl
         evaluate(op, *given)
 
     worker.zero_grad()
-    group.overlaps, group._start, group._finish, shards.evaluate = overlaps, started, finished, evaluated
+    group.overlaps, group.start, group.finish, shards.evaluate = overlaps, started, finished, evaluated
     try:
         loss = worker(*batch)
         return [loss, *(p.grad.clone() for p in worker.parameters() if p.grad is not None)], early
     finally:
         group.overlaps, shards.evaluate = True, evaluate
-        del group._start, group._finish
+        del group.start, group.finish
 
 
 class Added(nn.Module):

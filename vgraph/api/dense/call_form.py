@@ -42,10 +42,10 @@ def form_of(model: nn.Module, inputs: Sequence[object], *, has_gradients: bool) 
 
     map_arguments(inputs, note)
     casts = tuple((kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind))
-    return CallForm(type(model), tuple(_settings(model)), tensors_of(model), tuple(leaves), casts, has_gradients)
+    return CallForm(type(model), tuple(settings_of(model)), tensors_of(model), tuple(leaves), casts, has_gradients)
 
 
-def _settings(model: nn.Module) -> Iterator[Leaf]:
+def settings_of(model: nn.Module) -> Iterator[Leaf]:
     """What modules hold beside tensors and modules, as far as it can be compared: modes, rates, sizes."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():

@@ -23,10 +23,10 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from vgraph.errors import CheckpointError, WorkerError
 from vgraph.ir.buffers import Overwrites
 from vgraph.ir.departures import Departures, early_departures
-from vgraph.ir.exchange import Exchange, Fetch, Piece, ReplicaMean
-from vgraph.ir.program import Op, Program
+from vgraph.ir.exchange import Exchange
+from vgraph.ir.program import Program
 from vgraph.runtime.distributed.groups import Group, begin, end, lost_workers, make_group
-from vgraph.runtime.distributed.shards import assemble, run_worker, take
+from vgraph.runtime.distributed.shards import assemble, expected, pack, run_with, unpack
 
 
 class WorkerGroup:
@@ -62,75 +62,42 @@ class WorkerGroup:
 
     def run(self, program: Program, inputs: Sequence[Tensor], overwrites: Overwrites = ()) -> list[Tensor | None]:
         """One step of this worker, which updates inputs in their own memory."""
-        coming: dict[Exchange, _Arriving | None] = {}  # begun, and not read yet
-        departures = self._departures_of(program, overwrites) if self.overlaps else None
-
-        def start(op: Op, tensors: Mapping[int, Tensor]) -> None:
-            assert isinstance(op.target, Fetch)
-            shard = next((tensors.get(value.id) for value in op.operands()), None)
-            coming[op.target.exchange] = self._start(op.target.exchange, shard)
-
-        worker = run_worker(program, inputs, self.device, overwrites, departures, start)
+        departures = self.departures_of(program, overwrites) if self.overlaps else None
         with lost_workers():
-            try:
-                asked, shard = next(worker)
-                while True:
-                    if isinstance(asked, ReplicaMean):
-                        answer = self.mean(shard)
-                    elif asked in coming:
-                        answer = self._finish(asked, shard, coming.pop(asked))
-                    else:
-                        answer = self.exchange(asked, shard)
-                    asked, shard = worker.send(answer)
-            except StopIteration as end_of_step:
-                return end_of_step.value
+            return run_with(self, program, inputs, self.device, overwrites=overwrites, departures=departures)
 
-    def _departures_of(self, program: Program, overwrites: Overwrites) -> Departures:
+    def departures_of(self, program: Program, overwrites: Overwrites = ()) -> Departures:
+        """When each fetch of a Program begins and ends, so that its bytes travel while the worker computes."""
         if program not in self._departures:
             self._departures[program] = early_departures(program, overwrites)
         return self._departures[program]
 
     def exchange(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
         """This worker's region of a value, of which ``shard`` is what it has."""
-        return self._finish(exchange, shard, self._start(exchange, shard))
+        return self.finish(exchange, shard, self.start(exchange, shard))
 
-    def _finish(self, exchange: Exchange, shard: Tensor | None, coming: _Arriving | None) -> Tensor | None:
+    def finish(self, exchange: Exchange, shard: Tensor | None, coming: Arriving | None) -> Tensor | None:
         """The region, when all of it has arrived."""
-        received = coming.wait() if coming is not None else {}
-        have = exchange.have[self.rank]
+        come = coming.wait() if coming is not None else None
+        return assemble(exchange, self.rank, unpack(exchange, self.rank, shard, come), self.device)
 
-        def data(piece: Piece) -> Tensor:
-            if piece.source != self.rank:
-                return received[id(piece)]
-            assert shard is not None and have is not None
-            return take(shard, have, piece.region)
-
-        return assemble(exchange, self.rank, data, self.device)
-
-    def _start(self, exchange: Exchange, shard: Tensor | None) -> _Arriving | None:
+    def start(self, exchange: Exchange, shard: Tensor | None) -> Arriving | None:
         """Sends all pieces for other workers: packed flat, one part a receiver, in one all-to-all.
 
         They are copies, so that the shard's memory may be used again. None: the exchange moves nothing.
         """
         if not exchange.num_bytes:
             return None
-        others = range(len(exchange.pieces))
-        have = exchange.have[self.rank]
-        parts: list[Tensor] = []
-        sizes: list[int] = []
-        for receiver in others:
-            sent = exchange.sent(self.rank, receiver) if receiver != self.rank else []
-            assert not sent or (shard is not None and have is not None)
-            flat = [take(shard, have, p.region).reshape(-1) for p in sent if shard is not None and have is not None]
-            parts += flat
-            sizes.append(sum(part.numel() for part in flat))
+        parts, sizes = pack(exchange, self.rank, shard)
         packed = torch.cat(parts) if parts else torch.empty(0, dtype=exchange.dtype, device=self.device)
+        return self.send(exchange, packed, sizes)
+
+    def send(self, exchange: Exchange, packed: Tensor, sizes: Sequence[int]) -> Arriving:
+        """Sends what is packed, so many entries to each worker, which stays as it is until all have answered."""
         self.sent_bytes += packed.numel() * packed.element_size()
-        wanted = [[p for p in exchange.pieces[self.rank] if p.source == s and s != self.rank] for s in others]
-        expected = [sum(p.num_entries for p in pieces) for pieces in wanted]
-        buffer = torch.empty(sum(expected), dtype=exchange.dtype, device=self.device)
-        work = self._all_to_all(buffer, packed, expected, sizes)
-        return _Arriving(work, packed, buffer, [p for pieces in wanted for p in pieces])
+        counts = [sum(p.num_entries for p in pieces) for pieces in expected(exchange, self.rank)]
+        buffer = torch.empty(sum(counts), dtype=exchange.dtype, device=self.device)
+        return Arriving(self._all_to_all(buffer, packed, counts, list(sizes)), packed, buffer)
 
     def _all_to_all(self, buffer: Tensor, packed: Tensor, expected: list[int], sizes: list[int]) -> _Work:
         if buffer.dtype == torch.bool:  # not every backend sends bools
@@ -213,26 +180,20 @@ class _Work(Protocol):
     def wait(self) -> object: ...
 
 
-class _Arriving:
-    """Pieces under way; both buffers stay until all workers that this one exchanges with have answered."""
+class Arriving:
+    """Bytes under way; both buffers stay until all workers that this one exchanges with have answered."""
 
-    def __init__(self, work: _Work, packed: Tensor, buffer: Tensor, pieces: Sequence[Piece]) -> None:
-        self._work, self._packed, self._buffer, self._pieces = work, packed, buffer, pieces
+    def __init__(self, work: _Work, packed: Tensor, buffer: Tensor) -> None:
+        self._work, self._packed, self._buffer = work, packed, buffer
         begin(work)
 
-    def wait(self) -> dict[int, Tensor]:
-        """The pieces, by their identity, as views of what has arrived."""
+    def wait(self) -> Tensor:
+        """What has arrived, packed flat."""
         try:
             self._work.wait()
         finally:
             end(self._work)
-        found: dict[int, Tensor] = {}
-        start = 0
-        for piece in self._pieces:
-            shape = tuple(len(entries) for entries in piece.region)
-            found[id(piece)] = self._buffer[start : start + piece.num_entries].reshape(shape)
-            start += piece.num_entries
-        return found
+        return self._buffer
 
 
 def local_device(name: str | torch.device | None) -> torch.device:

@@ -7,6 +7,7 @@ Source: Tofu section 6 (MultiFetch).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,27 @@ from vgraph.runtime.distributed.dense_ops import evaluate
 Asked = tuple[Exchange | ReplicaMean, Tensor | None]
 Run = Generator[Asked, Tensor | None, list[Tensor | None]]
 Start = Callable[[Op, Mapping[int, Tensor]], None]  # a fetch, tensors by value id
+Coming = TypeVar("Coming")
+
+
+class Collectives(Protocol[Coming]):
+    """How a worker's fetches begin and end, and its means over replicas."""
+
+    def start(self, exchange: Exchange, shard: Tensor | None) -> Coming:
+        """Sends what others need of the shard; what comes is under way."""
+        ...
+
+    def finish(self, exchange: Exchange, shard: Tensor | None, coming: Coming) -> Tensor | None:
+        """The worker's region, when all of it has arrived."""
+        ...
+
+    def exchange(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
+        """Both, one after the other."""
+        ...
+
+    def mean(self, shard: Tensor | None) -> Tensor | None:
+        """The mean of a shard over replicas."""
+        ...
 
 
 def take(shard: Tensor, have: Region, part: Region) -> Tensor:
@@ -78,6 +100,80 @@ def _join(result: Tensor, need: Region, pieces: Iterable[tuple[Piece, Tensor]], 
     for piece, data in pieces:
         put(result, need, piece.region, data, join if piece.term else None)
     return result
+
+
+def pack(exchange: Exchange, worker: int, shard: Tensor | None) -> tuple[list[Tensor], list[int]]:
+    """What a worker sends, flat pieces in the order of their receivers, and how many entries each receiver gets."""
+    have = exchange.have[worker]
+    parts: list[Tensor] = []
+    sizes: list[int] = []
+    for receiver in range(len(exchange.pieces)):
+        sent = exchange.sent(worker, receiver) if receiver != worker else []
+        assert not sent or (shard is not None and have is not None)
+        flat = [take(shard, have, p.region).reshape(-1) for p in sent if shard is not None and have is not None]
+        parts += flat
+        sizes.append(sum(part.numel() for part in flat))
+    return parts, sizes
+
+
+def expected(exchange: Exchange, worker: int) -> list[list[Piece]]:
+    """The pieces that a worker receives from each other one, as they lie in the buffer that comes."""
+    others = range(len(exchange.pieces))
+    return [[p for p in exchange.pieces[worker] if p.source == s and s != worker] for s in others]
+
+
+def unpack(exchange: Exchange, worker: int, shard: Tensor | None, come: Tensor | None) -> Callable[[Piece], Tensor]:
+    """Finds a piece in the buffer that came, or in the worker's own shard."""
+    have, views, start = exchange.have[worker], dict[int, Tensor](), 0
+    for piece in (p for pieces in expected(exchange, worker) for p in pieces):
+        assert come is not None
+        shape = tuple(len(entries) for entries in piece.region)
+        views[id(piece)] = come[start : start + piece.num_entries].reshape(shape)
+        start += piece.num_entries
+
+    def data(piece: Piece) -> Tensor:
+        if piece.source != worker:
+            return views[id(piece)]
+        assert shard is not None and have is not None
+        return take(shard, have, piece.region)
+
+    return data
+
+
+def run_steps(worker: Run, begun: dict[Exchange, Coming], collectives: Collectives[Coming]) -> list[Tensor | None]:
+    """Answers all that a worker's run asks for; ``begun``: what is under way already."""
+    try:
+        asked, shard = next(worker)
+        while True:
+            if isinstance(asked, ReplicaMean):
+                answer = collectives.mean(shard)
+            elif asked in begun:
+                answer = collectives.finish(asked, shard, begun.pop(asked))
+            else:
+                answer = collectives.exchange(asked, shard)
+            asked, shard = worker.send(answer)
+    except StopIteration as end_of_step:
+        return end_of_step.value
+
+
+def run_with(
+    collectives: Collectives[Coming],
+    program: Program,
+    inputs: Sequence[Tensor],
+    device: torch.device,
+    *,
+    overwrites: Overwrites = (),
+    departures: Departures | None = None,
+) -> list[Tensor | None]:
+    """One step of a worker whose fetches begin when ``departures`` say so, or where they are read."""
+    begun: dict[Exchange, Coming] = {}  # and not read yet
+
+    def start(op: Op, tensors: Mapping[int, Tensor]) -> None:
+        assert isinstance(op.target, Fetch)
+        shard = next((tensors.get(value.id) for value in op.operands()), None)
+        begun[op.target.exchange] = collectives.start(op.target.exchange, shard)
+
+    return run_steps(run_worker(program, inputs, device, overwrites, departures, start), begun, collectives)
 
 
 def run_worker(

@@ -7,8 +7,8 @@ Source: PyTorch, ``torch.distributed.fsdp.fully_shard``, which changes a model i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +22,12 @@ from vgraph.capture.step.returns import restored
 from vgraph.errors import ModelError
 from vgraph.ir.sharding import Region
 from vgraph.ir.step import TrainingStep
-from vgraph.partition.rewrite.layout import Workers, build_exchange, placed
 from vgraph.runtime.distributed.dtensors import DTensor, MeshWorkers
 from vgraph.runtime.distributed.in_process import whole_like
-from vgraph.runtime.distributed.shards import take
+from vgraph.runtime.distributed.shards import Collectives, Coming, take
+
+if TYPE_CHECKING:
+    from vgraph.api.dense.dtensor.compiled import TracedStep
 
 MOST_RECORDINGS = 16  # forms of a call that are kept; the one that was made first goes first
 
@@ -37,17 +39,19 @@ class DividedForward:
         self.model, self.planned, self.workers = model, planned, workers
         self.signature = inspect.signature(model.forward)
         self.recordings = [planned.as_planned()]
+        self.traced: list[TracedStep] = []  # of compiled graphs, which know their numbers alone
 
     def __call__(self, *inputs: object, **named: object) -> object:
-        if torch.compiler.is_dynamo_compiling():  # exchanges and recordings stay outside of a compiled graph
-            outside = cast("Callable[..., object]", torch.compiler.disable(self.run))
-            return outside(*inputs, **named)
+        if torch.compiler.is_dynamo_compiling():
+            from vgraph.api.dense.dtensor import compiled  # noqa: PLC0415 - it loads Dynamo
+
+            return compiled.call(self, inputs, named)
         return self.run(*inputs, **named)
 
     def run(self, *inputs: object, **named: object) -> object:
         """One call of the model, by all workers."""
-        inputs = self._in_order(inputs, named)
-        recording = self._recording(inputs)
+        inputs = self.in_order(inputs, named)
+        recording = self.recording(inputs)
         step, program = recording.step, recording.parts.programs[self.workers.group.rank]
         batch = recording.arguments.tensors(inputs)
         with torch.no_grad():
@@ -59,7 +63,8 @@ class DividedForward:
         results = [made[value.id] for value in returned_values(step)]
         return restored(recording.returns, [tensor for tensor in results if tensor is not None])
 
-    def _in_order(self, inputs: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
+    def in_order(self, inputs: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
+        """What a call passes, by the places of forward's parameters."""
         if not named:
             return tuple(inputs)
         bound = self.signature.bind(*inputs, **named)
@@ -71,7 +76,8 @@ class DividedForward:
         return bound.args
 
     # ------------------------------------------------------------ recordings
-    def _recording(self, inputs: Sequence[object]) -> Recording:
+    def recording(self, inputs: Sequence[object]) -> Recording:
+        """That of calls like this one, perhaps made now."""
         wanted = torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters())
         form = form_of(self.model, inputs, has_gradients=wanted)
         for kept in self.recordings:
@@ -103,7 +109,7 @@ class DividedForward:
                 whole = ids.get(entry.value.id)
                 if whole is None:
                     whole = self.model.get_buffer(name) if kind == "buffer" else step.constants[entry.value.id]
-                given.append(self._part(whole, layout.regions[rank]))
+                given.append(self.part(whole, layout.regions[rank]))
         return given
 
     def _local(self, name: str) -> Tensor:
@@ -119,7 +125,8 @@ class DividedForward:
                     cure="copy numbers into the model's parameters, and leave them in their places",
                 )
 
-    def _part(self, tensor: Tensor, region: Region | None) -> Tensor:
+    def part(self, tensor: Tensor, region: Region | None) -> Tensor:
+        """What this worker has of a whole tensor."""
         whole = (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
         part = whole.new_empty((0,)) if region is None else take(whole, whole_like(whole), region)
         return part.to(self.workers.group.device).contiguous()
@@ -135,21 +142,21 @@ class DividedForward:
         step, loss = recording.step, made[recording.step.loss.id]
         assert loss is not None
         gradients = {name: made[value.id] for name, value in step.gradients.items()}
-        held = [self._gradient(recording, name, part) for name, part in gradients.items()]
+        group, held = self.workers.group, list[DTensor]()
+        for name, part in gradients.items():
+            home = self.gradient(recording, name, part, group)
+            shape = recording.step.gradients[name].row_shape
+            held.append(self.workers.joined(home, shape, self.planned.parameters[name]))
         return Deliver.apply(loss, held, *(self.model.get_parameter(name) for name in gradients))
 
-    def _gradient(self, recording: Recording, name: str, part: Tensor | None) -> DTensor:
-        value, wanted = recording.step.gradients[name], self.planned.parameters[name]
-        lies = recording.parts.output_layouts[recording.step.program.outputs.index(value)]
-        if lies is not None and lies.placements != wanted:  # one value may be the gradient of several
-            to = Workers(recording.sharding)
-            regions = placed(value.row_shape, wanted, to).regions
-            exchange = build_exchange(0, value.dtype, lies, regions, frozenset(), to)
-            part = self.workers.group.exchange(exchange, part)
+    def gradient(self, recording: Recording, name: str, part: Tensor | None, group: Collectives[Coming]) -> Tensor:
+        """This worker's part of a gradient, where its parameter lies: the mean over replicas, where there are any."""
+        if name in recording.homeward:
+            part = group.exchange(recording.homeward[name], part)
         if self.workers.group.has_replicas:
-            part = self.workers.group.mean(part)
+            part = group.mean(part)
         assert part is not None
-        return self.workers.joined(part, value.row_shape, wanted)
+        return part
 
 
 def distribute_model(model: nn.Module, planned: Planned, workers: MeshWorkers) -> nn.Module:

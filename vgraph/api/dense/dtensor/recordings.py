@@ -19,16 +19,22 @@ from vgraph.capture.step.arguments import Arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_step
 from vgraph.capture.step.returns import Returned
 from vgraph.errors import ModelError
+from vgraph.ir.exchange import Exchange
 from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.sharding import Replicate, ShardingPlan
 from vgraph.ir.step import TrainingStep
+from vgraph.partition.rewrite.layout import Workers, build_exchange, placed
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search.held import search_held
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A bare step of the model, divided. ``returns``: the nest of what the model returns, with numbers for tensors."""
+    """A bare step of the model, divided.
+
+    ``returns``: the nest of what the model returns, with numbers for tensors. ``homeward``: what moves a gradient to
+    where its parameter lies, by name; one value may be the gradient of several parameters, and lies where one does.
+    """
 
     form: CallForm
     step: TrainingStep
@@ -36,6 +42,7 @@ class Recording:
     parts: PartitionedProgram
     returns: object
     arguments: Arguments
+    homeward: Mapping[str, Exchange]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +85,18 @@ class Planned:
         self, form: CallForm, step: TrainingStep, sharding: ShardingPlan, returns: object, arguments: Arguments
     ) -> Recording:
         held = hold_in_blocks(step, sharding, self.parameters)
-        return Recording(form, step, held, rewrite(step.program, held, self.options), returns, arguments)
+        parts = rewrite(step.program, held, self.options)
+        homeward = self._homeward(step, held, parts) if form.has_gradients else {}
+        return Recording(form, step, held, parts, returns, arguments, homeward)
+
+    def _homeward(self, step: TrainingStep, plan: ShardingPlan, parts: PartitionedProgram) -> dict[str, Exchange]:
+        found, workers = dict[str, Exchange](), Workers(plan)
+        for name, value in step.gradients.items():
+            lies, wanted = parts.output_layouts[step.program.outputs.index(value)], self.parameters[name]
+            if lies is not None and lies.placements != wanted:
+                regions = placed(value.row_shape, wanted, workers).regions
+                found[name] = build_exchange(0, value.dtype, lies, regions, frozenset(), workers)
+        return found
 
 
 @contextmanager

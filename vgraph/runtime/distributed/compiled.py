@@ -1,0 +1,210 @@
+"""Compiled steps: a worker's Program inside ``torch.compile``, with operators for what goes to other workers.
+
+Takes: one worker's Program, its shards. Gives: its outputs. Runs while a step is traced, its operators at every step.
+
+Programs of two workers differ (regions, halos), so that a compiler may order operators that do not depend on one
+another differently, or leave some for the backward. Collectives must meet on all workers: each takes the turn that the
+one before gives, and the first output takes the last turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from vgraph.errors import WorkerError
+from vgraph.ir.exchange import Exchange, Fetch, Piece
+from vgraph.ir.program import Program
+from vgraph.runtime.distributed.groups import lost_workers
+from vgraph.runtime.distributed.process_group import Arriving, WorkerGroup
+from vgraph.runtime.distributed.shards import assemble, expected, pack, run_with, unpack
+
+
+class CompiledWorker:
+    """One worker's Program that is traced into a graph, in which ``number`` stands for it while somebody holds it.
+
+    ``others``: exchanges of the step beside those of the Program.
+    """
+
+    def __init__(
+        self, program: Program, group: WorkerGroup, constants: Mapping[str, Tensor], others: Iterable[Exchange]
+    ) -> None:
+        self.program, self.group, self.constants = program, group, constants
+        fetched = (op.target.exchange for op in program.ops if isinstance(op.target, Fetch))
+        self.exchanges = list(dict.fromkeys((*fetched, *others)))
+        self.coming: dict[int, Arriving] = {}  # by place among the exchanges
+        self.number = next(_numbers)
+        _workers[self.number] = self
+
+
+_numbers = itertools.count()
+_workers: WeakValueDictionary[int, CompiledWorker] = WeakValueDictionary()
+
+
+def worker_of(number: int) -> CompiledWorker:
+    """The worker of a compiled graph.
+
+    Raises:
+        WorkerError: it is gone, or of another process.
+    """
+    found = _workers.get(number)
+    if found is None:
+        raise WorkerError(
+            "a compiled graph calls a step that this process does not hold",
+            cure="compile the model again in this process: torch.compiler.reset()",
+        )
+    return found
+
+
+class Turns:
+    """Collectives of one traced step, in turn; packing and unpacking are part of the graph. ``first``: any tensor."""
+
+    def __init__(self, worker: CompiledWorker, first: Tensor) -> None:
+        self._worker, self._last, self._are_used = worker, first.detach().reshape(-1)[:0], False
+        self._places = {exchange: place for place, exchange in enumerate(worker.exchanges)}
+
+    def run(self, inputs: Mapping[str, Tensor]) -> list[Tensor | None]:
+        """What the Program gives, of inputs by name; seeds and constants are found here."""
+        worker, given = self._worker, list[Tensor]()
+        for entry in worker.program.inputs:
+            if entry.name == "$seed":
+                given.append(self._seed())
+            elif entry.name in worker.constants:
+                given.append(held(worker.number, entry.name))
+            else:
+                given.append(inputs[entry.name])
+        group, program = worker.group, worker.program
+        return run_with(self, program, given, group.device, departures=group.departures_of(program))
+
+    def end(self, found: Tensor) -> Tensor:
+        """What is found, once all turns are over."""
+        return after(found, self._last) if self._are_used else found
+
+    def start(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
+        """Sends what is packed, which is given back."""
+        if not exchange.num_bytes:
+            return None
+        worker, self._are_used = self._worker, True
+        parts, _ = pack(exchange, worker.group.rank, shard)
+        packed = torch.cat(parts) if parts else torch.empty(0, dtype=exchange.dtype, device=worker.group.device)
+        self._last = send(worker.number, self._places[exchange], packed, self._last)
+        return packed
+
+    def finish(self, exchange: Exchange, shard: Tensor | None, coming: Tensor | None) -> Tensor | None:
+        """The region, put together of what came."""
+        worker, come = self._worker, None
+        if coming is not None:
+            come, self._last = receive(worker.number, self._places[exchange], coming, self._last)
+        rank = worker.group.rank
+        return assemble(exchange, rank, unpack(exchange, rank, shard, come), worker.group.device)
+
+    def exchange(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
+        """Both, one after the other."""
+        return self.finish(exchange, shard, self.start(exchange, shard))
+
+    def mean(self, shard: Tensor | None) -> Tensor | None:
+        """The mean over replicas."""
+        if shard is None:
+            return None
+        self._are_used = True
+        found, self._last = replica_mean(self._worker.number, shard, self._last)
+        return found
+
+    def _seed(self) -> Tensor:
+        self._are_used = True
+        found, self._last = common_seed(self._worker.number, self._last)
+        return found
+
+
+# ---------------------------------------------------------------- the operators
+@torch.library.custom_op(
+    "vgraph::send", mutates_args=(), schema="(int worker, int exchange, Tensor packed, Tensor turn) -> Tensor"
+)
+def send(worker: int, exchange: int, packed: Tensor, turn: Tensor) -> Tensor:
+    """Begins an exchange; what is packed stays until it is received."""
+    found = worker_of(worker)
+    begun = found.exchanges[exchange]
+    sizes = [sum(p.num_entries for p in _sent(begun, found.group.rank, to)) for to in range(len(begun.pieces))]
+    with lost_workers():
+        found.coming[exchange] = found.group.send(begun, packed, sizes)
+    return turn.new_empty(0)
+
+
+def _sent(exchange: Exchange, rank: int, to: int) -> Sequence[Piece]:
+    return exchange.sent(rank, to) if to != rank else []
+
+
+@send.register_fake
+def _(worker: int, exchange: int, packed: Tensor, turn: Tensor) -> Tensor:
+    return turn.new_empty(0)
+
+
+@torch.library.custom_op(
+    "vgraph::receive",
+    mutates_args=(),
+    schema="(int worker, int exchange, Tensor packed, Tensor turn) -> (Tensor, Tensor)",
+)
+def receive(worker: int, exchange: int, packed: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+    """Ends an exchange; ``packed`` is read until then."""
+    with lost_workers():
+        return worker_of(worker).coming.pop(exchange).wait(), turn.new_empty(0)
+
+
+@receive.register_fake
+def _(worker: int, exchange: int, packed: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+    found = worker_of(worker)
+    pieces = expected(found.exchanges[exchange], found.group.rank)
+    return packed.new_empty(sum(p.num_entries for of_one in pieces for p in of_one)), turn.new_empty(0)
+
+
+@torch.library.custom_op(
+    "vgraph::replica_mean", mutates_args=(), schema="(int worker, Tensor shard, Tensor turn) -> (Tensor, Tensor)"
+)
+def replica_mean(worker: int, shard: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of a shard over replicas of the plan."""
+    found = worker_of(worker).group.mean(shard)
+    assert found is not None
+    return found, turn.new_empty(0)
+
+
+@replica_mean.register_fake
+def _(worker: int, shard: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+    return shard.new_empty(shard.shape), turn.new_empty(0)
+
+
+@torch.library.custom_op("vgraph::common_seed", mutates_args=(), schema="(int worker, Tensor turn) -> (Tensor, Tensor)")
+def common_seed(worker: int, turn: Tensor) -> tuple[Tensor, Tensor]:
+    """A seed of torch's generator on the first worker, on all."""
+    return worker_of(worker).group.agree(torch.randint(2**62, ())), turn.new_empty(0)
+
+
+@common_seed.register_fake
+def _(worker: int, turn: Tensor) -> tuple[Tensor, Tensor]:
+    return turn.new_empty((), dtype=torch.int64), turn.new_empty(0)
+
+
+@torch.library.custom_op("vgraph::held", mutates_args=(), schema="(int worker, str name) -> Tensor")
+def held(worker: int, name: str) -> Tensor:
+    """A copy of this worker's part of a constant of the step: a compiler may write over what an operator gives."""
+    return worker_of(worker).constants[name].clone()
+
+
+@held.register_fake
+def _(worker: int, name: str) -> Tensor:
+    like = worker_of(worker).constants[name]
+    return torch.empty(like.shape, dtype=like.dtype, device=like.device)
+
+
+@torch.library.custom_op("vgraph::after", mutates_args=(), schema="(Tensor value, Tensor turn) -> Tensor")
+def after(value: Tensor, turn: Tensor) -> Tensor:
+    """The value, once the turn has come."""
+    return value.clone()
+
+
+@after.register_fake
+def _(value: Tensor, turn: Tensor) -> Tensor:
+    return torch.empty_like(value)
