@@ -3,8 +3,9 @@
 Sections: state (weights, gradients, history of the 21 models of the Tofu paper), search (capture and search seconds for
 8 workers), growth (with layers and with workers), quality (against the exact optimum on random graphs), gap (the
 recursion against all steps at once, on small models), models (twenty-six small ones, run on 2, 3, 4 and 8 workers:
-their error, bytes and memory), bytes (communication beside other ways to divide), memory (of a worker, by its generated
-program), figures (simulated samples a second of all 21 models), sensitivity.
+their error, bytes and memory), dtensors (the same as DTensors), bytes (communication beside other ways to divide),
+memory (of a worker, by its generated program), figures (simulated samples a second of all 21 models), layers (what
+docs/pictures/plans.py draws), sensitivity.
 
 usage: partition.py [--only SECTION ...] [--models NAME ...] [--methods NAME ...] [--graphs 200] [--exact] [--brief]
        [--json FILE] [--plots FOLDER] [--smoke]
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from partitioning import listed, plans, plots, searching
+from partitioning import dtensors, layers, listed, plans, plots, searching
 
 Section = Callable[[argparse.Namespace], Iterable[dict[str, Any]]]
 SECTIONS: dict[str, tuple[str, Section]] = {
@@ -31,9 +32,11 @@ SECTIONS: dict[str, tuple[str, Section]] = {
     "quality": ("Plans of random graphs at 2 workers against scipy.optimize.milp", searching.section_quality),
     "gap": ("The recursion beside an exhaustive search of all steps at once", searching.section_gap),
     "models": ("Twenty-six models, run and compared with one process", listed.section_models),
+    "dtensors": ("The same as DTensors", dtensors.section_dtensors),
     "bytes": ("Bytes for 8 workers; seconds are simulated", plans.section_bytes),
     "memory": ("Memory of a worker, by its generated program", plans.section_memory),
     "figures": ("Simulated samples a second on eight K80", plans.section_figures),
+    "layers": ("Three models on four workers, layer by layer", layers.section_layers),
     "sensitivity": ("Simulated seconds where one number of the machine differs", plans.section_sensitivity),
 }
 PICTURES: dict[str, Callable[[Sequence[dict[str, Any]], Path], None]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from drawing import BORDERS, INK, PALE, Drawing, Point
+from plans import plan_gpt, plan_unet, plan_wresnet
 
 Tree = tuple[list[tuple[Point, str, int]], list[tuple[int, int]]]  # (place, word, level) of vertices; (child, parent)
 
@@ -203,7 +204,10 @@ def forces() -> Drawing:
     return drawing
 
 
-PICTURES = (frontiers, fused_message, phases, lattice, dag_vae, junction_trees, circuits, forces)
+PICTURES = (
+    *(frontiers, fused_message, phases, lattice, dag_vae, junction_trees, circuits, forces),
+    *(plan_wresnet, plan_gpt, plan_unet),
+)
 
 
 def main() -> None:
