@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, overload
 import torch
 from torch import Tensor
 
+from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.aliases import leaves_of
 from vgraph.capture.record.row_counts import as_count, count_of
 from vgraph.capture.rows.batched_matmul import contracted, multiplied
@@ -31,6 +32,7 @@ from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather
 from vgraph.ir.program import map_leaves
 from vgraph.ir.space import EDGE, GRAPH, SHARED, VERTEX, Space
+from vgraph.user_line import recorded_line
 
 T = TypeVar("T")
 TorchFunction = Callable[..., Any]
@@ -94,6 +96,8 @@ class RowTensor(Tensor):
             out = super().__torch_function__(func, types, args, named)
             return watched(func, out, rows[0].vg_context) if rows else out
         context, space = rows[0].vg_context, finest(row.vg_space for row in rows)
+        if func in _RECURRENT:
+            _refuse_slots_in_turn(func.__name__, context, args)
         stand_in = STAND_INS.get(func) if context.per_vertex or func in EVERYWHERE else None
         instead = None if stand_in is None else stand_in(*args, **named)
         if instead is not None:
@@ -145,6 +149,13 @@ class RowTensor(Tensor):
         return tuple(self.as_subclass(Tensor).shape[1:])
 
 
+def _refuse_slots_in_turn(name: str, context: RowContext, args: tuple[Any, ...]) -> None:
+    """CaptureError: a recurrent network reads the slots of mailboxes, in either order of the first two dims."""
+    leading = tuple(plain(args[0]).shape[:2])
+    if context.mailbox is not None and context.mailbox in (leading, leading[::-1]):
+        raise CaptureError(f"{name} reads the slots of a mailbox in turn, which torch does at once", recorded_line())
+
+
 def _over_slots(name: str, of_torch: TorchFunction) -> Callable[..., Tensor]:
     """A method that reduces (normalises) the slots of each vertex where it is given no dim, as torch's must be."""
 
@@ -181,6 +192,8 @@ _LOOKS = frozenset[TorchFunction](
 _FINENESS = {SHARED: 0, GRAPH: 1, VERTEX: 3, EDGE: 4}
 
 
+# Networks that torch runs over a whole sequence; recorded, they would be some ops for each step of each degree.
+_RECURRENT = frozenset[TorchFunction]({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
 _MATRIX_PRODUCTS = frozenset(
     {
         torch.nn.functional.linear,
