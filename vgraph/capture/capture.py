@@ -82,6 +82,7 @@ class Captured:
     pairs: dict[tuple[Derivation, tuple[str, ...]], Pair] = field(default_factory=dict[Any, Pair])
     cuts: dict[object, object] = field(default_factory=dict[object, object])  # see cut.py
     meanwhile: Meanwhile = field(default_factory=Meanwhile)
+    is_forgotten: bool = False
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -199,6 +200,11 @@ def watch_runs() -> Generator[list[Run]]:
         _watching.pop()
 
 
+def is_watched() -> bool:
+    """Whether somebody wants to be told what runs."""
+    return bool(_watching)
+
+
 def note_run(name: str, what: Bound | CaptureError, call_context: CallContext | str) -> None:
     """Tells whoever watches that a function runs."""
     for runs in _watching:
@@ -215,6 +221,9 @@ def num_captures() -> int:
 
 def forget() -> None:
     """Drops every capture, so that the next calls record anew (after a setting has changed)."""
+    for family in _families.values():
+        for entry in family.entries:
+            entry.is_forgotten = True
     _families.clear()
 
 

@@ -123,7 +123,7 @@ class GraphData(Mutation):
             >>> block.srcdata["h"].shape
             torch.Size([3, 4])
         """
-        return _typed({t: self._src[t] for t in self.srctypes}, self._node_type)
+        return _typed(self._src if len(self._src) == 1 else {t: self._src[t] for t in self.srctypes}, self._node_type)
 
     @property
     def dstdata(self) -> Any:
@@ -136,7 +136,7 @@ class GraphData(Mutation):
             >>> block.dstdata["h"].shape
             torch.Size([1, 4])
         """
-        return _typed({t: self._dst[t] for t in self.dsttypes}, self._node_type)
+        return _typed(self._dst if len(self._dst) == 1 else {t: self._dst[t] for t in self.dsttypes}, self._node_type)
 
     @property
     def edata(self) -> Any:

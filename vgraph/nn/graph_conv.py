@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.errors import FunctionError
 from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width
-from vgraph.nn.norm import degree_factor
+from vgraph.nn.norm import kept_factor
 from vgraph.nn.propagate import send_rows
 
 NORMS = ("none", "both", "right", "left")
@@ -122,8 +122,8 @@ class GraphConv(NeedsInEdges):
 
     def _scales(self, graph: vgraph.Graph, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
         is_root = self._norm == "both"
-        ahead = degree_factor(graph.out_degrees(), rows, is_root=is_root) if self._norm in ("left", "both") else None
-        behind = degree_factor(graph.in_degrees(), rows, is_root=is_root) if self._norm in ("right", "both") else None
+        ahead = kept_factor(graph, rows, out=True, is_root=is_root) if self._norm in ("left", "both") else None
+        behind = kept_factor(graph, rows, out=False, is_root=is_root) if self._norm in ("right", "both") else None
         return ahead, behind
 
     def _finish(self, rows: Tensor) -> Tensor:

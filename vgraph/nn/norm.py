@@ -15,6 +15,21 @@ from vgraph.errors import FeatureError, FunctionError
 from vgraph.nn.inputs import check_edge_weight, check_graph
 
 
+def kept_factor(graph: vgraph.Graph, rows: Tensor, *, out: bool, is_root: bool) -> Tensor:
+    """``degree_factor`` of a graph's out-degrees or in-degrees, made once for a topology and rows of one kind."""
+
+    def make() -> Tensor:
+        return degree_factor(graph.out_degrees() if out else graph.in_degrees(), rows, is_root=is_root)
+
+    if torch.compiler.is_compiling():
+        return make()
+    topology, key = graph.topology, ("degree_factor", out, is_root, rows.dtype, rows.dim())
+    if key not in topology.kept:
+        with torch.inference_mode(False):  # it outlives the mode of this call
+            topology.kept[key] = make()
+    return topology.kept[key]
+
+
 def degree_factor(degrees: Tensor, rows: Tensor, *, is_root: bool = True) -> Tensor:
     """1 over the degrees or over their roots, where 0 counts as 1; broadcasts over the rows' dims."""
     degrees = degrees.to(rows.dtype).clamp(min=1)

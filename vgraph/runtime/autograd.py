@@ -7,7 +7,7 @@ Source: Cavs section 3.4; higher orders by tracing autograd.grad of the function
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import compress
@@ -67,9 +67,17 @@ class Pair:
         return all(self.has_grad)
 
     @cached_property
+    def num_cotangents(self) -> int:
+        """How many outputs and states a backward may be given cotangents of."""
+        return self.forward.num_outputs + self.num_states
+
+    @cached_property
     def ways(self) -> dict[object, Way]:
         """What backwards do, by what they are given and asked for."""
         return {}
+
+
+Unread = tuple[int, "ReferenceType[Tensor]", int]  # the place of an input, the caller's tensor, its version
 
 
 class Code(Protocol):
@@ -111,8 +119,18 @@ def run(call: Call, tensors: tuple[Tensor, ...]) -> list[Tensor | None]:
             pair = call.code.pair(call.derivation, wrt)
             outputs: Any = _Level.apply(call, pair, *tensors)
             return list(outputs[: pair.forward.num_outputs])
-    program = call.code.plain(call.derivation)
+    return run_alone(call, call.code.plain(call.derivation), tensors)
+
+
+def run_alone(call: Call, program: CompiledProgram, tensors: tuple[Tensor, ...]) -> list[Tensor | None]:
+    """The outputs of a level, without gradient."""
     return program(dict(zip(call.names, tensors, strict=True)), call.call_context).outputs
+
+
+def run_pair(call: Call, pair: Pair, tensors: tuple[Tensor, ...]) -> list[Tensor | None]:
+    """The outputs of a level with gradient, where no transform of torch.func is active or has left its tensors."""
+    outputs = _apply(call, pair, *tensors)
+    return list(outputs[: pair.forward.num_outputs])
 
 
 def _wrt(call: Call, needs: Sequence[bool]) -> tuple[str, ...]:
@@ -126,9 +144,9 @@ class _Level(torch.autograd.Function):
         outputs = outcome.outputs
         ctx.call, ctx.pair = call, pair
         ctx.set_materialize_grads(False)
-        ctx.unread = unread = _Unread(call, pair, tensors)
-        given = unread.without_versions(tensors)
-        ctx.shapes = [None if o is None else (o.shape, o.dtype, o.device) for o in outputs]
+        ctx.unread = unread = _unread_of(call, pair, tensors) if pair.unread else ()
+        given = _without_versions(tensors, unread) if unread else tensors
+        ctx.shapes = _shapes_of(outputs) if pair.num_cotangents > 1 else None
         if not pair.all_have_grad:
             ctx.mark_non_differentiable(
                 *(o for o, has in zip(outputs, pair.has_grad, strict=True) if o is not None and not has)
@@ -151,16 +169,20 @@ class _Level(torch.autograd.Function):
         call, pair = ctx.call, ctx.pair
         call.code.check_gradients(grads)
         given = _cotangents(ctx, grads)
-        way = _way(ctx, tuple(given))
+        if not given:
+            return (None,) * (2 + len(call.names))
+        is_recorded = torch.is_grad_enabled()
+        way = _way(ctx, tuple(given), is_recorded)
         kept = ctx.saved_tensors
         keeper = kept[-1] if ctx.has_keeper else None
-        if torch.is_grad_enabled():
-            kept = ctx.unread.as_given(kept)
+        if is_recorded and ctx.unread:
+            kept = _as_given(kept, ctx.unread)
         num_inputs = len(call.names) + pair.num_states
         tensors = (*kept[:num_inputs], *given.values())
-        if way.is_paired and not torch.is_grad_enabled():
+        if way.is_paired and not is_recorded:
             inputs = dict(zip(way.names, tensors, strict=True))
-            inputs.update(zip(pair.saved_names, _saved(ctx, kept, keeper), strict=True))
+            if pair.saved_names:
+                inputs.update(zip(pair.saved_names, _saved(ctx, kept, keeper), strict=True))
             found = pair.backward(inputs, call.call_context).outputs
         else:
             for state in kept[len(call.names) : num_inputs]:
@@ -170,14 +192,14 @@ class _Level(torch.autograd.Function):
         return (None, None, *map(by_name.get, call.names))
 
 
-def _way(ctx: Any, given: tuple[int, ...]) -> Way:
+def _way(ctx: Any, given: tuple[int, ...], is_recorded: bool) -> Way:
     """What a backward does with cotangents of these outputs; as the last time."""
-    call, pair, needs = ctx.call, ctx.pair, _asked(ctx)
+    call, pair, needs = ctx.call, ctx.pair, _asked(ctx, is_recorded)
     key = (given, needs, call.names)
     known = pair.ways.get(key)
     if known is None:
         step, level = Step(given, _wrt(call, needs)), len(call.derivation) + 1
-        cotangents = (cotangent_name(level, i, i >= len(ctx.shapes)) for i in given)
+        cotangents = (cotangent_name(level, i, i >= pair.forward.num_outputs) for i in given)
         names = (*call.names, *pair.state_names, *cotangents)
         known = pair.ways[key] = Way(step, names, step == pair.step)
     return known
@@ -189,52 +211,49 @@ def _places(names: tuple[str, ...], some: frozenset[str]) -> tuple[int, ...]:
     return tuple(i for i, name in enumerate(names) if name in some)
 
 
-def _asked(ctx: Any) -> tuple[bool, ...]:
+def _asked(ctx: Any, is_recorded: bool) -> tuple[bool, ...]:
     """Which inputs get a gradient: of a derivative that nothing was saved for, those alone that somebody reads."""
-    is_anew = torch.is_grad_enabled() or (ctx.call.derivation and not ctx.pair.num_states)
+    is_anew = is_recorded or (ctx.call.derivation and not ctx.pair.num_states)
     return asked_gradients(ctx) if is_anew else ctx.needs_input_grad[2:]
 
 
-class _Unread:
+# as torch's own ``apply`` ends, which first asks after transforms and what they have left, in Python
+_apply: Callable[..., Sequence[Tensor | None]] = super(torch.autograd.Function, _Level).apply  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _unread_of(call: Call, pair: Pair, tensors: Sequence[Tensor]) -> Sequence[Unread]:
     """The inputs of a call that no derivative reads: the caller may write to them before the backward."""
+    places = _places(call.names, pair.unread)
+    return [(i, ref(tensors[i]), tensors[i]._version) for i in places if not tensors[i].is_inference()]
 
-    __slots__ = ("known", "name", "places")
 
-    def __init__(self, call: Call, pair: Pair, tensors: Sequence[Tensor]) -> None:
-        self.name = pair.forward.program.name
-        self.places: Sequence[int] = ()
-        self.known: Sequence[tuple[ReferenceType[Tensor], int]] = ()
-        if pair.unread:
-            self.places = [i for i in _places(call.names, pair.unread) if not tensors[i].is_inference()]
-            self.known = [(ref(tensors[i]), tensors[i]._version) for i in self.places]
+def _without_versions(tensors: Sequence[Tensor], unread: Sequence[Unread]) -> Sequence[Tensor]:
+    """What is saved: writes to an alias with a version of its own are not told to autograd."""
+    saved = list(tensors)
+    for i, _, _ in unread:
+        saved[i] = tensors[i].data
+    return saved
 
-    def without_versions(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What is saved: writes to an alias with a version of its own are not told to autograd."""
-        if not self.places:
-            return tensors
-        saved = list(tensors)
-        for i in self.places:
-            saved[i] = tensors[i].data
-        return saved
 
-    def as_given(self, kept: Sequence[Tensor]) -> list[Tensor]:
-        """What was saved, with the caller's own tensors where nobody wrote to them: a second derivative leads there."""
-        given = list(kept)
-        for place, (known, version) in zip(self.places, self.known, strict=True):
-            tensor = known()
-            if tensor is not None and tensor._version == version:
-                given[place] = tensor
-        return given
+def _as_given(kept: Sequence[Tensor], unread: Sequence[Unread]) -> list[Tensor]:
+    """What was saved, with the caller's own tensors where nobody wrote to them: a second derivative leads there."""
+    given = list(kept)
+    for place, known, version in unread:
+        tensor = known()
+        if tensor is not None and tensor._version == version:
+            given[place] = tensor
+    return given
 
-    def check(self) -> None:
-        """Raises where one of them was written to, though the forward must run once more."""
-        for known, version in self.known:
-            tensor = known()
-            if tensor is not None and tensor._version != version:
-                raise FunctionError(
-                    f"an output of {self.name} and one of its inputs were written to in place before the backward",
-                    cure="write to a copy of one of them: out = out.clone()",
-                )
+
+def _check_unwritten(unread: Sequence[Unread], name: str) -> None:
+    """Raises where one of them was written to, though the forward must run once more."""
+    for _, known, version in unread:
+        tensor = known()
+        if tensor is not None and tensor._version != version:
+            raise FunctionError(
+                f"an output of {name} and one of its inputs were written to in place before the backward",
+                cure="write to a copy of one of them: out = out.clone()",
+            )
 
 
 def _keeper(outcome: Outcome) -> Tensor:
@@ -263,7 +282,7 @@ def _saved(ctx: Any, kept: Sequence[Tensor], keeper: Tensor | None) -> list[Tens
         _logger.info(
             "%s: an output was written to, so the forward runs once more for the backward", pair.forward.program.name
         )
-        ctx.unread.check()
+        _check_unwritten(ctx.unread, pair.forward.program.name)
         given = dict(zip(call.names, kept[: len(call.names)], strict=True))
         return pair.forward(given, call.call_context).saved[pair.num_states :]
     for place, tensor in sorted(zip(ctx.shared, vars(keeper)["shared"], strict=True), key=itemgetter(0)):
@@ -271,13 +290,18 @@ def _saved(ctx: Any, kept: Sequence[Tensor], keeper: Tensor | None) -> list[Tens
     return own
 
 
+def _shapes_of(outputs: Sequence[Tensor | None]) -> list[tuple[torch.Size, torch.dtype, torch.device] | None]:
+    return [None if o is None else (o.shape, o.dtype, o.device) for o in outputs]
+
+
 def _cotangents(ctx: Any, grads: tuple[Tensor | None, ...]) -> dict[int, Tensor]:
-    """Cotangents by output: zeros for outputs that nobody used, none for unused states."""
+    """Cotangents by output: zeros for outputs that nobody used, none for unused states and a single output."""
     given: dict[int, Tensor] = {}
+    shapes = ctx.shapes or ()
     for index, grad in enumerate(grads):
         if grad is not None:
             given[index] = grad
-        elif index < len(ctx.shapes) and ctx.pair.has_grad[index]:
-            shape, dtype, device = ctx.shapes[index]
+        elif index < len(shapes) and ctx.pair.has_grad[index]:
+            shape, dtype, device = shapes[index]
             given[index] = torch.zeros(shape, dtype=dtype, device=device)
     return given

@@ -112,12 +112,17 @@ class CompiledProgram:
     def has_kernels(self) -> bool:
         return any(code.units for code in self.codes)
 
+    @cached_property
+    def _calls_no_library(self) -> bool:
+        """Whether kernels are all that runs, which autocast does not reach."""
+        return all(code.units and all(unit.op is None for unit in code.units) for code in self.codes)
+
     def __call__(self, inputs: Mapping[str, Tensor], call_context: CallContext) -> Outcome:
         """Runs every phase; ``inputs`` by name, those that the topology gives left out."""
         known = call_context.topology.kept.get(READY)
         ready = None if known is None else known.get((self.number, call_context.policy))
         is_whole = not call_context.subsets and call_context.types is None
-        if ready is not None and is_whole and not torch.is_autocast_enabled("cpu"):
+        if ready is not None and is_whole and (self._calls_no_library or not torch.is_autocast_enabled("cpu")):
             return self._run_ready(ready, inputs, call_context)
         device = call_context.topology.src.device
         with cuda.on(device), as_recorded(device.type):

@@ -7,7 +7,7 @@ Source: DGL section 3; degree buckets where a reduce function is not a segment r
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from vgraph.api.messages.batches import (
     without_set,
 )
 from vgraph.api.messages.halo_rows import Arrivals, ReadArrivals, has_lonely
+from vgraph.capture.again import MakeBody, keep_again, run_again
 from vgraph.capture.body import Body
 from vgraph.capture.capture import Bound, family_of, find_captured, note_run
 from vgraph.capture.capture_cache import RestlessError, function_key, name_of
@@ -93,11 +94,11 @@ class _Part:
         self,
         key: tuple[object, ...],
         roots: tuple[Function, ...],
-        make_body: Callable[[], Body],
+        make_body: MakeBody,
         *,
         of_edges: bool = False,
     ) -> Results:
-        """Outputs by name, which are rows ``of_edges`` or of destinations.
+        """Outputs by name, which are rows ``of_edges`` or of destinations; ``key`` ends with the way they are made.
 
         Raises:
             CaptureError: the functions cannot be captured so.
@@ -105,12 +106,15 @@ class _Part:
         features = Features(self.find, self.spec, self.topology.src.device, self.names)
         family = family_of(key)
         whole = self._arrivals is None or self._is_shared
-        bound, tensors = find_captured(family, roots, features, make_body, compiles=whole)
+        bound, tensors = find_captured(family, roots, features, lambda: make_body(roots), compiles=whole)
         if self._arrivals is not None and not self._is_shared:
             return by_name(bound, self._arrivals.run(bound, tensors, of_edges=of_edges))
         if self._arrivals is not None:
             tensors = self._arrivals.inputs(bound.captured.names, tensors)
-        return by_name(bound, bound(tensors, self.topology, "once"))
+        outputs = bound(tensors, self.topology, "once")
+        if not self._rows:
+            keep_again(self.topology, bound, tensors, str(key[-1]), make_body)
+        return by_name(bound, outputs)
 
 
 def by_name(bound: Bound, outputs: Sequence[Tensor | None]) -> Results:
@@ -138,6 +142,9 @@ def propagate(
         return made
     refuse_transforms()
     roots = (message, reduce)
+    again = run_again(topology, frames, roots, "segments")
+    if again is not None:
+        return again
     key = (function_key(message), function_key(reduce))
     try:
         return _as_segments(topology, frames, roots, key)
@@ -165,7 +172,7 @@ def _as_segments(topology: Topology, frames: Frames, roots: Roots, key: tuple[ob
     bucket = None if getattr(roots[1], "is_total", False) else active_part(topology)
     part = _Part(topology, frames, bucket)
     names = part.names
-    found = part.evaluate((*key, "segments"), roots, lambda: UpdateBody(*roots, names, True))
+    found = part.evaluate((*key, "segments"), roots, lambda roots: UpdateBody(roots[0], roots[1], names, True))
     return found if bucket is None else _join([(bucket, found)], topology)
 
 
@@ -180,10 +187,15 @@ def applied(topology: Topology, frames: Frames, roots: tuple[OfEdges, OfNodes, O
     refuse_transforms()
     if not getattr(roots[1], "is_total", False) and has_lonely(topology):
         return None
+    again = run_again(topology, frames, roots, "applied")
+    if again is not None:
+        return again
     part, key = _Part(topology, frames), tuple(function_key(root) for root in roots)
     names = part.names
     try:
-        return part.evaluate((*key, "applied"), roots, lambda: UpdateBody(*roots[:2], names, True, roots[2]))
+        return part.evaluate(
+            (*key, "applied"), roots, lambda roots: UpdateBody(roots[0], roots[1], names, True, roots[2])
+        )
     except CaptureError as error:
         log_once(key, "and the function of nodes run apart", error)
         return None
@@ -211,7 +223,7 @@ def _by_degree(topology: Topology, frames: Frames, roots: Roots, key: tuple[obje
             done.append((bucket, _long_mailboxes(topology, frames, roots, bucket)))
             continue
 
-        def body(names: Names = part.names, degree: int = degree) -> Body:
+        def body(_: object, names: Names = part.names, degree: int = degree) -> Body:
             return UpdateBody(*roots, names, degree)
 
         done.append((bucket, part.evaluate((*key, "degree", degree), roots, body)))
@@ -314,17 +326,21 @@ def evaluate_edges(topology: Topology, frames: Frames, function: OfEdges, writes
             return compiled_calls.outside(evaluate_edges, topology, frames, function, writes)
         return made
     refuse_transforms()
-    part, key = _Part(topology, frames), (function_key(function), "edges")
-    names = part.names
-    try:
-        found = part.evaluate(key, (function,), lambda: EdgeBody(function, names), of_edges=True)
-    except CaptureError as error:
-        log_once(key, "runs uncaptured on all edges", error)
-        found = _run_on_edges(topology, frames, function)
+    found = run_again(topology, frames, (function,), "edges") or _of_edges(topology, frames, function)
     found, written = without_set(found)
     if writes is not None:
         writes.update(written)
     return found
+
+
+def _of_edges(topology: Topology, frames: Frames, function: OfEdges) -> Results:
+    part, key = _Part(topology, frames), (function_key(function), "edges")
+    names = part.names
+    try:
+        return part.evaluate(key, (function,), lambda roots: EdgeBody(roots[0], names), of_edges=True)
+    except CaptureError as error:
+        log_once(key, "runs uncaptured on all edges", error)
+        return _run_on_edges(topology, frames, function)
 
 
 def _run_on_edges(topology: Topology, frames: Frames, function: OfEdges, bucket: DegreeBucket | None = None) -> Results:
