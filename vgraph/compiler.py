@@ -61,7 +61,7 @@ from vgraph.runtime.compiled import CompiledProgram, Plan
 from vgraph.runtime.cpu.frontier_loop import FrontierLoop
 from vgraph.runtime.cpu.kernels import CpuKernel
 from vgraph.runtime.cpu.loop_plan import ON_DEVICE, plan_body, plan_loop
-from vgraph.runtime.cpu.native import Native, native_source
+from vgraph.runtime.cpu.native import Native, join_native, native_sources
 from vgraph.runtime.cpu.products import ChosenProducts
 from vgraph.runtime.cuda import driver as cuda
 from vgraph.runtime.cuda.frontier_loop import DeviceFrontiers
@@ -344,12 +344,17 @@ if hasattr(os, "register_at_fork"):
 
 def build_native() -> Native | None:
     """``load_native``, made anew."""
-    built = build_kernels(*native_source()) if config.native_enabled() else None
-    if built is None:
+    if not config.native_enabled():
+        return None
+    first, *others = native_sources()
+    on_their_way = [in_background(build_kernels, *source) for source in others]  # beside one another
+    built = [build_kernels(*first), *[one.result() for one in on_their_way]]
+    parts = [part for part in built if part is not None]
+    if len(parts) < len(built):
         return None
     measures = config.tunes() and config.products_asked() is None
     choose = ChosenProducts(is_alone) if measures else None
-    return Native(*built, multiplies=measures or config.own_products(), choose=choose, empty=empty)
+    return join_native(parts, multiplies=measures or config.own_products(), choose=choose, empty=empty)
 
 
 def take_rows(rows: Tensor, ids: Tensor, out: Tensor) -> Tensor:

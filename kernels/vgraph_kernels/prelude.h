@@ -1,6 +1,7 @@
 // Prelude of every generated kernel for the CPU: numbers and short vectors of them, functions without
 // branches or calls, and the way into torch's own thread pool.
 // It includes no header of the C++ library, whose parsing would take longer than the kernel.
+#pragma once
 #include <stdint.h>
 
 #define vg_inf __builtin_inf()

@@ -26,6 +26,7 @@ from vgraph.ir.program import Reduction
 from vgraph.ir.topology import Topology
 from vgraph.runtime.call_rows import CallContext
 from vgraph.runtime.compiled import CompiledProgram, Plan
+from vgraph.runtime.cpu.native import Native
 from vgraph.runtime.cuda import driver as cuda
 from vgraph.runtime.reductions.reduction import CompiledReduction
 
@@ -162,6 +163,7 @@ def _noting(texts: Texts) -> Generator[None]:
     parts: dict[str, Callable[..., Any]] = {"emit_kernels": kernels, "emit_cuda": kernels_on_device, "emit_loop": loop}
     parts |= {"compile_reduction": reduction, "load_native": native}
     parts |= {"build_kernels": lambda source, count: [_Function(0)] * count}
+    parts |= {"join_native": lambda parts, **settings: Native(*parts[0], **settings)}
     with ExitStack() as stack:
         for name, part in parts.items():
             stack.enter_context(mock.patch.object(compiler, name, part))

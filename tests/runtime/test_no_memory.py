@@ -17,7 +17,7 @@ from vgraph.capture import capture
 from vgraph.fusion.cpu import build
 from vgraph.fusion.cpu.emit import emit_kernels
 from vgraph.graphs.draw import kernels
-from vgraph.runtime.cpu.native import native_source
+from vgraph.runtime.cpu.native import join_native, native_sources
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 
@@ -108,9 +108,9 @@ def test_a_loop_over_frontiers_says_so(no_memory: None) -> None:
 
 
 def test_a_tall_product_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = without_memory(*native_source())
-    assert built is not None
-    products = compiler.Native(*built)
+    (source, count), *tiles = native_sources()
+    built = [without_memory(f'#include "prelude.h"\n{source}', count), *(build.build_kernels(*one) for one in tiles)]
+    products = join_native([part for part in built if part is not None])
     with pytest.raises(MemoryError, match="no memory left for what a matrix product keeps"):
         products.multiply(torch.ones(4, 1 << 15), torch.ones(1 << 15, 4), None)
 

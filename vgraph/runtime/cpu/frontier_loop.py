@@ -6,11 +6,10 @@ Source: Cavs section 3.2; what lives within one batch of vertices stays in the c
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from vgraph.ir.space import EDGE, SHARED
 from vgraph.runtime.arena_rows import ArenaRows
 from vgraph.runtime.cpu.kernels import CpuKernel, first_line, index_addresses, no_memory, pool_address
 from vgraph.runtime.cpu.loop_template import Template
-from vgraph.runtime.cpu.native import Native, call, table
+from vgraph.runtime.cpu.native import Native, address_of, call, table
 
 KERNEL, GEMM, COPY, TAKE, PUT, GATHER, USER = range(7)  # as in frontiers.h
 CHUNK_BYTES = 1 << 19  # what a chunk of vertices touches should stay in the second cache
@@ -292,7 +291,7 @@ class _Writer:
     def kernel(self, spec: KernelSpec, runner: CpuKernel) -> None:
         values = (*spec.loads, *spec.stores)
         start, temporary = len(ARGUMENTS), [v for v in values if self.place_of(v).root.id in self.slots]
-        self.words += [KERNEL, _address(runner.function), 0, start + len(values), len(temporary)]
+        self.words += [KERNEL, address_of(runner.function), 0, start + len(values), len(temporary)]
         at = len(self.words) - 3
         self.arguments.append((at, [*ARGUMENTS, *(0 if v in temporary else v for v in values)]))
         for number, value in enumerate(values, start=start):
@@ -332,10 +331,6 @@ class _Writer:
 
 def _pairs(found: Sequence[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return table([a for a, _ in found]), table([b for _, b in found])
-
-
-def _address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def range_of(phase: Phase, schedule: Schedule) -> tuple[int, int]:

@@ -7,13 +7,14 @@ Source: Goto and van de Geijn 2008 (blocks and panels of a product); KERNELS, "F
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -31,9 +32,13 @@ Function = Callable[[int], int]  # of the address of an array of numbers; whethe
 FLOATS = (torch.float32, torch.float64)
 _EXPORTS = (
     "vg_frontiers", "vg_bind", "vg_pack_matrices", "vg_product", "vg_tall_product", "vg_packed_bytes", "vg_sort_rows",
-    "vg_bounds", "vg_plan_rows", "vg_take_members", "vg_take_rows", "vg_sort_edges", "vg_group_numbers",
+    "vg_bounds", "vg_plan_rows", "vg_take_members", "vg_take_rows", "vg_sort_edges", "vg_group_numbers", "vg_use_tiles",
 )  # fmt: skip
-_HEADERS = ("gemm.h", "frontiers.h", "tall.h", "rows.h")
+_HEADERS = ("frontiers.h", "tall.h", "rows.h")
+_TILES = tuple(
+    f'#include "tiles.h"\nextern "C" int64_t kernel0(const int64_t* a) {{ return vg_multiply_block<{kind}>(a); }}'
+    for kind in ("float", "double")
+)
 SMALL = 1 << 16  # flops below which torch's own call costs as little
 TALL, MOST_ENTRIES = 1 << 14, 1 << 14  # depth from which, entries up to which, ranges of depth have sums of their own
 MOST_PACKED = 31  # matrices in one call
@@ -65,6 +70,7 @@ class Native:
     move_rows: Function
     sort_edges: Function
     group_numbers: Function
+    use_tiles: Function
     multiplies: bool = True  # whether products of phases that run once may be made here
     choose: ChoosesProducts | None = None  # which of them; None: all
     empty: Empty = torch_empty
@@ -293,13 +299,41 @@ def _can_multiply(a: Tensor, b: Tensor, out: Tensor | None) -> bool:
     return out is None or out.stride(1) == 1
 
 
-def native_source() -> tuple[str, int]:
-    """The source of what ``Native`` holds, and of how many functions, in its order."""
-    folder = Path(vgraph_kernels.__file__).parent
-    texts = [(folder / name).read_text().replace('#include "gemm.h"', "") for name in _HEADERS]
+def native_sources() -> list[tuple[str, int]]:
+    """Source texts of what ``Native`` holds, and of how many functions: its own in order, then tiles of products.
+
+    Compilers take as long for the tiles of floats, and for those of doubles, as for all else.
+    """
     text = 'extern "C" int64_t kernel{}(int64_t* a) {{ return vg_status({}, a); }}'
-    exports = [text.format(i, name) for i, name in enumerate(_EXPORTS)]
-    return "\n".join([*texts, *exports]), len(exports)
+    lines = [f'#include "{name}"' for name in _HEADERS] + [text.format(i, name) for i, name in enumerate(_EXPORTS)]
+    return [("\n".join(lines), len(_EXPORTS)), *((tiles, 1) for tiles in _TILES)]
+
+
+def join_native(
+    parts: Sequence[Sequence[Function]],
+    *,
+    multiplies: bool = True,
+    choose: ChoosesProducts | None = None,
+    empty: Empty = torch_empty,
+) -> Native:
+    """The functions of each of ``native_sources``, which know of one another from now on."""
+    own, *tiles = parts
+    native = Native(*own, multiplies=multiplies, choose=choose, empty=empty)
+    call(native.use_tiles, [address_of(function) for (function,) in tiles])
+    return native
+
+
+@cache
+def native_version() -> str:
+    """A word for the source of what is compiled."""
+    folder = Path(vgraph_kernels.__file__).parent
+    texts = [(folder / name).read_bytes() for name in (*_HEADERS, "gemm.h", "panels.h", "tiles.h")]
+    return hashlib.sha256(b"".join(texts)).hexdigest()[:12]
+
+
+def address_of(function: Function) -> int:
+    """Where a compiled function lies."""
+    return ctypes.cast(cast("ctypes.c_void_p", function), ctypes.c_void_p).value or 0
 
 
 def call(function: Function, words: Sequence[int]) -> bool:

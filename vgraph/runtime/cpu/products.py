@@ -7,17 +7,15 @@ processes of a machine, and ranks of a job measure nothing.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 
 import torch
 from torch import Tensor
 
 from vgraph import config
 from vgraph.runtime.cpu.choices import Choice, Choices, Ways, of_machine
-from vgraph.runtime.cpu.native import TALL, Native, is_tall, native_source
+from vgraph.runtime.cpu.native import TALL, Native, is_tall, native_version
 
 OWN, LIBRARY = "own", "library"
 PRODUCTS = Choice(
@@ -35,14 +33,9 @@ _MOST_KEPT = 4096  # shapes
 _Key = tuple[torch.Size, int, torch.dtype, bool, int]
 
 
-@cache
-def _version() -> str:
-    return hashlib.sha256(native_source()[0].encode()).hexdigest()[:12]
-
-
 def choices_of_machine() -> Choices:
     """All that was decided here, with torch's number of threads."""
-    return of_machine(_version())
+    return of_machine(native_version())
 
 
 @dataclass(eq=False)
