@@ -193,8 +193,13 @@ class _Level(torch.autograd.Function):
 
 
 def _way(ctx: Any, given: tuple[int, ...], is_recorded: bool) -> Way:
-    """What a backward does with cotangents of these outputs; as the last time."""
-    call, pair, needs = ctx.call, ctx.pair, _asked(ctx, is_recorded)
+    """What a backward does with cotangents of these outputs; as the last time.
+
+    Of a derivative that nothing was saved for those inputs alone get a gradient of which somebody reads it.
+    """
+    call, pair = ctx.call, ctx.pair
+    is_anew = is_recorded or (call.derivation and not pair.num_states)
+    needs = asked_gradients(ctx) if is_anew else ctx.needs_input_grad[2:]
     key = (given, needs, call.names)
     known = pair.ways.get(key)
     if known is None:
@@ -209,12 +214,6 @@ def _way(ctx: Any, given: tuple[int, ...], is_recorded: bool) -> Way:
 def _places(names: tuple[str, ...], some: frozenset[str]) -> tuple[int, ...]:
     """Where these names have one of those."""
     return tuple(i for i, name in enumerate(names) if name in some)
-
-
-def _asked(ctx: Any, is_recorded: bool) -> tuple[bool, ...]:
-    """Which inputs get a gradient: of a derivative that nothing was saved for, those alone that somebody reads."""
-    is_anew = is_recorded or (ctx.call.derivation and not ctx.pair.num_states)
-    return asked_gradients(ctx) if is_anew else ctx.needs_input_grad[2:]
 
 
 # as torch's own ``apply`` ends, which first asks after transforms and what they have left, in Python
