@@ -53,11 +53,10 @@ def test_two_and_four_processes(tmp_path: Path) -> None:
     assert processes(4, tmp_path, *by_four) == (0, 0, 0, 0)
 
 
-def test_compiled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", ["compiled:mlp", "compiled:attention", "compiled:wresnet", "compiled_nests:described"])
+def test_compiled(task: str, tmp_path: Path) -> None:
     """Two processes compile a divided model, with all exchanges, BatchNorm's buffers and dropout, in whole graphs."""
-    tasks = ("dtensor_compiled:mlp:2", "dtensor_compiled:attention:2", "dtensor_compiled:wresnet:2",
-             "dtensor_compiled_nests:described:2")  # fmt: skip
-    assert processes(2, tmp_path, *tasks) == (0, 0)
+    assert processes(2, tmp_path, f"dtensor_{task}:2") == (0, 0)
 
 
 @pytest.mark.parametrize(("task", "end"), [("die", 7), ("hang", -9), ("die_saving", 7)])

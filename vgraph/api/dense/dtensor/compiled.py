@@ -127,14 +127,14 @@ class TracedStep:
 _steps: WeakValueDictionary[int, TracedStep] = WeakValueDictionary()  # by number, which is a graph's constant
 
 
-def step_of(number: int) -> TracedStep:
-    """The step of this number.
+def step_of(number: str) -> TracedStep:
+    """The step of this number, in words: Dynamo lets a number vary from graph to graph.
 
     Raises:
         WorkerError: it is gone, or of another process.
     """
-    worker_of(number)
-    return _steps[number]
+    worker_of(int(number))
+    return _steps[int(number)]
 
 
 # ---------------------------------------------------------------- what Dynamo reads
@@ -146,8 +146,8 @@ def call(divided: Divided, inputs: Sequence[object], named: Mapping[str, object]
     nest = [_without_tensors(item, f"input {i}", tensors, strange) for i, item in enumerate(inputs)]
     looks = {path: (_extents(tensor), tensor.dtype) for path, tensor in tensors.items()}
     tuple(settings_of(divided.model))  # read here, so that they are guarded
-    number = -1 if strange else _prepare(divided, nest, looks)
-    if number < 0:
+    number = "" if strange else _prepare(divided, nest, looks)
+    if not number:
         return _outside(divided, inputs)
     order, parameters, buffers, written = _names(number)
     own, others = dict(divided.model.named_parameters()), dict(divided.model.named_buffers())
@@ -196,7 +196,7 @@ def _outside(divided: Divided, inputs: Sequence[object]) -> object:
 
 @torch.compiler.allow_in_graph
 def _run(
-    number: int, parameters: Sequence[Tensor], buffers: Sequence[Tensor], batch: Sequence[Tensor]
+    number: str, parameters: Sequence[Tensor], buffers: Sequence[Tensor], batch: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     found = step_of(number)
     _, own, others, _ = found.names
@@ -204,8 +204,8 @@ def _run(
 
 
 @torch.compiler.assume_constant_result
-def _prepare(divided: Divided, nest: Sequence[object], looks: Mapping[str, Look]) -> int:
-    """The number of the step that such a call runs; -1: it runs outside of the graph."""
+def _prepare(divided: Divided, nest: Sequence[object], looks: Mapping[str, Look]) -> str:
+    """The number of the step that such a call runs; "": it runs outside of the graph."""
     device = divided.workers.group.device
 
     def made(path: str, item: object) -> object:
@@ -216,14 +216,14 @@ def _prepare(divided: Divided, nest: Sequence[object], looks: Mapping[str, Look]
     if known is None:
         known = TracedStep(divided, recording)
         divided.traced.append(known)
-    return known.worker.number if known.kind else -1
+    return str(known.worker.number) if known.kind else ""
 
 
 @torch.compiler.assume_constant_result
-def _names(number: int) -> tuple[tuple[str, ...], ...]:
+def _names(number: str) -> tuple[tuple[str, ...], ...]:
     return step_of(number).names
 
 
 @torch.compiler.assume_constant_result
-def _kind(number: int) -> str:
+def _kind(number: str) -> str:
     return step_of(number).kind
