@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 import vgraph
 import vgraph.function as fn
 from vgraph.capture import capture
+from vgraph.errors import FunctionError
 
 SRC, DST = torch.tensor([0, 1, 2, 2, 3, 0]), torch.tensor([1, 2, 0, 1, 1, 3])
 GRAPH = vgraph.graph((SRC, DST))
@@ -143,3 +147,23 @@ def test_export_is_refused_and_leaves_a_graph_as_it_was() -> None:
         torch.export.export(model, (x,))
     wanted = torch.zeros(3, 4).index_add(0, torch.tensor([2, 2]), torch.tanh(model.linear(x[:2])))
     torch.testing.assert_close(model(x), wanted)
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_recorders_and_tensors_without_numbers_are_refused(times: int) -> None:
+    """A recording would hold what kernels give as a constant; a tensor without memory would be written to."""
+    graph, x = vgraph.graph(([0, 1, 1], [1, 2, 0])), torch.randn(3, 2)
+
+    def summed(rows: Tensor) -> Tensor:
+        graph.ndata["h"] = rows
+        graph.update_all(fn.copy_u("h", "m"), fn.sum("m", "o"))
+        return graph.ndata.pop("o") * 2
+
+    for _ in range(times):
+        summed(x)
+    with pytest.raises(FunctionError, match="make_fx does not reach into functions on graphs"):
+        make_fx(summed)(x)
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(FunctionError, match="FakeTensorMode has tensors"):
+        summed(x)
+    with FlopCounterMode(display=False):
+        torch.testing.assert_close(summed(x), x[[1, 0, 1]] * 2)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import vgraph
 from tests.distributed.launch import torchrun
@@ -220,3 +221,24 @@ def test_inference_mode_of_a_model() -> None:
         torch.testing.assert_close(model(torch.randn(N, F) * 0 + x, ids.clone()), wanted)
     (gradient,) = torch.autograd.grad(model(x, ids).sum(), model.last.lin_l.bias)
     torch.testing.assert_close(gradient, torch.full((3,), float(N)))
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch scripts its own formulas for forward derivatives
+def test_transforms_and_recorders_see_what_pyg_does(kind: str) -> None:
+    layer, fast = pair(kind)
+    x, ids = torch.randn(2, N, F, dtype=torch.float64), edges()
+
+    def ours(rows: Tensor) -> Tensor:
+        return fast(rows, ids)
+
+    def theirs(rows: Tensor) -> Tensor:
+        return layer(rows, ids)
+
+    for _ in range(2):  # before and after it has run accelerated
+        torch.testing.assert_close(torch.vmap(ours)(x), torch.vmap(theirs)(x))
+        found, wanted = (torch.func.jvp(one, (x[0],), (x[1],)) for one in (ours, theirs))
+        torch.testing.assert_close(found, wanted)
+        recorded = make_fx(ours)(x[0])
+        torch.testing.assert_close(recorded(x[1]), layer(x[1], ids))
+        torch.testing.assert_close(fast(x[0], ids), layer(x[0], ids))

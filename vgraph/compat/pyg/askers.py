@@ -18,6 +18,7 @@ from typing import TypeGuard, TypeVar
 import torch
 from torch import Tensor, nn
 
+from vgraph.capture.guards.functorch_checks import is_transformed
 from vgraph.capture.record.aliases import leaves_of, storage_key
 from vgraph.compat.pyg.call import Call
 from vgraph.compat.pyg.deferred import DeferredRows, made_rows
@@ -81,7 +82,7 @@ def _call_layer(layer: nn.Module, *args: object, **named: object) -> object:
     if torch.compiler.is_dynamo_compiling():
         return nn.Module.__call__(layer, *args, **named)
     is_theirs = type(layer).forward.__module__.startswith("torch_geometric.")
-    asker = _Asker(is_accelerated(layer), not is_theirs, layer)
+    asker = _Asker(is_accelerated(layer) and not is_transformed(), not is_theirs, layer)
     _running.askers.append(asker)
     try:
         out = nn.Module.__call__(layer, *args, **named)
