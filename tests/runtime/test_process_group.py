@@ -55,7 +55,7 @@ def test_two_and_four_processes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("task", ["compiled:mlp", "compiled:attention", "compiled:wresnet", "compiled_nests:described"])
 def test_compiled(task: str, tmp_path: Path) -> None:
-    """Two processes compile a divided model, with all exchanges, BatchNorm's buffers and dropout, in whole graphs."""
+    """Two processes compile a divided model, with all exchanges and BatchNorm's buffers, in whole graphs."""
     assert processes(2, tmp_path, f"dtensor_{task}:2") == (0, 0)
 
 

@@ -68,12 +68,10 @@ class Turns:
         self._places = {exchange: place for place, exchange in enumerate(worker.exchanges)}
 
     def run(self, inputs: Mapping[str, Tensor]) -> list[Tensor | None]:
-        """What the Program gives, of inputs by name; seeds and constants are found here."""
+        """What the Program gives, of inputs by name; constants are found here."""
         worker, given = self._worker, list[Tensor]()
         for entry in worker.program.inputs:
-            if entry.name == "$seed":
-                given.append(self._seed())
-            elif entry.name in worker.constants:
+            if entry.name in worker.constants:
                 given.append(held(worker.number, entry.name))
             else:
                 given.append(inputs[entry.name])
@@ -112,11 +110,6 @@ class Turns:
             return None
         self._are_used = True
         found, self._last = replica_mean(self._worker.number, shard, self._last)
-        return found
-
-    def _seed(self) -> Tensor:
-        self._are_used = True
-        found, self._last = common_seed(self._worker.number, self._last)
         return found
 
 
@@ -174,17 +167,6 @@ def replica_mean(worker: int, shard: Tensor, turn: Tensor) -> tuple[Tensor, Tens
 @replica_mean.register_fake
 def _(worker: int, shard: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
     return shard.new_empty(shard.shape), turn.new_empty(0)
-
-
-@torch.library.custom_op("vgraph::common_seed", mutates_args=(), schema="(int worker, Tensor turn) -> (Tensor, Tensor)")
-def common_seed(worker: int, turn: Tensor) -> tuple[Tensor, Tensor]:
-    """A seed of torch's generator on the first worker, on all."""
-    return worker_of(worker).group.agree(torch.randint(2**62, ())), turn.new_empty(0)
-
-
-@common_seed.register_fake
-def _(worker: int, turn: Tensor) -> tuple[Tensor, Tensor]:
-    return turn.new_empty((), dtype=torch.int64), turn.new_empty(0)
 
 
 @torch.library.custom_op("vgraph::held", mutates_args=(), schema="(int worker, str name) -> Tensor")

@@ -86,8 +86,10 @@ class TracedStep:
 
     @property
     def kind(self) -> str:
-        """What the model returns: a tensor, a tuple or a list of tensors; "": something else."""
+        """What the model returns: a tensor, a tuple or a list of tensors; "": something else, or it draws numbers."""
         returns = self.recording.returns
+        if "$seed" in self.regions:
+            return ""
         if self.trained or isinstance(returns, Returned):
             return "tensor"
         if type(returns) in (tuple, list) and all(isinstance(item, Returned) for item in cast("list[object]", returns)):
@@ -145,8 +147,8 @@ def call(divided: Divided, inputs: Sequence[object], named: Mapping[str, object]
     strange: list[str] = []
     nest = [_without_tensors(item, f"input {i}", tensors, strange) for i, item in enumerate(inputs)]
     looks = {path: (_extents(tensor), tensor.dtype) for path, tensor in tensors.items()}
-    tuple(settings_of(divided.model))  # read here, so that they are guarded
-    number = "" if strange else _prepare(divided, nest, looks)
+    settings = tuple(settings_of(divided.model))
+    number = "" if strange else _prepare(divided, nest, looks, settings)
     if not number:
         return _outside(divided, inputs)
     order, parameters, buffers, written = _names(number)
@@ -204,8 +206,11 @@ def _run(
 
 
 @torch.compiler.assume_constant_result
-def _prepare(divided: Divided, nest: Sequence[object], looks: Mapping[str, Look]) -> str:
-    """The number of the step that such a call runs; "": it runs outside of the graph."""
+def _prepare(divided: Divided, nest: Sequence[object], looks: Mapping[str, Look], settings: Sequence[object]) -> str:
+    """The number of the step that such a call runs; "": it runs outside of the graph.
+
+    ``settings`` are given for their guards: what becomes a constant is guarded by its value.
+    """
     device = divided.workers.group.device
 
     def made(path: str, item: object) -> object:
