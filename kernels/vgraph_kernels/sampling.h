@@ -19,22 +19,58 @@ static inline uint64_t vg_draw(uint64_t key, uint64_t vertex, uint64_t slot) {
 // Below n, for n up to 2^32.
 static inline int64_t vg_below(uint64_t drawn, uint64_t n) { return (int64_t)(((drawn >> 32) * n) >> 32); }
 
+constexpr int64_t vg_lanes = 16;  // numbers that are compared at once
+constexpr int64_t vg_few = 48;    // so many are put in order by counting, for each, those below it
+
+// Floyd's numbers as they are drawn, before any is replaced because it was drawn before: none waits for another.
+static inline void vg_candidates(uint64_t key, int64_t vertex, int64_t n, int64_t k, int64_t padded, int32_t* drawn) {
+  for (int64_t i = 0; i < padded; ++i) drawn[i] = (int32_t)vg_below(vg_draw(key, vertex, i), n - k + i + 1);
+  for (int64_t i = k; i < padded; ++i) drawn[i] = 0x7fffffff;  // above all others
+}
+
+// Puts k numbers in order; whether they all differ, else ``out`` is of no use.
+static inline bool vg_order_few(const int32_t* drawn, int64_t k, int64_t padded, int64_t* out) {
+  int32_t below[vg_few];
+  for (int64_t i = 0; i < padded; ++i) below[i] = 0;
+  for (int64_t first = 0; first < padded; first += vg_lanes) {
+    for (int64_t i = 0; i < k; ++i) {
+      for (int64_t lane = 0; lane < vg_lanes; ++lane) below[first + lane] += drawn[i] < drawn[first + lane];
+    }
+  }
+  uint64_t ranks = 0;  // two that are equal have one rank
+  for (int64_t i = 0; i < k; ++i) ranks |= 1ull << below[i], out[below[i]] = drawn[i];
+  return ranks == (1ull << k) - 1;
+}
+
+// Floyd's method as below, for few numbers below fewer than 2^31.
+static void vg_choose_few(uint64_t key, int64_t vertex, int64_t n, int64_t k, int64_t* out, uint64_t* bits) {
+  int32_t drawn[vg_few];
+  const int64_t padded = (k + vg_lanes - 1) / vg_lanes * vg_lanes;
+  vg_candidates(key, vertex, n, k, padded, drawn);
+  if (n <= 64) {  // all bits are one number, which is in order
+    uint64_t taken = 0;
+    for (int64_t i = 0; i < k; ++i) taken |= 1ull << (taken >> drawn[i] & 1 ? n - k + i : drawn[i]);
+    for (int64_t i = 0; i < k; ++i, taken &= taken - 1) out[i] = __builtin_ctzll(taken);
+    return;
+  }
+  if (2 * n > k * k && vg_order_few(drawn, k, padded, out)) return;  // likely none was drawn twice
+  for (int64_t i = 0; i < k; ++i) {
+    const int64_t at = bits[drawn[i] >> 6] >> (drawn[i] & 63) & 1 ? n - k + i : drawn[i];
+    bits[at >> 6] |= 1ull << (at & 63);
+    drawn[i] = (int32_t)at;
+  }
+  vg_order_few(drawn, k, padded, out);
+  for (int64_t i = 0; i < k; ++i) bits[out[i] >> 6] = 0;
+}
+
 // Floyd's method: k different numbers below n, ascending; ``bits``: n of them, all 0 before and after.
 static void vg_choose(uint64_t key, int64_t vertex, int64_t n, int64_t k, int64_t* out, uint64_t* bits) {
+  if (k <= vg_few && n < 0x7fffffff) return vg_choose_few(key, vertex, n, k, out, bits);
   for (int64_t i = 0; i < k; ++i) {
     const int64_t last = n - k + i;
     int64_t at = vg_below(vg_draw(key, vertex, i), last + 1);
     if (bits[at >> 6] >> (at & 63) & 1) at = last;
     bits[at >> 6] |= 1ull << (at & 63);
-    int64_t j = i;  // sorted as they come, where that is cheaper than to look through all bits
-    if (k <= 48) {
-      for (; j > 0 && out[j - 1] > at; --j) out[j] = out[j - 1];
-    }
-    out[j] = at;
-  }
-  if (k <= 48) {
-    for (int64_t i = 0; i < k; ++i) bits[out[i] >> 6] = 0;
-    return;
   }
   int64_t found = 0;
   for (int64_t word = 0; word < (n + 63) / 64; ++word) {
@@ -91,6 +127,32 @@ static int64_t vg_spans_some(int64_t first, int64_t last, int64_t, void* context
 // a: vertices, number of them, parts, number of them, out places, out lengths, out names, pool.
 static int64_t vg_spans(int64_t* a) { return vg_run(0, a[1], nullptr, 16, vg_spans_some, a, (void*)a[7]); }
 
+constexpr int64_t vg_ahead = 16;  // so many entries before one is needed it is asked for
+
+// Reads other ends as places of lists become known: each is asked for at once, and read when enough others were.
+struct vg_reader {
+  const vg_part* parts;
+  int64_t count, at, done;
+  const int64_t* places;
+  int64_t* out;  // nullptr: nothing is read
+};
+
+static inline void vg_ask(vg_reader* r, int64_t first, int64_t last) {
+  for (int64_t j = first; j < last; ++j) {
+    r->at = vg_find_part(r->parts, r->count, r->at, r->places[j], &vg_part::first_place);
+    const vg_part* part = r->parts + r->at;
+    __builtin_prefetch(part->other + (r->places[j] - part->first_place) * part->other_width);
+  }
+}
+
+static inline void vg_read_up_to(vg_reader* r, int64_t last) {
+  int64_t at = r->at;
+  for (; r->done < last; ++r->done) {
+    at = vg_find_part(r->parts, r->count, at, r->places[r->done], &vg_part::first_place);
+    r->out[r->done] = vg_read(r->parts[at].other, r->parts[at].other_width, r->places[r->done] - r->parts[at].first_place);
+  }
+}
+
 static int64_t vg_sample_some(int64_t first, int64_t last, int64_t, void* context) {
   const int64_t* a = (const int64_t*)context;
   const uint64_t key = (uint64_t)a[0];
@@ -104,6 +166,7 @@ static int64_t vg_sample_some(int64_t first, int64_t last, int64_t, void* contex
   uint64_t* bits = (uint64_t*)malloc(bytes);
   if (bits == nullptr) return 1;
   __builtin_memset(bits, 0, bytes);
+  vg_reader reader = {(const vg_part*)a[11], a[12], 0, out_ptr[first], out, (int64_t*)a[13]};
   for (int64_t i = first; i < last; ++i) {
     const int64_t v = names[i], begin = begins[i], degree = degrees[i], count = out_ptr[i + 1] - out_ptr[i];
     int64_t *mine = out + out_ptr[i], *own = owner + out_ptr[i];
@@ -115,18 +178,22 @@ static int64_t vg_sample_some(int64_t first, int64_t last, int64_t, void* contex
       vg_choose(key, v, degree, fanout, mine, bits);
     }
     for (int64_t j = 0; j < count; ++j) mine[j] += begin, own[j] = i;
+    if (reader.out) {
+      vg_ask(&reader, out_ptr[i], out_ptr[i + 1]);
+      if (out_ptr[i] - reader.done > 8 * vg_ahead) vg_read_up_to(&reader, out_ptr[i]);
+    }
   }
+  if (reader.out) vg_read_up_to(&reader, out_ptr[last]);
   free(bits);
   return 0;
 }
 
 // a: key, places where lists begin, number of them, their lengths, fanout (-1: all), with replacement, out_ptr,
-// out places, out which list each is of, pool, what draws from each list follow from.
+// out places, out which list each is of, pool, what draws from each list follow from; parts, number of them, out other
+// ends (or 0: they are not read).
 static int64_t vg_sample(int64_t* a) {
   return vg_run(0, a[2], (const int64_t*)a[6], 16, vg_sample_some, a, (void*)a[9]);
 }
-
-constexpr int64_t vg_ahead = 16;  // so many entries before one is needed it is asked for
 
 static int64_t vg_fetch_some(int64_t first, int64_t last, int64_t, void* context) {
   const int64_t* a = (const int64_t*)context;
@@ -173,35 +240,107 @@ static int64_t vg_rows_some(int64_t first, int64_t last, int64_t, void* context)
 // bytes of a row, out rows, pool.
 static int64_t vg_rows(int64_t* a) { return vg_run(0, a[1], nullptr, 16 + a[4] / 4, vg_rows_some, a, (void*)a[6]); }
 
-// a: ids, number of them, out unique ids, out local ids, out count, ids are below this.
-// Ids are numbered as they are first seen: in a table of all ids where those are not many more than are given,
-// else in one of a size with what is given.
+// Numbers of ids as they are first seen: in a table of all ids where those are not many more than are given, else in one
+// of a size with what is given, by hashes of ``bits`` bits.
+struct vg_numbers {
+  int32_t* table;  // -1: not seen
+  int bits;        // 0: of all ids
+  int64_t found;
+  int64_t* unique;
+};
+
+// Without branches: whether an id is new cannot be foreseen.
+static void vg_number_whole(vg_numbers* w, const int64_t* ids, int64_t count, int64_t* local) {
+  int32_t* table = w->table;
+  int64_t *unique = w->unique, found = w->found;
+  for (int64_t i = 0; i < count; ++i) {
+    __builtin_prefetch(table + ids[i + vg_ahead < count ? i + vg_ahead : i], 1);
+    const int64_t id = ids[i], seen = table[id], is_new = seen < 0;
+    const int64_t number = is_new ? found : seen;
+    unique[found] = id, table[id] = (int32_t)number, local[i] = number;
+    found += is_new;
+  }
+  w->found = found;
+}
+
+static void vg_number_hashed(vg_numbers* w, const int64_t* ids, int64_t count, int64_t* local) {
+  const uint64_t mask = (1ull << w->bits) - 1;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t next = (uint64_t)ids[i + vg_ahead < count ? i + vg_ahead : i];
+    __builtin_prefetch(w->table + ((next * 0x9e3779b97f4a7c15ull) >> (64 - w->bits)), 1);
+    uint64_t at = ((uint64_t)ids[i] * 0x9e3779b97f4a7c15ull) >> (64 - w->bits);
+    while (w->table[at] >= 0 && w->unique[w->table[at]] != ids[i]) at = (at + 1) & mask;
+    if (w->table[at] < 0) w->table[at] = (int32_t)w->found, w->unique[w->found++] = ids[i];
+    local[i] = w->table[at];
+  }
+}
+
+// a: (ids, number of them) of several arrays, number of these, out unique ids, out local ids, out count, ids are below
+// this, number of ids in all.
 static int64_t vg_renumber(int64_t* a) {
-  const int64_t *ids = (const int64_t*)a[0], count = a[1], limit = a[5];
-  int64_t *unique = (int64_t*)a[2], *local = (int64_t*)a[3], found = 0;
+  const int64_t *arrays = (const int64_t*)a[0], limit = a[5], count = a[6];
+  int64_t* local = (int64_t*)a[3];
   int bits = 4;
   while ((1ll << bits) < 2 * count) ++bits;
   const bool is_whole = limit <= (4ll << bits);
-  const uint64_t mask = (1ull << bits) - 1;
-  const int64_t bytes = (is_whole ? limit : (int64_t)mask + 1) * 4;
+  const int64_t bytes = (is_whole ? limit : 1ll << bits) * 4;
   int32_t* table = (int32_t*)malloc(bytes ? bytes : 1);
   if (table == nullptr) return 1;
-  __builtin_memset(table, 0xff, bytes);  // -1
-  for (int64_t i = 0; i < count; ++i) {
-    if (is_whole) {
-      int32_t* mine = table + ids[i];
-      if (*mine < 0) *mine = (int32_t)found, unique[found++] = ids[i];
-      local[i] = *mine;
-      continue;
-    }
-    __builtin_prefetch(table + (((uint64_t)ids[i + vg_ahead < count ? i + vg_ahead : i] * 0x9e3779b97f4a7c15ull) >> (64 - bits)));
-    uint64_t at = ((uint64_t)ids[i] * 0x9e3779b97f4a7c15ull) >> (64 - bits);
-    while (table[at] >= 0 && unique[table[at]] != ids[i]) at = (at + 1) & mask;
-    if (table[at] < 0) table[at] = (int32_t)found, unique[found++] = ids[i];
-    local[i] = table[at];
+  __builtin_memset(table, 0xff, bytes);
+  vg_numbers numbers = {table, is_whole ? 0 : bits, 0, (int64_t*)a[2]};
+  for (int64_t i = 0; i < a[1]; ++i) {
+    (is_whole ? vg_number_whole : vg_number_hashed)(&numbers, (const int64_t*)arrays[2 * i], arrays[2 * i + 1], local);
+    local += arrays[2 * i + 1];
   }
   free(table);
-  a[4] = found;
+  a[4] = numbers.found;
+  return 0;
+}
+
+struct vg_grouping {
+  const char* group;  // of every edge
+  int64_t group_width;
+  const char* other;  // nullptr: the edges' ids are put in order
+  int64_t other_width, edges, groups;
+  int64_t* ptr;  // (groups + 1): where each begins
+  int32_t* out;  // nullptr: edges are counted
+  void* pool;
+};
+
+// Every thread goes over all edges, and takes those of its own groups in their order.
+static int64_t vg_count_some(int64_t first, int64_t last, int64_t, void* context) {
+  const vg_grouping* w = (const vg_grouping*)context;
+  int64_t* counts = w->ptr + 1;
+  for (int64_t i = 0; i < w->edges; ++i) {
+    const int64_t group = vg_read(w->group, w->group_width, i);
+    if (group >= first && group < last) ++counts[group];
+  }
+  return 0;
+}
+
+static int64_t vg_put_some(int64_t first, int64_t last, int64_t, void* context) {
+  const vg_grouping* w = (const vg_grouping*)context;
+  int64_t* next = (int64_t*)malloc((last - first) * 8);
+  if (next == nullptr) return 1;
+  __builtin_memcpy(next, w->ptr + first, (last - first) * 8);
+  for (int64_t i = 0; i < w->edges; ++i) {
+    const int64_t group = vg_read(w->group, w->group_width, i);
+    const int64_t ahead = vg_read(w->group, w->group_width, i + vg_ahead < w->edges ? i + vg_ahead : i);
+    if (ahead >= first && ahead < last) __builtin_prefetch(w->out + next[ahead - first], 1);
+    if (group < first || group >= last) continue;
+    w->out[next[group - first]++] = (int32_t)(w->other ? vg_read(w->other, w->other_width, i) : i);
+  }
+  free(next);
+  return 0;
+}
+
+// Edges put in order by group, stably. a: as vg_grouping has it; ``ptr`` is filled where ``out`` is none.
+static int64_t vg_group(int64_t* a) {
+  vg_grouping* w = (vg_grouping*)a;
+  const int64_t cost = w->groups ? w->edges / w->groups + 1 : 1, most = a[9];
+  if (w->out) return vg_run(0, w->groups, nullptr, cost, vg_put_some, w, w->pool, most);
+  if (vg_run(0, w->groups, nullptr, cost, vg_count_some, w, w->pool, most)) return 1;
+  for (int64_t i = 0; i < w->groups; ++i) w->ptr[i + 1] += w->ptr[i];
   return 0;
 }
 

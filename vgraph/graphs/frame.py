@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import DeviceError, DTypeError, FeatureError, GraphError, NameLookupError, VGraphError
-from vgraph.graphs.lazy_columns import Columns, LazyColumns, LazyFeature, Rows, some_rows
+from vgraph.graphs.lazy_columns import Columns, Late, LazyColumns, LazyFeature, Rows, some_rows
 
 # (shape, dtype, device, the rows that are new) -> their features
 Initializer: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device, slice], Tensor]
@@ -226,6 +226,17 @@ class Frame(MutableMapping[str, Tensor]):
         if ids is None:
             return self._like(self.num_rows, self.device, LazyColumns(self.columns))
         return self._like(ids.shape[0], self.device, some_rows(self.columns, ids))
+
+    def later(self, name: str, column: Late) -> None:
+        """Sets a feature that is made when it is first read.
+
+        Args:
+            name: the feature's name.
+            column: what makes it.
+        """
+        if not isinstance(self.columns, LazyColumns):
+            self.columns = LazyColumns(self.columns)
+        self.columns.later(name, column)
 
     # ------------------------------------------------------------ rows come and go, with the graph's
     def add_rows(self, count: int, data: Mapping[str, Tensor] | None = None) -> None:

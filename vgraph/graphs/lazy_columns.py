@@ -6,7 +6,7 @@ Source: DGL 1.1, ``dgl.frame`` (columns with an index); a part of a graph with m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TypeAlias
 
 import torch
@@ -58,10 +58,14 @@ class Rows:
     def dtype(self) -> torch.dtype:
         return self._whole.dtype
 
+    @property
+    def _has_gradient(self) -> bool:
+        return self._whole.requires_grad
+
     def read(self) -> Tensor:
         if self._made is not None:
             return self._made
-        if self._whole.requires_grad and not torch.is_grad_enabled():
+        if self._has_gradient and not torch.is_grad_enabled():
             return self._gathered()  # is not kept: who reads it later may want its gradient
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False):  # a later reader may train on it
@@ -82,6 +86,45 @@ class Rows:
         if self._made is not None:
             return self._made.to(device, non_blocking=non_blocking)
         return Rows(self._whole, self._ids, device)
+
+
+class Late(Rows):
+    """A column that a function makes when it is first read; ``count`` numbers of ``dtype``, on the CPU."""
+
+    __slots__ = ("_count", "_dtype", "_make")
+
+    def __init__(
+        self, make: Callable[[], Tensor], count: int, dtype: torch.dtype, device: torch.device | None = None
+    ) -> None:
+        self._make, self._count, self._dtype, self._made = make, count, dtype, None
+        self.device = torch.device("cpu") if device is None else device
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Elsewhere it is there already."""
+        return torch.Tensor.detach, (self.read(),)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self._count,)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._dtype
+
+    @property
+    def _has_gradient(self) -> bool:
+        return False
+
+    def _gathered(self) -> Tensor:
+        return self._make().to(self._dtype).to(self.device)
+
+    def some(self, ids: Tensor) -> Rows:
+        return Rows(self.read(), ids, self.device)
+
+    def to(self, device: torch.device, *, non_blocking: bool = False) -> Rows | Tensor:
+        if self._made is not None:
+            return self._made.to(device, non_blocking=non_blocking)
+        return Late(self._make, self._count, self._dtype, device)
 
 
 Column: TypeAlias = Tensor | Rows | LazyFeature
@@ -126,6 +169,10 @@ class LazyColumns(MutableMapping[str, Tensor]):
     def promise(self, name: str, feature: LazyFeature) -> None:
         """Leaves a column to the loader."""
         self._columns[name] = feature
+
+    def later(self, name: str, column: Late) -> None:
+        """A column that is made when it is first read."""
+        self._columns[name] = column
 
     def promised(self) -> dict[str, LazyFeature]:
         """What a loader is to fill in."""

@@ -121,6 +121,10 @@ class Topology:
             self.kept[key] = make()
         return self.kept[key]
 
+    def keep_in_lists(self, ptr: Tensor) -> None:
+        """What whoever made this knows: its edges come destination by destination, whose own begin at ``ptr``."""
+        vars(self).update(csc=Compressed(ptr, self.src, None), in_degrees=ptr.diff())
+
     @cached_property
     def csc(self) -> Compressed:
         """In-edges of every destination."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.errors import FeatureError, GraphError
-from vgraph.graphs.draw.lists import Lists, Spans
+from vgraph.graphs.draw.lists import Spans
 from vgraph.graphs.draw.neighbors import Hop, Seeds, fanouts_of, graph_of, nodes_by_type, seeds_by_type
 from vgraph.graphs.draw.pick import pick_uniform, pick_weighted
 from vgraph.graphs.draw.random_numbers import Array
@@ -114,7 +114,7 @@ def _drawn(
     seeds: Seeds, offsets: Array, counts: list[int], weights: Array | None, hop: Hop
 ) -> tuple[Array, Array, Array]:
     """(other ends, edge ids, which seed each was drawn for), type by type of each seed."""
-    lists = Lists.of(seeds.lists)
+    lists = seeds.lists
     spans = lists.spans(seeds.ids)
     owners, slots = spans.entries
     far, edge_ids = lists.fetch(spans.begins[owners] + slots)

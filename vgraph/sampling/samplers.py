@@ -28,7 +28,7 @@ from vgraph.graphs.draw.neighbors import (
     nodes_by_type,
     without,
 )
-from vgraph.graphs.draw.pick import renumber
+from vgraph.graphs.draw.pick import renumber_all
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.mutation import ID
@@ -486,9 +486,7 @@ def _with_sources(g: Graph, seeds: Mapping[str, Array], drawn: Mapping[EdgeType,
     found: dict[str, Array] = {}
     for name in dict.fromkeys([*seeds, *(etype[0] for etype in drawn)]):
         own = [seeds[name]] if name in seeds else []
-        found[name] = renumber(
-            np.concatenate([*own, *(d.src for t, d in drawn.items() if t[0] == name)]), g.num_nodes(name)
-        )[0]
+        found[name] = renumber_all([*own, *(d.src for t, d in drawn.items() if t[0] == name)], g.num_nodes(name))[0]
     return found
 
 
@@ -503,9 +501,7 @@ def make_block(g: Graph, seeds: ByType, drawn: Mapping[EdgeType, Drawn]) -> tupl
     local: dict[EdgeType, Array] = {}
     for name in g.ntypes:
         etypes = [etype for etype in drawn if etype[0] == name]
-        ids[name], places = renumber(
-            np.concatenate([own[name], *(drawn[etype].src for etype in etypes)]), g.num_nodes(name)
-        )
+        ids[name], places = renumber_all([own[name], *(drawn[etype].src for etype in etypes)], g.num_nodes(name))
         if not np.array_equal(ids[name][: len(own[name])], own[name]):
             raise GraphError("a node is given twice as a seed", cure="give every id once: torch.unique(ids)")
         bounds = np.cumsum([len(own[name]), *(len(drawn[etype].src) for etype in etypes)])
@@ -516,8 +512,10 @@ def make_block(g: Graph, seeds: ByType, drawn: Mapping[EdgeType, Drawn]) -> tupl
         mine = drawn.get(etype, NOTHING)
         ends = (local.get(etype, NOTHING.src), mine.seed_places)
         near, far = (torch.from_numpy(end).to(g.idtype) for end in ends)
-        topologies[etype] = _part_of(g, etype, (near, far), (len(ids[etype[0]]), len(own[etype[2]])))
-        edges[etype] = edge_frame(g.edge_frames[etype], mine.edge_ids, g.idtype, copies=True)
+        made = topologies[etype] = _part_of(g, etype, (near, far), (len(ids[etype[0]]), len(own[etype[2]])))
+        if mine.ptr is not None:
+            made.keep_in_lists(torch.from_numpy(mine.ptr))
+        edges[etype] = edge_frame(g.edge_frames[etype], mine, g.idtype, copies=True)
     src, dst = ({name: _side(g, name, part[name]) for name in g.ntypes} for part in (ids, own))
     return {name: torch.from_numpy(ids[name]) for name in g.ntypes}, type(g).of_types(topologies, src, dst, edges)
 
@@ -542,9 +540,9 @@ def _induced(g: Graph, every: Mapping[str, Array], drawn: Mapping[EdgeType, Draw
     edges: dict[EdgeType, Frame] = {}
     for etype in g.canonical_etypes:
         mine, own = drawn[etype], every[etype[0]]
-        local = renumber(np.concatenate([own, mine.src]), g.num_nodes(etype[0]))[1][len(own) :]
+        local = renumber_all([own, mine.src], g.num_nodes(etype[0]))[1][len(own) :]
         is_inside = local < len(own)
         src, dst = (torch.from_numpy(end[is_inside]).to(g.idtype) for end in (local, mine.seed_places))
         topologies[etype] = _part_of(g, etype, (src, dst), (len(own), len(every[etype[2]])))
-        edges[etype] = edge_frame(g.edge_frames[etype], mine.edge_ids[is_inside], g.idtype, copies=True)
+        edges[etype] = edge_frame(g.edge_frames[etype], mine.where(is_inside), g.idtype, copies=True)
     return type(g).of_types(topologies, {name: _side(g, name, ids) for name, ids in every.items()}, None, edges)

@@ -57,7 +57,7 @@ def draw_hops(
     found: list[dict[EdgeType, Drawn]] = [{} for _ in hops]
     for one, (degrees, src, edge_ids) in zip(requests, answers, strict=True):
         places = np.repeat(np.arange(len(one.seeds)), degrees)
-        found[one.batch][one.etype] = Drawn(src, one.seeds[places], edge_ids, places)
+        found[one.batch][one.etype] = Drawn(one.seeds, places, src, edge_ids)
     return found
 
 

@@ -16,7 +16,7 @@ from vgraph.fusion.cpu.build import build_kernels
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.runtime.cpu.kernels import no_memory, pool_address
 
-_EXPORTS = ("vg_spans", "vg_sample", "vg_fetch", "vg_rows", "vg_renumber", "vg_walk", "vg_remember")
+_EXPORTS = ("vg_spans", "vg_sample", "vg_fetch", "vg_rows", "vg_renumber", "vg_group", "vg_walk", "vg_remember")
 
 
 @cache
@@ -41,7 +41,7 @@ def run(name: str, words: Sequence[int]) -> list[int] | None:
 
 def address(array: Array | None) -> int:
     """Where an array lies; 0 for none."""
-    return 0 if array is None else int(array.ctypes.data)
+    return 0 if array is None else int(array.__array_interface__["data"][0])
 
 
 def pool() -> int:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from vgraph.graphs.draw.lists import Lists
 from vgraph.graphs.draw.neighbors import (
     Drawn,
     Fanout,
@@ -21,7 +20,7 @@ from vgraph.graphs.draw.neighbors import (
     feature_of,
     nodes_by_type,
     seeds_by_type,
-    weights_of,
+    weights_at,
 )
 from vgraph.graphs.draw.pick import renumber
 from vgraph.graphs.draw.random_numbers import Array, draw, mix, uniform
@@ -112,12 +111,12 @@ def draw_labor(
 
 
 def _entries(seeds: Seeds, prob: str | None, excluded: Array | None) -> _Entries:
-    lists = Lists.of(seeds.lists)
+    lists = seeds.lists
     spans = lists.spans(seeds.ids)
     owners, slots = spans.entries
     places = spans.begins[owners] + slots
     far, edge_ids = lists.fetch(places)
-    own = np.ones(len(far)) if prob is None else weights_of(seeds.frame, prob, seeds.lists)[places]
+    own = np.ones(len(far)) if prob is None else weights_at(seeds.frame, prob, lists)(places)
     stays = own > 0
     if excluded is not None:
         stays &= ~np.isin(edge_ids, excluded)

@@ -1,14 +1,16 @@
 """Lists: adjacency lists of consecutive ranges of vertices, each range (a part) in arrays of its own.
 
 Takes: arrays in CSC or CSR form, a part after the other. Gives: where lists lie, what stands in them. A part is made
-once, read at every step. A graph in memory is one part; one on disk has as many as it was cut into, mapped.
-Places count the entries of all lists, part after part. Compiled where there is a compiler, else in NumPy.
+once, read at every step. A graph in memory is one part (``grouped.py`` makes it); one on disk has as many as it was
+cut into, mapped. Places count the entries of all lists, part after part. Compiled where there is a compiler, else in
+NumPy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -49,16 +51,40 @@ class Spans:
 
 
 class Lists:
-    """Adjacency lists in parts, and what is read of them."""
+    """Adjacency lists in parts, and what is read of them.
 
-    def __init__(self, parts: Sequence[ListPart], first_vertex: int = 0, first_place: int = 0) -> None:
-        self.parts = list(parts)
+    ``late_ids``: gives the edge ids of the only part, which are made when they are first asked for.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[ListPart],
+        first_vertex: int = 0,
+        first_place: int = 0,
+        late_ids: Callable[[], Array] | None = None,
+    ) -> None:
+        self.parts, self._late_ids, self._lock = list(parts), late_ids, threading.Lock()
         self.vertices = _bounds(first_vertex, [len(part.ptr) - 1 for part in self.parts])
         self.places = _bounds(first_place, [len(part.other) for part in self.parts])
+        self._table = self._addresses()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Elsewhere the arrays have other addresses."""
+        return Lists, (self._with_ids().parts, int(self.vertices[0]), int(self.places[0]))
+
+    def _addresses(self) -> Array:
         rows = [
             [address(part.ptr), *_typed(part.other), *_typed(part.edge_ids), *_typed(part.names)] for part in self.parts
         ]
-        self._table = np.column_stack([self.vertices, self.places, np.array([*rows, [0] * 7], np.int64)])
+        return np.column_stack([self.vertices, self.places, np.array([*rows, [0] * 7], np.int64)])
+
+    def _with_ids(self) -> Lists:
+        """The same, when edge ids are there."""
+        with self._lock:
+            if self._late_ids is not None:
+                self.parts = [replace(self.parts[0], edge_ids=self._late_ids())]
+                self._table, self._late_ids = self._addresses(), None
+        return self
 
     @classmethod
     def of(cls, lists: Compressed) -> Lists:
@@ -69,7 +95,8 @@ class Lists:
     def spans(self, vertices: Array) -> Spans:
         """Where the lists of some vertices lie."""
         begins, lengths, names = (np.empty(len(vertices), np.int64) for _ in range(3))
-        words = [address(vertices), len(vertices), address(self._table), len(self.parts)]
+        vertices, table = np.ascontiguousarray(vertices), self._table
+        words = [address(vertices), len(vertices), address(table), len(self.parts)]
         if run("vg_spans", [*words, address(begins), address(lengths), address(names), pool()]) is None:
             for part, chosen in by_part(self.vertices, vertices):
                 own, local = self.parts[part], vertices[chosen] - self.vertices[part]
@@ -81,13 +108,32 @@ class Lists:
     def fetch(self, places: Array) -> tuple[Array, Array]:
         """The other ends and the edge ids at some places."""
         other, edge_ids = np.empty(len(places), np.int64), np.empty(len(places), np.int64)
-        words = [address(places), len(places), address(self._table), len(self.parts)]
+        table = self._with_ids()._table
+        words = [address(places), len(places), address(table), len(self.parts)]
         if run("vg_fetch", [*words, address(other), address(edge_ids), pool()]) is None:
             for part, chosen in by_part(self.places, places):
                 own, local = self.parts[part], places[chosen] - self.places[part]
                 other[chosen] = own.other[local]
                 edge_ids[chosen] = places[chosen] if own.edge_ids is None else own.edge_ids[local]
         return other, edge_ids
+
+    def edge_ids(self, places: Array) -> Array:
+        """The edge ids at some places."""
+        parts = self._with_ids().parts
+        if len(parts) == 1 and parts[0].edge_ids is not None:
+            return parts[0].edge_ids[places - self.places[0]].astype(np.int64, copy=False)
+        return places if all(part.edge_ids is None for part in parts) else self.fetch(places)[1]
+
+    def table(self) -> tuple[Array, int]:
+        """A row a part and one more, as kernels read them, for as long as that array is there; the number of parts."""
+        return self._table, len(self.parts)
+
+    def others(self, places: Array) -> Array:
+        """The other ends at some places."""
+        found = np.empty(len(places), np.int64)
+        for part, chosen in by_part(self.places, places):
+            found[chosen] = self.parts[part].other[places[chosen] - self.places[part]]
+        return found
 
 
 class Rows:

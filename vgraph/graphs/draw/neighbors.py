@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -16,11 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.graphs.draw.grouped import lists_of
 from vgraph.graphs.draw.lists import Lists
-from vgraph.graphs.draw.pick import pick_uniform, pick_weighted
+from vgraph.graphs.draw.pick import draw_uniform, pick_weighted
 from vgraph.graphs.draw.random_numbers import Array, mix, next_key
 from vgraph.graphs.frame import Frame, resolve_ids
 from vgraph.graphs.graph_data import AnyGraph, GraphData
+from vgraph.graphs.lazy_columns import Late
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
 from vgraph.ir.topology import Compressed, Topology
@@ -31,20 +34,59 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Edges of one type: their ends and ids in the whole graph, and which seed each was drawn for."""
+class IdsAt:
+    """The ids of the edges at some places of lists, which are read when they are asked for."""
 
-    src: Array
-    dst: Array
-    edge_ids: Array
+    lists: Lists
+    places: Array
+
+    def read(self) -> Array:
+        """The ids, int64."""
+        return self.lists.edge_ids(self.places)
+
+    def tensor(self) -> Tensor:
+        """The same as a tensor."""
+        return torch.from_numpy(self.read())
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Edges of one type that were drawn for ``seeds``: their other ends, by ids in the whole, and which seed's each is.
+
+    ``is_in``: they lead to the seeds. ``ptr`` (seeds + 1): where each seed's edges begin; None: not known.
+    """
+
+    seeds: Array
     seed_places: Array
+    far: Array
+    given_ids: Array | IdsAt
+    is_in: bool = True
+    ptr: Array | None = None
+
+    @property
+    def src(self) -> Array:
+        return self.far if self.is_in else self.near
+
+    @property
+    def dst(self) -> Array:
+        return self.near if self.is_in else self.far
+
+    @cached_property
+    def near(self) -> Array:
+        """The seed of every edge."""
+        return self.seeds[self.seed_places]
+
+    @cached_property
+    def edge_ids(self) -> Array:
+        return self.given_ids.read() if isinstance(self.given_ids, IdsAt) else self.given_ids
 
     def where(self, stays: NDArray[np.bool_]) -> Drawn:
         """Some of the edges."""
-        return Drawn(self.src[stays], self.dst[stays], self.edge_ids[stays], self.seed_places[stays])
+        return Drawn(self.seeds, self.seed_places[stays], self.far[stays], self.edge_ids[stays], self.is_in)
 
 
-NOTHING = Drawn(*(np.empty(0, np.int64) for _ in range(4)))
+_NONE = np.empty(0, np.int64)
+NOTHING = Drawn(_NONE, _NONE, _NONE, _NONE)
 
 
 def nodes_by_type(g: GraphData, nodes: Nodes) -> dict[str, Tensor]:
@@ -111,7 +153,7 @@ class Seeds:
 
     number: int
     etype: EdgeType
-    lists: Compressed
+    lists: Lists
     frame: Frame
     ids: Array
     fanout: int
@@ -124,9 +166,7 @@ class Seeds:
 
     def drawn(self, far: Array, edge_ids: Array, seed_places: Array) -> Drawn:
         """Edges to (from) other ends, as the graph directs them."""
-        near = self.ids[seed_places]
-        src, dst = (far, near) if self.is_in else (near, far)
-        return Drawn(src, dst, edge_ids, seed_places)
+        return Drawn(self.ids, seed_places, far, edge_ids, self.is_in)
 
 
 def seeds_by_type(g: GraphData, seeds: ByType, fanout: Fanout, edge_dir: str) -> Iterator[Seeds]:
@@ -140,7 +180,7 @@ def seeds_by_type(g: GraphData, seeds: ByType, fanout: Fanout, edge_dir: str) ->
         mine = seeds.get(etype[2 if edge_dir == "in" else 0])
         if mine is not None and counts[etype]:
             topology, _, _, frame = g.relation(etype)
-            lists = topology.csc if edge_dir == "in" else topology.csr
+            lists = lists_of(topology, of_in_edges=edge_dir == "in")
             yield Seeds(number, etype, lists, frame, mine.long().numpy(), counts[etype], edge_dir == "in")
 
 
@@ -149,11 +189,10 @@ def draw_edges(g: GraphData, hop: Hop, edge_dir: str = "in") -> dict[EdgeType, D
     found: dict[EdgeType, Drawn] = {}
     for mine in seeds_by_type(g, hop.seeds, hop.fanout, edge_dir):
         prob = feature_of(g, hop.prob, mine)
-        weights = None if prob is None else weights_of(mine.frame, prob, mine.lists).take
+        weights = None if prob is None else weights_at(mine.frame, prob, mine.lists)
         key = hop.key_of(mine.number)
-        found[mine.etype] = mine.drawn(
-            *draw_from(Lists.of(mine.lists), weights, mine.ids, mine.fanout, key, replace=hop.replace)
-        )
+        far, places, seed_places, ptr = _drawn(mine.lists, weights, mine.ids, mine.fanout, key, replace=hop.replace)
+        found[mine.etype] = Drawn(mine.ids, seed_places, far, IdsAt(mine.lists, places), mine.is_in, ptr)
     return found
 
 
@@ -167,25 +206,43 @@ def draw_from(
     lists: Lists, weights: Callable[[Array], Array] | None, ids: Array, fanout: int, key: int, *, replace: bool
 ) -> tuple[Array, Array, Array]:
     """(other ends, edge ids, which of ``ids`` each was drawn for); ``weights``: those at some places."""
+    far, places, seed_places, _ = _drawn(lists, weights, ids, fanout, key, replace=replace)
+    return far, lists.edge_ids(places), seed_places
+
+
+def _drawn(
+    lists: Lists, weights: Callable[[Array], Array] | None, ids: Array, fanout: int, key: int, *, replace: bool
+) -> tuple[Array, Array, Array, Array | None]:
+    """(other ends, places, which of ``ids`` each was drawn for, where each one's begin if that is known)."""
     spans = lists.spans(ids)
     if weights is None:
-        places, seed_places = pick_uniform(spans, fanout, key, replace=replace)
-    else:
-        owners, slots = spans.entries
-        places, seed_places = pick_weighted(spans, weights(spans.begins[owners] + slots), fanout, key, replace=replace)
-    far, edge_ids = lists.fetch(places)
-    return far, edge_ids, seed_places
+        far, places, seed_places, ptr = draw_uniform(lists, spans, fanout, key, replace=replace)
+        return far, places, seed_places, ptr
+    owners, slots = spans.entries
+    places, seed_places = pick_weighted(spans, weights(spans.begins[owners] + slots), fanout, key, replace=replace)
+    return lists.others(places), places, seed_places, None
+
+
+def weights_at(frame: Frame, prob: str, lists: Lists) -> Callable[[Array], Array]:
+    """What gives the feature at some places of the lists; FeatureError: not one number from 0 up an edge."""
+    rows = _numbers_from_0(frame, prob).numpy(force=True)
+    return lambda places: rows[lists.edge_ids(places)]
 
 
 def weights_of(frame: Frame, prob: str, lists: Compressed) -> Array:
     """The feature in the lists' order; FeatureError: not one number from 0 up an edge."""
+    rows = _numbers_from_0(frame, prob)
+    return (rows if lists.edge_ids is None else rows[lists.edge_ids]).numpy(force=True)
+
+
+def _numbers_from_0(frame: Frame, prob: str) -> Tensor:
     rows = frame[prob]
     if rows[:1].numel() > 1 or rows.is_complex():
         raise FeatureError(f"{prob!r} has shape {tuple(rows.shape)}", cure="give one number an edge")
     rows = rows.detach().reshape(-1).double()
     if len(rows) and not bool((rows >= 0).all()):
         raise FeatureError(f"{prob!r} has numbers below 0, or that are none", cure="give numbers from 0 up")
-    return (rows if lists.edge_ids is None else rows[lists.edge_ids]).numpy(force=True)
+    return rows
 
 
 def sample_neighbors(
@@ -259,13 +316,17 @@ def edges_by_type(
         mine = drawn.get(etype, NOTHING)
         src, dst = (torch.from_numpy(end).to(g.idtype) for end in (mine.src, mine.dst))
         topologies[etype] = Topology(src, dst, whole.num_src, whole.num_dst)
-        frames[etype] = edge_frame(frame, mine.edge_ids, g.idtype, copies)
+        frames[etype] = edge_frame(frame, mine, g.idtype, copies)
     return topologies, frames
 
 
-def edge_frame(whole: Frame, edge_ids: Array, idtype: torch.dtype, copies: bool) -> Frame:
-    """The features of some edges, which are gathered when they are read, and their ids."""
-    ids = torch.from_numpy(edge_ids)
+def edge_frame(whole: Frame, drawn: Drawn, idtype: torch.dtype, copies: bool) -> Frame:
+    """The features of some edges, which are gathered when they are read, and their ids, which are, too, if they can."""
+    if isinstance(drawn.given_ids, IdsAt) and not (copies and whole.columns):
+        frame = whole.rows_alone(len(drawn.far)).lazily()
+        frame.later(ID, Late(drawn.given_ids.tensor, len(drawn.far), idtype))
+        return frame
+    ids = torch.from_numpy(drawn.edge_ids)
     frame = whole.lazily(ids) if copies else whole.rows_alone(len(ids))
     frame[ID] = ids.to(idtype)
     return frame

@@ -7,10 +7,13 @@ Compiled where there is a compiler, else in NumPy: the same numbers either way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from vgraph.graphs.draw.kernels import address, pool, run
-from vgraph.graphs.draw.lists import Spans
+from vgraph.graphs.draw.lists import Lists, Spans
 from vgraph.graphs.draw.random_numbers import Array, below, draw, uniform
 
 _MOST_RENUMBERED = 2**31  # in the compiled table
@@ -22,17 +25,55 @@ def pick_uniform(spans: Spans, fanout: int, key: int, *, replace: bool) -> tuple
     Without replacement places ascend; a list that is not longer is taken whole. ``owners`` tells whose a place is:
     the list's number.
     """
-    lengths = spans.lengths
-    counts = lengths if fanout < 0 else np.where(lengths > 0, fanout, 0) if replace else np.minimum(lengths, fanout)
-    out_ptr = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(counts, out=out_ptr[1:])
-    places, owners = np.empty(out_ptr[-1], np.int64), np.empty(out_ptr[-1], np.int64)
-    replaces = replace and fanout >= 0
-    words = [signed(key), address(spans.begins), len(lengths), address(lengths), fanout, replaces, address(out_ptr)]
-    if run("vg_sample", [*words, address(places), address(owners), pool(), address(spans.names)]) is None:
-        owners[:] = np.repeat(np.arange(len(lengths)), counts)
-        _fill(spans, out_ptr, places, fanout, key, replaces)
-    return places, owners
+    picked = _Picked.empty(spans, fanout, replace=replace)
+    if not picked.draw(spans, key, None):
+        picked.draw_in_numpy(spans, key)
+    return picked.places, picked.owners
+
+
+def draw_uniform(lists: Lists, spans: Spans, fanout: int, key: int, *, replace: bool) -> tuple[Array, ...]:
+    """(other ends, places, owners, ptr): as ``pick_uniform``, and what stands there; ``ptr``: where each list's begin.
+
+    A place is read while those that come after it are still drawn.
+    """
+    picked = _Picked.empty(spans, fanout, replace=replace)
+    other = np.empty(len(picked.places), np.int64)
+    if not picked.draw(spans, key, (lists, other)):
+        picked.draw_in_numpy(spans, key)
+        other = lists.others(picked.places)
+    return other, picked.places, picked.owners, picked.ptr
+
+
+@dataclass(frozen=True, eq=False)
+class _Picked:
+    """Room for what is drawn from every list: from ``ptr[i]`` up to ``ptr[i + 1]`` for the i-th."""
+
+    fanout: int
+    replaces: bool
+    ptr: Array
+    places: Array
+    owners: Array
+
+    @classmethod
+    def empty(cls, spans: Spans, fanout: int, *, replace: bool) -> _Picked:
+        lengths = spans.lengths
+        counts = lengths if fanout < 0 else np.where(lengths > 0, fanout, 0) if replace else np.minimum(lengths, fanout)
+        ptr = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(counts, out=ptr[1:])
+        return cls(fanout, replace and fanout >= 0, ptr, np.empty(ptr[-1], np.int64), np.empty(ptr[-1], np.int64))
+
+    def draw(self, spans: Spans, key: int, reads: tuple[Lists, Array] | None) -> bool:
+        """Whether a kernel has drawn, and read what stands at the places in some lists."""
+        table, count = (None, 0) if reads is None else reads[0].table()
+        words = [signed(key), address(spans.begins), len(spans.begins), address(spans.lengths), self.fanout]
+        words += [self.replaces, address(self.ptr), address(self.places), address(self.owners), pool()]
+        words += [address(spans.names), address(table), count, 0 if reads is None else address(reads[1])]
+        return run("vg_sample", words) is not None
+
+    def draw_in_numpy(self, spans: Spans, key: int) -> None:
+        """The same without a compiler."""
+        self.owners[:] = np.repeat(np.arange(len(spans.lengths)), np.diff(self.ptr))
+        _fill(spans, self.ptr, self.places, self.fanout, key, self.replaces)
 
 
 def signed(key: int) -> int:
@@ -118,11 +159,20 @@ def among_sums(sums: Array, own: Array, begin: Array, stop: Array, drawn: Array)
 
 def renumber(ids: Array, limit: int) -> tuple[Array, Array]:
     """(unique ids as they are first seen, every id's place among them); all are from 0 to ``limit`` - 1."""
-    if len(ids) < _MOST_RENUMBERED:
-        unique, local = np.empty_like(ids), np.empty(len(ids), np.int64)
-        words = run("vg_renumber", [address(ids), len(ids), address(unique), address(local), 0, limit])
+    return renumber_all([ids], limit)
+
+
+def renumber_all(parts: Sequence[Array], limit: int) -> tuple[Array, Array]:
+    """As ``renumber`` of several arrays (int64), one behind the other."""
+    count = sum(len(part) for part in parts)
+    if count < _MOST_RENUMBERED:
+        unique, local = np.empty(count, np.int64), np.empty(count, np.int64)
+        parts = [np.ascontiguousarray(part) for part in parts]
+        table = np.array([[address(part), len(part)] for part in parts], np.int64).reshape(-1, 2)
+        words = run("vg_renumber", [address(table), len(parts), address(unique), address(local), 0, limit, count])
         if words is not None:
             return unique[: words[4]].copy(), local
+    ids = np.concatenate([np.empty(0, np.int64), *parts])
     found, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     rank = np.empty(len(order), np.int64)
