@@ -1,10 +1,13 @@
 """Neighbour sampling beside DGL: minibatches of blocks from a graph of Reddit's kind, and a training epoch.
 
-Blocks of fanouts 15, 10, 5 for 1,000 seeds each, made by the loader; then GraphSAGE on them. Sides take turns in
-processes of their own; figures are seeds a second. DGL needs to be installed, in this interpreter or the one
-that --peer-python names.
+Blocks of fanouts 15, 10, 5 for 1,000 seeds each, made by the loader; the same with 100 features of their inputs and a
+label of their outputs, which the samplers fetch; then GraphSAGE on these. Sides take turns in processes of their own;
+figures are seeds a second. Before its first step a side holds what its library makes of a list of edges: DGL has its
+three formats already, vgraph puts edges in order within its first step. The file of results has the seconds and
+memory of both: ``built`` and ``held_gib`` before the first step, ``first`` and ``growth_gib`` with it. DGL needs to
+be installed, in this interpreter or the one that --peer-python names.
 
-usage: sampling.py [--nodes 232965] [--edges 23213838] [--workers 0 2] [--what sampling training] [--threads N]
+usage: sampling.py [--nodes 232965] [--edges 23213838] [--workers 0 2] [--what sampling features training] [--threads N]
                    [--peer-python PATH] [--folder FOLDER] [--json FILE] [--smoke]
 """
 
@@ -22,6 +25,7 @@ from sides.alternate import NAMES, Settings, alternate
 from sides.workloads import Workload, write_graph
 
 SEEDS, BATCH, FANOUTS = 20_000, 1000, [15, 10, 5]
+NAMED = {"sampling": "sampling", "features": "sampling with features", "training": "sampling and training"}
 
 
 def main() -> None:
@@ -29,7 +33,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=232_965)
     parser.add_argument("--edges", type=int, default=23_213_838)
     parser.add_argument("--workers", type=int, nargs="*", default=[0, 2])
-    parser.add_argument("--what", nargs="*", choices=("sampling", "training"), default=("sampling", "training"))
+    parser.add_argument("--what", nargs="*", choices=tuple(NAMED), default=tuple(NAMED))
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--peer-python", default=sys.executable, help="an interpreter that has DGL")
@@ -48,22 +52,21 @@ def main() -> None:
         if not (Path(folder) / "dst.npy").exists():
             write_graph(base, Path(folder))
         for workers in options.workers:
-            for trains in (True,) if options.smoke else [name == "training" for name in options.what]:
-                given = {"workers": workers, "trains": trains, "seeds": seeds, "batch": BATCH, "fanouts": FANOUTS}
+            for what in ("training",) if options.smoke else options.what:
+                given = {"workers": workers, "what": what, "seeds": seeds, "batch": BATCH, "fanouts": FANOUTS}
                 work = Workload(**{**base.as_json(), "options": given})
                 found = alternate(work, sides, settings)
                 result = {side: one.as_json() for side, one in found.items()}
-                results.append({"workers": workers, "trains": trains, "seeds": seeds, "sides": result})
+                results.append({"workers": workers, "what": what, "seeds": seeds, "sides": result})
                 tell(results[-1])
                 if options.json:
                     options.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def tell(result: dict[str, Any]) -> None:
-    what = "sampling and training" if result["trains"] else "sampling"
     for side, one in result["sides"].items():
         shown = one.get("problem") or f"{result['seeds'] / one['median']:10.0f} seeds/s  {one['growth_gib']:.2f} GiB"
-        print(f"{what}, {result['workers']} workers: {NAMES[side]:8s} {shown}", flush=True)
+        print(f"{NAMED[result['what']]}, {result['workers']} workers: {NAMES[side]:8s} {shown}", flush=True)
 
 
 if __name__ == "__main__":

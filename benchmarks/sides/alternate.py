@@ -47,6 +47,8 @@ class Found:
 
     seconds: list[float] = field(default_factory=list)
     growth: int = 0
+    built: float = 0.0  # seconds before the first step
+    held: int = 0  # bytes by which memory had grown then
     sizes: list[float] = field(default_factory=list)
     warmup: list[float] = field(default_factory=list)
     problem: str = ""
@@ -61,6 +63,7 @@ class Found:
         return {
             "median": self.median, "best": min(self.seconds, default=None), "steps": len(self.seconds),
             "first": self.warmup[0] if self.warmup else None, "growth_gib": self.growth / 2**30,
+            "built": self.built, "held_gib": self.held / 2**30,
         }  # fmt: skip
 
 
@@ -186,6 +189,8 @@ def _note(found: Found, answer: Mapping[str, Any], *, timed: bool) -> None:
     for kind, words in PROBLEMS.items():
         if kind in answer:
             found.problem = f"{words} ({answer[kind]})" if kind in ("failed", "left_out") else words
+    if "built" in answer:
+        found.built, found.held = answer["built"], answer["held"]
     if "seconds" in answer:
         (found.seconds if timed else found.warmup).append(answer["seconds"])
         found.growth = max(found.growth, answer["growth"])

@@ -31,19 +31,26 @@ class SAGE(nn.Module):
         return h
 
 
+def prefetched(data: Data, g: Any) -> dict[str, list[str]]:
+    """What a sampler of either library is told of the features that its blocks are to have, which the graph gets."""
+    if data.workload.options["what"] == "sampling":
+        return {}
+    g.ndata["x"], g.ndata["y"] = data.x, data.y
+    return {"prefetch_node_feats": ["x"], "prefetch_labels": ["y"]}
+
+
 def epoch(data: Data, loader: Iterable[Any], layer: Callable[..., nn.Module]) -> Step:
-    """All minibatches of the loader; with training, GraphSAGE on the features of their inputs."""
+    """All minibatches of the loader; with training, GraphSAGE on the features of their blocks."""
     model = SAGE(layer, data.sizes)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    trains = data.workload.options["trains"]
-    x, y = (data.x, data.y) if trains else (None, None)
+    trains = data.workload.options["what"] == "training"
 
     def step() -> list[Tensor]:
         count = 0
-        for given, output, blocks in loader:
+        for _, output, blocks in loader:
             count += len(output)
-            if x is not None and y is not None:
-                loss = F.cross_entropy(model(blocks, x[given]), y[output])
+            if trains:
+                loss = F.cross_entropy(model(blocks, blocks[0].srcdata["x"]), blocks[-1].dstdata["y"])
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sides.batches import epoch
+from sides.batches import epoch, prefetched
 from sides.functions import by_functions
 from sides.relational import BASES, HIDDEN, ManyGraphs, OneGraph, Relational
 from sides.steps import Step, alone, training
@@ -80,7 +80,7 @@ def sampled(data: Data, g: Any) -> Step:
     given = data.workload.options
     g.create_formats_()
     loader = dgl.dataloading.DataLoader(
-        g, torch.arange(given["seeds"]), dgl.dataloading.NeighborSampler(given["fanouts"]),
+        g, torch.arange(given["seeds"]), dgl.dataloading.NeighborSampler(given["fanouts"], **prefetched(data, g)),
         batch_size=given["batch"], shuffle=True, num_workers=given["workers"],
     )  # fmt: skip
     return epoch(data, loader, dglnn.SAGEConv)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import vgraph
 import vgraph.function as fn
-from sides.batches import epoch
+from sides.batches import epoch, prefetched
 from sides.functions import by_functions
 from sides.relational import BASES, HIDDEN, Relational
 from sides.steps import Step, alone, training
@@ -76,7 +76,7 @@ def model(data: Data, g: vgraph.Graph) -> Step:
 
 def sampled(data: Data, g: vgraph.Graph) -> Step:
     given = data.workload.options
-    sampler = NeighborSampler(given["fanouts"])
+    sampler = NeighborSampler(given["fanouts"], **prefetched(data, g))
     loader = DataLoader(
         g, torch.arange(given["seeds"]), sampler, batch_size=given["batch"], shuffle=True, num_workers=given["workers"]
     )

@@ -44,9 +44,11 @@ def serve(request: dict[str, Any], answers: TextIO) -> None:
     given = request["workload"]
     workload = Workload(**{**given, "sizes": tuple(given["sizes"])})
     side = importlib.import_module(f"sides.by_{request['side']}")
+    empty, start = forget_peak(), time.perf_counter()
     step = side.build(Data(workload))
-    tell(answers, {"ready": True})
+    built = time.perf_counter() - start
     before = forget_peak()
+    tell(answers, {"ready": True, "built": built, "held": max(0, before - empty)})
     for line in sys.stdin:
         if not line.strip():
             break

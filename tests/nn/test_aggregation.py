@@ -173,3 +173,17 @@ def test_pna_refuses() -> None:
         layer(g, x)
     names = {"M.weight", "M.bias", "U.weight", "U.bias"}
     assert {f"towers.0.{name}" for name in names} < set(shapes(layer))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(12, 7), (40, 2), (7, 12)])
+@pytest.mark.parametrize("wanted", [False, True])
+def test_sage_sums_before_or_after_it_narrows(rows: int, columns: int, wanted: bool) -> None:
+    """A block of many senders: what has no gradient may be summed up first, with the same result."""
+    block = vgraph.create_block((torch.arange(200) % 90, torch.arange(200) % 5), num_src_nodes=90, num_dst_nodes=5)
+    x, layer = inputs(90, rows).detach().requires_grad_(wanted), randomized(SAGEConv(rows, columns, "mean"))
+    means = torch.zeros(5, rows, dtype=x.dtype).index_add(0, torch.arange(200) % 5, x[torch.arange(200) % 90]) / 40
+    by_hand = layer.fc_self(x[:5]) + layer.fc_neigh(means)
+    given = [*layer.parameters(), *([x] if wanted else [])]
+    assert_same(layer(block, x), by_hand, given)
+    with torch.no_grad():
+        assert torch.allclose(layer(block, x), by_hand)

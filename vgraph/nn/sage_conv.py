@@ -164,15 +164,15 @@ class SAGEConv(nn.Module):
     def _sums_first(self, graph: vgraph.Graph, src: Tensor) -> bool:
         """Whether it costs less to sum wide rows up, and to make the sums alone narrower.
 
-        That may be where fewer receive than send, as in a block, and nobody wants the gradient of what is sent: the sums
-        then need no backward. A number that travels costs about as much as four products, forward and backward.
+        That may be where fewer receive than send, as in a block, and nobody wants the gradient of what is sent: the
+        sums then need no backward. A number that travels costs about as much as four products.
         """
         more = graph.num_src_nodes() - graph.num_dst_nodes()
         if more <= 0 or (src.requires_grad and torch.is_grad_enabled()):
             return False
         passes = 2 if torch.is_grad_enabled() else 1
         travels = graph.num_edges() * (self._in_src_feats - passes * self._out_feats)
-        return 4 * travels < more * self._in_src_feats * self._out_feats * passes // 2
+        return 4 * travels < passes * more * self._in_src_feats * self._out_feats
 
     @property
     def _is_narrowing(self) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.errors import FeatureError, NameLookupError
 from vgraph.graphs.frame import Frame
-from vgraph.graphs.lazy_columns import LazyFeature
+from vgraph.graphs.lazy_columns import LazyFeature, gathered
 from vgraph.graphs.mutation import ID
 
 Made = TypeVar("Made")
@@ -55,7 +55,7 @@ def _rows(whole: Frame, part: Frame, name: str, feature: LazyFeature) -> Tensor:
     if ids is None:
         fact = f"the LazyFeature {name!r} has no ids, and its graph no feature {ID!r}"
         raise FeatureError(fact, cure="pass LazyFeature(name, ids), or set the ids")
-    return whole[feature.name or name].index_select(0, ids)
+    return gathered(whole[feature.name or name], ids)
 
 
 def _attached_rows(feature: LazyFeature, attached: Mapping[str, Tensor]) -> Tensor:
@@ -64,4 +64,4 @@ def _attached_rows(feature: LazyFeature, attached: Mapping[str, Tensor]) -> Tens
         what = "no ids" if feature.id_ is None else f"{feature.name!r}, which the loader does not have"
         fact = f"a LazyFeature beside the graphs of a minibatch means rows of {what}"
         raise NameLookupError(fact, cure="pass LazyFeature(name, ids), and call attach_data(name, data) of the loader")
-    return data.index_select(0, feature.id_)
+    return gathered(data, feature.id_)

@@ -31,6 +31,7 @@ from vgraph.graphs.draw.neighbors import (
 from vgraph.graphs.draw.pick import renumber_all
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.lazy_columns import gathered
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
 from vgraph.ir.halo import EdgesElsewhere
@@ -203,7 +204,7 @@ class Want:
     def take_from(self, g: Graph) -> None:
         """Fills in the rows of a graph in memory."""
         whole = g.src_frames[self.kind] if isinstance(self.kind, str) else g.edge_frames[self.kind]
-        self.frame[self.name] = whole[self.name].index_select(0, self.ids)
+        self.frame[self.name] = gathered(whole[self.name], self.ids)
 
 
 def wanted_of(g: Graph, part: Graph, of_nodes: Names, of_edges: Names) -> list[Want]:
