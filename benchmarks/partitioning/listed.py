@@ -20,7 +20,8 @@ import vgraph
 from vgraph.api.dense.parallel import Plan
 from vgraph.api.dense.plan_hints import undivided
 from vgraph.partition.accounting.account import account
-from vgraph.partition.accounting.footprint import keep_within, whole_footprint
+from vgraph.partition.accounting.footprint import whole_footprint
+from vgraph.partition.accounting.let_go import keep_within
 from vgraph.partition.search.fit import FAIR_SHARE
 from vgraph.partition.search.named import named_plans
 

@@ -14,7 +14,8 @@ from benchmarks.partitioning import comparison
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.accounting.account import Account, account
-from vgraph.partition.accounting.footprint import Footprint, footprint, keep_within, program_footprint, whole_footprint
+from vgraph.partition.accounting.footprint import Footprint, footprint, program_footprint, whole_footprint
+from vgraph.partition.accounting.let_go import keep_within
 from vgraph.partition.accounting.machines import MACHINES
 from vgraph.partition.accounting.simulate import compute_seconds, simulate
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite

@@ -44,16 +44,18 @@ def run_watched(plan: Plan, batch: tuple[Tensor, ...], monkeypatch: pytest.Monke
     monkeypatch.setattr(shards, "evaluate", watching(shards.evaluate))
     workers = [run_worker(p, i, None, parts.overwrites) for p, i in zip(parts.programs, mine, strict=True)]
     answers: list[Tensor | None] = [None] * len(workers)
+    is_running = False
     while True:
         asked: list[Any] = []
         for active, worker in enumerate(workers):
             try:
-                asked.append(worker.send(answers[active]))
+                asked.append(worker.send([answers[active]]) if is_running else next(worker))
             except StopIteration:
                 continue
             answers[active] = None
         if not asked:
             return held
+        is_running = True
         own = [shard for _, shard in asked]
         for w, found in enumerate(serve(asked)):  # what lies in another worker's memory would be sent
             theirs = [s.untyped_storage().data_ptr() for i, s in enumerate(own) if s is not None and i != w]

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from tests.partition.test_search import Heads, Perceptron, Recurrent, captured
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.accounting.account import account
-from vgraph.partition.accounting.footprint import footprint, keep_within, program_footprint, whole_footprint, whole_plan
+from vgraph.partition.accounting.footprint import footprint, program_footprint, whole_footprint, whole_plan
+from vgraph.partition.accounting.let_go import keep_within
 from vgraph.partition.rewrite.rewrite import rewrite
 from vgraph.partition.search.fit import FAIR_SHARE, search_best
 from vgraph.partition.search.search import search

@@ -14,7 +14,8 @@ from tests.partition.training_step import step_of
 from vgraph.ir.sharding import Replicate, Split
 from vgraph.ir.step import FORWARD
 from vgraph.partition.accounting.account import account
-from vgraph.partition.accounting.footprint import footprint, keep_within, whole_footprint
+from vgraph.partition.accounting.footprint import footprint, whole_footprint
+from vgraph.partition.accounting.let_go import keep_within
 from vgraph.partition.search.fit import FAIR_SHARE, rows_of_named, search_best
 from vgraph.partition.search.named import NAMED, data_parallel, fully_sharded, megatron, named_plans
 

@@ -38,14 +38,8 @@ def _is_own(exchange: Exchange, worker: int) -> bool:
 
 
 def transit_bytes(op: Op) -> int:
-    """What a fetch holds beside its result: the pieces that it sends, packed, and those that it receives."""
-    if not isinstance(op.target, Fetch):
-        return 0
-    exchange, me = op.target.exchange, op.target.worker
-    received = exchange.received_bytes(me)
-    if len(exchange.pieces[me]) == 1 and exchange.pieces[me][0].region == exchange.need[me]:
-        received = 0  # it is the result
-    return exchange.sent_bytes(me) + received
+    """What a fetch holds beside its result."""
+    return op.target.exchange.transit_bytes(op.target.worker) if isinstance(op.target, Fetch) else 0
 
 
 @dataclass(frozen=True, slots=True)

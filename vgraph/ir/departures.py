@@ -53,7 +53,8 @@ def early_departures(program: Program, overwrites: Overwrites = ()) -> Departure
     """Every fetch begins as early as its source is made, and ends as late as it is read, as far as memory allows.
 
     Fetches begin in the order of the Program, which is one for all workers, so that collectives meet. None begins
-    before a mean over replicas that it follows: collectives of two groups keep their order, too.
+    before a mean over replicas that it follows: collectives of two groups keep their order, too. What travels in
+    slices begins and ends where it is read.
     """
     held = np.array(held_bytes(program, lifetimes(program, overwrites)), dtype=np.int64)
     peak, earliest, uses = held.max(initial=0), -1, _Uses(program, overwrites)
@@ -64,6 +65,10 @@ def early_departures(program: Program, overwrites: Overwrites = ()) -> Departure
         if not isinstance(op.target, Fetch) or not op.target.exchange.num_bytes:
             continue
         exchange, me = op.target.exchange, op.target.worker
+        if exchange.slices > 1:
+            earliest = position
+            uses.made.update((value.id, position) for value in op.results)
+            continue
         sent = exchange.sent_bytes(me)
         if sent:
             earliest = max(earliest, *(uses.made.get(value.id, -1) for value in op.operands()))

@@ -93,12 +93,14 @@ class ShardingPlan:
     value that is to be brought to a placement as soon as it is made; a value that is not named stays
     as its op made it, Partial included, and every reader fetches what it reads. A copy that was fetched
     is kept for later readers, but for those in ``fetched_again``: (op, value id), where memory is short.
+    ``room``: bytes that a worker may hold at once; fetches for which it would hold more travel in slices.
     """
 
     axes: tuple[int, ...]
     strategies: tuple[tuple[Strategy, ...], ...]
     placements: Mapping[int, tuple[Placement, ...]]
     fetched_again: frozenset[tuple[int, int]] = frozenset()
+    room: float | None = None
 
     @property
     def num_workers(self) -> int:

@@ -50,6 +50,7 @@ def _content_of(sharding: ShardingPlan, step: TrainingStep) -> dict[str, object]
         "strategies": [[_strategy_text(s) for s in strategies] for strategies in sharding.strategies],
         "placements": {places[i]: [_text(p) for p in placements] for i, placements in sharding.placements.items()},
         "fetched again": [[op, places[value]] for op, value in sorted(sharding.fetched_again)],
+        "room": sharding.room,
     }
 
 
@@ -92,9 +93,17 @@ def _plan_of(content: dict[str, Any], step: TrainingStep) -> ShardingPlan:
         tuple(tuple(_strategy(s) for s in strategies) for strategies in content["strategies"]),
         {ids[place]: tuple(_placement(p) for p in found) for place, found in content["placements"].items()},
         frozenset((op, ids[place]) for op, place in content["fetched again"]),
+        _room(content.get("room")),
     )
     _check(plan, step)
     return plan
+
+
+def _room(given: object) -> float | None:
+    """Bytes that a worker may hold; files from before there was such a number have none."""
+    if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 0):
+        raise ValueError(f"its room is {given!r}")
+    return given
 
 
 def _check(plan: ShardingPlan, step: TrainingStep) -> None:

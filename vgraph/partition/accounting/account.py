@@ -38,6 +38,7 @@ class Account:
     ``kept[i][s]``: those that cross after it, where a result is brought to its placement. A copy that
     was fetched is kept for later readers that need the same, of the value or of a view of it. ``copies``: by op and
     operand that is not read where it lies, the copy that serves it: often of what the operand is a view of.
+    ``largest[i]``: of ``fetched[i]`` what crosses at once, for an op's operands are fetched one after the other.
     """
 
     step: TrainingStep
@@ -47,6 +48,7 @@ class Account:
     homes: dict[int, Placements]  # value id -> where it lies
     rows: tuple[Row, ...]  # by op
     copies: Mapping[tuple[int, int], Seen] = field(default_factory=dict[tuple[int, int], Seen])
+    largest: tuple[float, ...] = ()
     _shares: dict[int, float] = field(default_factory=dict[int, float], repr=False)  # by the id of a home
 
     @property
@@ -88,6 +90,7 @@ def account(step: TrainingStep, plan: ShardingPlan, *, reuse: bool = True) -> Ac
     nothing = (0.0,) * len(plan.axes)
     fetched: list[tuple[float, ...]] = []
     kept: list[tuple[float, ...]] = []
+    largest: list[float] = []
     all_rows = _rows(step, plan)
     for place, (op, row, strategies) in enumerate(zip(step.ops, all_rows, plan.strategies, strict=True)):
         rows: list[tuple[float, ...]] = []
@@ -99,13 +102,14 @@ def account(step: TrainingStep, plan: ShardingPlan, *, reuse: bool = True) -> Ac
             halos = tuple([_halo(value, s, position) for s in strategies]) if position in row.beside else nothing
             rows += copies.bring((place, position), value, needed, halos)
         fetched.append(_sum(rows) if rows else nothing)
+        largest.append(max(map(sum, rows), default=0.0))
         rows = []
         for value, made in zip(op.results, row.made, strict=True):
             home = homes[value.id] = plan.placements.get(value.id, made)
             if home != made and not is_absent(value):
                 rows.append(moved(value, made, home, plan.axes, nothing))
         kept.append(_sum(rows) if rows else nothing)
-    return Account(step, plan, tuple(fetched), tuple(kept), homes, all_rows, copies.serving)
+    return Account(step, plan, tuple(fetched), tuple(kept), homes, all_rows, copies.serving, tuple(largest))
 
 
 class _Copies:

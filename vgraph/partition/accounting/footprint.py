@@ -6,19 +6,19 @@ Source: Tofu sections 6 and 7.1: original order, buffers freed after their last 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vgraph.ir.buffers import held_bytes, lifetimes, transit_bytes
+from vgraph.ir.buffers import held_bytes, lifetimes, shared_operand, transit_bytes
+from vgraph.ir.exchange import MOST_SLICES
 from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import Partial, ShardingPlan, Split
 from vgraph.ir.step import TrainingStep
-from vgraph.ir.tdl.table import is_absent, is_view
+from vgraph.ir.tdl.table import is_absent
 from vgraph.partition.accounting.account import Account, Placements, moved
 
 
@@ -80,7 +80,7 @@ def whole_footprint(step: TrainingStep) -> Footprint:
     nothing: tuple[tuple[float, ...], ...] = ((),) * len(step.ops)
     values = [*(given.value for given in step.program.inputs), *(v for op in step.ops for v in op.results)]
     homes: dict[int, Placements] = {value.id: () for value in values}
-    return footprint(Account(step, whole_plan(step), nothing, nothing, homes, ()))
+    return footprint(Account(step, whole_plan(step), nothing, nothing, homes, (), largest=(0.0,) * len(step.ops)))
 
 
 # ---------------------------------------------------------------- of a generated program
@@ -123,58 +123,82 @@ class Copy:
     readers: tuple[int, ...]
 
 
+FETCHING, COMPUTING, BRINGING = range(3)  # the moments of an op: operands come, it runs, results go where they stay
+MOMENTS = 3
+
+
 class Books:
-    """Bytes by purpose, op by op, as far as the books of a plan tell; no program is generated."""
+    """Bytes by purpose, moment by moment, as far as the books of a plan tell; no program is generated.
+
+    An op has three moments, for what is in transit before it runs is gone when its results are made.
+    """
 
     def __init__(self, book: Account) -> None:
         self.book, self.step = book, book.step
         self.end = len(self.step.ops)
         self.root: dict[int, int] = {}  # a view holds what it looks at
-        self.last: dict[int, int] = {}
+        self.last: dict[int, int] = {}  # the last moment in which a base is read where it lies
         held = [i.value for i in self.step.program.inputs]
         self.state = sum(map(book.held_bytes, held))
         self.inputs = {value.id for value in held}
+        self.copies = list(self._copies())
         self._find_last()
         self._update_in_place()
-        self.copies = list(self._copies())
-        self.changes = {name: [0.0] * (self.end + 2) for name in ("gradients", "activations", "copies")}
-        self.transit = [0.0] * (self.end + 1)
+        moments = MOMENTS * (self.end + 1)
+        self.changes = {name: [0.0] * (moments + 1) for name in ("gradients", "activations", "copies")}
+        self.transit = [0.0] * moments
         self._fill()
 
-    def held(self) -> Amounts:
-        """All bytes, op by op."""
-        changes = np.sum(list(self.changes.values()), axis=0)
-        return self.state + np.cumsum(changes)[: self.end + 1] + np.array(self.transit)
+    def quiet(self) -> Amounts:
+        """All bytes but those in transit, moment by moment."""
+        return self.state + np.cumsum(np.sum(list(self.changes.values()), axis=0))[:-1]
+
+    def moving(self) -> Amounts:
+        """Those in transit: of what travels in slices, those of one."""
+        room = self.book.plan.room
+        transit = np.array(self.transit)
+        return transit if room is None else sliced(self.quiet(), transit, room)
 
     def peak(self) -> Footprint:
-        at = int(np.argmax(self.held()))
+        moving = self.moving()
+        at = int(np.argmax(self.quiet() + moving))
         sizes = {name: float(np.sum(change[: at + 1])) for name, change in self.changes.items()}
-        return Footprint(self.state, **sizes, transit=float(self.transit[at]))
+        return Footprint(self.state, **sizes, transit=float(moving[at]))
 
     def hold(self, kind: str, amount: float, first: int, last: int) -> None:
+        """Counts bytes from one moment to another."""
         self.changes[kind][first] += amount
         self.changes[kind][last + 1] -= amount
 
     def _find_last(self) -> None:
+        """A value of which a copy is read is needed no longer than until that has come."""
+        fetched = {(number, copy.value.id) for copy in self.copies for number in copy.readers}
         for number, op in enumerate(self.step.ops):
-            operands = list(op.operands())
-            if is_view(op.target) and len(operands) == 1 and self._stays(op.results[0], operands[0]):
-                base = self.root.get(operands[0].id, operands[0].id)
+            operands, computing = list(op.operands()), MOMENTS * number + COMPUTING
+            if len(operands) == 1 and shared_operand(op) is not None and self._stays(op.results[0], operands[0]):
+                base = self._base(operands[0])
                 self.root.update({value.id: base for value in op.results})
-            for value in (*operands, *op.results):
-                self.last[self.root.get(value.id, value.id)] = number
+            read = (
+                value
+                for position, value in enumerate(operands)
+                if (number, self.book.copies.get((number, position), (value, ()))[0].id) not in fetched
+            )
+            self.last.update((self._base(value), computing) for value in (*read, *op.results))
+        for copy in self.copies:
+            fetching = MOMENTS * copy.readers[0] + FETCHING
+            self.last[self._base(copy.value)] = max(fetching, self.last.get(self._base(copy.value), 0))
 
     def _update_in_place(self) -> None:
         """What replaces an input lives until nothing reads that; other outputs to the end."""
         inputs, outputs = self.step.program.inputs, self.step.program.outputs
         replaced = {output: inputs[source].value.id for source, output in self.step.overwrites}
-        made = {value.id: number for number, op in enumerate(self.step.ops) for value in op.results}
-        self.last.update(
-            (self._base(v), self.end) for o, v in enumerate(outputs) if v is not None and o not in replaced
-        )
+        ops = enumerate(self.step.ops)
+        made = {value.id: MOMENTS * number + COMPUTING for number, op in ops for value in op.results}
+        end = MOMENTS * self.end
+        self.last.update((self._base(v), end) for o, v in enumerate(outputs) if v is not None and o not in replaced)
         for output, before in replaced.items():
             value = outputs[output]
-            if value is not None and self.last.get(self._base(value)) != self.end:
+            if value is not None and self.last.get(self._base(value)) != end:
                 self.last[self._base(value)] = max(made.get(value.id, 0), self.last.get(before, 0))
 
     def _base(self, value: Value) -> int:
@@ -221,17 +245,21 @@ class Books:
         gradients = {value.id for value in self.step.gradients.values()}
         workers = self.book.plan.num_workers
         for number, op in enumerate(self.step.ops):
+            at = MOMENTS * number
+            elsewhere = self._made_elsewhere(number)
             for value in op.results:
                 if is_absent(value) or self._base(value) != value.id:
                     continue
                 kind = "gradients" if value.id in gradients else "activations"
-                self.hold(kind, self.book.held_bytes(value), number, self.last[value.id])
-            fetched, brought = sum(self.book.fetched[number]), 2 * sum(self.book.kept[number]) / workers
-            self.transit[number] = max(
-                2 * fetched / workers, brought + self._made_elsewhere(number) if brought else 0.0
-            )
+                first = at + (BRINGING if value.id in elsewhere else COMPUTING)
+                self.hold(kind, self.book.held_bytes(value), first, max(first, self.last[value.id]))
+            for amount in elsewhere.values():
+                self.hold("activations", amount, at + COMPUTING, at + BRINGING)
+            self.transit[at + FETCHING] = 2 * self.book.largest[number] / workers
+            self.transit[at + BRINGING] = 2 * sum(self.book.kept[number]) / workers
         for copy in (*self.copies, *self._casts()):
-            self.hold("copies", copy.bytes, copy.readers[0], copy.readers[-1])
+            first, last = copy.readers[0], copy.readers[-1]
+            self.hold("copies", copy.bytes, MOMENTS * first + FETCHING, MOMENTS * last + COMPUTING)
 
     def in_transit(self, copy: Copy) -> float:
         """The pieces of a copy that a worker sends and receives while it is fetched."""
@@ -239,13 +267,21 @@ class Books:
         rows = moved(copy.value, self.book.homes[copy.value.id], copy.needed, axes, (0.0,) * len(axes))
         return 2 * sum(rows) / self.book.plan.num_workers
 
-    def _made_elsewhere(self, number: int) -> float:
-        """Results as the op made them, which are then brought to where they are kept."""
-        total = 0.0
-        for value, made in zip(self.step.ops[number].results, self.book.rows[number].made, strict=True):
-            if made != self.book.homes[value.id] and not is_absent(value):
-                total += self.book.read_bytes(value, made)
-        return total
+    def base_of(self, copy: Copy) -> tuple[int, float]:
+        """What a copy is fetched from: its id, and the bytes for which a worker keeps it; none for an input."""
+        base = self._base(copy.value)
+        return base, 0.0 if base in self.inputs else self.book.held_bytes(copy.value)
+
+    def _made_elsewhere(self, number: int) -> dict[int, float]:
+        """By the id of a result that is then brought to where it is kept, its bytes as the op made it."""
+        if not any(self.book.kept[number]):
+            return {}
+        made = zip(self.step.ops[number].results, self.book.rows[number].made, strict=True)
+        return {
+            value.id: self.book.read_bytes(value, lies)
+            for value, lies in made
+            if lies != self.book.homes[value.id] and not is_absent(value)
+        }
 
 
 def _is_fetched(needed: Placements, home: Placements) -> bool:
@@ -259,26 +295,7 @@ def footprint(book: Account) -> Footprint:
     return Books(book).peak()
 
 
-def keep_within(book: Account, budget: float) -> tuple[ShardingPlan, float]:
-    """The plan with copies let go and fetched again as far as that brings the peak within budget; its peak then.
-
-    Those go first that save most memory for longest; while they are fetched again, their pieces are held, too.
-    """
-    books = Books(book)
-    held, again = books.held(), set(book.plan.fetched_again)
-    gaps = [(c, a, b) for c in books.copies for a, b in itertools.pairwise(c.readers) if b > a + 1]
-    starts, ends = (np.array([gap[i] for gap in gaps], dtype=np.int64) for i in (1, 2))
-    sizes = np.array([gap[0].bytes for gap in gaps])
-    again_in_transit = [books.in_transit(gap[0]) for gap in gaps]
-    left = np.ones(len(gaps), dtype=bool)
-    while held.max() > budget:
-        at = int(np.argmax(held))
-        spanning = left & (starts < at) & (at < ends)
-        if not spanning.any():
-            break
-        chosen = int(np.argmax(np.where(spanning, sizes * (ends - starts), -1.0)))
-        left[chosen] = False
-        held[starts[chosen] + 1 : ends[chosen]] -= sizes[chosen]
-        held[ends[chosen]] += again_in_transit[chosen]
-        again.add((int(ends[chosen]), gaps[chosen][0].value.id))
-    return replace(book.plan, fetched_again=frozenset(again)), float(held.max())
+def sliced(quiet: Amounts, transit: Amounts, room: float) -> Amounts:
+    """What is in transit at once, in as few slices as the room asks for, or what the fullest moment holds anyway."""
+    left = max(room, float(quiet.max(initial=0.0))) - quiet
+    return np.minimum(transit, np.maximum(transit / MOST_SLICES, left))

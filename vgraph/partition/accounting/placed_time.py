@@ -14,7 +14,7 @@ import numpy as np
 from vgraph.ir.sharding import At
 from vgraph.ir.tdl.table import is_absent
 from vgraph.partition.accounting.account import Account
-from vgraph.partition.accounting.footprint import Books, Footprint
+from vgraph.partition.accounting.footprint import MOMENTS, Books, Footprint
 
 
 def worker_of(book: Account, number: int) -> int:
@@ -86,7 +86,7 @@ def placed_footprint(book: Account) -> Footprint:
             where[value.id] = worker
             if not is_absent(value) and value.id not in books.root:
                 change[worker, number] += value.row_bytes
-                change[worker, books.last[value.id] + 1] -= value.row_bytes
+                change[worker, books.last[value.id] // MOMENTS + 1] -= value.row_bytes
     sizes = {v.id: v.row_bytes for op in book.step.ops for v in op.operands()}
     for (value, worker), numbers in readers.items():
         copies[worker, numbers[0]] += sizes[value]

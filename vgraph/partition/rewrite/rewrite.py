@@ -23,6 +23,7 @@ from vgraph.partition.rewrite.layout import Steps, Workers, build_exchange, move
 from vgraph.partition.rewrite.local_ops import emit_share
 from vgraph.partition.rewrite.regions import OpRegions, intersect, notation_of, op_regions
 from vgraph.partition.rewrite.share import Builder, Share, local_shape
+from vgraph.partition.rewrite.slices import in_slices
 from vgraph.partition.rewrite.views import View, views_of
 
 aten = torch.ops.aten
@@ -83,7 +84,8 @@ def rewrite(
         program = replace(program, ops=tuple(program.ops[i] for i in order))
         strategies = tuple(plan.strategies[i] for i in order)
         plan = replace(plan, strategies=strategies, fetched_again=frozenset())
-    return replace(_Rewriter(program, plan, options).run(), overwrites=overwrites)
+    parts = replace(_Rewriter(program, plan, options).run(), overwrites=overwrites)
+    return parts if plan.room is None else in_slices(parts, plan.room)
 
 
 def _breadth_first(program: Program) -> list[int]:

@@ -17,10 +17,10 @@ from vgraph.ir.step import TrainingStep
 from vgraph.partition.accounting.account import Account, account
 from vgraph.partition.accounting.footprint import (
     footprint,
-    keep_within,
     program_footprint,
     whole_footprint,
 )
+from vgraph.partition.accounting.let_go import keep_within
 from vgraph.partition.accounting.machines import Machine
 from vgraph.partition.accounting.simulate import link_seconds
 from vgraph.partition.rewrite.rewrite import rewrite
@@ -102,8 +102,8 @@ def _moving_least(one: _Problem, budget: float) -> _Candidate:
     books = sorted(((account(step, f.plan), f) for f in found), key=lambda pair: one.weigh(pair[0]))
     best = _kept(one, books[0][1], budget, books[0][0])
     for book, other in books[1:]:
-        if one.weigh(book) < best.moved:
-            best = min(best, _kept(one, other, budget, book), key=lambda each: each.moved)
+        if best.need > budget or one.weigh(book) < best.moved:
+            best = _better(best, _kept(one, other, budget, book), budget)
     for price in _DEAR if best.need > budget else ():
         for other in _candidates(one, budget, price, prepared):
             best = _better(best, other, budget)
@@ -115,9 +115,12 @@ def _moving_least(one: _Problem, budget: float) -> _Candidate:
 
 
 def _better(best: _Candidate, other: _Candidate, budget: float) -> _Candidate:
-    """The other if it is within the budget and the best is not, or moves less and holds no more than is allowed."""
-    is_better = (other.need > budget, other.moved) < (best.need > budget, best.moved)
-    return other if is_better and other.need <= max(budget, best.need) else best
+    """What is within the budget and moves less; of two that are not, that of the least product of bytes and memory."""
+
+    def rank(each: _Candidate) -> tuple[bool, float]:
+        return (True, each.moved * each.need) if each.need > budget else (False, each.moved)
+
+    return min(best, other, key=rank)
 
 
 def _names(one: _Problem, moved: float, *, is_least: bool) -> list[str]:
@@ -210,4 +213,9 @@ def _kept(one: _Problem, found: Found, budget: float, book: Account) -> _Candida
     """The plan with its copies within a budget; ``book``: that of the plan that keeps all."""
     plan, need = keep_within(book, budget)
     moved = one.weigh(account(one.step, plan) if plan.fetched_again else book)
-    return _Candidate(replace(found, plan=plan), moved, need, book)
+    kept = _Candidate(replace(found, plan=plan), moved, need, book)
+    if need <= budget or not plan.fetched_again:
+        return kept
+    in_slices = replace(book.plan, room=budget)
+    need = footprint(replace(book, plan=in_slices)).total
+    return _better(kept, _Candidate(replace(found, plan=in_slices), one.weigh(book), need, book), budget)

@@ -13,7 +13,8 @@ from dataclasses import replace
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.accounting.account import account
-from vgraph.partition.accounting.footprint import keep_within, whole_footprint
+from vgraph.partition.accounting.footprint import whole_footprint
+from vgraph.partition.accounting.let_go import keep_within
 from vgraph.partition.search.classes import Held
 from vgraph.partition.search.fit import FAIR_SHARE
 from vgraph.partition.search.options import Options

@@ -88,7 +88,8 @@ class Turns:
             return None
         worker, self._are_used = self._worker, True
         parts, _ = pack(exchange, worker.group.rank, shard)
-        packed = torch.cat(parts) if parts else torch.empty(0, dtype=exchange.dtype, device=worker.group.device)
+        flat = [part.reshape(-1) for part in parts]
+        packed = torch.cat(flat) if flat else torch.empty(0, dtype=exchange.dtype, device=worker.group.device)
         self._last = send(worker.number, self._places[exchange], packed, self._last)
         return packed
 
@@ -101,7 +102,7 @@ class Turns:
         return assemble(exchange, rank, unpack(exchange, rank, shard, come), worker.group.device)
 
     def exchange(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
-        """Both, one after the other."""
+        """Both, one after the other; all at once, since a compiler does not keep to what a worker may hold."""
         return self.finish(exchange, shard, self.start(exchange, shard))
 
     def mean(self, shard: Tensor | None) -> Tensor | None:

@@ -59,7 +59,7 @@ def run_all(parts: PartitionedProgram, inputs: Sequence[Sequence[Tensor]]) -> li
         for number, worker in enumerate(workers):
             torch.set_rng_state(state)
             try:
-                asked.append(next(worker) if is_first else worker.send(given[number]))
+                asked.append(next(worker) if is_first else worker.send([given[number]]))
             except StopIteration as end:
                 outputs.append(end.value)
             given[number] = None

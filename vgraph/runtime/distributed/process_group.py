@@ -1,7 +1,8 @@
 """Process group: one worker of a PartitionedProgram in each process, exchanges over torch.distributed.
 
 Takes: one worker's Program, its shards. Gives: its outputs, and the bytes it sent. Runs at every step.
-Source: Tofu section 6 (MultiFetch), as one all-to-all with uneven parts an exchange, begun as early as memory allows.
+Source: Tofu section 6 (MultiFetch), as one all-to-all with uneven parts an exchange, begun as early as memory allows;
+where it is short, as several of a slice each.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from vgraph.ir.departures import Departures, early_departures
 from vgraph.ir.exchange import Exchange
 from vgraph.ir.program import Program
 from vgraph.runtime.distributed.groups import Group, begin, end, lost_workers, make_group
-from vgraph.runtime.distributed.shards import assemble, expected, pack, run_with, unpack
+from vgraph.runtime.distributed.shards import assemble, empty_region, expected, pack, put_pieces, run_with, unpack
 
 
 class WorkerGroup:
@@ -74,7 +75,19 @@ class WorkerGroup:
 
     def exchange(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
         """This worker's region of a value, of which ``shard`` is what it has."""
-        return self.finish(exchange, shard, self.start(exchange, shard))
+        if exchange.slices == 1:
+            return self.finish(exchange, shard, self.start(exchange, shard))
+        result = empty_region(exchange, self.rank, self.device)
+        for part in exchange.parts:
+            self._bring_slice(part, shard, result)
+        return result
+
+    def _bring_slice(self, part: Exchange, shard: Tensor | None, result: Tensor | None) -> None:
+        """Nothing of it is left in transit when the next one begins."""
+        coming = self.start(part, shard)
+        data = unpack(part, self.rank, shard, coming.wait() if coming is not None else None)
+        if result is not None:
+            put_pieces(result, part, self.rank, data)
 
     def finish(self, exchange: Exchange, shard: Tensor | None, coming: Arriving | None) -> Tensor | None:
         """The region, when all of it has arrived."""
@@ -89,7 +102,10 @@ class WorkerGroup:
         if not exchange.num_bytes:
             return None
         parts, sizes = pack(exchange, self.rank, shard)
-        packed = torch.cat(parts) if parts else torch.empty(0, dtype=exchange.dtype, device=self.device)
+        packed, start = torch.empty(sum(sizes), dtype=exchange.dtype, device=self.device), 0
+        for part in parts:
+            packed[start : start + part.numel()].view(part.shape).copy_(part)
+            start += part.numel()
         return self.send(exchange, packed, sizes)
 
     def send(self, exchange: Exchange, packed: Tensor, sizes: Sequence[int]) -> Arriving:

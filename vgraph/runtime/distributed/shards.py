@@ -21,7 +21,8 @@ from vgraph.ir.sharding import Region
 from vgraph.runtime.distributed.dense_ops import evaluate
 
 Asked = tuple[Exchange | ReplicaMean, Tensor | None]
-Run = Generator[Asked, Tensor | None, list[Tensor | None]]
+Answer = list[Tensor | None]  # of one, which is taken out of it, so that nobody else keeps the tensor
+Run = Generator[Asked, Answer, list[Tensor | None]]
 Start = Callable[[Op, Mapping[int, Tensor]], None]  # a fetch, tensors by value id
 Coming = TypeVar("Coming")
 
@@ -83,15 +84,30 @@ def put(
 def assemble(exchange: Exchange, worker: int, data: Callable[[Piece], Tensor], like: torch.device) -> Tensor | None:
     """A worker's region out of its pieces, term by term in the order of the terms."""
     need, pieces = exchange.need[worker], exchange.pieces[worker]
-    if need is None:
-        return None
-    shape = tuple(len(entries) for entries in need)
-    if not pieces and exchange.fill:
-        return torch.zeros(shape, dtype=exchange.dtype, device=like)
     if len(pieces) == 1 and pieces[0].region == need:
         return data(pieces[0])
-    result = torch.empty(shape, dtype=exchange.dtype, device=like)
-    return _join(result, need, ((piece, data(piece)) for piece in pieces), exchange.reducer)
+    result = empty_region(exchange, worker, like)
+    if result is None:
+        return None
+    if not pieces and exchange.fill:
+        return result.zero_()
+    put_pieces(result, exchange, worker, data)
+    return result
+
+
+def empty_region(exchange: Exchange, worker: int, like: torch.device) -> Tensor | None:
+    """Memory for a worker's region, if it needs one."""
+    need = exchange.need[worker]
+    if need is None:
+        return None
+    return torch.empty(tuple(len(entries) for entries in need), dtype=exchange.dtype, device=like)
+
+
+def put_pieces(result: Tensor, exchange: Exchange, worker: int, data: Callable[[Piece], Tensor]) -> None:
+    """Writes a worker's pieces to their places in its region, terms in their order."""
+    need = exchange.need[worker]
+    assert need is not None
+    _join(result, need, ((piece, data(piece)) for piece in exchange.pieces[worker]), exchange.reducer)
 
 
 def _join(result: Tensor, need: Region, pieces: Iterable[tuple[Piece, Tensor]], reducer: str | None) -> Tensor:
@@ -103,16 +119,16 @@ def _join(result: Tensor, need: Region, pieces: Iterable[tuple[Piece, Tensor]], 
 
 
 def pack(exchange: Exchange, worker: int, shard: Tensor | None) -> tuple[list[Tensor], list[int]]:
-    """What a worker sends, flat pieces in the order of their receivers, and how many entries each receiver gets."""
+    """What a worker sends, pieces in the order of their receivers, and how many entries each receiver gets."""
     have = exchange.have[worker]
     parts: list[Tensor] = []
     sizes: list[int] = []
     for receiver in range(len(exchange.pieces)):
         sent = exchange.sent(worker, receiver) if receiver != worker else []
         assert not sent or (shard is not None and have is not None)
-        flat = [take(shard, have, p.region).reshape(-1) for p in sent if shard is not None and have is not None]
-        parts += flat
-        sizes.append(sum(part.numel() for part in flat))
+        own = [take(shard, have, p.region) for p in sent if shard is not None and have is not None]
+        parts += own
+        sizes.append(sum(part.numel() for part in own))
     return parts, sizes
 
 
@@ -145,15 +161,21 @@ def run_steps(worker: Run, begun: dict[Exchange, Coming], collectives: Collectiv
     try:
         asked, shard = next(worker)
         while True:
-            if isinstance(asked, ReplicaMean):
-                answer = collectives.mean(shard)
-            elif asked in begun:
-                answer = collectives.finish(asked, shard, begun.pop(asked))
-            else:
-                answer = collectives.exchange(asked, shard)
+            answer = [_answer(asked, shard, begun, collectives)]
+            del shard  # nothing here keeps what the worker lets go
             asked, shard = worker.send(answer)
     except StopIteration as end_of_step:
         return end_of_step.value
+
+
+def _answer(
+    asked: Exchange | ReplicaMean, shard: Tensor | None, begun: dict[Exchange, Coming], collectives: Collectives[Coming]
+) -> Tensor | None:
+    if isinstance(asked, ReplicaMean):
+        return collectives.mean(shard)
+    if asked in begun:
+        return collectives.finish(asked, shard, begun.pop(asked))
+    return collectives.exchange(asked, shard)
 
 
 def run_with(
@@ -184,7 +206,7 @@ def run_worker(
     departures: Departures | None = None,
     start: Start | None = None,
 ) -> Run:
-    """Runs a worker's Program; yields (exchange, its shard) at every fetch and is sent the assembled region.
+    """Runs a worker's Program; yields (exchange, its shard) at every fetch and is sent the assembled region in a list.
 
     ``overwrites``: outputs that are written into the memory of an input as soon as nothing reads that.
     Where there are replicas it also yields (mean, its shard), and is sent the mean over them. ``start``
@@ -233,10 +255,12 @@ def _begin(
             start(program.ops[fetch], env)
 
 
-def _bring(op: Op, shard: Tensor | None, env: dict[int, Tensor]) -> Generator[Asked, Tensor | None]:
+def _bring(op: Op, shard: Tensor | None, env: dict[int, Tensor]) -> Generator[Asked, Answer]:
     """Files what a fetch, or a mean over replicas, gives."""
     assert isinstance(op.target, (Fetch, ReplicaMean))
-    fetched = yield op.target.exchange if isinstance(op.target, Fetch) else op.target, shard
+    asked = op.target.exchange if isinstance(op.target, Fetch) else op.target
+    answer = yield asked, shard
+    fetched = answer.pop()
     if op.results:
         assert fetched is not None
         env[op.results[0].id] = fetched

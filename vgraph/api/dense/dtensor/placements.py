@@ -122,4 +122,5 @@ def bare_plan(step: TrainingStep, plan: ShardingPlan) -> tuple[TrainingStep, Sha
         tuple(plan.strategies[i] for i in kept),
         {value: found for value, found in plan.placements.items() if value in values},
         frozenset((place[op], value) for op, value in plan.fetched_again if op in place and value in values),
+        plan.room,
     )
