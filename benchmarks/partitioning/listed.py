@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 import vgraph
 from vgraph.api.dense.parallel import Plan
-from vgraph.api.dense.plan_hints import undivided
+from vgraph.api.dense.plan_hints import NEAR, undivided
 from vgraph.partition.accounting.account import account
 from vgraph.partition.accounting.footprint import whole_footprint
 from vgraph.partition.accounting.let_go import keep_within
@@ -31,7 +31,6 @@ from .sequence_models import LENGTH, WIDTH, words
 from .vision_models import BATCH, images, labels
 
 WORKERS = (2, 3, 4, 8)
-NEAR = 1.25  # shares of memory that need no reason
 Given = tuple[nn.Module, tuple[Tensor, ...]]
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.partitioning.listed import MODELS, NEAR, listed, outcome
+from benchmarks.partitioning.listed import MODELS, listed, outcome
+from vgraph.api.dense.plan_hints import NEAR
 from vgraph.ir.sharding import Replicate, Split
 from vgraph.partition.accounting.crossing import crosses, crossing_entries
 

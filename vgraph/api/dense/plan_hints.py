@@ -16,8 +16,10 @@ from vgraph.partition.accounting.account import Account
 from vgraph.partition.accounting.footprint import Footprint, whole_footprint
 from vgraph.partition.search.search import Found
 from vgraph.partition.search.strategies import is_long
+from vgraph.partition.search.strategies import strategies as possible
 
-MUCH = 1.5  # fair shares of memory that are told
+NEAR = 1.25  # fair shares of memory that need no reason
+MUCH = 1.5  # those that are told unasked
 _ENOUGH = 2**20  # bytes beyond them, from which on it is told unasked
 MOST = 3  # lines of a kind
 
@@ -29,7 +31,7 @@ def hints(book: Account, whole: Footprint, worker: Footprint) -> Iterator[str]:
         return
     yield from _odd_dims(book, count)
     share = whole.total / count
-    if worker.total > MUCH * share:
+    if worker.total > NEAR * share:
         yield f"a worker holds {worker.total / share:.2f} fair shares; memory_limit= asks for a plan that holds less"
         yield from undivided(book, share)
 
@@ -81,5 +83,7 @@ def _why_so_much(op: Op, strategies: Sequence[Strategy], count: int) -> str:
     if describe(op) is None:
         return "no index notation describes it, vgraph.tdl takes one"
     if any(strategy.index == "" for strategy in strategies):
+        if any(strategy.index not in ("", "+") for strategy in possible(op, count)):
+            return "it could be divided, but that moves more; a larger batch or wider layers make it worth while"
         return f"a dim of it is not cut, make one a multiple of {count}"
-    return "it is divided, but each worker reads or makes more than its part of a tensor"
+    return "it is divided, but each worker reads or makes more than its part of a tensor, less so of wider layers"
