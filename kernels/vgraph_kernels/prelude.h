@@ -56,7 +56,7 @@ template <class To, class From> static inline To vg_as(From from) {  // the same
 }
 template <class V, class A> static inline V vg_set(A a) {  // a number in every lane
   if constexpr (vg_traits<A>::lanes == vg_traits<V>::lanes) return (V)a;
-  else return V{} + (vg_elem<V>)a;
+  else return (vg_elem<V>)a - V{};  // compilers leave out to take zero away, but not to add it: -0.0 would become 0.0
 }
 template <class E, class V> static inline vg_t<E, vg_traits<V>::lanes> vg_cast(V x) {
   if constexpr (vg_traits<V>::lanes == 1) return (E)x;

@@ -20,36 +20,82 @@ template <class V> static inline V vg_fma(V a, V b, V c) {
 #endif
   return a * b + c;
 }
-// out[f] = bias[f] + sum over k of x[k * step] * w[k][f], several chains of additions at a time.
-template <int W, int K, int F, class T, class X, class M, class B>
-static inline void vg_multiply(T* __restrict out, const X* x, int64_t step, const M* w, const B* bias) {
+#if defined(__AVX512F__)
+constexpr int vg_sums_at_once = 24;  // vectors: some registers are left for what is multiplied
+#else
+constexpr int vg_sums_at_once = 8;
+#endif
+// A vector that is read several times stays in a register: GCC reads it from memory for every use, at one read a product.
+template <class V> static inline V vg_held(V x) {
+#if defined(__AVX512F__) && defined(__GNUC__)
+  if constexpr (sizeof(V) == 64) __asm__("" : "+v"(x));
+#endif
+  return x;
+}
+// How many chains of additions a row of so many vectors has, and how many vectors of it are made at a time.
+constexpr int vg_chains(int tiles) { return tiles >= 8 ? 1 : tiles >= 4 ? 2 : 4; }
+constexpr int vg_tiles(int tiles) { return tiles < 8 ? tiles : 8; }
+constexpr int vg_rows(int tiles) {  // of which products are made at once
+  const int rows = vg_sums_at_once / (vg_chains(tiles) * vg_tiles(tiles));
+  return rows < 1 ? 1 : rows < 4 ? rows : 4;
+}
+// out[r][f] = bias[f] + sum over k of x[r][k * step] * w[k][f] for R rows, several chains of additions at a time.
+template <int W, int K, int F, int R, class T, class X, class M, class B>
+static inline void vg_multiply_part(T* __restrict out, const X* const* x, int64_t step, const M* w, const B* bias) {
   typedef vg_t<T, W> V;
-  constexpr int tiles = (F + W - 1) / W, most = tiles < 8 ? tiles : 8, chains = most >= 8 ? 1 : most >= 4 ? 2 : 4;
+  constexpr int tiles = (F + W - 1) / W, most = vg_tiles(tiles), chains = vg_chains(tiles);
+  const X* from[R];
+  VG_UNROLL for (int r = 0; r < R; ++r) from[r] = x[r];
   for (int first = 0; first < tiles; first += most) {
-    V c[chains][most];
+    V c[R][chains][most];
     int at[most];
     VG_UNROLL for (int q = 0; q < most; ++q) {
       at[q] = (first + q) * W < F - W ? (first + q) * W : F - W;
-      VG_UNROLL for (int s = 0; s < chains; ++s) c[s][q] = V{};
-      if (bias) c[0][q] = vg_set<V>(vg_load<W>(bias + at[q]));
+      VG_UNROLL for (int r = 0; r < R; ++r) {
+        VG_UNROLL for (int s = 0; s < chains; ++s) c[r][s][q] = V{};
+        if (bias) c[r][0][q] = vg_set<V>(vg_load<W>(bias + at[q]));
+      }
     }
     int k = 0;
     for (; k + chains <= K; k += chains) {
       VG_UNROLL for (int s = 0; s < chains; ++s) {
-        V number = vg_set<V>(vg_load<1>(x + (k + s) * step));
-        VG_UNROLL for (int q = 0; q < most; ++q) c[s][q] = vg_fma(number, vg_set<V>(vg_load<W>(w + (k + s) * F + at[q])), c[s][q]);
+        V row[most];
+        VG_UNROLL for (int q = 0; q < most; ++q) {
+          row[q] = vg_set<V>(vg_load<W>(w + (k + s) * F + at[q]));
+          if constexpr (R > 1) row[q] = vg_held(row[q]);
+        }
+        VG_UNROLL for (int r = 0; r < R; ++r) {
+          V number = vg_set<V>((T)vg_load<1>(from[r] + (k + s) * step));
+          VG_UNROLL for (int q = 0; q < most; ++q) c[r][s][q] = vg_fma(number, row[q], c[r][s][q]);
+        }
       }
     }
     for (; k < K; ++k) {
-      V number = vg_set<V>(vg_load<1>(x + k * step));
-      VG_UNROLL for (int q = 0; q < most; ++q) c[0][q] = vg_fma(number, vg_set<V>(vg_load<W>(w + k * F + at[q])), c[0][q]);
+      VG_UNROLL for (int r = 0; r < R; ++r) {
+        V number = vg_set<V>((T)vg_load<1>(from[r] + k * step));
+        VG_UNROLL for (int q = 0; q < most; ++q) c[r][0][q] = vg_fma(number, vg_set<V>(vg_load<W>(w + k * F + at[q])), c[r][0][q]);
+      }
     }
-    VG_UNROLL for (int q = 0; q < most; ++q) {
-      V total = c[0][q];
-      VG_UNROLL for (int s = 1; s < chains; ++s) total = total + c[s][q];
-      vg_store<W>(out + at[q], total);
+    VG_UNROLL for (int r = 0; r < R; ++r) VG_UNROLL for (int q = 0; q < most; ++q) {
+      V total = c[r][0][q];
+      VG_UNROLL for (int s = 1; s < chains; ++s) total = total + c[r][s][q];
+      vg_store<W>(out + r * F + at[q], total);
     }
   }
+}
+// The product of one row.
+template <int W, int K, int F, class T, class X, class M, class B>
+static inline void vg_multiply(T* __restrict out, const X* x, int64_t step, const M* w, const B* bias) {
+  vg_multiply_part<W, K, F, 1>(out, &x, step, w, bias);
+}
+// Those of ``num`` rows, which lie where x says: the same numbers as one by one, while each vector of the matrix is read for
+// several of them.
+template <int W, int K, int F, class T, class X, class M, class B>
+static inline void vg_multiply_rows(T* __restrict out, const X* const* x, int64_t step, const M* w, const B* bias, int num) {
+  constexpr int R = vg_rows((F + W - 1) / W);
+  int n = 0;
+  for (; n + R <= num; n += R) vg_multiply_part<W, K, F, R>(out + n * F, x + n, step, w, bias);
+  if constexpr (R > 1) for (; n < num; ++n) vg_multiply_part<W, K, F, 1>(out + n * F, x + n, step, w, bias);
 }
 constexpr int vg_block = 32;  // rows whose outer products are summed at once
 #if defined(__AVX512F__)
@@ -66,7 +112,7 @@ static inline void vg_outer_part(T* __restrict sum, const T* __restrict left, co
   VG_UNROLL for (int r = 0; r < R; ++r) VG_UNROLL for (int p = 0; p < Q; ++p) c[r][p] = V{};
   for (int n = 0; n < rows; ++n) {
     V x[Q];
-    VG_UNROLL for (int p = 0; p < Q; ++p) x[p] = vg_load<W>(right + n * F + f + p * W);
+    VG_UNROLL for (int p = 0; p < Q; ++p) x[p] = vg_held((V)vg_load<W>(right + n * F + f + p * W));
     VG_UNROLL for (int r = 0; r < R; ++r) {
       const V number = vg_set<V>(left[n * K + k + r]);
       VG_UNROLL for (int p = 0; p < Q; ++p) c[r][p] = vg_fma(number, x[p], c[r][p]);

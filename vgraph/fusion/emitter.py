@@ -14,6 +14,7 @@ from vgraph.fusion.accumulators import accumulated, finished, start
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
 from vgraph.fusion.layout import Layout, Loop, LoopStore, Stage
+from vgraph.fusion.row_products import RowProduct
 from vgraph.fusion.scratch import bytes_of
 from vgraph.fusion.target import EdgePass, Target
 from vgraph.fusion.text import block
@@ -59,7 +60,7 @@ class Emitter:
 
     def stage(self, stage: Stage) -> str:
         if not stage.over:
-            return block(self._loop_text(stage, self._filled(stage, loop)) for loop in stage.loops)
+            return block(self._on_row(stage, self._filled(stage, loop)) for loop in stage.loops)
         joined = [other for other in self.layout.stages if other.joined == stage.number]
         return self.target.over_edges([self._edge_pass(one) for one in (stage, *joined)])
 
@@ -75,14 +76,18 @@ class Emitter:
         sync = (self.target.edge_team if stage.over else self.target.row_team).sync
         return block(body.text(), sync if body.loop.fills_scratch else "")
 
+    def _on_row(self, stage: Stage, body: Body) -> str:
+        team = self.target.edge_team
+        return block((p.of_one_row(team.size, team.lane) for p in body.products), self._loop_text(stage, body))
+
     def _put(self, body: Body, store: LoopStore) -> None:
         """What puts a number where a store takes it."""
         value, op, result = store.value, store.op, store.op.results[0].id
         places = {
             "store": f"o{value.id} + {'e' if value.space == EDGE else 'v'} *",
             "keep": f"k{value.id} + j *",
-            "left": f"left{result} + rows{result} *",
-            "right": f"right{result} + rows{result} *",
+            "left": f"left{result} + {self.target.outer_row(op)} *",
+            "right": f"right{result} + {self.target.outer_row(op)} *",
         }
         if store.kind == "reduce":
             self._accumulate(body, op)
@@ -101,14 +106,15 @@ class Emitter:
         result, found = op.results[0], row_product(op)
         assert found is not None
         rows, weight, addend = found
-        place, team = self.layout.place(rows), self.target.edge_team
+        place = self.layout.place(rows)
         step = place.strides[0] if place.strides else 0
         given = body.pointer(place, (place.offset, (0,) * len(body.features.shape)), body.row_of(place, op), op)
         assert given is not None, "a row to be multiplied lies in memory"
+        kinds = C_TYPES if given.startswith("l") else NUMBER_TYPES  # what is loaded has its type in memory
         bias = f"l{addend.id}" if addend is not None else f"(const {NUMBER_TYPES[result.dtype]}*)nullptr"
         columns = math.prod(body.features.shape)
-        sizes = f"{self.target.columns(columns)}, {rows.shape[1]}, {columns}{team.size}"
-        body.before.append(f"vg_multiply<{sizes}>(t{result.id}, {given}, {step}, l{weight.id}, {bias}{team.lane});")
+        sizes = f"{self.target.columns(columns)}, {rows.shape[1]}, {columns}"
+        body.products.append(RowProduct(result, given, kinds[rows.dtype], step, sizes, f"l{weight.id}", bias))
 
     # ------------------------------------------------------------ loops over edges
     def _edge_pass(self, stage: Stage) -> EdgePass:
@@ -118,12 +124,12 @@ class Emitter:
         for loop in stage.loops:
             body = self._filled(stage, loop)
             made.bodies.append(body)
-            made.inside.append(self._loop_text(stage, body))
+            made.inside += [*body.products, self._loop_text(stage, body)]
             for op in loop.reductions:
                 letter = self.target.open_sum(made, body, op, lambda a, op=op, body=body: self._opened(body, op, a))
                 made.after.append(self._closed(body, op, letter))
-        left = {id(s.op): s.op for loop in stage.loops for s in loop.loop_stores if s.kind == "left"}
-        made.inside += [self._full_block(op) for op in left.values()]
+        stores = (s for loop in stage.loops for s in loop.loop_stores)
+        made.outer_sums.update((s.op.results[0].id, self._add_outer(s.op)) for s in stores if s.kind == "left")
         return made
 
     def needs_slot(self, op: Op) -> bool:
@@ -180,11 +186,6 @@ class Emitter:
 
     def close_outer_sums(self) -> str:
         return block(f"{self.target.row_team.sync}\n{self._add_outer(op)}" for op in self.layout.outer_sums)
-
-    def _full_block(self, op: Op) -> str:
-        """After an edge's rows are in their blocks: the sum of a full one."""
-        name, sync = f"rows{op.results[0].id}", self.target.row_team.sync
-        return f"if (++{name} == vg_block) {{\n{sync}\n{self._add_outer(op)}\n{sync}\n{name} = 0;\n}}"
 
     def _add_outer(self, op: Op) -> str:
         (left, right), name, team = op.args, op.results[0].id, self.target.row_team

@@ -16,6 +16,7 @@ from vgraph.fusion.features import Access, Features, Strides, group_dims
 from vgraph.fusion.grouping import is_elsewhere
 from vgraph.fusion.layout import Layout, Loop, LoopStore, Stage, is_mean, plain_shape, sum_strides
 from vgraph.fusion.online_softmax import Ride
+from vgraph.fusion.row_products import RowProduct
 from vgraph.ir.kernel import Place, contiguous
 from vgraph.ir.moves import Random, SegmentReduce
 from vgraph.ir.program import Op, Value, op_name
@@ -47,6 +48,7 @@ class Body(ABC):
     rows: set[str] = field(init=False, default_factory=set[str])
     irregular: list[tuple[Value, str]] = field(init=False, default_factory=list["tuple[Value, str]"])
     draws: bool = field(init=False, default=False)
+    products: list[RowProduct] = field(init=False, default_factory=list[RowProduct])
     names: dict[tuple[int, str, Access], str] = field(init=False, default_factory=dict[tuple[int, str, Access], str])
 
     counter: ClassVar[str]  # the variable that counts vectors

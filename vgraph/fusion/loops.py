@@ -62,7 +62,8 @@ class StageLoops:
             micro, shape = self._loop_key(store)
             alone = store.value.id if store.kind in kinds_alone else 0
             loops.setdefault((micro, shape, alone), Loop(shape)).loop_stores.append(store)
-        return [loops[key] for key in sorted(loops)], self.arrays
+        ordered = sorted(loops, key=lambda key: (key[0], "product" not in loops[key].kinds, key))
+        return [loops[key] for key in ordered], self.arrays  # products that wait for nothing more stand together
 
     def _own_store(self, value_id: int) -> LoopStore:
         op = self.here[value_id]

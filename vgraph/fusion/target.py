@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.feature_body import Body
 from vgraph.fusion.layout import Layout, Loop, Stage
+from vgraph.fusion.row_products import RowProduct
 from vgraph.ir.program import Op
 
 
@@ -18,14 +19,16 @@ from vgraph.ir.program import Op
 class EdgePass:
     """What one stage does with the edges of a row; ``inside`` the loop over edges, ``before`` and ``after`` it.
 
-    Where edges are taken in chains, ``first`` and ``last`` belong to each of them.
+    Where edges are taken in chains, ``first`` and ``last`` belong to each of them. ``outer_sums``: for each sum of
+    outer products to which an edge gives its rows, by its number, the text that adds up those collected so far.
     """
 
     stage: Stage
     bodies: list[Body] = field(default_factory=list[Body])  # one a loop over features
     before: list[str] = field(default_factory=list[str])
     first: list[str] = field(default_factory=list[str])
-    inside: list[str] = field(default_factory=list[str])
+    inside: list[str | RowProduct] = field(default_factory=list["str | RowProduct"])
+    outer_sums: dict[int, str] = field(default_factory=dict[int, str])
     last: list[str] = field(default_factory=list[str])
     after: list[str] = field(default_factory=list[str])
 
@@ -75,6 +78,10 @@ class Target(ABC):
     @abstractmethod
     def columns(self, count: int) -> int:
         """How many columns of a matrix are multiplied, or added up, at a time."""
+
+    def outer_row(self, op: Op) -> str:
+        """Which of the rows that are collected for a sum of outer products is the edge's."""
+        return f"rows{op.results[0].id}"
 
     @abstractmethod
     def vectors(self, kind: str, name: str, body: Body, itemsize: int) -> str:

@@ -40,8 +40,11 @@ def _text(layout: Layout, number: int, scratch: Scratch) -> str:
     spec = layout.spec
     values = [v for op in spec.ops for v in (*op.results, *op.operands())]
     most = 8 if any(v.dtype.itemsize == 8 and v.dtype.is_floating_point for v in values) else 16
-    emitter = Emitter(layout, CpuTarget(layout, most, scratch))
-    row, arrays, kept = emitter.row(), [*row_arrays(layout), *edge_arrays(layout, _BLOCK)], _kept(layout)
+    target = CpuTarget(layout, most, scratch)
+    emitter = Emitter(layout, target)
+    row, kept = emitter.row(), _kept(layout)
+    of_blocks = {one.name: one for blocks in target.blocks for one in blocks.arrays()}
+    arrays = [*row_arrays(layout), *edge_arrays(layout, _BLOCK), *of_blocks.values()]
     declared = [scratch.array(one.kind, one.name, one.size, bytes_of(one.value)) for one in arrays]
     words = [*_WORDS, *(f"l{v.id}" for v in spec.loads), *(f"o{v.id}" for v in spec.stores)]
     return f"""
@@ -65,7 +68,7 @@ def _text(layout: Layout, number: int, scratch: Scratch) -> str:
 def _entry(layout: Layout, number: int) -> str:
     """The function that is called, which shares out rows by their edges."""
     spec, over = layout.spec, {stage.over for stage in layout.stages} - {""}
-    most = ", vg_most_sums" if any(value.space == SHARED for value in spec.stores) else ""
+    most = ", vg_num_sums(a[0], a[1], ptr)" if any(value.space == SHARED for value in spec.stores) else ""
     ptr = f"(const int64_t*)a[{_WORDS.index('out_ptr' if spec.is_source or 'out' in over else 'in_ptr')}]"
     return f"""
     extern "C" int64_t kernel{number}(const int64_t* a) {{

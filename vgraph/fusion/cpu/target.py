@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.accumulators import combined
+from vgraph.fusion.cpu.edge_blocks import EdgeBlocks
 from vgraph.fusion.cpu.vectors import VectorBody, most_within
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
@@ -29,10 +30,11 @@ _MOST_LINES = 16  # cache lines of one row that are fetched ahead
 
 @dataclass(eq=False)
 class CpuTarget(Target):
-    """``fetched``: loads that another loop over edges fetches ahead."""
+    """``fetched``: loads that another loop over edges fetches ahead; ``blocks``: loops that take blocks of edges."""
 
     scratch: Scratch
     fetched: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
+    blocks: list[EdgeBlocks] = field(default_factory=list[EdgeBlocks])
 
     def body(self, stage: Stage, loop: Loop) -> VectorBody:
         return VectorBody(self.layout, stage, loop, self.most, Features.undivided(loop.shape)).fitted()
@@ -90,17 +92,33 @@ class CpuTarget(Target):
 
     def _over_chain(self, made: EdgePass) -> str:
         edge, other = ("e", "src_rows[{}]") if made.stage.over == "in" else ("k", "out_dst[{}]")
-        names_edge = edge == "k" and self.layout.spec.names_edges
         fetch = [load for body in made.bodies for load in body.irregular]
+        ahead = block(self._prefetches(fetch, edge, other))
+        texts = [part for part in made.inside if isinstance(part, str)]
+        if len(texts) < len(made.inside) or made.outer_sums:
+            blocks = EdgeBlocks(made, self.layout, edge)
+            self.blocks.append(blocks)
+            return blocks.text(self._named(made, edge, other), ahead)
         return f"""
         for (int64_t {edge} = from; {edge} < to; ++{edge}) {{
-          {"const int64_t e = out_edges[k]; (void)e;" if names_edge else ""}
-          {f"const int64_t o = {other.format(edge)};" if "o" in made.rows else ""}
-          const int64_t j = {edge} - {made.ptr}[v]; (void)j;
-          {block(self._prefetches(fetch, edge, other))}
-          {block(made.inside)}
+          {self._named(made, edge, other)}
+          {ahead}
+          {block(texts)}
         }}
         """
+
+    def _named(self, made: EdgePass, edge: str, other: str) -> str:
+        """What the text of an edge calls its number, the row at its other end and its place among the row's edges."""
+        names_edge = edge == "k" and self.layout.spec.names_edges
+        return f"""
+          {"const int64_t e = out_edges[k]; (void)e;" if names_edge else ""}
+          {f"const int64_t o = {other.format(edge)}; (void)o;" if "o" in made.rows else ""}
+          const int64_t j = {edge} - {made.ptr}[v]; (void)j;
+        """
+
+    def outer_row(self, op: Op) -> str:
+        """Behind those of the blocks before, the edge's number in its own."""
+        return f"(rows{op.results[0].id} + b)"
 
     def _prefetches(self, fetch: list[tuple[Value, str]], edge: str, other: str) -> list[str]:
         """Rows that the next edges will read from somewhere else."""

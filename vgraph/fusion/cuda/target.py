@@ -86,12 +86,22 @@ class CudaTarget(Target):
           {block(_open_peaks(body) for body in made.bodies)}
           {block(made.before)}
           {"bool fresh = true;" if picks else ""}
-          {self._by_slots(made, block(*made.inside, "fresh = false;" if picks else ""))}
+          {self._by_slots(made, block(self._of_an_edge(made), "fresh = false;" if picks else ""))}
           {block(self._join_peaks(body) for body in made.bodies if self.slots > 1)}
           {block(made.after)}
         }}
         {self.row_team.sync}
         """
+
+    def _of_an_edge(self, made: EdgePass) -> str:
+        size, lane = self.edge_team.size, self.edge_team.lane
+        inside = (part if isinstance(part, str) else part.of_one_row(size, lane) for part in made.inside)
+        return block(inside, (self._full_block(name, text) for name, text in made.outer_sums.items()))
+
+    def _full_block(self, name: int, text: str) -> str:
+        """After an edge's rows are in their blocks: the sum of a full one."""
+        sync = self.row_team.sync
+        return f"if (++rows{name} == vg_block) {{\n{sync}\n{text}\n{sync}\nrows{name} = 0;\n}}"
 
     def _by_slots(self, made: EdgePass, inside: str) -> str:
         """Ids are read by all lanes of a team at once, then handed round."""

@@ -71,7 +71,7 @@ def first_line(ops: Iterable[Op]) -> str | None:
 
 _LINE = 64  # bytes of the cache
 _MOST_MOVED = 256  # bytes of a row
-_MOST_SUMS = 64  # pieces of rows that have sums of their own, as in threads.h
+_MOST_SUMS, _ROWS_OF_A_SUM = 64, 256  # pieces of rows that have sums of their own, as in threads.h
 _MOST_OWN = 1 << 16  # bytes of a tensor up to which torch's own memory is taken as it comes
 _MOST_PREPARED = 256  # kernels on one graph
 _numbers = count()
@@ -252,7 +252,8 @@ class CpuKernel:
         bounds = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
         places = (*[t.data_ptr() for t in index], *[0 if t is None else t.data_ptr() for t in ids])
         words = struct.pack(f"{3 + len(places)}q", *bounds, pool, *places)
-        rooms = tuple([_room(extent, *room) for room in self._rooms])
+        num_sums = _num_sums(index, *bounds) if self._sums else 0
+        rooms = tuple([_room(extent, num_sums, *room) for room in self._rooms])
         if len(extent.prepared) >= _MOST_PREPARED:  # kernels come and go, the graph stays
             extent.prepared.clear()
         made = extent.prepared[self.number] = Prepared(words, pool, rooms, extent.e1 - extent.e0, (*index, *ids))
@@ -267,9 +268,19 @@ class CpuKernel:
         return [None if t is None else t.long() for t in ids]
 
 
-def _room(extent: Covered, kind: str, is_sum: bool, row_shape: tuple[int, ...], dtype: torch.dtype) -> Room:
-    if is_sum:  # one for each piece of the work
-        return Room(None, (_MOST_SUMS, *row_shape), ACCUMULATED.get(dtype, dtype), is_sum)
+def _num_sums(index: Sequence[Tensor], first: int, last: int) -> int:
+    """Pieces of the rows that have sums of their own: as many as ``vg_num_sums`` in threads.h says, or more."""
+    given = dict(zip(INDICES, index, strict=True))
+    ends = [ptr for ptr in (given["in_ptr"], given["out_ptr"]) if ptr.shape[0] > last]
+    edges = max((int(ptr[last]) - int(ptr[first]) for ptr in ends), default=0)
+    return min(max(1, (last - first + edges) // _ROWS_OF_A_SUM), _MOST_SUMS)
+
+
+def _room(
+    extent: Covered, num_sums: int, kind: str, is_sum: bool, row_shape: tuple[int, ...], dtype: torch.dtype
+) -> Room:
+    if is_sum:
+        return Room(None, (num_sums, *row_shape), ACCUMULATED.get(dtype, dtype), is_sum)
     shape = (extent.count(kind), *row_shape)
     if math.prod(shape) * dtype.itemsize > _MOST_OWN:
         return Room(None, shape, dtype, is_sum)
