@@ -33,17 +33,17 @@ template <class V> static inline V vg_held(V x) {
   return x;
 }
 // How many chains of additions a row of so many vectors has, and how many vectors of it are made at a time.
-constexpr int vg_chains(int tiles) { return tiles >= 8 ? 1 : tiles >= 4 ? 2 : 4; }
-constexpr int vg_tiles(int tiles) { return tiles < 8 ? tiles : 8; }
-constexpr int vg_rows(int tiles) {  // of which products are made at once
-  const int rows = vg_sums_at_once / (vg_chains(tiles) * vg_tiles(tiles));
+constexpr int vg_row_chains(int tiles) { return tiles >= 8 ? 1 : tiles >= 4 ? 2 : 4; }
+constexpr int vg_row_tiles(int tiles) { return tiles < 8 ? tiles : 8; }
+constexpr int vg_rows_at_once(int tiles) {  // of which products are made at once
+  const int rows = vg_sums_at_once / (vg_row_chains(tiles) * vg_row_tiles(tiles));
   return rows < 1 ? 1 : rows < 4 ? rows : 4;
 }
 // out[r][f] = bias[f] + sum over k of x[r][k * step] * w[k][f] for R rows, several chains of additions at a time.
 template <int W, int K, int F, int R, class T, class X, class M, class B>
 static inline void vg_multiply_part(T* __restrict out, const X* const* x, int64_t step, const M* w, const B* bias) {
   typedef vg_t<T, W> V;
-  constexpr int tiles = (F + W - 1) / W, most = vg_tiles(tiles), chains = vg_chains(tiles);
+  constexpr int tiles = (F + W - 1) / W, most = vg_row_tiles(tiles), chains = vg_row_chains(tiles);
   const X* from[R];
   VG_UNROLL for (int r = 0; r < R; ++r) from[r] = x[r];
   for (int first = 0; first < tiles; first += most) {
@@ -92,7 +92,7 @@ static inline void vg_multiply(T* __restrict out, const X* x, int64_t step, cons
 // several of them.
 template <int W, int K, int F, class T, class X, class M, class B>
 static inline void vg_multiply_rows(T* __restrict out, const X* const* x, int64_t step, const M* w, const B* bias, int num) {
-  constexpr int R = vg_rows((F + W - 1) / W);
+  constexpr int R = vg_rows_at_once((F + W - 1) / W);
   int n = 0;
   for (; n + R <= num; n += R) vg_multiply_part<W, K, F, R>(out + n * F, x + n, step, w, bias);
   if constexpr (R > 1) for (; n < num; ++n) vg_multiply_part<W, K, F, 1>(out + n * F, x + n, step, w, bias);
