@@ -89,9 +89,9 @@ static inline void vg_multiply(T* __restrict out, const X* x, int64_t step, cons
   vg_multiply_part<W, K, F, 1>(out, &x, step, w, bias);
 }
 // Those of ``num`` rows, which lie where x says: the same numbers as one by one, while each vector of the matrix is read for
-// several of them.
+// several of them. A function of its own, so that a kernel of many products is compiled in the time of a few.
 template <int W, int K, int F, class T, class X, class M, class B>
-static inline void vg_multiply_rows(T* __restrict out, const X* const* x, int64_t step, const M* w, const B* bias, int num) {
+static __attribute__((noinline)) void vg_multiply_rows(T* __restrict out, const X* const* x, int64_t step, const M* w, const B* bias, int num) {
   constexpr int R = vg_rows_at_once((F + W - 1) / W);
   int n = 0;
   for (; n + R <= num; n += R) vg_multiply_part<W, K, F, R>(out + n * F, x + n, step, w, bias);
@@ -127,7 +127,7 @@ static inline void vg_outer_part(T* __restrict sum, const T* __restrict left, co
 // sum[k][f] += left[n][k] * right[n][f] over n < rows, some columns and four rows of the sum at a time; eight where a row
 // has one vector, as units for products wait for one another's sums else.
 template <int W, int K, int F, class T>
-static inline void vg_outer(T* __restrict sum, const T* __restrict left, const T* __restrict right, int rows) {
+static __attribute__((noinline)) void vg_outer(T* __restrict sum, const T* __restrict left, const T* __restrict right, int rows) {
   constexpr int Q = F >= vg_outer_vectors * W ? vg_outer_vectors : 1;
   constexpr int R = Q == 1 && K % 8 == 0 ? 8 : K % 4 == 0 ? 4 : 1;
   int q = 0;
