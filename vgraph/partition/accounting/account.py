@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import At, Partial, Placement, ShardingPlan, Split, Strategy
@@ -109,7 +109,8 @@ def account(step: TrainingStep, plan: ShardingPlan, *, reuse: bool = True) -> Ac
             if home != made and not is_absent(value):
                 rows.append(moved(value, made, home, plan.axes, nothing))
         kept.append(_sum(rows) if rows else nothing)
-    return Account(step, plan, tuple(fetched), tuple(kept), homes, all_rows, copies.serving, tuple(largest))
+    known = Account(step, plan, tuple(fetched), tuple(kept), homes, all_rows)
+    return replace(known, copies=copies.serving, largest=tuple(largest))
 
 
 class _Copies:

@@ -10,18 +10,18 @@ one before gives, and the first output takes the last turn.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 from vgraph.errors import WorkerError
-from vgraph.ir.exchange import Exchange, Fetch, Piece
+from vgraph.ir.exchange import Exchange, Fetch
 from vgraph.ir.program import Program
 from vgraph.runtime.distributed.groups import lost_workers
 from vgraph.runtime.distributed.process_group import Arriving, WorkerGroup
-from vgraph.runtime.distributed.shards import assemble, expected, pack, run_with, unpack
+from vgraph.runtime.distributed.shards import assemble, cut, expected, num_entries, run_with, unpack
 
 
 class CompiledWorker:
@@ -87,8 +87,7 @@ class Turns:
         if not exchange.num_bytes:
             return None
         worker, self._are_used = self._worker, True
-        parts, _ = pack(exchange, worker.group.rank, shard)
-        flat = [part.reshape(-1) for part in parts]
+        flat = [part.reshape(-1) for part in cut(exchange, worker.group.rank, shard)]
         packed = torch.cat(flat) if flat else torch.empty(0, dtype=exchange.dtype, device=worker.group.device)
         self._last = send(worker.number, self._places[exchange], packed, self._last)
         return packed
@@ -121,15 +120,9 @@ class Turns:
 def send(worker: int, exchange: int, packed: Tensor, turn: Tensor) -> Tensor:
     """Begins an exchange; what is packed stays until it is received."""
     found = worker_of(worker)
-    begun = found.exchanges[exchange]
-    sizes = [sum(p.num_entries for p in _sent(begun, found.group.rank, to)) for to in range(len(begun.pieces))]
     with lost_workers():
-        found.coming[exchange] = found.group.send(begun, packed, sizes)
+        found.coming[exchange] = found.group.send(found.exchanges[exchange], packed)
     return turn.new_empty(0)
-
-
-def _sent(exchange: Exchange, rank: int, to: int) -> Sequence[Piece]:
-    return exchange.sent(rank, to) if to != rank else []
 
 
 @send.register_fake
@@ -151,8 +144,8 @@ def receive(worker: int, exchange: int, packed: Tensor, turn: Tensor) -> tuple[T
 @receive.register_fake
 def _(worker: int, exchange: int, packed: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
     found = worker_of(worker)
-    pieces = expected(found.exchanges[exchange], found.group.rank)
-    return packed.new_empty(sum(p.num_entries for of_one in pieces for p in of_one)), turn.new_empty(0)
+    counts = num_entries(expected(found.exchanges[exchange], found.group.rank))
+    return packed.new_empty(sum(counts)), turn.new_empty(0)
 
 
 @torch.library.custom_op(

@@ -27,7 +27,17 @@ from vgraph.ir.departures import Departures, early_departures
 from vgraph.ir.exchange import Exchange
 from vgraph.ir.program import Program
 from vgraph.runtime.distributed.groups import Group, begin, end, lost_workers, make_group
-from vgraph.runtime.distributed.shards import assemble, empty_region, expected, pack, put_pieces, run_with, unpack
+from vgraph.runtime.distributed.shards import (
+    assemble,
+    cut,
+    empty_region,
+    expected,
+    num_entries,
+    put_pieces,
+    run_with,
+    sent_pieces,
+    unpack,
+)
 
 
 class WorkerGroup:
@@ -101,19 +111,20 @@ class WorkerGroup:
         """
         if not exchange.num_bytes:
             return None
-        parts, sizes = pack(exchange, self.rank, shard)
+        sizes = num_entries(sent_pieces(exchange, self.rank))
         packed, start = torch.empty(sum(sizes), dtype=exchange.dtype, device=self.device), 0
-        for part in parts:
+        for part in cut(exchange, self.rank, shard):
             packed[start : start + part.numel()].view(part.shape).copy_(part)
             start += part.numel()
-        return self.send(exchange, packed, sizes)
+        return self.send(exchange, packed)
 
-    def send(self, exchange: Exchange, packed: Tensor, sizes: Sequence[int]) -> Arriving:
-        """Sends what is packed, so many entries to each worker, which stays as it is until all have answered."""
+    def send(self, exchange: Exchange, packed: Tensor) -> Arriving:
+        """Sends what is packed, which stays as it is until all have answered."""
         self.sent_bytes += packed.numel() * packed.element_size()
-        counts = [sum(p.num_entries for p in pieces) for pieces in expected(exchange, self.rank)]
+        sizes = num_entries(sent_pieces(exchange, self.rank))
+        counts = num_entries(expected(exchange, self.rank))
         buffer = torch.empty(sum(counts), dtype=exchange.dtype, device=self.device)
-        return Arriving(self._all_to_all(buffer, packed, counts, list(sizes)), packed, buffer)
+        return Arriving(self._all_to_all(buffer, packed, counts, sizes), packed, buffer)
 
     def _all_to_all(self, buffer: Tensor, packed: Tensor, expected: list[int], sizes: list[int]) -> _Work:
         if buffer.dtype == torch.bool:  # not every backend sends bools

@@ -6,7 +6,7 @@ Source: Tofu section 6 (MultiFetch).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import torch
@@ -118,18 +118,22 @@ def _join(result: Tensor, need: Region, pieces: Iterable[tuple[Piece, Tensor]], 
     return result
 
 
-def pack(exchange: Exchange, worker: int, shard: Tensor | None) -> tuple[list[Tensor], list[int]]:
-    """What a worker sends, pieces in the order of their receivers, and how many entries each receiver gets."""
+def sent_pieces(exchange: Exchange, worker: int) -> list[list[Piece]]:
+    """The pieces that a worker sends to each other one, as they lie in the buffer that goes."""
+    return [exchange.sent(worker, to) if to != worker else [] for to in range(len(exchange.pieces))]
+
+
+def num_entries(pieces: Iterable[Sequence[Piece]]) -> list[int]:
+    """How many numbers travel to, or from, each worker."""
+    return [sum(piece.num_entries for piece in of_one) for of_one in pieces]
+
+
+def cut(exchange: Exchange, worker: int, shard: Tensor | None) -> Iterator[Tensor]:
+    """What a worker sends, piece by piece: one that is a copy need not stay while the next one is cut."""
     have = exchange.have[worker]
-    parts: list[Tensor] = []
-    sizes: list[int] = []
-    for receiver in range(len(exchange.pieces)):
-        sent = exchange.sent(worker, receiver) if receiver != worker else []
-        assert not sent or (shard is not None and have is not None)
-        own = [take(shard, have, p.region) for p in sent if shard is not None and have is not None]
-        parts += own
-        sizes.append(sum(part.numel() for part in own))
-    return parts, sizes
+    for piece in (piece for pieces in sent_pieces(exchange, worker) for piece in pieces):
+        assert shard is not None and have is not None
+        yield take(shard, have, piece.region)
 
 
 def expected(exchange: Exchange, worker: int) -> list[list[Piece]]:
