@@ -48,8 +48,13 @@ BY_DEGREE: dict[str, Callable[[Any], Tensor]] = {
     "the last": lambda n: n.mailbox["m"][:, -1],
     "by a branch": lambda n: n.mailbox["m"].sum(1) if n.mailbox["m"].shape[1] > 3 else n.mailbox["m"].mean(1),
     "running sums": lambda n: n.mailbox["m"].cumsum(1).amax(1),
-    "a GRU": lambda n: WALK(n.mailbox["m"])[1][0],
     "attention among slots": lambda n: ATTENTION(n.mailbox["m"], n.mailbox["m"], n.mailbox["m"])[0].mean(1),
+}
+UNCAPTURED: dict[str, Callable[[Any], Tensor]] = {"a GRU": lambda n: WALK(n.mailbox["m"])[1][0]}
+WAYS = {
+    name: way
+    for way, functions in (("segments", AT_ONCE), ("degrees", BY_DEGREE), ("uncaptured", UNCAPTURED))
+    for name in functions
 }
 
 
@@ -61,9 +66,9 @@ class Slots:
 
 
 @pytest.mark.guards
-@pytest.mark.parametrize("name", [*AT_ONCE, *BY_DEGREE])
+@pytest.mark.parametrize("name", WAYS)
 def test_reduce(name: str) -> None:
-    function = AT_ONCE.get(name) or BY_DEGREE[name]
+    function = {**AT_ONCE, **BY_DEGREE, **UNCAPTURED}[name]
     rows = [function(Slots(v))[0] if bool((v == DST).any()) else torch.zeros(4).double() for v in range(NUM_NODES)]
     wanted = torch.stack(rows)
     capture.forget()
@@ -75,7 +80,7 @@ def test_reduce(name: str) -> None:
 
     g.update_all(SENT, reduce)
     torch.testing.assert_close(g.ndata["out"], wanted, rtol=1e-9, atol=1e-10)
-    assert way_of(SENT, reduce) == ("segments" if name in AT_ONCE else "degrees")
+    assert way_of(SENT, reduce) == WAYS[name]
     weights = torch.linspace(-1, 1, wanted.numel(), dtype=wanted.dtype).view_as(wanted)
     mine, theirs = (torch.autograd.grad((out * weights).sum(), H)[0] for out in (g.ndata["out"], wanted))
     torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-9)

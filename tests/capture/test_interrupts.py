@@ -24,6 +24,7 @@ def total(model: fault_calls.Scaled) -> torch.Tensor:
     return g.ndata["o"].sum()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python drops what is raised in __del__
 def test_at_random_lines() -> None:
     assert fault_calls.interrupted_calls(seed=0, count=8) == []
 
