@@ -108,6 +108,7 @@ def main() -> None:
         if vd.rank() == 0:
             took = time.perf_counter() - start
             print(f"epoch {epoch + 1}, loss {total / len(train):.3f}, {shown}, {took:.1f} s", flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 
