@@ -130,7 +130,7 @@ def test_no_edges_join_nothing() -> None:
         ((torch.ones(0), []), None, DTypeError, "src has dtype torch.float32", "int64"),
         (([[0]], [[1]]), None, GraphError, "src has shape (1, 1); ids have one dim", "flatten"),
         ((torch.tensor(0), [1]), None, GraphError, "src has shape (); ids have one dim", "flatten"),
-        ((["a"], [1]), None, DTypeError, "src is no array of whole numbers", "a list"),
+        ((["a"], [1]), None, DTypeError, "src begins with 'a', which is a name", "numpy.unique"),
         (([[0], [1, 2]], [1]), None, DTypeError, "src is no array of whole numbers", "a list"),
         (([2**70], [1]), None, DTypeError, "src is no array of whole numbers", "a list"),
         (([0],), None, GraphError, "given as a tuple, not as a pair", "(src, dst)"),

@@ -6,7 +6,7 @@ Source: DGL section 3 (graphs with features), with nothing written in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -499,8 +499,12 @@ def _from_array(values: object, what: str) -> Tensor:
         empty = array.size == 0 and not isinstance(values, np.ndarray)
         return torch.tensor(array, dtype=torch.int64 if empty else None, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        fact = f"{what} is no array of whole numbers: {error}"
-        raise DTypeError(fact, cure="pass a tensor, an array or a list") from error
+        fact, cure = f"{what} is no array of whole numbers: {error}", "pass a tensor, an array or a list"
+        first = next(iter(values), None) if isinstance(values, Iterable) else None
+        if isinstance(first, (str, bytes)):
+            fact = f"{what} begins with {str(first)!r}, which is a name; ids are whole numbers"
+            cure = "number the names, as names, numbers = numpy.unique(all_of_them, return_inverse=True) does"
+        raise DTypeError(fact, cure=cure) from error
 
 
 def resolve_ids(ids: object, count: int, device: torch.device, kind: str = "node") -> Tensor:

@@ -89,12 +89,14 @@ class Columns(MutableMapping[str, Tensor]):
             if name not in self._names():
                 if self._asked is not None:
                     self._asked.absent.add(f"{self._kind}:{name}")
-                raise NameLookupError(
-                    f"there is no {self._words} {name!r}", cure=f"one of {sorted(self._names())} is there"
-                )
+                raise NameLookupError(f"there is no {self._words} {name!r}", cure=self._instead())
             with torch.set_grad_enabled(self._grad):
                 self._made[name] = self._get(name)
         return self._made[name]
+
+    def _instead(self) -> str:
+        there = sorted(self._names())
+        return f"one of {there} is there" if there else f"set it first: there is no {self._words} at all"
 
     def _listed(self) -> Sequence[str]:
         names = self._names()
