@@ -19,15 +19,6 @@ from vgraph.ir.topology import Topology, compress
 from vgraph.sampling import DataLoader, NeighborSampler
 
 
-@pytest.fixture(params=["compiled", "numpy"])
-def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "numpy":
-        monkeypatch.setattr(kernels, "compiled", lambda: None)
-    elif kernels.compiled() is None:
-        pytest.skip("there is no compiler")
-    return request.param
-
-
 def edges(count: int = 3000, nodes: int = 70, dtype: torch.dtype = torch.int64) -> tuple[torch.Tensor, torch.Tensor]:
     ends = (torch.rand(count, 2) ** 2 * nodes).to(dtype)
     return ends[:, 0], ends[:, 1]  # which are not contiguous

@@ -26,15 +26,6 @@ def spans(ptr: np.ndarray, seeds: np.ndarray) -> Spans:
     return Lists([ListPart(ptr, np.zeros(ptr[-1], np.int64))]).spans(seeds)
 
 
-@pytest.fixture(params=["compiled", "numpy"])
-def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "numpy":
-        monkeypatch.setattr(kernels, "compiled", lambda: None)
-    elif kernels.compiled() is None:
-        pytest.skip("there is no compiler")
-    return request.param
-
-
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("fanout", [-1, 0, 1, 7, 60])
 def test_compiled_and_numpy_draw_the_same(fanout: int, replace: bool, monkeypatch: pytest.MonkeyPatch) -> None:

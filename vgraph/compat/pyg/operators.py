@@ -6,7 +6,7 @@ Takes: the arguments of ``torch.ops.pyg.neighbor_sample`` and its relatives. Giv
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import cast
 
 import numpy as np
@@ -18,9 +18,6 @@ from vgraph.errors import FunctionError, NameLookupError
 from vgraph.graphs.draw.random_numbers import Array
 
 _ONLY = ""  # the type of nodes, and the relation, of a graph that has no types
-_BY_TYPE = 8  # so many arguments are given by type where there are several
-_UNTIMED = (None, None, None, None, True)  # no times, no weights; lists are of in-edges
-_SHARED = (False, "uniform", True)  # subgraphs that share nodes
 _NO_IDS = torch.empty(0, dtype=torch.int64)
 EdgeTypes = Sequence[tuple[str, str, str]]
 Tensors = Mapping[str, Tensor]
@@ -28,7 +25,10 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class _Typed:
-    """Arguments of ``torch.ops.pyg.hetero_neighbor_sample``, in its order."""
+    """Arguments of ``torch.ops.pyg.hetero_neighbor_sample``, in its order.
+
+    What torch-sparse's operators are not given: times, weights, whether lists are of in-edges and subgraphs disjoint.
+    """
 
     node_types: Sequence[str]
     edge_types: EdgeTypes
@@ -36,16 +36,16 @@ class _Typed:
     rows: Tensors
     seeds: Tensors
     counts: Mapping[str, Sequence[int]]
-    node_times: Tensors | None
-    edge_times: Tensors | None
-    seed_times: Tensors | None
-    weights: Tensors | None
-    csc: bool
-    replace: bool
-    directed: bool
-    disjoint: bool
-    strategy: str
-    returns_edge_ids: bool
+    node_times: Tensors | None = None
+    edge_times: Tensors | None = None
+    seed_times: Tensors | None = None
+    weights: Tensors | None = None
+    csc: bool = True
+    replace: bool = False
+    directed: bool = True
+    disjoint: bool = False
+    strategy: str = "uniform"
+    returns_edge_ids: bool = True
 
     @property
     def is_timed(self) -> bool:
@@ -118,14 +118,25 @@ def _name(kind: tuple[str, str, str]) -> str:
     return _ONLY if kind[1] == _ONLY else "__".join(kind)
 
 
-def _arguments(*given: object) -> _Typed:
-    return cast("Callable[..., _Typed]", _Typed)(*given)
+_NAMES = tuple(one.name for one in fields(_Typed))
+_OF_GRAPH = ("node_types", "edge_types")  # which operators of graphs without types are not given
+_ONE_TYPE = _NAMES[len(_OF_GRAPH) :]
+_BY_TYPE = ("colptrs", "rows", "seeds", "counts", "node_times", "edge_times", "seed_times", "weights")
 
 
-def _of_one_type(*given: object) -> _Typed:
-    """The arguments for a graph without types: the first eight are by type, or by relation."""
-    typed = [None if one is None else {_ONLY: one} for one in given[:_BY_TYPE]]
-    return _arguments([_ONLY], [(_ONLY, _ONLY, _ONLY)], *typed, *given[_BY_TYPE:])
+def _named(names: Sequence[str], arguments: Sequence[object]) -> dict[str, object]:
+    """What operators are given by place, by name."""
+    return dict(zip(names, arguments, strict=True))
+
+
+def _typed(**given: object) -> _Typed:
+    return cast("Callable[..., _Typed]", _Typed)(**given)
+
+
+def _of_one_type(**given: object) -> _Typed:
+    """The arguments for a graph without types: what stands there by type or relation is of the only one."""
+    by_type = {name: {_ONLY: given[name]} for name in _BY_TYPE if given.get(name) is not None}
+    return _typed(node_types=[_ONLY], edge_types=[(_ONLY, _ONLY, _ONLY)], **{**given, **by_type})
 
 
 def _drawn(asked: _Typed) -> tuple[dict[str, Relation], dict[str, Nodes], dict[str, Edges]]:
@@ -146,7 +157,7 @@ def neighbor_sample(*arguments: object) -> tuple[object, ...]:
         FeatureError: a weight is below 0, or no number.
         FunctionError: something that is not done is asked for.
     """
-    return tuple(one[_ONLY] for one in _sampled(_of_one_type(*arguments)))
+    return tuple(one[_ONLY] for one in _sampled(_of_one_type(**_named(_ONE_TYPE, arguments))))
 
 
 def hetero_neighbor_sample(*arguments: object) -> tuple[Mapping[str, object], ...]:
@@ -158,7 +169,7 @@ def hetero_neighbor_sample(*arguments: object) -> tuple[Mapping[str, object], ..
         FunctionError: something that is not done is asked for.
         NameLookupError: seeds of a type that has no times.
     """
-    return _sampled(_arguments(*arguments))
+    return _sampled(_typed(**_named(_NAMES, arguments)))
 
 
 def _sampled(asked: _Typed) -> tuple[Mapping[str, object], ...]:
@@ -179,15 +190,16 @@ def induced_neighbor_sample(
     colptr: Tensor, row: Tensor, seed: Tensor, counts: Sequence[int], replace: bool, directed: bool
 ) -> tuple[Tensor, ...]:
     """(nodes, row, col, edges), as ``torch.ops.torch_sparse.neighbor_sample`` gives of all edges among what it drew."""
-    typed = _of_one_type(colptr, row, seed, counts, *_UNTIMED, replace, directed, *_SHARED)
-    nodes, rows, columns, edges = _induced(typed)
+    asked = _of_one_type(colptrs=colptr, rows=row, seeds=seed, counts=counts, replace=replace, directed=directed)
+    nodes, rows, columns, edges = _induced(asked)
     return nodes[_ONLY], rows[_ONLY], columns[_ONLY], edges[_ONLY]
 
 
 def induced_hetero_neighbor_sample(*arguments: object) -> tuple[dict[str, Tensor], ...]:
     """The same by type and by relation, as ``torch.ops.torch_sparse.hetero_neighbor_sample`` gives."""
-    *lists, _, replace, directed = arguments
-    return _induced(_arguments(*lists, *_UNTIMED, replace, directed, *_SHARED))
+    given = _named((*_OF_GRAPH, *_BY_TYPE[:4], "num_hops", "replace", "directed"), arguments)
+    del given["num_hops"]  # as many as there are counts
+    return _induced(_typed(**given))
 
 
 def _induced(asked: _Typed) -> tuple[dict[str, Tensor], ...]:
