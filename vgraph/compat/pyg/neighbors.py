@@ -138,10 +138,10 @@ class Nodes:
         self.ids = np.concatenate([self.ids, new])
         return self._places[local[num_known:]]
 
-    def find(self, ids: Array) -> Array:
-        """Where they stand, of nodes that all subgraphs share; -1: nowhere."""
+    def find(self, ids: Array, batch: Array | None = None) -> Array:
+        """Where they stand, each in the subgraph of its own or in that which all share; -1: nowhere."""
         num_known = len(self._keys)
-        _, local = renumber(np.concatenate([self._keys, self._keyed(ids, None)]), self._limit)
+        _, local = renumber(np.concatenate([self._keys, self._keyed(ids, batch)]), self._limit)
         places = np.append(self._places, -1)
         return places[np.minimum(local[num_known:], num_known)]
 
@@ -275,10 +275,10 @@ def _add_hop(
 
 
 def induced(relation: Relation, near: Nodes, far: Nodes) -> Edges:
-    """All edges of a relation among nodes that were found."""
+    """All edges of a relation among nodes that were found, in the same subgraph where these are disjoint."""
     spans, found = relation.spans(near.ids), Edges()
     places, owners = pick_uniform(spans, -1, 0, replace=False)
-    standing = far.find(relation.lists.fetch(places)[0])
+    standing = far.find(relation.lists.fetch(places)[0], None if near.batch is None else near.batch[owners])
     stays = standing >= 0
     found.add(standing[stays], owners[stays], places[stays])
     return found
