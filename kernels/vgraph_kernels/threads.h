@@ -13,7 +13,6 @@ extern "C" void free(void*);
 typedef int64_t (*vg_body)(int64_t begin, int64_t end, int64_t piece, void* context);
 constexpr int64_t vg_most_pieces = 512;  // eight for each of 64 threads, so that one that is late holds up little
 constexpr int64_t vg_most_sums = 64;     // pieces that have sums of their own, which are added up afterwards
-constexpr int64_t vg_rows_of_a_sum = 256;  // rows and edges that a sum of its own is worth
 
 struct vg_work {
   int64_t begin, end, pieces;
@@ -53,9 +52,9 @@ static void vg_take(int64_t first, int64_t, void* context) {
     if (begin < end && !vg_has_failed(&w->failed) && w->body(begin, end, piece, w->context)) vg_fail(&w->failed);
   }
 }
-// How many pieces of the work have sums of their own.
-static inline int64_t vg_num_sums(int64_t begin, int64_t end, const int64_t* ptr) {
-  const int64_t num = (end - begin + (ptr ? ptr[end] - ptr[begin] : 0)) / vg_rows_of_a_sum;
+// How many pieces of the work have sums of their own; ``rows``: rows and edges that these are worth.
+static inline int64_t vg_num_sums(int64_t begin, int64_t end, const int64_t* ptr, int64_t rows) {
+  const int64_t num = (end - begin + (ptr ? ptr[end] - ptr[begin] : 0)) / rows;
   return num < 1 ? 1 : num < vg_most_sums ? num : vg_most_sums;
 }
 // ``cost``: about how many numbers a row or an edge takes. Where the cuts lie depends on the work alone.

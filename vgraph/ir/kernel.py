@@ -13,7 +13,10 @@ from functools import cached_property, lru_cache
 
 from vgraph.ir.moves import Random
 from vgraph.ir.program import Op, Value
-from vgraph.ir.space import EDGE
+from vgraph.ir.space import EDGE, SHARED
+
+_ROWS_OF_A_SUM = 256  # rows and edges: fewer are no work for a thread
+_NUMBERS_OF_A_ROW = 16  # that are cleared and added once more in the time of a row's part in wide sums
 
 
 @lru_cache(4096)
@@ -77,6 +80,12 @@ class KernelSpec:
         """Ids of the loads whose rows it reads at the other end of edges."""
         other = "dst" if self.is_source else "src"
         return frozenset(place.base.id for place in self.places.values() if place.end == other)
+
+    @property
+    def rows_of_a_sum(self) -> int:
+        """Rows and edges that are worth sums over all rows of their own: the wider these are, the more."""
+        numbers = sum(math.prod(value.row_shape) for value in self.stores if value.space == SHARED)
+        return max(_ROWS_OF_A_SUM, numbers // _NUMBERS_OF_A_ROW)
 
     @property
     def names_edges(self) -> bool:

@@ -68,7 +68,8 @@ def _text(layout: Layout, number: int, scratch: Scratch) -> str:
 def _entry(layout: Layout, number: int) -> str:
     """The function that is called, which shares out rows by their edges."""
     spec, over = layout.spec, {stage.over for stage in layout.stages} - {""}
-    most = ", vg_num_sums(a[0], a[1], ptr)" if any(value.space == SHARED for value in spec.stores) else ""
+    sums = f", vg_num_sums(a[0], a[1], ptr, {spec.rows_of_a_sum})"
+    most = sums if any(value.space == SHARED for value in spec.stores) else ""
     ptr = f"(const int64_t*)a[{_WORDS.index('out_ptr' if spec.is_source or 'out' in over else 'in_ptr')}]"
     return f"""
     extern "C" int64_t kernel{number}(const int64_t* a) {{

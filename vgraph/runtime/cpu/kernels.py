@@ -71,7 +71,7 @@ def first_line(ops: Iterable[Op]) -> str | None:
 
 _LINE = 64  # bytes of the cache
 _MOST_MOVED = 256  # bytes of a row
-_MOST_SUMS, _ROWS_OF_A_SUM = 64, 256  # pieces of rows that have sums of their own, as in threads.h
+_MOST_SUMS = 64  # pieces of rows that have sums of their own, as in threads.h
 _MOST_OWN = 1 << 16  # bytes of a tensor up to which torch's own memory is taken as it comes
 _MOST_PREPARED = 256  # kernels on one graph
 _numbers = count()
@@ -161,7 +161,7 @@ class Room(NamedTuple):
         if self.like is not None:
             return torch.empty_like(self.like, memory_format=torch.contiguous_format)
         if self.is_sum:
-            return torch.zeros(self.shape, dtype=self.dtype, device="cpu")
+            return empty(self.shape, self.dtype).zero_()
         return empty(self.shape, self.dtype)
 
 
@@ -196,7 +196,7 @@ class CpuKernel:
         self.number = next(_numbers)
         self.function, self.stores, self.is_source = function, spec.stores, spec.is_source
         self.empty, self.line = empty, first_line(spec.ops)
-        self._indices = _indices_read(spec)
+        self._indices, self._rows_of_a_sum = _indices_read(spec), spec.rows_of_a_sum
         self._gathered = [i for i, v in enumerate(spec.loads) if v.id in spec.gathered]
         self._words = ctypes.c_int64 * (3 + len(INDICES) + len(_NO_IDS) + len(spec.loads) + len(spec.stores))
         self._pack = struct.Struct(f"{len(spec.loads) + len(spec.stores)}q").pack
@@ -252,7 +252,7 @@ class CpuKernel:
         bounds = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
         places = (*[t.data_ptr() for t in index], *[0 if t is None else t.data_ptr() for t in ids])
         words = struct.pack(f"{3 + len(places)}q", *bounds, pool, *places)
-        num_sums = _num_sums(index, *bounds) if self._sums else 0
+        num_sums = _num_sums(index, *bounds, self._rows_of_a_sum) if self._sums else 0
         rooms = tuple([_room(extent, num_sums, *room) for room in self._rooms])
         if len(extent.prepared) >= _MOST_PREPARED:  # kernels come and go, the graph stays
             extent.prepared.clear()
@@ -268,12 +268,12 @@ class CpuKernel:
         return [None if t is None else t.long() for t in ids]
 
 
-def _num_sums(index: Sequence[Tensor], first: int, last: int) -> int:
+def _num_sums(index: Sequence[Tensor], first: int, last: int, rows: int) -> int:
     """Pieces of the rows that have sums of their own: as many as ``vg_num_sums`` in threads.h says, or more."""
     given = dict(zip(INDICES, index, strict=True))
     ends = [ptr for ptr in (given["in_ptr"], given["out_ptr"]) if ptr.shape[0] > last]
     edges = max((int(ptr[last]) - int(ptr[first]) for ptr in ends), default=0)
-    return min(max(1, (last - first + edges) // _ROWS_OF_A_SUM), _MOST_SUMS)
+    return min(max(1, (last - first + edges) // rows), _MOST_SUMS)
 
 
 def _room(
