@@ -7,13 +7,14 @@ derivative's sine, a root that divides once more, the transpose of a matrix.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from torch import Tensor
 
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import Op, Program, Value, map_leaves
+from vgraph.ir.program import Op, Program, Value
 from vgraph.ir.row_ops import feature_sum, row_product
 from vgraph.ir.space import EDGE, SHARED
 from vgraph.ir.tdl.table import is_pointwise, is_view
@@ -46,6 +47,8 @@ class _Sharing:
 
     def on_first(self, op: Op) -> Op:
         """The op on the first of equal operands."""
+        if not any(value.id in self.stands_for for value in op.operands()):
+            return op
         return op.mapped(lambda leaf: self.stands_for.get(leaf.id, leaf) if isinstance(leaf, Value) else leaf)
 
     def drops(self, op: Op) -> bool:
@@ -69,12 +72,13 @@ def _is_told_by_operands(op: Op) -> bool:
 
 
 def _key(op: Op) -> Hashable:
-    """The operator, and its arguments as text: numbers that compare equal may be of two types."""
-    told = (map_leaves(op.args, _told), sorted((name, map_leaves(arg, _told)) for name, arg in op.kwargs.items()))
-    return op.target, repr(told)
+    """The operator, and its arguments with numbers as text: those that compare equal may be of two types."""
+    return op.target, _told(op.args), tuple((name, _told(arg)) for name, arg in sorted(op.kwargs.items()))
 
 
-def _told(leaf: object) -> object:
+def _told(leaf: object) -> Hashable:
+    if isinstance(leaf, (list, tuple)):
+        return tuple(map(_told, cast("Sequence[object]", leaf)))
     if isinstance(leaf, Value):
-        return "value", leaf.id
-    return ("tensor", id(leaf)) if isinstance(leaf, Tensor) else leaf
+        return leaf.id
+    return ("tensor", id(leaf)) if isinstance(leaf, Tensor) else repr(leaf)
