@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from vgraph.ir.index_set import IndexSet
 
@@ -59,6 +60,13 @@ class At:
 
 
 Placement = Split | Replicate | Partial | At
+REPLICATED = Replicate()  # one object, as ``split_at`` gives one a cut: to compare those is quick
+
+
+@cache
+def split_at(dim: int, outer: int = 1) -> Split:
+    """``Split(dim, outer)``, the same object at every call."""
+    return Split(dim, outer)
 
 
 @dataclass(frozen=True)

@@ -173,20 +173,21 @@ class Books:
     def _find_last(self) -> None:
         """A value of which a copy is read is needed no longer than until that has come."""
         fetched = {(number, copy.value.id) for copy in self.copies for number in copy.readers}
+        root, last, copies = self.root, self.last, self.book.copies
         for number, op in enumerate(self.step.ops):
-            operands, computing = list(op.operands()), MOMENTS * number + COMPUTING
+            operands, computing = tuple(op.operands()), MOMENTS * number + COMPUTING
             if len(operands) == 1 and shared_operand(op) is not None and self._stays(op.results[0], operands[0]):
                 base = self._base(operands[0])
-                self.root.update({value.id: base for value in op.results})
-            read = (
-                value
-                for position, value in enumerate(operands)
-                if (number, self.book.copies.get((number, position), (value, ()))[0].id) not in fetched
-            )
-            self.last.update((self._base(value), computing) for value in (*read, *op.results))
+                root.update({value.id: base for value in op.results})
+            for position, value in enumerate(operands):
+                copy = copies.get((number, position))
+                if (number, value.id if copy is None else copy[0].id) not in fetched:
+                    last[root.get(value.id, value.id)] = computing
+            for value in op.results:
+                last[root.get(value.id, value.id)] = computing
         for copy in self.copies:
             fetching = MOMENTS * copy.readers[0] + FETCHING
-            self.last[self._base(copy.value)] = max(fetching, self.last.get(self._base(copy.value), 0))
+            last[self._base(copy.value)] = max(fetching, last.get(self._base(copy.value), 0))
 
     def _update_in_place(self) -> None:
         """What replaces an input lives until nothing reads that; other outputs to the end."""
@@ -246,9 +247,9 @@ class Books:
         workers = self.book.plan.num_workers
         for number, op in enumerate(self.step.ops):
             at = MOMENTS * number
-            elsewhere = self._made_elsewhere(number)
+            elsewhere = self._made_elsewhere(number) if any(self.book.kept[number]) else {}
             for value in op.results:
-                if is_absent(value) or self._base(value) != value.id:
+                if self._base(value) != value.id or is_absent(value):
                     continue
                 kind = "gradients" if value.id in gradients else "activations"
                 first = at + (BRINGING if value.id in elsewhere else COMPUTING)
@@ -274,8 +275,6 @@ class Books:
 
     def _made_elsewhere(self, number: int) -> dict[int, float]:
         """By the id of a result that is then brought to where it is kept, its bytes as the op made it."""
-        if not any(self.book.kept[number]):
-            return {}
         made = zip(self.step.ops[number].results, self.book.rows[number].made, strict=True)
         return {
             value.id: self.book.read_bytes(value, lies)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from vgraph.ir.index_set import IndexSet
 from vgraph.ir.program import Op, Program, Value, op_name
-from vgraph.ir.sharding import Partial, Placement, Region, Replicate, Split
+from vgraph.ir.sharding import Partial, Placement, Region, Replicate, Split, split_at
 from vgraph.partition.rewrite.regions import notation_of
 
 Placements = tuple[Placement, ...]
@@ -37,7 +37,7 @@ class View:
     def placement(self, one: Placement) -> Placement | None:
         """The same of one step."""
         if isinstance(one, Split) and self.dims[one.dim] >= 0:
-            return Split(self.dims[one.dim], one.outer)
+            return split_at(self.dims[one.dim], one.outer)
         return one if isinstance(one, (Replicate, Partial)) else None
 
     def region(self, part: Region) -> Region | None:

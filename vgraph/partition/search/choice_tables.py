@@ -6,6 +6,7 @@ Source: Tofu section 5.2; a sum may be kept as terms, scattered, or be given to 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +27,7 @@ class Choices:
     rows: dict[int, range]
     costs: Costs | None
     _looks: dict[tuple[Place, ...], Numbers] = field(default_factory=dict[tuple[Place, ...], Numbers])
+    _about: dict[tuple[Place, ...], Hashable] = field(default_factory=dict[tuple[Place, ...], Hashable])
 
     def looks(self, ports: tuple[Place, ...]) -> Numbers:
         """By port and choice, how it looks there."""
@@ -36,6 +38,14 @@ class Choices:
                 for is_result, at in ports
             ]
             found = self._looks[ports] = np.array(rows, np.intp)
+        return found
+
+    def about(self, ports: tuple[Place, ...]) -> Hashable:
+        """Equal for choices that look and cost the same."""
+        found = self._about.get(ports)
+        if found is None:
+            costs = b"" if self.costs is None else self.costs.tobytes()
+            found = self._about[ports] = (self.looks(ports).tobytes(), costs, *self.rows.items())
         return found
 
 

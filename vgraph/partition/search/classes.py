@@ -75,7 +75,7 @@ def classify(step: TrainingStep) -> Classes:
     places: dict[int, int] = {}
     for number, (op, note) in enumerate(zip(step.ops, step.notes, strict=True)):
         operands = operands_of(op)
-        makes_loss = any(result is step.loss for result in op.results)
+        makes_loss = step.loss in op.results
         kind = kinds.setdefault((signature(op, operands), makes_loss), len(kinds))
         place = places.get(note.pair)
         if note.phase == "forward" or place is None:

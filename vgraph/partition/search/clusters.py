@@ -200,13 +200,17 @@ class _Coarsening:
     def _find_views(self) -> None:
         """Views of one value, as many as there are of it."""
         first, classes = len(self.classes.classes), self.classes.classes
+        known: dict[int, View | None] = {}  # by kind
         for one in classes:
-            view, sources = view_of(one.op), set(self.sources[one.index])
-            if view is None or len(sources) != 1 or view.base.dtype != one.op.results[0].dtype:
+            if one.kind not in known:
+                view = view_of(one.op)
+                known[one.kind] = view if view is not None and view.base.dtype == one.op.results[0].dtype else None
+            view, sources = known[one.kind], set(self.sources[one.index])
+            if view is None or len(sources) != 1:
                 continue
             _, source, result = next(iter(sources))
             if len(one.members) == (len(classes[source].members) if source < first else 1):
-                self.views[one.index, 0] = ((source, result), view)
+                self.views[one.index, 0] = ((source, result), View(one.op, one.operands[0], view.dims))
 
 
 def _links(between: dict[tuple[int, int], list[Reading]], member_of: list[int]) -> Iterator[Link]:

@@ -12,19 +12,27 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vgraph.partition.search.cost_graph import CostGraph, Costs
-from vgraph.partition.search.dominance import prune
-from vgraph.partition.search.eliminate import MAX_ENTRIES, eliminate
+from vgraph.partition.search.dominance import Met, prune
+from vgraph.partition.search.eliminate import MAX_ENTRIES, Tables, eliminate
 
 _MORE = 4  # times as large a table is worth its time where a path would be all that is left
 
 
-def solve(graph: CostGraph, max_entries: int = MAX_ENTRIES) -> list[int]:
+class Solved:
+    """What was found of graphs that were solved before; those of one search have much in common."""
+
+    def __init__(self) -> None:
+        self.met, self.tables = Met(), Tables()
+
+
+def solve(graph: CostGraph, max_entries: int = MAX_ENTRIES, before: Solved | None = None) -> list[int]:
     """The states of least cost, exactly where the graph is narrow, else by paths until the rest is."""
-    pruned = prune(graph, 1)
-    states = eliminate(pruned.graph, max_entries)
+    before = before or Solved()
+    pruned = prune(graph, 1, before.met)
+    states = eliminate(pruned.graph, max_entries, before.tables)
     if states is None:  # fewer states may make it narrow enough
-        again = prune(pruned.graph)
-        states = eliminate(again.graph, _MORE * max_entries)
+        again = prune(pruned.graph, met=before.met)
+        states = eliminate(again.graph, _MORE * max_entries, before.tables)
         states = again.restore(states if states is not None else solve_by_paths(again.graph, max_entries))
     return pruned.restore(states)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -30,9 +31,39 @@ class Pruned:
         return [int(kept[s]) for kept, s in zip(self.kept, states, strict=True)]
 
 
-def prune(graph: CostGraph, rounds: int = MAX_ROUNDS) -> Pruned:
+class Met:
+    """Arrays that were met, those of equal content as one, and what was found of them.
+
+    The steps of a search have many alike. Arrays are known by their ids, so all of them are held.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: dict[int, Costs | Kept] = {}
+        self.equal: dict[tuple[object, ...], Costs | Kept] = {}
+        self.gains: dict[tuple[int, bool], tuple[Costs, Kept]] = {}
+        self.gains_among: dict[tuple[int, int, int], Costs] = {}
+        self.small: dict[int, tuple[Costs, Kept, Kept]] = {}
+        self.survivors: dict[object, Kept | None] = {}
+        self.cut: dict[tuple[int, int, int], Costs | Kept] = {}
+        self._same: dict[int, tuple[Costs | Kept, Costs | Kept]] = {}
+
+    def only(self, found: _Array) -> _Array:
+        """The array of the same content that was met first."""
+        known = self.equal.setdefault((found.shape, found.dtype.char, found.tobytes()), found)
+        self.arrays[id(known)] = known
+        return known  # pyright: ignore[reportReturnType]
+
+    def same(self, found: _Array) -> _Array:
+        """Likewise, of an array that is asked about often."""
+        known = self._same.get(id(found))
+        if known is None:
+            known = self._same[id(found)] = (self.only(found), found)
+        return known[0]  # pyright: ignore[reportReturnType]
+
+
+def prune(graph: CostGraph, rounds: int = MAX_ROUNDS, met: Met | None = None) -> Pruned:
     """Takes out every state for which another costs no more whatever the neighbours choose."""
-    pass_ = _Pruning(graph)
+    pass_ = _Pruning(graph, met or Met())
     for _ in range(rounds):
         if not pass_.round():
             break
@@ -40,112 +71,125 @@ def prune(graph: CostGraph, rounds: int = MAX_ROUNDS) -> Pruned:
 
 
 class _Pruning:
-    """Arrays are known by their ids, so all that were met are held; those of equal content are one."""
-
-    def __init__(self, graph: CostGraph) -> None:
-        self.alone, self.pairs = list(graph.alone), dict(graph.pairs)
-        self.kept: list[Kept] = [np.arange(len(costs)) for costs in graph.alone]
-        self.around: list[list[tuple[int, int]]] = [[] for _ in graph.alone]
-        for u, v in graph.pairs:
-            self.around[u].append((u, v))
-            self.around[v].append((u, v))
-        self.triples = list(graph.triples)
+    def __init__(self, graph: CostGraph, met: Met) -> None:
+        self.met, same = met, met.same
+        self.alone = [same(costs) for costs in graph.alone]
+        self.pairs = {pair: same(costs) for pair, costs in graph.pairs.items()}
+        self.kept: list[Kept] = [same(_numbered(len(costs))) for costs in graph.alone]
+        self.around: list[list[tuple[tuple[int, int], bool]]] = [[] for _ in graph.alone]
+        for pair in graph.pairs:
+            self.around[pair[0]].append((pair, False))
+            self.around[pair[1]].append((pair, True))
+        self.triples: list[Triple] = []
         self.beside: list[list[tuple[int, int]]] = [[] for _ in graph.alone]  # by vertex, triples and its place there
-        for number, triple in enumerate(graph.triples):
-            for place, v in enumerate(triple.scope):
+        for number, (scope, table, maps) in enumerate(graph.triples):
+            self.triples.append(Triple(scope, same(table), (same(maps[0]), same(maps[1]), same(maps[2]))))
+            for place, v in enumerate(scope):
                 self.beside[v].append((number, place))
-        self.held: list[object] = []
-        self.equal: dict[tuple[object, ...], Costs | Kept] = {}
-        self.gains: dict[tuple[int, bool], Costs] = {}
-        self.gains_among: dict[tuple[int, int, int], Costs] = {}
-        self.small: dict[int, tuple[Costs, list[int], list[int]]] = {}
-        self.survivors: dict[object, Kept | None] = {}
-        self.cut: dict[object, Costs | Kept] = {}
         self.dirty = set(range(len(self.alone)))
 
     def round(self) -> bool:
         """Looks again at every vertex near which something was taken out; False: nothing more was."""
         found = {v: rows for v in sorted(self.dirty) if (rows := self._look(v)) is not None}
         self.dirty = set(found)
+        if not found:
+            return False
         for v, rows in found.items():
-            self.kept[v] = self.kept[v][rows]
-            self.alone[v] = self._take(self.alone[v], rows, 0)
-            for pair in self.around[v]:
-                self.pairs[pair] = self._take(self.pairs[pair], rows, pair.index(v))
-                self.dirty.add(pair[0] + pair[1] - v)
+            self.kept[v] = self._take(self.kept[v], rows)
+            self.alone[v] = self._take(self.alone[v], rows)
             for number, place in self.beside[v]:
                 scope, table, maps = self.triples[number]
-                first, second, third = [self._take(of, rows, 0) if at == place else of for at, of in enumerate(maps)]
+                first, second, third = [self._take(of, rows) if at == place else of for at, of in enumerate(maps)]
                 self.triples[number] = Triple(scope, table, (first, second, third))
-                self.dirty.update(u for u in scope if u != v)
-        return bool(found)
+                self.dirty.update(scope)
+        for pair, costs in self.pairs.items():
+            first, second = found.get(pair[0]), found.get(pair[1])
+            if first is not None or second is not None:
+                self.pairs[pair] = self._cut(costs, first, second)
+                self.dirty.update(pair)
+        return True
 
     def _look(self, v: int) -> Kept | None:
         """The states that are left, or None if all are."""
-        alone = self.alone[v]
+        alone, pairs = self.alone[v], self.pairs
         if len(alone) == 1:
             return None
-        edges = sorted([(id(self.pairs[pair]), pair[1] == v, pair) for pair in self.around[v]])
+        edges = [(id(pairs[pair]), turned) for pair, turned in self.around[v]]
+        edges.sort()
         among = [(self.triples[number], place) for number, place in self.beside[v]]
         seen = sorted([(id(triple.table), place, id(triple.maps[place])) for triple, place in among])
-        key = (id(alone), tuple([edge[:2] for edge in edges]), tuple(seen))
-        if key not in self.survivors:
-            self.held.append(alone)
+        key = (id(alone), tuple(edges), tuple(seen))
+        survivors = self.met.survivors
+        if key not in survivors:
             with np.errstate(invalid="ignore"):
                 excess = alone[:, None] - alone[None, :]
                 excess[np.isnan(excess)] = 0.0
-                for number, turned, pair in edges:
-                    excess = excess + self._gain(number, turned, self.pairs[pair])
+                for edge in edges:
+                    gain, places = self._gain(*edge)
+                    excess += gain if len(gain) == len(alone) else gain.take(places, axis=0).take(places, axis=1)
                 for triple, place in among:
-                    excess = excess + self._gain_among(triple, place)
+                    excess += self._gain_among(triple, place)
             excess[np.isnan(excess)] = -np.inf  # possible with no state of some neighbour
             rows = _undominated(excess)
-            self.survivors[key] = self._only(rows) if len(rows) < len(alone) else None
-        return self.survivors[key]
+            survivors[key] = self.met.only(rows) if len(rows) < len(alone) else None
+        return survivors[key]
 
-    def _gain(self, number: int, turned: bool, costs: Costs) -> Costs:
-        """Entry (b, a): by how much row b can be dearer than row a, where row a is possible at all."""
-        if (number, turned) not in self.gains:
-            seen, row_of, column_of = self._small(number, costs)
+    def _gain(self, number: int, turned: bool) -> tuple[Costs, Kept]:
+        """Entry (b, a): by how much a row like b can be dearer than one like a, where a is possible; whom each is like.
+
+        Where all rows differ, each is like itself.
+        """
+        gains = self.met.gains
+        if (number, turned) not in gains:
+            seen, row_of, column_of = self._small(number)
             seen, places = (seen.T, column_of) if turned else (seen, row_of)
             gap = seen[:, None, :] - seen[None, :, :]
-            gap[np.broadcast_to(np.isinf(seen)[None, :, :], gap.shape)] = -np.inf
-            self.gains[number, turned] = self._only(np.max(gap, axis=2)[np.ix_(places, places)])
-        return self.gains[number, turned]
+            impossible = np.isinf(seen)
+            if impossible.any():
+                gap[np.broadcast_to(impossible[None, :, :], gap.shape)] = -np.inf
+            gains[number, turned] = (np.maximum.reduce(gap, axis=2), places)
+        return gains[number, turned]
 
     def _gain_among(self, triple: Triple, place: int) -> Costs:
         """The same of a triple, whatever the other two choose."""
         classes = triple.maps[place]
         key = (id(triple.table), place, id(classes))
-        if key not in self.gains_among:
-            self.held += [triple.table, classes]
+        gains = self.met.gains_among
+        if key not in gains:
             rows = np.moveaxis(triple.table, place, 0).reshape(triple.table.shape[place], -1)
             gap = np.max(rows[:, None, :] - rows[None, :, :], axis=2)
-            self.gains_among[key] = self._only(gap[np.ix_(classes, classes)])
-        return self.gains_among[key]
+            gains[key] = gap[classes[:, None], classes]
+        return gains[key]
 
-    def _small(self, number: int, costs: Costs) -> tuple[Costs, list[int], list[int]]:
+    def _small(self, number: int) -> tuple[Costs, Kept, Kept]:
         """The rows and columns that differ, and for each row and column which of them it is."""
-        found = self.small.get(number)
+        found = self.met.small.get(number)
         if found is None:
-            self.held.append(costs)
+            costs: Costs = self.met.arrays[number]  # pyright: ignore[reportAssignmentType]
             rows, row_of = distinct_rows(costs)
             columns, column_of = distinct_rows(rows.T)
-            found = self.small[number] = (columns.T, row_of, column_of)
+            found = self.met.small[number] = (columns.T, np.array(row_of, np.intp), np.array(column_of, np.intp))
         return found
 
-    def _take(self, costs: _Array, rows: Kept, axis: int) -> _Array:
-        """Equal arrays stay one array."""
-        key = (id(costs), id(rows), axis)
-        if key not in self.cut:
-            self.held += [costs, rows]
-            self.cut[key] = self._only(np.take(costs, rows, axis=axis))  # pyright: ignore[reportArgumentType]
-        return self.cut[key]  # pyright: ignore[reportReturnType]
+    def _take(self, found: _Array, rows: Kept) -> _Array:
+        """Some of a vector; equal arrays stay one array."""
+        key, cut = (id(found), id(rows), 0), self.met.cut
+        if key not in cut:
+            cut[key] = self.met.only(found[rows])
+        return cut[key]  # pyright: ignore[reportReturnType]
 
-    def _only(self, found: _Array) -> _Array:
-        """The array of the same content that was met first."""
-        known = self.equal.setdefault((found.shape, found.dtype.char, found.tobytes()), found)
-        return known  # pyright: ignore[reportReturnType]
+    def _cut(self, costs: Costs, rows: Kept | None, columns: Kept | None) -> Costs:
+        """Some rows and columns; None: all."""
+        key, cut = (id(costs), id(rows), id(columns)), self.met.cut
+        if key not in cut:
+            left = costs if rows is None else costs.take(rows, axis=0)
+            cut[key] = self.met.only(left if columns is None else left.take(columns, axis=1))
+        return cut[key]  # pyright: ignore[reportReturnType]
+
+
+@cache
+def _numbered(count: int) -> Kept:
+    return np.arange(count)
 
 
 def distinct_rows(costs: Costs) -> tuple[Costs, list[int]]:

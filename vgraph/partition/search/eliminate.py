@@ -39,17 +39,63 @@ class _Made:
     best: NDArray[np.int16]
 
 
-class Elimination:
-    def __init__(self, graph: CostGraph, max_entries: int) -> None:
-        self.graph, self.max_entries = graph, max_entries
-        self.tables: list[Costs] = []
-        self.numbers: dict[int, int] = {}
+class Tables:
+    """Tables and maps that were met, equal ones once, and what was eliminated: steps of a search have many alike."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Costs] = []
         self.classes = _Classes()
-        self.lines: dict[tuple[int, bool], Costs] = {}
-        self.maps: dict[int, int] = {}
-        self.small: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self.equal: dict[tuple[object, ...], Costs] = {}
         self.known: dict[tuple[object, ...], _Made] = {}
+        self._numbers: dict[int, int] = {}
+        self._equal: dict[tuple[object, ...], Costs] = {}
+        self._lines: dict[tuple[int, bool], int] = {}
+        self._small: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._maps: dict[int, int] = {}
+        self._held: list[object] = []  # what is known by its id
+
+    def number(self, costs: Costs) -> int:
+        """That of an array, whose content is not looked at."""
+        found = self._numbers.setdefault(id(costs), len(self.arrays))
+        if found == len(self.arrays):
+            self.arrays.append(costs)
+        return found
+
+    def number_of_equal(self, costs: Costs) -> int:
+        """That of the first array of the same content."""
+        return self.number(self._equal.setdefault((costs.shape, costs.tobytes()), costs))
+
+    def number_of_map(self, of: Kept) -> int:
+        """Equal maps are one array, whose content is looked at once."""
+        if id(of) not in self._maps:
+            self._held.append(of)
+            self._maps[id(of)] = self.classes.number(of)
+        return self._maps[id(of)]
+
+    def by_classes(self, costs: Costs) -> tuple[int, tuple[int, ...]]:
+        """The table of rows and columns that differ, and their maps."""
+        found = self._small.get(id(costs))
+        if found is None:
+            self._held.append(costs)
+            rows, row_of = distinct_rows(costs)
+            columns, column_of = distinct_rows(rows.T)
+            maps = (self.classes.number(row_of), self.classes.number(column_of))
+            found = self._small[id(costs)] = (self.number_of_equal(columns.T), maps)
+        return found
+
+    def line(self, costs: Costs, *, is_column: bool) -> int:
+        """The only row or column."""
+        key = (id(costs), is_column)
+        if key not in self._lines:
+            self._held.append(costs)
+            self._lines[key] = self.number_of_equal(costs[:, 0] if is_column else costs[0])
+        return self._lines[key]
+
+
+class Elimination:
+    def __init__(self, graph: CostGraph, max_entries: int, tables: Tables | None = None) -> None:
+        self.graph, self.max_entries = graph, max_entries
+        self.tables = tables or Tables()
+        self.classes, self.known = self.tables.classes, self.tables.known
         self.sizes = [len(costs) for costs in graph.alone]
         self.touching: list[dict[int, _Factor]] = [{} for _ in graph.alone]
         self.neighbours: list[set[int]] = [set() for _ in graph.alone]
@@ -58,14 +104,11 @@ class Elimination:
         self.logs = [math.log(size) for size in self.sizes]
         for v, costs in enumerate(graph.alone):
             if self.sizes[v] > 1:  # one state is no choice
-                self._add(_Factor((v,), self._number(costs), (self.classes.each(len(costs)),)))
+                self._add(_Factor((v,), self.tables.number(costs), (self.classes.each(len(costs)),)))
         for pair, costs in graph.pairs.items():
             self._add_pair(pair, costs)
         for triple in graph.triples:
             self._add_triple(triple)
-        for factor in {factor for around in self.touching for factor in around.values()}:
-            for v in factor.scope:
-                self.neighbours[v].update(factor.scope)
         for v, mine in enumerate(self.neighbours):
             mine.discard(v)
 
@@ -73,17 +116,13 @@ class Elimination:
         """A vertex with one state joins nothing: its neighbours bear what it costs beside them."""
         u, v = pair
         if self.sizes[u] > 1 and self.sizes[v] > 1:
-            if id(costs) not in self.small:
-                self.small[id(costs)] = self._by_classes(costs)
-            self._add(_Factor(pair, *self.small[id(costs)]))
-            return
-        if self.sizes[u] == self.sizes[v] == 1:
-            return
-        rest = u if self.sizes[u] > 1 else v
-        key = (id(costs), rest == u)
-        if key not in self.lines:
-            self.lines[key] = costs[:, 0] if rest == u else costs[0]
-        self._add(_Factor((rest,), self._number(self.lines[key]), (self.classes.each(self.sizes[rest]),)))
+            self._add(_Factor(pair, *self.tables.by_classes(costs)))
+            self.neighbours[u].add(v)
+            self.neighbours[v].add(u)
+        elif self.sizes[u] > 1 or self.sizes[v] > 1:
+            rest = u if self.sizes[u] > 1 else v
+            line = self.tables.line(costs, is_column=rest == u)
+            self._add(_Factor((rest,), line, (self.classes.each(self.sizes[rest]),)))
 
     def _add_triple(self, triple: Triple) -> None:
         """Of vertices with one state its cost in that one is left."""
@@ -94,26 +133,10 @@ class Elimination:
                 table = np.take(table, maps[place][0], axis=place)
                 del scope[place], maps[place]
         if scope:
-            number = self._number(table) if len(scope) == 3 else self._number_of_equal(table)
-            self._add(_Factor(tuple(scope), number, tuple([self._number_of_map(of) for of in maps])))
-
-    def _number_of_map(self, of: Kept) -> int:
-        """Equal ones are one array, whose content is looked at once."""
-        if id(of) not in self.maps:
-            self.maps[id(of)] = self.classes.number(of)
-        return self.maps[id(of)]
-
-    def _by_classes(self, costs: Costs) -> tuple[int, tuple[int, ...]]:
-        """The table of rows and columns that differ."""
-        rows, row_of = distinct_rows(costs)
-        columns, column_of = distinct_rows(rows.T)
-        return self._number_of_equal(columns.T), (self.classes.number(row_of), self.classes.number(column_of))
-
-    def _number(self, costs: Costs) -> int:
-        found = self.numbers.setdefault(id(costs), len(self.tables))
-        if found == len(self.tables):
-            self.tables.append(costs)
-        return found
+            number = self.tables.number(table) if len(scope) == 3 else self.tables.number_of_equal(table)
+            self._add(_Factor(tuple(scope), number, tuple([self.tables.number_of_map(of) for of in maps])))
+            for v in scope:
+                self.neighbours[v].update(scope)
 
     def _add(self, factor: _Factor) -> None:
         self.count += 1
@@ -183,25 +206,44 @@ class Elimination:
         shape = [count for _, _, count in joint]
         if math.prod(shape) > self.max_entries:
             return None
-        total, seen = np.zeros(shape), [0] * len(sizes)
+        total = self._total(shape, joint, factors)
+        best = total.argmin(axis=-1).astype(np.int16)
+        rows = total.reshape(-1, shape[-1])
+        least = rows[np.arange(len(rows)), best.ravel()].reshape(best.shape)
+        constant = float(least.min())
+        if np.isfinite(constant):  # taken off, so that repeated parts of a chain have equal tables
+            least = least - constant
+        return _Made(self.tables.number_of_equal(least), tuple([number for number, _, _ in joint[:last]]), best)
+
+    def _total(
+        self,
+        shape: Sequence[int],
+        joint: Sequence[tuple[int, list[Kept], int]],
+        factors: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]],
+    ) -> Costs:
+        """The sum of all tables, the small ones first, and first of all those of the same vertices."""
+        seen, parts = [0] * len(shape), dict[tuple[int, ...], Costs]()
         for table, places, _ in factors:
             index: list[Kept] = []
             for place in places:
                 index.append(joint[place][1][seen[place]])
                 seen[place] += 1
-            wanted = sorted(places)
-            costs = self.tables[table][np.ix_(*index)].transpose([places.index(p) for p in wanted])
-            total += costs.reshape([shape[p] if p in places else 1 for p in range(len(shape))])
-        best = np.argmin(total, axis=-1).astype(np.int16)
-        least = np.min(total, axis=-1)
-        constant = float(np.min(least))
-        if np.isfinite(constant):  # taken off, so that repeated parts of a chain have equal tables
-            least = least - constant
-        return _Made(self._number_of_equal(least), tuple([number for number, _, _ in joint[:last]]), best)
-
-    def _number_of_equal(self, costs: Costs) -> int:
-        known = self.equal.setdefault((costs.shape, costs.tobytes()), costs)
-        return self._number(known)
+            costs, wanted = self.tables.arrays[table], sorted(places)
+            if len(places) == 1:
+                costs = costs[index[0]]
+            elif len(places) == 2:
+                costs = costs[index[0][:, None], index[1]]
+            else:
+                costs = costs[np.ix_(*index)]
+            if wanted != list(places):
+                costs = costs.transpose([places.index(p) for p in wanted])
+            part = costs.reshape([size if p in places else 1 for p, size in enumerate(shape)])
+            alike = parts.get(part.shape)
+            parts[part.shape] = part if alike is None else alike + part
+        total, *rest = sorted(parts.values(), key=lambda part: part.size)
+        for part in rest:
+            total = total + part
+        return total if total.shape == tuple(shape) else np.broadcast_to(total, shape)
 
     def _states(self) -> list[int]:
         states, arrays = [0] * len(self.sizes), self.classes.arrays
@@ -246,6 +288,6 @@ class _Classes:
         return found
 
 
-def eliminate(graph: CostGraph, max_entries: int = MAX_ENTRIES) -> list[int] | None:
+def eliminate(graph: CostGraph, max_entries: int = MAX_ENTRIES, tables: Tables | None = None) -> list[int] | None:
     """The states of least cost; None if a table would need more than ``max_entries`` entries."""
-    return Elimination(graph, max_entries).run()
+    return Elimination(graph, max_entries, tables).run()

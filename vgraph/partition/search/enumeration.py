@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from vgraph.partition.accounting.costs import are_terms, looks_of, transfers
 from vgraph.partition.search.choice_tables import Choices, ChoiceTables
-from vgraph.partition.search.clusters import Cluster
+from vgraph.partition.search.clusters import Cluster, Port
 from vgraph.partition.search.cost_graph import Costs
 from vgraph.partition.search.skeleton import Numbers, Wire, skeleton_of
 from vgraph.partition.search.states import Amount, Grown, Kind, SearchState
@@ -21,10 +23,64 @@ from vgraph.partition.search.states import Amount, Grown, Kind, SearchState
 MAX_STATES = 64
 
 
+@dataclass(eq=False)
+class _Grown:
+    """States of the first members of a cluster: by state what it costs, by row and state how that looks."""
+
+    costs: Costs
+    looks: Numbers
+    _codes: dict[int, tuple[list[int], tuple[int, ...]]] = field(
+        default_factory=dict[int, tuple[list[int], tuple[int, ...]]]
+    )
+    _seen: dict[tuple[tuple[Port, int], ...], _Seen] = field(
+        default_factory=dict[tuple[tuple[Port, int], ...], "_Seen"]
+    )
+
+    def codes(self, row: int) -> tuple[list[int], tuple[int, ...]]:
+        """By state, where what a row stands for is placed; and each placement once."""
+        found = self._codes.get(row)
+        if found is None:
+            have: list[int] = looks_of()[0][self.looks[row]].tolist()
+            found = self._codes[row] = (have, tuple(dict.fromkeys(have)))
+        return found
+
+    def seen(self, outside: tuple[tuple[Port, int], ...]) -> _Seen:
+        """The possible states, as others see them."""
+        found = self._seen.get(outside)
+        if found is None:
+            possible = np.flatnonzero(self.costs < math.inf)
+            if not len(possible):
+                possible = np.arange(len(self.costs))
+            found = self._seen[outside] = _Seen(possible, self.costs[possible], {}, {})
+            codes, halos = looks_of()
+            for port, row in outside:
+                looks = self.looks[row, possible]
+                found.vectors[port] = tuple(codes[looks].tolist())
+                if not port[0]:
+                    found.beside[port[1:]] = tuple(halos[looks].tolist())
+        return found
+
+
+class _After(NamedTuple):
+    """States with one more member; of each, from which it grew (None: from its own), by which choice."""
+
+    states: _Grown
+    parents: Numbers | None
+    chosen: Numbers
+
+
+class _Seen(NamedTuple):
+    rows: Numbers
+    alone: Costs
+    vectors: dict[Port, tuple[int, ...]]
+    beside: dict[tuple[int, int], tuple[float, ...]]
+
+
 class Enumeration:
     """The states of one cluster: the root chooses, a follower takes what fits the operand that it follows.
 
     A state is a column of ``looks``: a number for the placement and halo at every port that anything depends on.
+    What grew alike before, of this or an earlier step, is not grown again.
     """
 
     def __init__(self, search_state: SearchState, cluster: Cluster) -> None:
@@ -33,67 +89,67 @@ class Enumeration:
         self.readings = search_state.coarse.inside[cluster.index]
 
     def run(self) -> Kind:
-        bones, costs = self.skeleton, np.zeros(1)
-        looks = np.zeros((bones.num_rows, 1), np.intp)
+        bones, known = self.skeleton, self.search_state.options.grown
+        states = known.setdefault(bones.num_rows, _Grown(np.zeros(1), np.zeros((bones.num_rows, 1), np.intp)))
+        assert isinstance(states, _Grown)
         grown: list[Grown] = []
-        last = len(self.cluster.members) - 1
-        for place in range(last + 1):
-            found, parents, chosen = self._grow(place, looks)
-            if parents is not None:
-                costs, looks = costs[parents], looks[:, parents]
-            if found.costs is not None:
-                costs = costs + found.costs[chosen]
-            if ports := bones.ports[place]:
-                first = bones.first[place]
-                looks[first : first + len(ports)] = found.looks(ports)[:, chosen]
-            for wire in bones.wires[place]:
-                costs = self._with_wire(costs, looks, wire)
-            if place == last or parents is not None:  # else they are as distinct as before
-                left = _distinct(costs, looks[bones.live[place]])
-                if left is not None:
-                    costs, looks, chosen = costs[left], looks[:, left], chosen[left]
-                    parents = left if parents is None else parents[left]
-            grown.append(Grown(parents, chosen, found.choices))
-        return self._kind(grown, costs, looks)
+        for place in range(len(self.cluster.members)):
+            row = bones.followed[place]
+            found = self._tables(place).choices((-1,) if row < 0 else states.codes(row)[1])
+            amounts = tuple([self._amount(wire.reading) for wire in bones.wires[place]])
+            key = (id(states), self.ways, bones.shapes[place], found.about(bones.ports[place]), amounts)
+            after = known.get(key)
+            if after is None:
+                after = known[key] = self._after(place, states, found, amounts)
+            assert isinstance(after, _After)
+            grown.append(Grown(after.parents, after.chosen, found.choices))
+            states = after.states
+        seen = states.seen(bones.outside)
+        return Kind(grown, seen.rows, seen.alone, dict(seen.vectors), dict(seen.beside))
 
-    def _kind(self, grown: list[Grown], costs: Costs, looks: Numbers) -> Kind:
-        possible = np.flatnonzero(costs < math.inf)
-        if not len(possible):
-            possible = np.arange(len(costs))
-        kind, (codes, halos) = Kind(grown, possible, costs[possible]), looks_of()
-        for port, row in self.skeleton.outside:
-            seen = looks[row, possible]
-            kind.vectors[port] = tuple(codes[seen].tolist())
-            if not port[0]:
-                kind.beside[port[1:]] = tuple(halos[seen].tolist())
-        return kind
+    def _after(self, place: int, states: _Grown, found: Choices, amounts: Sequence[Amount]) -> _After:
+        """The states with one more member."""
+        bones, costs, looks = self.skeleton, states.costs, states.looks
+        parents, chosen = self._grow(place, states, found)
+        if parents is None:
+            looks = looks.copy()
+        else:
+            costs, looks = costs[parents], looks[:, parents]
+        if found.costs is not None:
+            costs = costs + found.costs[chosen]
+        if ports := bones.ports[place]:
+            first = bones.first[place]
+            looks[first : first + len(ports)] = found.looks(ports)[:, chosen]
+        for wire, amount in zip(bones.wires[place], amounts, strict=True):
+            costs = self._with_wire(costs, looks, wire, amount)
+        if place == len(self.cluster.members) - 1 or parents is not None:  # else they are as distinct as before
+            left = _distinct(costs, looks[bones.live[place]])
+            if left is not None:
+                costs, looks, chosen = costs[left], looks[:, left], chosen[left]
+                parents = left if parents is None else parents[left]
+        return _After(_Grown(costs, looks), parents, chosen)
 
-    def _grow(self, place: int, looks: Numbers) -> tuple[Choices, Numbers | None, Numbers]:
+    def _grow(self, place: int, states: _Grown, found: Choices) -> tuple[Numbers | None, Numbers]:
         """Every state with every choice of one more member: from which state (None: each from its own), by which."""
-        tables = self._tables(place)
         row = self.skeleton.followed[place]
         if row < 0:
-            found = tables.choices((-1,))
-            count, width = len(found.choices), looks.shape[1]
+            count, width = len(found.choices), states.looks.shape[1]
             if count == 1:
-                return found, None, np.zeros(width, np.intp)
-            return found, np.repeat(np.arange(width), count), np.tile(np.arange(count), width)
-        have: list[int] = looks_of()[0][looks[row]].tolist()
-        found = tables.choices(tuple(dict.fromkeys(have)))
-        picks = [found.rows[code] for code in have]
+                return None, np.zeros(width, np.intp)
+            return np.repeat(np.arange(width), count), np.tile(np.arange(count), width)
+        picks = [found.rows[code] for code in states.codes(row)[0]]
         chosen = np.array([number for pick in picks for number in pick], np.intp)
-        if len(chosen) == len(have):
-            return found, None, chosen
-        return found, np.repeat(np.arange(len(have)), [len(pick) for pick in picks]), chosen
+        if len(chosen) == len(picks):
+            return None, chosen
+        return np.repeat(np.arange(len(picks)), [len(pick) for pick in picks]), chosen
 
-    def _with_wire(self, costs: Costs, looks: Numbers, wire: Wire) -> Costs:
+    def _with_wire(self, costs: Costs, looks: Numbers, wire: Wire, amount: Amount) -> Costs:
         codes, halos = looks_of()
         have, need = codes[looks[wire.have]], looks[wire.need]
         moved = transfers(self.ways)[have, codes[need]] + halos[need]
         if not moved.any():
             return costs
-        whole, terms = self._amount(wire.reading)
-        amounts = np.where(are_terms()[have], terms, whole)
+        amounts = np.where(are_terms()[have], amount[1], amount[0])
         return costs + np.multiply(amounts, moved, out=np.zeros_like(moved), where=moved > 0)
 
     def _amount(self, reading: int) -> Amount:

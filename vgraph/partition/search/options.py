@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from vgraph.ir.program import Op, Value, op_name
-from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
+from vgraph.ir.sharding import REPLICATED, Partial, Placement, Split, Strategy, split_at
 from vgraph.ir.tdl.table import is_absent
 from vgraph.partition.accounting.costs import code_of, look_of, placement_of
 from vgraph.partition.search.classes import Held
@@ -71,6 +71,8 @@ class Options:
     held: Held = field(default_factory=dict[int, tuple[Placement, ...]])
 
     def __post_init__(self) -> None:
+        self.grown: dict[Hashable, object] = {}  # by what they grew of, the states of clusters
+        self.alike: dict[int, object] = {}  # by the workers of a step, what values cost
         self._all: dict[Hashable, list[Strategy]] = {}
         self._described: dict[Hashable, Described | None] = {}
         self._choices: dict[Hashable, list[Choice]] = {}
@@ -108,7 +110,7 @@ class Options:
         before = [choice.kept[0] for choice in past]
         placements: list[Placement] = list(self._splits(value, before, past_ways, ways))
         if not placements or value.row_bytes <= self.small:
-            placements.append(Replicate())
+            placements.append(REPLICATED)
         return placements
 
     def _splits(
@@ -120,7 +122,7 @@ class Options:
             for outer in sorted({1, *(hints[dim] if dim < len(hints) else ())}):
                 count = parts * outer * ways
                 if extent % count == 0 or (is_plain and outer == 1 and is_long(extent, count)):
-                    yield Split(dim, outer)
+                    yield split_at(dim, outer)
 
     def _local_hints(
         self, value: Value, before: Sequence[Placement], past_ways: Sequence[int]
@@ -221,13 +223,13 @@ class Options:
         if is_absent(result):
             return [made]
         if result.id == self.loss:
-            return [Replicate()]
-        small = [Replicate()] if result.row_bytes <= self.small else []
+            return [REPLICATED]
+        small = [REPLICATED] if result.row_bytes <= self.small else []
         if not isinstance(made, Partial):
             return [made, *(p for p in small if p != made)]
         spread: list[Placement] = [*self._splits(result, before, past_ways, ways), *small]
         if not spread:
-            spread = [Replicate()]
+            spread = [REPLICATED]
         return [made, *spread] if self.keeps_terms else spread
 
     def every(self, op: Op, kind: Hashable, ways: int) -> list[Strategy]:

@@ -20,6 +20,7 @@ from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import is_absent
 from vgraph.partition.search.classes import Held, classify
 from vgraph.partition.search.clusters import Coarse, coarsen
+from vgraph.partition.search.critical import Solved
 from vgraph.partition.search.critical import solve as solve_exactly
 from vgraph.partition.search.factors import find_factors, with_hints
 from vgraph.partition.search.options import Options, Past
@@ -60,6 +61,7 @@ class Prepared:
         self.graphs = (self.coarse, coarsen(hinted, joins=False)) if is_small else (self.coarse,)
         factors = {i: [frozenset(s) for s in dims] for i, dims in hints.items()}
         self.options = Options(_small(step), factors, step.loss.id, held=held or {})
+        self.solved = Solved()
 
 
 @contextmanager
@@ -122,7 +124,7 @@ def _choose(
     equal: dict[tuple[int, int], Past] = {}  # what chose alike has one past, about which is asked once
     for number, ways in enumerate(tqdm(axes, desc="search", unit="step", leave=False, disable=None)):
         problems = [StepCosts(SearchState(graph, options, past, axes[:number], ways)) for graph in graphs]
-        solved = [(*_solved(problem, solve), problem) for problem in problems]
+        solved = [(*_solved(problem, solve, prepared.solved), problem) for problem in problems]
         cost, states, problem = min(solved, key=lambda each: each[0])
         costs.append(cost)
         for cluster, kind, state in zip(problem.coarse.clusters, problem.kinds, states, strict=False):  # then copies
@@ -136,9 +138,9 @@ def _choose(
     return past, costs
 
 
-def _solved(problem: StepCosts, solve: Solver | None) -> tuple[float, list[int]]:
+def _solved(problem: StepCosts, solve: Solver | None, before: Solved) -> tuple[float, list[int]]:
     """What the cheapest states cost, and which they are."""
-    states = solve_exactly(problem.graph()) if solve is None else solve(problem)
+    states = solve_exactly(problem.graph(), before=before) if solve is None else solve(problem)
     return problem.graph().cost(problem.with_copies(states)), states
 
 

@@ -7,14 +7,17 @@ Source: none (the books keep a copy for later readers; a cost of many clusters a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vgraph.partition.accounting.costs import are_terms, transfers
 from vgraph.partition.search.cost_graph import Costs
 from vgraph.partition.search.states import Amount, Kind
+
+Uses = NDArray[np.bool_]  # by state of a reader, whether it reads a copy
 
 
 class Need(NamedTuple):
@@ -38,35 +41,34 @@ class Copy(NamedTuple):
     before: tuple[int, ...]
 
 
-def shared_copies(readers: Sequence[tuple[Kind, Sequence[Need]]]) -> frozenset[Copy]:
-    """The copies that clusters may read of one value, if more than one cluster may."""
+def shared_copies(readers: Sequence[Iterable[Copy]]) -> frozenset[Copy]:
+    """Of the copies that each cluster may read of one value those that more than one may."""
     met: set[Copy] = set()
     shared: set[Copy] = set()
-    for kind, needs in readers:
-        mine = {copy for need in needs for copy in _copies(kind, need)}
-        shared |= met & mine
-        met |= mine
+    for mine in readers:
+        shared.update(copy for copy in mine if copy in met)
+        met.update(mine)
     terms = are_terms()
     return frozenset([copy for copy in shared if not terms[copy.code]])
 
 
-def _copies(kind: Kind, need: Need) -> set[Copy]:
-    halos = kind.halos(need.member, need.position)
-    plain = {code for code, halo in zip(need.codes, halos, strict=True) if not halo}
-    return {Copy(code, need.amount, need.before) for code in plain}
+def reads_of(kind: Kind, need: Need) -> dict[Copy, Uses]:
+    """By copy that a reader may need, in which of its states it reads that, and nothing that lies beside the shard."""
+    codes, beside = np.array(need.codes), kind.halo_array(need.member, need.position)
+    plain = beside == 0
+    found = dict.fromkeys(need.codes if plain.all() else codes[plain].tolist())
+    return {Copy(code, need.amount, need.before): (codes == code) & plain for code in found}
 
 
-def reads_copy(kind: Kind, need: Need, copy: Copy) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """By state, whether it reads this copy."""
-    if (need.amount, need.before) != (copy.amount, copy.before):
-        return np.zeros(len(need.codes), dtype=bool)
-    return (np.array(need.codes) == copy.code) & ~np.array(kind.halos(need.member, need.position), dtype=bool)
-
-
-def readable(kind: Kind, need: Need) -> set[Copy]:
-    """The copies that a reader may need."""
-    terms = are_terms()
-    return {copy for copy in _copies(kind, need) if not terms[copy.code]}
+def joined(reads: Sequence[Mapping[Copy, Uses]]) -> Mapping[Copy, Uses]:
+    """The same of all needs of a reader."""
+    if len(reads) == 1:
+        return reads[0]
+    found: dict[Copy, Uses] = {}
+    for mine in reads:
+        for copy, uses in mine.items():
+            found[copy] = found[copy] | uses if copy in found else uses
+    return found
 
 
 def fetching(have: tuple[int, ...], copy: Copy, ways: int) -> Costs:
@@ -77,7 +79,7 @@ def fetching(have: tuple[int, ...], copy: Copy, ways: int) -> Costs:
     return np.stack([np.zeros(len(have)), costs], axis=1)
 
 
-def without(uses: np.ndarray[tuple[int], np.dtype[np.bool_]], dearest: float, count: int = 2) -> Costs:
+def without(uses: Uses, dearest: float, count: int = 2) -> Costs:
     """By state of a reader, what it costs if the copy was not fetched, no less than fetching it, and if it was.
 
     ``count``: states of the copy, of which all but the first have it.

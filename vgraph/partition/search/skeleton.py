@@ -7,7 +7,9 @@ Source: Tofu section 5.2 (forward and gradient may be split differently).
 from __future__ import annotations
 
 import itertools
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +44,23 @@ class Skeleton:
     ports: tuple[tuple[Place, ...], ...]
     live: tuple[Numbers, ...]
     outside: tuple[tuple[Port, int], ...]
+
+    @cached_property
+    def shapes(self) -> list[Hashable]:
+        """By member, what tells how its states grow of those before, whatever its choices and amounts."""
+        wires = [tuple([(wire.have, wire.need) for wire in found]) for found in self.wires]
+        last, first = len(wires) - 1, self.first
+        return [
+            (
+                self.followed[i],
+                first[i] if self.ports[i] else -1,
+                self.ports[i],
+                wires[i],
+                tuple(self.live[i].tolist()),
+                i == last,
+            )
+            for i in range(last + 1)
+        ]
 
 
 def skeleton_of(coarse: Coarse, cluster: Cluster) -> Skeleton:

@@ -54,6 +54,7 @@ class Kind:
     vectors: dict[Port, tuple[int, ...]] = field(default_factory=dict[Port, tuple[int, ...]])
     beside: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict[tuple[int, int], tuple[float, ...]])
     _asked: dict[int, State] = field(default_factory=dict[int, State], repr=False)
+    _beside: dict[tuple[int, int], Costs] = field(default_factory=dict[tuple[int, int], Costs], repr=False)
 
     def state(self, number: int) -> State:
         """The choices of all members in one state."""
@@ -88,6 +89,13 @@ class Kind:
         found = self.beside.get((member, position))
         if found is None:
             found = self.beside[member, position] = tuple([state[member].halos[position] for state in self.states])
+        return found
+
+    def halo_array(self, member: int, position: int) -> Costs:
+        """The same as an array."""
+        found = self._beside.get((member, position))
+        if found is None:
+            found = self._beside[member, position] = np.array(self.halos(member, position))
         return found
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vgraph.partition.accounting.costs import are_terms, transfers
 from vgraph.partition.rewrite.views import View
@@ -20,11 +21,19 @@ from vgraph.partition.search.clusters import Link, Result
 from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
 from vgraph.partition.search.dominance import distinct_rows
 from vgraph.partition.search.enumeration import MAX_STATES, Enumeration
-from vgraph.partition.search.shared_copies import Copy, Need, fetching, readable, reads_copy, shared_copies, without
+from vgraph.partition.search.shared_copies import (
+    Copy,
+    Need,
+    Uses,
+    fetching,
+    joined,
+    reads_of,
+    shared_copies,
+    without,
+)
 from vgraph.partition.search.states import Kind, SearchState
 from vgraph.partition.search.view_copies import Families, Taken, in_base, lying, taking, turned
 
-Uses = NDArray[np.bool_]  # by state of a reader, whether it reads a copy
 Part = tuple[bool, int]  # whether the matrix is transposed, its number
 
 
@@ -37,12 +46,11 @@ class StepCosts:
         self._kinds: dict[Hashable, Kind] = {}
         self._known: dict[Hashable, _Value] = {}
         self._readers: list[list[int]] = []  # by copy that is a vertex, the clusters that may read it
-        self._numbers: dict[Hashable, int] = {}
-        self._matrices: dict[int, Costs] = {}
-        self._sums: dict[Hashable, Costs] = {}
-        self._maps: dict[bytes, Kept] = {}
+        alike = search_state.options.alike.setdefault(search_state.ways, _Alike())
+        assert isinstance(alike, _Alike)
+        self._alike, self._numbers, self._matrices = alike, alike.numbers, alike.matrices
         self._views: dict[Hashable, int] = {}  # how many views are between what a link reads and what it is read as
-        self._needed: dict[Hashable, list[Need]] = {}
+        self._read: dict[Hashable, _Reader] = {}
         numbers = search_state.numbers
         self.kinds = [self._kind(index, numbers) for index in range(len(self.coarse.clusters))]
 
@@ -141,12 +149,10 @@ class StepCosts:
         views = {v: found for v, found in views.items() if v in values and found[0] in values}
         members = {*views, *[base for base, _ in views.values()]}
         read: dict[Result, set[Copy]] = {}
+        terms = are_terms()
         for value in members:
-            copies = read[value] = set[Copy]()
-            for link in values[value]:
-                kind = self.kinds[link.reader]
-                for need in self._needs(link):
-                    copies |= readable(kind, need)
+            copies = {copy for link in values[value] for copy in self._reader(link).copies}
+            read[value] = {copy for copy in copies if not terms[copy.code]}
         have = {value: self._have(value) for value in members}
         return Families(views, read, have).found
 
@@ -183,53 +189,85 @@ class StepCosts:
         return 2.0 * self.search_state.ways * max(copy.amount)
 
     def _sum(self, parts: list[Part]) -> Costs:
-        key = tuple(parts)
-        if key not in self._sums:
+        key, sums = tuple(parts), self._alike.sums
+        if key not in sums:
             matrices = [self._matrices[m].T if turned else self._matrices[m] for turned, m in parts]
-            self._sums[key] = np.sum(matrices, axis=0) if len(matrices) > 1 else matrices[0]
-        return self._sums[key]
+            sums[key] = np.sum(matrices, axis=0) if len(matrices) > 1 else matrices[0]
+        return sums[key]
 
-    def _needs(self, link: Link) -> list[Need]:
-        """How a reader needs a value, in terms of what that is a view of."""
+    def _reader(self, link: Link) -> _Reader:
+        """How a cluster needs a value, in terms of what that is a view of."""
         source, kind = self.kinds[link.source], self.kinds[link.reader]
         key = (id(source), id(kind), link.form)
-        found = self._needed.get(key)
+        found = self._read.get(key)
         if found is None:
             views, needs = self._base(link)[1], needs_of(self.search_state, source, kind, link.readings)[1]
-            found = self._needed[key] = [in_base(need, views) for need in needs]
+            needs = [in_base(need, views) for need in needs] if views else needs
+            about = tuple([(need, kind.halos(need.member, need.position)) for need in needs])
+            number = self._alike.readers.setdefault(about, len(self._alike.readers))
+            found = self._read[key] = _Reader(kind, needs, number)
         return found
 
     def _value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Value:
         """The costs of one value: what every reader fetches for itself, and the copies that they share."""
-        ways, have = self.search_state.ways, self._have(self._base(links[0])[0])
-        kinds, every = [self.kinds[link.reader] for link in links], [self._needs(link) for link in links]
-        shared = shared_copies(list(zip(kinds, every, strict=True))) if len(links) > 1 else frozenset[Copy]()
+        have = self._have(self._base(links[0])[0])
+        every = [self._reader(link) for link in links]
+        clusters = [link.reader for link in links]
+        ties = [(copy, taken.homes if taken is not None else None) for copy, taken in told.items()]
+        key = (
+            have,
+            tuple(ties),
+            *[(reader.number, clusters.index(at)) for reader, at in zip(every, clusters, strict=True)],
+        )
+        found = self._alike.values.get(key)
+        if found is None:
+            found = self._alike.values[key] = self._costs_of(have, every, clusters, told)
+        return found
+
+    def _costs_of(
+        self,
+        have: tuple[int, ...],
+        every: Sequence[_Reader],
+        clusters: Sequence[int],
+        told: Mapping[Copy, Taken | None],
+    ) -> _Value:
+        """The same; ``have``: by state of the source where the value lies, ``clusters``: which ones the readers are."""
+        ways = self.search_state.ways
+        shared = shared_copies([reader.copies for reader in every]) if len(every) > 1 else frozenset[Copy]()
         costs = {copy: fetching(have, copy, ways) for copy in sorted({*shared, *told})}
         costs = {copy: table for copy, table in costs.items() if table.any() or copy in told}
         readers: list[int] = []
-        for kind, needs in zip(kinds, every, strict=True):
-            mine = tuple([copy for copy in costs if any(reads_copy(kind, need, copy).any() for need in needs)])
-            key = (have, mine, *[(need, kind.halos(need.member, need.position)) for need in needs])
-            number = self._numbers.get(key, -1)
-            readers.append(self._keep(key, combined(have, kind, needs, ways, mine)) if number < 0 else number)
+        for reader in every:
+            readers.append(self._matrix(have, reader, tuple([copy for copy in costs if copy in reader.copies])))
         copies: list[tuple[Copy, int, list[int]]] = []
         both: dict[tuple[int, int], list[tuple[Costs, Uses, Uses]]] = {}
         for copy, table in costs.items():
             taken, dearest = told.get(copy), float(table.max())
-            reads = [
-                np.any([reads_copy(kind, n, copy) for n in needs], axis=0)
-                for kind, needs in zip(kinds, every, strict=True)
-            ]
-            mine = [place for place, uses in enumerate(reads) if uses.any()]
-            if copy not in told and len(mine) == 2 and links[mine[0]].reader != links[mine[1]].reader:
-                both.setdefault((mine[0], mine[1]), []).append((table[:, 1], reads[mine[0]], reads[mine[1]]))
-                continue
+            reads = {place: reader.copies[copy] for place, reader in enumerate(every) if copy in reader.copies}
+            if copy not in told and len(reads) == 2:
+                one, other = reads
+                if clusters[one] != clusters[other]:
+                    both.setdefault((one, other), []).append((table[:, 1], reads[one], reads[other]))
+                    continue
             if taken is not None:
                 dearest = self._dearest(copy)
                 table = np.hstack([table, lying(have, taken.homes, dearest)[:, 2:]])
-            tables = [self._keep_equal(without(uses, dearest, table.shape[1])) if uses.any() else -1 for uses in reads]
+            tables = [-1] * len(every)
+            for place, uses in reads.items():
+                tables[place] = self._keep_equal(without(uses, dearest, table.shape[1]))
             copies.append((copy, self._keep_equal(table), tables))
         return _Value(readers, copies, [(*places, *self._of_two(found)) for places, found in both.items()])
+
+    def _matrix(self, have: tuple[int, ...], reader: _Reader, paid: tuple[Copy, ...]) -> int:
+        """The number of what a reader fetches for itself; ``paid``: copies that are paid elsewhere."""
+        key = (have, paid, reader.number)
+        number = self._numbers.get(key, -1)
+        if number < 0:
+            found = combined(
+                have, reader.kind, reader.needs, self.search_state.ways, paid, reader.reads if paid else ()
+            )
+            number = self._keep(key, found)
+        return number
 
     def _of_two(self, copies: Sequence[tuple[Costs, Uses, Uses]]) -> tuple[int, tuple[Kept, Kept, Kept]]:
         """The table of copies that two may read: what is fetched if either does; and the classes of their states."""
@@ -243,7 +281,7 @@ class StepCosts:
     def _map(self, classes: Sequence[int]) -> Kept:
         """Equal ones are one array."""
         found = np.array(classes, np.intp)
-        return self._maps.setdefault(found.tobytes(), found)
+        return self._alike.maps.setdefault(found.tobytes(), found)
 
     def _base(self, link: Link) -> tuple[Result, tuple[View, ...]]:
         """What the value of a link is a view of, and by which views, where in every state the one lies as the other."""
@@ -290,6 +328,38 @@ class StepCosts:
         return number
 
 
+class _Alike:
+    """What was found of values, which the steps of a search for as many workers have in common; matrices by number."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}
+        self.matrices: dict[int, Costs] = {}
+        self.sums: dict[Hashable, Costs] = {}
+        self.maps: dict[bytes, Kept] = {}
+        self.readers: dict[Hashable, int] = {}
+        self.values: dict[Hashable, _Value] = {}
+
+
+@dataclass(eq=False)
+class _Reader:
+    """How one cluster reads a value: its needs; by need and of all the copies that serve them.
+
+    ``number``: equal for those that read alike.
+    """
+
+    kind: Kind
+    needs: list[Need]
+    number: int
+
+    @cached_property
+    def reads(self) -> list[dict[Copy, Uses]]:
+        return [reads_of(self.kind, need) for need in self.needs]
+
+    @cached_property
+    def copies(self) -> Mapping[Copy, Uses]:
+        return joined(self.reads)
+
+
 class _Value(NamedTuple):
     """Numbers of matrices: by reader; by copy that of fetching it and, by reader, of reading it (-1: never).
 
@@ -320,20 +390,33 @@ def needs_of(
     return have, found
 
 
-def combined(have: tuple[int, ...], kind: Kind, found: Sequence[Need], ways: int, shared: Sequence[Copy] = ()) -> Costs:
-    """Costs by state of source and reader; what two need alike is fetched once, ``shared`` is paid elsewhere."""
-    halos = [np.array(kind.halos(need.member, need.position)) for need in found]
-    rows, table = np.array(have)[:, None], transfers(ways)
-    terms = are_terms()[rows[:, 0]].astype(np.intp)
-    parts = [
-        np.array(need.amount)[terms][:, None] * (table[rows, np.array(need.codes)] + halo)
-        for need, halo in zip(found, halos, strict=True)
-    ]
-    needs = np.array([need.codes for need in found])
-    for i, need in enumerate(found):  # the same shard of a value was fetched for an earlier reader
-        again = (needs[:i] == needs[i]).any(axis=0)
-        for copy in shared:
-            again |= reads_copy(kind, need, copy)
+def combined(
+    have: tuple[int, ...],
+    kind: Kind,
+    found: Sequence[Need],
+    ways: int,
+    paid: Sequence[Copy] = (),
+    reads: Sequence[Mapping[Copy, Uses]] = (),
+) -> Costs:
+    """Costs by state of source and reader; what two need alike is fetched once.
+
+    ``paid``: copies that are paid elsewhere; ``reads``: by need, in which states it reads which copy.
+    """
+    rows, table = np.array(have), transfers(ways)
+    terms = are_terms()[rows]
+    codes = [np.array(need.codes) for need in found]
+    parts: list[Costs] = []
+    for number, need in enumerate(found):
+        moved = table[rows[:, None], codes[number]]
+        beside = kind.halo_array(need.member, need.position)
+        part = np.where(terms, need.amount[1], need.amount[0])[:, None] * (moved + beside if beside.any() else moved)
+        again = np.zeros(len(beside), dtype=np.bool_)
+        for earlier in codes[:number]:  # the same shard of a value was fetched for an earlier reader
+            again |= earlier == codes[number]
+        for copy in paid:
+            if copy in reads[number]:
+                again |= reads[number][copy]
         if again.any():
-            parts[i] = np.where(again[None, :] & np.isfinite(parts[i]), 0.0, parts[i])
-    return np.sum(parts, axis=0)
+            part[again & np.isfinite(part)] = 0.0
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from vgraph.ir.program import Op, Value, map_leaves
 from vgraph.ir.reductions import REDUCTIONS
-from vgraph.ir.sharding import Partial, Placement, Replicate, Split, Strategy
+from vgraph.ir.sharding import REPLICATED, Partial, Placement, Replicate, Split, Strategy, split_at
 from vgraph.ir.tdl.affine import parse_access
 from vgraph.ir.tdl.notation import Indices, Notation
 from vgraph.ir.tdl.table import is_absent
@@ -77,7 +77,7 @@ def stands_alone(notation: Notation, index: str) -> bool:
 def replicated(op: Op) -> Strategy:
     """Every worker reads and makes everything."""
     count = len(list(op.operands()))
-    return Strategy("", 1, (Replicate(),) * count, (Replicate(),) * len(op.results))
+    return Strategy("", 1, (REPLICATED,) * count, (REPLICATED,) * len(op.results))
 
 
 def shrink(op: Op, strategy: Strategy, ways: int) -> Op:
@@ -105,7 +105,7 @@ def _passing_partials(op: Op) -> Iterator[Strategy]:
     """A linear op may work on the terms of a sum: its result is then a sum of terms too."""
     count = len(list(op.operands()))
     for together in linear_operands(op):
-        inputs = tuple(Partial() if i in together else Replicate() for i in range(count))
+        inputs = tuple(Partial() if i in together else REPLICATED for i in range(count))
         yield Strategy("+", 1, inputs, (Partial(),) * len(op.results))
 
 
@@ -125,7 +125,7 @@ def _split(op: Op, notation: Notation, sizes: Mapping[str, int], index: str, out
         return None
     outputs: list[Placement] = []
     for number, (result, dims) in enumerate(zip(op.results, notation.outputs, strict=True)):
-        placement = Replicate() if is_absent(result) else _made(notation, number, dims, sizes, index, outer)
+        placement = REPLICATED if is_absent(result) else _made(notation, number, dims, sizes, index, outer)
         if placement is None:
             return None
         outputs.append(placement)
@@ -154,7 +154,7 @@ def _made(
         return None
     read = notation.reads.get(number, range(len(notation.inputs)))
     if not any(_has(dim, index) for operand in read for dim in notation.inputs[operand]):
-        return Replicate()
+        return REPLICATED
     reducer = _REDUCERS.get(notation.reduced.get(index, "") or notation.located.get(index, ""))
     return Partial(reducer) if reducer else None
 
@@ -170,7 +170,7 @@ def _position(position: int, dim: str, sizes: Mapping[str, int], index: str, out
         return None
     for name in dim.split():
         if name == index:
-            return Split(position, outer)
+            return split_at(position, outer)
         outer *= sizes.get(name, 1)
     return None
 
@@ -181,7 +181,7 @@ def _read(
     """The shard of an operand that is read, and its halo."""
     found = [(position, dim) for position, dim in enumerate(dims) if "?" not in dim and _has(dim, index)]
     if not found:
-        return (Replicate(), (0, 0))
+        return (REPLICATED, (0, 0))
     if len(found) > 1:
         return None
     position, dim = found[0]
@@ -202,16 +202,16 @@ def _affine(
     if all(a is not None and a.terms == ((index, 1),) and a.divisor == 1 for a in accesses):
         starts = [a.constant for a in accesses if a is not None]
         if blocks and all(start % sizes[index] == 0 and start >= 0 for start in starts):
-            return (Split(position, blocks * outer), (0, 0))
+            return (split_at(position, blocks * outer), (0, 0))
         parts = sizes[index] // size if size and sizes[index] % size == 0 else 0
         if parts and outer % parts == 0 and -starts[0] % size == 0:  # one of the operands of a cat
-            return (Split(position, outer // parts), (0, 0))
-        return (Replicate(), (0, 0))
+            return (split_at(position, outer // parts), (0, 0))
+        return (REPLICATED, (0, 0))
     access = accesses[0]
     if access is None or len(accesses) > 1 or outer > 1:
         return None
     if size % ways:
-        return (Replicate(), (0, 0))
+        return (REPLICATED, (0, 0))
     before = after = 0
     block, mine = size // ways, sizes[index] // ways
     for worker in range(ways):
@@ -219,4 +219,4 @@ def _affine(
         low, high = access.interval(bounds | {index: (worker * mine, (worker + 1) * mine)})
         before = max(before, worker * block - max(low, 0))
         after = max(after, min(high, size) - (worker + 1) * block)
-    return (Split(position), (before, after))
+    return (split_at(position), (before, after))
