@@ -178,6 +178,36 @@ def test_unusual_calls_are_recorded() -> None:
         torch.testing.assert_close(known[value.id], parameters[n].grad, rtol=1e-10, atol=1e-12)
 
 
+class Turned(nn.Module):
+    """Tensors that become other views of themselves, as an nn.GRU's result does; each is read again as it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.linear = nn.GRU(4, 4, batch_first=True), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.linear(self.gru(x)[0])
+        once = h * 2
+        once.transpose_(0, 1)
+        back = once.transpose(0, 1)
+        more = h + 1
+        more.mul_(0.5)
+        more.unsqueeze_(0).squeeze_(0)
+        return (back * more).sum() + once.square().mean()
+
+
+def test_a_tensor_that_is_turned_in_place_was_of_another_shape_before() -> None:
+    model, x = Turned().double(), torch.rand(3, 2, 4, dtype=torch.float64)
+    step = capture_step(model, (x,))
+    known = interpret(step, given_for(step, model, (x,), 0.1))  # compares all shapes
+    loss = model(x)
+    loss.backward()
+    parameters = dict(model.named_parameters())
+    torch.testing.assert_close(known[step.loss.id], loss.detach(), rtol=1e-12, atol=1e-12)
+    for n, value in step.gradients.items():
+        torch.testing.assert_close(known[value.id], parameters[n].grad, rtol=1e-10, atol=1e-12)
+
+
 class Mean(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.mean()

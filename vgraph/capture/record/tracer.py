@@ -358,9 +358,12 @@ class Tracer(TorchDispatchMode):
         with self.paused():
             out = twin(*bare_all(args), **kwargs)
         self.record(twin, args, kwargs, out)
+        is_view = share_memory(out, written)  # unsqueeze_ and its kind: another view of what it was
+        if is_view:
+            self._leave_behind(written)
         with self.paused(), torch.no_grad():
             func(*bare_all(args), **kwargs)
-        if share_memory(out, written):  # unsqueeze_ and its kind: another view of what it was
+        if is_view:
             self._alias(written, out)
             return written
         if out.dtype != written.dtype:
@@ -369,6 +372,16 @@ class Tracer(TorchDispatchMode):
             out = self.record(torch.ops.aten._to_copy.default, (out,), {"dtype": written.dtype}, narrow)
         self._write(written, out)
         return written
+
+    def _leave_behind(self, written: Tensor) -> None:
+        """Another object stands for what this one was, whose shape is about to change."""
+        with self.paused(), torch.no_grad():
+            before = bare(written).detach()
+        cell, known = self._cells[id(written)], self.recording.tensors
+        cell.tensor = before
+        known[:] = [before if tensor is written else tensor for tensor in known]
+        self._cells[id(before)] = cell
+        self._by_geometry[geometry_of(before)] = before
 
     def _write(self, written: Tensor, by: Tensor) -> None:
         self.written.append(written)
