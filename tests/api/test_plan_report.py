@@ -12,6 +12,7 @@ import vgraph
 from benchmarks.partitioning.sensitivity import sensitivity
 from tests.partition.test_search import Heads, Perceptron
 from vgraph.api.dense.parallel import Plan
+from vgraph.api.dense.plan_hints import undivided
 from vgraph.cli import main
 from vgraph.errors import ModelError, NameLookupError
 from vgraph.partition.accounting.machines import MACHINES
@@ -157,3 +158,22 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (tmp_path / "t.png").exists()
     assert (tmp_path / "plan.json").exists()
     assert main([*arguments, "--memory", "0.000001"]) == 1
+
+
+def test_why_a_dim_is_not_cut_is_told() -> None:
+    """Lengths that workers do not divide; what divides is not said to lack that, but to be needed whole."""
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made = self.linear(x)
+            longer = nn.functional.pad(made, (0, 1, 0, 1)).tanh()
+            return made.flatten().cumsum(0).square().mean() + longer.square().mean()
+
+    plan = vgraph.parallelize(Whole(), (torch.randn(16, 16),), 4)
+    told = {line.split()[0]: line for line in undivided(plan.book, 1.0, most=100)}
+    assert told["tanh"].endswith("4 workers do not divide a dim of length 17, make one a multiple of 4")
+    assert told["cumsum"].endswith("each entry of its results depends on all of every dim of more than one")

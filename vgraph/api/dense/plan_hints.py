@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from vgraph.ir.program import Op, op_name
 from vgraph.ir.sharding import Strategy
 from vgraph.ir.step import TrainingStep
-from vgraph.ir.tdl.table import describe, is_absent
+from vgraph.ir.tdl.table import is_absent
 from vgraph.partition.accounting.account import Account
 from vgraph.partition.accounting.footprint import Footprint, whole_footprint
 from vgraph.partition.search.search import Found
-from vgraph.partition.search.strategies import is_long
+from vgraph.partition.search.strategies import Described, described, is_long
 from vgraph.partition.search.strategies import strategies as possible
 
 NEAR = 1.25  # fair shares of memory that need no reason
@@ -61,8 +61,8 @@ def _odd_dims(book: Account, count: int) -> Iterator[str]:
         yield f"{name}: {count} workers do not divide {size}; pad it to {longer}, and it can be cut there"
 
 
-def undivided(book: Account, share: float) -> Iterator[str]:
-    """Lines for the ops that hold most beyond a worker's part, and why they are not divided."""
+def undivided(book: Account, share: float, most: int = MOST) -> Iterator[str]:
+    """Lines for the ops that hold most beyond a worker's part, and why they are not divided; ``most`` of them."""
     beyond = dict[tuple[str, str, str], float]()
     rows = zip(book.step.ops, book.step.notes, book.plan.strategies, book.rows, strict=True)
     for op, note, strategies, row in rows:
@@ -75,15 +75,25 @@ def undivided(book: Account, share: float) -> Iterator[str]:
         if extra > 0.05 * share:
             key = (op_name(op.target), note.module or "the model", _why_so_much(op, strategies, count))
             beyond[key] = max(beyond.get(key, 0.0), extra)
-    for (name, module, why), extra in sorted(beyond.items(), key=lambda item: -item[1])[:MOST]:
+    for (name, module, why), extra in sorted(beyond.items(), key=lambda item: -item[1])[:most]:
         yield f"  {name} in {module} takes {extra / share:.2f} shares too many: {why}"
 
 
 def _why_so_much(op: Op, strategies: Sequence[Strategy], count: int) -> str:
-    if describe(op) is None:
+    known = described(op)
+    if known is None:
         return "no index notation describes it, vgraph.tdl takes one"
     if any(strategy.index == "" for strategy in strategies):
         if any(strategy.index not in ("", "+") for strategy in possible(op, count)):
             return "it could be divided, but that moves more; a larger batch or wider layers make it worth while"
-        return f"a dim of it is not cut, make one a multiple of {count}"
+        return _why_uncut(known, count)
     return "it is divided, but each worker reads or makes more than its part of a tensor, less so of wider layers"
+
+
+def _why_uncut(known: Described, count: int) -> str:
+    """Of an op that no dim of can be cut."""
+    sizes = [size for index, size in known.sizes.items() if index not in known.notation.whole and size > 1]
+    if odd := sorted({size for size in sizes if size % count}):
+        lengths = " or ".join(map(str, odd))
+        return f"{count} workers do not divide a dim of length {lengths}, make one a multiple of {count}"
+    return "each entry of its results depends on all of every dim of more than one"
