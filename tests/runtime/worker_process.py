@@ -30,8 +30,8 @@ RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", 
 UPDATES = {"wresnet": "sgd", "lstm": "adagrad", "attention": "adam", "mlp": "adam"}
 
 
-def close(found: Any, wanted: Any) -> None:
-    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+def close(found: Any, wanted: Any, tolerance: float = 1e-9) -> None:
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
 
 
 def made(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
