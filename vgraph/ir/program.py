@@ -162,7 +162,7 @@ def map_leaves(tree: T, function: Callable[[object], object]) -> T:
         return cast(T, _mapped(tree, function))
     if not isinstance(tree, tuple):
         return cast(T, function(tree))
-    items, make = tuple(_mapped(tree, function)), cast(Callable[..., object], type(tree))
+    items, make = tuple(_mapped(tree, function)), cast("Callable[..., object]", type(tree))
     made = items if type(tree) is tuple else make(*items) if hasattr(tree, "_fields") else make(items)
     return cast(T, made)
 

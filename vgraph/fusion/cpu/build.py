@@ -25,7 +25,7 @@ from vgraph.fusion.cpu import compilers
 from vgraph.fusion.cpu.compilers import Command, find_compiler
 from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole, say
 
-__all__ = ["build_kernels", "find_compiler", "forget"]
+__all__ = ["build_kernels", "digest_of", "find_compiler", "find_kept", "forget"]
 
 
 Compiled: TypeAlias = Callable[..., int]  # takes addresses; gives whether there was no memory
@@ -48,8 +48,7 @@ def build_kernels(source: str, count: int) -> list[Compiled] | None:
 
     Each gives whether there was no memory.
     """
-    folder, failed = cache_folder(), dict[Command, str]()
-    first = next((one for one in compilers.find_compilers() if one not in _set_aside), None)
+    folder, failed, first = cache_folder(), dict[Command, str](), _first_compiler()
     if folder is None or first is None:
         return None
     try:
@@ -58,6 +57,30 @@ def build_kernels(source: str, count: int) -> list[Compiled] | None:
         failed[first] = str(failure)
     with _judging:  # one after another, so that each failure is told once
         return _build_with_others(source, folder, count, failed)
+
+
+def find_kept(digest: str, count: int) -> list[Compiled] | None:
+    """What ``build_kernels`` made of the source with this ``digest_of``, where it is kept; nothing is compiled."""
+    folder, first = cache_folder(), _first_compiler()
+    try:
+        return None if folder is None or first is None else _load_kept(_library(folder, digest, first), count)
+    except OSError:  # a compiler that cannot start: who compiles says so
+        return None
+
+
+def digest_of(text: str) -> str:
+    """A name for a text that no other text has."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _first_compiler() -> Command | None:
+    """The one that is tried first; None: there is none."""
+    return next((one for one in compilers.find_compilers() if one not in _set_aside), None)
+
+
+def _library(folder: Path, digest: str, compiler: Command) -> Path:
+    """The file that a compiler makes of a source."""
+    return folder / f"{digest_of(digest + compilers.fingerprint(compiler))[:32]}.so"
 
 
 def _build_with_others(source: str, folder: Path, count: int, failed: dict[Command, str]) -> list[Compiled] | None:
@@ -89,9 +112,8 @@ def _build_with_others(source: str, folder: Path, count: int, failed: dict[Comma
 
 def _build_with(compiler: Command, source: str, folder: Path, count: int) -> list[Compiled]:
     try:
-        name = hashlib.sha256("\0".join([source, compilers.fingerprint(compiler)]).encode()).hexdigest()[:32]
-        library = folder / f"{name}.so"
-        with _building.setdefault(name, threading.Lock()):  # other threads want the same kernels, or others
+        library = _library(folder, digest_of(source), compiler)
+        with _building.setdefault(library.name, threading.Lock()):  # other threads want the same kernels, or others
             found = _load_kept(library, count)
             if found is not None:
                 return found
