@@ -41,7 +41,11 @@ RESTRICTED = {
     "torch._decomp": {"vgraph/capture/step/tracer.py"},
     "torch.autograd._get_sequence_nr": {"vgraph/capture/step/tracer.py"},
     "torch._assert_async": {"vgraph/nn/inputs.py"},
-    "torch._C": {"vgraph/capture/guards/functorch_checks.py", "vgraph/runtime/asked_gradients.py"},
+    "torch._C": {
+        "vgraph/capture/guards/functorch_checks.py",
+        "vgraph/capture/record/function_mode.py",
+        "vgraph/runtime/asked_gradients.py",
+    },
     "torch.autograd.forward_ad._current_level": {"vgraph/capture/guards/functorch_checks.py"},
     "cupy": {"vgraph/runtime/cuda/driver.py"},
 }

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.asked_features import Asked
+from vgraph.capture.record.function_mode import beneath
 from vgraph.capture.record.profiler import unseen
 from vgraph.capture.record.row_counts import count_of
 from vgraph.capture.record.tracer import Tracer
@@ -126,6 +127,7 @@ class Session(Context):
         return self._topological("$slot", EDGE)
 
     @unseen
+    @beneath
     def run_move(self, move: Move, rows: Tensor) -> Any:
         """Records a Move; its example result is made of ones."""
         size = self.tracer.recording.sizes[move.result]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import TypeVar
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -18,6 +19,7 @@ from vgraph.capture.record.aliases import leaves_of
 from vgraph.capture.record.profiler import unseen
 from vgraph.ir.program import map_leaves
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Change = Callable[[object], object]
 _ESCAPES = frozenset[Callable[..., object]]({Tensor.numpy, Tensor.tolist, Tensor.__array__})
@@ -27,6 +29,7 @@ _ASKS = frozenset[Callable[..., object]](
     | {Tensor.size, Tensor.dim, Tensor.numel, Tensor.stride, Tensor.data_ptr, Tensor.is_neg, Tensor.is_conj}
 )
 _OWN = "vgraph."
+_NoOverrides: Any = torch._C.DisableTorchFunction  # noqa: TID251  # pyright: ignore
 _OF_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
 
 
@@ -63,6 +66,20 @@ class Border(TorchFunctionMode):
         return map_leaves(func(*map_leaves(args, self.enter), **named), self.leave)
 
     _pass_unseen = unseen(_pass)
+
+
+def beneath(function: Callable[P, T]) -> Callable[P, T]:
+    """The same function, which sees tensors as torch does: what it asks of them passes no mode and no subclass.
+
+    Under a mode that is written in Python the shape of a tensor takes ten times as long, and recording asks all the time.
+    """
+
+    @wraps(function)
+    def plainly(*args: P.args, **kwargs: P.kwargs) -> T:
+        with _NoOverrides():
+            return function(*args, **kwargs)
+
+    return plainly
 
 
 def runs_no_others(types: Sequence[type], args: tuple[object, ...], kwargs: Mapping[str, object] | None) -> bool:

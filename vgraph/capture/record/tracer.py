@@ -31,7 +31,7 @@ from vgraph.capture.record.aliases import (
 )
 from vgraph.capture.record.device_check import refuse_elsewhere
 from vgraph.capture.record.drawing import DRAW_BEFORE, drawing_of
-from vgraph.capture.record.function_mode import Border, enter_both, runs_no_others
+from vgraph.capture.record.function_mode import Border, beneath, enter_both, runs_no_others
 from vgraph.capture.record.op_tables import UNSAFE_VIEWS, Kwargs, Overload, facts_of, functional_twin, takes_mask
 from vgraph.capture.record.profiler import unseen
 from vgraph.ir.moves import Random
@@ -344,7 +344,7 @@ class Tracer(TorchDispatchMode):
             return self.record(torch.ops.aten.new_empty.default, args[:2], named, out)
         return self.record(func, args, named, out)
 
-    _dispatch_unseen = unseen(dispatch)
+    _dispatch_unseen = unseen(beneath(dispatch))
 
     # ------------------------------------------------------------ in place
     def _in_place(self, name: str, func: Overload, args: tuple[Any, ...], kwargs: Kwargs) -> Tensor:
