@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from vgraph.fusion.as_late_as_possible import Grouping, Later
 from vgraph.fusion.expressions import C_TYPES, has_expression
@@ -47,6 +48,7 @@ def stores_edge_rows(phase: Phase, wanted: set[int], names: Mapping[int, str]) -
     )
 
 
+@lru_cache(1024)  # it is asked of a phase whole and of the phase in chunks
 def is_fusible(op: Op) -> bool:
     """Pointwise on rows of vertices or edges, or a reduction that a kernel can make."""
     if isinstance(op.target, SegmentReduce):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ _ASKS = frozenset[Callable[..., object]](
     | {Tensor.size, Tensor.dim, Tensor.numel, Tensor.stride, Tensor.data_ptr, Tensor.is_neg, Tensor.is_conj}
 )
 _OWN = "vgraph."
-_NoOverrides: Any = torch._C.DisableTorchFunction  # noqa: TID251  # pyright: ignore
+_NoOverrides: Callable[[], AbstractContextManager[None]] = torch._C.DisableTorchFunction  # noqa: TID251  # pyright: ignore
 _OF_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
 
 
@@ -71,7 +72,7 @@ class Border(TorchFunctionMode):
 def beneath(function: Callable[P, T]) -> Callable[P, T]:
     """The same function, which sees tensors as torch does: what it asks of them passes no mode and no subclass.
 
-    Under a mode that is written in Python the shape of a tensor takes ten times as long, and recording asks all the time.
+    Under a mode that is written in Python a tensor's shape takes ten times as long, and recording asks all the time.
     """
 
     @wraps(function)

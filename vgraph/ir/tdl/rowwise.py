@@ -7,6 +7,7 @@ Source: Cavs section 3.2 (what may be batched), stated through index notation.
 from __future__ import annotations
 
 from enum import Enum
+from functools import lru_cache
 
 from vgraph.ir.moves import AnyMove, Random
 from vgraph.ir.program import Op, Rows, Value, op_name
@@ -25,6 +26,7 @@ class Effect(Enum):
 _BROADCASTS = frozenset("expand repeat".split())
 
 
+@lru_cache(1024)  # every stage asks the same of the same ops
 def row_effects(op: Op) -> tuple[Effect, ...]:
     """The effect of an op on the rows of its operands, for each of its results."""
     if isinstance(op.target, AnyMove):
